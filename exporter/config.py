@@ -1,0 +1,282 @@
+"""The configuration file: typed and strict. Every error names the place, the value and the remedy.
+
+Each source brings the type of its own part, so this module knows none of them. Nothing is guessed: a key that nobody
+knows is an error, since a typo that is passed over is a check that silently does not run.
+"""
+
+import difflib
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from exporter.units import BitRate, Duration
+
+MAX_SIZE = 4 * 1024 * 1024
+"""Bytes of a configuration file; a larger one is some other file."""
+
+_SECRET = re.compile(r"password|community|secret|token")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text says where, what and how to put it right."""
+
+
+class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What this host's links should be.
+
+    Attributes:
+        rdma_speed: Speed of each RDMA port that is read.
+        nic_speed: Speed of each NIC that is read.
+    """
+
+    rdma_speed: BitRate | None = None
+    nic_speed: BitRate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration: what is not in the file has its default.
+
+    Attributes:
+        host: Name of this host; None for the default.
+        expect: What links should be.
+        sources: Options of each source by its name.
+    """
+
+    host: str | None
+    expect: Expect
+    sources: Mapping[str, Any]
+
+
+class Section(Protocol):
+    """What this module needs to know of a source's definition."""
+
+    @property
+    def name(self) -> str:
+        """Name of the source."""
+
+    @property
+    def section(self) -> str:
+        """Its key at the top of the file, or empty for one under `sources:`."""
+
+    @property
+    def options(self) -> type[msgspec.Struct]:
+        """Type of its part."""
+
+
+def load(path: Path, sections: Sequence[Section]) -> Config:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: It cannot be read or used.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_SIZE + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}; check --config.file and its permissions"
+        ) from None
+    if len(raw) > MAX_SIZE:
+        raise ConfigError(f"{path}: is larger than {MAX_SIZE} bytes; check that --config.file names the right file")
+    return parse(raw, str(path), sections)
+
+
+def default(sections: Sequence[Section]) -> Config:
+    """Give the configuration of an empty file."""
+    return parse(b"", "", sections)
+
+
+def parse(raw: bytes, name: str, sections: Sequence[Section]) -> Config:
+    """Read a configuration from bytes; `name` is that of the file, for errors.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    document = _Document(name)
+    data = document.load(raw) if raw.strip() else {}
+    root = _root_type(sections)
+    try:
+        parsed: Any = msgspec.convert({} if data is None else data, root, dec_hook=_read_custom)
+    except msgspec.ValidationError as error:
+        raise document.error(error, data, root) from None
+    options = {
+        one.name: getattr(parsed, one.section) if one.section else getattr(parsed.sources, one.name) for one in sections
+    }
+    return Config(parsed.host, parsed.expect, options)
+
+
+def _root_type(sections: Sequence[Section]) -> type[msgspec.Struct]:
+    """Put the type of the whole file together from the parts that the sources bring."""
+    under = [(one.name, one.options, one.options()) for one in sections if not one.section]
+    sources = msgspec.defstruct("Sources", under, frozen=True, forbid_unknown_fields=True)
+    beside = [(one.section, one.options, one.options()) for one in sections if one.section]
+    return msgspec.defstruct(
+        "Configuration",
+        [("host", str | None, None), ("sources", sources, sources()), ("expect", Expect, Expect()), *beside],
+        frozen=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def _read_custom(wanted: type, value: object) -> object:
+    """Read what YAML has no type for; called by msgspec."""
+    if issubclass(wanted, Duration | BitRate):
+        if not isinstance(value, str):
+            value = str(value)  # a bare number lacks its unit, which the parser says best
+        return wanted.parse(value)
+    raise NotImplementedError(wanted)
+
+
+class _Document:
+    """A YAML document that remembers the line of every key, for errors."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._root: Any = None
+
+    def load(self, raw: bytes) -> Any:  # noqa: ANN401  # any YAML value
+        """Read the document.
+
+        Raises:
+            ConfigError: It is no YAML, or a key stands twice.
+        """
+        import yaml  # noqa: PLC0415  # a process without a configuration file does not need it
+
+        try:
+            loader = yaml.SafeLoader(raw)
+            self._root = loader.get_single_node()
+            twice = next(_duplicates(self._root), None)
+            if twice is not None:
+                line, key = twice
+                raise ConfigError(f"{self._name}:{line}: the key {key!r} stands twice; remove one")
+            return None if self._root is None else loader.construct_document(self._root)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            place = f"{self._name}:{mark.line + 1}:{mark.column + 1}" if mark else self._name
+            raise ConfigError(f"{place}: is no valid YAML: {error.problem or error.context}") from None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{self._name}: is no valid YAML: {error}") from None
+
+    def error(self, error: msgspec.ValidationError, data: object, root: type) -> ConfigError:
+        """Say what msgspec found in the words of the file."""
+        message, _, at = str(error).partition(" - at `")
+        path = _path(at.removesuffix("`").removeprefix("$"))
+        unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
+        missing = re.fullmatch(r"Object missing required field `(.*)`", message)
+        if unknown:
+            path = [*path, unknown[1]]
+            text = f"unknown key; {_suggestion(unknown[1], _keys_at(root, path[:-1]))}"
+        elif missing:
+            text = f"lacks the key {missing[1]!r}; add it"
+        else:
+            wrong = message[0].lower() + message[1:].replace("`", "")
+            text = f"{wrong}, and this is {_shown(path, _value_at(data, path))}"
+        return ConfigError(f"{self._name}:{self._line(path)}: {_dotted(path)}{text}")
+
+    def _line(self, path: list[str | int]) -> int:
+        """Find the line of the deepest part of a path that there is."""
+        node, line = self._root, 1
+        for step in path:
+            found = _child(node, step)
+            if found is None:
+                break
+            mark, node = found
+            line = mark.line + 1
+        return line
+
+
+def _duplicates(node: Any) -> Iterator[tuple[int, str]]:  # noqa: ANN401  # a YAML node
+    """Find keys that stand twice in one mapping, which YAML's reader would pass over."""
+    waiting, seen_nodes = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or id(node) in seen_nodes or isinstance(node.value, str):
+            continue
+        seen_nodes.add(id(node))
+        seen: set[str] = set()
+        for part in node.value:
+            if not isinstance(part, tuple):
+                waiting.append(part)
+                continue
+            key, value = part
+            if isinstance(key.value, str):
+                if key.value in seen:
+                    yield key.start_mark.line + 1, key.value
+                seen.add(key.value)
+            waiting.append(value)
+
+
+def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:  # noqa: ANN401  # YAML nodes
+    """Find the start and the node of one step of a path."""
+    if node is None or isinstance(node.value, str):
+        return None
+    if isinstance(step, int):
+        if step < len(node.value) and not isinstance(node.value[step], tuple):
+            return node.value[step].start_mark, node.value[step]
+        return None
+    for part in node.value:
+        if isinstance(part, tuple) and part[0].value == step:
+            return part[0].start_mark, part[1]
+    return None
+
+
+def _path(text: str) -> list[str | int]:
+    """Split msgspec's `.switches.targets[0].name`."""
+    return [int(index) if index else key for key, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", text)]
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    return f"{text}: " if text else ""
+
+
+def _value_at(data: object, path: Sequence[str | int]) -> object:
+    for step in path:
+        try:
+            data = data[step]  # type: ignore[index]  # what is no container is caught below
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _shown(path: Sequence[str | int], value: object) -> str:
+    """Show a value, unless it may be a secret."""
+    if any(isinstance(step, str) and _SECRET.search(step) for step in path):
+        return "something else (not shown: it may be a secret)"
+    if isinstance(value, dict | list):
+        return f"a {'mapping' if isinstance(value, dict) else 'list'}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _keys_at(wanted: object, path: Sequence[str | int]) -> list[str]:
+    """List the keys that are known at a place of the file."""
+    for step in path:
+        wanted = _struct_in(wanted)
+        if isinstance(step, str) and wanted is not None:
+            known = {field.encode_name: field.type for field in msgspec.structs.fields(wanted)}
+            wanted = known.get(step)
+    struct = _struct_in(wanted)
+    return [] if struct is None else [field.encode_name for field in msgspec.structs.fields(struct)]
+
+
+def _struct_in(wanted: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401  # any type expression
+    """Find the struct in `T`, `T | None`, `tuple[T, ...]`."""
+    if isinstance(wanted, type) and not isinstance(wanted, types.GenericAlias):
+        return wanted if issubclass(wanted, msgspec.Struct) else None
+    found = [struct for part in typing.get_args(wanted) if (struct := _struct_in(part)) is not None]
+    return found[0] if found else None
+
+
+def _suggestion(key: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known here are {', '.join(known)}" if known else "no keys are known here"

@@ -1,0 +1,62 @@
+"""Texts of /sys/class/infiniband, as drivers/infiniband/core/sysfs.c of Linux prints them: bytes in, values out."""
+
+import re
+from typing import NamedTuple
+
+ACTIVE = 4
+"""Logical state of a port that carries data: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active, deferred."""
+
+_RATE = re.compile(rb"(\d+(?:\.\d+)?) Gb/sec(?: \((\d+)X(?: ([A-Z0-9]+))?\))?")
+_NUMBERED = re.compile(rb"(\d+): ?(.*)")
+_GUID = re.compile(rb"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}")
+
+
+class Rate(NamedTuple):
+    """Speed of a port: bytes per second, lanes, and the name of the generation (`NDR`; empty on very old kernels)."""
+
+    bytes_per_second: float
+    lanes: int | None
+    generation: str
+
+
+def parse_rate(text: bytes) -> Rate | None:
+    """Read `rate`, such as `400 Gb/sec (4X NDR)`; None for what is none, or for no speed at all.
+
+    The number is taken as it stands. It is the whole port's, so it is never multiplied by the width.
+    """
+    found = _RATE.fullmatch(text.strip())
+    if not found:
+        return None
+    speed = float(found[1]) * 1e9 / 8
+    if speed <= 0:
+        return None
+    return Rate(speed, int(found[2]) if found[2] else None, (found[3] or b"").decode())
+
+
+def parse_numbered(text: bytes) -> int | None:
+    """Read the number of `state` and `phys_state`, such as `4: ACTIVE`; None for what is none."""
+    found = _NUMBERED.fullmatch(text.strip())
+    return int(found[1]) if found else None
+
+
+def parse_guid(text: bytes) -> str | None:
+    """Read `node_guid`, such as `248a:0703:00f8:1234`, as 16 hex digits; None for what is none, or all zeros."""
+    guid = text.strip()
+    if not _GUID.fullmatch(guid):
+        return None
+    digits = guid.replace(b":", b"").decode().lower()
+    return digits if digits.strip("0") else None
+
+
+def parse_counter(text: bytes) -> int | None:
+    """Read a counter; None for `N/A (no PMA)` and its like, which devices without the counter answer.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        if text.startswith(b"N/A"):
+            return None
+        raise ValueError(f"no number: {text[:40]!r}") from None

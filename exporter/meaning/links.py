@@ -1,0 +1,53 @@
+"""Links: is each as fast as it should be.
+
+What is expected of a link is what the configuration says, else the best speed among its siblings. A port alone of its
+kind and a port that is down have nothing to be measured against, and get no verdict.
+"""
+
+from collections.abc import Sequence
+
+from exporter import vocabulary
+from exporter.table import Column, Metric, Schema, Table
+
+EXPECTED = "link_expected_speed_bytes_per_second"
+DEGRADED = "link_degraded"
+
+TOLERANCE = 0.99
+"""Share of the expected speed that still counts as all of it: some agents round."""
+
+
+def outputs(schema: Schema) -> list[Metric]:
+    """List the metrics that `step` adds to tables of a schema: those that the schema declares."""
+    return [schema.metrics[ending] for ending in (EXPECTED, DEGRADED) if ending in schema.metrics]
+
+
+def step(expected: float | None, state: None, table: Table) -> tuple[None, Sequence[Table]]:
+    """Add the expected speed and the verdict to tables whose schema has them.
+
+    Args:
+        expected: Bytes per second from the configuration, or None to ask the siblings.
+        state: None; links need no memory.
+        table: Any table.
+    """
+    speeds = table.numbers(vocabulary.SPEED)
+    if speeds is None or EXPECTED not in table.schema.metrics:
+        return state, (table,)
+    wanted = [expected] * len(speeds) if expected is not None else _best_of_siblings(table, speeds)
+    degraded = [
+        None if speed is None or want is None else int(speed < want * TOLERANCE)
+        for speed, want in zip(speeds, wanted, strict=True)
+    ]
+    metrics = table.schema.metrics
+    return state, (table.with_columns([Column(metrics[EXPECTED], wanted), Column(metrics[DEGRADED], degraded)]),)
+
+
+def _best_of_siblings(table: Table, speeds: Sequence[float | None]) -> list[float | None]:
+    """Give each row the highest speed among the rows of its kind, where it has siblings whose speed is known."""
+    if table.kinds is None:
+        return [None] * len(speeds)
+    known: dict[str, list[float]] = {}
+    for kind, speed in zip(table.kinds, speeds, strict=True):
+        if kind is not None and speed is not None:
+            known.setdefault(kind, []).append(speed)
+    best = {kind: max(found) for kind, found in known.items() if len(found) > 1}
+    return [None if kind is None else best.get(kind) for kind in table.kinds]

@@ -1,0 +1,94 @@
+"""Tables to the text formats of Prometheus: text 0.0.4 and OpenMetrics 1.0.
+
+Each family is printed once, over all tables that carry it, as name, the row's kept label text, and value; rows that
+have none are left out. The text is made in pieces so that the thread that makes it never holds the interpreter long.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from exporter.table import Column, HistogramValue, Kind, Metric, Rows, Table, Value, label_text
+
+PIECE = 2000
+"""Rows that are printed in one go; about a millisecond."""
+
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+
+def render(tables: Iterable[Table], *, openmetrics: bool) -> Iterator[bytes]:
+    """Print tables, families in order of their names.
+
+    Args:
+        tables: What to print; those of internal schemas are left out.
+        openmetrics: OpenMetrics 1.0 where true, else text 0.0.4.
+
+    Yields:
+        Pieces of UTF-8 text, each of whole lines.
+    """
+    families: dict[str, list[tuple[Rows, Column]]] = {}
+    for table in tables:
+        if not table.schema.internal:
+            for column in table.columns.values():
+                families.setdefault(column.metric.name, []).append((table.rows, column))
+    for name in sorted(families):
+        parts = families[name]
+        metric = parts[0][1].metric
+        head: bytes | None = _head(metric, openmetrics=openmetrics).encode()
+        for rows, column in parts:
+            for start in range(0, len(rows), PIECE):
+                piece = _lines(metric, rows.texts[start : start + PIECE], column.values[start : start + PIECE])
+                if piece:
+                    if head is not None:  # a family of which no row has a value is not there at all
+                        yield head
+                        head = None
+                    yield piece.encode()
+    if openmetrics:
+        yield b"# EOF\n"
+
+
+def _head(metric: Metric, *, openmetrics: bool) -> str:
+    """Print TYPE, UNIT and HELP."""
+    name, kind = metric.name, metric.kind.value
+    text = metric.help.translate(_HELP_ESCAPES)
+    if not openmetrics:
+        return f"# HELP {name} {text}\n# TYPE {name} {'gauge' if metric.kind is Kind.INFO else kind}\n"
+    if metric.kind is Kind.COUNTER:
+        name = name.removesuffix("_total")
+    elif metric.kind is Kind.INFO:
+        name = name.removesuffix("_info")
+    unit = f"# UNIT {name} {metric.unit}\n" if metric.unit else ""
+    text = text.replace('"', r"\"")
+    return f"# TYPE {name} {kind}\n{unit}# HELP {name} {text}\n"
+
+
+def _lines(metric: Metric, texts: Sequence[str], values: Sequence[Value | None]) -> str:
+    """Print the rows that have a value, each line with its end; empty where none has."""
+    name = metric.name
+    if metric.kind is Kind.INFO:
+        return "".join(
+            [_info_line(metric, text, value) for text, value in zip(texts, values, strict=True) if value is not None]
+        )
+    if metric.kind is Kind.HISTOGRAM:
+        return "".join(
+            [_histogram(metric, text, value) for text, value in zip(texts, values, strict=True) if value is not None]
+        )
+    return "".join([f"{name}{text} {value}\n" for text, value in zip(texts, values, strict=True) if value is not None])
+
+
+def _joined(text: str, more: str) -> str:
+    """Add labels to a row's text."""
+    return f"{text[:-1]},{more}}}" if text else f"{{{more}}}"
+
+
+def _info_line(metric: Metric, text: str, value: Value) -> str:
+    extra = label_text(metric.extra, value)  # type: ignore[arg-type]  # an info's value is its label values
+    return f"{metric.name}{_joined(text, extra) if extra else text} 1\n"
+
+
+def _histogram(metric: Metric, text: str, value: Value) -> str:
+    assert isinstance(value, HistogramValue)  # noqa: S101  # what the kind of the metric promises
+    bounds = [*(f"{float(bound)}" for bound in metric.buckets), "+Inf"]
+    lines = []
+    for bound, count in zip(bounds, value.counts, strict=True):
+        le = f'le="{bound}"'
+        lines.append(f"{metric.name}_bucket{_joined(text, le)} {count}\n")
+    return f"{''.join(lines)}{metric.name}_count{text} {value.counts[-1]}\n{metric.name}_sum{text} {value.sum}\n"

@@ -1,0 +1,208 @@
+"""The clock of one source: interval, deadline, in-flight guard, staleness, what is logged, and meaning's memory.
+
+A poller reads its source at each tick, never twice at once, puts the tables through the meanings and keeps the result
+for whoever prints it. When two intervals have passed without a good read, its tables vanish: a flat old counter looks
+like an idle link. States are logged when they begin and when they end, not each time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from time import monotonic, time
+from typing import Any, TypeAlias
+from zlib import crc32
+
+from exporter.source import Failure, Reading, Source, SourceError
+from exporter.table import Table
+
+Step: TypeAlias = Callable[[Any, Table], tuple[Any, Sequence[Table]]]
+
+logger = logging.getLogger(__name__)
+
+LEAST_GAP = 0.2
+"""Seconds that lie at least between two reads, however often the source says that something changed."""
+
+MAX_FAILURE_KINDS = 500
+"""Failures told apart by (device, reason); what comes beyond is counted under the device `other`."""
+
+
+@dataclass(slots=True)
+class Status:
+    """How a source is doing, for the metrics about the exporter itself and for the page.
+
+    Attributes:
+        up: Whether the last read was good; None while there is nothing to read.
+        last_success: Unix time of the last good read; None before the first.
+        duration: Seconds of the last read, good or bad.
+        reads: Reads begun.
+        overruns: Ticks that were skipped because a read was still under way or came too late.
+        failures: How often what failed: by (device, reason).
+        reason: Why the source as a whole is down; empty while it is not.
+    """
+
+    up: bool | None = None
+    last_success: float | None = None
+    duration: float | None = None
+    reads: int = 0
+    overruns: int = 0
+    failures: dict[tuple[str, str], int] = field(default_factory=dict)
+    reason: str = ""
+
+
+class Poller:
+    """Polls one source."""
+
+    def __init__(
+        self, source: Source, steps: Sequence[Step] = (), *, drop: Sequence[str] = (), deadline: float | None = None
+    ) -> None:
+        """Take what to poll.
+
+        Args:
+            source: What is read.
+            steps: The meanings, in order; each sees what the one before it made.
+            drop: Shell patterns of metric names that are not kept.
+            deadline: Seconds that one read may take; the interval where not given.
+        """
+        self.source = source
+        self.status = Status()
+        self.tables: Sequence[Table] = ()
+        self.first = asyncio.Event()
+        self._steps = steps
+        self._memory: dict[Hashable, object] = {}
+        self._drop = drop
+        self._kept: dict[str, bool] = {}
+        self._deadline = source.interval if deadline is None else deadline
+        self._good_until = 0.0
+        self._last_read = float("-inf")
+        self._ongoing: frozenset[tuple[str, str]] = frozenset()
+        self._name = f"{source.name} {source.target}".strip()
+
+    async def run(self) -> None:
+        """Poll until cancelled; closes the source at the end."""
+        interval = self.source.interval
+        # Targets that start together drift apart over the first interval, so that switches are not asked in bursts.
+        spread = crc32(self.source.target.encode()) / 2**33 * interval if self.source.target else 0.0
+        begin = monotonic() - spread
+        tick = 1
+        try:
+            await self.poll()
+            while True:
+                due = begin + tick * interval
+                await self._wait(due)
+                await self.poll()
+                now = monotonic()
+                if now >= due:
+                    late = int((now - due) / interval)
+                    self.status.overruns += late
+                    tick += 1 + late
+        finally:
+            with suppress(Exception):
+                await self.source.close()
+
+    async def _wait(self, due: float) -> None:
+        """Wait for the tick, or until the source says that something changed."""
+        changed = self.source.changed
+        if changed is None:
+            await asyncio.sleep(max(0.0, due - monotonic()))
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, due - monotonic())):
+                await changed.wait()
+                await asyncio.sleep(max(0.0, self._last_read + LEAST_GAP - monotonic()))
+        changed.clear()
+
+    async def poll(self) -> None:
+        """Read once, and keep what came of it."""
+        begun = self._last_read = monotonic()
+        self.status.reads += 1
+        try:
+            async with asyncio.timeout(self._deadline):
+                if self.status.up is not True and not await self.source.applies():
+                    self._absent()
+                    return
+                reading = await self.source.read()
+            tables = self._meaning(reading.tables)
+        except TimeoutError:
+            self._failed(SourceError("timeout", f"no answer within {self._deadline:g} s"))
+        except SourceError as error:
+            self._failed(error)
+        except Exception as error:
+            if self.status.reason != "internal":
+                logger.exception("%s: fault in this program; other sources go on", self._name)
+            self._failed(SourceError("internal", f"{type(error).__name__}: {error}"))
+        else:
+            self._succeeded(reading, tables)
+        finally:
+            self.status.duration = monotonic() - begun
+            self.first.set()
+
+    def fresh_tables(self) -> Sequence[Table]:
+        """Give the tables of the last good read, or none once they are two intervals old."""
+        if self.tables and monotonic() > self._good_until:
+            self.tables = ()
+        return self.tables
+
+    def _meaning(self, tables: Sequence[Table]) -> Sequence[Table]:
+        """Put tables through the steps."""
+        for place, step in enumerate(self._steps):
+            made: list[Table] = []
+            for table in tables:
+                key = (place, table.schema, table.part)
+                self._memory[key], out = step(self._memory.get(key), table)
+                made += out
+            tables = made
+        return [self._without_dropped(table) for table in tables] if self._drop else tables
+
+    def _without_dropped(self, table: Table) -> Table:
+        columns = {ending: column for ending, column in table.columns.items() if self._keeps(column.metric.name)}
+        return Table(table.schema, table.rows, columns, table.time)
+
+    def _keeps(self, name: str) -> bool:
+        kept = self._kept.get(name)
+        if kept is None:
+            kept = self._kept[name] = not any(fnmatchcase(name, pattern) for pattern in self._drop)
+        return kept
+
+    def _absent(self) -> None:
+        """Note that there is nothing to read: no failure, no noise."""
+        self.tables = ()
+        self.status.up, self.status.reason = None, ""
+
+    def _succeeded(self, reading: Reading, tables: Sequence[Table]) -> None:
+        if self.status.up is False:
+            logger.info("%s: reads again", self._name)
+        self.status.up, self.status.reason = True, ""
+        self.status.last_success = time()
+        self.tables = tables
+        self._good_until = monotonic() + 2 * self.source.interval
+        self._count(reading.failures)
+
+    def _failed(self, error: SourceError) -> None:
+        if self.status.up is not False or self.status.reason != error.reason:
+            logger.warning("%s: cannot be read (%s): %s", self._name, error.reason, error)
+        self.status.up, self.status.reason = False, error.reason
+        self._bump("", error.reason)
+
+    def _bump(self, device: str, reason: str) -> None:
+        failures = self.status.failures
+        key = (device, reason)
+        if key not in failures and len(failures) >= MAX_FAILURE_KINDS:
+            key = ("other", reason)
+        failures[key] = failures.get(key, 0) + 1
+
+    def _count(self, failures: Sequence[Failure]) -> None:
+        """Count what failed beside a good read; log what is new, and what is over."""
+        if not failures and not self._ongoing:
+            return
+        now: dict[tuple[str, str], Failure] = {}
+        for failure in failures:
+            self._bump(failure.device, failure.reason)
+            now.setdefault((failure.device, failure.reason), failure)
+        for key in now.keys() - self._ongoing:
+            logger.warning("%s: %s (%s): %s", self._name, now[key].device, now[key].reason, now[key].detail)
+        for device, reason in self._ongoing - now.keys():
+            logger.info("%s: %s (%s): over", self._name, device, reason)
+        self._ongoing = frozenset(now)

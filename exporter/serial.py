@@ -1,0 +1,183 @@
+"""Blocking calls off the loop, one at a time, of which none that hangs holds up the others.
+
+Calls into hardware block: a file of sysfs runs a firmware command, an ioctl takes a lock. They do not overlap: one
+thread makes them in turn. When a call outlives its deadline, it is left to that thread, a new thread goes on with the
+rest, and the thing that hangs is not asked again until its call has come back.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class HungError(Exception):
+    """The call outlived its deadline, or an earlier call for the same thing still has not come back."""
+
+
+class _Batch(Generic[Result]):
+    """Calls to be made in turn, by whichever thread owns the batch."""
+
+    def __init__(self, calls: Iterable[tuple[str, Callable[[], Result]]], loop: asyncio.AbstractEventLoop) -> None:
+        self.calls = deque(calls)
+        self.results: dict[str, Result | Exception] = {}
+        self.loop = loop
+        self.done = asyncio.Event()
+        self.lock = threading.Lock()
+        self.owner: _Worker | None = None
+        self.current: tuple[str, float] | None = None
+
+
+class _Worker(threading.Thread):
+    """A thread that drains batches until it is told to stop, or until a call of its hung and it was replaced.
+
+    It is a daemon thread: one that hangs in the kernel must not keep the process from ending.
+    """
+
+    def __init__(self, name: str, returned: Callable[[str], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._returned = returned
+        self._batches: deque[_Batch[object] | None] = deque()
+        self._wake = threading.Semaphore(0)
+
+    def put(self, batch: "_Batch[object] | None") -> None:
+        self._batches.append(batch)
+        self._wake.release()
+
+    def run(self) -> None:
+        while True:
+            self._wake.acquire()
+            batch = self._batches.popleft()
+            if batch is None or not self._drain(batch):
+                return
+
+    def _drain(self, batch: "_Batch[object]") -> bool:
+        """Make the calls of a batch; False when another thread took it over meanwhile."""
+        while True:
+            with batch.lock:
+                if batch.owner is not self:
+                    return False
+                if not batch.calls:
+                    batch.current = None
+                    break
+                key, call = batch.calls.popleft()
+                batch.current = (key, monotonic())
+            result: object
+            try:
+                result = call()
+            except Exception as error:  # noqa: BLE001  # whatever one call raises is that call's result
+                result = error
+            with batch.lock:
+                if batch.owner is self:
+                    batch.results[key] = result
+                    continue
+            self._returned(key)  # it hung and came back: it may be asked again
+            return False
+        _tell(batch)
+        return True
+
+
+def _tell(batch: "_Batch[object]") -> None:
+    """Wake the loop; it may be gone when a call comes back late."""
+    try:
+        batch.loop.call_soon_threadsafe(batch.done.set)
+    except RuntimeError:
+        return
+
+
+class Serial:
+    """Makes blocking calls in turn. One object for each set of things whose calls must not overlap."""
+
+    def __init__(self, name: str, deadline: float) -> None:
+        """Take the name of the threads, and the seconds after which a single call is given up."""
+        self._name = name
+        self._deadline = deadline
+        self._worker: _Worker | None = None
+        self._out: set[str] = set()
+        self._running = asyncio.Lock()
+
+    @property
+    def out(self) -> frozenset[str]:
+        """What hangs at present."""
+        return frozenset(self._out)
+
+    async def run(self, calls: Iterable[tuple[str, Callable[[], Result]]]) -> dict[str, Result | Exception]:
+        """Make calls in turn and give what each returned or raised.
+
+        Args:
+            calls: Name and function, names being unique.
+
+        Returns:
+            By name; HungError for what hangs.
+        """
+        async with self._running:
+            asked = list(calls)
+            hung: dict[str, Result | Exception] = {
+                key: HungError(f"{key}: an earlier call has not come back") for key, _ in asked if key in self._out
+            }
+            batch: _Batch[Result] = _Batch(
+                [(key, call) for key, call in asked if key not in self._out], asyncio.get_running_loop()
+            )
+            if batch.calls:
+                self._give(batch)
+                try:
+                    await self._watch(batch, hung)
+                except BaseException:
+                    self._abandon(batch)
+                    raise
+            return {**batch.results, **hung}
+
+    def close(self) -> None:
+        """Let the thread end when its call is done; waits for nothing."""
+        if self._worker is not None:
+            self._worker.put(None)
+            self._worker = None
+
+    def _give(self, batch: _Batch[Result]) -> None:
+        """Hand a batch to the thread, which is made when it is missing."""
+        if self._worker is None:
+            self._worker = _Worker(self._name, self._out.discard)
+            self._worker.start()
+        batch.owner = self._worker
+        self._worker.put(batch)  # type: ignore[arg-type]  # the thread passes results on without looking
+
+    async def _watch(self, batch: _Batch[Result], hung: dict[str, Result | Exception]) -> None:
+        """Wait for the batch, and take it from a thread whose call hangs."""
+        wait = self._deadline
+        while True:
+            try:
+                async with asyncio.timeout(wait):
+                    await batch.done.wait()
+            except TimeoutError:
+                wait = self._deadline
+            else:
+                return
+            with batch.lock:
+                if batch.current is None:
+                    continue
+                key, since = batch.current
+                left = since + self._deadline - monotonic()
+                if left > 0:
+                    wait = left
+                    continue
+                batch.owner = None
+                self._out.add(key)
+            hung[key] = HungError(f"{key}: no answer within {self._deadline:g} s")
+            self._worker = None
+            if not batch.calls:
+                return
+            batch.current = None
+            self._give(batch)
+
+    def _abandon(self, batch: _Batch[Result]) -> None:
+        """Leave a batch whose waiter was cancelled: its thread ends after the call it is in."""
+        with batch.lock:
+            batch.calls.clear()
+            if batch.current is not None and batch.owner is self._worker and self._worker is not None:
+                self._out.add(batch.current[0])
+                batch.owner = None
+                self._worker = None

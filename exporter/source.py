@@ -1,0 +1,123 @@
+"""What a source is: where numbers come from, behind one small interface.
+
+A source reads and says what failed, piece by piece; it knows nothing of meaning, outputs or the clock. Its module
+declares its metrics as data and one Definition, which the daemon registers by one line.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from exporter.table import Schema, Table
+from exporter.units import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One thing that could not be read; all else was.
+
+    Attributes:
+        device: The port, NIC, column or file's owner it concerns; empty for the source as a whole.
+        reason: One word from a small set, a label: `timeout`, `einval`, `malformed` …
+        detail: For the log: place, value, remedy.
+    """
+
+    device: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one read gave: tables, and what failed beside them."""
+
+    tables: Sequence[Table]
+    failures: Sequence[Failure] = ()
+
+
+class SourceError(Exception):
+    """The whole read failed; `reason` becomes a label, the text goes to the log."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class Source(Protocol):
+    """Something that can be read.
+
+    Attributes:
+        name: The kind of source: `rdma`, `switch` …
+        target: Which one, where there are several of the kind; else empty.
+        interval: Seconds between reads.
+        changed: Set by the source when it should be read at once; None where nothing tells it.
+    """
+
+    name: str
+    target: str
+    interval: float
+    changed: asyncio.Event | None
+
+    async def applies(self) -> bool:
+        """Tell whether there is anything to read: hardware or files are there. Cheap; re-asked now and then."""
+
+    async def read(self) -> Reading:
+        """Read once.
+
+        Raises:
+            SourceError: Nothing could be read.
+        """
+
+    async def close(self) -> None:
+        """Let go of sockets and descriptors; bounded in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What sources may know of the host and the process that they run in."""
+
+    name: str
+    sysfs: Path
+    procfs: Path
+    nic_replay: Path | None = None
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every source takes in the configuration; a source adds its own keys by subclassing.
+
+    Attributes:
+        enabled: False switches the source off.
+        interval: Time between reads.
+        include: Names to read, as shell patterns.
+        exclude: Names never to be touched, as shell patterns; wins over include.
+        drop: Metric names, as shell patterns, that are not exported.
+    """
+
+    enabled: bool = True
+    interval: Duration = Duration(5.0)
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A kind of source, as the daemon registers it.
+
+    Attributes:
+        name: Label `source`, and key under `sources:` in the configuration.
+        options: Type of its part of the configuration.
+        schemas: All that its tables can hold.
+        build: Makes the sources from options; several where there are several targets.
+        section: Key at the top of the configuration, for a source that is not configured under `sources:`.
+    """
+
+    name: str
+    options: type[msgspec.Struct]
+    schemas: Sequence[Schema]
+    build: Callable[[Any, Host], Sequence[Source]]
+    section: str = ""

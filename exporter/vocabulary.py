@@ -1,0 +1,225 @@
+"""The words that sources share: endings of metric names with their kind, unit and meaning, and the name check.
+
+The same thing has the same ending everywhere; a schema's prefix says what kind of port it is. A source declares what
+it has by naming endings from here and adding its own.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from exporter.table import Kind, Metric, Schema
+
+UNITS = (
+    "bytes_per_second",
+    "packets_per_second",
+    "bytes",
+    "seconds",
+    "ratio",
+    "celsius",
+    "volts",
+    "amperes",
+    "watts",
+)
+"""Units that may end a name (before `_total`), longest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """One shared ending: what it is and what it means; `{note}` in the help is filled by the schema."""
+
+    kind: Kind
+    help: str
+    extra: tuple[str, ...] = ()
+
+
+def counter(text: str) -> Ending:
+    """Declare a counter."""
+    return Ending(Kind.COUNTER, text)
+
+
+def gauge(text: str) -> Ending:
+    """Declare a gauge."""
+    return Ending(Kind.GAUGE, text)
+
+
+def info(text: str, *extra: str) -> Ending:
+    """Declare an info metric with the label names that it adds to those of its rows."""
+    return Ending(Kind.INFO, text, extra)
+
+
+def _both_ways(endings: Mapping[str, Ending]) -> dict[str, Ending]:
+    """Declare each ending for both directions; {Did}, {verb} and the like follow the direction."""
+    words = {
+        "receive": {"Did": "Received", "did": "received", "peer": "the peer stopped this port from sending"},
+        "transmit": {"Did": "Transmitted", "did": "transmitted", "peer": "this port stopped its peer from sending"},
+    }
+    return {
+        f"{direction}_{ending}": Ending(declared.kind, declared.help.format_map({**fill, "note": "{note}"}))
+        for ending, declared in endings.items()
+        for direction, fill in words.items()
+    }
+
+
+ENDINGS: dict[str, Ending] = {
+    **_both_ways(
+        {
+            "bytes_total": counter("Bytes {did}.{note}"),
+            "packets_total": counter("Packets {did}.{note}"),
+            "unicast_packets_total": counter("Unicast packets {did}."),
+            "multicast_packets_total": counter("Multicast packets {did}."),
+            "broadcast_packets_total": counter("Broadcast packets {did}."),
+            "errors_total": counter("Packets that could not be {did} for an error."),
+            "discards_total": counter("Packets that were dropped though they had no error, mostly for lack of room."),
+            "pause_frames_total": counter("802.3x pause frames {did}: {peer}."),
+            "paused_seconds_total": counter("Time under 802.3x pause: {peer}."),
+            "pfc_frames_total": counter("Priority flow control frames {did} for the priority: {peer}."),
+            "pfc_paused_seconds_total": counter("Time the priority was paused by flow control: {peer}."),
+            "bytes_per_second": gauge("Bytes {did} per second over the last interval of reading."),
+            "packets_per_second": gauge("Packets {did} per second over the last interval of reading."),
+            "utilization_ratio": gauge("Share of the link's speed in use over the last interval of reading."),
+            "paused_ratio": gauge("Share of the last interval under 802.3x pause: {peer}."),
+            "pfc_paused_ratio": gauge("Share of the last interval that the priority was paused: {peer}."),
+            "imbalance_ratio": gauge(
+                "Bytes {did} by the busiest member of the group over the mean of all, minus one, over a minute."
+            ),
+        }
+    ),
+    "ecn_marked_packets_total": counter("Packets with the congestion mark (ECN CE) seen or set here.{note}"),
+    "cnp_sent_total": counter("Congestion notification packets sent back to senders whose packets came marked."),
+    "cnp_handled_total": counter("Congestion notification packets received that made this sender slow down."),
+    "cnp_ignored_total": counter("Congestion notification packets received that changed nothing."),
+    "symbol_errors_total": counter("Errors of the physical coding."),
+    "fcs_errors_total": counter("Frames with a wrong checksum."),
+    "out_of_buffer_total": counter("Packets dropped because the receiver had posted no buffer."),
+    "link_up": gauge("Whether the link carries traffic (1) or not (0)."),
+    "link_speed_bytes_per_second": gauge("Speed of the link as it is now; absent while it is down or not known."),
+    "link_expected_speed_bytes_per_second": gauge(
+        "Speed the link should have: from the configuration, else the best of its siblings of the same kind."
+    ),
+    "link_degraded": gauge(
+        "Whether the link is slower than expected (1) or not (0); absent where nothing is expected."
+    ),
+    "link_down_total": counter("Times the link went down."),
+    "mtu_bytes": gauge("Largest packet the port takes."),
+    "counter_resets_total": counter("Times that counters of the row started anew since it was first seen."),
+    "counter_saturated": gauge("1 for a counter that stands at the top of its range and will never rise again."),
+}
+"""The shared endings. `{note}` is where a schema says what its bytes and packets contain."""
+
+RATES = {
+    **{
+        f"{way}_{what}_total": f"{way}_{what}_per_second"
+        for way in ("receive", "transmit")
+        for what in ("bytes", "packets")
+    },
+    **{
+        f"{way}_{what}_seconds_total": f"{way}_{what}_ratio"
+        for way in ("receive", "transmit")
+        for what in ("paused", "pfc_paused")
+    },
+}
+"""Counters whose change per second is exported, with the ending it has: bytes, packets and paused time only."""
+
+UTILIZATION = {f"{way}_bytes_per_second": f"{way}_utilization_ratio" for way in ("receive", "transmit")}
+"""Rates that are set against the link's speed."""
+
+SPEED = "link_speed_bytes_per_second"
+
+
+def unit_of(name: str) -> str:
+    """Read the base unit off a metric's name; empty for plain numbers."""
+    bare = name.removesuffix("_total")
+    return next((unit for unit in UNITS if bare.endswith(f"_{unit}")), "")
+
+
+def metric(
+    prefix: str,
+    labels: tuple[str, ...],
+    ending: str,
+    declared: Ending | None = None,
+    *,
+    note: str = "",
+    origins: Sequence[str] = (),
+) -> Metric:
+    """Make one Metric from its declaration, or from the shared endings where none is given."""
+    declared = declared or ENDINGS[ending]
+    text = declared.help.replace("{note}", f" {note}" if note else "")
+    name = prefix + ending
+    return Metric(
+        name, declared.kind, text, labels, ending, unit_of(name), extra=declared.extra, origins=tuple(origins)
+    )
+
+
+def schema(
+    prefix: str,
+    labels: tuple[str, ...],
+    shared: Iterable[str] = (),
+    own: Mapping[str, Ending] | None = None,
+    *,
+    note: str = "",
+    origins: Mapping[str, Sequence[str]] | None = None,
+    internal: bool = False,
+) -> Schema:
+    """Declare a schema: endings taken from the shared ones, and its own with their declarations.
+
+    Args:
+        prefix: `fabric_nic_` and the like.
+        labels: Label names of the rows.
+        shared: Endings that mean here what they mean everywhere.
+        own: Endings of this schema alone.
+        note: What bytes and packets of this schema contain; a sentence for the help texts.
+        origins: By ending, where the values come from.
+        internal: Whether the tables are only food for meaning.
+    """
+    declared: dict[str, Ending | None] = {**dict.fromkeys(shared), **(own or {})}
+    found = origins or {}
+    metrics = {
+        ending: metric(prefix, labels, ending, what, note=note, origins=found.get(ending, ()))
+        for ending, what in declared.items()
+    }
+    return Schema(prefix, labels, metrics, internal)
+
+
+_NAME = re.compile(r"fabric_[a-z0-9]+(_[a-z0-9]+)*")
+_LABEL = re.compile(r"[a-z][a-z0-9_]*")
+_NOT_BASE = re.compile(
+    r"_(bits|kilobytes|kb|mb|gb|gbps|mbps|milliseconds|ms|microseconds|us|ns|percent|percentage|minutes|hours)(_|$)"
+)
+_RESERVED_LABELS = {"le", "quantile", "job", "instance", "type", "cluster", "region", "zone", "env", "service", "owner"}
+_RESERVED_ENDS = ("_sum", "_count", "_bucket", "_created")
+
+
+def check(metrics: Iterable[Metric]) -> list[str]:
+    """Find what is wrong with declared metrics: form, units, clashes. Empty when all is well."""
+    problems: list[str] = []
+    seen: dict[str, Metric] = {}
+    for one in metrics:
+        problems += _check_name(one)
+        other = seen.setdefault(one.name, one)
+        if (other.kind, other.help, other.labels, other.extra) != (one.kind, one.help, one.labels, one.extra):
+            problems.append(f"{one.name}: declared twice with another kind, help or set of labels")
+    families = {name.removesuffix("_total").removesuffix("_info") for name in seen}
+    problems += [
+        f"{name}: clashes with the family {name}_total or {name}_info"
+        for name in seen
+        if name in families and (f"{name}_total" in seen or f"{name}_info" in seen)
+    ]
+    return problems
+
+
+def _check_name(one: Metric) -> list[str]:
+    """Check one metric alone."""
+    rules = {
+        "not lower-case words joined by _ after fabric_": not _NAME.fullmatch(one.name),
+        "a counter ends in _total, and nothing else does": one.name.endswith("_total") != (one.kind is Kind.COUNTER),
+        "an info ends in _info, and nothing else does": one.name.endswith("_info") != (one.kind is Kind.INFO),
+        "not a base unit": bool(_NOT_BASE.search(one.name)),
+        "the ending belongs to histograms": one.name.endswith(_RESERVED_ENDS),
+        "a label name of bad form": not all(_LABEL.fullmatch(label) for label in one.labels + one.extra),
+        "a label name that others use": bool(_RESERVED_LABELS & {*one.labels, *one.extra}),
+        "a label twice": len({*one.labels, *one.extra}) != len(one.labels + one.extra),
+        "no help": not one.help.strip() or "{" in one.help,
+        "buckets only for histograms": bool(one.buckets) != (one.kind is Kind.HISTOGRAM),
+    }
+    return [f"{one.name}: {rule}" for rule, broken in rules.items() if broken]
