@@ -20,7 +20,16 @@ from exporter.units import BitRate, Duration
 MAX_SIZE = 4 * 1024 * 1024
 """Bytes of a configuration file; a larger one is some other file."""
 
-_SECRET = re.compile(r"password|community|secret|token")
+MAX_VALUES = 100_000
+"""Values of a configuration once its aliases are followed; a few lines of aliases of aliases can make billions."""
+
+_SECRET = re.compile(r"pass|communit|secret|token|credential|key", re.IGNORECASE)
+
+_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "null": type(None), "object": dict, "array": list}
+"""What msgspec calls the types that YAML gives."""
+
+_YAML_WORDS = {"`object`": "a mapping", "`array`": "a list", "`null`": "nothing", "`": ""}
+"""What msgspec calls by names that are not those of YAML."""
 
 
 class ConfigError(Exception):
@@ -149,34 +158,60 @@ class _Document:
         """
         import yaml  # noqa: PLC0415  # a process without a configuration file does not need it
 
+        text = self._text(raw)
         try:
-            loader = yaml.SafeLoader(raw)
+            loader = yaml.SafeLoader(text)
             self._root = loader.get_single_node()
             twice = next(_duplicates(self._root), None)
             if twice is not None:
                 line, key = twice
                 raise ConfigError(f"{self._name}:{line}: the key {key!r} stands twice; remove one")
+            if self._root is not None and _size(self._root, {}) > MAX_VALUES:
+                raise ConfigError(
+                    f"{self._name}: its aliases make it larger than {MAX_VALUES} values; write out what they stand for"
+                )
             return None if self._root is None else loader.construct_document(self._root)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = f"{self._name}:{mark.line + 1}:{mark.column + 1}" if mark else self._name
-            raise ConfigError(f"{place}: is no valid YAML: {error.problem or error.context}") from None
+            # What stands in quotes may be a secret that begins with * or !.
+            problem = re.sub(r"'[^'<]{2,}'", "'…'", ", ".join(filter(None, (error.context, error.problem))))
+            raise ConfigError(f"{place}: is no valid YAML: {problem}; check indentation and quotes") from None
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            raise ConfigError(
+                f"{self._name}:{line}: is no valid YAML: the character U+{ord(error.character):04X} is not allowed; "
+                "remove it"
+            ) from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"{self._name}: is no valid YAML: {error}") from None
+
+    def _text(self, raw: bytes) -> str:
+        """Decode the file."""
+        try:
+            return raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise ConfigError(f"{self._name}:{line}: is no UTF-8; save the file in that encoding") from None
 
     def error(self, error: msgspec.ValidationError, data: object, root: type) -> ConfigError:
         """Say what msgspec found in the words of the file."""
         message, _, at = str(error).partition(" - at `")
-        path = _path(at.removesuffix("`").removeprefix("$"))
-        unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
+        path = _path(at.removeprefix("key` in `").removesuffix("`"), data, message)
+        unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL)
         missing = re.fullmatch(r"Object missing required field `(.*)`", message)
-        if unknown:
+        if at.startswith("key` in `"):
+            key = next(key for key in _value_at(data, path) if not isinstance(key, str))  # type: ignore[attr-defined]
+            text = f"the key {key!r} is no text; put it into quotes"
+        elif unknown:
             path = [*path, unknown[1]]
             text = f"unknown key; {_suggestion(unknown[1], _keys_at(root, path[:-1]))}"
         elif missing:
             text = f"lacks the key {missing[1]!r}; add it"
         else:
-            wrong = message[0].lower() + message[1:].replace("`", "")
+            wrong = message[0].lower() + message[1:]
+            for theirs, ours in _YAML_WORDS.items():
+                wrong = wrong.replace(theirs, ours)
             text = f"{wrong}, and this is {_shown(path, _value_at(data, path))}"
         return ConfigError(f"{self._name}:{self._line(path)}: {_dotted(path)}{text}")
 
@@ -213,6 +248,19 @@ def _duplicates(node: Any) -> Iterator[tuple[int, str]]:  # noqa: ANN401  # a YA
             waiting.append(value)
 
 
+def _size(node: Any, known: dict[int, int]) -> int:  # noqa: ANN401  # a YAML node
+    """Count the values below a node with all aliases followed; one that holds itself is larger than any limit."""
+    size = known.get(id(node))
+    if size is None:
+        known[id(node)] = MAX_VALUES + 1
+        size = 1
+        if not isinstance(node.value, str):
+            for part in node.value:
+                size += sum(_size(one, known) for one in (part if isinstance(part, tuple) else (part,)))
+        known[id(node)] = size
+    return size
+
+
 def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:  # noqa: ANN401  # YAML nodes
     """Find the start and the node of one step of a path."""
     if node is None or isinstance(node.value, str):
@@ -227,9 +275,21 @@ def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:  # noqa: ANN40
     return None
 
 
-def _path(text: str) -> list[str | int]:
-    """Split msgspec's `.switches.targets[0].name`."""
-    return [int(index) if index else key for key, index in re.findall(r"\.([^.\[]+)|\[(\d+)\]", text)]
+def _path(text: str, data: object, message: str) -> list[str | int]:
+    """Split msgspec's `$.switches.targets[0].name`.
+
+    It says `[...]` for any key of a free mapping. Where it says what type it got there, the first value of that type
+    is meant; else the path ends at the mapping.
+    """
+    path: list[str | int] = []
+    for index, key in re.findall(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)", text):
+        if index == "...":
+            got = re.search(r"got `(\w+)`", message)
+            free: Any = _value_at(data, path)
+            meant = [name for name, value in free.items() if got and _TYPES.get(got[1]) is type(value)]
+            return [*path, *meant[:1]] if text.endswith("[...]") else path
+        path.append(int(index) if index else key)
+    return path
 
 
 def _dotted(path: Sequence[str | int]) -> str:

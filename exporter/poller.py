@@ -119,14 +119,15 @@ class Poller:
         begun = self._last_read = monotonic()
         self.status.reads += 1
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self._deadline) as limit:
                 if self.status.up is not True and not await self.source.applies():
                     self._absent()
                     return
                 reading = await self.source.read()
             tables = self._meaning(reading.tables)
-        except TimeoutError:
-            self._failed(SourceError("timeout", f"no answer within {self._deadline:g} s"))
+        except TimeoutError as error:  # ours, or one that the source let through
+            text = f"no answer within {self._deadline:g} s" if limit.expired() else str(error)
+            self._failed(SourceError("timeout", text))
         except SourceError as error:
             self._failed(error)
         except Exception as error:
@@ -168,6 +169,8 @@ class Poller:
 
     def _absent(self) -> None:
         """Note that there is nothing to read: no failure, no noise."""
+        if self.status.up is False:
+            logger.info("%s: nothing to read any more", self._name)
         self.tables = ()
         self.status.up, self.status.reason = None, ""
 

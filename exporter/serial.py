@@ -62,7 +62,6 @@ class _Worker(threading.Thread):
                 if batch.owner is not self:
                     return False
                 if not batch.calls:
-                    batch.current = None
                     break
                 key, call = batch.calls.popleft()
                 batch.current = (key, monotonic())
@@ -74,6 +73,7 @@ class _Worker(threading.Thread):
             with batch.lock:
                 if batch.owner is self:
                     batch.results[key] = result
+                    batch.current = None  # with the result, or the call would still look like one that hangs
                     continue
             self._returned(key)  # it hung and came back: it may be asked again
             return False

@@ -7,7 +7,6 @@ numbers for mostly the same rows, so a rate is a column minus a column, and prin
 
 import enum
 import re
-import zlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -79,7 +78,9 @@ class Schema:
     internal: bool = False
 
 
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
+_UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]|\\(?=x[0-9a-f]{2}|u[0-9a-f]{4})")
+"""Control characters, surrogates, and backslashes that would make text look like one of those shown."""
+
 _NEEDS_ESCAPE = re.compile(r'[\\"\n]')
 _ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
 
@@ -90,16 +91,29 @@ def escape_label(value: str) -> str:
     Bytes that are no UTF-8 (kept by Python as surrogates) and control characters are shown as `\xNN`, and a value
     that is too long ends in a hash of the whole, so that two different names never become one.
     """
-    if len(value) > MAX_LABEL_LENGTH:
-        digest = zlib.crc32(value.encode("utf-8", "surrogateescape"))
-        value = f"{value[: MAX_LABEL_LENGTH - 9]}~{digest:08x}"
-    if not value.isascii():
-        value = value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if len(value) >= MAX_LABEL_LENGTH:
+        value = _cut(value)
     if _UNSAFE.search(value):
-        value = _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\x{ord(found[0]):02x}", value)
+        value = _UNSAFE.sub(_shown, value)
     if _NEEDS_ESCAPE.search(value):
         value = _NEEDS_ESCAPE.sub(lambda found: _ESCAPES[found[0]], value)
     return value
+
+
+def _shown(found: re.Match[str]) -> str:
+    r"""Show a character that must not stand in a label: a byte as `\xNN`, half a character of UTF-16 as `\uNNNN`."""
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte that is no UTF-8
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _cut(value: str) -> str:
+    """Shorten a value to MAX_LABEL_LENGTH, with a hash at its end that nobody can aim at another's."""
+    import hashlib  # noqa: PLC0415  # such names are rare, and this brings in OpenSSL
+
+    digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{value[: MAX_LABEL_LENGTH - 17]}~{digest}"
 
 
 def label_text(names: Sequence[str], values: Sequence[str]) -> str:

@@ -1,12 +1,14 @@
 """Durations, rates and sizes as people write them, with units, and as numbers in base units."""
 
+import math
 import re
 
 _DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_PREFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(b/s|bps|bit/s|b)", re.IGNORECASE)
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtKMGT])(?:b/s|bps|bit/s|b)?")
+"""The b is a small one: `50GB/s` are bytes, and taking them for bits would be wrong by eight times."""
 
 
 class Duration(float):
@@ -19,13 +21,13 @@ class Duration(float):
         """Read a duration.
 
         Raises:
-            ValueError: It is not one, or it is zero.
+            ValueError: It is not one, or it is zero or too large to be a number.
         """
         if not _DURATION.fullmatch(text):
             raise ValueError("expected a duration with its unit, such as 500ms, 5s or 1m30s")
         seconds = sum(float(number) * _DURATIONS[unit] for number, unit in _DURATION_PART.findall(text))
-        if seconds <= 0:
-            raise ValueError("expected a duration above zero")
+        if not 0 < seconds < math.inf:
+            raise ValueError("expected a duration above zero, and not without end")
         return cls(seconds)
 
 
@@ -41,7 +43,7 @@ class BitRate(float):
         Raises:
             ValueError: It is not one, or it is zero.
         """
-        found = _RATE.fullmatch(text.strip()) or _RATE.fullmatch(f"{text.strip()}b")
-        if not found or float(found[1]) <= 0:
+        found = _RATE.fullmatch(text.strip())
+        if not found or not 0 < float(found[1]) < math.inf:
             raise ValueError("expected a link speed with its unit, such as 400Gb/s or 100G")
         return cls(float(found[1]) * _PREFIXES[found[2].lower()] / 8)

@@ -199,12 +199,11 @@ def check(metrics: Iterable[Metric]) -> list[str]:
         other = seen.setdefault(one.name, one)
         if (other.kind, other.help, other.labels, other.extra) != (one.kind, one.help, one.labels, one.extra):
             problems.append(f"{one.name}: declared twice with another kind, help or set of labels")
-    families = {name.removesuffix("_total").removesuffix("_info") for name in seen}
-    problems += [
-        f"{name}: clashes with the family {name}_total or {name}_info"
-        for name in seen
-        if name in families and (f"{name}_total" in seen or f"{name}_info" in seen)
-    ]
+    families: dict[str, str] = {}
+    for name in seen:
+        other_name = families.setdefault(name.removesuffix("_total").removesuffix("_info"), name)
+        if other_name != name:
+            problems.append(f"{name}: is the same family in OpenMetrics as {other_name}")
     return problems
 
 

@@ -6,6 +6,9 @@ from typing import NamedTuple
 ACTIVE = 4
 """Logical state of a port that carries data: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active, deferred."""
 
+MAX_DIGITS = 20
+"""Digits of 2^64 - 1; a longer number is no counter."""
+
 _RATE = re.compile(rb"(\d+(?:\.\d+)?) Gb/sec(?: \((\d+)X(?: ([A-Z0-9]+))?\))?")
 _NUMBERED = re.compile(rb"(\d+): ?(.*)")
 _GUID = re.compile(rb"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}")
@@ -54,9 +57,9 @@ def parse_counter(text: bytes) -> int | None:
     Raises:
         ValueError: It is neither.
     """
-    try:
-        return int(text)
-    except ValueError:
-        if text.startswith(b"N/A"):
-            return None
-        raise ValueError(f"no number: {text[:40]!r}") from None
+    digits = text.strip()
+    if digits.isdigit() and len(digits) <= MAX_DIGITS:
+        return int(digits)
+    if text.startswith(b"N/A"):
+        return None
+    raise ValueError(f"no number: {text[:40]!r}")

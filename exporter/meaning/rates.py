@@ -25,6 +25,9 @@ SLACK = 1.25
 UNBOUNDED_WIDTH = 32
 """Counters wider than this do not wrap in practice: without a link speed to judge by, a fall of one is a reset."""
 
+RESETS = "counter_resets_total"
+"""Filled in where the schema declares it: a port's tables of finer rows start anew together with the port's own."""
+
 _SATURATED_LABEL = "counter"
 
 
@@ -55,9 +58,11 @@ def outputs(schema: Schema) -> list[Metric]:
     endings = [vocabulary.RATES[one.ending] for one in counters if one.ending in vocabulary.RATES]
     if vocabulary.SPEED in schema.metrics:
         endings += [vocabulary.UTILIZATION[one] for one in endings if one in vocabulary.UTILIZATION]
-    endings.append("counter_resets_total")
-    saturated = vocabulary.metric(schema.prefix, (*schema.labels, _SATURATED_LABEL), "counter_saturated")
-    return [*(_derived(schema, ending) for ending in endings), saturated]
+    derived = [_derived(schema, ending) for ending in endings]
+    if RESETS in schema.metrics:
+        labels = (*schema.labels, _SATURATED_LABEL)
+        derived += [schema.metrics[RESETS], vocabulary.metric(schema.prefix, labels, "counter_saturated")]
+    return derived
 
 
 _made: dict[tuple[Schema, str], Metric] = {}
@@ -94,8 +99,9 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     for ending, baseline in before.columns.items():
         if ending not in baselines:  # a column that is missing from this read keeps its baseline
             baselines[ending] = _without(baseline, restarted)
-    columns.append(Column(_derived(table.schema, "counter_resets_total"), resets))
-    done = State(table.rows, table.epochs, baselines, resets)
+    if RESETS in table.schema.metrics:
+        columns.append(Column(table.schema.metrics[RESETS], resets))
+    done = State(table.rows, _last_known(before.epochs, table.epochs), baselines, resets)
     saturated = _saturated(table, counters)
     ready = table.with_columns(columns)
     return done, (ready,) if saturated is None else (ready, saturated)
@@ -122,6 +128,13 @@ def _aligned(state: State | None, table: Table) -> State:
     if state.epochs is not None:
         epochs = [None if place is None else state.epochs[place] for place in places]
     return State(table.rows, epochs, columns, resets)
+
+
+def _last_known(old: Sequence[Hashable] | None, new: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
+    """Keep the epoch of a row that was not told this time, so that a restart is seen however long that lasts."""
+    if old is None or (new is not None and None not in new):
+        return new
+    return old if new is None else [last if now is None else now for last, now in zip(old, new, strict=True)]
 
 
 def _without(old: Baseline, restarted: frozenset[int]) -> Baseline:
@@ -229,8 +242,8 @@ def _advance_slowly(
 
 def _is_wrap(table: Table, column: Column, place: int, delta: int, seconds: float) -> bool:
     """Judge a fall that no restart explains; `delta` is what the counter rose by if it wrapped."""
-    if column.saturates or delta >= 1 << (column.width - 1) or seconds <= 0:
-        return False
+    if column.saturates or seconds <= 0 or not 0 <= delta < 1 << (column.width - 1):
+        return False  # below zero where the counter was wider than its declared width
     limit = _limit(table, column.metric.ending, place)
     if limit is None:
         return column.width <= UNBOUNDED_WIDTH

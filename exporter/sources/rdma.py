@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from exporter import vocabulary
 from exporter.linux.infiniband import ACTIVE, parse_counter, parse_guid, parse_numbered, parse_rate
-from exporter.linux.kept import COUNTER_SIZE, close_kept, open_kept, read_text
+from exporter.linux.kept import COUNTER_SIZE, close_kept, open_kept, read_once, read_text
 from exporter.linux.pci import bus_order, driver, netdev_of_port, pci_address
 from exporter.serial import HungError, Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
@@ -125,6 +125,7 @@ SCHEMA = vocabulary.schema(
         "link_speed_bytes_per_second",
         "link_expected_speed_bytes_per_second",
         "link_degraded",
+        "counter_resets_total",
     ],
     {
         "info": info(
@@ -209,13 +210,33 @@ class RdmaOptions(Options, frozen=True):
 
 @dataclass(slots=True)
 class _Kept:
-    """One open file of a port: the place of its value, and how often running it answered EINVAL."""
+    """One file of a port, which stays open: the place of its value, and how often running it answered EINVAL."""
 
     place: int
-    descriptor: int
     path: str
+    descriptor: int = -1
     refusals: int = 0
     rests_until: float = 0.0
+
+    def read(self) -> bytes:
+        """Read the file, opening it where it is not open; one whose device went is opened anew next time.
+
+        Raises:
+            OSError: As open and read do.
+        """
+        if self.descriptor < 0:
+            self.descriptor = open_kept(self.path)
+        try:
+            return os.pread(self.descriptor, COUNTER_SIZE, 0)
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        close_kept(self.descriptor)
+        self.descriptor = -1
 
 
 @dataclass(slots=True)
@@ -237,7 +258,7 @@ class Port:
     def close(self) -> None:
         """Close all files."""
         for one in (*self.states, *self.kept):
-            close_kept(one.descriptor)
+            one.close()
         self.states, self.kept = [], []
 
 
@@ -349,7 +370,7 @@ class RdmaSource:
             "pci": pci,
             "driver": bound,
             "hca_type": hca_type,
-            "node_guid": parse_guid(read_text(folder / "node_guid").encode()) or "",
+            "node_guid": parse_guid(read_once(folder / "node_guid") or b"") or "",
             "board_id": read_text(folder / "board_id"),
             "firmware": read_text(folder / "fw_ver"),
         }
@@ -366,7 +387,7 @@ class RdmaSource:
             if number in known:
                 before = known.pop(number)
                 port.states, port.kept, port.was_up = before.states, before.kept, before.was_up
-            _open(port)
+            _find_files(port)
             ports.append(port)
         for gone in (*known.values(), *(port for port in old if port.epoch != epoch)):
             gone.close()
@@ -375,7 +396,7 @@ class RdmaSource:
     def _number_rails(self) -> None:
         """Number the ports of each kind in the order of their PCI addresses."""
         kinds: dict[str, list[Port]] = {}
-        for ports in self._devices.values():
+        for ports in tuple(self._devices.values()):  # a call that hung may come back meanwhile and add its device
             for port in ports:
                 kinds.setdefault(port.kind, []).append(port)
         self._rails = {}
@@ -421,23 +442,15 @@ class RdmaSource:
         )
 
 
-def _open(port: Port) -> None:
-    """Open what of a port is not open yet; files that are not there are no failure."""
+def _find_files(port: Port) -> None:
+    """Find the files of a port that are not known yet; those that are not there are no failure."""
     if not port.states:
-        port.states = [_kept(place, str(port.folder / name)) for place, name in enumerate(STATES)]
+        port.states = [_Kept(place, str(port.folder / name)) for place, name in enumerate(STATES)]
     have = {one.place for one in port.kept}
     for place, file in enumerate(port.files):
-        path = port.folder / file.path
-        if place not in have and path.exists():
-            port.kept.append(_kept(place, str(path)))
-
-
-def _kept(place: int, path: str) -> _Kept:
-    """Open a file; where that fails, reading it will tell why, each time."""
-    try:
-        return _Kept(place, open_kept(path), path)
-    except OSError:
-        return _Kept(place, -1, path)
+        path = f"{port.folder}/{file.path}"
+        if place not in have and os.path.exists(path):  # noqa: PTH110  # unlike Path's, it never raises
+            port.kept.append(_Kept(place, path))
 
 
 def _read_port(port: Port) -> PortReading:
@@ -446,7 +459,6 @@ def _read_port(port: Port) -> PortReading:
     now = monotonic()
     link = _read_link(port, failures)
     values: list[int | None] = [None] * len(port.files)
-    pread = os.pread
     came_up = link["link_up"] == 1 and not port.was_up
     port.was_up = link["link_up"] == 1
     for one in port.kept:
@@ -455,12 +467,11 @@ def _read_port(port: Port) -> PortReading:
                 continue
             one.rests_until = 0.0
         try:
-            values[one.place] = parse_counter(pread(one.descriptor, COUNTER_SIZE, 0))
+            values[one.place] = parse_counter(one.read())
         except (OSError, ValueError) as error:
             failures.append(_failure(port.device, one.path, error))
             if isinstance(error, OSError):
                 _rest(one, error, now)
-                _reopen(one, error)
         else:
             one.refusals = 0
     return PortReading(port, link, values, failures, now)
@@ -472,13 +483,6 @@ def _rest(one: _Kept, error: OSError, now: float) -> None:
         one.refusals += 1
         if one.refusals >= TRIES:
             one.refusals, one.rests_until = 0, now + REST
-
-
-def _reopen(one: _Kept, error: OSError) -> None:
-    """Open a file anew whose device went, or that could not be opened before."""
-    if error.errno in {errno.ENODEV, errno.EBADF}:
-        close_kept(one.descriptor)
-        one.descriptor = _kept(one.place, one.path).descriptor
 
 
 def _read_link(port: Port, failures: list[Failure]) -> dict[str, int | float | None]:
@@ -503,10 +507,9 @@ def _read_link(port: Port, failures: list[Failure]) -> dict[str, int | float | N
 def _read_state(port: Port, place: int, failures: list[Failure]) -> bytes:
     one = port.states[place]
     try:
-        return os.pread(one.descriptor, COUNTER_SIZE, 0)
+        return one.read()
     except OSError as error:
         failures.append(_failure(port.device, one.path, error))
-        _reopen(one, error)
         return b""
 
 

@@ -1,0 +1,178 @@
+"""Commands and flags, nothing else. The flags are those of Prometheus's own exporters."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from exporter import __version__, log
+
+COMMANDS = {
+    "run": "serve metrics (what the bare command does)",
+    "check-config": "check the configuration files, say what is wrong, and exit with 1",
+    "demo": "serve simulated devices with traffic that moves, to look at without hardware",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Give the parser of the command line."""
+    top = argparse.ArgumentParser(
+        prog="fabric-exporter",
+        description="Prometheus exporter for the network of GPU clusters: NICs, RDMA ports, switches, NCCL.",
+        epilog="Without a command it runs. `fabric-exporter COMMAND --help` lists a command's flags.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"fabric-exporter {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    made = {
+        name: commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        for name, text in COMMANDS.items()
+    }
+    for name in ("run", "demo"):
+        _add_web_flags(made[name])
+        _add_log_flags(made[name])
+    _add_config_flag(made["run"])
+    _add_path_flags(made["run"])
+    _add_config_flag(made["check-config"])
+    made["check-config"].add_argument(
+        "--web.config.file", dest="web_config_file", type=Path, metavar="FILE", help="web configuration file to check"
+    )
+    made["demo"].add_argument(
+        "--demo.directory",
+        dest="directory",
+        type=Path,
+        metavar="DIR",
+        help="where the simulated host lives; a temporary directory by default",
+    )
+    return top
+
+
+def _add_config_flag(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help="configuration file (YAML)")
+
+
+def _add_web_flags(to: argparse.ArgumentParser) -> None:
+    to.add_argument(
+        "--web.listen-address",
+        dest="listen_addresses",
+        action="append",
+        metavar="ADDRESS",
+        help="address to listen on, repeatable (default :10315)",
+    )
+    to.add_argument(
+        "--web.telemetry-path", dest="telemetry_path", default="/metrics", metavar="PATH", help="path of the metrics"
+    )
+    to.add_argument(
+        "--web.config.file",
+        dest="web_config_file",
+        type=Path,
+        metavar="FILE",
+        help="web configuration file: TLS and users, as Prometheus's exporter-toolkit has it",
+    )
+    to.add_argument(
+        "--web.max-requests",
+        dest="max_requests",
+        type=int,
+        default=40,
+        metavar="N",
+        help="scrapes served at the same time (default 40)",
+    )
+
+
+def _add_path_flags(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--path.sysfs", dest="sysfs", type=Path, default=Path("/sys"), metavar="DIR", help="where sysfs is")
+    to.add_argument(
+        "--path.procfs", dest="procfs", type=Path, default=Path("/proc"), metavar="DIR", help="where procfs is"
+    )
+    to.add_argument(
+        "--path.nic-replay",
+        dest="nic_replay",
+        type=Path,
+        metavar="DIR",
+        help="answer for NICs from recordings in this folder instead of the kernel",
+    )
+
+
+def _add_log_flags(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--log.level", dest="log_level", default="info", choices=log.LEVELS, help="least level to log")
+    to.add_argument("--log.format", dest="log_format", default="logfmt", choices=log.FORMATS, help="form of log lines")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Returns:
+        Exit status: 0 done, 1 wrong configuration or nothing to listen on, 2 wrong flags.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0].startswith("-") and given[0] not in {"-h", "--help", "--version"}):
+        given.insert(0, "run")
+    chosen = parser().parse_args(given)
+    try:
+        return {"run": _run, "check-config": _check_config, "demo": _demo}[chosen.command](chosen)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError, RuntimeError) as error:
+        return _fail(error)
+    except Exception as error:
+        if type(error).__name__ not in {"ConfigError", "WebConfigError"}:
+            raise
+        return _fail(error)
+
+
+def _fail(error: Exception) -> int:
+    print(f"fabric-exporter: {error}", file=sys.stderr)  # noqa: T201  # what a command says to its user
+    return 1
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    from exporter.daemon import Daemon, Settings  # noqa: PLC0415  # `--help` and `--version` need none of it
+
+    log.set_up(chosen.log_level, chosen.log_format)
+    settings = Settings(
+        chosen.config_file,
+        tuple(chosen.listen_addresses or [":10315"]),
+        chosen.telemetry_path,
+        chosen.web_config_file,
+        chosen.max_requests,
+        chosen.sysfs,
+        chosen.procfs,
+        chosen.nic_replay,
+    )
+
+    async def serve() -> None:
+        await Daemon(settings).run()
+
+    asyncio.run(serve())
+    return 0
+
+
+def _check_config(chosen: argparse.Namespace) -> int:
+    from exporter.daemon import check  # noqa: PLC0415  # `--help` and `--version` need none of it
+
+    if chosen.config_file is None and chosen.web_config_file is None:
+        raise ValueError("nothing to check: give --config.file or --web.config.file")
+    for line in check(chosen.config_file, chosen.web_config_file):
+        print(line)  # noqa: T201  # what a command says to its user
+    return 0
+
+
+def _demo(chosen: argparse.Namespace) -> int:
+    from exporter import demo  # noqa: PLC0415  # only the demo needs simulated devices
+
+    log.set_up(chosen.log_level, chosen.log_format)
+    asyncio.run(
+        demo.run(
+            directory=chosen.directory,
+            listen_addresses=tuple(chosen.listen_addresses or [":10315"]),
+            telemetry_path=chosen.telemetry_path,
+            web_config_file=chosen.web_config_file,
+            max_requests=chosen.max_requests,
+        )
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,300 @@
+"""The daemon: the only file that knows all parts. It builds them, starts, reloads and stops them."""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from exporter import __version__, config, health
+from exporter.config import Config, ConfigError
+from exporter.meaning import imbalance, links, rates, stragglers
+from exporter.outputs import page, process, text
+from exporter.outputs.negotiation import Format
+from exporter.outputs.web import Handlers, WebServer
+from exporter.poller import Poller, Step
+from exporter.source import Definition, Host, Source
+from exporter.sources import nccl, nic, rdma, switch
+from exporter.table import Metric, Table
+
+logger = logging.getLogger(__name__)
+
+SOURCES: tuple[Definition, ...] = (
+    rdma.DEFINITION,
+    nic.DEFINITION,
+    switch.DEFINITION,
+    nccl.DEFINITION,
+)
+"""Every kind of source there is: a new one adds its line here."""
+
+MEANINGS = (rates, links, imbalance, stragglers)
+"""What is made of the tables, in this order."""
+
+READY_AFTER = 10.0
+"""Seconds after which a source that has not been read yet no longer keeps the daemon from being ready."""
+
+STOP_GRACE = 3.0
+"""Seconds that answers under way and sources have to end."""
+
+LAG_TICK = 0.5
+"""Seconds between looks at how late the event loop is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says; see the flags there."""
+
+    config_file: Path | None = None
+    listen_addresses: tuple[str, ...] = (":10315",)
+    telemetry_path: str = "/metrics"
+    web_config_file: Path | None = None
+    max_requests: int = 40
+    sysfs: Path = Path("/sys")
+    procfs: Path = Path("/proc")
+    nic_replay: Path | None = None
+
+
+def load_config(path: Path | None) -> Config:
+    """Read the configuration file, or give the defaults where there is none.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    return config.default(SOURCES) if path is None else config.load(path, SOURCES)
+
+
+def metrics() -> list[Metric]:
+    """List every metric that can be exported: those of the sources, what meaning makes of them, and our own."""
+    schemas = [schema for definition in SOURCES for schema in definition.schemas]
+    found = [
+        metric for schema in (*schemas, *health.SCHEMAS) if not schema.internal for metric in schema.metrics.values()
+    ]
+    found += [metric for schema in schemas for meaning in MEANINGS for metric in meaning.outputs(schema)]
+    return list({metric.name: metric for metric in reversed(found)}.values())[::-1]
+
+
+@dataclass(slots=True)
+class _Running:
+    """A poller at work, and what it was made from, so that a reload leaves it alone when that is the same."""
+
+    poller: Poller
+    made_from: tuple[object, ...]
+    task: asyncio.Task[None]
+
+
+@dataclass(slots=True)
+class _Lag:
+    """How late the event loop was, by the half minute: the worst of this one and the last."""
+
+    worst: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    turned: float = field(default_factory=monotonic)
+
+    def note(self, late: float) -> None:
+        """Take one measurement."""
+        if monotonic() - self.turned >= 30:
+            self.worst, self.turned = [0.0, self.worst[0]], monotonic()
+        self.worst[0] = max(self.worst[0], late)
+
+
+class Daemon:
+    """One running exporter."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read the configuration and make ready.
+
+        Raises:
+            ConfigError: The configuration or a flag is wrong.
+            WebConfigError: The web configuration is wrong.
+        """
+        self._settings = settings
+        self._config = load_config(settings.config_file)
+        self._running: dict[tuple[str, str], _Running] = {}
+        self._reloads = health.Reloads(good=True, good_at=time())
+        self._health = health.Health()
+        self._lag = _Lag()
+        self._reloading = asyncio.Lock()
+        self._started = monotonic()
+        self.web = WebServer(
+            Handlers(self._render, self._page, self._not_ready, self.reload),
+            settings.listen_addresses,
+            telemetry_path=settings.telemetry_path,
+            max_requests=settings.max_requests,
+            config_file=settings.web_config_file,
+        )
+
+    async def run(self) -> None:
+        """Serve until told to stop by SIGTERM or SIGINT; SIGHUP reloads."""
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        reloads: set[asyncio.Task[str | None]] = set()
+
+        def on_hangup() -> None:
+            task = loop.create_task(self.reload())
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
+        await self.start()
+        try:
+            await stopping.wait()
+            logger.info("stopping")
+        finally:
+            await self.stop()
+
+    async def start(self) -> None:
+        """Listen and begin to poll."""
+        _raise_descriptor_limit()
+        await self.web.start()
+        self._apply(self._config)
+        self._lag_task = asyncio.get_running_loop().create_task(self._watch_lag())
+        for host, port in self.web.addresses:
+            logger.info("listening on %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        _warn_of_own_namespace(self._settings.procfs)
+
+    async def stop(self) -> None:
+        """Stop all parts within `STOP_GRACE` seconds."""
+        self._lag_task.cancel()
+        tasks = [one.task for one in self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await self.web.stop(STOP_GRACE / 2)
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_GRACE / 2)
+        self._running = {}
+
+    async def reload(self) -> str | None:
+        """Read the configuration anew; a wrong one changes nothing.
+
+        Returns:
+            What is wrong with it, or None.
+        """
+        async with self._reloading:
+            try:
+                fresh = await asyncio.to_thread(load_config, self._settings.config_file)
+                self._apply(fresh)
+            except ConfigError as error:
+                logger.error("reload: %s; the configuration before stays in use", error)  # noqa: TRY400  # says it all
+                self._reloads.good = False
+                return str(error)
+            self._config = fresh
+            self._reloads = health.Reloads(good=True, good_at=time())
+            logger.info("configuration read")
+            return None
+
+    def tables(self) -> list[Table]:
+        """Give all tables there are now: those of the sources, and those about the exporter itself."""
+        pollers = [one.poller for one in list(self._running.values())]
+        tables = [table for poller in pollers for table in poller.fresh_tables()]
+        tables += self._health.tables(pollers, self._reloads, self.web.stats.requests, max(self._lag.worst))
+        return tables
+
+    def _apply(self, fresh: Config) -> None:
+        """Start, stop and leave alone pollers, so that those that run are those of the configuration.
+
+        Raises:
+            ConfigError: A source cannot be made; nothing was changed.
+        """
+        host = Host(
+            fresh.host or os.environ.get("NODE_NAME") or socket.gethostname(),
+            self._settings.sysfs,
+            self._settings.procfs,
+            self._settings.nic_replay,
+        )
+        wanted: dict[tuple[str, str], tuple[Source, Definition, tuple[object, ...]]] = {}
+        for definition in SOURCES:
+            options = fresh.sources[definition.name]
+            if not getattr(options, "enabled", True):
+                continue
+            for source in definition.build(options, host):
+                key = (source.name, source.target)
+                if key in wanted:
+                    raise ConfigError(f"{definition.section or definition.name}: {source.target!r} is named twice")
+                wanted[key] = (source, definition, (options, host, fresh.expect))
+        for key, running in list(self._running.items()):
+            if key not in wanted or wanted[key][2] != running.made_from:
+                running.task.cancel()
+                del self._running[key]
+        loop = asyncio.get_running_loop()
+        for key, (source, definition, made_from) in wanted.items():
+            if key not in self._running:
+                options = fresh.sources[definition.name]
+                poller = Poller(source, _steps(definition.name, fresh), drop=getattr(options, "drop", ()))
+                self._running[key] = _Running(poller, made_from, loop.create_task(poller.run(), name=" ".join(key)))
+
+    def _render(self, form: Format) -> Iterator[bytes]:
+        """Print everything; called in the web server's thread."""
+        openmetrics = form is Format.OPENMETRICS
+        end = process.render(openmetrics=openmetrics)
+        if not openmetrics:
+            yield from text.render(self.tables(), openmetrics=False)
+            yield from end
+            return
+        yield from end
+        yield from text.render(self.tables(), openmetrics=True)
+
+    def _page(self) -> str:
+        now = time()
+        sources = []
+        for (name, target), one in sorted(self._running.items()):
+            status = one.poller.status
+            failures: dict[str, int] = {}
+            for (_, reason), count in status.failures.items():
+                failures[reason] = failures.get(reason, 0) + count
+            age = None if status.last_success is None else now - status.last_success
+            rows = sum(len(table.rows) for table in one.poller.fresh_tables())
+            sources.append(page.SourceStatus(name, target, status.up, age, rows, failures))
+        return page.page(
+            name="fabric-exporter",
+            version=__version__,
+            telemetry_path=self._settings.telemetry_path,
+            sources=sources,
+        )
+
+    def _not_ready(self) -> str | None:
+        """Say what is waited for: the first read of each source, but not for ever."""
+        if monotonic() - self._started > READY_AFTER:
+            return None
+        waiting = [" ".join(key).strip() for key, one in self._running.items() if not one.poller.first.is_set()]
+        return f"not read yet: {', '.join(sorted(waiting))}" if waiting else None
+
+    async def _watch_lag(self) -> None:
+        """Measure how late the loop is to a timer."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_TICK
+            await asyncio.sleep(LAG_TICK)
+            self._lag.note(max(0.0, loop.time() - due))
+
+
+def _steps(name: str, settings: Config) -> list[Step]:
+    """Give the meanings for a source, with what the configuration expects of its links."""
+    expected: dict[str, Any] = {"rdma": settings.expect.rdma_speed, "nic": settings.expect.nic_speed}
+    return [rates.step, partial(links.step, expected.get(name)), imbalance.step, stragglers.step]
+
+
+def _raise_descriptor_limit() -> None:
+    """Take as many descriptors as we may have: counter files stay open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _warn_of_own_namespace(procfs: Path) -> None:
+    """Say it when this process is not in the host's network namespace: it would see a pod's ports, not the host's."""
+    with suppress(OSError):
+        ours, hosts = Path("/proc/self/ns/net").readlink(), (procfs / "1" / "ns" / "net").readlink()
+        if ours != hosts:
+            logger.warning(
+                "this process is not in the host's network namespace: NICs seen are those of its own; set hostNetwork"
+            )

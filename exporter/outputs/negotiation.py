@@ -1,0 +1,109 @@
+"""Choose the answer's format and encoding from what a client says it accepts (RFC 9110, section 12.5).
+
+Prometheus sends quality values and means them: its order of preference differs with its configuration, so the first
+type that happens to be known is not the right one.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+# A header longer than this is no scraper's; what lies beyond is not looked at.
+MAX_HEADER_LENGTH = 4096
+_MAX_RANGES = 64
+
+_QUALITY = re.compile(r"(?:0?\.\d{1,6}|0\.?|1(?:\.0{0,6})?)\Z")
+
+
+class Format(Enum):
+    """A text format of metrics, with the Content-Type it is sent under."""
+
+    TEXT = "text/plain; version=0.0.4; charset=utf-8"
+    OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+    @property
+    def content_type(self) -> str:
+        """Give the value of the Content-Type header."""
+        return self.value
+
+
+class _Offer(NamedTuple):
+    """How a format is asked for: its type, the version served, and other versions whose readers can read it."""
+
+    kind: str
+    subtype: str
+    version: str
+    also: frozenset[str]
+
+
+# OpenMetrics 0.0.1 is the draft that 1.0.0 made final. A reader of text 1.0.0 (UTF-8 names, quoted) reads 0.0.4 too.
+_OFFERS = {
+    Format.TEXT: _Offer("text", "plain", "0.0.4", frozenset({"1.0.0"})),
+    Format.OPENMETRICS: _Offer("application", "openmetrics-text", "1.0.0", frozenset({"0.0.1"})),
+}
+
+
+class _Range(NamedTuple):
+    """One element of an Accept header; `value` is a media range or a coding in lower case."""
+
+    value: str
+    parameters: dict[str, str]
+    quality: float
+
+
+def choose_format(accept: str) -> Format:
+    """Choose the format for an Accept header ("" when there is none).
+
+    Of the ranges that match a format the most specific one gives its quality. The highest quality wins, then what the
+    client mentioned first, then plain text; when nothing matches the answer is plain text too, as the protocol says.
+    """
+    best, chosen = (0.0, 0), Format.TEXT
+    ranges = list(_ranges(accept))
+    for candidate, offer in _OFFERS.items():
+        # (specificity, quality, first mention); of equally specific ranges the client means its highest.
+        ranks = [(_specificity(r, offer), r.quality, -place) for place, r in enumerate(ranges)]
+        specificity, quality, place = max(ranks, default=(0, 0.0, 0))
+        if specificity and quality > 0 and (quality, place) > best:
+            best, chosen = (quality, place), candidate
+    return chosen
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Tell whether an Accept-Encoding header ("" when there is none) allows gzip and does not prefer identity."""
+    qualities: dict[str, float] = {}
+    for coding in _ranges(accept_encoding):
+        name = "gzip" if coding.value == "x-gzip" else coding.value
+        qualities.setdefault(name, coding.quality)
+    gzip = qualities.get("gzip", qualities.get("*", 0.0))
+    return gzip > 0 and gzip >= qualities.get("identity", 0.0)
+
+
+def _specificity(asked: _Range, offer: _Offer) -> int:
+    """Rank how precisely a range names an offer: 4 down to 1, or 0 when it does not match."""
+    kind, _, subtype = asked.value.partition("/")
+    if (kind, subtype) == ("*", "*"):
+        return 1
+    if kind != offer.kind:
+        return 0
+    if subtype == "*":
+        return 2
+    if subtype != offer.subtype:
+        return 0
+    version = asked.parameters.get("version")
+    if version == offer.version:
+        return 4
+    return 3 if version is None or version in offer.also else 0
+
+
+def _ranges(header: str) -> Iterator[_Range]:
+    """Split a header into its elements; an element whose quality is no number between 0 and 1 is left out."""
+    for element in header[:MAX_HEADER_LENGTH].split(",")[:_MAX_RANGES]:
+        value, *rest = element.split(";")
+        parameters: dict[str, str] = {}
+        for parameter in rest:
+            name, _, text = parameter.partition("=")
+            parameters[name.strip().lower()] = text.strip().strip('"').lower()
+        quality = parameters.pop("q", "1")
+        if _QUALITY.match(quality):
+            yield _Range(value.strip().lower(), parameters, float(quality))

@@ -1,0 +1,203 @@
+"""SNMP messages of versions 1 and 2c: community, PDU and its variables (RFC 1157, RFC 1901, RFC 3416)."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from exporter.snmp.ber import (
+    INTEGER,
+    MALFORMED,
+    NULL,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    SEQUENCE,
+    UNSIGNED_BYTES,
+    Value,
+    decode_oid,
+    decode_value,
+    encode_integer,
+    encode_tlv,
+    read_header,
+    read_integer,
+)
+from exporter.snmp.errors import DecodeError
+
+V1: Final = 0
+V2C: Final = 1
+
+GET: Final = 0xA0
+GETNEXT: Final = 0xA1
+RESPONSE: Final = 0xA2
+GETBULK: Final = 0xA5
+PDU_NAMES: Final = {GET: "GET", GETNEXT: "GETNEXT", RESPONSE: "RESPONSE", GETBULK: "GETBULK"}
+
+NO_ERROR: Final = 0
+TOO_BIG: Final = 1
+NO_SUCH_NAME: Final = 2
+GEN_ERR: Final = 5
+STATUS_NAMES: Final = (
+    "noError",
+    "tooBig",
+    "noSuchName",
+    "badValue",
+    "readOnly",
+    "genErr",
+    "noAccess",
+    "wrongType",
+    "wrongLength",
+    "wrongEncoding",
+    "wrongValue",
+    "noCreation",
+    "inconsistentValue",
+    "resourceUnavailable",
+    "commitFailed",
+    "undoFailed",
+    "authorizationError",
+    "notWritable",
+    "inconsistentName",
+)
+
+VarBind = tuple[bytes, int, Value]
+"""(object identifier as encoded, tag, value). A plain tuple, since a poll makes thousands of them.
+
+The identifier stays encoded: a walk compares its head with the column's and looks its tail up, and never needs the
+numbers again that it has seen once. It is whole, so decoding it does not fail, or empty. What could not be read has the
+tag MALFORMED and keeps its place.
+"""
+
+_NULL_VALUE: Final = bytes((NULL, 0))
+
+
+class Pdu(NamedTuple):
+    """One protocol data unit.
+
+    For GETBULK, `error_status` carries non-repeaters and `error_index` max-repetitions, as on the wire.
+    """
+
+    kind: int
+    request_id: int
+    error_status: int
+    error_index: int
+    varbinds: list[VarBind]
+
+
+class Message(NamedTuple):
+    """One datagram: version (0 is v1, 1 is v2c), community and PDU."""
+
+    version: int
+    community: bytes
+    pdu: Pdu
+
+
+def status_name(status: int) -> str:
+    """Name an error-status as the RFCs do."""
+    return STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else f"error-status {status}"
+
+
+def decode_message(data: bytes) -> Message:
+    """Decode a datagram.
+
+    A variable whose value is bad costs only itself (tag MALFORMED) as long as its length leads to the next one.
+
+    Raises:
+        DecodeError: anything else that is wrong with the datagram.
+    """
+    tag, at, end = read_header(data, 0, len(data))
+    if tag != SEQUENCE:
+        raise DecodeError(f"byte 0: a message begins with a SEQUENCE, tag 0x{tag:02x} found")
+    version, at = read_integer(data, at, end)
+    if version not in (V1, V2C):
+        raise DecodeError(f"version {version} of SNMP, neither 1 (0) nor 2c (1)")
+    tag, start, at = read_header(data, at, end)
+    if tag != OCTET_STRING:
+        raise DecodeError(f"byte {start}: the community is an OCTET STRING, tag 0x{tag:02x} found")
+    return Message(version, data[start:at], _decode_pdu(data, at, end))
+
+
+def _decode_pdu(data: bytes, at: int, stop: int) -> Pdu:
+    kind, at, end = read_header(data, at, stop)
+    if kind not in PDU_NAMES:
+        raise DecodeError(f"byte {at}: PDU type 0x{kind:02x} is none of {', '.join(PDU_NAMES.values())}")
+    request_id, at = read_integer(data, at, end)
+    status, at = read_integer(data, at, end)
+    index, at = read_integer(data, at, end)
+    tag, start, end = read_header(data, at, end)
+    if tag != SEQUENCE:
+        raise DecodeError(f"byte {at}: the list of variables is a SEQUENCE, tag 0x{tag:02x} found")
+    return Pdu(kind, request_id, status, index, _decode_varbinds(data, start, end))
+
+
+def _decode_varbinds(data: bytes, at: int, stop: int) -> list[VarBind]:
+    """Decode the variables between two offsets.
+
+    The loop runs thousands of times in each poll, so it takes the usual form in one look: every length in one byte, a
+    counter, a string or a small number. Lengths that do not add up exactly, and all else, go to the careful function.
+    """
+    varbinds: list[VarBind] = []
+    append = varbinds.append
+    from_bytes = int.from_bytes
+    unsigned_bytes = UNSIGNED_BYTES
+    # The least variable is 6 bytes (0x30 4 6 0 5 0); nearer to the end an offset below could point past the datagram.
+    safe = stop - 5
+    while at < stop:
+        if at < safe and data[at] == SEQUENCE and data[at + 2] == OBJECT_IDENTIFIER:
+            size = data[at + 1]
+            end = at + 2 + size
+            content = at + 6 + data[at + 3]
+            # A long-form length (0x80 and up) anywhere makes these sums differ. The last test: the name is whole.
+            if (
+                size < 0x80
+                and content <= end <= stop
+                and content + data[content - 1] == end
+                and data[content - 3] < 0x80
+            ):
+                tag = data[content - 2]
+                if tag in unsigned_bytes:
+                    if content < end <= content + unsigned_bytes[tag]:
+                        append((data[at + 4 : content - 2], tag, from_bytes(data[content:end], "big")))
+                        at = end
+                        continue
+                elif tag == OCTET_STRING:
+                    append((data[at + 4 : content - 2], tag, data[content:end]))
+                    at = end
+                    continue
+                elif tag == INTEGER and content + 1 == end and data[content] < 0x80:
+                    append((data[at + 4 : content - 2], tag, data[content]))
+                    at = end
+                    continue
+        varbind, at = _decode_varbind(data, at, stop)
+        append(varbind)
+    return varbinds
+
+
+def _decode_varbind(data: bytes, at: int, stop: int) -> tuple[VarBind, int]:
+    tag, start, end = read_header(data, at, stop)
+    oid = b""
+    try:
+        if tag != SEQUENCE:
+            raise DecodeError(f"byte {at}: a variable is a SEQUENCE, tag 0x{tag:02x} found")
+        tag, name, name_end = read_header(data, start, end)
+        if tag != OBJECT_IDENTIFIER:
+            raise DecodeError(f"byte {start}: a variable begins with its name, tag 0x{tag:02x} found")
+        decode_oid(data[name:name_end])
+        oid = data[name:name_end]
+        tag, content, content_end = read_header(data, name_end, end)
+        return (oid, tag, decode_value(tag, data[content:content_end])), end
+    except DecodeError:
+        return (oid, MALFORMED, None), end
+
+
+def encode_message(version: int, community: bytes, pdu: bytes) -> bytes:
+    """Wrap an encoded PDU."""
+    content = encode_integer(version) + encode_tlv(OCTET_STRING, community) + pdu
+    return encode_tlv(SEQUENCE, content)
+
+
+def encode_pdu(kind: int, request_id: int, status: int, index: int, varbinds: Iterable[bytes]) -> bytes:
+    """Encode a PDU from variables that are encoded already; for GETBULK see `Pdu` about `status` and `index`."""
+    numbers = encode_integer(request_id) + encode_integer(status) + encode_integer(index)
+    return encode_tlv(kind, numbers + encode_tlv(SEQUENCE, b"".join(varbinds)))
+
+
+def encode_varbind(oid: bytes, value: bytes = _NULL_VALUE) -> bytes:
+    """Join an encoded identifier (content only) and an encoded value (with tag and length); a question has NULL."""
+    return encode_tlv(SEQUENCE, encode_tlv(OBJECT_IDENTIFIER, oid) + value)

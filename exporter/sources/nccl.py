@@ -1,0 +1,601 @@
+"""NCCL collectives of the jobs on this host, from the files that NCCL Inspector writes.
+
+A file is a process, hence a rank: `<host name>-pid<pid>.log`, in a folder of the job's or in the common one. Files
+are read on from where they ended; what was in them before the start only tells who is who, and is not counted. The
+rank of a process is its rank in the largest communicator it was seen in (the first seen of several that large), since
+Inspector does not know the rank in the job; where two processes of a job claim the same rank at the same time (they
+were only seen in groups of the same size), the later one is named `<rank>-<pid>`.
+"""
+
+import asyncio
+import errno
+import glob
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import islice
+from time import monotonic
+from typing import NamedTuple
+
+from exporter import vocabulary
+from exporter.linux.inspector import (
+    KINDS,
+    MAX_RANKS,
+    OTHER,
+    Collective,
+    Header,
+    Line,
+    LineError,
+    known_kind,
+    parse_line,
+    traffic_bytes,
+)
+from exporter.linux.tail import FILE_BUDGET, MAX_LINE, Chunk, Followed, Tail
+from exporter.serial import HungError, Serial
+from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
+from exporter.table import Column, LabelValues, RowKeeper, Rows, Table
+from exporter.vocabulary import counter, gauge, info
+
+CALL_DEADLINE = 2.0
+"""Seconds that listing, or reading one file, may take."""
+
+POLL_BUDGET = 4 * FILE_BUDGET
+"""Bytes read at one poll, some 20,000 records; what is left waits for the next."""
+
+MAX_ENTRIES = 20_000
+"""Entries of all folders together that are looked at."""
+
+MAX_JOBS = 32
+"""Jobs that are told apart on this host."""
+
+MAX_PROCESSES = 128
+"""Processes of one job on this host."""
+
+SILENCE = 600.0
+"""Seconds without a record after which a process is forgotten."""
+
+SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter")
+"""Kinds whose ranks end together, so that their times can be compared."""
+
+KERNEL_TIMING = "kernel_gpu"
+"""The timing source that tells the time on the GPU; others add what the host was doing."""
+
+LABELS = ("train_job", "rank", "collective")
+RANK_LABELS = ("train_job", "rank")
+OPERATION_LABELS = ("train_job", "communicator", "collective", "sequence", "rank")
+
+COLLECTIVES = vocabulary.schema(
+    "fabric_nccl_",
+    LABELS,
+    own={
+        "collectives_total": counter("Collectives that the rank took part in and that were recorded."),
+        "collective_duration_seconds_total": counter(
+            "Time of these collectives on the rank, with what it waited for others in them."
+        ),
+        "collective_bytes_total": counter(
+            "Bytes of these collectives as nccl-tests counts them: for AllGather and ReduceScatter those of all ranks."
+        ),
+    },
+    origins={
+        "collectives_total": ["coll_perf"],
+        "collective_duration_seconds_total": ["coll_perf.coll_exec_time_us"],
+        "collective_bytes_total": ["coll_perf.coll_msg_size_bytes", "header.n_ranks"],
+    },
+)
+
+RANKS = vocabulary.schema(
+    "fabric_nccl_",
+    RANK_LABELS,
+    own={
+        "rank_info": info(
+            "Where the rank runs, and the ranks and nodes of its largest communicator.", "host", "pid", "ranks", "nodes"
+        )
+    },
+    origins={"rank_info": ["header.rank", "header.n_ranks", "header.nnodes", "metadata.pid"]},
+)
+
+OPERATIONS = vocabulary.schema(
+    "fabric_nccl_",
+    OPERATION_LABELS,
+    own={
+        "operation_duration": gauge("Time of one collective on one rank, in millionths of a second."),
+        "operation_size": gauge("Bytes of one collective as nccl-tests counts them."),
+        "operation_ranks": gauge("Ranks of the communicator."),
+        "operation_kernel_timed": gauge("Whether the time is that of the kernel on the GPU; absent if not told."),
+    },
+    internal=True,
+)
+
+LINES = vocabulary.schema(
+    "fabric_nccl_inspector_",
+    ("outcome",),
+    own={
+        "lines_total": counter(
+            "Lines of Inspector's files by what became of them: collective (used), point_to_point, marker and unknown"
+            " (passed over), malformed, invalid, orphan, too_long and over_limit (lost)."
+        )
+    },
+    origins={"lines_total": ["<host name>-pid<pid>.log"]},
+)
+
+FILES = vocabulary.schema(
+    "fabric_nccl_inspector_",
+    (),
+    own={"files": gauge("Files of Inspector that are followed, also those that no process writes any more.")},
+    origins={"files": ["<host name>-pid<pid>.log"]},
+)
+
+OUTCOMES = (
+    "collective",
+    "point_to_point",
+    "marker",
+    "unknown",
+    "malformed",
+    "invalid",
+    "orphan",
+    "too_long",
+    "over_limit",
+)
+
+
+class NcclOptions(Options, frozen=True):
+    """Configuration of `sources.nccl`; include and exclude are names of jobs.
+
+    Attributes:
+        inspector: Folders of Inspector's files, or shell patterns of folders. Files lie in them or one level below.
+    """
+
+    inspector: tuple[str, ...] = ("/run/fabric-exporter/nccl",)
+
+
+class Record(NamedTuple):
+    """One synchronising collective on one rank."""
+
+    communicator: str
+    kind: str
+    sequence: int
+    microseconds: int
+    size: int
+    n_ranks: int
+    kernel_timed: bool | None
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the collectives of one kind."""
+
+    count: int = 0
+    microseconds: int = 0
+    size: int = 0
+
+    def add(self, other: "Totals") -> None:
+        """Add other sums."""
+        self.count += other.count
+        self.microseconds += other.microseconds
+        self.size += other.size
+
+
+@dataclass(slots=True)
+class Log:
+    """One file: whose it is, and who spoke last in it."""
+
+    file: Followed
+    job: str
+    marker: Header | None = None
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What one read of a file gave."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    totals: dict[str, Totals] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    largest: Header | None = None
+    pid: int = 0
+    restarted: bool = False
+    failures: list[Failure] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Process:
+    """One process: its sums since it was first seen.
+
+    Attributes:
+        number: Tells it from every other process, also from one that had its rank before.
+        job: Its job.
+        pid: Its process number, as text; as it is inside its container.
+        first: Number of the poll that first brought a record of it.
+        last: Number of the poll that last did.
+        heard: Monotonic time of that poll.
+        largest: Its rank in the largest communicator it was seen in.
+        totals: Its sums by kind.
+        label: Its rank as it is exported; empty while another process has taken its place.
+    """
+
+    number: int
+    job: str
+    pid: str
+    first: int
+    last: int
+    heard: float
+    largest: Header
+    totals: dict[str, Totals] = field(default_factory=dict)
+    label: str = ""
+
+
+class NcclSource:
+    """Reads the files of NCCL Inspector."""
+
+    name = "nccl"
+    target = ""
+    changed: asyncio.Event | None = None
+
+    def __init__(self, options: NcclOptions, host: Host) -> None:
+        """Take the configuration."""
+        self.interval = float(options.interval)
+        self._options = options
+        self._host = host.name
+        self._serial = Serial("nccl", CALL_DEADLINE)
+        self._tail = Tail()
+        self._logs: dict[str, Log] = {}
+        self._left = 0
+        self._polls = 0
+        self._born = 0
+        self._processes: dict[str, Process] = {}
+        self._outcomes: Counter[str] = Counter()
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in (COLLECTIVES, RANKS, LINES, FILES)}
+
+    async def applies(self) -> bool:
+        """Tell whether any of the folders is there."""
+        return (await self._scan()).folders > 0
+
+    async def read(self) -> Reading:
+        """Read on in every file that grew; files fail alone."""
+        self._polls += 1
+        scanned = await self._scan()
+        self._left = POLL_BUDGET
+        results = await self._serial.run((log.file.path, partial(self._read_log, log)) for log in scanned.grown)
+        failures = list(scanned.failures)
+        now = monotonic()
+        records: list[tuple[Process, list[Record]]] = []
+        for log in scanned.grown:
+            result = results[log.file.path]
+            if isinstance(result, HungError):
+                failures.append(Failure(log.job, "timeout", str(result)))
+            elif isinstance(result, Exception):
+                failures.append(_failure(log, result))
+            else:
+                failures += result.failures
+                process = self._taken(log, result, now, failures)
+                if process is not None:
+                    records.append((process, result.records))
+        self._forget(now)
+        _label(self._processes.values())
+        return Reading(self._tables(records, now), failures)
+
+    async def close(self) -> None:
+        """End the thread; no file is open between reads."""
+        self._serial.close()
+
+    async def _scan(self) -> "_Scan":
+        result = (await self._serial.run([("scan", self._look)]))["scan"]
+        if isinstance(result, HungError):
+            raise SourceError("timeout", str(result))
+        if isinstance(result, Exception):
+            raise SourceError("unreadable", str(result))
+        return result
+
+    def _look(self) -> "_Scan":
+        """Find the files and what of them grew; runs in the thread."""
+        failures: list[Failure] = []
+        folders = _folders(self._options.inspector)
+        entries = _logs(folders, failures)
+        found: dict[str, tuple[str, os.stat_result]] = {}
+        for path, job in islice(entries, MAX_ENTRIES):
+            if path not in found and self._wanted(job):
+                try:
+                    found[path] = (job, os.lstat(path))
+                except OSError:
+                    continue  # gone between listing and now
+        left = next(entries, None)
+        look = self._tail.look({path: state for path, (_, state) in found.items()})
+        for gone in look.gone:
+            self._logs.pop(gone.path, None)
+        if look.too_many or left is not None:
+            detail = f"more than {len(self._tail.files)} files below {', '.join(folders)}; remove those of old jobs"
+            failures.append(Failure("", "too_many_files", detail))
+        grown = []
+        for file in look.grown:
+            log = self._logs.get(file.path)
+            if log is None:
+                log = self._logs[file.path] = Log(file, found[file.path][0])
+            grown.append(log)
+        return _Scan(len(folders), grown, failures)
+
+    def _wanted(self, job: str) -> bool:
+        chosen = self._options
+        return any(fnmatchcase(job, one) for one in chosen.include) and not any(
+            fnmatchcase(job, one) for one in chosen.exclude
+        )
+
+    def _read_log(self, log: Log) -> Parsed:
+        """Read on in one file; runs in the thread."""
+        if self._left <= MAX_LINE:
+            return Parsed()  # it is among the first the next time
+        chunk = self._tail.read(log.file, min(FILE_BUDGET, self._left))
+        self._left -= chunk.read
+        return _parse(log, chunk)
+
+    def _taken(self, log: Log, parsed: Parsed, now: float, failures: list[Failure]) -> Process | None:
+        """Add what a read gave to its process; None where it gave no records, or there are too many processes."""
+        process = self._processes.get(log.file.path)
+        if parsed.largest is not None:
+            if process is None and parsed.totals:
+                process = self._born_process(log, parsed, now, failures)
+                if process is None:
+                    parsed.outcomes["over_limit"] += parsed.outcomes.pop("collective")
+            elif process is not None and (parsed.restarted or parsed.largest.n_ranks > process.largest.n_ranks):
+                process.largest = parsed.largest
+        self._outcomes.update(parsed.outcomes)
+        if process is None or not parsed.totals:
+            return None
+        process.last, process.heard = self._polls, now
+        for kind, totals in parsed.totals.items():
+            process.totals.setdefault(kind, Totals()).add(totals)
+        return process
+
+    def _born_process(self, log: Log, parsed: Parsed, now: float, failures: list[Failure]) -> Process | None:
+        """Make a process, where there is room for it."""
+        jobs = Counter(process.job for process in self._processes.values())
+        if jobs[log.job] >= MAX_PROCESSES or (log.job not in jobs and len(jobs) >= MAX_JOBS):
+            detail = f"{log.file.path}: more than {MAX_JOBS} jobs or {MAX_PROCESSES} processes of one; left out"
+            failures.append(Failure(log.job if log.job in jobs else "", "over_limit", detail))
+            return None
+        assert parsed.largest is not None  # noqa: S101  # totals come of records, which have a header
+        named = _PID.search(log.file.path)
+        pid = named[1] if named else str(parsed.pid or "")
+        self._born += 1
+        process = Process(self._born, log.job, pid, self._polls, self._polls, now, parsed.largest)
+        self._processes[log.file.path] = process
+        return process
+
+    def _forget(self, now: float) -> None:
+        """Drop the processes whose file is gone, or that were silent for long."""
+        files = self._tail.files
+        self._processes = {
+            path: process
+            for path, process in self._processes.items()
+            if path in files and now - process.heard < SILENCE
+        }
+
+    def _tables(self, records: Sequence[tuple[Process, list[Record]]], now: float) -> list[Table]:
+        named = sorted(
+            (process for process in self._processes.values() if process.label), key=lambda one: (one.job, one.number)
+        )
+        tables = [_operations(records, now), self._lines(now), self._files(now)]
+        if named:
+            tables += [self._collectives(named, now), self._ranks(named, now)]
+        return tables
+
+    def _collectives(self, processes: Sequence[Process], now: float) -> Table:
+        rows = [(one, kind, totals) for one in processes for kind, totals in one.totals.items()]
+        metrics = COLLECTIVES.metrics
+        columns = (
+            Column(metrics["collectives_total"], [totals.count for _, _, totals in rows]),
+            Column(
+                metrics["collective_duration_seconds_total"],
+                [totals.microseconds for _, _, totals in rows],
+                divisor=1_000_000,
+            ),
+            Column(metrics["collective_bytes_total"], [totals.size for _, _, totals in rows]),
+        )
+        return Table(
+            COLLECTIVES,
+            self._keepers[COLLECTIVES].rows([(one.job, one.label, kind) for one, kind, _ in rows]),
+            {column.metric.ending: column for column in columns},
+            now,
+            epochs=[one.number for one, _, _ in rows],
+        )
+
+    def _ranks(self, processes: Sequence[Process], now: float) -> Table:
+        facts = [
+            (self._host, one.pid, str(one.largest.n_ranks), str(one.largest.nnodes or "")) for one in processes
+        ]
+        rows = self._keepers[RANKS].rows([(one.job, one.label) for one in processes])
+        return Table(RANKS, rows, {"rank_info": Column(RANKS.metrics["rank_info"], facts)}, now)
+
+    def _lines(self, now: float) -> Table:
+        rows = self._keepers[LINES].rows([(outcome,) for outcome in OUTCOMES])
+        counts = [self._outcomes[outcome] for outcome in OUTCOMES]
+        return Table(LINES, rows, {"lines_total": Column(LINES.metrics["lines_total"], counts)}, now)
+
+    def _files(self, now: float) -> Table:
+        column = Column(FILES.metrics["files"], [len(self._tail.files)])
+        return Table(FILES, self._keepers[FILES].rows([()]), {"files": column}, now)
+
+
+class _Scan(NamedTuple):
+    """The folders there are, the files that grew, and what failed."""
+
+    folders: int
+    grown: list[Log]
+    failures: list[Failure]
+
+
+_PID = re.compile(r"-pid(\d{1,20})\.log$")
+
+_JOB_FOLDER = "nccl-inspector-"
+"""How Inspector begins the name of the folder that it makes for a job of Slurm."""
+
+
+def _folders(patterns: Iterable[str]) -> list[str]:
+    """Give the folders that are there."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        paths = islice(glob.iglob(pattern), MAX_ENTRIES) if glob.has_magic(pattern) else (pattern,)
+        found.update((path, None) for path in paths if os.path.isdir(path))  # noqa: PTH112  # one call a folder and poll
+    return list(found)
+
+
+def _logs(folders: Iterable[str], failures: list[Failure]) -> Iterator[tuple[str, str]]:
+    """Find the files in folders and one level below, each with its job; links below the folders are not followed."""
+    for folder in folders:
+        name = os.path.basename(folder.rstrip("/"))  # noqa: PTH119
+        own = _job(name) if name.startswith(_JOB_FOLDER) else "unknown"
+        for entry in _entries(folder, "", failures):
+            if entry.name.endswith(".log"):
+                yield entry.path, own
+            elif entry.is_dir(follow_symlinks=False):
+                job = _job(entry.name)
+                for below in _entries(entry.path, job, failures):
+                    if below.name.endswith(".log"):
+                        yield below.path, job
+
+
+def _entries(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        reason = errno.errorcode.get(error.errno or 0, "oserror").lower()
+        failures.append(Failure(job, reason, f"{folder}: {error.strerror}"))
+
+
+def _job(folder: str) -> str:
+    """Read the name of a job off the name of its folder."""
+    job = folder.removeprefix(_JOB_FOLDER)
+    return "unknown" if job in {"", "unknown-jobid"} else job
+
+
+def _parse(log: Log, chunk: Chunk) -> Parsed:
+    """Parse the lines of a file; each fails alone, of each kind of failure the first is told with its place."""
+    parsed = Parsed(restarted=chunk.restarted)
+    if chunk.restarted:
+        log.marker = None
+    bad: dict[str, tuple[int, str]] = {}
+    for offset, text, history in chunk.lines:
+        try:
+            outcome = _take(log, parsed, parse_line(text), history=history)
+        except LineError as error:
+            outcome = error.reason
+            bad.setdefault(outcome, (offset, str(error)))
+        if outcome == "orphan":
+            bad.setdefault(outcome, (offset, "no line before it says whose it is"))
+        if not history:
+            parsed.outcomes[outcome] += 1
+    if chunk.too_long:
+        parsed.outcomes["too_long"] += len(chunk.too_long)
+        bad["too_long"] = (chunk.too_long[0], f"a line of more than {MAX_LINE} bytes; skipped")
+    path = log.file.path
+    parsed.failures += [
+        Failure(log.job, reason, f"{path}: at byte {offset}: {detail}") for reason, (offset, detail) in bad.items()
+    ]
+    if chunk.skipped:
+        detail = f"{path}: grows faster than it is read; {chunk.skipped} bytes passed over"
+        parsed.failures.append(Failure(log.job, "backlog", detail))
+    return parsed
+
+
+def _take(log: Log, parsed: Parsed, line: Line, *, history: bool) -> str:
+    """Add one line to what was parsed, and say what it was."""
+    if line.header is not None:
+        log.marker = line.header
+        if parsed.largest is None or line.header.n_ranks > parsed.largest.n_ranks:
+            parsed.largest = line.header
+    if line.metadata is not None and line.metadata.pid:
+        parsed.pid = line.metadata.pid
+    if line.collective is None:
+        if line.point_to_point is not None:
+            return "point_to_point"
+        return "unknown" if line.header is None else "marker"
+    if log.marker is None:
+        return "orphan"
+    if not history:
+        if parsed.largest is None:
+            parsed.largest = log.marker
+        _count(parsed, log.marker, line.collective)
+    return "collective"
+
+
+def _count(parsed: Parsed, header: Header, one: Collective) -> None:
+    kind = known_kind(one.kind)
+    size = traffic_bytes(kind, one.message_bytes, header.n_ranks)
+    totals = parsed.totals.get(kind)
+    if totals is None:
+        totals = parsed.totals[kind] = Totals()
+    totals.count += 1
+    totals.microseconds += one.microseconds
+    totals.size += size
+    if kind in SYNCHRONISING:
+        timed = one.timing_source == KERNEL_TIMING if one.timing_source else None
+        parsed.records.append(
+            Record(header.id, kind, one.sequence, one.microseconds, size, header.n_ranks, timed)
+        )
+
+
+def _label(processes: Iterable[Process]) -> None:
+    """Give each process its rank. One that fell silent before another with its rank came was replaced by that."""
+    claims: dict[tuple[str, int], list[Process]] = {}
+    for process in processes:
+        claims.setdefault((process.job, process.largest.rank), []).append(process)
+    for (_, rank), claimants in claims.items():
+        newest = max(one.first for one in claimants)
+        current = sorted((one for one in claimants if one.last >= newest), key=lambda one: one.number)
+        for one in claimants:
+            one.label = ""
+        taken: set[str] = set()
+        for one in current:
+            label = str(rank) if not taken else f"{rank}-{one.pid}"
+            one.label = label if label not in taken else f"{rank}-{one.pid}-{one.number}"
+            taken.add(one.label)
+
+
+_UNPRINTED = "{}"
+"""Text of the rows of an internal table, which nobody prints: making it would cost more than all else."""
+
+
+def _operations(records: Iterable[tuple[Process, list[Record]]], now: float) -> Table:
+    """Make the table of single collectives; of a record that came twice the first counts."""
+    cells: dict[LabelValues, Record] = {}
+    for process, found in records:
+        job, rank = process.job, process.label
+        for one in found:
+            cells.setdefault((job, one.communicator, one.kind, str(one.sequence), rank), one)
+    values = list(cells.values())
+    metrics = OPERATIONS.metrics
+    columns: Mapping[str, Column] = {
+        "operation_duration": Column(metrics["operation_duration"], [one.microseconds for one in values]),
+        "operation_size": Column(metrics["operation_size"], [one.size for one in values]),
+        "operation_ranks": Column(metrics["operation_ranks"], [one.n_ranks for one in values]),
+        "operation_kernel_timed": Column(
+            metrics["operation_kernel_timed"],
+            [None if one.kernel_timed is None else int(one.kernel_timed) for one in values],
+        ),
+    }
+    rows = Rows(OPERATION_LABELS, cells, dict.fromkeys(cells, _UNPRINTED))
+    return Table(OPERATIONS, rows, columns, now)
+
+
+def _failure(log: Log, error: Exception) -> Failure:
+    """Say what went wrong with a file; the reason is the errno's name."""
+    if isinstance(error, OSError) and error.errno is not None:
+        reason = errno.errorcode.get(error.errno, "oserror").lower()
+        return Failure(log.job, reason, f"{log.file.path}: {error.strerror}")
+    return Failure(log.job, "internal", f"{log.file.path}: {type(error).__name__}: {error}")
+
+
+def _build(options: NcclOptions, host: Host) -> list[Source]:
+    return [NcclSource(options, host)]
+
+
+DEFINITION = Definition(
+    "nccl", NcclOptions, (COLLECTIVES, RANKS, OPERATIONS, LINES, FILES), _build
+)

@@ -1,0 +1,153 @@
+"""A switch by the JSON API of NVIDIA Onyx: three `show` commands a poll, one after the other."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import TypeVar
+
+from exporter.rest.onyx import (
+    Congestion,
+    Counters,
+    OnyxBackoffError,
+    OnyxClient,
+    OnyxCommandError,
+    OnyxError,
+    OnyxLoginError,
+    OnyxShapeError,
+    OnyxTimeoutError,
+    PerPort,
+    PortState,
+    parse_congestion_control,
+    parse_counters,
+    parse_description,
+    tls_context,
+)
+from exporter.secret import SecretError, read_secret
+from exporter.source import Failure, Reading, SourceError
+from exporter.sources.switch import SCHEMA, Onyx, Target
+from exporter.table import RowKeeper, TableBuilder, Value
+
+Record = TypeVar("Record")
+
+COUNTERS = "show interfaces ethernet counters"
+DESCRIPTION = "show interfaces ethernet description"
+CONGESTION = "show interfaces ethernet congestion-control"
+
+
+class OnyxReader:
+    """Polls one switch."""
+
+    def __init__(self, target: Target, options: Onyx) -> None:
+        """Take the target and how to log in."""
+        self._target = target
+        self._options = options
+        self._client: OnyxClient | None = None
+        self._password = ""
+        self._keeper = RowKeeper(SCHEMA.labels)
+
+    async def read(self) -> Reading:
+        """Poll once; a command that fails costs its own columns.
+
+        Raises:
+            SourceError: Nothing could be read.
+        """
+        client = await self._opened()
+        failures: list[Failure] = []
+        now = monotonic()
+        counters = await self._ask(client, COUNTERS, parse_counters, failures)
+        states = await self._ask(client, DESCRIPTION, parse_description, failures)
+        congestion = await self._ask(client, CONGESTION, parse_congestion_control, failures)
+        if not counters and not states:
+            detail = failures[0].detail if failures else f"{client.address}: has no Ethernet port to show"
+            raise SourceError(failures[0].reason if failures else "empty", detail)
+        builder = TableBuilder(SCHEMA)
+        for port in {**counters, **states}:
+            if self._target.wants(port):
+                row = _row(counters.get(port), states.get(port), congestion.get(port))
+                state = states.get(port)
+                alias = (state.description if state else None) or ""
+                builder.row((self._target.name, port), {**row, "info": (self._target.name, "", alias, "")})
+        return Reading([builder.table(self._keeper, now)], failures)
+
+    async def close(self) -> None:
+        """Log out and close the connection; bounded in time by the client."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    async def _opened(self) -> OnyxClient:
+        """Make the client when there is none.
+
+        Raises:
+            SourceError: The password or the CA file cannot be read, or the address is none.
+        """
+        if self._client is None:
+            try:
+                self._client = await asyncio.to_thread(self._made)
+            except SecretError as error:
+                raise SourceError("credentials", str(error)) from None
+            except (OSError, ValueError) as error:
+                raise SourceError("configuration", f"{self._target.name}: {error}") from None
+        return self._client
+
+    def _made(self) -> OnyxClient:
+        given = self._options
+        password = self._password = self._read_password()
+        tls = None
+        if not self._target.address.startswith("http://"):
+            tls = tls_context(ca_file=given.ca_file, sha256=given.sha256, insecure=given.insecure)
+        return OnyxClient(self._target.address, given.username, password, tls=tls)
+
+    def _read_password(self) -> str:
+        given = self._options
+        return read_secret(given.password, given.password_file, given.password_env)
+
+    async def _renew(self) -> None:
+        """Begin anew, without the rest after failed log-ins, where the password was changed meanwhile."""
+        with suppress(SecretError):
+            if await asyncio.to_thread(self._read_password) != self._password:
+                await self.close()
+
+    async def _ask(
+        self,
+        client: OnyxClient,
+        command: str,
+        parse: Callable[[object], PerPort[Record]],
+        failures: list[Failure],
+    ) -> Mapping[str, Record]:
+        """Run one command; what goes wrong with it alone is noted, what concerns the switch is raised."""
+        try:
+            found = parse(await client.show(command))
+        except OnyxShapeError as error:
+            failures.append(Failure(command, "malformed", f"{client.address}: {command}: {error}"))
+            return {}
+        except OnyxCommandError as error:
+            failures.append(Failure(command, "refused", str(error)))
+            return {}
+        except OnyxTimeoutError as error:
+            raise SourceError("timeout", str(error)) from None
+        except OnyxLoginError as error:
+            await self._renew()
+            raise SourceError("login_rest" if isinstance(error, OnyxBackoffError) else "login", str(error)) from None
+        except OnyxError as error:
+            raise SourceError("unreachable", str(error)) from None
+        failures += [Failure(command, "malformed", f"{client.address}: {command}: {one}") for one in found.problems]
+        return found.ports
+
+
+def _row(counters: Counters | None, state: PortState | None, congestion: Congestion | None) -> dict[str, Value | None]:
+    """Put one port's records together, by ending."""
+    row: dict[str, Value | None] = {}
+    if counters is not None:
+        for way in ("receive", "transmit"):
+            for what in ("bytes", "packets", "errors", "discards", "pause_frames"):
+                row[f"{way}_{what}_total"] = getattr(counters, f"{way}_{what}")
+        row["fcs_errors_total"] = counters.receive_fcs_errors
+        row["symbol_errors_total"] = counters.receive_symbol_errors
+    if congestion is not None:
+        row["ecn_marked_packets_total"] = congestion.ecn_marked_packets
+    if state is not None:
+        row["link_up"] = None if state.up is None else int(state.up)
+        row["link_speed_bytes_per_second"] = state.speed / 8 if state.up and state.speed else None
+    return row

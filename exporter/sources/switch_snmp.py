@@ -1,0 +1,303 @@
+"""A switch by SNMP: inventory and counters apart.
+
+Names, aliases and types of interfaces are read seldom, and anew when the switch restarted or shows an interface that
+is not in the list; each poll asks for the counters alone, and only for those that the switch has.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import NamedTuple
+
+from exporter.secret import SecretError, read_secret
+from exporter.snmp.ber import Oid, Typed
+from exporter.snmp.ber import Value as Wire
+from exporter.snmp.client import SnmpClient
+from exporter.snmp.errors import SnmpError, SnmpTimeout
+from exporter.snmp.walk import WalkResult
+from exporter.source import Failure, Reading, SourceError
+from exporter.sources.switch import DEVICE, SCHEMA, Snmp, Target, claim_name, release_name
+from exporter.table import Column, RowKeeper, Schema, Table
+
+INVENTORY_AGE = 300.0
+"""Seconds after which names and aliases are read again."""
+
+TICKS = 100
+"""Ticks of sysUpTime in a second."""
+
+WRAP = 2**32
+"""Where sysUpTime starts anew without a restart, after 497 days."""
+
+SYSTEM = (1, 3, 6, 1, 2, 1, 1)
+DESCRIPTION, OBJECT_ID, UPTIME, NAME = (*SYSTEM, 1, 0), (*SYSTEM, 2, 0), (*SYSTEM, 3, 0), (*SYSTEM, 5, 0)
+
+IF = (1, 3, 6, 1, 2, 1, 2, 2, 1)
+IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
+IF_DESCR, IF_TYPE, IF_ADMIN, IF_OPER = (*IF, 2), (*IF, 3), (*IF, 7), (*IF, 8)
+IF_NAME, IF_HIGH_SPEED, IF_ALIAS = (*IFX, 1), (*IFX, 15), (*IFX, 18)
+INVENTORY = (IF_NAME, IF_DESCR, IF_TYPE, IF_ALIAS)
+
+
+class CounterColumn(NamedTuple):
+    """One column of counters: where it is, the ending of its metric, its width."""
+
+    oid: Oid
+    ending: str
+    width: int = 64
+
+
+IF_MIB: tuple[CounterColumn, ...] = (
+    CounterColumn((*IFX, 6), "receive_bytes_total"),
+    CounterColumn((*IFX, 7), "receive_unicast_packets_total"),
+    CounterColumn((*IFX, 8), "receive_multicast_packets_total"),
+    CounterColumn((*IFX, 9), "receive_broadcast_packets_total"),
+    CounterColumn((*IFX, 10), "transmit_bytes_total"),
+    CounterColumn((*IFX, 11), "transmit_unicast_packets_total"),
+    CounterColumn((*IFX, 12), "transmit_multicast_packets_total"),
+    CounterColumn((*IFX, 13), "transmit_broadcast_packets_total"),
+    CounterColumn((*IF, 13), "receive_discards_total", 32),
+    CounterColumn((*IF, 14), "receive_errors_total", 32),
+    CounterColumn((*IF, 19), "transmit_discards_total", 32),
+    CounterColumn((*IF, 20), "transmit_errors_total", 32),
+)
+"""IF-MIB (RFC 2863): the high-capacity columns, and the error columns, which have none and wrap at 2^32."""
+
+SUMS: Mapping[str, tuple[str, ...]] = {
+    f"{way}_packets_total": tuple(f"{way}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast"))
+    for way in ("receive", "transmit")
+}
+
+STATES = (IF_ADMIN, IF_OPER, IF_HIGH_SPEED)
+UP = 1
+
+
+@dataclass(slots=True)
+class _Inventory:
+    """What is known of a switch between its inventories.
+
+    Attributes:
+        switch: The label.
+        ports: Interface index to the label of its port, for ports that are wanted.
+        facts: Interface index to the values of the info's labels.
+        unwanted: Indexes that have a name but are not exported.
+        silent: Columns that the switch does not have.
+    """
+
+    switch: str
+    ports: Mapping[Oid, str]
+    facts: Mapping[Oid, tuple[str, ...]]
+    unwanted: frozenset[Oid]
+    silent: set[Oid] = field(default_factory=set)
+
+
+class SnmpReader:
+    """Polls one switch."""
+
+    def __init__(
+        self, target: Target, options: Snmp, interval: float, counters: Sequence[CounterColumn] = IF_MIB
+    ) -> None:
+        """Take the target, the seconds that a poll may take, and the columns of counters."""
+        self._target = target
+        self._options = options
+        self._deadline = interval
+        self._counters = counters
+        self._client: SnmpClient | None = None
+        self._inventory: _Inventory | None = None
+        self._inventory_time = 0.0
+        self._device: tuple[str, ...] = ("", "", "")
+        self._uptime: int | None = None
+        self._restarts = 0
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in (SCHEMA, DEVICE)}
+
+    async def read(self) -> Reading:
+        """Poll once.
+
+        Raises:
+            SourceError: The switch does not answer, or has nothing to say.
+        """
+        try:
+            client = await self._opened()
+            system = await client.get([UPTIME, NAME, DESCRIPTION, OBJECT_ID])
+            self._note_uptime(system.values.get(UPTIME))
+            failures = [Failure("system", one.reason.value, str(one)) for one in system.problems]
+            stale = monotonic() - self._inventory_time >= INVENTORY_AGE
+            if self._inventory is None or stale:
+                texts = [
+                    _text(system.values[oid][1]) if oid in system.values else "" for oid in (DESCRIPTION, OBJECT_ID)
+                ]
+                self._device = (self._target.name, *texts)
+                name = _text(system.values[NAME][1]) if NAME in system.values else ""
+                failures += await self._take_inventory(client, name)
+            return Reading(await self._poll(client, failures), failures)
+        except SecretError as error:
+            raise SourceError("credentials", str(error)) from None
+        except SnmpTimeout as error:
+            self._hang_up()  # the community may have changed: it is read anew
+            raise SourceError(
+                "timeout", f"{error}; check the address, the community and the switch's access list"
+            ) from None
+        except SnmpError as error:
+            raise SourceError("unreachable", str(error)) from None
+
+    async def close(self) -> None:
+        """Close the socket."""
+        release_name(self._target.name)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    async def _opened(self) -> SnmpClient:
+        """Make the client when there is none; its community is read then."""
+        if self._client is None:
+            given = self._options
+            community = await asyncio.to_thread(read_secret, given.community, given.community_file, given.community_env)
+            self._client = SnmpClient(
+                self._target.address,
+                community,
+                timeout=float(given.timeout),
+                retries=given.retries,
+                deadline=self._deadline,
+            )
+        return self._client
+
+    def _note_uptime(self, found: Typed | None) -> None:
+        """Recognise a restart: the time since the last one is shorter than it was, and did not just run over."""
+        if found is None or not isinstance(found[1], int):
+            return
+        uptime = found[1]
+        if self._uptime is not None and uptime < self._uptime and self._uptime < WRAP - 3600 * TICKS:
+            self._restarts += 1
+            self._inventory = None  # interface indexes may have moved
+        self._uptime = uptime
+
+    async def _take_inventory(self, client: SnmpClient, name: str) -> list[Failure]:
+        """Read the names of all interfaces.
+
+        Raises:
+            SourceError: There are none.
+        """
+        result = await client.walk(INVENTORY)
+        if result.empty:
+            raise SourceError("empty", f"{client.address}: answers, but has no interface to show; check its SNMP view")
+        names, descriptions = result.columns[IF_NAME].rows, result.columns[IF_DESCR].rows
+        types, aliases = result.columns[IF_TYPE].rows, result.columns[IF_ALIAS].rows
+        found: dict[Oid, str] = {}
+        for index in sorted({*names, *descriptions}):
+            found[index] = _text(names.get(index)) or _text(descriptions.get(index)) or _number(index)
+        ports = _distinct(found)
+        wanted = {index: port for index, port in ports.items() if self._target.wants(port)}
+        facts = {
+            index: (self._target.name, _number(index), _text(aliases.get(index)), _text(types.get(index)))
+            for index in wanted
+        }
+        silent = self._inventory.silent if self._inventory is not None else set()
+        switch = claim_name(self._target.name, name)
+        self._inventory = _Inventory(switch, wanted, facts, frozenset(ports.keys() - wanted.keys()), silent)
+        self._inventory_time = monotonic()
+        self._inventory.silent.clear()
+        return _failures(result)
+
+    async def _poll(self, client: SnmpClient, failures: list[Failure]) -> list[Table]:
+        """Read counters and states, and make the tables."""
+        inventory = self._inventory
+        assert inventory is not None  # noqa: S101  # taken just before
+        wanted = [oid for oid in (*STATES, *(one.oid for one in self._counters)) if oid not in inventory.silent]
+        now = monotonic()
+        result = await client.walk(wanted)
+        failures += _failures(result)
+        if result.empty:
+            raise SourceError("empty", f"{client.address}: answers, but has no counters to show; check its SNMP view")
+        troubled = {one.oid for one in result.problems}
+        inventory.silent |= {
+            oid for oid, column in result.columns.items() if column.complete and not column.rows and oid not in troubled
+        }
+        rows = {oid: column.rows for oid, column in result.columns.items()}
+        seen = set().union(*rows.values())
+        indexes = [index for index in inventory.ports if index in seen]
+        if seen - inventory.ports.keys() - inventory.unwanted:
+            self._inventory_time = float("-inf")  # an interface that is not in the list: read it at the next poll
+        return [self._ports(inventory, indexes, rows, now), self._switch(inventory, now)]
+
+    def _ports(
+        self, inventory: _Inventory, indexes: Sequence[Oid], rows: Mapping[Oid, Mapping[Oid, Wire]], now: float
+    ) -> Table:
+        metrics = SCHEMA.metrics
+        columns: dict[str, Column] = {}
+        for one in self._counters:
+            cells = rows.get(one.oid)
+            if cells:
+                values = [value if isinstance(value := cells.get(index), int) else None for index in indexes]
+                columns[one.ending] = Column(metrics[one.ending], values, one.width)
+        for ending, parts in SUMS.items():
+            if all(part in columns for part in parts):
+                cast = zip(*(columns[part].values for part in parts), strict=True)
+                columns[ending] = Column(metrics[ending], [None if None in row else sum(row) for row in cast])
+        none: Mapping[Oid, Wire] = {}
+        admin, oper, speeds = (rows.get(oid, none) for oid in STATES)
+        ups = [_is_up(oper.get(index)) for index in indexes]
+        columns["link_up"] = Column(metrics["link_up"], ups)
+        columns["admin_up"] = Column(metrics["admin_up"], [_is_up(admin.get(index)) for index in indexes])
+        columns["link_speed_bytes_per_second"] = Column(
+            metrics["link_speed_bytes_per_second"],
+            [_speed(speeds.get(index)) if up else None for index, up in zip(indexes, ups, strict=True)],
+        )
+        columns["info"] = Column(metrics["info"], [inventory.facts[index] for index in indexes])
+        return Table(
+            SCHEMA,
+            self._keeper(SCHEMA).rows([(inventory.switch, inventory.ports[index]) for index in indexes]),
+            columns,
+            now,
+            epochs=[self._restarts] * len(indexes),
+        )
+
+    def _switch(self, inventory: _Inventory, now: float) -> Table:
+        metrics = DEVICE.metrics
+        uptime = None if self._uptime is None else self._uptime / TICKS
+        columns = {
+            "device_info": Column(metrics["device_info"], [self._device]),
+            "uptime_seconds": Column(metrics["uptime_seconds"], [uptime]),
+        }
+        return Table(DEVICE, self._keeper(DEVICE).rows([(inventory.switch,)]), columns, now)
+
+    def _keeper(self, schema: Schema) -> RowKeeper:
+        return self._keepers[schema]
+
+
+def _text(value: Wire | None) -> str:
+    """Read a text that an agent sent, whatever its bytes; numbers and identifiers as they are written."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape").strip("\0 \t\r\n")
+    if isinstance(value, tuple):
+        return ".".join(map(str, value))
+    return str(value)
+
+
+def _number(index: Oid) -> str:
+    return ".".join(map(str, index))
+
+
+def _distinct(names: Mapping[Oid, str]) -> dict[Oid, str]:
+    """Tell ports of one name apart by their interface index."""
+    counts: dict[str, int] = {}
+    for name in names.values():
+        counts[name] = counts.get(name, 0) + 1
+    return {index: name if counts[name] == 1 else f"{name}#{_number(index)}" for index, name in names.items()}
+
+
+def _is_up(value: Wire | None) -> int | None:
+    return int(value == UP) if isinstance(value, int) else None
+
+
+def _speed(value: Wire | None) -> float | None:
+    """Read ifHighSpeed, in Mb/s; virtual ports have 0, which is no speed."""
+    return value * 1e6 / 8 if isinstance(value, int) and value > 0 else None
+
+
+def _failures(result: WalkResult) -> list[Failure]:
+    return [Failure(_number(one.oid), one.reason.value, str(one)) for one in result.problems]

@@ -1,0 +1,393 @@
+"""The walk and the get as state machines: no sockets, the agent's answers handed over by the test."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.simulator.snmp_agent import Faults, SnmpAgent
+from exporter.snmp import ber
+from exporter.snmp.ber import Typed, encode_oid, encode_value
+from exporter.snmp.get import Get
+from exporter.snmp.message import (
+    NO_ERROR,
+    RESPONSE,
+    V2C,
+    Pdu,
+    decode_message,
+    encode_message,
+    encode_pdu,
+    encode_varbind,
+)
+from exporter.snmp.poll import Memory, Reason
+from exporter.snmp.walk import Walk
+
+IF_TABLE = (1, 3, 6, 1, 2, 1, 2, 2, 1)
+IFX_TABLE = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
+PFC = (1, 3, 111, 2, 802, 1, 1, 21, 1, 1, 1, 1)
+DISCARDS, ERRORS = (*IF_TABLE, 13), (*IF_TABLE, 14)
+NAME, IN, OUT = (*IFX_TABLE, 1), (*IFX_TABLE, 6), (*IFX_TABLE, 10)
+PAUSES = (*PFC, 1)
+COLUMNS = [NAME, IN, OUT, DISCARDS, ERRORS, PAUSES]
+# Beyond 127 and beyond 16383, where the order of the encoded bytes is not that of the numbers.
+PORTS = [*range(1, 20), 127, 128, 129, 16383, 16384, 436207616]
+
+
+def rows():
+    made = {}
+    for port in PORTS:
+        made[*NAME, port] = Typed(ber.OCTET_STRING, b"Eth1/%d" % port)
+        made[*IN, port] = Typed(ber.COUNTER64, 2**64 - 1 - port)
+        made[*OUT, port] = Typed(ber.COUNTER64, 2**53 + port)
+        made[*DISCARDS, port] = Typed(ber.COUNTER32, port)
+        made[*ERRORS, port] = Typed(ber.COUNTER32, 0)
+        made |= {(*PAUSES, port, priority): Typed(ber.COUNTER64, 8 * port + priority) for priority in range(8)}
+    return made
+
+
+def expected(column, without=()):
+    size = len(column)
+    return {oid[size:]: value.value for oid, value in rows().items() if oid[:size] == column and oid not in without}
+
+
+def drive(exchange, agent, *, limit=400):
+    """Let an agent answer an exchange; a datagram that it does not answer counts as a question without answer."""
+    for number in range(1, limit):
+        request = exchange.next_request()
+        if request is None:
+            return number - 1
+        pdu = encode_pdu(request.kind, number, 0, request.max_repetitions, map(encode_varbind, request.oids))
+        replies = agent.answer(encode_message(V2C, b"public", pdu))
+        if replies:
+            exchange.answered(request, decode_message(replies[-1]).pdu, len(replies[-1]))
+            continue
+        exchange.pace.try_lost(request.varbinds)
+        if exchange.next_request().varbinds < request.varbinds:
+            continue
+        if exchange.pace._lost >= 2 or exchange.pace.unanswered:
+            exchange.unanswered(request)
+        if exchange.pace.gone:
+            exchange.give_up(Reason.TIMEOUT, "gone")
+    raise AssertionError("the exchange does not end")
+
+
+def walk(agent, columns=COLUMNS, memory=None, **options):
+    machine = Walk(columns, memory or Memory(), **options)
+    requests = drive(machine, agent)
+    return machine.result(), requests
+
+
+def reasons(result):
+    return {problem.oid: problem.reason for problem in result.problems}
+
+
+def test_all_columns_with_types_and_values():
+    result, requests = walk(SnmpAgent(rows()))
+    assert result.problems == []
+    assert {oid: column.rows for oid, column in result.columns.items()} == {oid: expected(oid) for oid in COLUMNS}
+    assert [result.columns[oid].tag for oid in COLUMNS] == [4, 0x46, 0x46, 0x41, 0x41, 0x46]
+    assert list(result.columns[IN].rows) == [(port,) for port in PORTS]
+    assert all(column.complete and not column.odd for column in result.columns.values())
+    assert requests < 25  # 325 variables of about 25 bytes, 1,400 bytes a reply, three tables
+
+
+def test_a_reply_is_not_asked_for_that_would_be_sent_in_fragments():
+    agent = SnmpAgent(rows(), max_reply=65000)
+    machine = Walk(COLUMNS, Memory())
+    largest = 0
+    while (request := machine.next_request()) is not None:
+        pdu = encode_pdu(request.kind, 1, 0, request.max_repetitions, map(encode_varbind, request.oids))
+        (reply,) = agent.answer(encode_message(V2C, b"public", pdu))
+        largest = max(largest, len(reply))
+        machine.answered(request, decode_message(reply).pdu, len(reply))
+    assert 700 < largest <= 1472
+
+
+def test_the_last_column_of_the_view_and_missing_ones():
+    missing = (1, 3, 6, 1, 2, 1, 10, 7, 10, 1, 3)
+    behind_all = (1, 3, 111, 3)
+    result, _ = walk(SnmpAgent(rows()), [missing, PAUSES, behind_all])
+    assert result.problems == []
+    assert result.columns[missing].rows == {}
+    assert result.columns[behind_all].rows == {}
+    assert result.columns[behind_all].complete
+    assert result.columns[PAUSES].rows == expected(PAUSES)
+    assert not result.empty
+
+
+def test_an_empty_answer_is_told_apart():
+    result, _ = walk(SnmpAgent({}))
+    assert result.empty
+    assert result.problems == []
+
+
+def test_columns_of_one_table_with_different_rows_are_kept_as_they_are():
+    agent = SnmpAgent(rows())
+    gone = [(*DISCARDS, 3), (*DISCARDS, 19), (*DISCARDS, 436207616)]
+    for oid in gone:
+        agent.remove(oid)
+    result, _ = walk(agent)
+    assert result.problems == []
+    assert result.columns[DISCARDS].rows == expected(DISCARDS, gone)
+    assert result.columns[ERRORS].rows == expected(ERRORS)
+
+
+def test_a_truncated_column_costs_no_other_and_the_rest_is_there_for_get():
+    agent = SnmpAgent(rows(), faults=Faults(truncate={IN: 5}))
+    result, _ = walk(agent)
+    assert list(result.columns[IN].rows) == [(port,) for port in PORTS[:5]]
+    assert result.columns[OUT].rows == expected(OUT)
+    get = Get([(*IN, port) for port in PORTS[5:]], Memory())
+    drive(get, agent)
+    assert {oid[-1]: value for oid, value in get.result().values.items()} == {
+        port: Typed(ber.COUNTER64, 2**64 - 1 - port) for port in PORTS[5:]
+    }
+
+
+def test_a_looping_column_ends_with_its_rows():
+    result, _ = walk(SnmpAgent(rows(), faults=Faults(loop={IN})))
+    assert reasons(result) == {IN: Reason.NOT_INCREASING}
+    assert "row 1 came after row 436207616" in str(result.problems[0])
+    assert {oid: column.rows for oid, column in result.columns.items()} == {oid: expected(oid) for oid in COLUMNS}
+    assert not result.columns[IN].complete
+
+
+def test_an_agent_that_goes_back_to_an_earlier_subtree():
+    walk_ = Walk([IN], Memory())
+    request = walk_.next_request()
+    back = [(encode_oid((*IN, 1)), ber.COUNTER64, 5), (encode_oid((*NAME, 9)), ber.OCTET_STRING, b"x")]
+    walk_.answered(request, Pdu(RESPONSE, 1, NO_ERROR, 0, back), 60)
+    assert walk_.next_request() is None
+    assert walk_.result().columns[IN].rows == {(1,): 5}
+    assert reasons(walk_.result()) == {IN: Reason.NOT_INCREASING}
+
+
+def test_an_agent_that_invents_rows_is_cut_off():
+    agent = SnmpAgent({(*IN, port): Typed(ber.COUNTER64, port) for port in range(1, 2000)})
+    result, _ = walk(agent, [IN], max_rows=500)
+    assert reasons(result) == {IN: Reason.ROW_LIMIT}
+    assert 500 <= len(result.columns[IN].rows) < 500 + 128
+
+
+@pytest.mark.parametrize("most", [40, 10, 3, 1])
+def test_too_big_is_met_with_smaller_requests_and_remembered(most):
+    agent = SnmpAgent(rows(), faults=Faults(too_big_above=most))
+    memory = Memory()
+    result, _ = walk(agent, memory=memory)
+    assert result.problems == []
+    assert result.columns[PAUSES].rows == expected(PAUSES)
+    assert memory.varbinds <= most
+    again = Walk(COLUMNS, memory)
+    assert again.next_request().varbinds <= most
+
+
+def test_too_big_for_anything_is_a_problem_of_each_column():
+    result, _ = walk(SnmpAgent(rows(), faults=Faults(too_big_above=0)))
+    assert reasons(result) == dict.fromkeys(COLUMNS, Reason.TOO_BIG)
+    assert result.empty
+
+
+def test_more_is_tried_again_after_clean_polls():
+    agent = SnmpAgent(rows(), faults=Faults(too_big_above=5))
+    memory = Memory()
+    walk(agent, memory=memory)
+    small = memory.varbinds
+    agent.faults.too_big_above = None
+    for _ in range(20):
+        assert memory.varbinds == small
+        walk(agent, memory=memory)
+    assert memory.varbinds == 2 * small
+
+
+@pytest.mark.parametrize("without_index", [False, True])
+def test_gen_err_is_isolated_and_remembered(without_index):
+    agent = SnmpAgent(rows(), faults=Faults(gen_err={OUT}, gen_err_without_index=without_index))
+    memory = Memory()
+    # Without a column between them, the end of IN would lie in OUT, and the agent could not tell it either.
+    agent.set((*IFX_TABLE, 7, 1), Typed(ber.COUNTER64, 1))
+    result, first = walk(agent, memory=memory)
+    assert reasons(result) == {OUT: Reason.ERROR_STATUS}
+    assert "genErr after 0 rows" in result.problems[0].detail
+    for oid in set(COLUMNS) - {OUT}:
+        assert result.columns[oid].rows == expected(oid)
+    assert OUT in memory.apart
+    _, second = walk(agent, memory=memory)
+    assert second <= first
+
+
+def test_an_agent_with_errors_everywhere_ends():
+    result, requests = walk(SnmpAgent(rows(), faults=Faults(gen_err={(1,)})))
+    assert reasons(result) == dict.fromkeys(COLUMNS, Reason.ERROR_STATUS)
+    assert result.empty
+    assert requests < 20
+
+
+def test_a_column_that_is_never_answered_costs_only_itself():
+    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_on={ERRORS})))
+    # DISCARDS ends where ERRORS begins, so its last question is not answered either; its rows are kept.
+    assert reasons(result)[ERRORS] is Reason.TIMEOUT
+    assert set(reasons(result)) <= {ERRORS, DISCARDS}
+    for oid in set(COLUMNS) - {ERRORS}:
+        assert result.columns[oid].rows == expected(oid)
+
+
+def test_silence_at_large_requests_is_met_with_smaller_ones_and_remembered():
+    memory = Memory()
+    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_above=9)), memory=memory)
+    assert result.problems == []
+    assert result.columns[PAUSES].rows == expected(PAUSES)
+    assert memory.varbinds <= 9
+
+
+def test_silence_alone_teaches_nothing():
+    memory = Memory()
+    machine = Walk(COLUMNS, memory)
+    drive(machine, SnmpAgent(rows(), faults=Faults(silent=True)))
+    result = machine.result()
+    assert not machine.pace.heard
+    assert result.empty
+    assert set(reasons(result).values()) == {Reason.TIMEOUT}
+    assert memory == Memory()
+
+
+def test_a_late_answer_to_a_larger_try_is_taken_for_all_its_columns():
+    agent = SnmpAgent(rows())
+    machine = Walk([NAME, IN, OUT], Memory(varbinds=3))
+    first = machine.next_request()
+    machine.pace.try_lost(3)
+    machine.pace.try_lost(3)
+    assert len(machine.next_request().oids) == 1
+    pdu = encode_pdu(first.kind, 1, 0, first.max_repetitions, map(encode_varbind, first.oids))
+    machine.answered(first, decode_message(agent.answer(encode_message(V2C, b"public", pdu))[0]).pdu, 100)
+    drive(machine, agent)
+    result = machine.result()
+    assert result.problems == []
+    assert {oid: column.rows for oid, column in result.columns.items()} == {
+        oid: expected(oid) for oid in (NAME, IN, OUT)
+    }
+
+
+def feed(columns, varbinds):
+    machine = Walk(columns, Memory())
+    request = machine.next_request()
+    encoded = [encode_varbind(oid, value) for oid, value in varbinds]
+    reply = encode_message(V2C, b"public", encode_pdu(RESPONSE, 1, 0, 0, encoded))
+    machine.answered(request, decode_message(reply).pdu, len(reply))
+    return machine
+
+
+def test_odd_and_unreadable_rows_cost_only_themselves():
+    number = encode_value(ber.COUNTER64, 5)
+    machine = feed(
+        [IN],
+        [
+            (encode_oid((*IN, 1)), number),
+            (encode_oid((*IN, 2)), b"\x46\x00"),  # a number without bytes
+            (b"", number),  # a name without numbers
+            (encode_oid((*IN, 3)) + b"\x81", number),  # a name that ends inside a number
+            (encode_oid((*IN, 999001)), encode_value(ber.OCTET_STRING, b"")),
+            (encode_oid((*IN, 999002)), encode_value(ber.NULL, None)),
+            (encode_oid((*IN, 999003)), number),
+            (encode_oid(OUT), number),
+        ],
+    )
+    assert machine.next_request() is None
+    result = machine.result()
+    column = result.columns[IN]
+    assert column.rows == {(1,): 5, (999001,): b"", (999002,): None, (999003,): 5}
+    assert column.odd == {(999001,): ber.OCTET_STRING, (999002,): ber.NULL}
+    assert column.malformed == 3
+    assert reasons(result) == {IN: Reason.MALFORMED}
+    assert column.complete
+
+
+@pytest.mark.parametrize("varbinds", [[], [(b"", encode_value(ber.COUNTER64, 5))] * 2])
+def test_a_reply_that_leads_nowhere_ends_the_columns(varbinds):
+    machine = feed([IN, OUT], varbinds)
+    assert machine.next_request() is None
+    result = machine.result()
+    assert result.empty
+    assert {problem.oid for problem in result.problems if problem.reason is Reason.NO_PROGRESS} == {IN, OUT}
+
+
+def test_a_reply_too_short_for_all_columns_is_followed_by_the_others():
+    agent = SnmpAgent(rows(), max_reply=90)  # one variable, seldom two
+    result, _ = walk(agent, [IN, OUT])
+    assert result.problems == []
+    assert result.columns[OUT].rows == expected(OUT)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from([*COLUMNS, (1, 3), (2, 1)]),
+                st.lists(st.integers(0, 20000), max_size=2),
+                st.sampled_from(sorted(ber.TAG_NAMES)),
+            ),
+            max_size=30,
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 6),
+)
+def test_any_responses_are_survived_with_rows_in_order(responses, status):
+    machine = Walk(COLUMNS, Memory(), max_rows=50)
+    for response in responses:
+        request = machine.next_request()
+        if request is None:
+            break
+        varbinds = [(encode_oid((*column, *tail)), tag, None if tag < 0 else 1) for column, tail, tag in response]
+        machine.answered(request, Pdu(RESPONSE, 1, status, status, varbinds), 500)
+    machine.give_up(Reason.TIMEOUT, "over")
+    assert machine.next_request() is None
+    for column in machine.result().columns.values():
+        assert list(column.rows) == sorted(column.rows)
+        assert set(column.odd) <= set(column.rows)
+
+
+def test_get_tells_missing_from_broken():
+    agent = SnmpAgent(rows(), faults=Faults(gen_err={ERRORS}))
+    get = Get([(*IN, 1), (*ERRORS, 1), (*IN, 5000), (*NAME, 16384)], Memory())
+    drive(get, agent)
+    result = get.result()
+    assert result.values == {
+        (*IN, 1): Typed(ber.COUNTER64, 2**64 - 2),
+        (*NAME, 16384): Typed(ber.OCTET_STRING, b"Eth1/16384"),
+    }
+    assert reasons(result) == {(*ERRORS, 1): Reason.ERROR_STATUS}
+
+
+def test_get_of_many_objects_meets_too_big():
+    agent = SnmpAgent(rows(), faults=Faults(too_big_above=4))
+    wanted = [(*PAUSES, port, priority) for port in PORTS for priority in range(8)]
+    get = Get(wanted, Memory())
+    drive(get, agent)
+    result = get.result()
+    assert result.problems == []
+    assert set(result.values) == set(wanted)
+
+
+def test_get_with_one_object_too_big():
+    get = Get([(*IN, 1)], Memory())
+    drive(get, SnmpAgent(rows(), faults=Faults(too_big_above=0)))
+    assert reasons(get.result()) == {(*IN, 1): Reason.TOO_BIG}
+
+
+def test_get_of_unreadable_and_forgotten_values():
+    get = Get([(*IN, 1), (*IN, 2)], Memory())
+    request = get.next_request()
+    get.answered(request, Pdu(RESPONSE, 1, 0, 0, [(encode_oid((*IN, 1)), ber.MALFORMED, None)]), 50)
+    assert get.next_request() is None
+    assert reasons(get.result()) == {(*IN, 1): Reason.MALFORMED, (*IN, 2): Reason.NO_PROGRESS}
+
+
+def test_get_of_a_silent_object_and_an_end():
+    get = Get([(*IN, 1), (*IN, 2)], Memory())
+    drive(get, SnmpAgent(rows(), faults=Faults(silent_on={(*IN, 2)})))
+    result = get.result()
+    assert set(result.values) == {(*IN, 1)}
+    assert reasons(result) == {(*IN, 2): Reason.TIMEOUT}
+    get = Get([(*IN, 1), (*IN, 2)], Memory())
+    get.give_up(Reason.UNREACHABLE, "no way")
+    assert get.next_request() is None
+    assert reasons(get.result()) == {(*IN, 1): Reason.UNREACHABLE, (*IN, 2): Reason.UNREACHABLE}

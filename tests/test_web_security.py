@@ -1,0 +1,305 @@
+"""Users, TLS, client certificates and their rotation, over real sockets."""
+
+import asyncio
+import socket
+import ssl
+from contextlib import asynccontextmanager
+
+import bcrypt
+import httpx
+import pytest
+import trustme
+
+from exporter.outputs import webauth
+from exporter.outputs.web import Handlers, WebServer
+from exporter.outputs.webauth import BasicAuth, Verdict, parse_basic
+from exporter.outputs.webconfig import WebConfigError
+from exporter.outputs.webtls import subject_names
+
+
+async def no_reload():
+    return None
+
+
+HANDLERS = Handlers(lambda _: [b"fabric_x 1\n"], lambda: "page", lambda: None, no_reload)
+
+
+def hashed(password):
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
+
+
+@asynccontextmanager
+async def serving(config_file):
+    server = WebServer(HANDLERS, ["127.0.0.1:0"], config_file=config_file)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(5)
+
+
+def replace(path, data):
+    """Put a file in its place as rotation tools do: by renaming a new one over it."""
+    new = path.with_suffix(".new")
+    new.write_bytes(data)
+    new.replace(path)
+
+
+class Site:
+    """A server's files, and clients that trust its authority."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.authority = trustme.CA()
+        self.config = folder / "web.yml"
+        self.issue("127.0.0.1")
+        self.authority.cert_pem.write_to_path(folder / "ca.pem")
+
+    def issue(self, *names):
+        certificate = self.authority.issue_cert(*names)
+        replace(self.folder / "key.pem", certificate.private_key_pem.bytes())
+        replace(self.folder / "cert.pem", b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+
+    def write(self, extra="", rest=""):
+        self.config.write_text(f"tls_server_config: {{cert_file: cert.pem, key_file: key.pem{extra}}}\n{rest}")
+
+    def context(self, *names, authority=None, version=None):
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        if names:
+            (authority or self.authority).issue_cert(*names).configure_cert(context)
+        if version is not None:
+            context.maximum_version = version
+        return context
+
+    async def get(self, server, context, path="/metrics"):
+        host, port = server.addresses[0]
+        async with httpx.AsyncClient(verify=context, trust_env=False, timeout=30) as client:
+            return await client.get(f"https://{host}:{port}{path}")
+
+    async def served_names(self, server):
+        """Connect without a server name, as Prometheus does to an address, and give the names in the certificate."""
+        context = self.context()
+        context.check_hostname = False
+        reader, writer = await asyncio.open_connection(*server.addresses[0], ssl=context)
+        names = subject_names(writer.get_extra_info("peercert"))
+        writer.write(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        await reader.read()
+        writer.close()
+        return names
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+async def test_users(tmp_path):
+    config = tmp_path / "web.yml"
+    config.write_text(f"basic_auth_users: {{alice: {hashed('right')}}}")
+    async with serving(config) as server:
+        host, port = server.addresses[0]
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as client:
+            anonymous = await client.get("/metrics")
+            assert anonymous.status_code == 401
+            assert anonymous.headers["www-authenticate"].startswith("Basic ")
+            for path in ("/metrics", "/", "/-/healthy", "/nothing"):
+                assert (await client.get(path)).status_code == 401
+            assert (await client.get("/metrics", auth=("alice", "wrong"))).status_code == 401
+            assert (await client.get("/metrics", auth=("bob", "right"))).status_code == 401
+            assert (await client.get("/metrics", auth=("alice", "right"))).status_code == 200
+            assert (await client.get("/metrics", auth=("alice", "wrong"))).status_code == 401
+            assert server.stats.authentication_failures == 8
+
+            config.write_text(f"basic_auth_users: {{bob: {hashed('new')}}}")
+            assert (await client.get("/metrics", auth=("alice", "right"))).status_code == 401
+            assert (await client.get("/metrics", auth=("bob", "new"))).status_code == 200
+
+            config.write_text("{}")
+            assert (await client.get("/metrics")).status_code == 200
+
+
+async def test_password_is_computed_once_when_right_and_as_often_for_unknown_users(monkeypatch):
+    computed = []
+    real = webauth._matches
+    monkeypatch.setattr(webauth, "_matches", lambda password, hash_: computed.append(hash_) or real(password, hash_))
+    users = {"alice": hashed("right").encode()}
+    auth = BasicAuth()
+    right = "Basic " + httpx.BasicAuth("alice", "right")._auth_header.removeprefix("Basic ")
+    unknown = httpx.BasicAuth("mallory", "right")._auth_header
+    assert [await auth.check(right, users) for _ in range(3)] == [Verdict.ALLOWED] * 3
+    assert len(computed) == 1
+    # The only known hash is computed for an unknown user, matches, and still lets nobody in.
+    assert [await auth.check(unknown, users) for _ in range(2)] == [Verdict.DENIED] * 2
+    assert computed == [users["alice"]] * 3
+    assert await auth.check(right, {"alice": hashed("changed").encode()}) is Verdict.DENIED
+    auth.close()
+
+
+async def test_a_flood_of_passwords_is_bounded():
+    auth = BasicAuth()
+    users = {"alice": hashed("right").encode()}
+    headers = [httpx.BasicAuth("alice", f"wrong{n}")._auth_header for n in range(20)]
+    verdicts = await asyncio.gather(*(auth.check(header, users) for header in headers))
+    assert verdicts.count(Verdict.BUSY) == 4
+    assert verdicts.count(Verdict.DENIED) == 16
+    auth.close()
+
+
+@pytest.mark.parametrize("header", ["", "Basic", "Basic !!!", "Bearer YTpi", "Basic YWI=", "Basic //86YQ=="])
+def test_malformed_credentials(header):
+    assert parse_basic(header) is None
+
+
+async def test_password_longer_than_bcrypt_reads(tmp_path):
+    auth = BasicAuth()
+    users = {"alice": hashed("x" * 72).encode()}
+    assert await auth.check(httpx.BasicAuth("alice", "x" * 100)._auth_header, users) is Verdict.ALLOWED
+    auth.close()
+
+
+async def test_configured_headers_are_on_every_answer(tmp_path):
+    config = tmp_path / "web.yml"
+    config.write_text(
+        "http_server_config: {headers: {X-Frame-Options: deny, Content-Security-Policy: default-src 'self'}}\n"
+        f"basic_auth_users: {{a: {hashed('b')}}}"
+    )
+    async with serving(config) as server:
+        host, port = server.addresses[0]
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", trust_env=False) as client:
+            for response in (await client.get("/"), await client.get("/", auth=("a", "b")), await client.get("/x")):
+                assert response.headers["x-frame-options"] == "deny"
+                assert response.headers.get_list("content-security-policy") == ["default-src 'self'"]
+
+
+async def test_tls_and_rotation_of_certificates(site, caplog):
+    site.write()
+    async with serving(site.config) as server:
+        assert (await site.get(server, site.context())).status_code == 200
+        assert (await site.get(server, site.context(version=ssl.TLSVersion.TLSv1_2))).status_code == 200
+        assert await site.served_names(server) == {"127.0.0.1"}
+
+        site.issue("127.0.0.1", "rotated.example")
+        assert await site.served_names(server) == {"127.0.0.1", "rotated.example"}
+
+        (site.folder / "key.pem").write_text("broken")
+        for _ in range(2):
+            assert await site.served_names(server) == {"127.0.0.1", "rotated.example"}
+        errors = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert len(errors) == 1
+        assert "the previous certificates stay in force" in errors[0].getMessage()
+
+        site.issue("127.0.0.1", "healed.example")
+        assert await site.served_names(server) == {"127.0.0.1", "healed.example"}
+
+
+async def test_versions_and_ciphers_are_kept(site):
+    site.write(", min_version: TLS13")
+    async with serving(site.config) as server:
+        with pytest.raises(httpx.ConnectError):
+            await site.get(server, site.context(version=ssl.TLSVersion.TLSv1_2))
+        assert (await site.get(server, site.context())).status_code == 200
+        site.issue("127.0.0.1")
+        with pytest.raises(httpx.ConnectError):
+            await site.get(server, site.context(version=ssl.TLSVersion.TLSv1_2))
+
+
+REQUIRED = ", client_ca_file: ca.pem, client_auth_type: RequireAndVerifyClientCert"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_client_certificates(site, version):
+    site.write(REQUIRED + ", client_allowed_sans: [prometheus.example, '2001:db8::1']")
+    async with serving(site.config) as server:
+        for name in ("prometheus.example", "2001:db8::1"):
+            assert (await site.get(server, site.context(name, version=version))).status_code == 200
+        assert server.stats.refused_client_names == 0
+        with pytest.raises(httpx.TransportError):
+            await site.get(server, site.context("other.example", version=version))
+        assert server.stats.refused_client_names == 1
+        for context in (
+            site.context(version=version),
+            site.context("prometheus.example", authority=trustme.CA(), version=version),
+        ):
+            with pytest.raises(httpx.TransportError):
+                await site.get(server, context)
+        assert server.stats.refused_client_names == 1
+        assert sum(server.stats.requests.values()) == 2
+
+        site.write(REQUIRED + ", client_allowed_sans: [other.example]")
+        assert (await site.get(server, site.context("other.example", version=version))).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            await site.get(server, site.context("prometheus.example", version=version))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_rotated_authority_shuts_the_old_one_out(site, version):
+    site.write(REQUIRED)
+    new = trustme.CA()
+    async with serving(site.config) as server:
+        old_client = site.context("prometheus.example", version=version)
+        assert (await site.get(server, old_client)).status_code == 200
+        replace(site.folder / "ca.pem", new.cert_pem.bytes())
+        with pytest.raises(httpx.TransportError):
+            await site.get(server, old_client)  # the same context could resume its session
+        new_client = site.context("prometheus.example", authority=new, version=version)
+        assert (await site.get(server, new_client)).status_code == 200
+
+
+async def test_resumed_session_does_not_outlive_its_authority(site):
+    site.write(REQUIRED)
+    context = site.context("prometheus.example", version=ssl.TLSVersion.TLSv1_2)
+
+    def connect(address, session):
+        with (
+            socket.create_connection(address, timeout=30) as sock,
+            context.wrap_socket(sock, server_hostname="127.0.0.1", session=session) as tls,
+        ):
+            tls.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            return tls.recv(100), tls.session, tls.session_reused
+
+    async with serving(site.config) as server:
+        answer, session, _ = await asyncio.to_thread(connect, server.addresses[0], None)
+        assert answer.startswith(b"HTTP/1.1 200")
+        replace(site.folder / "ca.pem", trustme.CA().cert_pem.bytes())
+        try:
+            answer, _, _ = await asyncio.to_thread(connect, server.addresses[0], session)
+        except (ssl.SSLError, OSError):
+            answer = b""
+        assert answer == b""
+
+
+async def test_verify_if_given(site):
+    site.write(", client_ca_file: ca.pem, client_auth_type: VerifyClientCertIfGiven")
+    async with serving(site.config) as server:
+        assert (await site.get(server, site.context())).status_code == 200
+        assert (await site.get(server, site.context("a.example"))).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            await site.get(server, site.context("a.example", authority=trustme.CA()))
+
+
+def test_missing_certificate_names_the_file(site):
+    site.write()
+    (site.folder / "cert.pem").unlink()
+    with pytest.raises(WebConfigError) as raised:
+        WebServer(HANDLERS, [":0"], config_file=site.config)
+    assert str(raised.value) == (
+        f"{site.folder}/cert.pem: cannot be read: No such file or directory; correct the path or permissions"
+    )
+
+
+def test_key_of_another_certificate(site):
+    site.write()
+    other = site.authority.issue_cert("other.example")
+    replace(site.folder / "key.pem", other.private_key_pem.bytes())
+    with pytest.raises(
+        WebConfigError, match=r"cert\.pem with .*key\.pem: no certificate and its unencrypted key in PEM"
+    ):
+        WebServer(HANDLERS, [":0"], config_file=site.config)
+
+
+def test_authority_without_a_certificate(site):
+    site.write(REQUIRED)
+    (site.folder / "ca.pem").write_text("nothing")
+    with pytest.raises(WebConfigError, match=r"ca\.pem: no certificate of an authority in PEM"):
+        WebServer(HANDLERS, [":0"], config_file=site.config)
