@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exporter import __version__, log
+from exporter.simulator.faults import FAULTS
 
 COMMANDS = {
     "run": "serve metrics (what the bare command does)",
@@ -43,7 +44,16 @@ def parser() -> argparse.ArgumentParser:
         dest="directory",
         type=Path,
         metavar="DIR",
-        help="where the simulated host lives; a temporary directory by default",
+        help="new or empty folder for the simulated host, kept at the end; a temporary one by default",
+    )
+    made["demo"].add_argument(
+        "--demo.fault",
+        dest="faults",
+        action="append",
+        default=[],
+        choices=FAULTS,
+        metavar="FAULT",
+        help=f"something that is wrong, repeatable: {'; '.join(f'{name}: {text}' for name, text in FAULTS.items())}",
     )
     return top
 
@@ -169,6 +179,7 @@ def _demo(chosen: argparse.Namespace) -> int:
             telemetry_path=chosen.telemetry_path,
             web_config_file=chosen.web_config_file,
             max_requests=chosen.max_requests,
+            faults=chosen.faults,
         )
     )
     return 0

@@ -25,10 +25,16 @@ MAX_VALUES = 100_000
 
 _SECRET = re.compile(r"pass|communit|secret|token|credential|key", re.IGNORECASE)
 
-_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "null": type(None), "object": dict, "array": list}
-"""What msgspec calls the types that YAML gives."""
-
-_YAML_WORDS = {"`object`": "a mapping", "`array`": "a list", "`null`": "nothing", "`": ""}
+_WORDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "null": "nothing",
+    "str": "text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "|": "or",
+}
 """What msgspec calls by names that are not those of YAML."""
 
 
@@ -174,13 +180,15 @@ class _Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = f"{self._name}:{mark.line + 1}:{mark.column + 1}" if mark else self._name
-            # What stands in quotes may be a secret that begins with * or !.
-            problem = re.sub(r"'[^'<]{2,}'", "'…'", ", ".join(filter(None, (error.context, error.problem))))
+            problem = ", ".join(filter(None, (error.context, error.problem)))
+            problem = re.sub(
+                r"(alias|anchor|tag|handle) '.*'", r"\1 '…'", problem
+            )  # or a secret that begins with * & !
             raise ConfigError(f"{place}: is no valid YAML: {problem}; check indentation and quotes") from None
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
             raise ConfigError(
-                f"{self._name}:{line}: is no valid YAML: the character U+{ord(error.character):04X} is not allowed; "
+                f"{self._name}:{line}: is no valid YAML: the character U+{error.character:04X} is not allowed; "
                 "remove it"
             ) from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -197,7 +205,7 @@ class _Document:
     def error(self, error: msgspec.ValidationError, data: object, root: type) -> ConfigError:
         """Say what msgspec found in the words of the file."""
         message, _, at = str(error).partition(" - at `")
-        path = _path(at.removeprefix("key` in `").removesuffix("`"), data, message)
+        path = _path(at.removeprefix("key` in `").removesuffix("`"), data, root)
         unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL)
         missing = re.fullmatch(r"Object missing required field `(.*)`", message)
         if at.startswith("key` in `"):
@@ -209,10 +217,7 @@ class _Document:
         elif missing:
             text = f"lacks the key {missing[1]!r}; add it"
         else:
-            wrong = message[0].lower() + message[1:]
-            for theirs, ours in _YAML_WORDS.items():
-                wrong = wrong.replace(theirs, ours)
-            text = f"{wrong}, and this is {_shown(path, _value_at(data, path))}"
+            text = _wrong(message, path, _value_at(data, path))
         return ConfigError(f"{self._name}:{self._line(path)}: {_dotted(path)}{text}")
 
     def _line(self, path: list[str | int]) -> int:
@@ -275,25 +280,30 @@ def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:  # noqa: ANN40
     return None
 
 
-def _path(text: str, data: object, message: str) -> list[str | int]:
-    """Split msgspec's `$.switches.targets[0].name`.
-
-    It says `[...]` for any key of a free mapping. Where it says what type it got there, the first value of that type
-    is meant; else the path ends at the mapping.
-    """
+def _path(text: str, data: object, root: type) -> list[str | int]:
+    """Split msgspec's `$.switches.targets[0].name`; it says `[...]` for any key of a free mapping."""
     path: list[str | int] = []
     for index, key in re.findall(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)", text):
         if index == "...":
-            got = re.search(r"got `(\w+)`", message)
+            wanted = _type_at(root, [*path, ""])
             free: Any = _value_at(data, path)
-            meant = [name for name, value in free.items() if got and _TYPES.get(got[1]) is type(value)]
-            return [*path, *meant[:1]] if text.endswith("[...]") else path
-        path.append(int(index) if index else key)
+            path += [name for name, value in free.items() if not _fits(value, wanted)][:1]
+        else:
+            path.append(int(index) if index else key)
     return path
 
 
+def _fits(value: object, wanted: Any) -> bool:  # noqa: ANN401  # any type expression
+    try:
+        msgspec.convert(value, wanted, dec_hook=_read_custom)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 def _dotted(path: Sequence[str | int]) -> str:
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    shown = (step if isinstance(step, int) or step.isprintable() else repr(step) for step in path)
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in shown).removeprefix(".")
     return f"{text}: " if text else ""
 
 
@@ -306,33 +316,50 @@ def _value_at(data: object, path: Sequence[str | int]) -> object:
     return data
 
 
+def _wrong(message: str, path: Sequence[str | int], value: object) -> str:
+    """Say what was expected and what is there instead."""
+    expected, _, got = message.partition(", got ")
+    words = re.sub(r"\w+|\|", lambda found: _WORDS.get(found[0], found[0]), expected) if got else expected
+    words = words[0].lower() + words[1:].replace("`", "")
+    # Text in place of a mapping may be what belongs under one of its keys, and that a secret.
+    shown = "text" if "mapping" in words and isinstance(value, str) else _shown(path, value)
+    remedy = "; put it into quotes" if "text" in words and isinstance(value, int | float) else ""
+    return f"{words}, and this is {shown}{remedy}"
+
+
 def _shown(path: Sequence[str | int], value: object) -> str:
     """Show a value, unless it may be a secret."""
     if any(isinstance(step, str) and _SECRET.search(step) for step in path):
         return "something else (not shown: it may be a secret)"
+    if value is None:
+        return "empty"
     if isinstance(value, dict | list):
         return f"a {'mapping' if isinstance(value, dict) else 'list'}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _keys_at(wanted: object, path: Sequence[str | int]) -> list[str]:
+def _keys_at(root: type, path: Sequence[str | int]) -> list[str]:
     """List the keys that are known at a place of the file."""
+    wanted = _type_at(root, path)
+    return [field.encode_name for field in msgspec.structs.fields(wanted)] if _is_struct(wanted) else []
+
+
+def _type_at(wanted: Any, path: Sequence[str | int]) -> Any:  # noqa: ANN401  # any type expression
+    """Follow a path through types; None where it leads out of them."""
     for step in path:
-        wanted = _struct_in(wanted)
-        if isinstance(step, str) and wanted is not None:
-            known = {field.encode_name: field.type for field in msgspec.structs.fields(wanted)}
-            wanted = known.get(step)
-    struct = _struct_in(wanted)
-    return [] if struct is None else [field.encode_name for field in msgspec.structs.fields(struct)]
+        of = typing.get_args(wanted)
+        if _is_struct(wanted):
+            wanted = {field.encode_name: field.type for field in msgspec.structs.fields(wanted)}.get(str(step))
+        elif of:
+            wanted = of[0] if isinstance(step, int) else of[-1]
+        if isinstance(wanted, types.UnionType):  # an optional one
+            wanted = next((one for one in typing.get_args(wanted) if one is not types.NoneType), None)
+    return wanted
 
 
-def _struct_in(wanted: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401  # any type expression
-    """Find the struct in `T`, `T | None`, `tuple[T, ...]`."""
-    if isinstance(wanted, type) and not isinstance(wanted, types.GenericAlias):
-        return wanted if issubclass(wanted, msgspec.Struct) else None
-    found = [struct for part in typing.get_args(wanted) if (struct := _struct_in(part)) is not None]
-    return found[0] if found else None
+def _is_struct(wanted: object) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, msgspec.Struct)
 
 
 def _suggestion(key: str, known: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """The daemon: the only file that knows all parts. It builds them, starts, reloads and stops them."""
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -17,7 +18,7 @@ from typing import Any
 from exporter import __version__, config, health
 from exporter.config import Config, ConfigError
 from exporter.meaning import imbalance, links, rates, stragglers
-from exporter.outputs import page, process, text
+from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import Handlers, WebServer
 from exporter.poller import Poller, Step
@@ -119,6 +120,7 @@ class Daemon:
         self._running: dict[tuple[str, str], _Running] = {}
         self._reloads = health.Reloads(good=True, good_at=time())
         self._health = health.Health()
+        self._renderers = {form: text.Renderer(openmetrics=form is Format.OPENMETRICS) for form in Format}
         self._lag = _Lag()
         self._reloading = asyncio.Lock()
         self._started = monotonic()
@@ -156,6 +158,8 @@ class Daemon:
         _raise_descriptor_limit()
         await self.web.start()
         self._apply(self._config)
+        gc.collect()
+        gc.freeze()  # modules and declarations live for ever: the collector need not look at them again and again
         self._lag_task = asyncio.get_running_loop().create_task(self._watch_lag())
         for host, port in self.web.addresses:
             logger.info("listening on %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
@@ -232,15 +236,8 @@ class Daemon:
                 self._running[key] = _Running(poller, made_from, loop.create_task(poller.run(), name=" ".join(key)))
 
     def _render(self, form: Format) -> Iterator[bytes]:
-        """Print everything; called in the web server's thread."""
-        openmetrics = form is Format.OPENMETRICS
-        end = process.render(openmetrics=openmetrics)
-        if not openmetrics:
-            yield from text.render(self.tables(), openmetrics=False)
-            yield from end
-            return
-        yield from end
-        yield from text.render(self.tables(), openmetrics=True)
+        """Print everything; called in the web server's thread, never twice at a time."""
+        return self._renderers[form].render(self.tables())
 
     def _page(self) -> str:
         now = time()

@@ -1,13 +1,16 @@
 """How the exporter itself and each of its sources are doing, as tables like any other."""
 
+import os
 import platform
+import resource
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
+from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 
 from exporter import __version__, vocabulary
 from exporter.poller import Poller
-from exporter.table import RowKeeper, Schema, Table, TableBuilder
+from exporter.table import RowKeeper, Schema, Table, TableBuilder, Value
 from exporter.vocabulary import counter, gauge, info
 
 SOURCE = vocabulary.schema(
@@ -48,7 +51,50 @@ REQUEST = vocabulary.schema(
     own={"http_requests_total": counter("HTTP requests answered, by path and status.")},
 )
 
-SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, BUILD, REQUEST)
+PROCESS = vocabulary.schema(
+    "process_",
+    (),
+    own={
+        "cpu_seconds_total": counter("Total user and system CPU time spent in seconds."),
+        "virtual_memory_bytes": gauge("Virtual memory size in bytes."),
+        "resident_memory_bytes": gauge("Resident memory size in bytes."),
+        "start_time_seconds": gauge("Start time of the process since unix epoch in seconds."),
+        "open_fds": gauge("Number of open file descriptors."),
+        "max_fds": gauge("Maximum number of open file descriptors."),
+    },
+)
+"""The process's own metrics, under the names and texts that every Prometheus client library gives them."""
+
+SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, BUILD, REQUEST, PROCESS)
+
+_PAGE = resource.getpagesize()
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """Reads what the kernel tells of this process. A scrape a second must not cost a list of all descriptors."""
+
+    def __init__(self) -> None:
+        """Find out when the process started."""
+        began = int(self._stat()[19]) / _TICK
+        self._start = time() - clock_gettime(CLOCK_BOOTTIME) + began
+
+    def values(self) -> dict[str, Value | None]:
+        """Give the values by ending."""
+        stat = self._stat()
+        return {
+            "cpu_seconds_total": (int(stat[11]) + int(stat[12])) / _TICK,
+            "virtual_memory_bytes": int(stat[20]),
+            "resident_memory_bytes": int(stat[21]) * _PAGE,
+            "start_time_seconds": self._start,
+            # Since Linux 6.2 the folder's size is the number of descriptors; before, it is 0.
+            "open_fds": Path("/proc/self/fd").stat().st_size or len(os.listdir("/proc/self/fd")),  # noqa: PTH208
+            "max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        }
+
+    def _stat(self) -> list[bytes]:
+        """Read the fields of /proc/self/stat after the name, which may hold blanks; the first is field 3 of proc(5)."""
+        return Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
 
 
 @dataclass(slots=True)
@@ -65,6 +111,7 @@ class Health:
     def __init__(self) -> None:
         """Start without rows."""
         self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
+        self._process = Process()
 
     def tables(
         self, pollers: Iterable[Poller], reloads: Reloads, requests: Mapping[tuple[str, int], int], lag: float | None
@@ -100,5 +147,8 @@ class Health:
         answered = TableBuilder(REQUEST)
         for (path, code), count in list(requests.items()):
             answered.row((path, str(code)), {"http_requests_total": count})
+        process = TableBuilder(PROCESS)
+        process.row((), self._process.values())
         now = monotonic()
-        return [one.table(self._keepers[one.schema], now) for one in (sources, failures, build, answered)]
+        builders = (sources, failures, build, answered, process)
+        return [one.table(self._keepers[one.schema], now) for one in builders]

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from queue import SimpleQueue
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -26,10 +27,31 @@ class _Batch(Generic[Result]):
         self.calls = deque(calls)
         self.results: dict[str, Result | Exception] = {}
         self.loop = loop
-        self.done = asyncio.Event()
+        self.done = False
+        self.waiter: asyncio.Future[None] | None = None
         self.lock = threading.Lock()
         self.owner: _Worker | None = None
         self.current: tuple[str, float] | None = None
+
+    def finish(self) -> None:
+        """Note on the loop that all calls were made."""
+        self.done = True
+        _wake(self.waiter)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until all calls were made, or for so long."""
+        if not self.done:
+            self.waiter = self.loop.create_future()
+            timer = self.loop.call_later(seconds, _wake, self.waiter)
+            try:
+                await self.waiter
+            finally:
+                timer.cancel()
+
+
+def _wake(waiter: "asyncio.Future[None] | None") -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
 
 
 class _Worker(threading.Thread):
@@ -41,17 +63,14 @@ class _Worker(threading.Thread):
     def __init__(self, name: str, returned: Callable[[str], None]) -> None:
         super().__init__(name=name, daemon=True)
         self._returned = returned
-        self._batches: deque[_Batch[object] | None] = deque()
-        self._wake = threading.Semaphore(0)
+        self._batches: SimpleQueue[_Batch[object] | None] = SimpleQueue()
 
     def put(self, batch: "_Batch[object] | None") -> None:
-        self._batches.append(batch)
-        self._wake.release()
+        self._batches.put(batch)
 
     def run(self) -> None:
         while True:
-            self._wake.acquire()
-            batch = self._batches.popleft()
+            batch = self._batches.get()
             if batch is None or not self._drain(batch):
                 return
 
@@ -84,7 +103,7 @@ class _Worker(threading.Thread):
 def _tell(batch: "_Batch[object]") -> None:
     """Wake the loop; it may be gone when a call comes back late."""
     try:
-        batch.loop.call_soon_threadsafe(batch.done.set)
+        batch.loop.call_soon_threadsafe(batch.finish)
     except RuntimeError:
         return
 
@@ -149,13 +168,10 @@ class Serial:
         """Wait for the batch, and take it from a thread whose call hangs."""
         wait = self._deadline
         while True:
-            try:
-                async with asyncio.timeout(wait):
-                    await batch.done.wait()
-            except TimeoutError:
-                wait = self._deadline
-            else:
+            await batch.wait(wait)
+            if batch.done:
                 return
+            wait = self._deadline
             with batch.lock:
                 if batch.current is None:
                     continue

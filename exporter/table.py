@@ -9,7 +9,7 @@ import enum
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 LabelValues: TypeAlias = tuple[str, ...]
 
@@ -165,8 +165,7 @@ class RowKeeper:
         return self._rows
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One metric's values, one a row, None where the device did not tell.
 
     A counter's values are raw: what was read, as an integer. `width` is the counter's size in bits, `saturates` says

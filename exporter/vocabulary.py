@@ -102,8 +102,8 @@ ENDINGS: dict[str, Ending] = {
     ),
     "link_down_total": counter("Times the link went down."),
     "mtu_bytes": gauge("Largest packet the port takes."),
-    "counter_resets_total": counter("Times that counters of the row started anew since it was first seen."),
-    "counter_saturated": gauge("1 for a counter that stands at the top of its range and will never rise again."),
+    "resets_total": counter("Times that counters of the row started anew since it was first seen."),
+    "saturated": gauge("1 for a counter that stands at the top of its range and will never rise again."),
 }
 """The shared endings. `{note}` is where a schema says what its bytes and packets contain."""
 

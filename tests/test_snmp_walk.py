@@ -49,7 +49,7 @@ def expected(column, without=()):
     return {oid[size:]: value.value for oid, value in rows().items() if oid[:size] == column and oid not in without}
 
 
-def drive(exchange, agent, *, limit=400):
+def drive(exchange, agent, *, limit=4000):
     """Let an agent answer an exchange; a datagram that it does not answer counts as a question without answer."""
     for number in range(1, limit):
         request = exchange.next_request()
@@ -391,3 +391,54 @@ def test_get_of_a_silent_object_and_an_end():
     get.give_up(Reason.UNREACHABLE, "no way")
     assert get.next_request() is None
     assert reasons(get.result()) == {(*IN, 1): Reason.UNREACHABLE, (*IN, 2): Reason.UNREACHABLE}
+
+
+RECORDED = {
+    "2": ber.INTEGER,
+    "4": ber.OCTET_STRING,
+    "65": ber.COUNTER32,
+    "66": ber.GAUGE32,
+    "67": ber.TIME_TICKS,
+    "70": ber.COUNTER64,
+}
+
+
+def read_recording(path):
+    """Read the rows of a recording that are numbers or text: `OID|tag|value`, with an x behind the tag for hex."""
+    made = {}
+    for line in path.read_text(encoding="latin-1").splitlines():
+        oid, tag, value = line.split("|", 2) if line.count("|") >= 2 else ("", "", "")
+        kind = RECORDED.get(tag.rstrip("xe"))
+        if kind == ber.OCTET_STRING and len(value) < 1000:
+            content = bytes.fromhex(value) if tag.endswith("x") else value.encode("latin-1")
+            made[ber.parse_oid(oid)] = Typed(kind, content)
+        elif kind is not None and value.lstrip("-").isdecimal():
+            made[ber.parse_oid(oid)] = Typed(kind, int(value))
+    return made
+
+
+@pytest.mark.parametrize("most", [None, 10])
+def test_recorded_switches_are_walked_completely(corpus, most):
+    recordings = sorted((corpus / "switch" / "snmprec").rglob("*.snmprec"))
+    assert len(recordings) > 10
+    lldp = (1, 0, 8802, 1, 1, 2, 1, 4, 1, 1)
+    columns = [(*table, number) for table in (IF_TABLE, IFX_TABLE, PFC, lldp) for number in range(1, 20)]
+    walked = 0
+    for path in recordings:
+        recorded = read_recording(path)
+        result, _ = walk(SnmpAgent(recorded, faults=Faults(too_big_above=most)), columns)
+        assert result.problems == [], path.name
+        seen = {
+            (*oid, *index): Typed(column.odd.get(index, column.tag), value)
+            for oid, column in result.columns.items()
+            for index, value in column.rows.items()
+        }
+        wanted = set(columns)
+        # One recording has values at columns themselves, which lie before the first row and so in no walk.
+        assert seen == {
+            oid: value
+            for oid, value in recorded.items()
+            if wanted & {oid[:10], oid[:11], oid[:13]} and oid not in wanted
+        }
+        walked += len(seen)
+    assert walked > 10_000

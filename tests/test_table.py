@@ -1,11 +1,14 @@
 """Tables: rows that keep their text, labels that never collide, columns that may lack values."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter import vocabulary
 from exporter.table import MAX_LABEL_LENGTH, Column, RowKeeper, Rows, Table, TableBuilder, escape_label, label_text
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A slow machine is no failure."""
 
 SCHEMA = vocabulary.schema("fabric_test_", ("device",), ["link_up", "mtu_bytes"])
 
@@ -50,6 +53,7 @@ def test_odd_labels_do_not_collide(one, other):
     assert escape_label(one) != escape_label(other)
 
 
+@UNHURRIED
 @given(ODD, ODD)
 def test_different_labels_stay_different_and_are_printable(one, other):
     shown = escape_label(one)

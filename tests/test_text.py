@@ -3,7 +3,8 @@
 import subprocess
 from dataclasses import replace
 
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import parser as text_parser
@@ -14,6 +15,9 @@ from test_vocabulary import declared
 
 from exporter.outputs import text
 from exporter.table import Column, HistogramValue, Kind, Metric, Rows, Schema, Table
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A slow machine is no failure."""
 
 COUNTER = Metric(
     "fabric_t_receive_bytes_total", Kind.COUNTER, 'Bytes "in", back\\slash\nline.', ("device",), "c", "bytes"
@@ -133,6 +137,7 @@ def tables_strategy(draw):
     )
 
 
+@UNHURRIED
 @given(tables_strategy())
 def test_values_are_those_the_official_client_prints(one):
     assert parsed([one]) == reference([one])
@@ -237,3 +242,45 @@ def test_promtool_finds_nothing_to_say_of_any_declared_metric(program):
         [promtool, "check", "metrics"], input=printed, capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_renderer_that_remembers_prints_what_a_new_one_prints():
+    """Values change, stand still, come and go; rows change; tables change places."""
+    one, other = (
+        table(["a", "b"], c=[1, 2], g=[1, None], i=[("d", "m"), None]),
+        table(["c"], c=[3], h=[HistogramValue((1, 2, 3), 1.0)]),
+    )
+    moved = one.with_columns([Column(COUNTER, [1, 3])])
+    history = [
+        [one, other],
+        [one, other],
+        [moved, other],
+        [other, moved],
+        [moved],
+        [table(["a", "x"], c=[1, 3])],
+        [],
+        [one],
+    ]
+    for openmetrics in (False, True):
+        renderer = text.Renderer(openmetrics=openmetrics)
+        for tables in history:
+            assert b"".join(renderer.render(tables)).decode() == whole(tables, openmetrics=openmetrics)
+
+
+def test_what_did_not_change_is_not_printed_anew(monkeypatch):
+    renderer, one = text.Renderer(openmetrics=False), table(["a"], c=[1], g=[1])
+    first = list(renderer.render([one]))
+    monkeypatch.setattr(text, "_lines", lambda *_: pytest.fail("printed anew"))
+    assert list(renderer.render([one.with_columns([Column(GAUGE, [1])])])) == first
+    with pytest.raises(pytest.fail.Exception, match="printed anew"):
+        list(renderer.render([one.with_columns([Column(GAUGE, [2])])]))
+
+
+def test_scrapes_at_the_same_time_do_not_disturb_each_other():
+    renderer = text.Renderer(openmetrics=False)
+    one, other = table(["a"], c=[1], g=[1]), table(["b"], c=[2], g=[2])
+    for _ in range(3):
+        slow, fast = renderer.render([one]), renderer.render([other])
+        begun = next(slow)
+        assert b"".join(fast).decode() == whole([other])
+        assert (begun + b"".join(slow)).decode() == whole([one])

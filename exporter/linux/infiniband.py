@@ -58,8 +58,8 @@ def parse_counter(text: bytes) -> int | None:
         ValueError: It is neither.
     """
     digits = text.strip()
-    if digits.isdigit() and len(digits) <= MAX_DIGITS:
-        return int(digits)
+    if digits.isdigit() and len(digits) <= MAX_DIGITS and (value := int(digits)) < 1 << 64:
+        return value
     if text.startswith(b"N/A"):
         return None
     raise ValueError(f"no number: {text[:40]!r}")

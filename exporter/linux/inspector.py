@@ -79,6 +79,10 @@ class Collective(
     timing_source: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
+class PointToPoint(msgspec.Struct, frozen=True, gc=False):
+    """A send or a receive; nothing of it is used, since its two ends do not end together."""
+
+
 class Line(
     msgspec.Struct,
     frozen=True,
@@ -90,7 +94,7 @@ class Line(
     header: Header | None = None
     metadata: Metadata | None = None
     collective: Collective | None = None
-    point_to_point: msgspec.Raw | None = None
+    point_to_point: PointToPoint | None = None
 
 
 class LineError(ValueError):

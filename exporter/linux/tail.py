@@ -148,7 +148,7 @@ class Tail:
             if not stat.S_ISREG(state.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             restarted = _known_again(one, state, os.pread(descriptor, HEAD, 0))
-            if restarted:
+            if one.offset == 0:
                 # A writer that does not append goes on at its old place after a cut: a hole comes first.
                 one.offset = _data_from(descriptor, state.st_size)
             skipped = 0
@@ -207,7 +207,7 @@ def _split(one: Followed, data: bytes) -> tuple[list[Line], list[int]]:
             one.skipping = False
         elif len(text) > MAX_LINE:
             too_long.append(place)
-        elif text := text.strip(b"\0\r"):  # noqa: PLW2901  # a hole is read as zeros
+        elif text := text.strip(b"\0\r"):  # a hole is read as zeros
             lines.append(Line(place, text, end <= one.fresh_from))
         place = end
     if one.skipping or len(rest) > MAX_LINE:

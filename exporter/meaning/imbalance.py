@@ -7,6 +7,7 @@ was read all along; else nothing is said.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from exporter import vocabulary
 from exporter.table import Column, LabelValues, Metric, Rows, Schema, Table
@@ -20,16 +21,19 @@ FLOOR = 0.01
 LEAST_RATE = 10e6
 """The same floor in bytes per second where speeds are not known."""
 
+COVERAGE = 0.9
+"""Share of the window of the longest known member that each member must have been read in."""
+
 DIRECTIONS = ("receive", "transmit")
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What one row moved in one interval: when it ended, how long it was, bytes per second of each direction."""
+class Sample(NamedTuple):
+    """What one row moved up to a time, counted from when it was first seen: seconds with a rate, bytes each way."""
 
     time: float
     seconds: float
-    rates: tuple[float, ...]
+    receive: float
+    transmit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +71,13 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     seconds = 0.0 if state is None else table.time - state.time
     old = {} if state is None else state.samples
     samples: dict[LabelValues, tuple[Sample, ...]] = {}
-    for place, key in enumerate(table.rows.keys):
-        kept = tuple(one for one in old.get(key, ()) if one.time > table.time - WINDOW)
-        both = (receive[place], transmit[place])
-        if both[0] is not None and both[1] is not None and seconds > 0:
-            kept += (Sample(table.time, seconds, (both[0], both[1])),)
-        samples[key] = kept
+    for key, received, sent in zip(table.rows.keys, receive, transmit, strict=True):
+        if received is not None and sent is not None and seconds > 0:
+            kept = old.get(key) or (Sample(table.time - seconds, 0.0, 0.0, 0.0),)
+            total = kept[-1]
+            moved = (total.seconds + seconds, total.receive + received * seconds, total.transmit + sent * seconds)
+            samples[key] = (*kept[_expired(kept, table.time - WINDOW) :], Sample(table.time, *moved))
+        # Else the window of this row begins anew: what was not read all along is no measure.
     new = State(table.time, samples)
     groups = _groups(table)
     found = {kind: ratios for kind, places in groups.items() if (ratios := _ratios(new, table, places)) is not None}
@@ -91,21 +96,34 @@ def _groups(table: Table) -> dict[str, list[int]]:
     return {kind: places for kind, places in groups.items() if len(places) > 1}
 
 
+def _expired(samples: Sequence[Sample], begin: float) -> int:
+    """Count the samples that lie before the window, but for the last of them, from which the window is measured."""
+    gone = 0
+    while gone + 1 < len(samples) and samples[gone + 1].time <= begin:
+        gone += 1
+    return gone
+
+
 def _ratios(state: State, table: Table, places: Sequence[int]) -> tuple[float | None, ...] | None:
     """Give a group's imbalance in each direction, None where traffic is low; None if a member lacks reads."""
-    members = [state.samples[table.rows.keys[place]] for place in places]
-    covered = [sum(one.seconds for one in samples) for samples in members]
-    if any(not samples or samples[-1].time != table.time for samples in members) or min(covered) < 0.9 * max(covered):
+    spans = []
+    for place in places:
+        samples = state.samples.get(table.rows.keys[place])
+        if samples is None:
+            return None
+        spans.append((samples[0], samples[-1]))
+    covered = [last.seconds - first.seconds for first, last in spans]
+    if min(covered) < COVERAGE * max(covered) or not min(covered) > 0:
         return None
     speeds = table.numbers(vocabulary.SPEED)
     known = [speed for place in places if speeds is not None and (speed := speeds[place])]
     floor = FLOOR * sum(known) / len(known) if known else LEAST_RATE
+    moved = [
+        [(last.receive - first.receive) / seconds for (first, last), seconds in zip(spans, covered, strict=True)],
+        [(last.transmit - first.transmit) / seconds for (first, last), seconds in zip(spans, covered, strict=True)],
+    ]
     ratios = []
-    for direction in range(len(DIRECTIONS)):
-        means = [
-            sum(one.rates[direction] * one.seconds for one in samples) / seconds
-            for samples, seconds in zip(members, covered, strict=True)
-        ]
+    for means in moved:
         mean = sum(means) / len(means)
         ratios.append(max(means) / mean - 1 if mean >= floor else None)
     return None if all(ratio is None for ratio in ratios) else tuple(ratios)

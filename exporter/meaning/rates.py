@@ -7,14 +7,16 @@ advance for each value alone: a read that misses one keeps that one's baseline a
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import ge
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from exporter import vocabulary
 from exporter.table import Column, Kind, Metric, Rows, Schema, Table
 
 Times: TypeAlias = list[float]
+
+Cell = TypeVar("Cell")
 
 SMALLEST_PACKET = 64
 """Bytes of the smallest Ethernet frame, which bounds the packets a link can carry."""
@@ -25,29 +27,41 @@ SLACK = 1.25
 UNBOUNDED_WIDTH = 32
 """Counters wider than this do not wrap in practice: without a link speed to judge by, a fall of one is a reset."""
 
-RESETS = "counter_resets_total"
+RESETS = "resets_total"
 """Filled in where the schema declares it: a port's tables of finer rows start anew together with the port's own."""
+
+SATURATED = "saturated"
 
 _SATURATED_LABEL = "counter"
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The last good raw value of each row, when it was read, and what was added to it for wraps so far."""
+class Baseline(NamedTuple):
+    """What is remembered of a column.
 
+    Attributes:
+        raw: The column as it was read last.
+        values: The last good raw value of each row.
+        times: When each was read; None for all at the time of the state.
+        offsets: What was added to each for wraps so far; None while that is nothing.
+        exported: What was made of it.
+    """
+
+    raw: Column
     values: Sequence[int | None]
-    times: Times
-    offsets: Sequence[int]
+    times: Times | None
+    offsets: Sequence[int] | None
+    exported: Column
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """What a table's counters were."""
 
+    time: float
     rows: Rows
     epochs: Sequence[Hashable] | None
-    columns: dict[str, Baseline] = field(default_factory=dict)
-    resets: Sequence[int] = ()
+    columns: dict[str, Baseline]
+    resets: Sequence[int]
 
 
 def outputs(schema: Schema) -> list[Metric]:
@@ -61,7 +75,7 @@ def outputs(schema: Schema) -> list[Metric]:
     derived = [_derived(schema, ending) for ending in endings]
     if RESETS in schema.metrics:
         labels = (*schema.labels, _SATURATED_LABEL)
-        derived += [schema.metrics[RESETS], vocabulary.metric(schema.prefix, labels, "counter_saturated")]
+        derived += [schema.metrics[RESETS], vocabulary.metric(schema.prefix, labels, "saturated")]
     return derived
 
 
@@ -86,22 +100,30 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     if table.schema.internal or not counters:
         return state, (table,)
     before = _aligned(state, table)
-    restarted = _restarted(before, table, counters)
+    steady, suspects = _sorted_out(before, counters)
+    restarted = _restarted(before, table, suspects)
     resets = [count + (place in restarted) for place, count in enumerate(before.resets)]
     baselines: dict[str, Baseline] = {}
     columns: list[Column] = []
     for column in counters:
-        baseline, exported, deltas = _advance(before, table, column, restarted, resets)
-        baselines[column.metric.ending] = baseline
-        columns.append(Column(column.metric, exported))
-        if deltas is not None and column.metric.ending in vocabulary.RATES:
-            columns += _rate_columns(table, column, deltas)
-    for ending, baseline in before.columns.items():
-        if ending not in baselines:  # a column that is missing from this read keeps its baseline
-            baselines[ending] = _without(baseline, restarted)
+        ending = column.metric.ending
+        old = before.columns.get(ending)
+        deltas: Deltas | None = None
+        if old is None:
+            baseline = _begin(column, table.time)
+        elif restarted or ending not in steady:
+            baseline, deltas = _advance_slowly(old, before, table, column, restarted, resets)
+        else:
+            baseline = old if _is_same(column, old) else _advance(old, column)
+            deltas = _deltas(old, before, table, column)
+        baselines[ending] = baseline
+        columns.append(baseline.exported)
+        columns += _rate_columns(table, column, deltas)
+    missing = {ending: old for ending, old in before.columns.items() if ending not in baselines}
+    baselines |= {ending: _without(old, before, restarted) for ending, old in missing.items()}
     if RESETS in table.schema.metrics:
         columns.append(Column(table.schema.metrics[RESETS], resets))
-    done = State(table.rows, _last_known(before.epochs, table.epochs), baselines, resets)
+    done = State(table.time, table.rows, _last_known(before.epochs, table.epochs), baselines, resets)
     saturated = _saturated(table, counters)
     ready = table.with_columns(columns)
     return done, (ready,) if saturated is None else (ready, saturated)
@@ -111,23 +133,31 @@ def _aligned(state: State | None, table: Table) -> State:
     """Bring the state into the order of the table's rows; rows that are gone are forgotten, new ones start empty."""
     size = len(table.rows)
     if state is None:
-        return State(table.rows, table.epochs, {}, [0] * size)
+        return State(table.time, table.rows, table.epochs, {}, [0] * size)
     if state.rows is table.rows:
         return state
     places = [state.rows.index.get(key) for key in table.rows.keys]
+
+    def moved(cells: Sequence[Cell], empty: Cell) -> list[Cell]:
+        return [empty if place is None else cells[place] for place in places]
+
     columns = {
         ending: Baseline(
-            [None if place is None else old.values[place] for place in places],
-            [0.0 if place is None else old.times[place] for place in places],
-            [0 if place is None else old.offsets[place] for place in places],
+            old.raw,
+            moved(old.values, None),
+            moved(_times(old, state), 0.0),
+            None if old.offsets is None else moved(old.offsets, 0),
+            old.exported._replace(values=moved(old.exported.values, None)),
         )
         for ending, old in state.columns.items()
     }
-    resets = [0 if place is None else state.resets[place] for place in places]
-    epochs = None
-    if state.epochs is not None:
-        epochs = [None if place is None else state.epochs[place] for place in places]
-    return State(table.rows, epochs, columns, resets)
+    epochs = None if state.epochs is None else moved(state.epochs, None)
+    return State(state.time, table.rows, epochs, columns, moved(state.resets, 0))
+
+
+def _times(old: Baseline, before: State) -> Times:
+    """Give the time of each row's last good value."""
+    return [before.time] * len(old.values) if old.times is None else old.times
 
 
 def _last_known(old: Sequence[Hashable] | None, new: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
@@ -137,12 +167,13 @@ def _last_known(old: Sequence[Hashable] | None, new: Sequence[Hashable] | None) 
     return old if new is None else [last if now is None else now for last, now in zip(old, new, strict=True)]
 
 
-def _without(old: Baseline, restarted: frozenset[int]) -> Baseline:
-    """Forget what rows that started anew had: their next value must not be set against one from before."""
-    if not restarted:
-        return old
+def _without(old: Baseline, before: State, restarted: frozenset[int]) -> Baseline:
+    """Keep a column that is missing from a read, but for rows that started anew."""
     values = [None if place in restarted else value for place, value in enumerate(old.values)]
-    return Baseline(values, old.times, [0 if place in restarted else value for place, value in enumerate(old.offsets)])
+    offsets = old.offsets
+    if offsets is not None:
+        offsets = [0 if place in restarted else value for place, value in enumerate(offsets)]
+    return Baseline(old.raw, values, _times(old, before), offsets, old.exported)
 
 
 def _fallen(before: State, column: Column) -> list[int]:
@@ -158,62 +189,84 @@ def _fallen(before: State, column: Column) -> list[int]:
     ]
 
 
-def _restarted(before: State, table: Table, counters: Sequence[Column]) -> frozenset[int]:
-    """Find the rows that started anew: by their epoch, or because more than one of their counters fell."""
+def _restarted(before: State, table: Table, suspects: Sequence[Column]) -> frozenset[int]:
+    """Find the rows that started anew: by their epoch, or because more than one of their counters fell.
+
+    `suspects` are the columns that did not simply rise.
+    """
     restarted: set[int] = set()
     if table.epochs is not None and before.epochs is not None and table.epochs != before.epochs:
         for place, (new, old) in enumerate(zip(table.epochs, before.epochs, strict=True)):
             if new is not None and old is not None and new != old:
                 restarted.add(place)
     once: set[int] = set()
-    for column in counters:
-        if not _risen(before, column):
-            for place in _fallen(before, column):
-                (restarted if place in once else once).add(place)
+    for column in suspects:
+        for place in _fallen(before, column):
+            (restarted if place in once else once).add(place)
     return frozenset(restarted)
 
 
-def _risen(before: State, column: Column) -> bool:
-    """Tell fast, at the speed of C, that every value is there and none fell; False means a closer look."""
-    old = before.columns.get(column.metric.ending)
-    if old is None or None in column.values or None in old.values:
-        return False
-    return all(map(ge, column.values, old.values))  # type: ignore[arg-type]  # integers, and none is missing
+def _sorted_out(before: State, counters: Sequence[Column]) -> tuple[set[str], list[Column]]:
+    """Tell columns that are all there and did not fall, at the speed of C, from those to be looked at closely."""
+    steady: set[str] = set()
+    suspects: list[Column] = []
+    for column in counters:
+        old = before.columns.get(column.metric.ending)
+        if old is None:
+            continue
+        if _is_same(column, old) or (
+            old.times is None
+            and None not in column.values
+            and None not in old.values
+            and all(map(ge, column.values, old.values))  # type: ignore[arg-type]  # integers, and none is missing
+        ):
+            steady.add(column.metric.ending)
+        else:
+            suspects.append(column)
+    return steady, suspects
 
 
-def _advance(
-    before: State, table: Table, column: Column, restarted: frozenset[int], resets: list[int]
-) -> tuple[Baseline, Sequence[int | float | None], list[tuple[int, float] | None] | None]:
-    """Move one column on: its new baseline, its exported values, and each row's delta with the seconds it took.
+def _is_same(column: Column, old: Baseline) -> bool:
+    """Tell whether nothing of a column moved since the last step, which is the rule for counters of errors."""
+    return old.times is None and (column is old.raw or column == old.raw)
 
-    `resets` is counted up for rows that started anew (once a row and step).
-    """
-    old = before.columns.get(column.metric.ending)
+
+Deltas: TypeAlias = list[tuple[int, float] | None]
+"""What each row of a column rose by, and the seconds that took; None where that is not known."""
+
+
+def _begin(column: Column, time: float) -> Baseline:
+    """Take the first values of a column."""
     values: Sequence[int | None] = column.values  # type: ignore[assignment]  # counters are integers
-    if old is None:
-        fresh = Baseline(values, [table.time] * len(values), [0] * len(values))
-        return fresh, _scaled(column, values), None
-    wanted = column.metric.ending in vocabulary.RATES
-    if not restarted and _risen(before, column):
-        deltas: list[tuple[int, float] | None] | None = None
-        if wanted:
-            deltas = [
-                (new - last, table.time - then)  # type: ignore[operator]  # _risen: none is missing
-                for new, last, then in zip(values, old.values, old.times, strict=True)
-            ]
-        offsets = old.offsets
-        extended = values if not any(offsets) else list(map(int.__add__, values, offsets))  # type: ignore[arg-type]
-        return Baseline(values, [table.time] * len(values), offsets), _scaled(column, extended), deltas
-    return _advance_slowly(old, table, column, restarted, resets)
+    times = None if None not in values else [time] * len(values)
+    return Baseline(column, values, times, None, _exported(column, values))
+
+
+def _advance(old: Baseline, column: Column) -> Baseline:
+    """Move a column on of which every value is there and none fell."""
+    values: Sequence[int] = column.values  # type: ignore[assignment]  # integers, and none is missing
+    extended = values if old.offsets is None else list(map(int.__add__, values, old.offsets))
+    return Baseline(column, values, None, old.offsets, _exported(column, extended))
+
+
+def _deltas(old: Baseline, before: State, table: Table, column: Column) -> Deltas | None:
+    """Give what each row of a steady column rose by, where its rate is wanted."""
+    if column.metric.ending not in vocabulary.RATES:
+        return None
+    seconds = table.time - before.time
+    values: Sequence[int] = column.values  # type: ignore[assignment]  # integers, and none is missing
+    last: Sequence[int] = old.values  # type: ignore[assignment]  # likewise
+    return [(new - was, seconds) for new, was in zip(values, last, strict=True)]
 
 
 def _advance_slowly(
-    old: Baseline, table: Table, column: Column, restarted: frozenset[int], resets: list[int]
-) -> tuple[Baseline, Sequence[int | float | None], list[tuple[int, float] | None]]:
-    """Do what `_advance` does where values are missing, fell, or the row started anew."""
-    values, times, offsets = list(old.values), list(old.times), list(old.offsets)
+    old: Baseline, before: State, table: Table, column: Column, restarted: frozenset[int], resets: list[int]
+) -> tuple[Baseline, Deltas]:
+    """Move a column on where values are missing, fell, or the row started anew; lone falls are counted in `resets`."""
+    values, times = list(old.values), list(_times(old, before))
+    offsets = [0] * len(values) if old.offsets is None else list(old.offsets)
     exported: list[int | None] = [None] * len(values)
-    deltas: list[tuple[int, float] | None] = [None] * len(values)
+    deltas: Deltas = [None] * len(values)
     for place, new in enumerate(column.values):
         if not isinstance(new, int):
             if place in restarted:  # its next value is not to be set against one from before the restart
@@ -221,23 +274,23 @@ def _advance_slowly(
                 offsets[place] = 0
             continue
         last, seconds = values[place], table.time - times[place]
-        if last is not None and place not in restarted:
-            delta = new - last
-            if delta < 0:
-                delta += 1 << column.width
-                if _is_wrap(table, column, place, delta, seconds):
-                    offsets[place] += 1 << column.width
-                    deltas[place] = (delta, seconds)
-                else:
-                    offsets[place] = 0
-                    resets[place] += 1
-            else:
-                deltas[place] = (delta, seconds)
-        elif place in restarted:
+        if last is None or place in restarted:
             offsets[place] = 0
+        elif new >= last:
+            deltas[place] = (new - last, seconds)
+        else:
+            delta = new - last + (1 << column.width)
+            if _is_wrap(table, column, place, delta, seconds):
+                offsets[place] += 1 << column.width
+                deltas[place] = (delta, seconds)
+            else:
+                offsets[place] = 0
+                resets[place] += 1
         values[place], times[place] = new, table.time
         exported[place] = new + offsets[place]
-    return Baseline(values, times, offsets), _scaled(column, exported), deltas
+    kept = offsets if any(offsets) else None
+    all_new = None not in column.values
+    return Baseline(column, values, None if all_new else times, kept, _exported(column, exported)), deltas
 
 
 def _is_wrap(table: Table, column: Column, place: int, delta: int, seconds: float) -> bool:
@@ -263,20 +316,22 @@ def _limit(table: Table, ending: str, place: int) -> float | None:
     return speed / SMALLEST_PACKET if ending in vocabulary.RATES else None
 
 
-def _scaled(column: Column, values: Sequence[int | None]) -> Sequence[int | float | None]:
+def _exported(column: Column, values: Sequence[int | None]) -> Column:
     """Bring raw values into base units."""
     factor, divisor = column.factor, column.divisor
     if divisor != 1:
-        return [None if value is None else value * factor / divisor for value in values]
+        return Column(column.metric, [None if value is None else value * factor / divisor for value in values])
     if factor != 1:
-        return [None if value is None else value * factor for value in values]
-    return values
+        return Column(column.metric, [None if value is None else value * factor for value in values])
+    return Column(column.metric, values)
 
 
-def _rate_columns(table: Table, column: Column, deltas: list[tuple[int, float] | None]) -> list[Column]:
+def _rate_columns(table: Table, column: Column, deltas: Deltas | None) -> list[Column]:
     """Divide deltas by the seconds they took; where the link's speed is known, set bytes against it."""
+    ending = vocabulary.RATES.get(column.metric.ending)
+    if deltas is None or ending is None:
+        return []
     scale = column.factor / column.divisor
-    ending = vocabulary.RATES[column.metric.ending]
     rates = [None if pair is None or pair[1] <= 0 else pair[0] * scale / pair[1] for pair in deltas]
     made = [Column(_derived(table.schema, ending), rates)]
     speeds = table.numbers(vocabulary.SPEED)
@@ -305,8 +360,8 @@ def _saturated(table: Table, counters: Sequence[Column]) -> Table | None:
     schema = _saturated_schemas.get(table.schema)
     if schema is None:
         labels = (*table.schema.labels, _SATURATED_LABEL)
-        schema = vocabulary.schema(table.schema.prefix, labels, ["counter_saturated"])
+        schema = vocabulary.schema(table.schema.prefix, labels, ["saturated"])
         _saturated_schemas[table.schema] = schema
     rows = Rows(schema.labels, stuck, {})
-    metric = schema.metrics["counter_saturated"]
+    metric = schema.metrics["saturated"]
     return Table(schema, rows, {metric.ending: Column(metric, [1] * len(stuck))}, table.time, part=table.part)

@@ -14,35 +14,64 @@ PIECE = 2000
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
-def render(tables: Iterable[Table], *, openmetrics: bool) -> Iterator[bytes]:
-    """Print tables, families in order of their names.
+class Renderer:
+    """Prints tables, and keeps what it printed: a part of a family that did not change since is not printed anew.
 
-    Args:
-        tables: What to print; those of internal schemas are left out.
-        openmetrics: OpenMetrics 1.0 where true, else text 0.0.4.
-
-    Yields:
-        Pieces of UTF-8 text, each of whole lines.
+    Most counters of a healthy fabric stand still, so most of a scrape is the text of the one before.
     """
-    families: dict[str, list[tuple[Rows, Column]]] = {}
-    for table in tables:
-        if not table.schema.internal:
-            for column in table.columns.values():
-                families.setdefault(column.metric.name, []).append((table.rows, column))
-    for name in sorted(families):
-        parts = families[name]
-        metric = parts[0][1].metric
-        head: bytes | None = _head(metric, openmetrics=openmetrics).encode()
-        for rows, column in parts:
-            for start in range(0, len(rows), PIECE):
-                piece = _lines(metric, rows.texts[start : start + PIECE], column.values[start : start + PIECE])
-                if piece:
-                    if head is not None:  # a family of which no row has a value is not there at all
-                        yield head
-                        head = None
-                    yield piece.encode()
-    if openmetrics:
-        yield b"# EOF\n"
+
+    def __init__(self, *, openmetrics: bool) -> None:
+        """Print OpenMetrics 1.0 where told so, else text 0.0.4."""
+        self._openmetrics = openmetrics
+        self._kept: dict[tuple[str, int], tuple[Rows, Sequence[Value | None], tuple[bytes, ...]]] = {}
+        self._heads: dict[Metric, bytes] = {}
+
+    def render(self, tables: Iterable[Table]) -> Iterator[bytes]:
+        """Print tables, families in order of their names; those of internal schemas are left out.
+
+        Yields:
+            Pieces of UTF-8 text, each of whole lines.
+        """
+        families: dict[str, list[tuple[Rows, Column]]] = {}
+        for table in tables:
+            if not table.schema.internal:
+                for column in table.columns.values():
+                    families.setdefault(column.metric.name, []).append((table.rows, column))
+        kept, self._kept = self._kept, {}
+        for name in sorted(families):
+            headed = False
+            for part, (rows, column) in enumerate(families[name]):
+                before = kept.get((name, part))
+                if before is not None and before[0] is rows and before[1] == column.values:
+                    pieces = before[2]
+                else:
+                    pieces = tuple(_pieces(rows, column))
+                self._kept[name, part] = (rows, column.values, pieces)
+                if pieces and not headed:  # a family of which no row has a value is not there at all
+                    yield self._head(column.metric)
+                    headed = True
+                yield from pieces
+        if self._openmetrics:
+            yield b"# EOF\n"
+
+    def _head(self, metric: Metric) -> bytes:
+        head = self._heads.get(metric)
+        if head is None:
+            head = self._heads[metric] = _head(metric, openmetrics=self._openmetrics).encode()
+        return head
+
+
+def render(tables: Iterable[Table], *, openmetrics: bool) -> Iterator[bytes]:
+    """Print tables once; see `Renderer`."""
+    return Renderer(openmetrics=openmetrics).render(tables)
+
+
+def _pieces(rows: Rows, column: Column) -> Iterator[bytes]:
+    """Print the rows of one column, some at a time."""
+    for start in range(0, len(rows), PIECE):
+        piece = _lines(column.metric, rows.texts[start : start + PIECE], column.values[start : start + PIECE])
+        if piece:
+            yield piece.encode()
 
 
 def _head(metric: Metric, *, openmetrics: bool) -> str:

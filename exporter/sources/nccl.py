@@ -9,12 +9,10 @@ were only seen in groups of the same size), the later one is named `<rank>-<pid>
 
 import asyncio
 import errno
-import glob
 import os
 import re
-import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -23,21 +21,11 @@ from time import monotonic
 from typing import NamedTuple
 
 from exporter import vocabulary
-from exporter.linux.inspector import (
-    KINDS,
-    MAX_RANKS,
-    OTHER,
-    Collective,
-    Header,
-    Line,
-    LineError,
-    known_kind,
-    parse_line,
-    traffic_bytes,
-)
-from exporter.linux.tail import FILE_BUDGET, MAX_LINE, Chunk, Followed, Tail
+from exporter.linux.inspector import Header
+from exporter.linux.tail import FILE_BUDGET, MAX_LINE, Tail
 from exporter.serial import HungError, Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
+from exporter.sources.nccl_logs import MAX_ENTRIES, Log, Parsed, Record, Totals, find_folders, find_logs, parse
 from exporter.table import Column, LabelValues, RowKeeper, Rows, Table
 from exporter.vocabulary import counter, gauge, info
 
@@ -47,9 +35,6 @@ CALL_DEADLINE = 2.0
 POLL_BUDGET = 4 * FILE_BUDGET
 """Bytes read at one poll, some 20,000 records; what is left waits for the next."""
 
-MAX_ENTRIES = 20_000
-"""Entries of all folders together that are looked at."""
-
 MAX_JOBS = 32
 """Jobs that are told apart on this host."""
 
@@ -58,12 +43,6 @@ MAX_PROCESSES = 128
 
 SILENCE = 600.0
 """Seconds without a record after which a process is forgotten."""
-
-SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter")
-"""Kinds whose ranks end together, so that their times can be compared."""
-
-KERNEL_TIMING = "kernel_gpu"
-"""The timing source that tells the time on the GPU; others add what the host was doing."""
 
 LABELS = ("train_job", "rank", "collective")
 RANK_LABELS = ("train_job", "rank")
@@ -153,55 +132,6 @@ class NcclOptions(Options, frozen=True):
     inspector: tuple[str, ...] = ("/run/fabric-exporter/nccl",)
 
 
-class Record(NamedTuple):
-    """One synchronising collective on one rank."""
-
-    communicator: str
-    kind: str
-    sequence: int
-    microseconds: int
-    size: int
-    n_ranks: int
-    kernel_timed: bool | None
-
-
-@dataclass(slots=True)
-class Totals:
-    """Sums over the collectives of one kind."""
-
-    count: int = 0
-    microseconds: int = 0
-    size: int = 0
-
-    def add(self, other: "Totals") -> None:
-        """Add other sums."""
-        self.count += other.count
-        self.microseconds += other.microseconds
-        self.size += other.size
-
-
-@dataclass(slots=True)
-class Log:
-    """One file: whose it is, and who spoke last in it."""
-
-    file: Followed
-    job: str
-    marker: Header | None = None
-
-
-@dataclass(slots=True)
-class Parsed:
-    """What one read of a file gave."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    totals: dict[str, Totals] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
-    largest: Header | None = None
-    pid: int = 0
-    restarted: bool = False
-    failures: list[Failure] = field(default_factory=list)
-
-
 @dataclass(slots=True)
 class Process:
     """One process: its sums since it was first seen.
@@ -268,6 +198,8 @@ class NcclSource:
             result = results[log.file.path]
             if isinstance(result, HungError):
                 failures.append(Failure(log.job, "timeout", str(result)))
+            elif isinstance(result, FileNotFoundError):
+                continue  # removed since it was listed, as files of jobs that ended are
             elif isinstance(result, Exception):
                 failures.append(_failure(log, result))
             else:
@@ -294,20 +226,23 @@ class NcclSource:
     def _look(self) -> "_Scan":
         """Find the files and what of them grew; runs in the thread."""
         failures: list[Failure] = []
-        folders = _folders(self._options.inspector)
-        entries = _logs(folders, failures)
+        folders = find_folders(self._options.inspector)
+        entries = find_logs(folders, failures)
         found: dict[str, tuple[str, os.stat_result]] = {}
-        for path, job in islice(entries, MAX_ENTRIES):
-            if path not in found and self._wanted(job):
+        for entry in islice(entries, MAX_ENTRIES):
+            if entry is None or entry[0] in found:
+                continue
+            path, job = entry
+            if self._wanted(job):
                 try:
                     found[path] = (job, os.lstat(path))
                 except OSError:
                     continue  # gone between listing and now
-        left = next(entries, None)
+        cut = next(entries, _END) is not _END
         look = self._tail.look({path: state for path, (_, state) in found.items()})
         for gone in look.gone:
             self._logs.pop(gone.path, None)
-        if look.too_many or left is not None:
+        if look.too_many or cut:
             detail = f"more than {len(self._tail.files)} files below {', '.join(folders)}; remove those of old jobs"
             failures.append(Failure("", "too_many_files", detail))
         grown = []
@@ -330,7 +265,7 @@ class NcclSource:
             return Parsed()  # it is among the first the next time
         chunk = self._tail.read(log.file, min(FILE_BUDGET, self._left))
         self._left -= chunk.read
-        return _parse(log, chunk)
+        return parse(log, chunk)
 
     def _taken(self, log: Log, parsed: Parsed, now: float, failures: list[Failure]) -> Process | None:
         """Add what a read gave to its process; None where it gave no records, or there are too many processes."""
@@ -404,9 +339,7 @@ class NcclSource:
         )
 
     def _ranks(self, processes: Sequence[Process], now: float) -> Table:
-        facts = [
-            (self._host, one.pid, str(one.largest.n_ranks), str(one.largest.nnodes or "")) for one in processes
-        ]
+        facts = [(self._host, one.pid, str(one.largest.n_ranks), str(one.largest.nnodes or "")) for one in processes]
         rows = self._keepers[RANKS].rows([(one.job, one.label) for one in processes])
         return Table(RANKS, rows, {"rank_info": Column(RANKS.metrics["rank_info"], facts)}, now)
 
@@ -420,6 +353,9 @@ class NcclSource:
         return Table(FILES, self._keepers[FILES].rows([()]), {"files": column}, now)
 
 
+_END = object()
+
+
 class _Scan(NamedTuple):
     """The folders there are, the files that grew, and what failed."""
 
@@ -429,116 +365,6 @@ class _Scan(NamedTuple):
 
 
 _PID = re.compile(r"-pid(\d{1,20})\.log$")
-
-_JOB_FOLDER = "nccl-inspector-"
-"""How Inspector begins the name of the folder that it makes for a job of Slurm."""
-
-
-def _folders(patterns: Iterable[str]) -> list[str]:
-    """Give the folders that are there."""
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        paths = islice(glob.iglob(pattern), MAX_ENTRIES) if glob.has_magic(pattern) else (pattern,)
-        found.update((path, None) for path in paths if os.path.isdir(path))  # noqa: PTH112  # one call a folder and poll
-    return list(found)
-
-
-def _logs(folders: Iterable[str], failures: list[Failure]) -> Iterator[tuple[str, str]]:
-    """Find the files in folders and one level below, each with its job; links below the folders are not followed."""
-    for folder in folders:
-        name = os.path.basename(folder.rstrip("/"))  # noqa: PTH119
-        own = _job(name) if name.startswith(_JOB_FOLDER) else "unknown"
-        for entry in _entries(folder, "", failures):
-            if entry.name.endswith(".log"):
-                yield entry.path, own
-            elif entry.is_dir(follow_symlinks=False):
-                job = _job(entry.name)
-                for below in _entries(entry.path, job, failures):
-                    if below.name.endswith(".log"):
-                        yield below.path, job
-
-
-def _entries(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        reason = errno.errorcode.get(error.errno or 0, "oserror").lower()
-        failures.append(Failure(job, reason, f"{folder}: {error.strerror}"))
-
-
-def _job(folder: str) -> str:
-    """Read the name of a job off the name of its folder."""
-    job = folder.removeprefix(_JOB_FOLDER)
-    return "unknown" if job in {"", "unknown-jobid"} else job
-
-
-def _parse(log: Log, chunk: Chunk) -> Parsed:
-    """Parse the lines of a file; each fails alone, of each kind of failure the first is told with its place."""
-    parsed = Parsed(restarted=chunk.restarted)
-    if chunk.restarted:
-        log.marker = None
-    bad: dict[str, tuple[int, str]] = {}
-    for offset, text, history in chunk.lines:
-        try:
-            outcome = _take(log, parsed, parse_line(text), history=history)
-        except LineError as error:
-            outcome = error.reason
-            bad.setdefault(outcome, (offset, str(error)))
-        if outcome == "orphan":
-            bad.setdefault(outcome, (offset, "no line before it says whose it is"))
-        if not history:
-            parsed.outcomes[outcome] += 1
-    if chunk.too_long:
-        parsed.outcomes["too_long"] += len(chunk.too_long)
-        bad["too_long"] = (chunk.too_long[0], f"a line of more than {MAX_LINE} bytes; skipped")
-    path = log.file.path
-    parsed.failures += [
-        Failure(log.job, reason, f"{path}: at byte {offset}: {detail}") for reason, (offset, detail) in bad.items()
-    ]
-    if chunk.skipped:
-        detail = f"{path}: grows faster than it is read; {chunk.skipped} bytes passed over"
-        parsed.failures.append(Failure(log.job, "backlog", detail))
-    return parsed
-
-
-def _take(log: Log, parsed: Parsed, line: Line, *, history: bool) -> str:
-    """Add one line to what was parsed, and say what it was."""
-    if line.header is not None:
-        log.marker = line.header
-        if parsed.largest is None or line.header.n_ranks > parsed.largest.n_ranks:
-            parsed.largest = line.header
-    if line.metadata is not None and line.metadata.pid:
-        parsed.pid = line.metadata.pid
-    if line.collective is None:
-        if line.point_to_point is not None:
-            return "point_to_point"
-        return "unknown" if line.header is None else "marker"
-    if log.marker is None:
-        return "orphan"
-    if not history:
-        if parsed.largest is None:
-            parsed.largest = log.marker
-        _count(parsed, log.marker, line.collective)
-    return "collective"
-
-
-def _count(parsed: Parsed, header: Header, one: Collective) -> None:
-    kind = known_kind(one.kind)
-    size = traffic_bytes(kind, one.message_bytes, header.n_ranks)
-    totals = parsed.totals.get(kind)
-    if totals is None:
-        totals = parsed.totals[kind] = Totals()
-    totals.count += 1
-    totals.microseconds += one.microseconds
-    totals.size += size
-    if kind in SYNCHRONISING:
-        timed = one.timing_source == KERNEL_TIMING if one.timing_source else None
-        parsed.records.append(
-            Record(header.id, kind, one.sequence, one.microseconds, size, header.n_ranks, timed)
-        )
 
 
 def _label(processes: Iterable[Process]) -> None:
@@ -596,6 +422,4 @@ def _build(options: NcclOptions, host: Host) -> list[Source]:
     return [NcclSource(options, host)]
 
 
-DEFINITION = Definition(
-    "nccl", NcclOptions, (COLLECTIVES, RANKS, OPERATIONS, LINES, FILES), _build
-)
+DEFINITION = Definition("nccl", NcclOptions, (COLLECTIVES, RANKS, OPERATIONS, LINES, FILES), _build)

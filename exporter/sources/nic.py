@@ -89,7 +89,7 @@ SCHEMA = vocabulary.schema(
         "link_expected_speed_bytes_per_second",
         "link_degraded",
         "mtu_bytes",
-        "counter_resets_total",
+        "resets_total",
     ],
     {
         "info": info(

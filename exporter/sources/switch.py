@@ -42,7 +42,7 @@ SCHEMA = vocabulary.schema(
         "ecn_marked_packets_total",
         "link_up",
         "link_speed_bytes_per_second",
-        "counter_resets_total",
+        "resets_total",
     ],
     {
         "info": info(

@@ -1,0 +1,189 @@
+"""A simulated training job whose ranks on this host write the files of NCCL Inspector.
+
+Each step computes and then runs its collectives. All ranks of a collective end together, and a rank that comes late
+shows the shortest time; so the numbers say who is late as those of a real job do. The same seed gives the same files.
+"""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0}
+"""Of each kind, the factor k of nccl-tests: bus bandwidth = size / time * k * (n - 1) / n."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One collective of a step: its kind, and the bytes that one rank hands in."""
+
+    kind: str
+    message_bytes: int
+
+
+STEP = (
+    Operation("AllGather", 16 << 20),
+    Operation("AllGather", 16 << 20),
+    Operation("ReduceScatter", 16 << 20),
+    Operation("AllReduce", 64 << 20),
+)
+"""What a step of a sharded training runs."""
+
+
+@dataclass(slots=True)
+class _Rank:
+    """One process: its rank in the communicator, its file, and what of that is not written yet."""
+
+    rank: int
+    pid: int
+    path: Path
+    unwritten: bytearray
+
+
+class InspectorJob:
+    """A job whose ranks on this host share one communicator with those of other hosts.
+
+    Attributes:
+        folder: Where its files are.
+        bus_bandwidth: Bytes per second of a collective that nobody is late for; may be changed between steps.
+        late: Seconds that ranks come late to every collective; may be changed between steps.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        job: str,
+        ranks: int = 8,
+        *,
+        first_rank: int = 0,
+        n_ranks: int | None = None,
+        n_nodes: int = 1,
+        hostname: str = "gpu-001",
+        operations: Sequence[Operation] = STEP,
+        bus_bandwidth: float = 350e9,
+        jitter: float = 20e-6,
+        seed: int = 0,
+    ) -> None:
+        """Lay the job's folder.
+
+        Args:
+            folder: Where Inspector's files go; the job gets the folder `nccl-inspector-<job>` in it.
+            job: Name of the job.
+            ranks: Ranks on this host.
+            first_rank: Rank of the first of them.
+            n_ranks: Ranks of the communicator; those of this host where not given.
+            n_nodes: Its nodes.
+            hostname: Name of the host as the job sees it.
+            operations: Collectives of one step, in order.
+            bus_bandwidth: Bytes per second of a collective that nobody is late for.
+            jitter: Seconds by which ranks come late at most, by chance.
+            seed: Of chance, and of the communicator's hash.
+        """
+        self.folder = folder / f"nccl-inspector-{job}"
+        self.bus_bandwidth = bus_bandwidth
+        self.late: dict[int, float] = {}
+        self._hostname = hostname
+        self._operations = tuple(operations)
+        self._jitter = jitter
+        self._n_ranks = first_rank + ranks if n_ranks is None else n_ranks
+        self._n_nodes = n_nodes
+        self._random = random.Random(seed)
+        self._communicator = f"0x{self._random.getrandbits(56):x}"
+        self._sequences: dict[str, int] = {}
+        self._micros = 1_700_000_000_000_000
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._ranks = [
+            _Rank(first_rank + place, 4000 + place, self.folder / f"{hostname}-pid{4000 + place}.log", bytearray())
+            for place in range(ranks)
+        ]
+        for one in self._ranks:
+            one.path.touch()
+
+    def step(self, seconds: float = 1.0, *, hold_back: int = 0) -> Mapping[tuple[str, int], Mapping[int, int]]:
+        """Run one step of training and write its records.
+
+        Args:
+            seconds: Time that the step computes.
+            hold_back: Bytes at the end of each file that are not written before the next step or flush, as a buffer
+                that was flushed in the middle of a line.
+
+        Returns:
+            Microseconds that were written, by kind and sequence number, and by rank.
+        """
+        self._micros += round(seconds * 1e6)
+        timings = {}
+        for operation in self._operations:
+            sequence = self._sequences[operation.kind] = self._sequences.get(operation.kind, -1) + 1
+            timings[operation.kind, sequence] = self._run(operation, sequence)
+        for one in self._ranks:
+            end = max(0, len(one.unwritten) - hold_back)
+            self._write(one, end)
+        return timings
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        for one in self._ranks:
+            self._write(one, len(one.unwritten))
+
+    def end(self) -> None:
+        """End the job and remove its files."""
+        for one in self._ranks:
+            one.path.unlink(missing_ok=True)
+        self.folder.rmdir()
+
+    def _run(self, operation: Operation, sequence: int) -> dict[int, int]:
+        """Run one collective: a rank's time is the transfer and what it waited for the last to come."""
+        size = operation.message_bytes * (1 if operation.kind == "AllReduce" else self._n_ranks)
+        share = FACTORS[operation.kind] * (self._n_ranks - 1) / self._n_ranks
+        transfer = size * share / self.bus_bandwidth
+        arrivals = {
+            one.rank: self.late.get(one.rank, 0.0) + self._random.uniform(0.0, self._jitter) for one in self._ranks
+        }
+        last = max(arrivals.values())
+        self._micros += round((last + transfer) * 1e6)
+        timings = {}
+        for one in self._ranks:
+            microseconds = max(1, round((transfer + last - arrivals[one.rank]) * 1e6))
+            timings[one.rank] = microseconds
+            one.unwritten += self._line(one, operation, sequence, microseconds, size, share)
+        return timings
+
+    def _line(
+        self, one: _Rank, operation: Operation, sequence: int, microseconds: int, size: int, share: float
+    ) -> bytes:
+        """Print one record as Inspector 2.30 does."""
+        bandwidth = size / microseconds / 1e3
+        record = {
+            "header": {
+                "id": self._communicator,
+                "rank": one.rank,
+                "n_ranks": self._n_ranks,
+                "nnodes": self._n_nodes,
+                "comm_name": "unknown",
+            },
+            "metadata": {
+                "inspector_output_format_version": "v4.0",
+                "git_rev": "",
+                "rec_mechanism": "nccl_profiler_interface",
+                "dump_timestamp_us": self._micros,
+                "hostname": self._hostname,
+                "pid": one.pid,
+            },
+            "coll_perf": {
+                "coll": operation.kind,
+                "coll_sn": sequence,
+                "coll_msg_size_bytes": operation.message_bytes,
+                "coll_exec_time_us": microseconds,
+                "coll_timing_source": "kernel_gpu",
+                "coll_algobw_gbs": round(bandwidth, 6),
+                "coll_busbw_gbs": round(bandwidth * share, 6),
+            },
+        }
+        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+    @staticmethod
+    def _write(one: _Rank, end: int) -> None:
+        with one.path.open("ab") as file:
+            file.write(one.unwritten[:end])
+        del one.unwritten[:end]

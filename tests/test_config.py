@@ -1,0 +1,168 @@
+"""The configuration file: each kind of mistake is told with its place, its value and what to do about it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from conftest import FIXTURES
+
+from exporter import config
+from exporter.config import Config, ConfigError, Expect, default, load, parse
+from exporter.sources import rdma
+from exporter.units import Duration
+
+FOLDER = FIXTURES / "config"
+
+
+class Snmp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    community: str | None = None
+    communities: tuple[str, ...] = ()
+
+
+class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    address: str
+    snmp: Snmp | None = None
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    interval: Duration = Duration(60.0)
+
+
+class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    targets: tuple[Target, ...] = ()
+    profiles: dict[str, Profile] = {}
+
+
+@dataclass
+class Part:
+    name: str
+    options: type[msgspec.Struct]
+    section: str = ""
+
+
+PARTS = [rdma.DEFINITION, Part("switch", Switches, "switches")]
+
+MISTAKES: dict[str, str] = json.loads((FOLDER / "expected.json").read_text("utf-8"))
+"""By the file's stem, what follows its path in the error."""
+
+
+@pytest.mark.parametrize("name", sorted(MISTAKES))
+def test_a_mistake_is_told_with_place_value_and_remedy(name):
+    path = FOLDER / f"{name}.yml"
+    with pytest.raises(ConfigError) as caught:
+        load(path, PARTS)
+    assert str(caught.value) == f"{path}{MISTAKES[name]}"
+    assert "831042" not in str(caught.value)  # what stands for a secret in these files
+
+
+def test_each_wrong_file_is_expected():
+    assert {path.stem for path in FOLDER.glob("*.yml")} == MISTAKES.keys()
+
+
+def test_rule_i_a_bad_file_ends_the_start_instead_of_being_passed_over():
+    with pytest.raises(ConfigError, match="unknown key"):
+        parse(b"expectt: {rdma_speed: 400G}", "c.yml", PARTS)
+
+
+def test_bombs_of_aliases_cost_no_time_and_no_memory():
+    """In a process of its own, so that the memory it may take can be limited."""
+    program = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (512 << 20,) * 2)
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+from pathlib import Path
+from exporter.config import ConfigError, load
+for path in sys.argv[1:]:
+    try:
+        load(Path(path), [])
+    except ConfigError as error:
+        print(error)
+"""
+    bombs = [str(path) for path in sorted(FOLDER.glob("bomb_*.yml"))]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *bombs], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.count("larger than 100000 values") == len(bombs) == 3
+
+
+def test_deep_nesting_is_an_error_and_no_crash():
+    with pytest.raises(ConfigError, match=r"^c\.yml: is no valid YAML"):
+        parse(b"[" * 100_000, "c.yml", PARTS)
+
+
+def test_what_cannot_be_read(tmp_path):
+    missing = tmp_path / "none.yml"
+    with pytest.raises(ConfigError) as caught:
+        load(missing, PARTS)
+    remedy = "check --config.file and its permissions"
+    assert str(caught.value) == f"{missing}: cannot be read: No such file or directory; {remedy}"
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, PARTS)
+    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory; {remedy}"
+
+
+def test_a_file_without_permission(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(config.Path, "open", refuse)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "c.yml", PARTS)
+    assert str(caught.value).endswith(
+        "c.yml: cannot be read: Permission denied; check --config.file and its permissions"
+    )
+
+
+def test_a_file_that_is_too_large(tmp_path):
+    path = tmp_path / "c.yml"
+    path.write_bytes(b"#" * (config.MAX_SIZE + 1))
+    with pytest.raises(ConfigError) as caught:
+        load(path, PARTS)
+    assert str(caught.value) == f"{path}: is larger than 4194304 bytes; check that --config.file names the right file"
+    path.write_bytes(b"#" * config.MAX_SIZE)
+    assert load(path, PARTS) == default(PARTS)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n  \n", b"# only words\n", b"---\n", b"{}", b"\xef\xbb\xbf{}"])
+def test_an_empty_file_is_the_default(raw):
+    assert parse(raw, "c.yml", PARTS) == default(PARTS)
+    assert default(PARTS) == Config(None, Expect(), {"rdma": rdma.RdmaOptions(), "switch": Switches()})
+
+
+def test_all_there_is():
+    raw = b"""
+host: gpu-017
+expect: {rdma_speed: 400Gb/s, nic_speed: 100G}
+sources:
+  rdma:
+    enabled: false
+    interval: 1m30s
+    include: ["mlx5_*"]
+    exclude: [mlx5_bond_0]
+    drop: ["*_ticks_total"]
+    rails: {mlx5_0: "3"}
+switches:
+  targets: [{name: leaf-1, address: "192.0.2.1:161", snmp: {community: s}}]
+  profiles: {fast: {interval: 500ms}}
+"""
+    found = parse(raw, "c.yml", PARTS)
+    assert (found.host, found.expect) == ("gpu-017", Expect(rdma_speed=50e9, nic_speed=12.5e9))
+    options = found.sources["rdma"]
+    assert (options.enabled, options.interval, options.include) == (False, 90.0, ("mlx5_*",))
+    assert (options.exclude, options.drop, options.rails) == (("mlx5_bond_0",), ("*_ticks_total",), {"mlx5_0": "3"})
+    assert found.sources["switch"].targets == (Target("leaf-1", "192.0.2.1:161", Snmp("s")),)
+    assert found.sources["switch"].profiles["fast"].interval == 0.5
+
+
+def test_aliases_and_merges_of_ordinary_size_are_followed():
+    raw = b"""
+switches:
+  targets:
+    - &leaf {name: leaf-1, address: a, snmp: &snmp {community: s}}
+    - {<<: *leaf, name: leaf-2, snmp: *snmp}
+"""
+    assert [one.name for one in parse(raw, "c.yml", PARTS).sources["switch"].targets] == ["leaf-1", "leaf-2"]

@@ -1,0 +1,137 @@
+"""Imbalance of peers: said only when there is traffic to speak of and every member was read all along."""
+
+import pytest
+
+from exporter import vocabulary
+from exporter.meaning import imbalance
+from exporter.table import Column, Rows, Table
+
+ENDINGS = [
+    "receive_bytes_per_second",
+    "transmit_bytes_per_second",
+    vocabulary.SPEED,
+    "link_up",
+    "link_expected_speed_bytes_per_second",
+]
+SCHEMA = vocabulary.schema("fabric_test_", ("device",), ENDINGS)
+SPEED = 100.0
+
+
+class Watch:
+    """Steps rails through imbalance every five seconds; the first read has no rates before it."""
+
+    def __init__(self, kinds=("ib",) * 4):
+        self.kinds, self.state, self.time = list(kinds), None, 1000.0
+
+    def read(self, receive, transmit=None, *, ups=None, speeds=SPEED, names=None, seconds=5.0, kinds=None):
+        self.time += seconds
+        kinds = self.kinds if kinds is None else kinds
+        size = len(receive)
+        columns = {"receive_bytes_per_second": receive, "transmit_bytes_per_second": transmit or [50.0] * size}
+        if speeds is not None:
+            columns[vocabulary.SPEED] = [speeds] * size
+        if ups is not None:
+            columns["link_up"] = ups
+        rows = Rows(("device",), [(name,) for name in names or [f"d{place}" for place in range(size)]], {})
+        made = {ending: Column(SCHEMA.metrics[ending], values) for ending, values in columns.items()}
+        table = Table(SCHEMA, rows, made, self.time, kinds=kinds[:size], part="p")
+        self.state, tables = imbalance.step(self.state, table)
+        assert tables[0] is table
+        if len(tables) == 1:
+            return {}
+        groups = tables[1]
+        assert (groups.part, groups.time) == ("p", self.time)
+        return {
+            group: (groups.values("receive_imbalance_ratio")[place], groups.values("transmit_imbalance_ratio")[place])
+            for place, (group,) in enumerate(groups.rows.keys)
+        }
+
+    def often(self, times, *args, **options):
+        for _ in range(times):
+            out = self.read(*args, **options)
+        return out
+
+
+def test_busiest_over_mean_minus_one():
+    watch = Watch()
+    assert watch.read([10.0, 10.0, 10.0, 30.0]) == {}  # how long that took is not known
+    assert watch.read([10.0, 10.0, 10.0, 30.0]) == {"ib": (pytest.approx(30 / 15 - 1), pytest.approx(0.0))}
+
+
+def test_the_window_is_a_minute_and_old_traffic_leaves_it():
+    watch = Watch(("ib",) * 2)
+    watch.often(2, [10.0, 30.0])
+    ratio = watch.often(11, [20.0, 20.0])["ib"][0]
+    assert ratio == pytest.approx(((30 + 11 * 20) / 12) / 20 - 1)
+    assert watch.read([20.0, 20.0])["ib"][0] == pytest.approx(0.0)
+
+
+def test_samples_weigh_by_their_length():
+    watch = Watch(("ib",) * 2)
+    watch.read([0.0, 0.0])
+    watch.read([10.0, 30.0], seconds=10.0)
+    ratio = watch.read([30.0, 10.0], seconds=30.0)["ib"][0]
+    assert ratio == pytest.approx((10 * 10 + 30 * 30) / 40 / 20 - 1)
+
+
+def test_nothing_is_said_under_the_floor_of_one_percent_of_the_speed():
+    watch = Watch(("ib",) * 2)
+    assert watch.often(2, [0.9, 1.0], [1.0, 1.0]) == {"ib": (None, pytest.approx(0.0))}
+    assert Watch(("ib",) * 2).often(2, [0.0, 1.9], [0.0, 0.0]) == {}
+
+
+def test_without_speeds_the_floor_is_ten_megabytes_a_second():
+    assert Watch(("ib",) * 2).often(2, [9e6, 9e6], [9e6, 12e6], speeds=None) == {
+        "ib": (None, pytest.approx(12 / 10.5 - 1))
+    }
+
+
+def test_members_whose_link_is_down_do_not_count_and_one_alone_is_no_group():
+    watch = Watch(("ib",) * 3)
+    assert watch.often(2, [10.0, 20.0, 0.0], ups=[1, 1, 0]) == {"ib": (pytest.approx(20 / 15 - 1), pytest.approx(0.0))}
+    assert watch.read([10.0, 20.0, 0.0], ups=[1, 0, None]) == {}
+
+
+def test_nothing_is_said_while_a_member_lacks_its_rate():
+    watch = Watch(("ib",) * 2)
+    watch.often(3, [10.0, 20.0])
+    assert watch.read([10.0, None]) == {}
+    assert watch.often(1, [10.0, 20.0]) == {}  # it covers less time than the other
+    assert watch.often(11, [10.0, 20.0])["ib"][0] == pytest.approx(20 / 15 - 1)
+
+
+def test_a_member_that_just_came_silences_its_group_only():
+    watch = Watch(("ib", "ib", "eth", "eth", "ib"))
+    watch.often(4, [10.0, 20.0, 10.0, 10.0])
+    assert watch.often(2, [10.0, 20.0, 10.0, 10.0, 99.0]).keys() == {"eth"}
+
+
+def test_kinds_are_groups_and_rows_without_kind_have_none():
+    watch = Watch(("ib", "eth", "ib", "eth", None))
+    out = watch.often(2, [10.0, 40.0, 30.0, 40.0, 99.0])
+    assert out == {"ib": (pytest.approx(0.5), pytest.approx(0.0)), "eth": (pytest.approx(0.0), pytest.approx(0.0))}
+
+
+def test_rows_keep_their_samples_whatever_their_order_and_lose_them_when_gone():
+    watch = Watch(("ib",) * 2)
+    watch.often(2, [10.0, 30.0], names=["a", "b"])
+    assert watch.read([30.0, 10.0], names=["b", "a"])["ib"][0] == pytest.approx(0.5)
+    watch.read([10.0, 10.0], names=["a", "c"])
+    assert set(watch.state.samples) == {("a",), ("c",)}
+
+
+def test_a_clock_that_goes_back_says_nothing():
+    watch = Watch(("ib",) * 2)
+    watch.often(2, [10.0, 30.0])
+    assert watch.read([10.0, 30.0], seconds=-2.0) == {}
+
+
+def test_tables_without_kinds_or_rates_pass_untouched():
+    rows = Rows(("device",), [("a",), ("b",)], {})
+    table = Table(SCHEMA, rows, {}, 0.0, kinds=["x", "x"])
+    assert imbalance.step(None, table) == (None, (table,))
+    assert imbalance.outputs(vocabulary.schema("fabric_o_", ("device",), ["receive_bytes_total"])) == []
+    assert {metric.name for metric in imbalance.outputs(SCHEMA)} == {
+        "fabric_test_receive_imbalance_ratio",
+        "fabric_test_transmit_imbalance_ratio",
+    }

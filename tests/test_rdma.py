@@ -1,0 +1,753 @@
+"""RDMA ports: a tree of made-up devices of every kind, and all that can go wrong with its files."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import FIXTURES
+
+from exporter.linux.infiniband import parse_counter, parse_guid, parse_numbered, parse_rate
+from exporter.meaning import rates
+from exporter.source import Host, SourceError
+from exporter.sources import rdma, rdma_files, rdma_port
+from exporter.sources.rdma import RdmaOptions, RdmaSource
+
+LONG = 60.0
+TREE = FIXTURES / "sysfs"
+
+
+class Opened:
+    """What this process opens and lists while it is watched, told by the interpreter itself."""
+
+    def __init__(self):
+        self.on, self.paths, self.flags = False, [], []
+        sys.addaudithook(self.hook)
+
+    def hook(self, event, arguments):
+        if self.on and event in {"open", "os.listdir", "os.scandir"}:
+            self.paths.append(str(arguments[0]))
+            if event == "open":
+                self.flags.append(arguments[2])
+
+    @contextlib.contextmanager
+    def watch(self):
+        self.paths, self.flags, self.on = [], [], True
+        try:
+            yield self
+        finally:
+            self.on = False
+
+
+OPENED = Opened()
+
+
+class Clock:
+    def __init__(self):
+        self.now = 5000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(rdma, "monotonic", made)
+    monkeypatch.setattr(rdma_port, "monotonic", made)
+    return made
+
+
+class Files:
+    """Stands before os.pread and os.open, and answers for files whose path ends as told."""
+
+    def __init__(self, monkeypatch):
+        self.faults, self.reads, self.opens = {}, [], []
+        self.pread, self.open = os.pread, os.open
+        monkeypatch.setattr(os, "pread", self.read_at)
+        monkeypatch.setattr(os, "open", self.open_at)
+
+    def fault(self, what, path):
+        for ending, answer in self.faults.items():
+            if path.endswith(ending[1]) and ending[0] == what:
+                if callable(answer):
+                    return answer()
+                raise OSError(answer, os.strerror(answer))
+        return None
+
+    def read_at(self, descriptor, size, offset):
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        self.reads.append(path)
+        self.fault("read", path)
+        return self.pread(descriptor, size, offset)
+
+    def open_at(self, path, *arguments, **options):
+        self.opens.append(str(path))
+        self.fault("open", str(path))
+        return self.open(path, *arguments, **options)
+
+    def count(self, ending):
+        return sum(path.endswith(ending) for path in self.reads)
+
+
+@pytest.fixture
+def files(monkeypatch):
+    return Files(monkeypatch)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    copy = tmp_path / "sys"
+    shutil.copytree(TREE, copy, symlinks=True)
+    return copy
+
+
+def port_file(tree, device, path, port=1):
+    return tree / "class" / "infiniband" / device / "ports" / str(port) / path
+
+
+@contextlib.asynccontextmanager
+async def opened(sysfs, **options):
+    source = RdmaSource(RdmaOptions(**options), Host("gpu-1", sysfs, sysfs / "proc"))
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+async def ports_of(source):
+    """Read: by (device, port), what each ending is in base units, with the labels of info by their names."""
+    reading = await source.read()
+    found = {}
+    for table in reading.tables:
+        for place, key in enumerate(table.rows.keys):
+            row = found.setdefault(key, {})
+            for ending, column in table.columns.items():
+                value = column.values[place]
+                if ending == "info":
+                    value = dict(zip(column.metric.extra, value, strict=True))
+                elif isinstance(value, int) and column.factor != 1:
+                    value *= column.factor
+                if value is not None:
+                    row[ending] = value
+    return found, [(failure.device, failure.reason) for failure in reading.failures]
+
+
+PORTS = {
+    ("i40iw0", "1"),
+    ("mlx4_0", "1"),
+    ("mlx4_0", "2"),
+    ("mlx5_0", "1"),
+    ("mlx5_1", "1"),
+    ("mlx5_2", "1"),
+    ("mlx5_3", "1"),
+    ("rdmap7s0", "1"),
+}
+
+
+# The texts.
+
+LANES = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
+"""Gb/s of one lane as the kernel prints it."""
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 12])
+@pytest.mark.parametrize("generation", LANES)
+def test_rates_of_all_generations_and_widths(generation, width):
+    speed = LANES[generation] * width
+    rate = parse_rate(f"{speed:g} Gb/sec ({width}X {generation})\n".encode())
+    assert rate == (speed * 125_000_000, width, generation)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        (b"2.5 Gb/sec (1X SDR)\n", (312_500_000, 1, "SDR")),
+        (b"100 Gb/sec (2X HDR)", (12_500_000_000, 2, "HDR")),
+        (b"100 Gb/sec (2X HDR100)", (12_500_000_000, 2, "HDR100")),
+        (b"200 Gb/sec (2X NDR)", (25_000_000_000, 2, "NDR")),
+        (b"800 Gb/sec (4X XDR)", (100_000_000_000, 4, "XDR")),
+        (b"600 Gb/sec (12X HDR)", (75_000_000_000, 12, "HDR")),
+        (b"10 Gb/sec (4X)\n", (1_250_000_000, 4, "")),
+        (b"10 Gb/sec", (1_250_000_000, None, "")),
+    ],
+)
+def test_rates_as_they_are_met(text, rate):
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\n",
+        b"0 Gb/sec (4X NDR)",
+        b"0 GB/sec",
+        b"-1 Gb/sec (4X NDR)",
+        b"garbage",
+        b"\xff\xfe",
+        b"400",
+        b"1e3 Gb/sec (4X NDR)",
+    ],
+)
+def test_what_is_no_rate(text):
+    assert parse_rate(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [(b"4: ACTIVE\n", 4), (b"5: LinkUp", 5), (b"1: DOWN", 1), (b"0: NOP", 0), (b"x", None), (b"", None)],
+)
+def test_states(text, number):
+    assert parse_numbered(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "guid"),
+    [
+        (b"0200:C0FF:fe00:00a1\n", "0200c0fffe0000a1"),
+        (b"0000:0000:0000:0000", None),
+        (b"0200:c0ff:fe00", None),
+        (b"\xff", None),
+        (b"", None),
+    ],
+)
+def test_guids(text, guid):
+    assert parse_guid(text) == guid
+
+
+def test_counters():
+    assert parse_counter(b"18446744073709551615\n") == 2**64 - 1
+    assert parse_counter(b"0") == 0
+    assert parse_counter(b"N/A (no PMA)\n") is None
+    for text in (b"", b"-1", b"+1", b"1_000", b"0x10", b"1.5", b"9" * 64, b"\xff\xfe", "\u0663".encode(), b"1 2"):
+        with pytest.raises(ValueError, match="no number"):
+            parse_counter(text)
+
+
+# The whole tree.
+
+
+async def test_every_port_of_the_tree_and_nothing_fails():
+    async with opened(TREE) as source:
+        assert await source.applies()
+        found, failures = await ports_of(source)
+    assert found.keys() == PORTS
+    assert failures == []
+
+
+async def test_an_infiniband_port():
+    async with opened(TREE) as source:
+        port = (await ports_of(source))[0]["mlx5_0", "1"]
+    assert port.pop("info") == {
+        "host": "gpu-1",
+        "rail": "1",
+        "pci": "0000:c1:00.0",
+        "netdev": "",
+        "mac": "",
+        "node_guid": "0200c0fffe0000a1",
+        "link_layer": "InfiniBand",
+        "driver": "mlx5_core",
+        "hca_type": "MT4129",
+        "board_id": "TST_0000000001",
+        "firmware": "28.99.1001",
+    }
+    expected = {
+        "receive_bytes_total": 1_000_000_000_004,
+        "transmit_bytes_total": 36_028_797_018_963_972,
+        "receive_packets_total": 700_000_003,
+        "transmit_packets_total": 800_000_005,
+        "excessive_buffer_overrun_errors_total": 15,
+        "link_down_total": 255,
+        "transmit_wait_ticks_total": 4_294_967_295,
+        "symbol_errors_total": 65_535,
+        "out_of_sequence_total": 41,
+        "cnp_sent_total": 4_294_967_296,
+        "link_up": 1,
+        "link_lanes": 4,
+        "link_speed_bytes_per_second": 50_000_000_000,
+        "port_state": 4,
+        "port_physical_state": 5,
+    }
+    assert {ending: port[ending] for ending in expected} == expected
+    assert all(value == 0 for ending, value in port.items() if ending not in expected)
+    assert len(port) == 21 + 10 + 5
+    assert not any("lifespan" in ending for ending in port)
+
+
+async def test_a_port_that_is_down_has_counters_but_neither_speed_nor_lanes():
+    async with opened(TREE) as source:
+        port = (await ports_of(source))[0]["mlx5_1", "1"]
+    assert (port["link_up"], port["port_state"], port["port_physical_state"], port["link_down_total"]) == (0, 1, 2, 7)
+    assert not port.keys() & {"link_speed_bytes_per_second", "link_lanes"}
+
+
+async def test_a_roce_port_has_its_congestion_counters_and_its_uplink():
+    async with opened(TREE) as source:
+        found, _ = await ports_of(source)
+    port = found["mlx5_2", "1"]
+    assert (port["receive_bytes_total"], port["transmit_bytes_total"]) == (52, 68)
+    assert (port["ecn_marked_packets_total"], port["cnp_sent_total"], port["cnp_handled_total"]) == (1001, 501, 251)
+    assert (port["info"]["netdev"], port["info"]["mac"]) == ("ens2f0np0", "02:00:00:00:00:a3")
+    assert port["link_speed_bytes_per_second"] == 25_000_000_000
+
+
+async def test_a_rate_that_is_only_a_placeholder_is_no_speed():
+    async with opened(TREE) as source:
+        found, _ = await ports_of(source)
+    assert found["mlx5_3", "1"]["link_up"] == 1
+    assert "link_speed_bytes_per_second" not in found["mlx5_3", "1"]
+    assert found["mlx4_0", "1"]["link_speed_bytes_per_second"] == 5_000_000_000  # InfiniBand's QDR is a real one
+    assert found["mlx5_3", "1"]["info"]["node_guid"] == ""
+
+
+async def test_both_ports_of_one_device():
+    async with opened(TREE) as source:
+        found, _ = await ports_of(source)
+    assert (found["mlx4_0", "1"]["receive_bytes_total"], found["mlx4_0", "2"]["receive_bytes_total"]) == (84, 88)
+    assert (found["mlx4_0", "1"]["link_down_total"], found["mlx4_0", "2"]["link_down_total"]) == (1, 2)
+    assert found["mlx4_0", "2"]["link_speed_bytes_per_second"] == 2_500_000_000
+
+
+@pytest.mark.parametrize("device", ["i40iw0", "rdmap7s0"])
+async def test_rule_a_devices_without_counters_have_none_and_no_zeros(device):
+    async with opened(TREE) as source:
+        port = (await ports_of(source))[0][device, "1"]
+    assert port.keys() == {
+        "info",
+        "link_up",
+        "link_speed_bytes_per_second",
+        "link_lanes",
+        "port_state",
+        "port_physical_state",
+    }
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 12])
+async def test_data_is_words_of_four_bytes_whatever_the_width(tree, width):
+    """36298026860928 words are 145192107443712 bytes; others multiplied by the lanes too."""
+    port_file(tree, "mlx5_0", "rate").write_text(f"{width * 100} Gb/sec ({width}X NDR)\n")
+    port_file(tree, "mlx5_0", "counters/port_xmit_data").write_text("36298026860928\n")
+    async with opened(tree) as source:
+        assert (await ports_of(source))[0]["mlx5_0", "1"]["transmit_bytes_total"] == 145_192_107_443_712
+
+
+async def test_saturated_counters_are_named_and_do_not_wrap():
+    async with opened(TREE) as source:
+        tables = (await source.read()).tables
+    stuck = {key for table in tables for made in rates.step(None, table)[1][1:] for key in made.rows.keys}
+    assert stuck == {
+        ("mlx5_0", "1", "excessive_buffer_overrun_errors"),
+        ("mlx5_0", "1", "link_down"),
+        ("mlx5_0", "1", "transmit_wait_ticks"),
+        ("mlx5_0", "1", "symbol_errors"),
+    }
+
+
+def test_widths_are_those_of_the_kernel():
+    sizes = {file.path.partition("/")[2]: (file.width, file.saturates) for file in (*rdma_files.PMA, *rdma_files.MLX5)}
+    bits = {
+        4: "local_link_integrity_errors excessive_buffer_overrun_errors",
+        8: "link_error_recovery link_downed port_xmit_constraint_errors port_rcv_constraint_errors",
+        16: "symbol_error port_rcv_errors port_rcv_remote_physical_errors port_rcv_switch_relay_errors"
+        " port_xmit_discards VL15_dropped",
+    }
+    for width, names in bits.items():
+        for name in names.split():
+            assert sizes[name] == (width, True)
+    assert sizes["port_xmit_wait"] == (32, True)
+    assert sizes["port_xmit_data"] == sizes["np_cnp_sent"] == sizes["rx_icrc_encapsulated"] == (64, False)
+    assert sizes["out_of_sequence"] == sizes["local_ack_timeout_err"] == (32, False)
+    assert "lifespan" not in sizes
+
+
+async def test_rails_follow_the_order_of_pci_addresses_within_a_kind():
+    async with opened(TREE) as source:
+        found, _ = await ports_of(source)
+    rails = {key: row["info"]["rail"] for key, row in found.items()}
+    assert (rails["mlx5_1", "1"], rails["mlx5_0", "1"]) == ("0", "1")  # 41:00.0 comes before c1:00.0
+    assert (rails["mlx5_2", "1"], rails["mlx5_3", "1"]) == ("0", "1")
+    assert (rails["mlx4_0", "1"], rails["mlx4_0", "2"]) == ("0", "1")
+
+
+async def test_rails_by_configuration():
+    async with opened(TREE, rails={"mlx5_0": "a", "mlx5_1": "b"}) as source:
+        found, _ = await ports_of(source)
+    assert [found[device, "1"]["info"]["rail"] for device in ("mlx5_0", "mlx5_1", "mlx5_2")] == ["a", "b", "0"]
+
+
+async def test_a_host_without_rdma(tmp_path):
+    async with opened(tmp_path) as source:
+        assert not await source.applies()
+        assert await ports_of(source) == ({}, [])
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "infiniband").write_text("a file")
+    async with opened(tmp_path) as source:
+        assert not await source.applies()
+        with pytest.raises(SourceError, match="Not a directory") as caught:
+            await source.read()
+        assert caught.value.reason == "unreadable"
+
+
+# Rules c and g: what is excluded is never touched, and nothing is ever written.
+
+
+@pytest.mark.parametrize("options", [{"exclude": ("mlx5_[01]",)}, {"include": ("mlx5_2", "mlx4*")}])
+async def test_rule_c_excluded_devices_are_never_opened(options):
+    async with opened(TREE, **options) as source:
+        with OPENED.watch() as seen:
+            assert await source.applies()
+            found, failures = await ports_of(source)
+    assert failures == []
+    assert ("mlx5_0", "1") not in found
+    assert ("mlx5_2", "1") in found
+    assert any("mlx5_2" in path for path in seen.paths)
+    assert not any("mlx5_0" in path or "mlx5_1" in path for path in seen.paths)
+
+
+async def test_all_excluded_is_nothing_to_read():
+    async with opened(TREE, exclude=("*",)) as source:
+        assert not await source.applies()
+
+
+async def test_rule_g_files_are_opened_for_reading_alone_and_lifespan_not_at_all():
+    async with opened(TREE) as source:
+        with OPENED.watch() as seen:
+            await source.read()
+    assert len(seen.flags) > 100
+    assert {flags & (os.O_ACCMODE | os.O_CREAT | os.O_TRUNC) for flags in seen.flags} == {os.O_RDONLY}
+    assert not any("lifespan" in path for path in seen.paths)
+
+
+# Rule b: one bad file loses nothing else.
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (errno.EINVAL, "einval"),
+        (errno.ENODEV, "enodev"),
+        (errno.EIO, "eio"),
+        (errno.ETIMEDOUT, "etimedout"),
+    ],
+)
+@pytest.mark.parametrize("path", ["counters/port_rcv_data", "rate", "hw_counters/out_of_sequence"])
+async def test_a_file_that_cannot_be_read_loses_itself_only(files, answer, reason, path):
+    async with opened(TREE) as source:
+        before, _ = await ports_of(source)
+        files.faults["read", f"mlx5_0/ports/1/{path}"] = answer
+        found, failures = await ports_of(source)
+    assert failures == [("mlx5_0", reason)]
+    lost = before["mlx5_0", "1"].keys() - found["mlx5_0", "1"].keys()
+    assert (
+        lost
+        == {
+            "rate": {"link_speed_bytes_per_second", "link_lanes"},
+            "counters/port_rcv_data": {"receive_bytes_total"},
+            "hw_counters/out_of_sequence": {"out_of_sequence_total"},
+        }[path]
+    )
+    for key in lost:
+        del before["mlx5_0", "1"][key]
+    assert found == before
+
+
+async def test_a_file_that_may_not_be_opened_says_so_each_time_and_comes_back(files):
+    files.faults["open", "mlx5_0/ports/1/counters/port_rcv_data"] = errno.EACCES
+    async with opened(TREE) as source:
+        for _ in range(3):
+            found, failures = await ports_of(source)
+            assert failures == [("mlx5_0", "eacces")]
+            assert "receive_bytes_total" not in found["mlx5_0", "1"]
+            assert found["mlx5_2", "1"]["receive_bytes_total"] == 52
+        files.faults.clear()
+        found, failures = await ports_of(source)
+    assert (failures, found["mlx5_0", "1"]["receive_bytes_total"]) == ([], 1_000_000_000_004)
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def folder(path):
+    path.mkdir()
+
+
+def dangling(path):
+    path.symlink_to("nowhere")
+
+
+def writes(content):
+    def write(path):
+        path.write_bytes(content)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (fifo, "espipe"),
+        (folder, "eisdir"),
+        (dangling, None),
+        (writes(b"\xff\xfe\x80"), "malformed"),
+        (writes(b"1" * 2**20), "malformed"),
+        (writes(b"x" * 2**20), "malformed"),
+        (writes(b""), "malformed"),
+        (writes(b"-5\n"), "malformed"),
+    ],
+)
+async def test_odd_things_in_the_tree(tree, make, reason):
+    path = port_file(tree, "mlx5_0", "counters/port_rcv_data")
+    path.unlink()
+    make(path)
+    async with opened(TREE) as source:
+        before, _ = await ports_of(source)
+    async with opened(tree) as source:
+        for _ in range(2):
+            found, failures = await ports_of(source)
+            assert failures == ([("mlx5_0", reason)] if reason else [])
+            del before["mlx5_0", "1"]["receive_bytes_total"]
+            assert found == before
+            before["mlx5_0", "1"]["receive_bytes_total"] = 0
+
+
+@pytest.mark.parametrize("content", [b"-5\n", b"9" * 64, b"x\n", b"", b"18446744073709551616\n"])
+async def test_a_file_that_turns_odd_while_it_is_read(tree, content):
+    path = port_file(tree, "mlx5_0", "counters/port_rcv_data")
+    async with opened(tree) as source:
+        before, _ = await ports_of(source)
+        await source.read()
+        path.write_bytes(content)
+        found, failures = await ports_of(source)
+        assert failures == [("mlx5_0", "malformed")]
+        assert before["mlx5_0", "1"].keys() - found["mlx5_0", "1"].keys() == {"receive_bytes_total"}
+        path.write_bytes(b"250000000001\n")
+        assert await ports_of(source) == (before, [])
+
+
+@pytest.mark.parametrize("name", ["node_guid", "hca_type", "fw_ver", "board_id", "ports/1/link_layer"])
+@pytest.mark.parametrize("make", [fifo, folder, dangling, writes(b"\xff\xfe"), writes(b"x" * 2**20)])
+async def test_odd_facts_lose_no_port(tree, name, make):
+    path = tree / "class" / "infiniband" / "mlx5_0" / name
+    path.unlink()
+    make(path)
+    async with opened(tree) as source:
+        found, failures = await ports_of(source)
+    assert found.keys() == PORTS
+    assert failures == []
+    assert found["mlx5_0", "1"]["receive_bytes_total"] == 1_000_000_000_004
+
+
+async def test_odd_devices_lose_no_other(tree):
+    devices = tree / "class" / "infiniband"
+    (devices / "a_file").write_text("x")
+    (devices / "dangling").symlink_to("nowhere")
+    (devices / "no_ports").mkdir()
+    (devices / "empty_ports" / "ports").mkdir(parents=True)
+    (devices / "odd_ports" / "ports" / "x").mkdir(parents=True)
+    async with opened(tree) as source:
+        found, failures = await ports_of(source)
+    assert found.keys() == PORTS
+    assert failures == [("a_file", "enotdir"), ("dangling", "enoent"), ("no_ports", "enoent")]
+
+
+# Files that are refused rest; devices come and go.
+
+REFUSED = "mlx5_0/ports/1/counters/port_rcv_data"
+
+
+async def test_a_file_that_answers_einval_three_times_running_rests_for_an_hour(files, clock):
+    async with opened(TREE) as source:
+        await source.read()
+        files.faults["read", REFUSED] = errno.EINVAL
+        for _ in range(3):
+            assert (await ports_of(source))[1] == [("mlx5_0", "einval")]
+        begun, tried = clock.now, files.count(REFUSED)
+        for seconds in (0.0, 5.0, 61.0, 3599.9):  # also across rescans
+            clock.now = begun + seconds
+            assert (await ports_of(source))[1] == []
+        assert files.count(REFUSED) == tried
+        clock.now = begun + 3600.0
+        assert (await ports_of(source))[1] == [("mlx5_0", "einval")]
+        del files.faults["read", REFUSED]
+        assert (await ports_of(source))[0]["mlx5_0", "1"]["receive_bytes_total"] == 1_000_000_000_004
+
+
+async def test_einval_that_is_not_running_does_not_rest(files, clock):
+    async with opened(TREE) as source:
+        for fault in [errno.EINVAL, errno.EINVAL, None] * 3:
+            files.faults = {("read", REFUSED): fault} if fault else {}
+            assert (await ports_of(source))[1] == ([("mlx5_0", "einval")] if fault else [])
+
+
+async def test_link_up_wakes_what_rests(files, clock, tree):
+    async with opened(tree) as source:
+        files.faults["read", REFUSED] = errno.EINVAL
+        for _ in range(5):
+            await source.read()
+        files.faults.clear()
+        assert "receive_bytes_total" not in (await ports_of(source))[0]["mlx5_0", "1"]
+        state = port_file(tree, "mlx5_0", "state")
+        state.write_text("1: DOWN\n")
+        assert "receive_bytes_total" not in (await ports_of(source))[0]["mlx5_0", "1"]
+        state.write_text("4: ACTIVE\n")
+        assert (await ports_of(source))[0]["mlx5_0", "1"]["receive_bytes_total"] == 1_000_000_000_004
+
+
+async def test_a_file_whose_device_went_is_opened_anew(files):
+    async with opened(TREE) as source:
+        await source.read()
+        files.faults["read", REFUSED] = errno.ENODEV
+        await source.read()
+        files.faults.clear()
+        files.opens.clear()
+        found, failures = await ports_of(source)
+        assert [path for path in files.opens if path.startswith(str(TREE))] == [
+            str(port_file(TREE, "mlx5_0", "counters/port_rcv_data"))
+        ]
+    assert (found["mlx5_0", "1"]["receive_bytes_total"], failures) == (1_000_000_000_004, [])
+
+
+async def test_files_stay_open_between_polls(files):
+    async with opened(TREE) as source:
+        await source.read()
+        files.opens.clear()
+        await source.read()
+        assert not [path for path in files.opens if path.startswith(str(TREE))]
+
+
+async def test_devices_vanish_reappear_and_are_renamed(tree):
+    devices = tree / "class" / "infiniband"
+    async with opened(tree) as source:
+        await source.read()
+        (devices / "mlx5_0").rename(tree / "away")
+        found, failures = await ports_of(source)
+        assert (found.keys(), failures) == (PORTS - {("mlx5_0", "1")}, [])
+        (tree / "away").rename(devices / "ibp193s0")
+        found, failures = await ports_of(source)
+        assert (found.keys(), failures) == (PORTS - {("mlx5_0", "1")} | {("ibp193s0", "1")}, [])
+        assert found["ibp193s0", "1"]["info"]["pci"] == "0000:c1:00.0"  # rule j: the address stays
+        (devices / "ibp193s0").rename(devices / "mlx5_0")
+        assert (await ports_of(source))[0].keys() == PORTS
+
+
+async def test_a_device_that_was_made_anew_is_read_anew_and_starts_a_new_epoch(tree, files, clock):
+    device = tree / "class" / "infiniband" / "mlx5_0"
+
+    def epoch(reading):
+        return next(
+            table.epochs[table.rows.index["mlx5_0", "1"]]
+            for table in reading.tables
+            if ("mlx5_0", "1") in table.rows.index
+        )
+
+    async with opened(tree) as source:
+        files.faults["read", REFUSED] = errno.EINVAL
+        for _ in range(4):
+            first = epoch(await source.read())
+        files.faults.clear()
+        shutil.copytree(device, tree / "new", symlinks=True)
+        device.rename(tree / "old")
+        (tree / "new").rename(device)
+        port_file(tree, "mlx5_0", "counters/port_rcv_data").write_text("2\n")
+        (device / "fw_ver").write_text("2.0\n")
+        found, failures = await ports_of(source)
+        assert (found["mlx5_0", "1"]["receive_bytes_total"], failures) == (8, [])  # nor does the file rest any more
+        assert found["mlx5_0", "1"]["info"]["firmware"] == "2.0"
+        assert epoch(await source.read()) != first
+
+
+async def test_facts_are_read_again_now_and_then(tree, clock):
+    async with opened(tree) as source:
+        await source.read()
+        (tree / "class" / "infiniband" / "mlx5_0" / "fw_ver").write_text("29.0\n")
+        port_file(tree, "rdmap7s0", "counters").mkdir()
+        port_file(tree, "rdmap7s0", "counters/port_rcv_data").write_text("9\n")
+        clock.now += rdma.RESCAN - 1
+        assert (await ports_of(source))[0]["mlx5_0", "1"]["info"]["firmware"] == "28.99.1001"
+        clock.now += 1
+        found, _ = await ports_of(source)
+        assert found["mlx5_0", "1"]["info"]["firmware"] == "29.0"
+        assert found["rdmap7s0", "1"]["receive_bytes_total"] == 36
+
+
+async def test_no_descriptor_leaks(tree, monkeypatch):
+    monkeypatch.setattr(rdma, "RESCAN", 0.0)
+    devices = tree / "class" / "infiniband"
+    (devices / "no_ports").mkdir()
+    port_file(tree, "mlx5_1", "rate").unlink()
+
+    def count():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    at_first = count()
+    async with opened(tree) as source:
+        await source.read()
+        in_use = count()
+        assert in_use > at_first + 100
+        for turn in range(50):
+            if turn % 5 == 0:
+                (devices / "mlx5_0").rename(tree / "away")
+                await source.read()
+                (tree / "away").rename(devices / "mlx5_0")
+            if turn % 5 == 2:  # made anew between two polls
+                shutil.copytree(devices / "mlx5_0", tree / "new", symlinks=True)
+                (devices / "mlx5_0").rename(tree / f"old{turn}")
+                (tree / "new").rename(devices / "mlx5_0")
+            await source.read()
+        assert count() == in_use
+    assert count() == at_first
+
+
+async def test_rule_d_a_device_that_hangs_leaves_the_others_their_pace(files, monkeypatch):
+    monkeypatch.setattr(rdma, "CALL_DEADLINE", 0.3)
+    go, hung = threading.Event(), []
+
+    def hang():
+        hung.append(1)
+        go.wait(LONG)
+
+    async with opened(TREE) as source:
+        await source.read()
+        files.faults["read", "mlx5_0/ports/1/counters/link_downed"] = hang
+        for _ in range(3):
+            found, failures = await ports_of(source)
+            assert found.keys() == PORTS - {("mlx5_0", "1")}
+            assert failures == [("mlx5_0", "timeout")]
+        assert len(hung) == 1  # it was not asked again
+        files.faults.clear()
+        go.set()
+        async with asyncio.timeout(LONG):
+            while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+                await asyncio.sleep(0.001)
+        found, failures = await ports_of(source)
+        assert (found.keys(), failures) == (PORTS, [])
+        assert found["mlx5_0", "1"]["info"]["rail"] == "1"
+
+
+async def test_a_device_whose_first_scan_hung_gets_its_rail_when_it_comes_back(files, monkeypatch):
+    monkeypatch.setattr(rdma, "CALL_DEADLINE", 0.3)
+    go = threading.Event()
+    files.faults["open", "mlx5_0/hca_type"] = lambda: go.wait(LONG) and None
+    async with opened(TREE) as source:
+        assert (await ports_of(source))[1] == [("mlx5_0", "timeout")]
+        go.set()
+        async with asyncio.timeout(LONG):
+            while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+                await asyncio.sleep(0.001)
+        found, failures = await ports_of(source)
+    assert failures == []
+    assert [found[device, "1"]["info"]["rail"] for device in ("mlx5_1", "mlx5_0")] == ["0", "1"]
+
+
+async def test_rows_keep_their_text_from_poll_to_poll():
+    async with opened(TREE) as source:
+        one, other = (await source.read()).tables, (await source.read()).tables
+    assert all(before.rows is after.rows for before, after in zip(one, other, strict=True))
+    assert '{device="mlx5_0",port="1"}' in {text for table in one for text in table.rows.texts}

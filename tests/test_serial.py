@@ -1,0 +1,240 @@
+"""Blocking calls in turn: none overlaps another, and one that hangs costs only itself."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from exporter.serial import HungError, Serial
+
+LONG = 60.0
+"""A deadline that no test reaches."""
+
+SHORT = 0.05
+
+
+class Hang:
+    """A call that hangs until it is let go."""
+
+    def __init__(self):
+        self.begun, self.go, self.done, self.calls = threading.Event(), threading.Event(), threading.Event(), 0
+
+    def __call__(self):
+        self.calls += 1
+        self.begun.set()
+        self.go.wait(LONG)
+        self.done.set()
+        return "late"
+
+
+@pytest.fixture
+def hang():
+    call = Hang()
+    yield call
+    call.go.set()
+
+
+async def back(serial):
+    """Wait until what hung has come back."""
+    async with asyncio.timeout(LONG):
+        while serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+            await asyncio.sleep(0.001)
+
+
+async def begun(call):
+    async with asyncio.timeout(LONG):
+        await asyncio.to_thread(call.begun.wait, LONG)
+
+
+async def test_results_are_by_name_and_exceptions_are_results():
+    serial = Serial("t", LONG)
+    fault = OSError(22, "Invalid argument")
+
+    def fail():
+        raise fault
+
+    assert await serial.run([("a", lambda: 1), ("b", fail), ("c", lambda: None)]) == {"a": 1, "b": fault, "c": None}
+    assert await serial.run([]) == {}
+    serial.close()
+
+
+async def test_calls_never_overlap_and_keep_their_order_in_one_thread():
+    serial, inside, seen, threads = Serial("t", LONG), threading.Lock(), [], set()
+
+    def call(name):
+        assert inside.acquire(blocking=False)
+        seen.append(name)
+        threads.add(threading.current_thread())
+        inside.release()
+        return name
+
+    batches = [
+        [(f"{batch}.{place}", lambda name=f"{batch}.{place}": call(name)) for place in range(20)] for batch in range(5)
+    ]
+    results = await asyncio.gather(*(serial.run(batch) for batch in batches))
+    assert [list(result.values()) for result in results] == [[name for name, _ in batch] for batch in batches]
+    assert seen == [name for batch in batches for name, _ in batch]
+    assert len(threads) == 1
+    assert next(iter(threads)).daemon
+    serial.close()
+
+
+async def test_rule_d_a_call_that_hangs_costs_only_itself_and_is_not_issued_again(hang):
+    serial, threads = Serial("t", SHORT), []
+
+    def other():
+        threads.append(threading.current_thread())
+        return "fine"
+
+    calls = [("first", other), ("bad", hang), ("last", other)]
+    results = await serial.run(calls)
+    assert (results["first"], results["last"]) == ("fine", "fine")
+    assert isinstance(results["bad"], HungError)
+    assert str(results["bad"]) == "bad: no answer within 0.05 s"
+    assert serial.out == {"bad"}
+    assert threads[0] is not threads[1]  # the rest went on in a new thread
+
+    results = await serial.run(calls)
+    assert str(results["bad"]) == "bad: an earlier call has not come back"
+    assert results["last"] == "fine"
+    assert hang.calls == 1
+
+    hang.go.set()
+    await back(serial)
+    assert await serial.run(calls) == {"first": "fine", "bad": "late", "last": "fine"}
+    assert hang.calls == 2
+    serial.close()
+
+
+async def test_all_that_hang_are_told_and_a_batch_of_nothing_else_ends():
+    serial, hangs = Serial("t", SHORT), {"a": Hang(), "b": Hang()}
+    results = await serial.run(hangs.items())
+    assert {name: type(result) for name, result in results.items()} == {"a": HungError, "b": HungError}
+    assert serial.out == {"a", "b"}
+    assert set(await serial.run(hangs.items())) == {"a", "b"}
+    for hang in hangs.values():
+        hang.go.set()
+    await back(serial)
+    assert await serial.run(hangs.items()) == {"a": "late", "b": "late"}
+    serial.close()
+
+
+async def test_a_cancelled_batch_leaves_its_call_out_and_drops_the_rest(hang):
+    serial, rest = Serial("t", LONG), Hang()
+    task = asyncio.create_task(serial.run([("bad", hang), ("rest", rest)]))
+    await begun(hang)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert serial.out == {"bad"}
+    results = await serial.run([("bad", hang), ("other", lambda: 1)])
+    assert isinstance(results["bad"], HungError)
+    assert results["other"] == 1
+    hang.go.set()
+    await back(serial)
+    assert (await serial.run([("bad", hang)]))["bad"] == "late"
+    assert (hang.calls, rest.calls) == (2, 0)
+    serial.close()
+
+
+async def test_waiting_for_ones_turn_can_be_cancelled(hang):
+    serial = Serial("t", LONG)
+    first = asyncio.create_task(serial.run([("bad", hang)]))
+    await begun(hang)
+    second = asyncio.create_task(serial.run([("other", lambda: 1)]))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    hang.go.set()
+    assert await first == {"bad": "late"}
+    serial.close()
+
+
+async def test_a_call_whose_result_is_in_is_never_taken_for_one_that_hangs():
+    """At the deadline, the thread may stand between two calls; the one before must not stay out for ever."""
+    serial = Serial("t", SHORT)
+    between, go, looked = threading.Event(), threading.Event(), []
+
+    class Between:
+        """A lock whose holder is stopped right after it stored a result."""
+
+        def __init__(self, lock, batch):
+            self.lock, self.batch = lock, batch
+
+        def __enter__(self):
+            if threading.current_thread() is not threading.main_thread() and self.batch.results and not go.is_set():
+                between.set()
+                go.wait(LONG)
+            self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+            if threading.current_thread() is threading.main_thread() and between.is_set():
+                looked.append(serial.out)
+                go.set()
+
+    give = serial._give
+
+    def give_watched(batch):
+        if not isinstance(batch.lock, Between):
+            batch.lock = Between(batch.lock, batch)
+        give(batch)
+
+    serial._give = give_watched
+    assert await serial.run([("a", lambda: 1), ("b", lambda: 2)]) == {"a": 1, "b": 2}
+    assert looked
+    assert not any(looked)
+    assert not serial.out
+    serial.close()
+
+
+def test_a_call_that_comes_back_after_its_loop_was_closed_does_no_harm(hang):
+    serial = Serial("t", LONG)
+
+    async def leave():
+        task = asyncio.create_task(serial.run([("bad", hang)]))
+        await begun(hang)
+        assert not task.done()
+        serial.close()
+
+    asyncio.run(leave())
+    hang.go.set()
+    assert hang.done.wait(LONG)
+    asyncio.run(back(serial))
+
+    async def again():
+        return await serial.run([("bad", lambda: 3)])
+
+    assert asyncio.run(again()) == {"bad": 3}
+    serial.close()
+
+
+async def test_close_ends_the_thread_and_waits_for_nothing(hang):
+    serial = Serial("closing", LONG)
+    await serial.run([("a", lambda: 1)])
+    thread = serial._worker
+    serial.close()
+    serial.close()
+    await asyncio.to_thread(thread.join, LONG)
+    assert not thread.is_alive()
+
+
+def test_a_thread_that_hangs_does_not_hold_up_the_end_of_the_process():
+    program = """
+import asyncio, threading
+from exporter.serial import Serial
+
+async def main():
+    serial = Serial("t", 0.05)
+    print(await serial.run([("bad", threading.Event().wait), ("good", lambda: 1)]))
+    serial.close()
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert "'good': 1" in done.stdout
+    assert "HungError" in done.stdout
+    assert done.stderr == ""
