@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,6 +70,31 @@ def load_config(path: Path | None) -> Config:
         ConfigError: It cannot be used.
     """
     return config.default(SOURCES) if path is None else config.load(path, SOURCES)
+
+
+def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
+    """Check configuration files without starting anything.
+
+    Returns:
+        A line for each file that is good.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        WebConfigError: The web configuration is wrong.
+    """
+    lines = []
+    if config_file is not None:
+        settings = load_config(config_file)
+        host = Host(settings.host or "", Path("/sys"), Path("/proc"))
+        sources = [source for definition in SOURCES for source in _built(definition, settings, host)]
+        targets = sum(bool(source.target) for source in sources)
+        lines.append(f"{config_file}: good; {len(sources) - targets} sources of this host, {targets} targets")
+    if web_config_file is not None:
+        from exporter.outputs.webconfig import WebConfigFile  # noqa: PLC0415  # YAML costs memory
+
+        WebConfigFile(web_config_file).current()
+        lines.append(f"{web_config_file}: good")
+    return lines
 
 
 def metrics() -> list[Metric]:
@@ -216,14 +241,11 @@ class Daemon:
         )
         wanted: dict[tuple[str, str], tuple[Source, Definition, tuple[object, ...]]] = {}
         for definition in SOURCES:
-            options = fresh.sources[definition.name]
-            if not getattr(options, "enabled", True):
-                continue
-            for source in definition.build(options, host):
+            for source in _built(definition, fresh, host):
                 key = (source.name, source.target)
                 if key in wanted:
                     raise ConfigError(f"{definition.section or definition.name}: {source.target!r} is named twice")
-                wanted[key] = (source, definition, (options, host, fresh.expect))
+                wanted[key] = (source, definition, (source.settings, host, fresh.expect, _dropped(definition, fresh)))
         for key, running in list(self._running.items()):
             if key not in wanted or wanted[key][2] != running.made_from:
                 running.task.cancel()
@@ -231,8 +253,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
-                options = fresh.sources[definition.name]
-                poller = Poller(source, _steps(definition.name, fresh), drop=getattr(options, "drop", ()))
+                poller = Poller(source, _steps(definition.name, fresh), drop=_dropped(definition, fresh))
                 self._running[key] = _Running(poller, made_from, loop.create_task(poller.run(), name=" ".join(key)))
 
     def _render(self, form: Format) -> Iterator[bytes]:
@@ -271,6 +292,27 @@ class Daemon:
             due = loop.time() + LAG_TICK
             await asyncio.sleep(LAG_TICK)
             self._lag.note(max(0.0, loop.time() - due))
+
+
+def _built(definition: Definition, settings: Config, host: Host) -> Sequence[Source]:
+    """Make the sources of one kind, none where it is switched off.
+
+    Raises:
+        ConfigError: They cannot be made from their options.
+    """
+    options = settings.sources[definition.name]
+    if not getattr(options, "enabled", True):
+        return []
+    try:
+        return definition.build(options, host)
+    except ValueError as error:
+        raise ConfigError(f"{definition.section or f'sources.{definition.name}'}: {error}") from None
+
+
+def _dropped(definition: Definition, settings: Config) -> tuple[str, ...]:
+    """Give the patterns of metric names that are not wanted of one kind of source."""
+    dropped: tuple[str, ...] = settings.sources[definition.name].drop
+    return dropped
 
 
 def _steps(name: str, settings: Config) -> list[Step]:

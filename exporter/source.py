@@ -62,6 +62,10 @@ class Source(Protocol):
     interval: float
     changed: asyncio.Event | None
 
+    @property
+    def settings(self) -> object:
+        """Give what it was made from: a source of equal settings need not be made anew."""
+
     async def applies(self) -> bool:
         """Tell whether there is anything to read: hardware or files are there. Cheap; re-asked now and then."""
 

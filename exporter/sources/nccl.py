@@ -169,7 +169,7 @@ class NcclSource:
     def __init__(self, options: NcclOptions, host: Host) -> None:
         """Take the configuration."""
         self.interval = float(options.interval)
-        self._options = options
+        self.settings = self._options = options
         self._host = host.name
         self._serial = Serial("nccl", CALL_DEADLINE)
         self._tail = Tail()

@@ -113,7 +113,7 @@ SCHEMA = vocabulary.schema(
         "kernel_receive_discards_total": counter("Packets received that the kernel dropped."),
         "kernel_transmit_discards_total": counter("Packets to be sent that the kernel dropped."),
         "pcs_symbol_errors_total": counter("Symbol errors that forward error correction did not mend."),
-        "fec_corrected_bits_total": counter("Bits that forward error correction mended."),
+        "fec_corrected_errors_total": counter("Bits that forward error correction mended."),
         "receive_buffer_threshold_total": counter("Times the port's receive buffer was more than 85 % full."),
         "transmit_pause_storm_warnings_total": counter("Times this port paused its peer for long."),
         "transmit_pause_storm_errors_total": counter(
@@ -191,7 +191,7 @@ class NicSource:
         """Take the configuration and how to open what is read; opening waits until the loop runs."""
         self.interval = float(options.interval)
         self.changed: asyncio.Event | None = asyncio.Event()
-        self._options = options
+        self.settings = self._options = options
         self._host = host
         self._open = open_reader
         self._reader: NicReader | None = None

@@ -59,7 +59,7 @@ MLX5 = DriverNames(
         Statistic("fcs_errors_total", ("rx_crc_errors_phy",)),
         Statistic("symbol_errors_total", ("rx_symbol_err_phy",)),
         Statistic("pcs_symbol_errors_total", ("rx_pcs_symbol_err_phy",)),
-        Statistic("fec_corrected_bits_total", ("rx_corrected_bits_phy",)),
+        Statistic("fec_corrected_errors_total", ("rx_corrected_bits_phy",)),
         Statistic("out_of_buffer_total", ("rx_out_of_buffer",), 32),
         Statistic("link_down_total", ("link_down_events_phy",), 32),
         Statistic("ecn_marked_packets_total", ("rx_ecn_mark",)),

@@ -136,7 +136,7 @@ class RdmaSource:
     def __init__(self, options: RdmaOptions, host: Host) -> None:
         """Take the configuration and the roots of the file systems."""
         self.interval = float(options.interval)
-        self._options = options
+        self.settings = self._options = options
         self._host = host
         self._class = host.sysfs / "class" / "infiniband"
         self._serial = Serial("rdma", CALL_DEADLINE)

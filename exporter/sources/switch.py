@@ -232,6 +232,7 @@ class SwitchSource:
         """Take what to poll, how often in seconds, and by what."""
         self.target = target.name
         self.interval = interval
+        self.settings = (target, interval)
         self._reader = reader
 
     async def applies(self) -> bool:
