@@ -83,11 +83,18 @@ def _add_web_flags(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--web.max-requests",
         dest="max_requests",
-        type=int,
+        type=_max_requests,
         default=40,
         metavar="N",
-        help="scrapes served at the same time (default 40)",
+        help="scrapes served at the same time, 0 for any number (default 40)",
     )
+
+
+def _max_requests(text: str) -> int:
+    """Read a number of requests, where 0 stands for any, as with other exporters."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+    return int(text) or sys.maxsize
 
 
 def _add_path_flags(to: argparse.ArgumentParser) -> None:

@@ -7,13 +7,14 @@ import os
 import resource
 import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
-from typing import Any
 
 from exporter import __version__, config, health
 from exporter.config import Config, ConfigError
@@ -44,6 +45,12 @@ READY_AFTER = 10.0
 
 STOP_GRACE = 3.0
 """Seconds that answers under way and sources have to end."""
+
+THREADS = "blocking"
+"""Name of the threads for single blocking calls: the look-up of a name, the file of a secret."""
+
+THREADS_GRACE = 0.5
+"""Seconds that such calls have to come back at the end."""
 
 LAG_TICK = 0.5
 """Seconds between looks at how late the event loop is."""
@@ -161,6 +168,8 @@ class Daemon:
         """Serve until told to stop by SIGTERM or SIGINT; SIGHUP reloads."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
+        threads = ThreadPoolExecutor(thread_name_prefix=THREADS)
+        loop.set_default_executor(threads)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         reloads: set[asyncio.Task[str | None]] = set()
@@ -177,6 +186,8 @@ class Daemon:
             logger.info("stopping")
         finally:
             await self.stop()
+            threads.shutdown(wait=False, cancel_futures=True)
+            await _leave_what_hangs()
 
     async def start(self) -> None:
         """Listen and begin to poll."""
@@ -245,7 +256,11 @@ class Daemon:
                 key = (source.name, source.target)
                 if key in wanted:
                     raise ConfigError(f"{definition.section or definition.name}: {source.target!r} is named twice")
-                wanted[key] = (source, definition, (source.settings, host, fresh.expect, _dropped(definition, fresh)))
+                wanted[key] = (
+                    source,
+                    definition,
+                    (source.settings, host, _expected(definition.name, fresh), _dropped(definition, fresh)),
+                )
         for key, running in list(self._running.items()):
             if key not in wanted or wanted[key][2] != running.made_from:
                 running.task.cancel()
@@ -317,8 +332,24 @@ def _dropped(definition: Definition, settings: Config) -> tuple[str, ...]:
 
 def _steps(name: str, settings: Config) -> list[Step]:
     """Give the meanings for a source, with what the configuration expects of its links."""
-    expected: dict[str, Any] = {"rdma": settings.expect.rdma_speed, "nic": settings.expect.nic_speed}
-    return [rates.step, partial(links.step, expected.get(name)), imbalance.step, stragglers.step]
+    return [rates.step, partial(links.step, _expected(name, settings)), imbalance.step, stragglers.step]
+
+
+def _expected(name: str, settings: Config) -> float | None:
+    """Give the speed that the configuration expects of a source's links."""
+    expected = {"rdma": settings.expect.rdma_speed, "nic": settings.expect.nic_speed}
+    return expected.get(name)
+
+
+async def _leave_what_hangs() -> None:
+    """End the process when a thread does not come back: Python would wait for it for ever, and so would SIGTERM."""
+    for _ in range(10):
+        if not any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
+            return
+        await asyncio.sleep(THREADS_GRACE / 10)
+    logger.warning("stopped without waiting for a call that hangs: a name server or a file that does not answer")
+    logging.shutdown()
+    os._exit(0)
 
 
 def _raise_descriptor_limit() -> None:

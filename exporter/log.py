@@ -26,6 +26,8 @@ class _Formatter(logging.Formatter):
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"
+        # Half characters, as which Python keeps bytes that are no UTF-8, would make a line that nobody can read.
+        message = message.encode("utf-8", "backslashreplace").decode()
         fields = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
@@ -43,7 +45,11 @@ def _quoted(value: str) -> str:
     """Quote as logfmt does: what holds blanks, quotes, equal signs or control characters, which are escaped."""
     if value and value.isascii() and value.isprintable() and not set(value) & set(' "=\\'):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    quoted = json.dumps(value, ensure_ascii=False)
+    if quoted.isprintable():
+        return quoted
+    # JSON lets some control characters pass, of which a terminal would take orders.
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in quoted)
 
 
 def set_up(level: str, form: str, stream: TextIO | None = None) -> None:

@@ -121,12 +121,20 @@ def label_text(names: Sequence[str], values: Sequence[str]) -> str:
     return ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(names, values, strict=True) if value)
 
 
+def bytewise(text: str) -> str:
+    """Give a text's UTF-8 bytes, each as the character of that number.
+
+    Texts in this form are turned into bytes by a mere copy (`encode("latin-1")`), however odd one of thousands is.
+    """
+    return text if text.isascii() else text.encode().decode("latin-1")
+
+
 class Rows:
     """The rows of a table: their label values and the text that is printed for them.
 
     Attributes:
         keys: Label values of each row, in the order of the columns' values.
-        texts: `{name="value",…}` for each row; empty for a row without labels.
+        texts: `{name="value",…}` for each row, in the form of `bytewise`; empty for a row without labels.
         index: Place of each key.
     """
 
@@ -146,7 +154,7 @@ class Rows:
 
 
 def _braced(names: tuple[str, ...], key: LabelValues) -> str:
-    text = label_text(names, key)
+    text = bytewise(label_text(names, key))
     return f"{{{text}}}" if text else ""
 
 

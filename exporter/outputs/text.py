@@ -6,7 +6,7 @@ have none are left out. The text is made in pieces so that the thread that makes
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from exporter.table import Column, HistogramValue, Kind, Metric, Rows, Table, Value, label_text
+from exporter.table import Column, HistogramValue, Kind, Metric, Rows, Table, Value, bytewise, label_text
 
 PIECE = 2000
 """Rows that are printed in one go; about a millisecond."""
@@ -71,7 +71,7 @@ def _pieces(rows: Rows, column: Column) -> Iterator[bytes]:
     for start in range(0, len(rows), PIECE):
         piece = _lines(column.metric, rows.texts[start : start + PIECE], column.values[start : start + PIECE])
         if piece:
-            yield piece.encode()
+            yield piece.encode("latin-1")  # the rows' texts are bytewise, all else is ASCII
 
 
 def _head(metric: Metric, *, openmetrics: bool) -> str:
@@ -109,7 +109,7 @@ def _joined(text: str, more: str) -> str:
 
 
 def _info_line(metric: Metric, text: str, value: Value) -> str:
-    extra = label_text(metric.extra, value)  # type: ignore[arg-type]  # an info's value is its label values
+    extra = bytewise(label_text(metric.extra, value))  # type: ignore[arg-type]  # an info's value is its label values
     return f"{metric.name}{_joined(text, extra) if extra else text} 1\n"
 
 

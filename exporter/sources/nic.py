@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
@@ -20,11 +21,12 @@ from exporter.linux.ethtool import Driver
 from exporter.linux.kept import read_text
 from exporter.linux.nic import KernelNic, NicReader, ReplayNic
 from exporter.linux.pci import bus_order
+from exporter.linux.pci import driver as bound_driver
 from exporter.linux.rtnetlink import Link
 from exporter.serial import HungError, Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
 from exporter.sources import nic_drivers
-from exporter.sources.nic_drivers import DRIVERS, DriverNames, Plan, Statistic
+from exporter.sources.nic_drivers import DRIVERS, VIRTUAL, DriverNames, Plan, Statistic
 from exporter.table import Column, LabelValues, RowKeeper, Schema, Table, Value
 from exporter.vocabulary import counter, info
 
@@ -153,10 +155,13 @@ class NicOptions(Options, frozen=True):
 
 @dataclass(slots=True)
 class _Device:
-    """What is remembered of a device from poll to poll."""
+    """What is remembered of a device from poll to poll; one of another index is another device, whatever its name."""
 
+    ifindex: int = 0
     driver: Driver | None = None
     kind: str | None = None
+    identified: tuple[object, ...] = ()
+    virtual: bool = False
     refused: bool = False
     names: tuple[str, ...] = ()
     plan: Plan | None = None
@@ -169,13 +174,15 @@ class DeviceReading(NamedTuple):
     """What one read of a device gave: all but the link's own values.
 
     `counted` are the names of the driver whose statistics were asked for, None where they were not: what it counts is
-    never filled in by the kernel's count, which is of other packets.
+    never filled in by the kernel's count, which is of other packets. While it is not `known` what the driver counts,
+    nothing is filled in at all.
     """
 
     driver: Driver | None = None
     kind: str | None = None
     speed: float | None = None
     counted: DriverNames | None = None
+    known: bool = True
     port: Mapping[str, int] = {}
     priority: Mapping[str, Mapping[str, int]] = {}
     failures: Sequence[Failure] = ()
@@ -206,12 +213,11 @@ class NicSource:
 
     async def read(self) -> Reading:
         """Read all devices; they fail alone."""
-        links = await self._links()
-        for gone in self._devices.keys() - links.keys() - self._serial.out:
-            del self._devices[gone]
-            self._running_reader().forget(gone)
-        now = monotonic()
-        results = await self._serial.run([(name, partial(self._read_device, link)) for name, link in links.items()])
+        hung = self._serial.out
+        links, now, results = await self._ask_all()
+        if self._serial.out - hung:
+            # What was behind a device that began to hang was read late: once more, so that all is of one time.
+            links, now, results = await self._ask_all()
         readings: dict[str, DeviceReading] = {}
         failures: list[Failure] = []
         for name, result in results.items():
@@ -222,6 +228,16 @@ class NicSource:
                 readings[name] = self._last_known(name)
                 failures.append(_failure(name, result))
         return Reading(self._tables(links, readings, now), failures)
+
+    async def _ask_all(self) -> tuple[dict[str, Link], float, dict[str, DeviceReading | Exception]]:
+        """Dump the links and ask each device in turn; what hangs already is not asked."""
+        links = await self._links()
+        for gone in self._devices.keys() - links.keys() - self._serial.out:
+            del self._devices[gone]
+            self._running_reader().forget(gone)
+        now = monotonic()
+        calls = [(name, partial(self._read_device, link)) for name, link in links.items()]
+        return links, now, await self._serial.run(calls)
 
     async def close(self) -> None:
         """Stop listening for events and close the sockets."""
@@ -279,45 +295,64 @@ class NicSource:
 
     def _read_device(self, link: Link) -> DeviceReading:
         """Ask one device; runs in the thread."""
-        device = self._devices.setdefault(link.name, _Device())
         failures: list[Failure] = []
         reader = self._reader
         if reader is None:
             raise OSError(errno.EBADF, "closed")
-        virtual = self._is_virtual(link.name) and not self._options.virtual_functions
-        if link.kind != "bond" and not virtual and (device.driver is None or device.seen != _signature(link)):
-            device.driver = _asked(partial(reader.driver, link.name), link.name, failures)
-            device.kind = self._kind(link.name, device.driver)
+        device = self._devices.get(link.name)
+        if device is None or device.ifindex != link.ifindex:
+            device = self._devices[link.name] = _Device(link.ifindex)
+            reader.forget(link.name)
+        device.virtual = self._is_virtual(link)
+        if device.virtual and not self._options.virtual_functions:
+            return DeviceReading()
+        if link.kind != "bond" and device.identified != _signature(link):
+            self._identify(device, link, reader, failures)
         speed = self._speed(device, link, failures)
-        known = DeviceReading(device.driver, device.kind, speed, failures=failures)
-        names = None if device.driver is None else DRIVERS.get(device.driver.name)
+        known = link.kind == "bond" or device.driver is not None or bool(device.identified)
+        found = DeviceReading(device.driver, device.kind, speed, known=known, failures=failures)
+        names = _counted(device)
         if names is None or device.refused:
-            return known
+            return found
         try:
             statistics = reader.statistics(link.name)
         except OSError as error:
             device.refused = error.errno == errno.EOPNOTSUPP
             if device.refused:
-                return known
+                return found
             failures.append(_failure(link.name, error))
-            return known._replace(counted=names)
+            return found._replace(counted=names)
         if device.plan is None or device.names is not statistics.names:
             device.names, device.plan = statistics.names, nic_drivers.plan(names, statistics.names)
         places, values = device.plan, statistics.values
-        return known._replace(
+        return found._replace(
             counted=names,
             port=nic_drivers.picked(places.port, values),
             priority={number: nic_drivers.picked(where, values) for number, where in places.priority.items()},
         )
 
+    def _identify(self, device: _Device, link: Link, reader: NicReader, failures: list[Failure]) -> None:
+        """Find out what a device is: from sysfs, which never hangs, then from the driver, which knows its firmware."""
+        folder = self._host.sysfs / "class" / "net" / link.name
+        if device.driver is None:
+            name = bound_driver(folder)
+            device.driver = Driver(name) if name else None
+            device.kind = _kind(folder, device.driver)
+        before = len(failures)
+        answer = _asked(partial(reader.driver, link.name), link.name, failures)
+        if answer is not None:
+            device.driver, device.kind = answer, _kind(folder, answer)
+        device.identified = _signature(link) if len(failures) == before else ()
+
     def _last_known(self, name: str) -> DeviceReading:
         """Give what is known of a device that did not answer: what it is, and that it counts for itself."""
         device = self._devices.get(name) or _Device()
-        counted = DRIVERS.get(device.driver.name) if device.driver else None
-        return DeviceReading(device.driver, device.kind, counted=counted)
+        return DeviceReading(device.driver, device.kind, counted=_counted(device), known=device.driver is not None)
 
-    def _is_virtual(self, name: str) -> bool:
-        return (self._host.sysfs / "class" / "net" / name / "device" / "physfn").exists()
+    def _is_virtual(self, link: Link) -> bool:
+        """Tell a virtual function, or a subfunction, which sits on the auxiliary bus."""
+        folder = self._host.sysfs / "class" / "net" / link.name / "device"
+        return link.parent_dev_bus_name == "auxiliary" or (folder / "physfn").exists()
 
     def _speed(self, device: _Device, link: Link, failures: list[Failure]) -> float | None:
         """Give the link's speed in bytes per second; asked when the link changed and now and then, none while down."""
@@ -328,9 +363,12 @@ class NicSource:
         if device.seen != signature or now - device.asked >= SETTINGS_AGE:
             device.seen, device.asked, device.speed = signature, now, None
             if self._reader is not None:
+                before = len(failures)
                 settings = _asked(partial(self._reader.settings, link.name), link.name, failures)
                 if settings is not None and settings.speed_bits_per_second is not None:
                     device.speed = settings.speed_bits_per_second / 8
+                if len(failures) > before:
+                    device.seen = ()  # to be asked again at the next read
         return device.speed
 
     def _tables(self, links: Mapping[str, Link], readings: Mapping[str, DeviceReading], now: float) -> list[Table]:
@@ -378,25 +416,32 @@ class NicSource:
     def _keeper(self, schema: Schema, part: str) -> RowKeeper:
         return self._keepers.setdefault((schema, part), RowKeeper(schema.labels))
 
-    def _kind(self, name: str, driver: Driver | None) -> str | None:
-        """Name the model of a device, whose siblings are the others of it; None where PCI does not tell."""
-        folder = self._host.sysfs / "class" / "net" / name / "device"
-        vendor, model = read_text(folder / "vendor"), read_text(folder / "device")
-        if driver is None or not vendor or not model:
-            return None
-        return f"{driver.name} {vendor.removeprefix('0x')}:{model.removeprefix('0x')}"
-
     def _rails(self, links: Mapping[str, Link], readings: Mapping[str, DeviceReading]) -> dict[str, str]:
         """Number the devices of each kind in the order of their PCI addresses."""
         groups: dict[str, list[str]] = {}
         for name, reading in readings.items():
             if reading.kind is not None:
                 groups.setdefault(reading.kind, []).append(name)
-        rails = {}
+        rails: dict[str, str] = {}
         for names in groups.values():
             names.sort(key=lambda name: bus_order(_pci(links[name], readings[name].driver), name))
-            rails.update({name: self._options.rails.get(name, str(rail)) for rail, name in enumerate(names)})
-        return rails
+            rails |= {name: str(rail) for rail, name in enumerate(names)}
+        return rails | self._options.rails
+
+
+def _counted(device: _Device) -> DriverNames | None:
+    """Give the names of the statistics that a device's driver counts by; None for a driver that is not listed."""
+    if device.driver is None:
+        return None
+    return (VIRTUAL if device.virtual else DRIVERS).get(device.driver.name)
+
+
+def _kind(folder: Path, driver: Driver | None) -> str | None:
+    """Name the model of a device, whose siblings are the others of it; None where PCI does not tell."""
+    vendor, model = read_text(folder / "device" / "vendor"), read_text(folder / "device" / "device")
+    if driver is None or not vendor or not model:
+        return None
+    return f"{driver.name} {vendor.removeprefix('0x')}:{model.removeprefix('0x')}"
 
 
 def _signature(link: Link) -> tuple[object, ...]:
@@ -424,6 +469,8 @@ def _facts(link: Link, reading: DeviceReading) -> LabelValues:
     """Give the values of the info's labels from `pci` on."""
     driver = reading.driver
     traffic = "wire" if reading.counted is not None and reading.counted.wire else "kernel"
+    if link.kind == "bond" or not reading.known:
+        traffic = ""
     return (
         _pci(link, driver),
         link.mac or "",
@@ -440,13 +487,14 @@ def _row(link: Link, reading: DeviceReading) -> dict[str, Value | None]:
     if link.kind != "bond":  # a bond carries what its members carry: its bytes would be counted twice
         own = {one.ending for one in reading.counted.port} if reading.counted is not None else set()
         row = {ending: link.stats.get(name) for ending, name in KERNEL.items()}
-        row |= {ending: link.stats.get(name) for ending, name in INSTEAD.items() if ending not in own}
-        if "link_down_total" not in own:
+        if reading.known:
+            row |= {ending: link.stats.get(name) for ending, name in INSTEAD.items() if ending not in own}
+        if reading.known and "link_down_total" not in own:
             row["link_down_total"] = link.carrier_down_count
     row |= {
         "carrier_changes_total": link.carrier_changes,
         "mtu_bytes": link.mtu,
-        "link_up": int(link.carrier and link.operstate in {"up", "unknown"}),
+        "link_up": int(link.carrier and link.operstate in {None, "up", "unknown"}),
         "link_speed_bytes_per_second": reading.speed,
     }
     row |= dict(reading.port)

@@ -99,7 +99,16 @@ VIRTIO = DriverNames(
     wire=False,
 )
 
+MLX5_VIRTUAL = DriverNames(
+    port=tuple(one for one in MLX5.port if one.ending in {"out_of_buffer_total", "ecn_marked_packets_total"}),
+    wire=False,
+)
+"""A function without the right to the port's counters shows all of them as 0, which they are not."""
+
 DRIVERS: Mapping[str, DriverNames] = {"mlx5_core": MLX5, "ice": ICE, "virtio_net": VIRTIO}
+
+VIRTUAL: Mapping[str, DriverNames] = {"mlx5_core": MLX5_VIRTUAL}
+"""The same of virtual functions and subfunctions, which are asked only where the configuration wants it."""
 
 
 @dataclass(slots=True)

@@ -88,6 +88,16 @@ SCHEMA = vocabulary.schema(
     },
 )
 
+PRIORITY = vocabulary.schema(
+    "fabric_switch_",
+    (*LABELS, "priority"),
+    ["receive_pfc_frames_total", "transmit_pfc_frames_total"],
+    origins={
+        "receive_pfc_frames_total": ["CISCO-PFC-EXT-MIB cpfcIfPriorityIndications"],
+        "transmit_pfc_frames_total": ["CISCO-PFC-EXT-MIB cpfcIfPriorityRequests"],
+    },
+)
+
 DEVICE = vocabulary.schema(
     "fabric_switch_",
     ("switch",),
@@ -170,7 +180,9 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """See that there is one protocol and an address fit for it."""
+        """See that there is a name, one protocol and an address fit for it."""
+        if not self.name:
+            raise ValueError("the name is empty; give one, it becomes a label")
         if (self.snmp is None) == (self.onyx is None):
             raise ValueError("give exactly one of snmp and onyx")
         if self.snmp is not None:
@@ -251,10 +263,15 @@ class SwitchSource:
 _named: dict[str, str] = {}
 """System name to the target that goes by it: two switches of one name would give one series two values."""
 
+_targets: set[str] = set()
+"""Names in the configuration last read, by which a switch goes that has no system name of its own."""
+
 
 def claim_name(target: str, system_name: str) -> str:
     """Give the label of a switch: its system name, unless another target goes by it or it has none."""
-    if system_name and _named.setdefault(system_name, target) == target:
+    if _named.get(system_name) != target:
+        release_name(target)
+    if system_name and system_name not in _targets - {target} and _named.setdefault(system_name, target) == target:
         return system_name
     return target
 
@@ -267,6 +284,8 @@ def release_name(target: str) -> None:
 
 def _build(options: SwitchOptions, host: Host) -> Sequence[Source]:  # noqa: ARG001  # a switch is not on this host
     sources = []
+    _targets.clear()
+    _targets.update(target.name for target in options.targets)
     for target in options.targets:
         interval = float(target.interval if target.interval is not None else options.defaults.interval)
         sources.append(SwitchSource(target, interval, _reader(target, interval)))
@@ -285,4 +304,4 @@ def _reader(target: Target, interval: float) -> Reader:
     return OnyxReader(target, target.onyx)
 
 
-DEFINITION = Definition("switch", SwitchOptions, (SCHEMA, DEVICE), _build, section="switches")
+DEFINITION = Definition("switch", SwitchOptions, (SCHEMA, PRIORITY, DEVICE), _build, section="switches")

@@ -17,7 +17,7 @@ from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpError, SnmpTimeout
 from exporter.snmp.walk import WalkResult
 from exporter.source import Failure, Reading, SourceError
-from exporter.sources.switch import DEVICE, SCHEMA, Snmp, Target, claim_name, release_name
+from exporter.sources.switch import DEVICE, PRIORITY, SCHEMA, Snmp, Target, claim_name, release_name
 from exporter.table import Column, RowKeeper, Schema, Table
 
 INVENTORY_AGE = 300.0
@@ -63,13 +63,26 @@ IF_MIB: tuple[CounterColumn, ...] = (
 )
 """IF-MIB (RFC 2863): the high-capacity columns, and the error columns, which have none and wrap at 2^32."""
 
+CISCO_PFC = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
+PFC: tuple[CounterColumn, ...] = (
+    CounterColumn((*CISCO_PFC, 2), "transmit_pfc_frames_total"),
+    CounterColumn((*CISCO_PFC, 3), "receive_pfc_frames_total"),
+)
+"""CISCO-PFC-EXT-MIB, by interface and priority, which SONiC has too. Requests are frames sent, indications received.
+
+The sums by interface of the same MIB are left alone: SONiC's hold priority 3 only.
+"""
+
 SUMS: Mapping[str, tuple[str, ...]] = {
     f"{way}_packets_total": tuple(f"{way}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast"))
     for way in ("receive", "transmit")
 }
 
 STATES = (IF_ADMIN, IF_OPER, IF_HIGH_SPEED)
-UP = 1
+UP, UNKNOWN = 1, 4
+
+SHARE = 0.9
+"""Of the interval, that an exchange may take: what it has to say of a silent switch must come before the next poll."""
 
 
 @dataclass(slots=True)
@@ -81,6 +94,7 @@ class _Inventory:
         ports: Interface index to the label of its port, for ports that are wanted.
         facts: Interface index to the values of the info's labels.
         unwanted: Indexes that have a name but are not exported.
+        texts: What was read, by column, for a later reading that misses some of it.
         silent: Columns that the switch does not have.
     """
 
@@ -88,6 +102,7 @@ class _Inventory:
     ports: Mapping[Oid, str]
     facts: Mapping[Oid, tuple[str, ...]]
     unwanted: frozenset[Oid]
+    texts: Mapping[Oid, Mapping[Oid, Wire]]
     silent: set[Oid] = field(default_factory=set)
 
 
@@ -95,20 +110,28 @@ class SnmpReader:
     """Polls one switch."""
 
     def __init__(
-        self, target: Target, options: Snmp, interval: float, counters: Sequence[CounterColumn] = IF_MIB
+        self,
+        target: Target,
+        options: Snmp,
+        interval: float,
+        counters: Sequence[CounterColumn] = IF_MIB,
+        pfc: Sequence[CounterColumn] = PFC,
     ) -> None:
-        """Take the target, the seconds that a poll may take, and the columns of counters."""
+        """Take the target, the seconds between its polls, and the columns of counters by port and by priority."""
         self._target = target
         self._options = options
-        self._deadline = interval
+        self._deadline = interval * SHARE
         self._counters = counters
+        self._pfc = pfc
         self._client: SnmpClient | None = None
         self._inventory: _Inventory | None = None
         self._inventory_time = 0.0
+        self._nameless: frozenset[Oid] = frozenset()
         self._device: tuple[str, ...] = ("", "", "")
+        self._name = ""
         self._uptime: int | None = None
         self._restarts = 0
-        self._keepers = {schema: RowKeeper(schema.labels) for schema in (SCHEMA, DEVICE)}
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in (SCHEMA, PRIORITY, DEVICE)}
 
     async def read(self) -> Reading:
         """Poll once.
@@ -119,7 +142,8 @@ class SnmpReader:
         try:
             client = await self._opened()
             system = await client.get([UPTIME, NAME, DESCRIPTION, OBJECT_ID])
-            self._note_uptime(system.values.get(UPTIME))
+            uptime = _ticks(system.values.get(UPTIME))
+            self._note_uptime(uptime)
             failures = [Failure("system", one.reason.value, str(one)) for one in system.problems]
             stale = monotonic() - self._inventory_time >= INVENTORY_AGE
             if self._inventory is None or stale:
@@ -127,9 +151,10 @@ class SnmpReader:
                     _text(system.values[oid][1]) if oid in system.values else "" for oid in (DESCRIPTION, OBJECT_ID)
                 ]
                 self._device = (self._target.name, *texts)
-                name = _text(system.values[NAME][1]) if NAME in system.values else ""
-                failures += await self._take_inventory(client, name)
-            return Reading(await self._poll(client, failures), failures)
+                if NAME not in {one.oid for one in system.problems}:  # else it goes by the name that it had
+                    self._name = _text(system.values[NAME][1]) if NAME in system.values else ""
+                failures += await self._take_inventory(client, self._name)
+            return Reading(await self._poll(client, uptime, failures), failures)
         except SecretError as error:
             raise SourceError("credentials", str(error)) from None
         except SnmpTimeout as error:
@@ -139,6 +164,13 @@ class SnmpReader:
             ) from None
         except SnmpError as error:
             raise SourceError("unreachable", str(error)) from None
+        except asyncio.CancelledError:
+            self._hang_up()  # as it may have come of a switch that is silent
+            raise
+
+    def forget_inventory(self) -> None:
+        """Read names and aliases anew at the next poll."""
+        self._inventory_time = float("-inf")
 
     async def close(self) -> None:
         """Close the socket."""
@@ -164,11 +196,10 @@ class SnmpReader:
             )
         return self._client
 
-    def _note_uptime(self, found: Typed | None) -> None:
+    def _note_uptime(self, uptime: int | None) -> None:
         """Recognise a restart: the time since the last one is shorter than it was, and did not just run over."""
-        if found is None or not isinstance(found[1], int):
+        if uptime is None:
             return
-        uptime = found[1]
         if self._uptime is not None and uptime < self._uptime and self._uptime < WRAP - 3600 * TICKS:
             self._restarts += 1
             self._inventory = None  # interface indexes may have moved
@@ -183,8 +214,11 @@ class SnmpReader:
         result = await client.walk(INVENTORY)
         if result.empty:
             raise SourceError("empty", f"{client.address}: answers, but has no interface to show; check its SNMP view")
-        names, descriptions = result.columns[IF_NAME].rows, result.columns[IF_DESCR].rows
-        types, aliases = result.columns[IF_TYPE].rows, result.columns[IF_ALIAS].rows
+        texts: dict[Oid, Mapping[Oid, Wire]] = {oid: column.rows for oid, column in result.columns.items()}
+        if self._inventory is not None:  # what could not be read this time is what it was: a label must not flicker
+            known = self._inventory.texts
+            texts |= {one.oid: {**known[one.oid], **texts[one.oid]} for one in result.problems}
+        names, descriptions, types, aliases = (texts[oid] for oid in INVENTORY)
         found: dict[Oid, str] = {}
         for index in sorted({*names, *descriptions}):
             found[index] = _text(names.get(index)) or _text(descriptions.get(index)) or _number(index)
@@ -194,18 +228,17 @@ class SnmpReader:
             index: (self._target.name, _number(index), _text(aliases.get(index)), _text(types.get(index)))
             for index in wanted
         }
-        silent = self._inventory.silent if self._inventory is not None else set()
         switch = claim_name(self._target.name, name)
-        self._inventory = _Inventory(switch, wanted, facts, frozenset(ports.keys() - wanted.keys()), silent)
+        self._inventory = _Inventory(switch, wanted, facts, frozenset(ports.keys() - wanted.keys()), texts)
         self._inventory_time = monotonic()
-        self._inventory.silent.clear()
         return _failures(result)
 
-    async def _poll(self, client: SnmpClient, failures: list[Failure]) -> list[Table]:
+    async def _poll(self, client: SnmpClient, uptime: int | None, failures: list[Failure]) -> list[Table]:
         """Read counters and states, and make the tables."""
         inventory = self._inventory
         assert inventory is not None  # noqa: S101  # taken just before
-        wanted = [oid for oid in (*STATES, *(one.oid for one in self._counters)) if oid not in inventory.silent]
+        columns = (*STATES, *(one.oid for one in (*self._counters, *self._pfc)))
+        wanted = [oid for oid in columns if oid not in inventory.silent]
         now = monotonic()
         result = await client.walk(wanted)
         failures += _failures(result)
@@ -216,11 +249,14 @@ class SnmpReader:
             oid for oid, column in result.columns.items() if column.complete and not column.rows and oid not in troubled
         }
         rows = {oid: column.rows for oid, column in result.columns.items()}
-        seen = set().union(*rows.values())
+        seen = set().union(*(rows[oid] for oid in rows.keys() - {one.oid for one in self._pfc}))
         indexes = [index for index in inventory.ports if index in seen]
-        if seen - inventory.ports.keys() - inventory.unwanted:
-            self._inventory_time = float("-inf")  # an interface that is not in the list: read it at the next poll
-        return [self._ports(inventory, indexes, rows, now), self._switch(inventory, now)]
+        nameless = frozenset(seen - inventory.ports.keys() - inventory.unwanted)
+        if nameless - self._nameless:
+            self.forget_inventory()  # there is an interface that is not in the list
+        self._nameless = nameless
+        tables = [self._ports(inventory, indexes, rows, now), self._switch(inventory, uptime, now)]
+        return [*tables, *self._priorities(inventory, rows, now)]
 
     def _ports(
         self, inventory: _Inventory, indexes: Sequence[Oid], rows: Mapping[Oid, Mapping[Oid, Wire]], now: float
@@ -230,7 +266,7 @@ class SnmpReader:
         for one in self._counters:
             cells = rows.get(one.oid)
             if cells:
-                values = [value if isinstance(value := cells.get(index), int) else None for index in indexes]
+                values = [_count(cells.get(index)) for index in indexes]
                 columns[one.ending] = Column(metrics[one.ending], values, one.width)
         for ending, parts in SUMS.items():
             if all(part in columns for part in parts):
@@ -254,12 +290,31 @@ class SnmpReader:
             epochs=[self._restarts] * len(indexes),
         )
 
-    def _switch(self, inventory: _Inventory, now: float) -> Table:
+    def _priorities(self, inventory: _Inventory, rows: Mapping[Oid, Mapping[Oid, Wire]], now: float) -> list[Table]:
+        """Make the table by port and priority; none where the switch has no such counters."""
+        cells = {one: rows[one.oid] for one in self._pfc if rows.get(one.oid)}
+        if not cells:
+            return []
+        ports = inventory.ports
+        indexes = [index for index in next(iter(cells.values())) if len(index) == 2 and index[:1] in ports]
+        columns = {
+            one.ending: Column(
+                PRIORITY.metrics[one.ending],
+                [_count(found.get(index)) for index in indexes],
+                one.width,
+            )
+            for one, found in cells.items()
+        }
+        keys = [(inventory.switch, ports[index[:1]], str(index[1])) for index in indexes]
+        epochs = [self._restarts] * len(indexes)
+        return [Table(PRIORITY, self._keeper(PRIORITY).rows(keys), columns, now, epochs=epochs)]
+
+    def _switch(self, inventory: _Inventory, uptime: int | None, now: float) -> Table:
         metrics = DEVICE.metrics
-        uptime = None if self._uptime is None else self._uptime / TICKS
+        seconds = None if uptime is None else uptime / TICKS
         columns = {
             "device_info": Column(metrics["device_info"], [self._device]),
-            "uptime_seconds": Column(metrics["uptime_seconds"], [uptime]),
+            "uptime_seconds": Column(metrics["uptime_seconds"], [seconds]),
         }
         return Table(DEVICE, self._keeper(DEVICE).rows([(inventory.switch,)]), columns, now)
 
@@ -287,11 +342,29 @@ def _distinct(names: Mapping[Oid, str]) -> dict[Oid, str]:
     counts: dict[str, int] = {}
     for name in names.values():
         counts[name] = counts.get(name, 0) + 1
-    return {index: name if counts[name] == 1 else f"{name}#{_number(index)}" for index, name in names.items()}
+    found, taken = {}, {name for name, count in counts.items() if count == 1}
+    for index, name in names.items():
+        label = name
+        if counts[name] > 1:
+            label = f"{name}#{_number(index)}"
+            while label in taken:  # a switch may have a port of that very name
+                label += "#"
+            taken.add(label)
+        found[index] = label
+    return found
+
+
+def _ticks(found: Typed | None) -> int | None:
+    return found[1] if found is not None and isinstance(found[1], int) else None
+
+
+def _count(value: Wire | None) -> int | None:
+    """Read a counter; some agents send them as signed numbers, and below zero is none."""
+    return value if isinstance(value, int) and value >= 0 else None
 
 
 def _is_up(value: Wire | None) -> int | None:
-    return int(value == UP) if isinstance(value, int) else None
+    return int(value == UP) if isinstance(value, int) and value != UNKNOWN else None
 
 
 def _speed(value: Wire | None) -> float | None:

@@ -1,0 +1,79 @@
+# `make help` lists what there is. All that is installed goes into .venv, from locks with hashes; only the tests' and
+# benchmarks' Debian packages go into the system, and only where nothing is started by that (see .ci/packages).
+
+PYTHON ?= python3
+ARGS :=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet
+RUNTIME := $(VENV)/runtime.stamp
+DEV := $(VENV)/dev.stamp
+
+# Programs that tests use, and the Debian package of each. A test whose program is missing is skipped and counted.
+TEST_PROGRAMS := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
+    snmpd:snmpd snmpget:snmp ip:iproute2 ethtool:ethtool
+BENCH_PROGRAMS := prometheus-node-exporter:prometheus-node-exporter prometheus-snmp-exporter:prometheus-snmp-exporter
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test lint types bench docs lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "ARGS='…' is passed on to the program; PYTHON=… chooses the interpreter (3.11 or newer) that .venv is made of."
+
+run: $(RUNTIME) ## serve the metrics of this host; flags in ARGS, such as ARGS='--web.listen-address=:9000'
+	@exec $(BIN)/fabric-exporter run $(ARGS)
+
+demo: $(RUNTIME) ## serve a simulated cluster with traffic that moves; needs no hardware
+	@exec $(BIN)/fabric-exporter demo $(ARGS)
+
+test: $(DEV) ## run all tests, and count those that were skipped by what they lack
+	@.ci/packages $(TEST_PROGRAMS)
+	@$(BIN)/python -m pytest -p tests.skips $(ARGS)
+
+lint: $(DEV) ## check style and format
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(DEV) ## check types
+	@$(BIN)/mypy
+
+bench: $(DEV) ## measure; see benchmarks/README.md
+	@.ci/packages $(TEST_PROGRAMS) $(BENCH_PROGRAMS)
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: $(DEV) ## write anew what is made from the code: docs/metrics.md, shell completion, the board
+	@$(BIN)/python docs/build.py
+	@$(BIN)/python dashboards/build.py
+
+lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade takes newer versions
+	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-annotate --quiet -o requirements.txt $(ARGS)
+	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-annotate --quiet -o requirements-dev.txt $(ARGS)
+
+clean: ## remove .venv and all that was built
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip is the last thing that venv installs: where it is, the environment is whole.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "fabric-exporter needs Python 3.11 or newer, and '$(PYTHON)' is none: make PYTHON=python3.12 …" >&2; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+
+# The project itself is built by the locked back end, and linked, so that the checkout is what runs.
+define INSTALL
+@echo "installing $(1)"
+@$(PIP) --require-hashes -r $(1) -r deploy/requirements-build.txt
+@$(PIP) --no-deps --no-build-isolation --editable .
+@touch $@
+endef
+
+$(RUNTIME): requirements.txt deploy/requirements-build.txt pyproject.toml | $(BIN)/pip
+	$(call INSTALL,requirements.txt)
+
+$(DEV): requirements-dev.txt deploy/requirements-build.txt pyproject.toml | $(BIN)/pip
+	$(call INSTALL,requirements-dev.txt)

@@ -1,0 +1,140 @@
+"""One golden file a source: all that a scrape shows for made-up devices whose counters stand still.
+
+The devices are folders of files, recordings and simulated switches; the daemon is the real one. See golden.py for how
+to write the files anew.
+"""
+
+import shutil
+import subprocess
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from conftest import FIXTURES
+from golden import OPENMETRICS, is_fixed, compare, scraped
+from prometheus_client import parser as text_parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from exporter.daemon import SOURCES
+from exporter.simulator.onyx import OnyxPort, OnyxSimulator, OnyxSwitch, OnyxTraffic
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.snmp.ber import COUNTER32, COUNTER64, GAUGE32, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, TIME_TICKS, Typed
+
+SYSTEM, IF, IFX = (1, 3, 6, 1, 2, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1), (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
+PORTS = ("Ethernet1/1", "Ethernet1/2")
+"""Of the switch that speaks SNMP: the first is up, the second down."""
+
+
+def configured(tmp_path, **sources):
+    """Write a configuration in which all sources of the host are off but those given."""
+    lines = ["host: gpu-001", "sources:"]
+    lines += [f"  {one.name}: {sources.get(one.name, '{enabled: false}')}" for one in SOURCES if not one.section]
+    path = tmp_path / "config.yml"
+    path.write_text("\n".join([*lines, sources.get("switches", ""), ""]))
+    return path
+
+
+def agent_rows():
+    """Give a switch with two ports: counters beyond 2^53 and at the top of 64 bits, and a name with a quote in it."""
+    rows = {
+        (*SYSTEM, 1, 0): Typed(OCTET_STRING, b"Example switch, version 1.2"),
+        (*SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (2, 999, 7)),
+        (*SYSTEM, 3, 0): Typed(TIME_TICKS, 123456),
+        (*SYSTEM, 5, 0): Typed(OCTET_STRING, b"leaf-01"),
+    }
+    for index, name in enumerate(PORTS, start=1):
+        texts = {(*IF, 2): name.encode(), (*IFX, 1): name.encode(), (*IFX, 18): f'to "gpu-00{index}"'.encode()}
+        states = {(*IF, 3): 6, (*IF, 7): 1, (*IF, 8): index}
+        wide = {(*IFX, place): 2**53 + place * index for place in range(6, 14)}
+        narrow = {(*IF, place): place * index for place in (13, 14, 19, 20)}
+        rows |= {(*oid, index): Typed(OCTET_STRING, value) for oid, value in texts.items()}
+        rows |= {(*oid, index): Typed(INTEGER, value) for oid, value in states.items()}
+        rows |= {(*oid, index): Typed(COUNTER64, value) for oid, value in wide.items()}
+        rows |= {(*oid, index): Typed(COUNTER32, value) for oid, value in narrow.items()}
+        rows[(*IFX, 15, index)] = Typed(GAUGE32, 400_000 if index == 1 else 0)
+    rows[(*IFX, 10, 1)] = Typed(COUNTER64, 2**64 - 1)
+    return rows
+
+
+def onyx():
+    traffic = OnyxTraffic(packets=11, bytes=2**53 + 1, error_packets=3, discard_packets=None, pause_packets=4)
+    ports = {"Eth1/1": OnyxPort(speed="400G", description="gpu-003", receive=traffic, ecn_marked_packets=5)}
+    return OnyxSwitch(password="one", ports=ports)
+
+
+@asynccontextmanager
+async def rdma(tmp_path):
+    config = configured(tmp_path, rdma="{interval: 100ms}")
+    async with scraped(config, sysfs=FIXTURES / "sysfs", procfs=tmp_path) as scraper:
+        yield scraper
+
+
+@asynccontextmanager
+async def nic(tmp_path):
+    config = configured(tmp_path, nic="{interval: 100ms}")
+    replay = FIXTURES / "nic-replay"
+    async with scraped(config, sysfs=FIXTURES / "sysfs", procfs=tmp_path, nic_replay=replay) as scraper:
+        yield scraper
+
+
+@asynccontextmanager
+async def switch(tmp_path):
+    async with AsyncExitStack() as stack:
+        agent = await stack.enter_async_context(SnmpAgent(agent_rows(), community="one"))
+        host, port = await agent.start()
+        simulator = await stack.enter_async_context(OnyxSimulator(onyx()))
+        switches = (
+            "switches:\n  defaults: {interval: 300ms}\n  targets:\n"
+            f'    - {{name: first, address: "{host}:{port}", snmp: {{community: one}}}}\n'
+            f'    - {{name: second, address: "{simulator.url}", onyx: {{username: monitor, password: one}}}}\n'
+        )
+        config = configured(tmp_path, switches=switches)
+        yield await stack.enter_async_context(scraped(config, sysfs=tmp_path, procfs=tmp_path))
+
+
+@asynccontextmanager
+async def nccl(tmp_path):
+    folder = tmp_path / "nccl" / "job"
+    folder.mkdir(parents=True)
+    config = configured(tmp_path, nccl=f'{{interval: 100ms, inspector: ["{folder.parent}"]}}')
+    async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
+        await scraper.settled()  # what is in the files before the first read is history
+        for name, pid in (("v4.0", 4711), ("v4.3", 88)):
+            shutil.copy(FIXTURES / "inspector" / f"{name}.log", folder / f"gpu-001-pid{pid}.log")
+        yield scraper
+
+
+SCRAPES = {"rdma": rdma, "nic": nic, "switch": switch, "nccl": nccl}
+
+
+@pytest.fixture(params=[definition.name for definition in SOURCES])
+async def scrape(request, tmp_path):
+    """Give the name of each source in turn, and what scrapes a daemon that reads it."""
+    async with SCRAPES[request.param](tmp_path) as scraper:
+        yield request.param, scraper
+
+
+def values(families):
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+        if is_fixed(sample.name)
+    }
+
+
+async def test_a_scrape_is_that_of_the_golden_file_and_the_same_in_both_formats(scrape):
+    name, scraper = scrape
+    text = await scraper.settled()
+    compare(name, text)
+    by_text = values(text_parser.text_string_to_metric_families(text))
+    by_openmetrics = values(openmetrics_parser.text_string_to_metric_families(await scraper.text(OPENMETRICS)))
+    assert by_text == by_openmetrics
+
+
+@pytest.mark.parametrize("name", SCRAPES)
+def test_promtool_has_nothing_to_say_of_a_golden_file(name, program):
+    text = (FIXTURES / "golden" / f"{name}.txt").read_text().replace(" VARIES", " 1")
+    done = subprocess.run(
+        [program("promtool"), "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,875 @@
+"""Network devices of the host: which are asked for what, what is made of it, and what happens when one is sick."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import subprocess
+import threading
+from array import array
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from exporter.linux.ethtool import Driver, LinkSettings, Statistics
+from exporter.linux.nic import KernelNic
+from exporter.linux.rtnetlink import Event, Link
+from exporter.meaning import rates
+from exporter.serial import Serial
+from exporter.source import Host, SourceError
+from exporter.sources import nic
+from exporter.sources.nic import NicOptions, NicSource
+
+LONG = 60.0
+SPEED = 400_000_000_000
+
+
+def hardware(name, ifindex, pci="0000:17:00.0", **more):
+    return Link(ifindex, name, carrier=True, operstate="up", parent_dev_name=pci, parent_dev_bus_name="pci", **more)
+
+
+def raised(number):
+    return OSError(number, os.strerror(number))
+
+
+class Nics:
+    """Stands for the kernel: answers are values, exceptions to raise or functions to call; every call is noted."""
+
+    def __init__(self):
+        self.devices, self.drivers, self.counts, self.speeds = {}, {}, {}, {}
+        self.calls, self.forgotten, self.waiting, self.closed = [], [], [], 0
+        self.names = {}
+        self.opened = 0
+        self.reading, self.writing = os.pipe()
+        os.set_blocking(self.reading, False)
+
+    def add(self, link, driver="mlx5_core", statistics=(), speed=SPEED):
+        self.devices[link.name] = link
+        self.drivers[link.name] = Driver(driver, "6.8", "28.39", link.parent_dev_name or "") if driver else None
+        self.counts[link.name] = dict(statistics)
+        self.speeds[link.name] = LinkSettings(speed)
+
+    def open(self):
+        self.opened += 1
+        return self
+
+    def answer(self, what, name, found):
+        self.calls.append((what, name))
+        if callable(found):
+            found = found()
+        if isinstance(found, Exception):
+            raise found
+        if found is None:
+            raise raised(errno.EOPNOTSUPP)
+        return found
+
+    def links(self):
+        return self.answer("links", "", list(self.devices.values()))
+
+    def driver(self, device):
+        return self.answer("driver", device, self.drivers[device])
+
+    def settings(self, device):
+        return self.answer("settings", device, self.speeds[device])
+
+    def statistics(self, device):
+        found = self.answer("statistics", device, self.counts[device])
+        pairs = found if isinstance(found, list) else list(found.items())
+        names = tuple(name for name, _ in pairs)
+        return Statistics(self.names.setdefault(names, names), array("Q", [value for _, value in pairs]))
+
+    def forget(self, device):
+        self.forgotten.append(device)
+
+    def event_fd(self):
+        return self.reading
+
+    def events(self):
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.reading, 100)
+        found, self.waiting = self.waiting, []
+        return found
+
+    def tell(self, *events):
+        self.waiting += events
+        os.write(self.writing, b"!")
+
+    def close(self):
+        self.closed += 1
+
+    def asked(self, name):
+        return [what for what, device in self.calls if device == name]
+
+
+@pytest.fixture
+def nics():
+    made = Nics()
+    yield made
+    os.close(made.reading)
+    os.close(made.writing)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 5000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(nic, "monotonic", made)
+    return made
+
+
+@contextlib.asynccontextmanager
+async def opened(reader, sysfs="/nowhere", **options):
+    source = NicSource(NicOptions(**options), Host("gpu-1", Path(sysfs), Path("/nowhere")), reader.open)
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+def values_of(tables):
+    """Give what each row has by ending, with the labels of info by their names."""
+    found = {}
+    for table in tables:
+        for place, key in enumerate(table.rows.keys):
+            row = found.setdefault(key if len(key) > 1 else key[0], {})
+            for ending, column in table.columns.items():
+                value = column.values[place]
+                if ending == "info":
+                    value = dict(zip(column.metric.extra, value, strict=True))
+                if value is not None:
+                    row[ending] = value
+    return found
+
+
+class Meaning:
+    """Puts readings through the rates, as a poller does."""
+
+    def __init__(self):
+        self.states = {}
+
+    def __call__(self, reading):
+        made = []
+        for table in reading.tables:
+            key = (table.schema, table.part)
+            self.states[key], tables = rates.step(self.states.get(key), table)
+            made += tables
+        return values_of(made)
+
+
+def reasons(reading):
+    return [(failure.device, failure.reason) for failure in reading.failures]
+
+
+def pci_function(sysfs, name, driver="mlx5_core", device="0x1021", *, virtual=False):
+    """Make what sysfs shows of a network device's PCI function."""
+    folder = sysfs / "class" / "net" / name / "device"
+    folder.mkdir(parents=True)
+    (folder / "uevent").write_text(f"DRIVER={driver}\n")
+    (folder / "vendor").write_text("0x15b3\n")
+    (folder / "device").write_text(f"{device}\n")
+    if virtual:
+        (folder / "physfn").symlink_to("..")
+
+
+MLX5 = {
+    "rx_packets": 7,
+    "rx_bytes_phy": 2**63 + 1,
+    "tx_bytes_phy": 11,
+    "rx_packets_phy": 12,
+    "tx_packets_phy": 13,
+    "rx_global_pause_duration": 2_500_000,
+    "rx_out_of_buffer": 14,
+    "link_down_events_phy": 15,
+    "rx_prio3_pause": 16,
+    "rx_prio3_pause_duration": 750_000,
+}
+KERNEL = {"rx_bytes": 101, "tx_bytes": 102, "rx_packets": 103, "tx_packets": 104} | {
+    "rx_errors": 105,
+    "tx_errors": 106,
+    "rx_dropped": 107,
+    "tx_dropped": 108,
+}
+
+
+# What comes out.
+
+
+async def test_a_mlx5_port_has_the_wires_counts_beside_the_kernels(nics):
+    nics.add(hardware("eth2", 5, mtu=9000, mac="aa:bb:cc:00:00:01", carrier_changes=3, stats=KERNEL), statistics=MLX5)
+    async with opened(nics) as source:
+        assert await source.applies()
+        reading = await source.read()
+    assert reading.failures == []
+    found = Meaning()(reading)
+    info = found["eth2"].pop("info")
+    assert info == {
+        "host": "gpu-1",
+        "rail": "",
+        "pci": "0000:17:00.0",
+        "mac": "aa:bb:cc:00:00:01",
+        "driver": "mlx5_core",
+        "firmware": "28.39",
+        "phys_port_name": "",
+        "traffic": "wire",
+    }
+    assert found == {
+        "eth2": {
+            "receive_bytes_total": 2**63 + 1,
+            "transmit_bytes_total": 11,
+            "receive_packets_total": 12,
+            "transmit_packets_total": 13,
+            "receive_paused_seconds_total": 2.5,
+            "out_of_buffer_total": 14,
+            "link_down_total": 15,
+            "kernel_receive_bytes_total": 101,
+            "kernel_transmit_bytes_total": 102,
+            "kernel_receive_packets_total": 103,
+            "kernel_transmit_packets_total": 104,
+            "kernel_receive_errors_total": 105,
+            "kernel_transmit_errors_total": 106,
+            "kernel_receive_discards_total": 107,
+            "kernel_transmit_discards_total": 108,
+            "carrier_changes_total": 3,
+            "mtu_bytes": 9000,
+            "link_up": 1,
+            "link_speed_bytes_per_second": 50e9,
+            "resets_total": 0,
+        },
+        ("eth2", "3"): {"receive_pfc_frames_total": 16, "receive_pfc_paused_seconds_total": 0.75},
+    }
+
+
+async def test_a_driver_that_is_not_listed_has_the_kernels_counts_for_its_own(nics):
+    nics.add(hardware("eth0", 2, stats=KERNEL, carrier_down_count=4), driver="r8169", statistics={"rx_bytes_phy": 1})
+    async with opened(nics) as source:
+        row = values_of((await source.read()).tables)["eth0"]
+    assert row["info"]["traffic"] == "kernel"
+    assert (row["receive_bytes_total"], row["transmit_packets_total"], row["link_down_total"]) == (101, 104, 4)
+    assert "statistics" not in nics.asked("eth0")
+
+
+async def test_virtio_counts_drops_itself_and_leaves_bytes_to_the_kernel(nics):
+    statistics = {"rx0_drops": 1, "rx1_drops": 2, "rx_queue_0_packets": 9}
+    nics.add(hardware("eth0", 2, "virtio2", stats=KERNEL), driver="virtio_net", statistics=statistics)
+    async with opened(nics) as source:
+        row = values_of((await source.read()).tables)["eth0"]
+    assert (row["receive_discards_total"], row["receive_bytes_total"], row["info"]["traffic"]) == (3, 101, "kernel")
+
+
+async def test_a_kernel_that_says_less_has_less(nics):
+    nics.add(hardware("eth0", 2), driver="r8169")
+    async with opened(nics) as source:
+        row = values_of((await source.read()).tables)["eth0"]
+    assert row.keys() == {"link_up", "link_speed_bytes_per_second", "info"}
+
+
+@pytest.mark.parametrize(
+    ("link", "up"),
+    [
+        ({"carrier": True, "operstate": "up"}, 1),
+        ({"carrier": True, "operstate": "unknown"}, 1),
+        ({"carrier": True, "operstate": None}, 1),
+        ({"carrier": True, "operstate": "dormant"}, 0),
+        ({"carrier": False, "operstate": "down"}, 0),
+        ({"carrier": False, "operstate": "unknown"}, 0),
+    ],
+)
+async def test_a_link_is_up_when_the_kernel_says_so(nics, link, up):
+    nics.add(replace(hardware("eth0", 2), **link))
+    async with opened(nics) as source:
+        row = values_of((await source.read()).tables)["eth0"]
+    assert row["link_up"] == up
+    assert ("link_speed_bytes_per_second" in row) == link["carrier"]
+
+
+# Which devices.
+
+BOND = Link(9, "bond0", carrier=True, operstate="up", kind="bond", mtu=1500, stats=KERNEL, carrier_changes=2)
+OTHERS = [
+    Link(1, "lo", hardware=772, carrier=True),
+    Link(3, "veth0", kind="veth", carrier=True, parent_dev_name="0000:17:00.0"),
+    Link(4, "br0", kind="bridge", carrier=True),
+    Link(6, "eth2.100", kind="vlan", carrier=True),
+    Link(7, "dummy0", kind="dummy"),
+    Link(8, "noparent", carrier=True),
+    hardware("eth2_0", 11, phys_port_name="pf0vf0"),
+    hardware("eth2_1", 12, phys_port_name="c1pf0vf12"),
+    hardware("eth2_2", 13, phys_port_name="pf0sf88"),
+]
+
+
+async def test_software_devices_and_representors_are_none_of_ours(nics):
+    for link in OTHERS:
+        nics.add(link)
+    nics.add(hardware("eth2", 5, phys_port_name="p0"))
+    async with opened(nics) as source:
+        assert values_of((await source.read()).tables).keys() == {"eth2"}
+    assert {device for _, device in nics.calls} == {"", "eth2"}
+
+
+async def test_without_hardware_there_is_nothing_to_read(nics):
+    for link in OTHERS:
+        nics.add(link)
+    async with opened(nics) as source:
+        assert not await source.applies()
+
+
+async def test_a_bond_is_a_link_and_no_second_count_of_its_members_bytes(nics):
+    nics.add(BOND, driver=None, speed=2 * SPEED)
+    async with opened(nics) as source:
+        row = values_of((await source.read()).tables)["bond0"]
+    info = row.pop("info")
+    assert (info["driver"], info["traffic"]) == ("", "")
+    assert row == {
+        "carrier_changes_total": 2,
+        "mtu_bytes": 1500,
+        "link_up": 1,
+        "link_speed_bytes_per_second": 100e9,
+    }
+    assert nics.asked("bond0") == ["settings"]
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ({}, {"eth0", "eth1", "rail0"}),
+        ({"include": ("eth*",)}, {"eth0", "eth1"}),
+        ({"exclude": ("eth1", "r*")}, {"eth0"}),
+        ({"include": ("eth*",), "exclude": ("eth*",)}, set()),
+    ],
+)
+async def test_what_is_excluded_is_never_asked(nics, options, read):
+    for place, name in enumerate(("eth0", "eth1", "rail0")):
+        nics.add(hardware(name, place + 2))
+    async with opened(nics, **options) as source:
+        assert values_of((await source.read()).tables).keys() == read
+    assert {device for what, device in nics.calls if what != "links"} == read
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_virtual_functions_are_asked_only_where_that_is_wanted(nics, tmp_path, wanted):
+    pci_function(tmp_path, "eth2")
+    pci_function(tmp_path, "eth2v0", virtual=True)
+    nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
+    nics.add(hardware("eth2v0", 6, "0000:17:00.1", stats=KERNEL), statistics=dict.fromkeys(MLX5, 0))
+    nics.add(replace(hardware("sf0", 7, "mlx5_core.sf.4"), parent_dev_bus_name="auxiliary", stats=KERNEL))
+    async with opened(nics, tmp_path, virtual_functions=wanted) as source:
+        found = values_of((await source.read()).tables)
+    asked = ["driver", "settings", "statistics"]
+    assert nics.asked("eth2") == asked
+    assert nics.asked("eth2v0") == nics.asked("sf0") == (asked if wanted else [])
+    # The counters of the port are 0 on a function without the right to them: never the bytes of this one.
+    for name in ("eth2v0", "sf0"):
+        row = found[name]
+        assert (row["receive_bytes_total"], row["info"]["traffic"], row["link_up"]) == (101, "kernel", 1)
+        assert "receive_paused_seconds_total" not in row
+        assert (name, "3") not in found
+    assert ("out_of_buffer_total" in found["eth2v0"]) == wanted
+    assert ("link_speed_bytes_per_second" in found["eth2v0"]) == wanted
+
+
+# What fails.
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.ENODEV, errno.EAGAIN])
+async def test_statistics_that_fail_cost_themselves_and_the_kernel_does_not_step_in(nics, number):
+    for name in ("eth2", "eth3"):
+        nics.add(hardware(name, 5 + (name == "eth3"), stats=KERNEL), statistics=MLX5)
+    nics.counts["eth2"] = raised(number)
+    async with opened(nics) as source:
+        reading = await source.read()
+        assert reasons(reading) == [("eth2", errno.errorcode[number].lower())]
+        found = values_of(reading.tables)
+        assert found["eth3"]["receive_bytes_total"] == 2**63 + 1
+        row = found["eth2"]
+        wire = {"receive_bytes_total", "transmit_bytes_total", "receive_packets_total", "transmit_packets_total"}
+        assert not wire & row.keys()
+        assert (row["kernel_receive_bytes_total"], row["link_up"], row["info"]["traffic"]) == (101, 1, "wire")
+        assert row["link_speed_bytes_per_second"] == 50e9
+        nics.counts["eth2"] = MLX5
+        assert values_of((await source.read()).tables)["eth2"]["receive_bytes_total"] == 2**63 + 1
+
+
+async def test_a_driver_without_statistics_is_no_failure_and_not_asked_again(nics):
+    nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
+    nics.counts["eth2"] = raised(errno.EOPNOTSUPP)
+    async with opened(nics) as source:
+        for _ in range(3):
+            reading = await source.read()
+            assert reading.failures == []
+            row = values_of(reading.tables)["eth2"]
+            assert (row["receive_bytes_total"], row["info"]["traffic"]) == (101, "kernel")
+    assert nics.asked("eth2").count("statistics") == 1
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL])
+async def test_settings_that_are_refused_are_no_failure(nics, number):
+    nics.add(hardware("eth2", 5), statistics=MLX5)
+    nics.speeds["eth2"] = raised(number)
+    async with opened(nics) as source:
+        reading = await source.read()
+    assert reading.failures == []
+    row = values_of(reading.tables)["eth2"]
+    assert "link_speed_bytes_per_second" not in row
+    assert row["transmit_bytes_total"] == 11
+
+
+async def test_settings_that_fail_are_counted_and_asked_again(nics):
+    nics.add(hardware("eth2", 5), statistics=MLX5)
+    nics.speeds["eth2"] = raised(errno.EIO)
+    async with opened(nics) as source:
+        assert reasons(await source.read()) == [("eth2", "eio")]
+        nics.speeds["eth2"] = LinkSettings(SPEED)
+        reading = await source.read()
+    assert reading.failures == []
+    assert values_of(reading.tables)["eth2"]["link_speed_bytes_per_second"] == 50e9
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["sysfs tells the driver", "nothing tells it"])
+async def test_a_driver_that_cannot_be_asked_for_its_name(nics, tmp_path, known):
+    if known:
+        pci_function(tmp_path, "eth2")
+    nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
+    nics.drivers["eth2"] = raised(errno.EIO)
+    async with opened(nics, tmp_path) as source:
+        reading = await source.read()
+        assert reasons(reading) == [("eth2", "eio")]
+        row = values_of(reading.tables)["eth2"]
+        assert row.get("receive_bytes_total") == (2**63 + 1 if known else None)
+        assert row["kernel_receive_bytes_total"] == 101
+        nics.drivers["eth2"] = Driver("mlx5_core", "", "28.39")
+        row = values_of((await source.read()).tables)["eth2"]
+    assert (row["receive_bytes_total"], row["info"]["firmware"]) == (2**63 + 1, "28.39")
+
+
+async def test_an_answer_that_makes_no_sense_costs_its_device_alone(nics):
+    nics.add(hardware("eth2", 5), statistics=MLX5)
+    nics.add(hardware("eth3", 6), statistics=MLX5)
+    nics.counts["eth2"] = ValueError("cut off")
+    async with opened(nics) as source:
+        reading = await source.read()
+    assert reasons(reading) == [("eth2", "malformed")]
+    assert "receive_bytes_total" not in values_of(reading.tables)["eth2"]
+    assert values_of(reading.tables)["eth3"]["transmit_bytes_total"] == 11
+
+
+async def test_a_dump_that_fails_is_a_failure_of_the_whole(nics, monkeypatch):
+    async with opened(nics) as source:
+        monkeypatch.setattr(nics, "links", lambda: nics.answer("links", "", raised(errno.EPERM)))
+        with pytest.raises(SourceError, match=r"rtnetlink: .*Operation not permitted") as caught:
+            await source.read()
+    assert caught.value.reason == "unreadable"
+
+
+async def test_sockets_that_cannot_be_opened_are_tried_again(nics):
+    answers = [raised(errno.EMFILE), nics]
+
+    def opening():
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    nics.add(hardware("eth2", 5))
+    source = NicSource(NicOptions(), Host("", Path("/nowhere"), Path("/nowhere")), opening)
+    with pytest.raises(SourceError, match="rtnetlink: .*Too many open files"):
+        await source.applies()
+    assert await source.applies()
+    await source.close()
+
+
+# What hangs.
+
+
+@pytest.fixture
+def hang():
+    """Give a function that hangs until the test ends, and that says when it was called."""
+    release, begun = threading.Event(), threading.Semaphore(0)
+
+    def call():
+        begun.release()
+        assert release.wait(LONG)
+        return raised(errno.EIO)
+
+    call.begun, call.release = begun, release
+    yield call
+    release.set()
+
+
+@pytest.mark.parametrize("what", ["drivers", "speeds", "counts"])
+async def test_a_call_that_hangs_holds_up_no_other_and_is_not_issued_again(nics, tmp_path, hang, monkeypatch, what):
+    for place, name in enumerate(("eth2", "eth3", "eth4")):
+        pci_function(tmp_path, name)
+        nics.add(hardware(name, 5 + place, f"0000:1{place}:00.0", stats=KERNEL), statistics=MLX5)
+    getattr(nics, what)["eth3"] = hang
+    called = {"drivers": "driver", "speeds": "settings", "counts": "statistics"}[what]
+    async with opened(nics, tmp_path) as source:
+        monkeypatch.setattr(source, "_serial", Serial("nic", 0.05))
+        for place in range(3):
+            reading = await source.read()
+            assert reasons(reading) == [("eth3", "timeout")]
+            found = values_of(reading.tables)
+            # The others are read twice when one began to hang: what was behind it would be older than it says.
+            assert nics.asked("eth4").count("statistics") == place + 2
+            assert [found[name]["transmit_bytes_total"] for name in ("eth2", "eth4")] == [11, 11]
+            assert "receive_bytes_total" not in found["eth3"]
+            assert found["eth3"]["link_up"] == 1
+            assert [found[name]["info"]["rail"] for name in ("eth2", "eth3", "eth4")] == ["0", "1", "2"]
+            assert found["eth3"]["info"]["traffic"] == "wire"
+            assert {table.part for table in reading.tables} == {"mlx5_core"}
+        assert nics.asked("eth3").count(called) == 1
+        async with asyncio.timeout(LONG):
+            await source.close()  # while it hangs
+    assert nics.closed == 1
+    assert source._serial.out == {"eth3"}
+
+
+async def test_what_hangs_at_first_and_is_unknown_is_not_taken_for_what_the_kernel_counts(nics, hang, monkeypatch):
+    nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
+    nics.drivers["eth2"] = hang
+    async with opened(nics) as source:
+        monkeypatch.setattr(source, "_serial", Serial("nic", 0.05))
+        row = values_of((await source.read()).tables)["eth2"]
+    assert "receive_bytes_total" not in row
+    assert (row["kernel_receive_bytes_total"], row["info"]["traffic"]) == (101, "")
+
+
+async def test_what_came_back_is_asked_again(nics, hang, monkeypatch):
+    nics.add(hardware("eth2", 5), statistics=MLX5)
+    nics.counts["eth2"] = hang
+    async with opened(nics) as source:
+        monkeypatch.setattr(source, "_serial", Serial("nic", 0.05))
+        assert reasons(await source.read()) == [("eth2", "timeout")]
+        nics.counts["eth2"] = MLX5
+        hang.release.set()
+        async with asyncio.timeout(LONG):
+            while source._serial.out:  # noqa: ASYNC110  # a thread empties it, which has no event
+                await asyncio.sleep(0.001)
+        reading = await source.read()
+    assert reading.failures == []
+    assert values_of(reading.tables)["eth2"]["transmit_bytes_total"] == 11
+
+
+async def test_a_dump_that_hangs_is_a_timeout_and_not_issued_again(nics, hang, monkeypatch):
+    async with opened(nics) as source:
+        monkeypatch.setattr(source, "_serial", Serial("nic", 0.05))
+        monkeypatch.setattr(nics, "links", lambda: nics.answer("links", "", hang))
+        for _ in range(3):
+            with pytest.raises(SourceError, match="rtnetlink: ") as caught:
+                await source.read()
+            assert caught.value.reason == "timeout"
+    assert nics.asked("") == ["links"]
+
+
+async def test_the_time_of_a_reading_is_that_of_what_it_holds(nics, hang, monkeypatch, clock):
+    """A device that begins to hang moves what is behind it: rates made of that would be too high, then too low."""
+    nics.add(hardware("eth2", 5), statistics=MLX5)
+    nics.add(hardware("eth3", 6), statistics=MLX5)
+    nics.counts["eth2"] = hang
+    times = []
+
+    def late():
+        clock.now += 2.0 if not times else 0.0  # what the hanging one took
+        times.append(clock.now)
+        return MLX5
+
+    nics.counts["eth3"] = late
+    async with opened(nics) as source:
+        monkeypatch.setattr(source, "_serial", Serial("nic", 0.05))
+        reading = await source.read()
+    assert {table.time for table in reading.tables} == {times[-1]}
+
+
+# Speed.
+
+
+async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, clock):
+    nics.add(hardware("eth2", 5, carrier_changes=1), statistics=MLX5)
+    async with opened(nics) as source:
+
+        async def asked():
+            nics.calls.clear()
+            row = values_of((await source.read()).tables)["eth2"]
+            return row.get("link_speed_bytes_per_second"), [one for one in nics.asked("eth2") if one != "statistics"]
+
+        assert await asked() == (50e9, ["driver", "settings"])
+        nics.speeds["eth2"] = LinkSettings(SPEED // 4)
+        assert await asked() == (50e9, [])
+        clock.now += nic.SETTINGS_AGE
+        assert await asked() == (12.5e9, ["settings"])
+        nics.devices["eth2"] = replace(nics.devices["eth2"], carrier_changes=3)
+        assert await asked() == (12.5e9, ["driver", "settings"])
+        nics.devices["eth2"] = replace(nics.devices["eth2"], carrier=False, operstate="down", carrier_changes=4)
+        assert await asked() == (None, ["driver"])
+        assert await asked() == (None, [])
+        nics.devices["eth2"] = replace(nics.devices["eth2"], carrier=True, operstate="up", carrier_changes=5)
+        assert await asked() == (12.5e9, ["driver", "settings"])
+        nics.speeds["eth2"] = LinkSettings(None)
+        clock.now += nic.SETTINGS_AGE
+        assert await asked() == (None, ["settings"])
+
+
+# Rates.
+
+
+async def test_a_counter_of_32_bits_wraps_and_one_of_64_does_not(nics, clock):
+    nics.add(hardware("eth2", 5), statistics={"rx_out_of_buffer": 2**32 - 10, "rx_bytes_phy": 1000})
+    meaning = Meaning()
+    async with opened(nics) as source:
+        meaning(await source.read())
+        clock.now += 5
+        nics.counts["eth2"] = {"rx_out_of_buffer": 5, "rx_bytes_phy": 6000}
+        row = meaning(await source.read())["eth2"]
+    assert (row["out_of_buffer_total"], row["resets_total"]) == (2**32 + 5, 0)
+    assert row["receive_bytes_per_second"] == 1000.0
+    assert row["receive_utilization_ratio"] == 1000 / 50e9
+
+
+async def test_a_device_that_was_made_anew_starts_anew(nics, clock):
+    nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1000})
+    meaning = Meaning()
+    async with opened(nics) as source:
+        meaning(await source.read())
+        nics.add(hardware("eth2", 77), statistics={"rx_bytes_phy": 9000})
+        clock.now += 5
+        row = meaning(await source.read())["eth2"]
+        assert (row["receive_bytes_total"], row["resets_total"]) == (9000, 1)
+        assert "receive_bytes_per_second" not in row
+        clock.now += 5
+        nics.counts["eth2"] = {"rx_bytes_phy": 9500}
+        row = meaning(await source.read())["eth2"]
+        assert (row["receive_bytes_per_second"], row["resets_total"]) == (100.0, 1)
+    assert nics.forgotten == ["eth2", "eth2"]
+
+
+async def test_another_device_under_the_old_name_is_asked_anew(nics):
+    """Two names swapped between two reads: what one driver refused says nothing of the other."""
+    nics.add(hardware("eth0", 5, stats=KERNEL), driver="mlx5_core")
+    nics.counts["eth0"] = raised(errno.EOPNOTSUPP)
+    nics.add(hardware("eth1", 6, "0000:18:00.0", stats=KERNEL), statistics=MLX5)
+    async with opened(nics) as source:
+        await source.read()
+        nics.devices = {
+            "eth0": hardware("eth0", 6, "0000:18:00.0", stats=KERNEL),
+            "eth1": hardware("eth1", 5, stats=KERNEL),
+        }
+        nics.counts = {"eth0": MLX5, "eth1": raised(errno.EOPNOTSUPP)}
+        found = values_of((await source.read()).tables)
+    assert (found["eth0"]["receive_bytes_total"], found["eth1"]["receive_bytes_total"]) == (2**63 + 1, 101)
+
+
+async def test_devices_come_go_and_change_their_names(nics):
+    nics.add(hardware("eth2", 5), statistics=MLX5)
+    async with opened(nics) as source:
+        assert values_of((await source.read()).tables).keys() == {"eth2", ("eth2", "3")}
+        nics.add(hardware("eth3", 6), statistics={"tx_bytes_phy": 3})
+        assert values_of((await source.read()).tables).keys() == {"eth2", ("eth2", "3"), "eth3"}
+        nics.add(hardware("rail0", 5), statistics=MLX5)
+        del nics.devices["eth2"]
+        assert values_of((await source.read()).tables).keys() == {"rail0", ("rail0", "3"), "eth3"}
+        assert "eth2" in nics.forgotten
+        nics.devices.clear()
+        assert (await source.read()).tables == []
+
+
+async def test_flow_control_that_moves_to_another_priority_moves_the_names(nics):
+    before = {"rx_bytes_phy": 5, "rx_prio3_pause": 100, "tx_prio3_pause": 200}
+    nics.add(hardware("eth2", 5), statistics=before)
+    async with opened(nics) as source:
+        found = values_of((await source.read()).tables)
+        assert found["eth2", "3"] == {"receive_pfc_frames_total": 100, "transmit_pfc_frames_total": 200}
+        nics.counts["eth2"] = {"tx_prio4_pause": 7, "rx_bytes_phy": 6, "rx_prio4_pause": 8}
+        found = values_of((await source.read()).tables)
+        assert found["eth2", "4"] == {"receive_pfc_frames_total": 8, "transmit_pfc_frames_total": 7}
+        assert ("eth2", "3") not in found
+        assert found["eth2"]["receive_bytes_total"] == 6
+        nics.counts["eth2"] = {"rx_bytes_phy": 7}
+        found = values_of((await source.read()).tables)
+        assert found.keys() == {"eth2"}
+
+
+# Rails.
+
+
+async def test_rails_are_numbered_by_pci_address_among_devices_of_one_kind(nics, tmp_path):
+    devices = {
+        "eth9": ("0000:19:00.0", "0x1021"),
+        "eth1": ("0000:c0:00.0", "0x1021"),
+        "eth5": ("0000:5e:00.0", "0x1021"),
+        "mgmt": ("0000:04:00.0", "0x101d"),
+    }
+    for place, (name, (pci, model)) in enumerate(devices.items()):
+        pci_function(tmp_path, name, device=model)
+        nics.add(hardware(name, place + 2, pci))
+    nics.add(hardware("plain", 20, "0000:01:00.0"), driver="r8169")
+    async with opened(nics, tmp_path, rails={"eth5": "7", "plain": "x"}) as source:
+        (rows, *others) = (await source.read()).tables
+    found = values_of([rows, *others])
+    rails = {name: found[name]["info"]["rail"] for name in found}
+    assert rails == {"eth9": "0", "eth5": "7", "eth1": "2", "mgmt": "0", "plain": "x"}
+    kinds = dict(zip([key[0] for key in rows.rows.keys], rows.kinds, strict=True))
+    assert kinds == {
+        "eth9": "mlx5_core 15b3:1021",
+        "eth1": "mlx5_core 15b3:1021",
+        "eth5": "mlx5_core 15b3:1021",
+        "mgmt": "mlx5_core 15b3:101d",
+    }
+    assert others[0].kinds == [None]
+
+
+# Events.
+
+
+async def hear(source, nics, *events):
+    """Send events and say whether the source wants to be read."""
+    source.changed.clear()
+    nics.tell(*events)
+    async with asyncio.timeout(LONG):
+        while nics.waiting:  # noqa: ASYNC110  # the loop takes them
+            await asyncio.sleep(0)
+    return source.changed.is_set()
+
+
+async def test_an_event_of_a_link_of_ours_wants_a_read_at_once(nics):
+    eth2 = hardware("eth2", 5)
+    nics.add(eth2)
+    async with opened(nics, exclude=("eth9",)) as source:
+        await source.read()
+        bare = Link(5, "eth2")  # events carry few attributes
+        assert await hear(source, nics, Event("changed", bare))
+        assert await hear(source, nics, Event("deleted", bare))
+        assert await hear(source, nics, Event("changed", hardware("eth7", 30)))
+        assert await hear(source, nics, Event("lost", None))
+        for other in (*OTHERS, hardware("eth9", 31)):
+            assert not await hear(source, nics, Event("changed", other))
+        assert await hear(source, nics, Event("changed", OTHERS[0]), Event("changed", eth2))
+    nics.tell(Event("changed", eth2))
+    await asyncio.sleep(0)
+    assert nics.waiting, "nobody listens after the close"
+
+
+async def test_closing_twice_or_before_anything_was_read_does_no_harm(nics):
+    async with opened(nics) as source:
+        await source.close()
+        assert nics.closed == 0
+        await source.applies()
+        await source.close()
+    assert (nics.closed, nics.opened) == (1, 1)
+
+
+# The kernel of this machine.
+
+
+@pytest.fixture
+def namespace(program):
+    """Give a function that runs `ip` in a network namespace of its own, and the namespace's path."""
+    ip, name = program("ip"), f"test-{os.getpid()}"
+    made = subprocess.run([ip, "netns", "add", name], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("needs network namespaces")
+    yield partial(subprocess.run, check=True), [ip, "-n", name], Path("/run/netns") / name
+    subprocess.run([ip, "netns", "delete", name], check=True)
+
+
+def in_namespace(path, call):
+    """Make a call in a network namespace, in a thread that ends with it."""
+    outcome = []
+
+    def run():
+        with path.open() as file:
+            os.setns(file.fileno(), os.CLONE_NEWNET)
+        outcome.append(call())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(LONG)
+    return outcome[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "setns"), reason="needs os.setns of Python 3.12")
+async def test_a_real_veth_that_comes_wants_no_read_and_a_real_bond_does(namespace):
+    run, ip, path = namespace
+    reader = in_namespace(path, KernelNic)
+    source = NicSource(NicOptions(), Host("", Path("/sys"), Path("/proc")), lambda: reader)
+    try:
+        assert not await source.applies()
+        await asyncio.to_thread(run, [*ip, "link", "add", "v0", "type", "veth", "peer", "name", "v1"])
+        await asyncio.to_thread(run, [*ip, "link", "set", "v0", "up"])
+        await asyncio.sleep(0.05)
+        assert not source.changed.is_set()
+    finally:
+        await source.close()
+
+
+async def test_a_real_veth_is_heard_where_it_is_one_of_ours(program, monkeypatch):
+    """On the sockets of the kernel: a device of ours that changes sets `changed` without a poll."""
+    ip = program("ip")
+    name = f"t{os.getpid()}"
+    made = subprocess.run([ip, "link", "add", name, "type", "veth"], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("needs the right to make network devices")
+    try:
+        monkeypatch.setattr(NicSource, "_is_ours", lambda _, link: link.name == name)
+        source = NicSource(NicOptions(), Host("", Path("/sys"), Path("/proc")), KernelNic)
+        try:
+            assert await source.applies()
+            assert not source.changed.is_set()
+            await asyncio.to_thread(subprocess.run, [ip, "link", "set", name, "mtu", "1400"], check=True)
+            async with asyncio.timeout(LONG):
+                await source.changed.wait()
+            row = values_of((await source.read()).tables)[name]
+            assert row["mtu_bytes"] == 1400
+        finally:
+            await source.close()
+    finally:
+        subprocess.run([ip, "link", "delete", name], check=True)
+
+
+def hardware_here():
+    return [path.parent.name for path in sorted(Path("/sys/class/net").glob("*/device"))]
+
+
+async def test_this_machines_own_devices_are_as_sysfs_shows_them():
+    names = hardware_here()
+    if not names:
+        pytest.skip("needs a network device with hardware behind it")
+    source = NicSource(NicOptions(), Host(socket.gethostname(), Path("/sys"), Path("/proc")), KernelNic)
+    before, after = {}, {}
+
+    def look(into):
+        for name in names:
+            folder = Path("/sys/class/net") / name
+            for ending, file in nic.KERNEL.items():
+                into[name, ending] = int((folder / "statistics" / file).read_text())
+
+    try:
+        assert await source.applies()
+        look(before)
+        reading = await source.read()
+        look(after)
+    finally:
+        await source.close()
+    assert reading.failures == []
+    found = values_of(reading.tables)
+    assert set(names) <= found.keys()
+    for (name, ending), value in before.items():
+        assert value <= found[name][ending] <= after[name, ending]
+    for name in names:
+        folder = Path("/sys/class/net") / name
+        row = found[name]
+        assert row["mtu_bytes"] == int((folder / "mtu").read_text())
+        assert row["info"]["mac"] == (folder / "address").read_text().strip()
+        assert row["info"]["driver"] == (folder / "device" / "driver").resolve().name
+        assert row["link_up"] == int((folder / "operstate").read_text().strip() in {"up", "unknown"})
+        assert row["carrier_changes_total"] == int((folder / "carrier_changes").read_text())
+        assert 0 <= row["receive_bytes_total"]

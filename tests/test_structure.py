@@ -1,0 +1,242 @@
+"""The structure that the project promises: who imports whom, what a source consists of, what is never done."""
+
+import ast
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+from conftest import FIXTURES, ROOT
+
+from exporter import vocabulary
+from exporter.daemon import MEANINGS, SOURCES, metrics
+
+PACKAGE = ROOT / "exporter"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+ALLOWED = {
+    "table": set(),
+    "units": set(),
+    "secret": set(),
+    "serial": set(),
+    "log": set(),
+    "vocabulary": {"table"},
+    "source": {"table", "units"},
+    "config": {"units"},
+    "poller": {"source", "table"},
+    "health": {"poller", "table", "vocabulary"},
+    "linux": {"linux"},
+    "snmp": {"snmp"},
+    "rest": {"rest"},
+    "sources": {"sources", "source", "table", "vocabulary", "units", "secret", "serial", "linux", "snmp", "rest"},
+    "meaning": {"meaning", "table", "vocabulary"},
+    "outputs": {"outputs", "table"},
+    "simulator": {"simulator", "snmp"},
+    "cli": {"daemon", "demo", "log", "simulator"},
+    "__main__": {"cli"},
+}
+"""What the modules and packages of `exporter` may import of it; `daemon` and `demo` may import all."""
+
+LONGEST = 600
+"""Lines of a module: one that is longer has more than one idea."""
+
+STARTERS = {
+    "subprocess",
+    "multiprocessing",
+    "pty",
+    "os.system",
+    "os.popen",
+    "os.fork",
+    "os.forkpty",
+    "asyncio.create_subprocess_exec",
+    "asyncio.create_subprocess_shell",
+}
+"""What starts another program, beside what begins as `os.exec`, `os.spawn` and `os.posix_spawn` do."""
+
+
+def part(module: Path) -> str:
+    """Give the name of a module directly below `exporter`, or of the package there that it is in."""
+    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """List the full names of all that is imported, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where they lead"
+            yield from (f"{node.module}.{one.name}" for one in node.names)
+
+
+def parts_imported(tree: ast.AST) -> set[str]:
+    """Give the parts of `exporter` that are imported; a name of the package itself, such as its version, is none."""
+    names = {name.split(".")[1] for name in imported(tree) if name.startswith("exporter.")}
+    return names & {part(module) for module in MODULES}
+
+
+def starters(tree: ast.AST) -> set[str]:
+    """Give what is used that starts another program."""
+    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | set(imported(tree))
+    return {
+        name
+        for name in used
+        if name in STARTERS or name.split(".")[0] in STARTERS or re.match(r"os\.(exec|spawn|posix_spawn)", name)
+    }
+
+
+# --- who imports whom
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(ROOT)))
+def test_imports_go_one_way(module):
+    name = part(module)
+    if name not in {"daemon", "demo"}:
+        found = parts_imported(ast.parse(module.read_text()))
+        assert found <= ALLOWED.get(name, set()), f"{name} must not import {found - ALLOWED.get(name, set())}"
+
+
+def test_imports_inside_functions_are_seen():
+    tree = ast.parse("def f():\n    from exporter.outputs import web\n    import exporter.daemon\n")
+    assert parts_imported(tree) == {"outputs", "daemon"}
+
+
+def test_every_part_has_its_rule():
+    assert ALLOWED.keys() == {part(module) for module in MODULES} - {"__init__", "daemon", "demo"}
+
+
+# --- what is never done
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(ROOT)))
+def test_no_other_program_is_ever_started(module):
+    assert starters(ast.parse(module.read_text())) == set()
+
+
+@pytest.mark.parametrize(
+    "code", ["import subprocess", "from os import execv", "import os\nos.posix_spawnp('x', [], {})", "os.system('x')"]
+)
+def test_starting_another_program_is_seen(code):
+    assert starters(ast.parse(code))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(ROOT)))
+def test_a_module_has_one_idea(module):
+    assert len(module.read_text().splitlines()) <= LONGEST
+
+
+# --- metrics and sources
+
+
+def test_metrics_have_good_names_and_units_and_do_not_clash():
+    ours = [one for one in metrics() if not one.name.startswith("process_")]  # those are named by Prometheus's clients
+    assert vocabulary.check(ours) == []
+
+
+def test_every_metric_says_where_it_comes_from_or_is_made_here():
+    made_here = ("fabric_source_", "fabric_exporter_", "process_")
+    computed = {
+        metric.name
+        for definition in SOURCES
+        for schema in definition.schemas
+        for meaning in MEANINGS
+        for metric in meaning.outputs(schema)
+    }
+    assert [
+        one.name
+        for one in metrics()
+        if not one.origins and one.name not in computed and not one.name.startswith(made_here)
+    ] == []
+
+
+def test_each_source_has_one_golden_file_and_one_row_of_the_table():
+    names = sorted(definition.name for definition in SOURCES)
+    assert sorted(path.stem for path in (FIXTURES / "golden").iterdir()) == names
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "sources.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == names
+
+
+# --- what the project's files say and hold
+
+MACHINES = re.compile(
+    r"/(?:root|home|workspace|work)/[a-z.]|/opt/(?:pypi|wheels)"
+    r"|\b(?:pypi|test\.pypi|files\.pythonhosted|registry\.npmjs|proxy\.golang)\.(?:org|com)\b|\bextra-index-url\b"
+)
+"""Places of one machine, and hosts of package registries; which those are is the user's configuration."""
+
+
+def project_files() -> list[Path]:
+    """List the project's files, whether or not this is a checkout of git."""
+    kept = (ROOT / ".gitignore").read_text().split()
+    listed = [
+        path
+        for path in ROOT.rglob("*")
+        if path.is_file()
+        and not path.is_symlink()
+        and not any(step in {".git", *(one.rstrip("/") for one in kept)} for step in path.relative_to(ROOT).parts)
+        and not any(step.endswith(".egg-info") for step in path.relative_to(ROOT).parts)
+    ]
+    assert len(listed) > 100
+    return listed
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    own = Path(__file__)
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found[0]}"
+        for path in project_files()
+        if path != own and (found := MACHINES.search(path.read_text(errors="replace")))
+    ]
+    assert wrong == []
+
+
+def test_every_fixture_is_used():
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*.py"))
+    unused = [path.name for path in FIXTURES.iterdir() if f'"{path.name}"' not in tests]
+    assert unused == []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build the wheel from a copy, so that the checkout stays as it is; nothing is fetched."""
+    try:
+        setuptools = version("setuptools")
+    except PackageNotFoundError:
+        setuptools = "0"
+    wanted = re.search(r"setuptools>=(\d+)", (ROOT / "pyproject.toml").read_text())[1]
+    if int(setuptools.split(".")[0]) < int(wanted):
+        pytest.skip(f"needs setuptools {wanted}")
+    folder = tmp_path_factory.mktemp("wheel")
+    files = [path for path in project_files() if path.relative_to(ROOT).parts[0] in {"exporter", path.name}]
+    for path in files:
+        copy = folder / "source" / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*command, "--wheel-dir", str(folder), str(folder / "source")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+def test_the_wheel_is_whole_and_holds_the_package_alone(wheel):
+    package = {name for name in wheel if ".dist-info/" not in name}
+    assert package == {str(path.relative_to(ROOT)) for path in [*MODULES, PACKAGE / "py.typed"]}
+    (entry,) = (text for name, text in wheel.items() if name.endswith("entry_points.txt"))
+    assert "fabric-exporter = exporter.cli:main" in entry
+
+
+def test_the_wheel_asks_for_what_is_imported_and_for_nothing_else(wheel):
+    (metadata,) = (text for name, text in wheel.items() if name.endswith(".dist-info/METADATA"))
+    asked = {name.lower() for name in re.findall(r"^Requires-Dist: ([\w-]+)", metadata, re.MULTILINE)}
+    used = {name.split(".")[0] for module in MODULES for name in imported(ast.parse(module.read_text()))}
+    names = {"yaml": "pyyaml", "prometheus_client": "prometheus-client"}
+    foreign = {names.get(one, one) for one in used - sys.stdlib_module_names - {"exporter"}}
+    assert foreign <= asked
