@@ -52,9 +52,6 @@ THREADS = "blocking"
 THREADS_GRACE = 0.5
 """Seconds that such calls have to come back at the end."""
 
-LAG_TICK = 0.5
-"""Seconds between looks at how late the event loop is."""
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -125,16 +122,26 @@ class _Running:
 
 @dataclass(slots=True)
 class _Lag:
-    """How late the event loop was, by the half minute: the worst of this one and the last."""
+    """How late the event loop was to ticks, by the half minute: the worst of this one and of the last."""
 
-    worst: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    worst: list[float | None] = field(default_factory=lambda: [None, None])
     turned: float = field(default_factory=monotonic)
 
     def note(self, late: float) -> None:
         """Take one measurement."""
-        if monotonic() - self.turned >= 30:
-            self.worst, self.turned = [0.0, self.worst[0]], monotonic()
-        self.worst[0] = max(self.worst[0], late)
+        self._turn()
+        self.worst[0] = max(self.worst[0] or 0.0, late)
+
+    def longest(self) -> float | None:
+        """Give the longest of the last minute; None where nothing was due in it."""
+        self._turn()
+        return max((late for late in self.worst if late is not None), default=None)
+
+    def _turn(self) -> None:
+        passed = monotonic() - self.turned
+        if passed >= 30:
+            self.worst = [None, self.worst[0] if passed < 60 else None]
+            self.turned = monotonic()
 
 
 class Daemon:
@@ -196,14 +203,12 @@ class Daemon:
         self._apply(self._config)
         gc.collect()
         gc.freeze()  # modules and declarations live for ever: the collector need not look at them again and again
-        self._lag_task = asyncio.get_running_loop().create_task(self._watch_lag())
         for host, port in self.web.addresses:
             logger.info("listening on %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         _warn_of_own_namespace(self._settings.procfs)
 
     async def stop(self) -> None:
         """Stop all parts within `STOP_GRACE` seconds."""
-        self._lag_task.cancel()
         tasks = [one.task for one in self._running.values()]
         for task in tasks:
             task.cancel()
@@ -235,7 +240,7 @@ class Daemon:
         """Give all tables there are now: those of the sources, and those about the exporter itself."""
         pollers = [one.poller for one in list(self._running.values())]
         tables = [table for poller in pollers for table in poller.fresh_tables()]
-        tables += self._health.tables(pollers, self._reloads, self.web.stats.requests, max(self._lag.worst))
+        tables += self._health.tables(pollers, self._reloads, self.web.stats.requests, self._lag.longest())
         return tables
 
     def _apply(self, fresh: Config) -> None:
@@ -268,7 +273,9 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
-                poller = Poller(source, _steps(definition.name, fresh), drop=_dropped(definition, fresh))
+                poller = Poller(
+                    source, _steps(definition.name, fresh), drop=_dropped(definition, fresh), on_late=self._lag.note
+                )
                 self._running[key] = _Running(poller, made_from, loop.create_task(poller.run(), name=" ".join(key)))
 
     def _render(self, form: Format) -> Iterator[bytes]:
@@ -299,14 +306,6 @@ class Daemon:
             return None
         waiting = [" ".join(key).strip() for key, one in self._running.items() if not one.poller.first.is_set()]
         return f"not read yet: {', '.join(sorted(waiting))}" if waiting else None
-
-    async def _watch_lag(self) -> None:
-        """Measure how late the loop is to a timer."""
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + LAG_TICK
-            await asyncio.sleep(LAG_TICK)
-            self._lag.note(max(0.0, loop.time() - due))
 
 
 def _built(definition: Definition, settings: Config, host: Host) -> Sequence[Source]:

@@ -56,7 +56,13 @@ class Poller:
     """Polls one source."""
 
     def __init__(
-        self, source: Source, steps: Sequence[Step] = (), *, drop: Sequence[str] = (), deadline: float | None = None
+        self,
+        source: Source,
+        steps: Sequence[Step] = (),
+        *,
+        drop: Sequence[str] = (),
+        deadline: float | None = None,
+        on_late: Callable[[float], None] | None = None,
     ) -> None:
         """Take what to poll.
 
@@ -65,6 +71,7 @@ class Poller:
             steps: The meanings, in order; each sees what the one before it made.
             drop: Shell patterns of metric names that are not kept.
             deadline: Seconds that one read may take; the interval where not given.
+            on_late: Told at each tick how many seconds the event loop was late to it.
         """
         self.source = source
         self.status = Status()
@@ -75,6 +82,7 @@ class Poller:
         self._drop = drop
         self._kept: dict[str, bool] = {}
         self._deadline = source.interval if deadline is None else deadline
+        self._on_late = on_late
         self._good_until = 0.0
         self._last_read = float("-inf")
         self._ongoing: frozenset[tuple[str, str]] = frozenset()
@@ -105,14 +113,18 @@ class Poller:
     async def _wait(self, due: float) -> None:
         """Wait for the tick, or until the source says that something changed."""
         changed = self.source.changed
+        wait = max(0.0, due - monotonic())
         if changed is None:
-            await asyncio.sleep(max(0.0, due - monotonic()))
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, due - monotonic())):
-                await changed.wait()
-                await asyncio.sleep(max(0.0, self._last_read + LEAST_GAP - monotonic()))
-        changed.clear()
+            await asyncio.sleep(wait)
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await changed.wait()
+                    await asyncio.sleep(max(0.0, self._last_read + LEAST_GAP - monotonic()))
+            changed.clear()
+        late = monotonic() - due
+        if wait and late >= 0 and self._on_late is not None:
+            self._on_late(late)
 
     async def poll(self) -> None:
         """Read once, and keep what came of it."""
@@ -124,6 +136,9 @@ class Poller:
                     self._absent()
                     return
                 reading = await self.source.read()
+                if not reading.tables and not reading.failures and not await self.source.applies():
+                    self._absent()  # what was there is gone
+                    return
             tables = self._meaning(reading.tables)
         except TimeoutError as error:  # ours, or one that the source let through
             text = f"no answer within {self._deadline:g} s" if limit.expired() else str(error)

@@ -201,6 +201,7 @@ class Table:
         kinds: One word a row that is the same for its siblings, the things it can be measured against (the rails of
             a node); None for a row that has none.
         part: Tells apart several tables of one schema from one source (for example one per driver).
+        times: The time of each row's reading, where rows were read far apart.
     """
 
     schema: Schema
@@ -210,6 +211,7 @@ class Table:
     epochs: Sequence[Hashable] | None = None
     kinds: Sequence[str | None] | None = None
     part: str = ""
+    times: Sequence[float] | None = None
 
     def values(self, ending: str) -> Sequence[Value | None] | None:
         """Give the values of a column, or None where the table lacks it."""

@@ -226,7 +226,7 @@ def test_the_fast_way_and_the_slow_way_agree(history):
     fast, slow = Meter(), Meter()
     taken = [told(fast, poll) for poll in history]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rates, "_sorted_out", lambda _, counters: (set(), counters))
+        patch.setattr(rates, "_sorted_out", lambda _before, _table, counters: (set(), counters))
         for poll, expected in zip(history, taken, strict=True):
             out = told(slow, poll)
             for ending in out.keys() | expected.keys():
@@ -501,3 +501,25 @@ def test_what_is_made_is_what_is_declared():
             declared[name].kind,
         )
     assert made["fabric_test_receive_bytes_total"].kind is Kind.COUNTER
+
+
+def test_rows_that_were_read_apart_have_intervals_of_their_own():
+    """A device hung between the two: the second was read two seconds late, and its rate must not be."""
+    schema = vocabulary.schema("fabric_test_", ("row",), ["receive_packets_total"])
+    keeper = RowKeeper(schema.labels)
+
+    def read(time, values, times=None):
+        column = Column(schema.metrics["receive_packets_total"], values)
+        return Table(schema, keeper.rows([("a",), ("b",)]), {"receive_packets_total": column}, time, times=times)
+
+    state = None
+    seen = []
+    for table in (
+        read(0.0, [0, 0]),
+        read(10.0, [100, 120], times=[10.0, 12.0]),
+        read(20.0, [200, 200]),
+        read(30.0, [300, 300]),
+    ):
+        state, (out,) = rates.step(state, table)
+        seen.append(out.values("receive_packets_per_second"))
+    assert seen == [None, [10.0, 10.0], [10.0, 10.0], [10.0, 10.0]]

@@ -41,7 +41,7 @@ class Baseline(NamedTuple):
     Attributes:
         raw: The column as it was read last.
         values: The last good raw value of each row.
-        times: When each was read; None for all at the time of the state.
+        times: When each was read; None for all at the time, or the times, of the state.
         offsets: What was added to each for wraps so far; None while that is nothing.
         exported: What was made of it.
     """
@@ -58,6 +58,7 @@ class State:
     """What a table's counters were."""
 
     time: float
+    times: Sequence[float] | None
     rows: Rows
     epochs: Sequence[Hashable] | None
     columns: dict[str, Baseline]
@@ -100,7 +101,7 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     if table.schema.internal or not counters:
         return state, (table,)
     before = _aligned(state, table)
-    steady, suspects = _sorted_out(before, counters)
+    steady, suspects = _sorted_out(before, table, counters)
     restarted = _restarted(before, table, suspects)
     resets = [count + (place in restarted) for place, count in enumerate(before.resets)]
     baselines: dict[str, Baseline] = {}
@@ -110,7 +111,7 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
         old = before.columns.get(ending)
         deltas: Deltas | None = None
         if old is None:
-            baseline = _begin(column, table.time)
+            baseline = _begin(column, table)
         elif restarted or ending not in steady:
             baseline, deltas = _advance_slowly(old, before, table, column, restarted, resets)
         else:
@@ -123,7 +124,7 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     baselines |= {ending: _without(old, before, restarted) for ending, old in missing.items()}
     if RESETS in table.schema.metrics:
         columns.append(Column(table.schema.metrics[RESETS], resets))
-    done = State(table.time, table.rows, _last_known(before.epochs, table.epochs), baselines, resets)
+    done = State(table.time, table.times, table.rows, _last_known(before.epochs, table.epochs), baselines, resets)
     saturated = _saturated(table, counters)
     ready = table.with_columns(columns)
     return done, (ready,) if saturated is None else (ready, saturated)
@@ -133,7 +134,7 @@ def _aligned(state: State | None, table: Table) -> State:
     """Bring the state into the order of the table's rows; rows that are gone are forgotten, new ones start empty."""
     size = len(table.rows)
     if state is None:
-        return State(table.time, table.rows, table.epochs, {}, [0] * size)
+        return State(table.time, table.times, table.rows, table.epochs, {}, [0] * size)
     if state.rows is table.rows:
         return state
     places = [state.rows.index.get(key) for key in table.rows.keys]
@@ -152,12 +153,14 @@ def _aligned(state: State | None, table: Table) -> State:
         for ending, old in state.columns.items()
     }
     epochs = None if state.epochs is None else moved(state.epochs, None)
-    return State(state.time, table.rows, epochs, columns, moved(state.resets, 0))
+    return State(state.time, None, table.rows, epochs, columns, moved(state.resets, 0))
 
 
 def _times(old: Baseline, before: State) -> Times:
     """Give the time of each row's last good value."""
-    return [before.time] * len(old.values) if old.times is None else old.times
+    if old.times is not None:
+        return old.times
+    return [before.time] * len(old.values) if before.times is None else list(before.times)
 
 
 def _last_known(old: Sequence[Hashable] | None, new: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
@@ -206,10 +209,12 @@ def _restarted(before: State, table: Table, suspects: Sequence[Column]) -> froze
     return frozenset(restarted)
 
 
-def _sorted_out(before: State, counters: Sequence[Column]) -> tuple[set[str], list[Column]]:
+def _sorted_out(before: State, table: Table, counters: list[Column]) -> tuple[set[str], list[Column]]:
     """Tell columns that are all there and did not fall, at the speed of C, from those to be looked at closely."""
     steady: set[str] = set()
     suspects: list[Column] = []
+    if before.times is not None or table.times is not None:  # each row has its own interval
+        return steady, counters
     for column in counters:
         old = before.columns.get(column.metric.ending)
         if old is None:
@@ -235,10 +240,12 @@ Deltas: TypeAlias = list[tuple[int, float] | None]
 """What each row of a column rose by, and the seconds that took; None where that is not known."""
 
 
-def _begin(column: Column, time: float) -> Baseline:
+def _begin(column: Column, table: Table) -> Baseline:
     """Take the first values of a column."""
     values: Sequence[int | None] = column.values  # type: ignore[assignment]  # counters are integers
-    times = None if None not in values else [time] * len(values)
+    times = None
+    if None in values:
+        times = [table.time] * len(values) if table.times is None else list(table.times)
     return Baseline(column, values, times, None, _exported(column, values))
 
 
@@ -273,7 +280,8 @@ def _advance_slowly(
                 values[place] = None
                 offsets[place] = 0
             continue
-        last, seconds = values[place], table.time - times[place]
+        now = table.time if table.times is None else table.times[place]
+        last, seconds = values[place], now - times[place]
         if last is None or place in restarted:
             offsets[place] = 0
         elif new >= last:
@@ -286,7 +294,7 @@ def _advance_slowly(
             else:
                 offsets[place] = 0
                 resets[place] += 1
-        values[place], times[place] = new, table.time
+        values[place], times[place] = new, now
         exported[place] = new + offsets[place]
     kept = offsets if any(offsets) else None
     all_new = None not in column.values

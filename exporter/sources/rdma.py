@@ -31,6 +31,9 @@ RESCAN = 60.0
 CALL_DEADLINE = 2.0
 """Seconds that the files of one device may take."""
 
+APART = 0.05
+"""Seconds between the first and the last port's reading from which each has a time of its own: one before it hung."""
+
 SCAN = "/"
 """Name of the call that lists the devices; no device can be named so."""
 
@@ -315,11 +318,13 @@ class RdmaSource:
         for ending in ("link_up", "link_speed_bytes_per_second", "link_lanes", "port_state", "port_physical_state"):
             columns[ending] = Column(metrics[ending], [reading.link[ending] for reading in readings])
         columns["info"] = Column(metrics["info"], [port.info for port in ports])
+        times = [reading.time for reading in readings]
         return Table(
             SCHEMA,
             keeper.rows([(port.device, str(port.number)) for port in ports]),
             columns,
             time=readings[0].time,
+            times=times if times[-1] - times[0] > APART else None,
             epochs=[port.epoch for port in ports],
             kinds=[port.kind for port in ports],
             part=part,
