@@ -85,8 +85,8 @@ _NEEDS_ESCAPE = re.compile(r'[\\"\n]')
 _ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
 
 
-def escape_label(value: str) -> str:
-    r"""Escape a label value for the exposition formats.
+def clean_label(value: str) -> str:
+    r"""Make any text fit for a label.
 
     Bytes that are no UTF-8 (kept by Python as surrogates) and control characters are shown as `\xNN`, and a value
     that is too long ends in a hash of the whole, so that two different names never become one.
@@ -95,6 +95,12 @@ def escape_label(value: str) -> str:
         value = _cut(value)
     if _UNSAFE.search(value):
         value = _UNSAFE.sub(_shown, value)
+    return value
+
+
+def escape_label(value: str) -> str:
+    """Make any text fit for a label, and escape it for the exposition formats."""
+    value = clean_label(value)
     if _NEEDS_ESCAPE.search(value):
         value = _NEEDS_ESCAPE.sub(lambda found: _ESCAPES[found[0]], value)
     return value
