@@ -10,7 +10,8 @@ import random
 import time
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
 
 from exporter import vocabulary
 from exporter.outputs.collector import TableCollector
@@ -70,6 +71,18 @@ class Scene:
         return Table(SCHEMA, self._keeper.rows(self._keys), columns, time.monotonic())
 
 
+class Made(Collector):
+    """Families that were made before: only their printing is the client library's."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        """Take the families."""
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        """Give them."""
+        return self._families
+
+
 def run() -> list[Figure | Limit]:
     """Compare CPU over the same ten tables, and look for stalls of the loop while a scrape is served."""
     scene, renderer = Scene(), Renderer(openmetrics=False)
@@ -84,7 +97,7 @@ def run() -> list[Figure | Limit]:
         body = b"".join(renderer.render([table]))
         ours += time.process_time() - began
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(TableCollector(lambda table=table: [table]))
+        registry.register(Made(list(TableCollector(lambda: [table]).collect())))  # noqa: B023  # called at once
         gc.collect()
         began = time.process_time()
         other = generate_latest(registry)

@@ -44,7 +44,7 @@ class TableCollector(Collector):
 
 def _family(metric: Declared) -> Metric:
     """Make an empty family."""
-    kinds = {
+    kinds: dict[Kind, Callable[..., Metric]] = {
         Kind.COUNTER: CounterMetricFamily,
         Kind.GAUGE: GaugeMetricFamily,
         Kind.INFO: InfoMetricFamily,
