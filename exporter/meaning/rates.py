@@ -101,7 +101,8 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     if table.schema.internal or not counters:
         return state, (table,)
     before = _aligned(state, table)
-    steady, suspects = _sorted_out(before, table, counters)
+    suspects = _suspects(before, table, counters)
+    suspected = {column.metric.ending for column in suspects}
     restarted = _restarted(before, table, suspects)
     resets = [count + (place in restarted) for place, count in enumerate(before.resets)]
     baselines: dict[str, Baseline] = {}
@@ -112,14 +113,15 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
         deltas: Deltas | None = None
         if old is None:
             baseline = _begin(column, table)
-        elif restarted or ending not in steady:
+        elif restarted or ending in suspected:
             baseline, deltas = _advance_slowly(old, before, table, column, restarted, resets)
         else:
-            baseline = old if _is_same(column, old) else _advance(old, column)
-            deltas = _deltas(old, before, table, column)
+            baseline = old if column is old.raw else _advance(old, column)
+            deltas = _deltas(old, before, table, column) if ending in vocabulary.RATES else None
         baselines[ending] = baseline
         columns.append(baseline.exported)
-        columns += _rate_columns(table, column, deltas)
+        if deltas is not None and ending in vocabulary.RATES:
+            columns += _rate_columns(table, column, deltas)
     missing = {ending: old for ending, old in before.columns.items() if ending not in baselines}
     baselines |= {ending: _without(old, before, restarted) for ending, old in missing.items()}
     if RESETS in table.schema.metrics:
@@ -209,31 +211,24 @@ def _restarted(before: State, table: Table, suspects: Sequence[Column]) -> froze
     return frozenset(restarted)
 
 
-def _sorted_out(before: State, table: Table, counters: list[Column]) -> tuple[set[str], list[Column]]:
-    """Tell columns that are all there and did not fall, at the speed of C, from those to be looked at closely."""
-    steady: set[str] = set()
-    suspects: list[Column] = []
+def _suspects(before: State, table: Table, counters: list[Column]) -> list[Column]:
+    """Find the columns that are not all there, or fell somewhere, at the speed of C; the others are steady."""
     if before.times is not None or table.times is not None:  # each row has its own interval
-        return steady, counters
-    for column in counters:
-        old = before.columns.get(column.metric.ending)
-        if old is None:
-            continue
-        if _is_same(column, old) or (
-            old.times is None
-            and None not in column.values
-            and None not in old.values
-            and all(map(ge, column.values, old.values))  # type: ignore[arg-type]  # integers, and none is missing
-        ):
-            steady.add(column.metric.ending)
-        else:
-            suspects.append(column)
-    return steady, suspects
+        return counters
+    known = before.columns
+    return [
+        column
+        for column in counters
+        if (old := known.get(column.metric.ending)) is not None
+        and not (old.times is None and (column is old.raw or _is_steady(column, old)))
+    ]
 
 
-def _is_same(column: Column, old: Baseline) -> bool:
-    """Tell whether nothing of a column moved since the last step, which is the rule for counters of errors."""
-    return old.times is None and (column is old.raw or column == old.raw)
+def _is_steady(column: Column, old: Baseline) -> bool:
+    """Tell whether every value of a column is there and none fell."""
+    return (
+        None not in column.values and None not in old.values and all(map(ge, column.values, old.values))  # type: ignore[arg-type]  # integers, and none is missing
+    )
 
 
 Deltas: TypeAlias = list[tuple[int, float] | None]
@@ -256,10 +251,8 @@ def _advance(old: Baseline, column: Column) -> Baseline:
     return Baseline(column, values, None, old.offsets, _exported(column, extended))
 
 
-def _deltas(old: Baseline, before: State, table: Table, column: Column) -> Deltas | None:
-    """Give what each row of a steady column rose by, where its rate is wanted."""
-    if column.metric.ending not in vocabulary.RATES:
-        return None
+def _deltas(old: Baseline, before: State, table: Table, column: Column) -> Deltas:
+    """Give what each row of a steady column rose by."""
     seconds = table.time - before.time
     values: Sequence[int] = column.values  # type: ignore[assignment]  # integers, and none is missing
     last: Sequence[int] = old.values  # type: ignore[assignment]  # likewise
@@ -334,11 +327,9 @@ def _exported(column: Column, values: Sequence[int | None]) -> Column:
     return Column(column.metric, values)
 
 
-def _rate_columns(table: Table, column: Column, deltas: Deltas | None) -> list[Column]:
+def _rate_columns(table: Table, column: Column, deltas: Deltas) -> list[Column]:
     """Divide deltas by the seconds they took; where the link's speed is known, set bytes against it."""
-    ending = vocabulary.RATES.get(column.metric.ending)
-    if deltas is None or ending is None:
-        return []
+    ending = vocabulary.RATES[column.metric.ending]
     scale = column.factor / column.divisor
     rates = [None if pair is None or pair[1] <= 0 else pair[0] * scale / pair[1] for pair in deltas]
     made = [Column(_derived(table.schema, ending), rates)]

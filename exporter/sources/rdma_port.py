@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -88,7 +88,6 @@ class Port:
 
     _fast: tuple[list[int], list[int], list[bytes]] | None = None
     _values: list[int | None] = field(default_factory=list)
-    _texts: tuple[bytes, ...] = ()
     _link: Mapping[str, int | float | None] = field(default_factory=dict)
 
     def close(self) -> None:
@@ -116,15 +115,14 @@ class Port:
         """Read all files; blocks. What cannot be read is said in the reading and costs nothing else."""
         failures: list[Failure] = []
         now = monotonic()
-        link = self._read_link(failures)
-        up = link["link_up"] == 1
-        came_up, self.was_up = up and not self.was_up, up
         if not self._read_fast():
-            self._values = self._read_carefully(failures, now, came_up=came_up)
-        return PortReading(self, link, self._values, failures, now)
+            states = [self._read_state(one, failures) for one in self.states]
+            came_up = self._take_link(states)
+            self._values = self._read_carefully(states, failures, now, came_up=came_up)
+        return PortReading(self, self._link, self._values, failures, now)
 
     def _read_fast(self) -> bool:
-        """Read all counters in one go; False where one of them has to be looked at more closely.
+        """Read all files in one go; False where one of them has to be looked at more closely.
 
         Most counters stand still: a text that did not change is not read as a number again, and values of which none
         changed are the very same object as last time.
@@ -136,8 +134,11 @@ class Port:
         try:
             found = [pread(descriptor, COUNTER_SIZE, 0) for descriptor in descriptors]
             if found != texts:
+                first = len(STATES)
+                if found[:first] != texts[:first]:
+                    self._take_link(found[:first])
                 values = list(self._values)
-                for place, text, was in zip(places, found, texts, strict=True):
+                for place, text, was in zip(places, found[first:], texts[first:], strict=True):
                     if text != was:
                         values[place] = parse_counter(text)
                 self._values, self._fast = values, (places, descriptors, found)
@@ -145,7 +146,15 @@ class Port:
             self._fast = None
         return self._fast is not None
 
-    def _read_carefully(self, failures: list[Failure], now: float, *, came_up: bool) -> list[int | None]:
+    def _take_link(self, states: Sequence[bytes]) -> bool:
+        """Read the texts of the link; tell whether it came up."""
+        self._link = _link_of(*states, ethernet=self.facts["link_layer"] == "Ethernet")
+        was_up, self.was_up = self.was_up, self._link["link_up"] == 1
+        return self.was_up and not was_up
+
+    def _read_carefully(
+        self, states: Sequence[bytes], failures: list[Failure], now: float, *, came_up: bool
+    ) -> list[int | None]:
         """Read counters one by one, noting what fails."""
         values: list[int | None] = [None] * len(self.files)
         texts: list[bytes] = []
@@ -167,15 +176,9 @@ class Port:
                 one.refusals = 0
                 well = well and values[one.place] is not None
         if well and not failures:
-            self._fast = ([one.place for one in self.kept], [one.descriptor for one in self.kept], texts)
+            descriptors = [one.descriptor for one in (*self.states, *self.kept)]
+            self._fast = ([one.place for one in self.kept], descriptors, [*states, *texts])
         return values
-
-    def _read_link(self, failures: list[Failure]) -> Mapping[str, int | float | None]:
-        """Read state and speed; a text that did not change is not read anew."""
-        texts = tuple(self._read_state(one, failures) for one in self.states)
-        if texts != self._texts or not self._link:
-            self._texts, self._link = texts, _link_of(*texts, ethernet=self.facts["link_layer"] == "Ethernet")
-        return self._link
 
     def _read_state(self, one: _Kept, failures: list[Failure]) -> bytes:
         try:

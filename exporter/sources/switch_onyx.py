@@ -87,7 +87,10 @@ class OnyxReader:
                 self._client = await asyncio.to_thread(self._made)
             except SecretError as error:
                 raise SourceError("credentials", str(error)) from None
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                reason = f"ca_file {self._options.ca_file}: {error.strerror or error}; name a PEM file of CAs"
+                raise SourceError("configuration", f"{self._target.name}: {reason}") from None
+            except ValueError as error:
                 raise SourceError("configuration", f"{self._target.name}: {error}") from None
         return self._client
 

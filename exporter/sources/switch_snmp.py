@@ -296,7 +296,8 @@ class SnmpReader:
         if not cells:
             return []
         ports = inventory.ports
-        indexes = [index for index in next(iter(cells.values())) if len(index) == 2 and index[:1] in ports]
+        seen = set().union(*cells.values())
+        indexes = sorted(index for index in seen if len(index) == 2 and index[:1] in ports)
         columns = {
             one.ending: Column(
                 PRIORITY.metrics[one.ending],
