@@ -44,7 +44,7 @@ bench: $(DEV) ## measure; see benchmarks/README.md
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 docs: $(DEV) ## write anew what is made from the code: docs/metrics.md, shell completion, the board
-	@$(BIN)/python docs/build.py
+	@$(BIN)/python docs/generate.py
 	@$(BIN)/python dashboards/build.py
 
 lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade takes newer versions

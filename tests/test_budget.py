@@ -9,6 +9,7 @@ from golden import scraped
 from exporter.daemon import SOURCES, metrics
 from exporter.simulator import host
 from exporter.simulator.cluster import Cluster
+from exporter.snmp.ber import COUNTER32, Typed
 from exporter.sources.nic_drivers import MLX5
 
 NODE, SWITCH_PORT, RANK = 1500, 60, 20
@@ -29,6 +30,13 @@ def every_statistic(statistics):
     return {**full, **statistics}
 
 
+def pfc(ports):
+    """Give the frames of priority flow control by port and priority, as an agent with CISCO-PFC-EXT-MIB has them."""
+    table = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
+    places = [(column, port, priority) for column in (2, 3) for port in range(1, ports + 1) for priority in range(8)]
+    return {(*table, *place): Typed(COUNTER32, 1) for place in places}
+
+
 @pytest.fixture
 def full(monkeypatch):
     plain = host._mlx5
@@ -38,6 +46,7 @@ def full(monkeypatch):
 async def scrape(folder, *, drop=()):
     """Scrape a node whose job has had collectives on all eight ranks, and its two switches, with traffic that moves."""
     async with Cluster(folder, interval="200ms", switch_interval="500ms") as cluster:
+        cluster.agent.set_many(pfc(len(cluster.training.leaves[0].ports)))
         text = cluster.config_file.read_text()
         if drop:
             listed = "drop: [" + ", ".join(drop) + "]"
@@ -78,6 +87,7 @@ async def test_the_series_of_a_full_cluster_keep_to_the_budget(tmp_path, full):
     ports = Counter(re.findall(r'^fabric_switch_\w+(\{switch="[^"]+",port="[^"]+")', "\n".join(found), re.MULTILINE))
     assert len(ports) > 30
     assert max(ports.values()) <= SWITCH_PORT
+    assert 'fabric_switch_receive_pfc_frames_total{switch="leaf-01",port="Ethernet1/1",priority="7"}' in found
 
     ranks = Counter(re.findall(r'^fabric_nccl_\w+\{train_job="[^"]+".*rank="([^"]+)"', "\n".join(found), re.MULTILINE))
     assert len(ranks) == 8

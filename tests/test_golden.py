@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from conftest import FIXTURES
-from golden import OPENMETRICS, is_fixed, compare, scraped
+from golden import OPENMETRICS, compare, is_fixed, scraped
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
@@ -20,6 +20,7 @@ from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp.ber import COUNTER32, COUNTER64, GAUGE32, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, TIME_TICKS, Typed
 
 SYSTEM, IF, IFX = (1, 3, 6, 1, 2, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1), (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
+CISCO_PFC = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
 PORTS = ("Ethernet1/1", "Ethernet1/2")
 """Of the switch that speaks SNMP: the first is up, the second down."""
 
@@ -52,6 +53,7 @@ def agent_rows():
         rows |= {(*oid, index): Typed(COUNTER32, value) for oid, value in narrow.items()}
         rows[(*IFX, 15, index)] = Typed(GAUGE32, 400_000 if index == 1 else 0)
     rows[(*IFX, 10, 1)] = Typed(COUNTER64, 2**64 - 1)
+    rows |= {(*CISCO_PFC, column, 1, 3): Typed(COUNTER32, 100 * column) for column in (2, 3)}
     return rows
 
 

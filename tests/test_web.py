@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
-from exporter.outputs import web
+from exporter.outputs import http, webapp
 from exporter.outputs.negotiation import Format
 from exporter.outputs.page import SourceStatus, page
 from exporter.outputs.web import Handlers, ListenError, WebServer, parse_listen_address
+from exporter.outputs.webapp import Renderings
 
 METRICS = b"# HELP fabric_x Something.\n# TYPE fabric_x gauge\nfabric_x 1\n"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -150,6 +151,65 @@ async def test_identical_requests_share_a_rendering_and_the_rest_is_refused():
         assert server.stats.in_flight == 0
 
 
+async def test_quick_renderings_are_made_on_the_loop_and_slow_ones_are_not(monkeypatch):
+    daemon = Daemon()
+    threads = []
+
+    def metrics(chosen):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return daemon.metrics(chosen)
+
+    handlers = Handlers(metrics, lambda: "", lambda: None, daemon.reload)
+    clock = iter([0, 0.0009, 10, 10.002, 20, 20.0009, 30, 30.0009, 40, 40.0009, 50, 50.0009])
+    monkeypatch.setattr(webapp, "perf_counter", lambda: next(clock))
+    renderings = Renderings(handlers.metrics)
+    for gzip_ in (False, False, False, False, True, True):
+        body = renderings.get(Format.TEXT, gzip_)
+        if not isinstance(body, list):
+            body = await body
+        assert b"".join(body) == METRICS or gzip.decompress(b"".join(body)) == METRICS
+        await until(lambda: not renderings._running)
+    renderings.close()
+    # The first; the second, which turns out slow; so the third is the thread's; the fourth; and so for the other kind.
+    assert threads == [False, True, False, True, False, True]
+
+
+async def test_a_rendering_is_never_made_beside_another():
+    daemon = Daemon()
+    renderings = Renderings(daemon.metrics)
+    await renderings.get(Format.TEXT, gzip=False)
+    renderings._quick.add((Format.TEXT, False))
+    daemon.started.clear()
+    daemon.gate.clear()
+    first = renderings.get(Format.TEXT, gzip=True)
+    await asyncio.to_thread(daemon.started.wait, 30)
+    second = renderings.get(Format.TEXT, gzip=False)
+    assert not isinstance(second, list)
+    daemon.gate.set()
+    assert gzip.decompress(b"".join(await first)) == b"".join(await second) == METRICS
+    renderings.close()
+
+
+async def test_a_reload_is_done_although_its_client_hangs_up():
+    daemon = Daemon()
+    going, done = asyncio.Event(), asyncio.Event()
+
+    async def reload():
+        await going.wait()
+        done.set()
+
+    daemon.reload = reload
+    async with serving(daemon) as server:
+        _, writer = await asyncio.open_connection(*server.addresses[0])
+        writer.write(b"POST /-/reload HTTP/1.1\r\nHost: a\r\n\r\n")
+        await until(lambda: server.connections and server.connections[0].task)
+        writer.close()
+        await until(lambda: not server.connections)
+        going.set()
+        await done.wait()
+        assert not server.stats.requests
+
+
 async def test_failing_rendering_is_500_and_logged(caplog):
     daemon = Daemon()
     daemon.body = [None]
@@ -162,8 +222,8 @@ async def test_failing_rendering_is_500_and_logged(caplog):
 async def test_answers_do_not_wait_for_acknowledgements():
     async with serving(Daemon()) as server, client_of(server) as client:
         await client.get("/metrics")
-        (connection,) = server.state.connections
-        sock = connection.transport.get_extra_info("socket")
+        (connection,) = server.connections
+        sock = connection._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
@@ -198,17 +258,17 @@ async def talk(server, data):
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("request_", "status"),
     [
-        b"NONSENSE\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 20_000,
-        b"GET /" + b"a" * 20_000,
-        b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: bogus\r\n\r\n",
+        (b"NONSENSE\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 20_000, 431),
+        (b"GET /" + b"a" * 20_000, 414),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: bogus\r\n\r\n", 400),
     ],
 )
-async def test_malformed_and_oversized_requests(request_, caplog):
+async def test_malformed_and_oversized_requests(request_, status, caplog):
     async with serving(Daemon()) as server:
-        assert (await talk(server, request_)).startswith(b"HTTP/1.1 400 ")
+        assert (await talk(server, request_)).startswith(b"HTTP/1.1 %d " % status)
         assert server.stats.malformed_requests == 1
     assert caplog.text == ""
 
@@ -229,17 +289,17 @@ async def test_a_request_body_is_not_awaited_and_ends_the_connection():
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET /-/healthy HTTP/1.1\r\nHost: a\r\n\r\nGET /-/hea"])
 async def test_slow_request_is_cut(monkeypatch, sent):
-    monkeypatch.setattr(web, "HEADER_TIMEOUT", 0.05)
-    monkeypatch.setattr(web, "KEEP_ALIVE_TIMEOUT", 0.05)
+    monkeypatch.setattr(http, "HEADER_TIMEOUT", 0.05)
+    monkeypatch.setattr(http, "KEEP_ALIVE_TIMEOUT", 0.05)
     async with serving(Daemon()) as server:
         async with asyncio.timeout(10):
             with suppress(ConnectionResetError):
                 await talk(server, sent)
-        assert not server.state.connections
+        assert not server.connections
 
 
 async def test_client_that_reads_nothing_is_cut(monkeypatch):
-    monkeypatch.setattr(web, "STALL_TIMEOUT", 0.05)
+    monkeypatch.setattr(http, "STALL_TIMEOUT", 0.05)
     daemon = Daemon()
     daemon.body = [b"x" * 1_000_000] * 30
     async with serving(daemon) as server:
@@ -250,7 +310,7 @@ async def test_client_that_reads_nothing_is_cut(monkeypatch):
 
 
 async def test_too_many_connections(monkeypatch):
-    monkeypatch.setattr(web, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 1)
     async with serving(Daemon()) as server, client_of(server) as client:
         assert (await client.get("/-/healthy")).status_code == 200  # kept alive
         try:

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 server on llhttp: connections with deadlines and bounds, parsing of requests, writing of answers.
+"""An HTTP/1.1 server: connections with deadlines and bounds, and the writing of answers.
 
 It knows nothing of what is served: an `Application` makes the answers. An answer that is ready at once costs no task
 and, where it is short, a single send. Each connection is in one of these states:
@@ -13,25 +13,18 @@ and, where it is short, a single send. Each connection is in one of these states
 import asyncio
 import contextlib
 import logging
-import re
 import socket
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from http import HTTPStatus
-from typing import NamedTuple
-from urllib.parse import unquote
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from exporter.outputs.reply import Headers, Reply, head_of, text
+from exporter.outputs.request import MAX_HEAD_SIZE, RefusedError, Request, RequestReader
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
-MAX_HEAD_SIZE = 16 * 1024
-MAX_TARGET_LENGTH = 8 * 1024
-MAX_HEADERS = 100
 HANDSHAKE_TIMEOUT = 10.0
 SHUTDOWN_TIMEOUT = 1.0
 HEADER_TIMEOUT = 10.0
@@ -39,45 +32,7 @@ STALL_TIMEOUT = 30.0  # a client that takes nothing of its answer for so long
 KEEP_ALIVE_TIMEOUT = 120.0  # longer than usual scrape intervals: a TLS handshake costs more than a scrape
 LINGER_TIMEOUT = 2.0
 BACKLOG = 128
-
-Headers = Sequence[tuple[bytes, bytes]]
-
-TEXT = (b"content-type", b"text/plain; charset=utf-8")
-
-_BLANK_LINE = re.compile(rb"\n\r?\n")  # what any parser might take for the end of a head; llhttp then judges it
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """A request. `path` is decoded, `query` is not; names of headers are in lower case, a repeated one is a list.
-
-    `length` is that of the body, None when the client does not tell; `body` is empty where bodies are not read.
-    """
-
-    method: str
-    target: bytes
-    path: str
-    query: str
-    headers: dict[bytes, bytes]
-    keep_alive: bool
-    length: int | None
-    body: bytes = b""
-
-
-class Reply(NamedTuple):
-    """A whole answer. `parts` of the body go out one by one; None is a body that was not made, for HEAD alone."""
-
-    status: int
-    headers: Headers
-    parts: Sequence[bytes] | None
-
-
-def text(status: int, words: str, *headers: tuple[bytes, bytes]) -> Reply:
-    """Give an answer of one line of plain text."""
-    return Reply(status, (TEXT, *headers), (f"{words}\n".encode(errors="replace"),))
+READ_SIZE = 32 * 1024
 
 
 class Application:
@@ -127,6 +82,7 @@ class Server:
         self.stopping = False
         self.connections: set[Connection] = set()
         self.empty = asyncio.Event()
+        self.buffer = memoryview(bytearray(READ_SIZE))
         self._tls = tls
         self._listeners: list[asyncio.Server] = []
 
@@ -164,15 +120,19 @@ class Server:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Connection(asyncio.Protocol):
-    """One connection: reads and answers one request at a time."""
+class Connection(asyncio.BufferedProtocol):
+    """One connection: reads and answers one request at a time.
+
+    All connections are read into the server's buffer, each as its turn comes: asyncio's other kind of protocol takes
+    256 KiB anew for every read, which costs more than the parsing of the request.
+    """
 
     def __init__(self, server: Server) -> None:
         self.task: asyncio.Task[None] | None = None  # makes or sends an answer that takes time
         self._server = server
         self._app = server.app
         self._loop = asyncio.get_running_loop()
-        self._reader = _Reader(server.app.max_body)
+        self._reader = RequestReader(server.app.max_body)
         self._request: Request | None = None  # what is being answered
         self._last = False  # no request is read after this one
         self._room: asyncio.Future[None] | None = None  # what waits for the client to take in what was sent
@@ -199,11 +159,15 @@ class Connection(asyncio.Protocol):
         else:
             self._expect_within(HEADER_TIMEOUT)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the signature is asyncio's
+        """Give the place for what the client sent."""
+        return self._server.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take what the client sent."""
         if self._last:
             return
-        self._reader.received += data
+        self._reader.received += self._server.buffer[:nbytes]
         if self._request is None and self._room is None:
             self._read()
         elif len(self._reader.received) > MAX_HEAD_SIZE:
@@ -276,8 +240,8 @@ class Connection(asyncio.Protocol):
         self._last = not request.keep_alive
         try:
             reply = self._app.answer(request)
-        except Exception:  # noqa: BLE001 - logged in full
-            reply = _failure(request)
+        except Exception as error:  # noqa: BLE001 - logged in full
+            reply = _failure(request, error)
         if isinstance(reply, Reply) and (reply.parts is None or len(reply.parts) <= 1):
             self._send_first(reply)
             self._answered(reply.status)
@@ -288,8 +252,8 @@ class Connection(asyncio.Protocol):
     async def _answer_slowly(self, request: Request, pending: Reply | Awaitable[Reply]) -> None:
         try:
             reply = pending if isinstance(pending, Reply) else await pending
-        except Exception:  # noqa: BLE001 - logged in full
-            reply = _failure(request)
+        except Exception as error:  # noqa: BLE001 - logged in full
+            reply = _failure(request, error)
         for part in self._send_first(reply):
             await asyncio.sleep(0)  # a fast client never makes this wait; others get their turn here
             if self._room is not None:
@@ -300,25 +264,18 @@ class Connection(asyncio.Protocol):
 
     def _send_first(self, reply: Reply) -> Sequence[bytes]:
         """Send the head and the first part of the body, together as each write is a send; give the other parts."""
-        headers, parts = reply.headers, reply.parts
-        added = self._app.headers()
-        if added:
-            names = {name for name, _ in added}
-            headers = [*(header for header in headers if header[0] not in names), *added]
-        head = [_STATUS_LINES[reply.status], _date_line(int(time.time()))]
-        head += [b"%b: %b\r\n" % header for header in headers]
-        if parts is not None:
-            head.append(b"content-length: %d\r\n" % sum(map(len, parts)))
+        request, parts = self._request, reply.parts
         self._last = self._last or self._server.stopping
+        connection = b""
         if self._last:
-            head.append(b"connection: close\r\n")
-        elif b"connection" in (self._request.headers if self._request else ()):
-            head.append(b"connection: keep-alive\r\n")  # clients of HTTP/1.0 ask, and want to hear
-        head.append(b"\r\n")
-        if not parts or (self._request is not None and self._request.method == "HEAD"):
-            parts = (b"",)
-        head.append(parts[0])
-        self._transport.write(b"".join(head))
+            connection = b"close"
+        elif request is not None and b"connection" in request.headers:
+            connection = b"keep-alive"  # clients of HTTP/1.0 ask, and want to hear
+        head = head_of(reply, self._app.headers(), connection)
+        if not parts or (request is not None and request.method == "HEAD"):
+            self._transport.write(head)
+            return ()
+        self._transport.write(head + parts[0])
         return parts[1:]
 
     def _answered(self, status: int) -> None:
@@ -339,7 +296,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
             self._loop.call_soon(self._read)  # others get their turn between requests that were sent ahead
 
-    def _refuse(self, refusal: "RefusedError") -> None:
+    def _refuse(self, refusal: RefusedError) -> None:
         self._server.stats.malformed_requests += 1
         self._last = True
         self._send_first(text(refusal.status, str(refusal)))
@@ -379,3 +336,8 @@ class Connection(asyncio.Protocol):
         else:
             self._server.stats.timeouts += 1
             self.cut()
+
+
+def _failure(request: Request, error: Exception) -> Reply:
+    log.error("%s %s failed", request.method, request.target, exc_info=error)
+    return text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log tells more")

@@ -1,24 +1,13 @@
-"""The server: listening sockets, connections with deadlines, TLS, and an orderly stop.
-
-HTTP/1.1 is uvicorn's protocol class on h11. uvicorn's own server is not used: it takes over the process's signals,
-wakes ten times a second, and lets a connection that sends nothing stay for ever.
-"""
+"""The web server: the application on its listening sockets, secured by the web configuration file."""
 
 import asyncio
-import contextlib
 import errno
-import logging
 import socket
-import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import h11
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
-
+from exporter.outputs.http import BACKLOG, Connection, Server
 from exporter.outputs.webapp import DEFAULT_MAX_REQUESTS, Handlers, WebApp, WebStats
 
 if TYPE_CHECKING:  # only with a web configuration file; YAML and bcrypt cost memory
@@ -26,20 +15,6 @@ if TYPE_CHECKING:  # only with a web configuration file; YAML and bcrypt cost me
     from exporter.outputs.webtls import TlsListener
 
 __all__ = ["Handlers", "ListenError", "WebServer", "WebStats", "parse_listen_address"]
-
-log = logging.getLogger(__name__)
-# What uvicorn would say about one client's bad request is counted, not logged.
-_http_log = log.getChild("http")
-_http_log.setLevel(logging.ERROR)
-
-MAX_CONNECTIONS = 512
-MAX_HEADER_SIZE = 16 * 1024
-HANDSHAKE_TIMEOUT = 10.0
-SHUTDOWN_TIMEOUT = 1.0
-HEADER_TIMEOUT = 10.0
-STALL_TIMEOUT = 30.0  # a client that takes nothing of its answer for so long
-KEEP_ALIVE_TIMEOUT = 120  # longer than usual scrape intervals: a TLS handshake costs more than a scrape
-_BACKLOG = 128
 
 
 class ListenError(OSError):
@@ -87,34 +62,24 @@ class WebServer:
             security, self.tls = _secure(config_file)
         self._app = WebApp(handlers, telemetry_path=telemetry_path, max_requests=max_requests, security=security)
         self.stats = self._app.stats
-        self.config = uvicorn.Config(
-            self._app,
-            loop="none",
-            http=H11Protocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            workers=1,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_TIMEOUT,
-            h11_max_incomplete_event_size=MAX_HEADER_SIZE,
+        self._server = (
+            Server(self._app, self.stats)
+            if self.tls is None
+            else Server(self._app, self.stats, tls=self.tls.context, admits=self.tls.admits)
         )
-        self.state = ServerState()
-        self._servers: list[asyncio.Server] = []
-        self.all_closed = asyncio.Event()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Give (host, port) of every socket that is bound."""
-        return [s.getsockname()[:2] for server in self._servers for s in server.sockets]
+        return [sock.getsockname()[:2] for sock in self._server.sockets]
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """Give the connections that are open."""
+        return tuple(self._server.connections)
 
     async def start(self) -> None:
         """Bind every address, then accept connections; raise ListenError with nothing left open."""
-        self.config.load()
         bound: list[socket.socket] = []
         try:
             for text, host, port in self._wanted:
@@ -123,36 +88,12 @@ class WebServer:
             for sock in bound:
                 sock.close()
             raise
-        loop = asyncio.get_running_loop()
         for sock in bound:
-            server = await loop.create_server(
-                lambda: _Connection(self),
-                sock=sock,
-                backlog=_BACKLOG,
-                ssl=self.tls.context if self.tls is not None else None,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT if self.tls is not None else None,
-                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if self.tls is not None else None,
-            )
-            self._servers.append(server)
+            await self._server.listen(sock)
 
     async def stop(self, grace: float) -> None:
-        """Accept no more, finish the answers that are being sent within `grace` seconds, cut what is left."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
-        connections: set[_Connection] = self.state.connections  # type: ignore[assignment]  # all made in start
-        self.all_closed.clear()
-        for connection in list(connections):
-            connection.shutdown()
-        if connections:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.all_closed.wait(), grace)
-        for connection in list(connections):
-            connection.cut()
-        tasks = list(self.state.tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Accept no more, finish the answers under way within `grace` seconds, cut what is left."""
+        await self._server.stop(grace)
         self._app.close()
 
 
@@ -203,109 +144,9 @@ def _bind_one(sock: socket.socket, address: tuple[object, ...]) -> socket.socket
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        sock.listen(_BACKLOG)  # not bind but listen finds some ports in use
+        sock.listen(BACKLOG)  # not bind but listen finds some ports in use
         sock.setblocking(False)
     except OSError:
         sock.close()
         raise
     return sock
-
-
-class _Connection(H11Protocol):
-    """One connection, with the deadlines and bounds that uvicorn's protocol leaves out."""
-
-    def __init__(self, server: WebServer) -> None:
-        super().__init__(server.config, server.state, {})
-        self.logger = _http_log
-        self._web = server
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
-        super().connection_made(transport)
-        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        if len(self.connections) > MAX_CONNECTIONS:
-            self._web.stats.refused_connections += 1
-            transport.abort()
-        elif tls is not None and self._web.tls is not None and not self._web.tls.admits(tls):
-            self._web.stats.refused_client_names += 1
-            transport.abort()
-        else:
-            self._arm(HEADER_TIMEOUT)
-
-    def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        answering = self._answering()
-        if self._timer is None and not answering:
-            self._arm(HEADER_TIMEOUT)  # the next request on a kept connection begins
-        super().data_received(data)
-        if self._answering() and not answering:
-            self._disarm()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._arm(STALL_TIMEOUT)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self.transport.is_closing():
-            self._arm(STALL_TIMEOUT)
-        else:
-            self._disarm()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self._arm(STALL_TIMEOUT)  # closing waits for what is not sent yet
-
-    def timeout_keep_alive_handler(self) -> None:
-        if self.transport.get_write_buffer_size():
-            self.cut()
-        else:
-            super().timeout_keep_alive_handler()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        self._unset_keepalive_if_required()
-        super().connection_lost(exc)
-        if not self.connections:
-            self._web.all_closed.set()
-
-    def shutdown(self) -> None:
-        with contextlib.suppress(h11.LocalProtocolError):
-            super().shutdown()
-        if not self._answering():
-            self.transport.close()
-
-    def send_400_response(self, msg: str) -> None:
-        self._web.stats.malformed_requests += 1
-        if self._answering():
-            # The request's body is malformed while its answer is under way: there is no second answer to give.
-            self.cut()
-        else:
-            with contextlib.suppress(h11.LocalProtocolError):
-                super().send_400_response(msg)
-            self.transport.close()
-
-    def cut(self) -> None:
-        """End the connection now; whoever still writes to it writes into nothing."""
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-        self.transport.abort()
-
-    def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _arm(self, seconds: float) -> None:
-        self._disarm()
-        self._timer = self.loop.call_later(seconds, self._expire)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _expire(self) -> None:
-        self._timer = None
-        self._web.stats.timeouts += 1
-        self.cut()

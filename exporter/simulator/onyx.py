@@ -4,25 +4,22 @@ Whoever drives it changes `OnyxSwitch.ports` and `OnyxSwitch.faults` at any time
 """
 
 import asyncio
-import contextlib
 import json
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import parse_qs
 
-import uvicorn
-
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
+from exporter.outputs.http import Application, ConnectionStats, Server
+from exporter.outputs.reply import Headers, Reply
+from exporter.outputs.request import Request
 
 _LOGIN_PAGE = b"<!DOCTYPE html><html><head><title>Log in</title></head><body><form>f_user_id</form></body></html>"
-_HOME = "/admin/launch?script=rh&template=home"
-_MAX_BODY = 2**16
+_HOME = b"/admin/launch?script=rh&template=home"
 _CHUNK = b" " * 2**16
 
 
@@ -166,132 +163,90 @@ class OnyxSimulator:
         self._socket = socket.create_server(("127.0.0.1", port))
         scheme = "http" if certificate is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._server = _Server(
-            uvicorn.Config(
-                self._application,
-                interface="asgi3",
-                proxy_headers=False,
-                http="h11",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                ssl_certfile=certificate,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self._serving: asyncio.Task[None] | None = None
+        tls = None
+        if certificate is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(certificate)
+        self._server = Server(_Application(switch), ConnectionStats(), tls=tls)
 
     async def __aenter__(self) -> Self:
-        # The socket listens already: who connects before the server runs waits in its queue.
-        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        await self._server.listen(self._socket)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        if self._serving is not None:
-            await self._serving
+        await self._server.stop(1.0)
         self._socket.close()
 
-    async def _application(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        body = await _body(receive)
-        query = scope["query_string"].decode("latin-1")
-        switch, faults = self.switch, self.switch.faults
+
+class _Application(Application):
+    """What the switch answers."""
+
+    max_body = 2**16
+
+    def __init__(self, switch: OnyxSwitch) -> None:
+        self._switch = switch
+
+    async def answer(self, request: Request) -> Reply:
+        """Serve one request; a client that hangs up ends it."""
+        path, query = request.path, request.query
+        switch, faults = self._switch, self._switch.faults
         switch.requests += 1
         if faults.redirect is not None and "redirected" not in query:
-            await _respond(send, 302, b"", [("location", f"{faults.redirect}{scope['path']}?{query}&redirected=1")])
-        elif scope["method"] != "POST" or scope["path"] != "/admin/launch":
-            await _respond(send, 200, _LOGIN_PAGE)
-        elif "action=json-logout" in query:
+            return _page(302, b"", (b"location", f"{faults.redirect}{path}?{query}&redirected=1".encode()))
+        if request.method == "POST" and path == "/admin/launch":
+            if "action=json-logout" not in query:
+                await asyncio.sleep(faults.delay)
+            return self._launch(request)
+        return _page(200, _LOGIN_PAGE)
+
+    def _launch(self, request: Request) -> Reply:
+        query, switch, faults = request.query, self._switch, self._switch.faults
+        if "action=json-logout" in query:
             switch.logouts += 1
-            switch.sessions.discard(_session(scope))
-            await _json(send, {"status": "OK", "status_msg": "Successfully logged-out"})
-        elif await _gone_within(faults.delay, receive):
-            return
-        elif "action=json-login" in query and not faults.no_json_login:
-            await self._json_login(body, send)
-        elif "template=login" in query:
-            await self._form_login(body, send)
-        elif "script=json" in query and _session(scope) in switch.sessions and not faults.html:
-            command = json.loads(body)["cmd"]
+            switch.sessions.discard(_session(request))
+            return _json({"status": "OK", "status_msg": "Successfully logged-out"})
+        if "action=json-login" in query and not faults.no_json_login:
+            return self._json_login(request.body)
+        if "template=login" in query:
+            return self._form_login(request.body)
+        if "script=json" in query and _session(request) in switch.sessions and not faults.html:
+            command = json.loads(request.body)["cmd"]
             switch.commands.append(command)
-            await _json(send, switch.answer(command), faults.huge)
-        else:
-            await _respond(send, 200, _LOGIN_PAGE)
+            return _json(switch.answer(command), padding=faults.huge)
+        return _page(200, _LOGIN_PAGE)
 
-    async def _json_login(self, body: bytes, send: _Send) -> None:
-        self.switch.logins.append("json")
+    def _json_login(self, body: bytes) -> Reply:
+        self._switch.logins.append("json")
         given = json.loads(body)
-        if (given["username"], given["password"]) != (self.switch.username, self.switch.password):
+        if (given["username"], given["password"]) != (self._switch.username, self._switch.password):
             # Quotes what it was given, as careless devices do: no client may pass that on.
-            await _json(send, {"status": "ERROR", "status_msg": f"Invalid password {given['password']}"})
-        else:
-            reply = {"status": "OK", "status_msg": "Successfully logged-in"}
-            await _respond(send, 200, json.dumps(reply).encode(), self._new_session())
+            return _json({"status": "ERROR", "status_msg": f"Invalid password {given['password']}"})
+        return _json({"status": "OK", "status_msg": "Successfully logged-in"}, self._new_session())
 
-    async def _form_login(self, body: bytes, send: _Send) -> None:
-        self.switch.logins.append("form")
+    def _form_login(self, body: bytes) -> Reply:
+        self._switch.logins.append("form")
         given = parse_qs(body.decode("latin-1"))
-        if (given.get("f_user_id"), given.get("f_password")) != ([self.switch.username], [self.switch.password]):
-            await _respond(send, 200, _LOGIN_PAGE)
-        else:
-            await _respond(send, 302, b"", [("location", _HOME), *self._new_session()])
+        if (given.get("f_user_id"), given.get("f_password")) != ([self._switch.username], [self._switch.password]):
+            return _page(200, _LOGIN_PAGE)
+        return _page(302, b"", (b"location", _HOME), *self._new_session())
 
-    def _new_session(self) -> list[tuple[str, str]]:
+    def _new_session(self) -> Headers:
         token = secrets.token_hex(8)
-        self.switch.sessions.add(token)
-        return [("set-cookie", f"session={token}; Path=/; HttpOnly")]
+        self._switch.sessions.add(token)
+        return [(b"set-cookie", f"session={token}; Path=/; HttpOnly".encode())]
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the program that this server runs in."""
-        yield
-
-
-async def _body(receive: _Receive) -> bytes:
-    body = b""
-    while len(body) <= _MAX_BODY:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            break
-    return body
-
-
-async def _gone_within(seconds: float, receive: _Receive) -> bool:
-    """Wait; True as soon as the client hangs up."""
-    if not seconds:
-        return False
-    try:
-        async with asyncio.timeout(seconds):
-            while (await receive())["type"] != "http.disconnect":
-                pass
-    except TimeoutError:
-        return False
-    return True
-
-
-def _session(scope: _Message) -> str:
-    cookies = next((value for name, value in scope["headers"] if name == b"cookie"), b"").decode("latin-1")
-    pairs = (pair.strip().partition("=") for pair in cookies.split(";"))
+def _session(request: Request) -> str:
+    pairs = (pair.strip().partition("=") for pair in request.headers.get(b"cookie", b"").decode("latin-1").split(";"))
     return next((value for name, _, value in pairs if name == "session"), "")
 
 
-async def _json(send: _Send, reply: dict[str, Any], padding: int = 0) -> None:
-    await _start(send, 200, "application/json", [])
-    for _ in range(0, padding, len(_CHUNK)):
-        await send({"type": "http.response.body", "body": _CHUNK, "more_body": True})
-    await send({"type": "http.response.body", "body": json.dumps(reply).encode()})
+def _json(reply: dict[str, Any], headers: Headers = (), *, padding: int = 0) -> Reply:
+    chunks = -(-padding // len(_CHUNK))
+    return Reply(
+        200, ((b"content-type", b"application/json"), *headers), [_CHUNK] * chunks + [json.dumps(reply).encode()]
+    )
 
 
-async def _respond(send: _Send, status: int, body: bytes, headers: list[tuple[str, str]] | None = None) -> None:
-    await _start(send, status, "text/html", headers or [])
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _start(send: _Send, status: int, kind: str, headers: list[tuple[str, str]]) -> None:
-    raw = [(name.encode(), value.encode()) for name, value in [("content-type", kind), *headers]]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
+def _page(status: int, body: bytes, *headers: tuple[bytes, bytes]) -> Reply:
+    return Reply(status, ((b"content-type", b"text/html"), *headers), (body,))

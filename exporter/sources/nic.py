@@ -33,6 +33,9 @@ from exporter.vocabulary import counter, info
 CALL_DEADLINE = 2.0
 """Seconds that the calls into one device may take."""
 
+APART = 0.05
+"""Seconds between the first and the last device's reading from which each has a time of its own: one before it hung."""
+
 SETTINGS_AGE = 60.0
 """Seconds after which the speed of a link that did not change is asked again."""
 
@@ -175,7 +178,7 @@ class DeviceReading(NamedTuple):
 
     `counted` are the names of the driver whose statistics were asked for, None where they were not: what it counts is
     never filled in by the kernel's count, which is of other packets. While it is not `known` what the driver counts,
-    nothing is filled in at all.
+    nothing is filled in at all. `time` is that of the statistics where bytes and packets are the driver's.
     """
 
     driver: Driver | None = None
@@ -183,6 +186,7 @@ class DeviceReading(NamedTuple):
     speed: float | None = None
     counted: DriverNames | None = None
     known: bool = True
+    time: float | None = None
     port: Mapping[str, int] = {}
     priority: Mapping[str, Mapping[str, int]] = {}
     failures: Sequence[Failure] = ()
@@ -213,11 +217,12 @@ class NicSource:
 
     async def read(self) -> Reading:
         """Read all devices; they fail alone."""
-        hung = self._serial.out
-        links, now, results = await self._ask_all()
-        if self._serial.out - hung:
-            # What was behind a device that began to hang was read late: once more, so that all is of one time.
-            links, now, results = await self._ask_all()
+        links = await self._links()
+        for gone in self._devices.keys() - links.keys() - self._serial.out:
+            del self._devices[gone]
+            self._running_reader().forget(gone)
+        now = monotonic()
+        results = await self._serial.run([(name, partial(self._read_device, link)) for name, link in links.items()])
         readings: dict[str, DeviceReading] = {}
         failures: list[Failure] = []
         for name, result in results.items():
@@ -228,16 +233,6 @@ class NicSource:
                 readings[name] = self._last_known(name)
                 failures.append(_failure(name, result))
         return Reading(self._tables(links, readings, now), failures)
-
-    async def _ask_all(self) -> tuple[dict[str, Link], float, dict[str, DeviceReading | Exception]]:
-        """Dump the links and ask each device in turn; what hangs already is not asked."""
-        links = await self._links()
-        for gone in self._devices.keys() - links.keys() - self._serial.out:
-            del self._devices[gone]
-            self._running_reader().forget(gone)
-        now = monotonic()
-        calls = [(name, partial(self._read_device, link)) for name, link in links.items()]
-        return links, now, await self._serial.run(calls)
 
     async def close(self) -> None:
         """Stop listening for events and close the sockets."""
@@ -314,6 +309,7 @@ class NicSource:
         names = _counted(device)
         if names is None or device.refused:
             return found
+        time = monotonic() if names.wire else None
         try:
             statistics = reader.statistics(link.name)
         except OSError as error:
@@ -327,6 +323,7 @@ class NicSource:
         places, values = device.plan, statistics.values
         return found._replace(
             counted=names,
+            time=time,
             port=nic_drivers.picked(places.port, values),
             priority={number: nic_drivers.picked(where, values) for number, where in places.priority.items()},
         )
@@ -393,6 +390,7 @@ class NicSource:
                     self._keeper(SCHEMA, part).rows([(name,) for name in names]),
                     columns,
                     now,
+                    times=_times(now, [readings[name] for name in names]),
                     epochs=[links[name].ifindex for name in names],
                     kinds=[readings[name].kind for name in names],
                     part=part,
@@ -407,6 +405,7 @@ class NicSource:
                         self._keeper(PRIORITY, part).rows(keys),
                         _columns(PRIORITY, cells, known.priority),
                         now,
+                        times=_times(now, [readings[name] for name, _ in keys]),
                         epochs=[links[name].ifindex for name, _ in keys],
                         part=part,
                     )
@@ -463,6 +462,12 @@ def _pci(link: Link, driver: Driver | None) -> str:
     if link.parent_dev_bus_name == "pci":
         return link.parent_dev_name or ""
     return driver.bus if driver is not None else ""
+
+
+def _times(now: float, readings: Sequence[DeviceReading]) -> list[float] | None:
+    """Give the time of each reading where some were taken long after the dump of the links, at `now`."""
+    times = [now if reading.time is None else reading.time for reading in readings]
+    return times if max(times) - now > APART else None
 
 
 def _facts(link: Link, reading: DeviceReading) -> LabelValues:

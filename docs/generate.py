@@ -1,6 +1,6 @@
 """Writes what is made from the code: docs/metrics.md from the declared metrics, and the shell completion.
 
-    python docs/build.py
+    python docs/generate.py
 
 Run it after a change of a metric or a flag; tests see to it that what is committed is current.
 """
