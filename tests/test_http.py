@@ -401,6 +401,25 @@ async def test_a_large_answer_waits_for_its_reader():
         assert await client.answer() == (200, "GET / \n")
 
 
+async def test_stop_finishes_answers_that_are_being_sent_and_ends_the_rest():
+    async with serving() as server, Client(server) as client, Client(server) as lingering, Client(server) as idle:
+        lingering.send(head("POST / HTTP/1.1", "Content-Length: 5"))
+        assert (await lingering.answer())[0] == 200
+        idle.send(GET)
+        assert (await idle.answer())[0] == 200
+        client.send(head("GET /large HTTP/1.1") + GET)
+        await until(lambda: any(connection._room for connection in server.connections))
+        stop = asyncio.ensure_future(server.stop(60))
+        assert await idle.ended()
+        assert await lingering.ended()
+        await until(lambda: len(server.connections) == 1)
+        status, body = await client.answer()
+        assert (status, len(body)) == (200, 30_000_000)
+        assert await client.ended()  # the request that was sent ahead is left to be sent anew
+        await stop
+        assert ("/large", 200) in server.app.over
+
+
 class Wire(asyncio.Transport):
     """Takes what a connection writes; nothing goes anywhere."""
 
@@ -490,7 +509,7 @@ FRAGMENTS = st.sampled_from(
 STREAMS = st.lists(FRAGMENTS | st.binary(max_size=20), max_size=12).map(b"".join)
 
 
-@settings(max_examples=int(__import__("os").environ.get("N", "300")), deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(STREAMS, st.lists(st.integers(0, 10_000), max_size=30), st.sampled_from([0, 2, 100]))
 def test_any_bytes_in_any_pieces(data, places, max_body):
     whole, whole_closed, server = asyncio.run(exchange([data], max_body))

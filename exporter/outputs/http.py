@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         """End after the answer that is being made or sent, at once if there is none."""
-        if self._request is None and not self._last:
+        if self._request is None:
             self._end()
 
     def cut(self) -> None:
@@ -283,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         request, self._request = self._request, None
         if request is not None:
             self._app.ended(request, status)
-        if self._last:
+        if self._last or self._server.stopping:
             self._end(unread=request is not None and request.length != 0 and not self._app.max_body)
         elif self._room is None:
             self._rest()
