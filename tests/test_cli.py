@@ -328,7 +328,7 @@ def test_version_and_help_load_little():
     code = "import sys; from exporter import cli; cli.parser().format_help(); print(*sorted(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(answer.stdout.split())
-    assert not loaded & {"uvicorn", "yaml", "httpx", "msgspec", "exporter.daemon", "exporter.demo"}
+    assert not loaded & {"httptools", "yaml", "httpx", "msgspec", "exporter.daemon", "exporter.demo"}
 
 
 @pytest.mark.parametrize("form", log.FORMATS)

@@ -23,7 +23,7 @@ DEFAULT_MAX_REQUESTS = 40
 # What the loop hands to the kernel at a time: large enough to be few, small enough that other work gets its turn.
 CHUNK_SIZE = 256 * 1024
 _FEED_SIZE = 64 * 1024
-QUICK = 0.001
+QUICK = 0.002
 """Seconds of a rendering below which it is made on the loop: to a thread and back is a matter of 0.25 to 0.5 ms."""
 
 _PAGE_HEADERS = (
