@@ -63,6 +63,7 @@ class State:
     epochs: Sequence[Hashable] | None
     columns: dict[str, Baseline]
     resets: Sequence[int]
+    saturated: Rows | None = None
 
 
 def outputs(schema: Schema) -> list[Metric]:
@@ -126,8 +127,16 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     baselines |= {ending: _without(old, before, restarted) for ending, old in missing.items()}
     if RESETS in table.schema.metrics:
         columns.append(Column(table.schema.metrics[RESETS], resets))
-    done = State(table.time, table.times, table.rows, _last_known(before.epochs, table.epochs), baselines, resets)
-    saturated = _saturated(table, counters)
+    saturated = _saturated(before.saturated, table, counters)
+    done = State(
+        table.time,
+        table.times,
+        table.rows,
+        _last_known(before.epochs, table.epochs),
+        baselines,
+        resets,
+        None if saturated is None else saturated.rows,
+    )
     ready = table.with_columns(columns)
     return done, (ready,) if saturated is None else (ready, saturated)
 
@@ -155,7 +164,7 @@ def _aligned(state: State | None, table: Table) -> State:
         for ending, old in state.columns.items()
     }
     epochs = None if state.epochs is None else moved(state.epochs, None)
-    return State(state.time, None, table.rows, epochs, columns, moved(state.resets, 0))
+    return State(state.time, None, table.rows, epochs, columns, moved(state.resets, 0), state.saturated)
 
 
 def _times(old: Baseline, before: State) -> Times:
@@ -345,15 +354,15 @@ def _rate_columns(table: Table, column: Column, deltas: Deltas) -> list[Column]:
 _saturated_schemas: dict[Schema, Schema] = {}
 
 
-def _saturated(table: Table, counters: Sequence[Column]) -> Table | None:
-    """Name the counters that stand at their top; None where there are none, which is the rule."""
-    stuck = [
+def _saturated(before: Rows | None, table: Table, counters: Sequence[Column]) -> Table | None:
+    """Name the counters that stand at their top; None where there are none. They rarely change: rows are kept."""
+    stuck = tuple(
         (*key, column.metric.ending.removesuffix("_total"))
         for column in counters
         if column.saturates and (1 << column.width) - 1 in column.values
         for key, value in zip(table.rows.keys, column.values, strict=True)
         if value == (1 << column.width) - 1
-    ]
+    )
     if not stuck:
         return None
     schema = _saturated_schemas.get(table.schema)
@@ -361,6 +370,6 @@ def _saturated(table: Table, counters: Sequence[Column]) -> Table | None:
         labels = (*table.schema.labels, _SATURATED_LABEL)
         schema = vocabulary.schema(table.schema.prefix, labels, ["saturated"])
         _saturated_schemas[table.schema] = schema
-    rows = Rows(schema.labels, stuck, {})
+    rows = before if before is not None and before.keys == stuck else Rows(schema.labels, stuck, {})
     metric = schema.metrics["saturated"]
     return Table(schema, rows, {metric.ending: Column(metric, [1] * len(stuck))}, table.time, part=table.part)
