@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from exporter import vocabulary
 from exporter.outputs.collector import TableCollector
+from exporter.outputs.negotiation import Format
 from exporter.outputs.text import Renderer
 from exporter.outputs.webapp import Renderings
 from exporter.table import Column, LabelValues, RowKeeper, Table
@@ -129,11 +130,11 @@ async def _longest_stall(scene: Scene) -> float:
             worst = max(worst, time.monotonic() - due)
 
     watcher = asyncio.create_task(watch())
-    from exporter.outputs.negotiation import Format  # noqa: PLC0415
-
-    for _ in range(len(tables)):
-        await renderings.get(Format.OPENMETRICS, True)
-        tables.pop() if len(tables) > 1 else None
+    while tables:
+        body = renderings.get(Format.OPENMETRICS, True)
+        if not isinstance(body, list):  # one that was quick is there at once
+            await body
+        tables.pop()
     done.set()
     await watcher
     renderings.close()

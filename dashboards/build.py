@@ -10,15 +10,19 @@ from pathlib import Path
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
-from panels import DATASOURCE, THIRD, Limits, Panel, Query, lines, listing, number, worst
+from panels import DATASOURCE, FULL, HALF, THIRD, Limits, Panel, Query, lines, listing, number, worst
 
 TARGET = Path(__file__).resolve().parent / "fabric-overview.json"
 
 PORT_INFO = "on (job, instance, device, port) group_left (host, rail, netdev) fabric_rdma_info{}"
 NIC_INFO = "on (job, instance, device) group_left (host) fabric_nic_info{}"
 RANK_INFO = "on (job, instance, train_job, rank) group_left (host) fabric_nccl_rank_info{}"
+JOBS_OF = "max by (job, instance, train_job, host) (fabric_nccl_rank_info{}) * on (job, instance) group_left"
+"""Carries what is true of a host to the jobs that run on it; what follows has one series an exporter."""
+
 DEGRADED = "on (job, instance, device, port) fabric_rdma_link_degraded{} == 1"
 DOWN = "on (job, instance, device, port) fabric_rdma_link_up{} == 0"
+PAUSED = "fabric_nic_receive_pfc_paused_seconds_total{}"
 
 ANY = Limits(1, 1)
 """For counts of what should not be."""
@@ -103,7 +107,7 @@ def rails() -> list[Panel]:
         ),
         lines(
             "Highest utilisation by rail",
-            "Share of its speed that the busiest RDMA port of each rail uses, in its busier direction.",
+            "Share of its speed that the busiest RDMA port of each rail uses in either direction.",
             "percentunit",
             [
                 Query(
@@ -160,6 +164,28 @@ def rails() -> list[Panel]:
                 Query("sum(rate(fabric_rdma_out_of_buffer_total{}[$__rate_interval]))", "out of buffer"),
             ],
         ),
+        worst(
+            "Ports with bit errors",
+            "Symbols a second that a port could not read, over 5 minutes: a dirty, bent or dying cable or transceiver.",
+            "cps",
+            Query(
+                f"max by (host, device, port) (rate(fabric_rdma_symbol_errors_total{{}}[5m]) * {PORT_INFO})",
+                "{{host}} {{device}}/{{port}}",
+            ),
+            Limits(0.1, 10),
+            width=HALF,
+        ),
+        worst(
+            "Links that flap",
+            "Times that the link of a port went down in the last hour.",
+            "short",
+            Query(
+                f"max by (host, device, port) (increase(fabric_rdma_link_down_total{{}}[1h]) * {PORT_INFO})",
+                "{{host}} {{device}}/{{port}}",
+            ),
+            Limits(1, 3),
+            width=HALF,
+        ),
         listing(
             "Links slower than expected",
             "RDMA ports below the speed that the configuration, or else the best of their like, lets expect.",
@@ -211,8 +237,7 @@ def congestion() -> list[Panel]:
             "Share of the last 5 minutes that a priority was stopped by the switch.",
             "percentunit",
             Query(
-                "max by (host, device, priority)"
-                f" (rate(fabric_nic_receive_pfc_paused_seconds_total{{}}[5m]) * {NIC_INFO})",
+                f"max by (host, device, priority) (rate({PAUSED}[5m]) * {NIC_INFO})",
                 "{{host}} {{device}} priority {{priority}}",
             ),
             Limits(0.02, 0.1),
@@ -333,6 +358,24 @@ def switches() -> list[Panel]:
 def collectives() -> list[Panel]:
     """Show what the jobs feel of it."""
     return [
+        listing(
+            "Jobs on troubled hosts",
+            "Hosts of each job on which a rank holds up others, a port is down (unused ones included), a link is slower"
+            " than expected, or a port was paused by the network for more than 2 % of the last 5 minutes. For a slow"
+            " job that is not listed look at the switches next, then beyond the network.",
+            [
+                ("Stragglers", "short", f"{JOBS_OF} sum by (job, instance) (fabric_nccl_straggler{{}}) > 0"),
+                ("Ports down", "short", f"{JOBS_OF} sum by (job, instance) (1 - fabric_rdma_link_up{{}}) > 0"),
+                ("Links degraded", "short", f"{JOBS_OF} sum by (job, instance) (fabric_rdma_link_degraded{{}}) > 0"),
+                (
+                    "Paused",
+                    "percentunit",
+                    f"{JOBS_OF} max by (job, instance) (rate({PAUSED}[5m])) > 0.02",
+                ),
+            ],
+            labels=["train_job", "host"],
+            width=FULL,
+        ),
         lines(
             "Bus bandwidth",
             "Bandwidth of large collectives as nccl-tests counts it, from the fastest rank of a host: the slowest and"

@@ -44,6 +44,9 @@ def metrics_page() -> str:
     """Give the text of docs/metrics.md."""
     computed = computed_names()
     parts = [HEAD]
+    homeless = [one.name for one in daemon.metrics() if not one.name.startswith(tuple(SECTIONS))]
+    if homeless:
+        raise SystemExit(f"{homeless[0]} has no section: say in SECTIONS what the rows of its prefix are")
     for prefix, text in SECTIONS.items():
         rows = [_row(one, computed) for one in daemon.metrics() if one.name.startswith(prefix)]
         table = ["| metric | type | labels | meaning | from |", "|---|---|---|---|---|", *sorted(rows)]

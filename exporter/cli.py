@@ -71,7 +71,11 @@ def _add_web_flags(to: argparse.ArgumentParser) -> None:
         help="address to listen on, repeatable (default :10315)",
     )
     to.add_argument(
-        "--web.telemetry-path", dest="telemetry_path", default="/metrics", metavar="PATH", help="path of the metrics"
+        "--web.telemetry-path",
+        dest="telemetry_path",
+        default="/metrics",
+        metavar="PATH",
+        help="path of the metrics (default /metrics)",
     )
     to.add_argument(
         "--web.config.file",
@@ -98,9 +102,21 @@ def _max_requests(text: str) -> int:
 
 
 def _add_path_flags(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--path.sysfs", dest="sysfs", type=Path, default=Path("/sys"), metavar="DIR", help="where sysfs is")
     to.add_argument(
-        "--path.procfs", dest="procfs", type=Path, default=Path("/proc"), metavar="DIR", help="where procfs is"
+        "--path.sysfs",
+        dest="sysfs",
+        type=Path,
+        default=Path("/sys"),
+        metavar="DIR",
+        help="where sysfs is (default /sys)",
+    )
+    to.add_argument(
+        "--path.procfs",
+        dest="procfs",
+        type=Path,
+        default=Path("/proc"),
+        metavar="DIR",
+        help="where procfs is (default /proc)",
     )
     to.add_argument(
         "--path.nic-replay",
@@ -112,8 +128,16 @@ def _add_path_flags(to: argparse.ArgumentParser) -> None:
 
 
 def _add_log_flags(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--log.level", dest="log_level", default="info", choices=log.LEVELS, help="least level to log")
-    to.add_argument("--log.format", dest="log_format", default="logfmt", choices=log.FORMATS, help="form of log lines")
+    to.add_argument(
+        "--log.level", dest="log_level", default="info", choices=log.LEVELS, help="least level to log (default info)"
+    )
+    to.add_argument(
+        "--log.format",
+        dest="log_format",
+        default="logfmt",
+        choices=log.FORMATS,
+        help="form of log lines (default logfmt)",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

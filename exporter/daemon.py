@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic, time
 
-from exporter import __version__, config, health
+from exporter import __version__, config, health, log
 from exporter.config import Config, ConfigError
 from exporter.meaning import imbalance, links, rates, stragglers
 from exporter.outputs import page, text
@@ -177,6 +177,7 @@ class Daemon:
         stopping = asyncio.Event()
         threads = ThreadPoolExecutor(thread_name_prefix=THREADS)
         loop.set_default_executor(threads)
+        loop.set_exception_handler(log.LoopFaults())
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         reloads: set[asyncio.Task[str | None]] = set()

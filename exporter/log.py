@@ -1,11 +1,12 @@
 """Log lines as logfmt or JSON on standard error; levels in colour where a person reads them on a terminal."""
 
+import asyncio
 import json
 import logging
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("logfmt", "json")
@@ -60,3 +61,24 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for library in ("httpx", "httpcore", "asyncio"):  # their lines about each request say nothing to an operator
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+REPEAT = 60.0
+"""Seconds after which a fault of the same kind is told again."""
+
+
+class LoopFaults:
+    """Logs the faults that an event loop reports, one a minute of each kind: some come by the thousand."""
+
+    def __init__(self) -> None:
+        """Start with nothing told."""
+        self._told: dict[tuple[str, type], float] = {}
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take one; to be a loop's exception handler."""
+        words = str(context.get("message", "")).split()[:3]  # what follows names the one object it happened to
+        kind = (" ".join(words), type(context.get("exception")))
+        now = loop.time()
+        if now - self._told.get(kind, float("-inf")) >= REPEAT:
+            self._told[kind] = now
+            loop.default_exception_handler(context)

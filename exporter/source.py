@@ -7,6 +7,7 @@ declares its metrics as data and one Definition, which the daemon registers by o
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,21 +91,35 @@ class Host:
     nic_replay: Path | None = None
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which of several named things are wanted.
+
+    Attributes:
+        include: Names to read, as shell patterns.
+        exclude: Names never to be touched, as shell patterns; wins over include.
+    """
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+    def wants(self, name: str) -> bool:
+        """Tell whether a name is wanted."""
+        return any(fnmatchcase(name, pattern) for pattern in self.include) and not any(
+            fnmatchcase(name, pattern) for pattern in self.exclude
+        )
+
+
+class Options(Selection, frozen=True, kw_only=True):
     """What every source takes in the configuration; a source adds its own keys by subclassing.
 
     Attributes:
         enabled: False switches the source off.
         interval: Time between reads.
-        include: Names to read, as shell patterns.
-        exclude: Names never to be touched, as shell patterns; wins over include.
         drop: Metric names, as shell patterns, that are not exported.
     """
 
     enabled: bool = True
     interval: Duration = Duration(5.0)
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
 
 

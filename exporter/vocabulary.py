@@ -70,7 +70,7 @@ ENDINGS: dict[str, Ending] = {
             "multicast_packets_total": counter("Multicast packets {did}."),
             "broadcast_packets_total": counter("Broadcast packets {did}."),
             "errors_total": counter("Packets that could not be {did} for an error."),
-            "discards_total": counter("Packets that were dropped though they had no error, mostly for lack of room."),
+            "discards_total": counter("Packets dropped though they had no error: for lack of room, or of a link."),
             "pause_frames_total": counter("802.3x pause frames {did}: {peer}."),
             "paused_seconds_total": counter("Time under 802.3x pause: {peer}."),
             "pfc_frames_total": counter("Priority flow control frames {did} for the priority: {peer}."),
@@ -85,7 +85,7 @@ ENDINGS: dict[str, Ending] = {
             ),
         }
     ),
-    "ecn_marked_packets_total": counter("Packets with the congestion mark (ECN CE) seen or set here.{note}"),
+    "ecn_marked_packets_total": counter("Packets with the congestion mark (ECN CE) seen or set here."),
     "cnp_sent_total": counter("Congestion notification packets sent back to senders whose packets came marked."),
     "cnp_handled_total": counter("Congestion notification packets received that made this sender slow down."),
     "cnp_ignored_total": counter("Congestion notification packets received that changed nothing."),
@@ -125,6 +125,7 @@ UTILIZATION = {f"{way}_bytes_per_second": f"{way}_utilization_ratio" for way in 
 """Rates that are set against the link's speed."""
 
 SPEED = "link_speed_bytes_per_second"
+EXPECTED_SPEED = "link_expected_speed_bytes_per_second"
 
 
 def unit_of(name: str) -> str:

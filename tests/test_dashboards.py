@@ -137,7 +137,8 @@ def test_queries_follow_the_linter(panel, target):
         assert {matcher.name for matcher in one.matchers.matchers} >= {"job", "instance"}, one.name
     counted = re.findall(r"(\w+\()?fabric_\w+_total\{[^}]*\}(\[[^]]*\])?", target["expr"])
     assert all(
-        (function, window) in {("rate(", "[$__rate_interval]"), ("rate(", "[5m]")} for function, window in counted
+        (function, window) in {("rate(", "[$__rate_interval]"), ("rate(", "[5m]"), ("increase(", "[1h]")}
+        for function, window in counted
     )
     if panel["type"] == "timeseries":
         assert {window for _, window in counted} <= {"[$__rate_interval]"}

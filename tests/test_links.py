@@ -6,7 +6,7 @@ from exporter import vocabulary
 from exporter.meaning import links
 from exporter.table import Column, Rows, Table
 
-SCHEMA = vocabulary.schema("fabric_test_", ("device",), [vocabulary.SPEED, links.EXPECTED, links.DEGRADED])
+SCHEMA = vocabulary.schema("fabric_test_", ("device",), [vocabulary.SPEED, vocabulary.EXPECTED_SPEED, links.DEGRADED])
 
 
 def judge(speeds, *, expected=None, kinds="same", schema=SCHEMA):
@@ -15,7 +15,7 @@ def judge(speeds, *, expected=None, kinds="same", schema=SCHEMA):
     table = Table(schema, rows, {vocabulary.SPEED: Column(schema.metrics[vocabulary.SPEED], speeds)}, 0.0, kinds=kinds)
     state, (out,) = links.step(expected, None, table)
     assert state is None
-    return out.values(links.EXPECTED), out.values(links.DEGRADED)
+    return out.values(vocabulary.EXPECTED_SPEED), out.values(links.DEGRADED)
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_tables_of_other_schemas_pass_untouched():
     other = vocabulary.schema("fabric_test_", ("device",), [vocabulary.SPEED])
     assert judge([1.0, 2.0], schema=other) == (None, None)
     assert links.outputs(other) == []
-    assert [metric.ending for metric in links.outputs(SCHEMA)] == [links.EXPECTED, links.DEGRADED]
+    assert [metric.ending for metric in links.outputs(SCHEMA)] == [vocabulary.EXPECTED_SPEED, links.DEGRADED]

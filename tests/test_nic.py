@@ -19,7 +19,7 @@ from exporter.linux.rtnetlink import Event, Link
 from exporter.meaning import rates
 from exporter.serial import Serial
 from exporter.source import Host, SourceError
-from exporter.sources import nic
+from exporter.sources import nic, nic_device, nic_metrics
 from exporter.sources.nic import NicOptions, NicSource
 
 LONG = 60.0
@@ -125,7 +125,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(nic, "monotonic", made)
+    for module in (nic, nic_device):
+        monkeypatch.setattr(module, "monotonic", made)
     return made
 
 
@@ -621,7 +622,7 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
         assert await asked() == (50e9, ["driver", "settings"])
         nics.speeds["eth2"] = LinkSettings(SPEED // 4)
         assert await asked() == (50e9, [])
-        clock.now += nic.SETTINGS_AGE
+        clock.now += nic_device.SETTINGS_AGE
         assert await asked() == (12.5e9, ["settings"])
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier_changes=3)
         assert await asked() == (12.5e9, ["driver", "settings"])
@@ -631,7 +632,7 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier=True, operstate="up", carrier_changes=5)
         assert await asked() == (12.5e9, ["driver", "settings"])
         nics.speeds["eth2"] = LinkSettings(None)
-        clock.now += nic.SETTINGS_AGE
+        clock.now += nic_device.SETTINGS_AGE
         assert await asked() == (None, ["settings"])
 
 
@@ -830,7 +831,7 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
     def look(into):
         for name in names:
             folder = Path("/sys/class/net") / name
-            for ending, file in nic.KERNEL.items():
+            for ending, file in nic_metrics.KERNEL.items():
                 into[name, ending] = int((folder / "statistics" / file).read_text())
 
     try:

@@ -27,7 +27,7 @@ MLX5_NAMES = {
     "rx_corrected_bits_phy": ("fec_corrected_errors_total", 1),
     "rx_out_of_buffer": ("out_of_buffer_total", 1),
     "link_down_events_phy": ("link_down_total", 1),
-    "rx_ecn_mark": ("ecn_marked_packets_total", 1),
+    "rx_ecn_mark": ("kernel_ecn_marked_packets_total", 1),
     "rx_buffer_passed_thres_phy": ("receive_buffer_threshold_total", 1),
     "tx_pause_storm_warning_events": ("transmit_pause_storm_warnings_total", 1),
     "tx_pause_storm_error_events": ("transmit_pause_storm_errors_total", 1),
@@ -157,7 +157,7 @@ def test_a_function_without_the_port_counts_none_of_the_port():
     """The groups of the physical port stay 0 on a virtual function of mlx5: absent is not 0."""
     everything = [(name, 0) for name in MLX5_NAMES] + [("rx_prio3_pause", 0)]
     port, priorities = read(VIRTUAL["mlx5_core"], everything)
-    assert port == {"out_of_buffer_total": 0, "ecn_marked_packets_total": 0}
+    assert port == {"out_of_buffer_total": 0, "kernel_ecn_marked_packets_total": 0}
     assert priorities == {}
     assert not VIRTUAL["mlx5_core"].wire
 

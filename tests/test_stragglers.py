@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from exporter.meaning import stragglers
+from exporter.meaning import alignment, stragglers
 from exporter.sources.nccl import OPERATIONS
 from exporter.table import Column, Rows, Table
 from exporter.vocabulary import check
@@ -197,7 +197,7 @@ def test_a_collective_waits_for_the_other_ranks_and_is_then_given_up():
     state, found = run((131.1, []), state=state)
     assert found["unmatched_collectives_total", "j"] == 1
     assert found["matched_collectives_total", "j"] == 2
-    assert not state.pending
+    assert not state.collectives.pending
 
 
 def test_a_rank_that_died_is_not_waited_for_for_ever():
@@ -217,7 +217,7 @@ def test_a_rank_alone_in_its_communicator_has_bandwidth_but_neither_wait_nor_ver
     }
     assert found["matched_collectives_total", "j"] == found["unmatched_collectives_total", "j"] == 0
     state, _ = run(*((1000.0 * number, operation(number, {0: 1000}, n_ranks=16)) for number in range(9)))
-    assert len(state.pending) <= 1, "also where polls are far apart"
+    assert len(state.collectives.pending) <= 1, "also where polls are far apart"
 
 
 @pytest.mark.parametrize(
@@ -240,9 +240,9 @@ def test_communicators_without_number_are_bounded_counted_and_hurt_no_other_job(
         for number in range(100_000)
     ]
     state, _ = run((100.0, hostile))
-    assert len(state.members) <= stragglers.MAX_COMMUNICATORS
+    assert len(state.collectives.members) <= alignment.MAX_COMMUNICATORS
     _, found = run((101.0, many(30, lambda _: {rank: 2000 * (rank == 1) for rank in range(4)})), state=state)
-    assert found["dropped_collectives_total", "bad"] == 100_000 - stragglers.MAX_COMMUNICATORS
+    assert found["dropped_collectives_total", "bad"] == 100_000 - alignment.MAX_COMMUNICATORS
     assert found["straggler", "j", "1"] == 1
 
 
@@ -251,13 +251,13 @@ def test_sequence_numbers_ranks_and_jobs_without_number_are_bounded():
     records += [(("wide", "0x1", "AllReduce", 0, number), (1000, 1, 1 << 20, 1)) for number in range(5000)]
     records += [((f"job{number}", "0x1", "AllReduce", 0, 0), (1000, 1, 9, 1)) for number in range(5000)]
     state, found = run((100.0, records))
-    assert len(state.jobs) == stragglers.MAX_JOBS
-    assert len(state.pending) <= stragglers.MAX_PENDING_JOB + stragglers.MAX_JOBS
-    assert found["dropped_collectives_total", "bad"] == 30_000 - stragglers.MAX_PENDING_JOB
-    assert found["dropped_collectives_total", "wide"] == 5000 - stragglers.MAX_MEMBERS
-    state, found = run((100.0 + stragglers.FORGET + 1, []), state=state)
+    assert len(state.collectives.jobs) == alignment.MAX_JOBS
+    assert len(state.collectives.pending) <= alignment.MAX_PENDING_JOB + alignment.MAX_JOBS
+    assert found["dropped_collectives_total", "bad"] == 30_000 - alignment.MAX_PENDING_JOB
+    assert found["dropped_collectives_total", "wide"] == 5000 - alignment.MAX_MEMBERS
+    state, found = run((100.0 + alignment.FORGET + 1, []), state=state)
     assert found == {}
-    assert not any((state.jobs, state.ranks, state.members, state.evidence, state.speeds))
+    assert not any((state.collectives.jobs, state.ranks, state.collectives.members, state.evidence, state.speeds))
 
 
 def test_a_step_leaves_the_state_before_it_as_it_was():

@@ -28,7 +28,7 @@ ALLOWED = {
     "source": {"table", "units"},
     "config": {"units"},
     "poller": {"source", "table"},
-    "health": {"poller", "table", "vocabulary"},
+    "health": {"linux", "poller", "table", "vocabulary"},
     "linux": {"linux"},
     "snmp": {"snmp"},
     "rest": {"rest"},

@@ -45,10 +45,11 @@ class State:
 
 
 def outputs(schema: Schema) -> list[Metric]:
-    """List the metrics that `step` makes from tables of a schema: one a direction, for schemas that declare rails."""
-    return (
-        list(_group_schema(schema).metrics.values()) if "link_expected_speed_bytes_per_second" in schema.metrics else []
-    )
+    """List the metrics that `step` makes from tables of a schema: one a direction, where ports have siblings.
+
+    Those are the schemas whose links are measured against their siblings' speed.
+    """
+    return list(_group_schema(schema).metrics.values()) if vocabulary.EXPECTED_SPEED in schema.metrics else []
 
 
 _schemas: dict[Schema, Schema] = {}

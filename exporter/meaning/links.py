@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from exporter import vocabulary
 from exporter.table import Column, Metric, Schema, Table
+from exporter.vocabulary import EXPECTED_SPEED
 
-EXPECTED = "link_expected_speed_bytes_per_second"
 DEGRADED = "link_degraded"
 
 TOLERANCE = 0.99
@@ -18,7 +18,7 @@ TOLERANCE = 0.99
 
 def outputs(schema: Schema) -> list[Metric]:
     """List the metrics that `step` adds to tables of a schema: those that the schema declares."""
-    return [schema.metrics[ending] for ending in (EXPECTED, DEGRADED) if ending in schema.metrics]
+    return [schema.metrics[ending] for ending in (EXPECTED_SPEED, DEGRADED) if ending in schema.metrics]
 
 
 def step(expected: float | None, state: None, table: Table) -> tuple[None, Sequence[Table]]:
@@ -30,7 +30,7 @@ def step(expected: float | None, state: None, table: Table) -> tuple[None, Seque
         table: Any table.
     """
     speeds = table.numbers(vocabulary.SPEED)
-    if speeds is None or EXPECTED not in table.schema.metrics:
+    if speeds is None or EXPECTED_SPEED not in table.schema.metrics:
         return state, (table,)
     wanted = [expected] * len(speeds) if expected is not None else _best_of_siblings(table, speeds)
     degraded = [
@@ -38,7 +38,7 @@ def step(expected: float | None, state: None, table: Table) -> tuple[None, Seque
         for speed, want in zip(speeds, wanted, strict=True)
     ]
     metrics = table.schema.metrics
-    return state, (table.with_columns([Column(metrics[EXPECTED], wanted), Column(metrics[DEGRADED], degraded)]),)
+    return state, (table.with_columns([Column(metrics[EXPECTED_SPEED], wanted), Column(metrics[DEGRADED], degraded)]),)
 
 
 def _best_of_siblings(table: Table, speeds: Sequence[float | None]) -> list[float | None]:

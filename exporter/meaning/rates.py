@@ -16,6 +16,9 @@ from exporter.table import Column, Kind, Metric, Rows, Schema, Table
 
 Times: TypeAlias = list[float]
 
+Deltas: TypeAlias = list[tuple[int, float] | None]
+"""What each row of a column rose by, and the seconds that took; None where that is not known."""
+
 Cell = TypeVar("Cell")
 
 SMALLEST_PACKET = 64
@@ -55,7 +58,16 @@ class Baseline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a table's counters were."""
+    """What a table's counters were.
+
+    Attributes:
+        time: When the table was read, and `times` that of each row, where rows were read apart.
+        rows: Its rows, in whose order all else is.
+        epochs: The last known of each row.
+        columns: What is remembered of each column, by ending.
+        resets: How often each row started anew.
+        saturated: The rows of the table that names saturated counters, kept for their text.
+    """
 
     time: float
     times: Sequence[float] | None
@@ -76,8 +88,7 @@ def outputs(schema: Schema) -> list[Metric]:
         endings += [vocabulary.UTILIZATION[one] for one in endings if one in vocabulary.UTILIZATION]
     derived = [_derived(schema, ending) for ending in endings]
     if RESETS in schema.metrics:
-        labels = (*schema.labels, _SATURATED_LABEL)
-        derived += [schema.metrics[RESETS], vocabulary.metric(schema.prefix, labels, "saturated")]
+        derived += [schema.metrics[RESETS], _saturated_schema(schema).metrics[SATURATED]]
     return derived
 
 
@@ -240,10 +251,6 @@ def _is_steady(column: Column, old: Baseline) -> bool:
     )
 
 
-Deltas: TypeAlias = list[tuple[int, float] | None]
-"""What each row of a column rose by, and the seconds that took; None where that is not known."""
-
-
 def _begin(column: Column, table: Table) -> Baseline:
     """Take the first values of a column."""
     values: Sequence[int | None] = column.values  # type: ignore[assignment]  # counters are integers
@@ -351,9 +358,6 @@ def _rate_columns(table: Table, column: Column, deltas: Deltas) -> list[Column]:
     return made
 
 
-_saturated_schemas: dict[Schema, Schema] = {}
-
-
 def _saturated(before: Rows | None, table: Table, counters: Sequence[Column]) -> Table | None:
     """Name the counters that stand at their top; None where there are none. They rarely change: rows are kept."""
     stuck = tuple(
@@ -365,11 +369,19 @@ def _saturated(before: Rows | None, table: Table, counters: Sequence[Column]) ->
     )
     if not stuck:
         return None
-    schema = _saturated_schemas.get(table.schema)
-    if schema is None:
-        labels = (*table.schema.labels, _SATURATED_LABEL)
-        schema = vocabulary.schema(table.schema.prefix, labels, ["saturated"])
-        _saturated_schemas[table.schema] = schema
+    schema = _saturated_schema(table.schema)
     rows = before if before is not None and before.keys == stuck else Rows(schema.labels, stuck, {})
-    metric = schema.metrics["saturated"]
-    return Table(schema, rows, {metric.ending: Column(metric, [1] * len(stuck))}, table.time, part=table.part)
+    column = Column(schema.metrics[SATURATED], [1] * len(stuck))
+    return Table(schema, rows, {SATURATED: column}, table.time, part=table.part)
+
+
+_saturated_schemas: dict[Schema, Schema] = {}
+
+
+def _saturated_schema(schema: Schema) -> Schema:
+    """Give the one schema that names the saturated counters of a schema's tables."""
+    made = _saturated_schemas.get(schema)
+    if made is None:
+        labels = (*schema.labels, _SATURATED_LABEL)
+        made = _saturated_schemas[schema] = vocabulary.schema(schema.prefix, labels, [SATURATED])
+    return made

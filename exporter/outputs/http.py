@@ -13,6 +13,7 @@ and, where it is short, a single send. Each connection is in one of these states
 import asyncio
 import contextlib
 import logging
+import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,13 +26,14 @@ from exporter.outputs.request import MAX_HEAD_SIZE, RefusedError, Request, Reque
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
+DESCRIPTORS_PER_CONNECTION = 8  # of those the process may have: connections leave the others to what is served
 HANDSHAKE_TIMEOUT = 10.0
 SHUTDOWN_TIMEOUT = 1.0
 HEADER_TIMEOUT = 10.0
 STALL_TIMEOUT = 30.0  # a client that takes nothing of its answer for so long
 KEEP_ALIVE_TIMEOUT = 120.0  # longer than usual scrape intervals: a TLS handshake costs more than a scrape
 LINGER_TIMEOUT = 2.0
-BACKLOG = 128
+BACKLOG = 512
 READ_SIZE = 32 * 1024
 
 
@@ -83,6 +85,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.empty = asyncio.Event()
         self.buffer = memoryview(bytearray(READ_SIZE))
+        self.max_connections = MAX_CONNECTIONS
         self._tls = tls
         self._listeners: list[asyncio.Server] = []
 
@@ -93,14 +96,17 @@ class Server:
 
     async def listen(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket, which is the server's from now on."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.max_connections = min(MAX_CONNECTIONS, max(1, limit // DESCRIPTORS_PER_CONNECTION))
         listener = await asyncio.get_running_loop().create_server(
             lambda: Connection(self),
             sock=sock,
-            backlog=BACKLOG,
+            backlog=1,  # accepted at a time: asyncio logs as many tracebacks when there are no descriptors left
             ssl=self._tls,
             ssl_handshake_timeout=HANDSHAKE_TIMEOUT if self._tls is not None else None,
             ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if self._tls is not None else None,
         )
+        sock.listen(BACKLOG)
         self._listeners.append(listener)
 
     async def stop(self, grace: float) -> None:
@@ -150,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         server.connections.add(self)
         server.empty.clear()
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        if len(server.connections) > MAX_CONNECTIONS or server.stopping:
+        if len(server.connections) > server.max_connections or server.stopping:
             server.stats.refused_connections += 1
             self.cut()
         elif tls is not None and server.admits is not None and not server.admits(tls):

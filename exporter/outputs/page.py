@@ -20,18 +20,24 @@ nav a { display: inline-block; margin: 0 1rem 1rem 0; padding: .25rem 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .4rem .6rem; text-align: left; vertical-align: top; }
-th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-td.n { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; }
+.n { font-variant-numeric: tabular-nums; text-align: right; }
+td.n { white-space: nowrap; }
 .up { color: var(--good); } .down { color: var(--bad); font-weight: 600; }
+@media (max-width: 30rem) { body { padding: .75rem; } th, td { padding: .4rem .2rem; font-size: .875rem; } }
 """
+
+_COLUMNS = (("Source", ""), ("Target", ""), ("State", ""), ("Last success", "n"), ("Rows", "n"), ("Failures", ""))
+"""Heads, and the class of those that stand over numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
     """One source as the page shows it.
 
-    `target` is the device or address, "" for this host. `up` is None before the first reading. `age` is the time since
-    the last success in seconds, None when there was none yet. `failures` counts by reason.
+    `target` is the device or address, "" for this host. `up` is None before the first reading, and while there is
+    nothing to read. `age` is the time since the last success in seconds, None when there was none yet. `failures`
+    counts by reason.
     """
 
     name: str
@@ -62,9 +68,7 @@ def page(*, name: str, version: str, telemetry_path: str, sources: Iterable[Sour
 
 def _table(rows: str) -> str:
     """Put the head on the rows; the wrapper scrolls, so that the page does not on a narrow screen."""
-    heads = "".join(
-        f'<th scope="col">{h}</th>' for h in ("Source", "Target", "State", "Last success", "Rows", "Failures")
-    )
+    heads = "".join(f'<th scope="col" class="{look}">{head}</th>' for head, look in _COLUMNS)
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 

@@ -156,7 +156,7 @@ class OnyxClient:
         *,
         tls: ssl.SSLContext | None = None,
         timeout: float = 35.0,
-        max_reply: int = 16 * 2**20,
+        max_reply: int = 4 * 2**20,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._base = _base_url(address)

@@ -22,6 +22,7 @@ SWITCH = ""
 
 _MAX_DEPTH = 8
 _MAX_PROBLEMS = 100
+_MAX_PORTS = 4096  # several times what the largest switch has, with all its ports split
 _COUNTER_TOP = 2**64 - 1
 _ABSENT = frozenset({"", "-", "--", "n/a", "n\\a", "none", "not advertised", "not supported", "unknown"})
 _PREFIXES = {"eth": "Eth", "ethernet": "Eth", "po": "Po", "mpo": "Mpo", "vlan": "Vlan ", "mgmt": "mgmt", "ib": "Ib"}
@@ -208,6 +209,9 @@ class _Rows:
                 self.problem(f"the switch reports an exception: {excerpt(text)}")
 
     def _add(self, name: str, prefix: str, value: object) -> None:
+        if name not in self.ports and len(self.ports) >= _MAX_PORTS:
+            self.problem(f"{name}: left out, as there are more than {_MAX_PORTS} ports")
+            return
         row = self.ports.setdefault(name, {})
         try:
             for key, text in _leaves(value, prefix, 1):

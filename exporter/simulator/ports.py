@@ -139,7 +139,6 @@ class Leaf:
 _BUSES = ("18", "40", "4f", "5e", "9a", "c0", "ce", "dc")
 """Of the eight rails, in the order of their PCI addresses, on eight roots as on the usual machines of this kind."""
 
-RAILS = len(_BUSES)
 RAILS_A_LEAF = 4
 
 

@@ -61,6 +61,8 @@ VALUELESS: Final = frozenset((NULL, NO_SUCH_OBJECT, NO_SUCH_INSTANCE, END_OF_MIB
 _INTEGER_BYTES: Final = 8  # SMIv2 says 4, but agents exist that send 64-bit counters as INTEGER
 _LENGTH_BYTES: Final = 4
 _LARGEST_SUBIDENTIFIER: Final = 2**32 - 1
+_MAX_NUMBERS: Final = 128  # of an object identifier: RFC 3416, section 4.1
+_MAX_IDENTIFIER_BYTES: Final = 5 * _MAX_NUMBERS
 
 
 class Typed(NamedTuple):
@@ -137,7 +139,7 @@ def decode_oid(content: bytes) -> Oid:
     """Decode an object identifier; an empty one, which some agents send for "none", is the empty tuple.
 
     Raises:
-        DecodeError: the last number is cut off.
+        DecodeError: the last number is cut off, or it is longer than any can be.
     """
     numbers = decode_index(content)
     if not numbers:
@@ -152,10 +154,13 @@ def decode_index(content: bytes) -> Oid:
     Numbers above 2^32 - 1 are against the rules but harmless, and are kept.
 
     Raises:
-        DecodeError: the last number is cut off.
+        DecodeError: the last number is cut off, or there are more than can be.
     """
     if content and content[-1] & 0x80:
         raise DecodeError(f"object identifier {content[:32].hex()} ends inside a number")
+    # One number of 60,000 bytes would take a second to read, and could not be printed.
+    if len(content) > _MAX_IDENTIFIER_BYTES:
+        raise DecodeError(f"object identifier of {len(content)} bytes")
     if content.isascii():  # all numbers below 128, one byte each
         return tuple(content)
     numbers = []

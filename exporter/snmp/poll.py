@@ -26,6 +26,7 @@ class Reason(enum.Enum):
     NOT_INCREASING = "oid_not_increasing"
     MALFORMED = "malformed"
     ROW_LIMIT = "row_limit"
+    SIZE_LIMIT = "size_limit"
     ERROR_STATUS = "error_status"
     TOO_BIG = "too_big"
     NO_PROGRESS = "no_progress"

@@ -28,6 +28,9 @@ from exporter.snmp.poll import Memory, Pace, Problem, Reason, Request
 MAX_ROWS: Final = 20_000
 """Rows of one column, after which an agent is taken to invent them."""
 
+MAX_BYTES: Final = 16 * 2**20
+"""Bytes of all replies to one walk, twice what that many rows of counters take: texts could fill any memory."""
+
 _MAX_COLUMNS_TOGETHER: Final = 16
 _EXCEPTIONS: Final = frozenset((NO_SUCH_OBJECT, NO_SUCH_INSTANCE, END_OF_MIB_VIEW))
 
@@ -97,6 +100,7 @@ class Walk:
         self.pace = Pace(memory)
         self._memory = memory
         self._max_rows = max_rows
+        self._bytes = 0
         self._cursors = [_Cursor(place, oid) for place, oid in enumerate(dict.fromkeys(columns))]
         self._groups = deque(_grouped(self._cursors, memory.apart))
         self._problems: list[Problem] = []
@@ -129,6 +133,9 @@ class Walk:
             self._refused(cursors, response.error_status, response.error_index)
         else:
             self._take(cursors, response.varbinds[: request.varbinds])
+        self._bytes += size
+        if self._bytes > MAX_BYTES:
+            self.give_up(Reason.SIZE_LIMIT, f"cut off after {self._bytes} bytes of replies")
 
     def unanswered(self, request: Request) -> None:
         """Take note that `request` got no answer: its columns are asked apart later, a lone one is given up."""

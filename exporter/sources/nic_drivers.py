@@ -62,7 +62,7 @@ MLX5 = DriverNames(
         Statistic("fec_corrected_errors_total", ("rx_corrected_bits_phy",)),
         Statistic("out_of_buffer_total", ("rx_out_of_buffer",), 32),
         Statistic("link_down_total", ("link_down_events_phy",), 32),
-        Statistic("ecn_marked_packets_total", ("rx_ecn_mark",)),
+        Statistic("kernel_ecn_marked_packets_total", ("rx_ecn_mark",)),
         Statistic("receive_buffer_threshold_total", ("rx_buffer_passed_thres_phy",)),
         Statistic("transmit_pause_storm_warnings_total", ("tx_pause_storm_warning_events",)),
         Statistic("transmit_pause_storm_errors_total", ("tx_pause_storm_error_events",)),
@@ -100,7 +100,7 @@ VIRTIO = DriverNames(
 )
 
 MLX5_VIRTUAL = DriverNames(
-    port=tuple(one for one in MLX5.port if one.ending in {"out_of_buffer_total", "ecn_marked_packets_total"}),
+    port=tuple(one for one in MLX5.port if one.ending in {"out_of_buffer_total", "kernel_ecn_marked_packets_total"}),
     wire=False,
 )
 """A function without the right to the port's counters shows all of them as 0, which they are not."""

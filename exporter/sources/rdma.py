@@ -6,6 +6,7 @@ thread, and what is excluded is never opened.
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -33,6 +34,9 @@ CALL_DEADLINE = 2.0
 
 APART = 0.05
 """Seconds between the first and the last port's reading from which each has a time of its own: one before it hung."""
+
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+"""Name of a port's folder, as the kernel writes numbers: with `01` beside `1` two ports would have one number."""
 
 SCAN = "/"
 """Name of the call that lists the devices; no device can be named so."""
@@ -154,7 +158,7 @@ class RdmaSource:
     async def applies(self) -> bool:
         """Tell whether there is any RDMA device that is not excluded."""
         found = (await self._serial.run([(SCAN, self._names)]))[SCAN]
-        return isinstance(found, list) and bool(found)
+        return not isinstance(found, list) or bool(found)  # what cannot be listed is for the read to say
 
     async def read(self) -> Reading:
         """Read every port; devices fail alone."""
@@ -252,7 +256,7 @@ class RdmaSource:
             "firmware": read_text(folder / "fw_ver"),
         }
         ports = []
-        for number in sorted(int(entry.name) for entry in (folder / "ports").iterdir() if entry.name.isdecimal()):
+        for number in sorted(int(entry.name) for entry in (folder / "ports").iterdir() if _PORT.fullmatch(entry.name)):
             place = folder / "ports" / str(number)
             netdev = netdev_of_port(folder, number)
             link_layer = read_text(place / "link_layer")

@@ -121,7 +121,8 @@ class OnyxReader:
     ) -> Mapping[str, Record]:
         """Run one command; what goes wrong with it alone is noted, what concerns the switch is raised."""
         try:
-            found = parse(await client.show(command))
+            data = await client.show(command)
+            found = await asyncio.to_thread(parse, data)  # a reply of megabytes must not hold up the other sources
         except OnyxShapeError as error:
             failures.append(Failure(command, "malformed", f"{client.address}: {command}: {error}"))
             return {}

@@ -1,0 +1,137 @@
+"""Readings of network devices to tables: for each driver, whose counters share their widths, by port and by priority.
+
+Here is decided whose count a metric is: the driver's where it counts on the wire, the kernel's where it does not.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from exporter.linux.ethtool import Driver
+from exporter.linux.rtnetlink import Link
+from exporter.sources.host_ports import Seat, number_rails, own_times
+from exporter.sources.nic_device import DeviceReading
+from exporter.sources.nic_drivers import DRIVERS, Statistic
+from exporter.sources.nic_metrics import INSTEAD, KERNEL, PRIORITY, SCHEMA
+from exporter.table import Column, LabelValues, RowKeeper, Schema, Table, Value
+
+NARROW = {"link_down_total", "carrier_changes_total"}
+"""What the kernel counts in 32 bits."""
+
+
+class NicTables:
+    """Makes the tables, and keeps the text of their rows from poll to poll."""
+
+    def __init__(self, host: str, rails: Mapping[str, str]) -> None:
+        """Take the host's name and the rails of the configuration, by device."""
+        self._host = host
+        self._rails = rails
+        self._keepers: dict[tuple[Schema, str], RowKeeper] = {}
+
+    def make(self, links: Mapping[str, Link], readings: Mapping[str, DeviceReading], now: float) -> list[Table]:
+        """Make the tables; `now` is when the links were dumped, and both are by device."""
+        infos = self._infos(links, readings)
+        parts: dict[str, list[str]] = {}
+        for name in links:
+            driver = readings[name].driver
+            parts.setdefault(driver.name if driver else "", []).append(name)
+        tables = []
+        for part, names in parts.items():
+            known = DRIVERS.get(part)
+            rows = [_row(links[name], readings[name]) for name in names]
+            columns = _columns(SCHEMA, rows, known.port if known else ())
+            columns["info"] = Column(SCHEMA.metrics["info"], [infos[name] for name in names])
+            kinds = [readings[name].kind for name in names]
+            keys: list[LabelValues] = [(name,) for name in names]
+            tables.append(self._table(SCHEMA, part, keys, columns, links, readings, now, kinds))
+            finer: list[LabelValues] = [(name, number) for name in names for number in readings[name].priority]
+            if known and finer:
+                cells: list[Mapping[str, Value | None]] = [readings[name].priority[number] for name, number in finer]
+                columns = _columns(PRIORITY, cells, known.priority)
+                tables.append(self._table(PRIORITY, part, finer, columns, links, readings, now))
+        return tables
+
+    def _table(
+        self,
+        schema: Schema,
+        part: str,
+        keys: Sequence[LabelValues],
+        columns: Mapping[str, Column],
+        links: Mapping[str, Link],
+        readings: Mapping[str, DeviceReading],
+        now: float,
+        kinds: Sequence[str | None] | None = None,
+    ) -> Table:
+        """Put a table together, whose keys begin with the name of the device."""
+        times = [now if (time := readings[key[0]].time) is None else time for key in keys]
+        return Table(
+            schema,
+            self._keepers.setdefault((schema, part), RowKeeper(schema.labels)).rows(keys),
+            columns,
+            now,
+            times=own_times(now, times),
+            epochs=[links[key[0]].ifindex for key in keys],
+            kinds=kinds,
+            part=part,
+        )
+
+    def _infos(self, links: Mapping[str, Link], readings: Mapping[str, DeviceReading]) -> dict[str, LabelValues]:
+        """Give the values of the info's labels for each device."""
+        seats = [Seat(readings[name].kind, _pci(link, readings[name].driver), name) for name, link in links.items()]
+        rails = number_rails(seats, self._rails)
+        return {
+            seat.device: (self._host, rail, seat.pci, *_facts(links[seat.device], readings[seat.device]))
+            for seat, rail in zip(seats, rails, strict=True)
+        }
+
+
+def _pci(link: Link, driver: Driver | None) -> str:
+    if link.parent_dev_bus_name == "pci":
+        return link.parent_dev_name or ""
+    return driver.bus if driver is not None else ""
+
+
+def _facts(link: Link, reading: DeviceReading) -> LabelValues:
+    """Give the values of the info's labels from `mac` on."""
+    driver = reading.driver
+    traffic = "wire" if reading.counted is not None and reading.counted.wire else "kernel"
+    if link.kind == "bond" or not reading.known:
+        traffic = ""
+    return (
+        link.mac or "",
+        driver.name if driver else "",
+        driver.firmware if driver else "",
+        link.phys_port_name or "",
+        traffic,
+    )
+
+
+def _row(link: Link, reading: DeviceReading) -> dict[str, Value | None]:
+    """Put together what one device has, by ending."""
+    row: dict[str, Value | None] = {}
+    if link.kind != "bond":  # a bond carries what its members carry: its bytes would be counted twice
+        own = {one.ending for one in reading.counted.port} if reading.counted is not None else set()
+        row = {ending: link.stats.get(name) for ending, name in KERNEL.items()}
+        if reading.known:
+            row |= {ending: link.stats.get(name) for ending, name in INSTEAD.items() if ending not in own}
+        if reading.known and "link_down_total" not in own:
+            row["link_down_total"] = link.carrier_down_count
+    row |= {
+        "carrier_changes_total": link.carrier_changes,
+        "mtu_bytes": link.mtu,
+        "link_up": int(link.carrier and link.operstate in {None, "up", "unknown"}),
+        "link_speed_bytes_per_second": reading.speed,
+    }
+    row |= dict(reading.port)
+    return row
+
+
+def _columns(
+    schema: Schema, rows: Sequence[Mapping[str, Value | None]], statistics: Sequence[Statistic]
+) -> dict[str, Column]:
+    """Turn rows into columns, with the widths that the driver's counters have."""
+    declared = {one.ending: one for one in statistics}
+    columns = {}
+    for ending in dict.fromkeys(ending for row in rows for ending in row):
+        values = [row.get(ending) for row in rows]
+        one = declared.get(ending) or Statistic(ending, (), 32 if ending in NARROW else 64)
+        columns[ending] = Column(schema.metrics[ending], values, one.width, divisor=one.divisor)
+    return columns

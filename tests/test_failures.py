@@ -1,0 +1,29 @@
+"""What goes wrong with one device or file: the reason that becomes a label, and what the log says of it."""
+
+import errno
+import os
+
+import pytest
+
+from exporter.serial import HungError
+from exporter.source import Failure
+from exporter.sources.failures import failure_of
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "detail"),
+    [
+        (HungError("eth2: no answer within 2 s"), "timeout", "eth2: no answer within 2 s"),
+        (OSError(errno.EINVAL, os.strerror(errno.EINVAL), "eth2"), "einval", "/a: Invalid argument"),
+        (OSError(100_000, "of another kernel"), "oserror", "/a: of another kernel"),
+        (ValueError("no number"), "malformed", "/a: no number"),
+        (OSError("without a number"), "internal", "/a: OSError: without a number"),
+        (KeyError("port"), "internal", "/a: KeyError: 'port'"),
+    ],
+)
+def test_a_failure_has_a_reason_and_says_where(error, reason, detail):
+    assert failure_of("eth2", error, "/a") == Failure("eth2", reason, detail)
+
+
+def test_without_a_place_the_error_speaks_for_itself():
+    assert failure_of("", ValueError("no number")).detail == "no number"
