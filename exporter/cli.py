@@ -129,7 +129,11 @@ def _add_path_flags(to: argparse.ArgumentParser) -> None:
 
 def _add_log_flags(to: argparse.ArgumentParser) -> None:
     to.add_argument(
-        "--log.level", dest="log_level", default="info", choices=log.LEVELS, help="least level to log (default info)"
+        "--log.level",
+        dest="log_level",
+        default="info",
+        choices=(*log.LEVELS, *log.ALIASES),
+        help="least level to log (default info)",
     )
     to.add_argument(
         "--log.format",
@@ -168,7 +172,7 @@ def _fail(error: Exception) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    from exporter.daemon import Daemon, Settings  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.daemon import Daemon, Settings, check_roots  # noqa: PLC0415  # `--help` and `--version` need none of it
 
     log.set_up(chosen.log_level, chosen.log_format)
     settings = Settings(
@@ -181,6 +185,8 @@ def _run(chosen: argparse.Namespace) -> int:
         chosen.procfs,
         chosen.nic_replay,
     )
+
+    check_roots(settings)
 
     async def serve() -> None:
         await Daemon(settings).run()

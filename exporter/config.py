@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from exporter.files import read_regular
 from exporter.units import BitRate, Duration
 
 MAX_SIZE = 4 * 1024 * 1024
@@ -92,14 +93,11 @@ def load(path: Path, sections: Sequence[Section]) -> Config:
         ConfigError: It cannot be read or used.
     """
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_SIZE + 1)
+        raw = read_regular(path, MAX_SIZE)
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read: {error.strerror}; check --config.file and its permissions"
         ) from None
-    if len(raw) > MAX_SIZE:
-        raise ConfigError(f"{path}: is larger than {MAX_SIZE} bytes; check that --config.file names the right file")
     return parse(raw, str(path), sections)
 
 
@@ -319,6 +317,8 @@ def _value_at(data: object, path: Sequence[str | int]) -> object:
 def _wrong(message: str, path: Sequence[str | int], value: object) -> str:
     """Say what was expected and what is there instead."""
     expected, _, got = message.partition(", got ")
+    if not got and not expected.startswith("expected"):
+        return expected  # a rule about several keys: it says all, and no one value is wrong
     words = re.sub(r"\w+|\|", lambda found: _WORDS.get(found[0], found[0]), expected) if got else expected
     words = words[0].lower() + words[1:].replace("`", "")
     # Text in place of a mapping may be what belongs under one of its keys, and that a secret.

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
@@ -49,6 +50,9 @@ STOP_GRACE = 3.0
 THREADS = "blocking"
 """Name of the threads for single blocking calls: the look-up of a name, the file of a secret."""
 
+MOST_THREADS = 128
+"""Such calls at a time: while a name server is silent, the switches that need it must not hold up the others."""
+
 THREADS_GRACE = 0.5
 """Seconds that such calls have to come back at the end."""
 
@@ -73,7 +77,25 @@ def load_config(path: Path | None) -> Config:
     Raises:
         ConfigError: It cannot be used.
     """
-    return config.default(SOURCES) if path is None else config.load(path, SOURCES)
+    if path is None:
+        return config.default(SOURCES)
+    loaded = config.load(path, SOURCES)
+    _check_drops(loaded)
+    return loaded
+
+
+def _check_drops(settings: Config) -> None:
+    """See that every pattern of `drop` fits a metric: one that fits none is a typo.
+
+    Raises:
+        ConfigError: One fits none.
+    """
+    names = [metric.name for metric in metrics()]
+    for definition in SOURCES:
+        for pattern in _dropped(definition, settings):
+            if not any(fnmatchcase(name, pattern) for name in names):
+                section = definition.section or f"sources.{definition.name}"
+                raise ConfigError(f"{section}.drop: {pattern!r} fits no metric; docs/metrics.md lists their full names")
 
 
 def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
@@ -94,11 +116,14 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
         targets = sum(bool(source.target) for source in sources)
         lines.append(f"{config_file}: good; {len(sources) - targets} sources of this host, {targets} targets")
     if web_config_file is not None:
-        from exporter.outputs.webconfig import WebConfigFile  # noqa: PLC0415  # YAML costs memory
-
-        WebConfigFile(web_config_file).current()
+        nothing = Handlers(lambda _: (), str, lambda: None, _no_reload)
+        WebServer(nothing, (":0",), config_file=web_config_file)  # reads certificates and keys too
         lines.append(f"{web_config_file}: good")
     return lines
+
+
+async def _no_reload() -> None:
+    """Stand in for a reload where nothing runs."""
 
 
 def metrics() -> list[Metric]:
@@ -162,6 +187,7 @@ class Daemon:
         self._renderers = {form: text.Renderer(openmetrics=form is Format.OPENMETRICS) for form in Format}
         self._lag = _Lag()
         self._reloading = asyncio.Lock()
+        self._next_reload: asyncio.Task[str | None] | None = None
         self._started = monotonic()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload),
@@ -175,7 +201,7 @@ class Daemon:
         """Serve until told to stop by SIGTERM or SIGINT; SIGHUP reloads."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        threads = ThreadPoolExecutor(thread_name_prefix=THREADS)
+        threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix=THREADS)
         loop.set_default_executor(threads)
         loop.set_exception_handler(log.LoopFaults())
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -219,12 +245,18 @@ class Daemon:
         self._running = {}
 
     async def reload(self) -> str | None:
-        """Read the configuration anew; a wrong one changes nothing.
+        """Read the configuration anew; a wrong one changes nothing. All who ask while one waits share it.
 
         Returns:
             What is wrong with it, or None.
         """
+        if self._next_reload is None:
+            self._next_reload = asyncio.create_task(self._reload())
+        return await asyncio.shield(self._next_reload)
+
+    async def _reload(self) -> str | None:
         async with self._reloading:
+            self._next_reload = None  # who asks from here on may mean a file that is newer than what is read now
             try:
                 fresh = await asyncio.to_thread(load_config, self._settings.config_file)
                 self._apply(fresh)
@@ -350,6 +382,17 @@ async def _leave_what_hangs() -> None:
     logger.warning("stopped without waiting for a call that hangs: a name server or a file that does not answer")
     logging.shutdown()
     os._exit(0)
+
+
+def check_roots(settings: Settings) -> None:
+    """See that the file systems are where they are said to be: without them a host looks like one without hardware.
+
+    Raises:
+        ConfigError: One is not.
+    """
+    for flag, folder in (("--path.sysfs", settings.sysfs / "class"), ("--path.procfs", settings.procfs)):
+        if not folder.is_dir():
+            raise ConfigError(f"{flag}: there is no folder {folder}; check the flag, and in a container the mount")
 
 
 def _raise_descriptor_limit() -> None:

@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
+ALIASES = {"warn": "warning"}
+"""How Prometheus's own programs call a level."""
+
 FORMATS = ("logfmt", "json")
 
 _COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
@@ -58,7 +61,7 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Formatter(form, colour=stream.isatty() and not os.environ.get("NO_COLOR")))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=ALIASES.get(level, level).upper(), handlers=[handler], force=True)
     for library in ("httpx", "httpcore", "asyncio"):  # their lines about each request say nothing to an operator
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
 

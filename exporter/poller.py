@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 LEAST_GAP = 0.2
 """Seconds that lie at least between two reads, however often the source says that something changed."""
 
+MAX_LINES = 20
+"""Failures that are told one by one when they begin at the same read, and likewise when they end."""
+
 MAX_FAILURE_KINDS = 500
 """Failures told apart by (device, reason); what comes beyond is counted under the device `other`."""
 
@@ -219,8 +222,12 @@ class Poller:
         for failure in failures:
             self._bump(failure.device, failure.reason)
             now.setdefault((failure.device, failure.reason), failure)
-        for key in now.keys() - self._ongoing:
+        begun, over = sorted(now.keys() - self._ongoing), sorted(self._ongoing - now.keys())
+        for key in begun[:MAX_LINES]:
             logger.warning("%s: %s (%s): %s", self._name, now[key].device, now[key].reason, now[key].detail)
-        for device, reason in self._ongoing - now.keys():
+        for device, reason in over[:MAX_LINES]:
             logger.info("%s: %s (%s): over", self._name, device, reason)
+        for count, what in ((len(begun) - MAX_LINES, "failures"), (len(over) - MAX_LINES, "that are over")):
+            if count > 0:
+                logger.info("%s: and %d more %s", self._name, count, what)
         self._ongoing = frozenset(now)

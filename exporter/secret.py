@@ -1,7 +1,8 @@
 """Secrets: inline, in a file, or in the environment; read when they are used, and never shown."""
 
 import os
-import stat
+
+from exporter.files import read_regular
 
 MAX_SIZE = 64 * 1024
 """Bytes of a secret's file; a larger one is some other file."""
@@ -32,7 +33,7 @@ def read_secret(inline: str | None, file: str | None, variable: str | None) -> s
         return inline
     if file is not None:
         try:
-            secret = _content(file).decode("utf-8").rstrip("\r\n")
+            secret = read_regular(file, MAX_SIZE).decode("utf-8").rstrip("\r\n")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             reason = "it is no UTF-8" if isinstance(error, UnicodeDecodeError) else reason
@@ -44,22 +45,3 @@ def read_secret(inline: str | None, file: str | None, variable: str | None) -> s
     if not secret:
         raise SecretError(f"{place}: the secret is empty or not set")
     return secret
-
-
-def _content(file: str) -> bytes:
-    """Read a file that may turn out to be a pipe, which would block for ever, or a device without end.
-
-    Raises:
-        OSError: As open and read do.
-        ValueError: It is no regular file, or too large.
-    """
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no regular file")
-        content = os.read(descriptor, MAX_SIZE + 1)
-    finally:
-        os.close(descriptor)
-    if len(content) > MAX_SIZE:
-        raise ValueError(f"it is larger than {MAX_SIZE} bytes")
-    return content

@@ -54,7 +54,8 @@ FLAGS = [
 
 @pytest.mark.parametrize("command", [[], ["run"]])
 @pytest.mark.parametrize(("flags", "setting", "value"), FLAGS)
-def test_flags_of_run_which_is_what_the_bare_command_does(ran, command, flags, setting, value):
+def test_flags_of_run_which_is_what_the_bare_command_does(ran, monkeypatch, command, flags, setting, value):
+    monkeypatch.setattr(daemon, "check_roots", lambda _: None)
     assert cli.main([*command, *flags]) == 0
     (settings,) = ran
     usual = daemon.Settings()
@@ -331,9 +332,18 @@ def test_version_and_help_load_little():
     assert not loaded & {"httptools", "yaml", "httpx", "msgspec", "exporter.daemon", "exporter.demo"}
 
 
+@pytest.mark.parametrize(("flag", "missing"), [("--path.sysfs", "nowhere/class"), ("--path.procfs", "nowhere")])
+def test_a_file_system_that_is_not_where_it_is_said_to_be(tmp_path, capsys, flag, missing):
+    """A lost mount would look like a host without hardware, and no alert would ever tell."""
+    assert cli.main([flag, str(tmp_path / "nowhere")]) == 1
+    said = f"fabric-exporter: {flag}: there is no folder {tmp_path / missing}; "
+    assert capsys.readouterr().err.startswith(said)
+
+
 @pytest.mark.parametrize("form", log.FORMATS)
 def test_lines_of_a_run_are_in_the_form_that_was_asked_for(tmp_path, form):
     command = [sys.executable, "-m", "exporter", "--web.listen-address=127.0.0.1:0", "--log.format", form]
+    (tmp_path / "class").mkdir()
     command += ["--path.sysfs", str(tmp_path), "--path.nic-replay", str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

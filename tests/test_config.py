@@ -122,7 +122,7 @@ def test_a_file_that_is_too_large(tmp_path):
     path.write_bytes(b"#" * (config.MAX_SIZE + 1))
     with pytest.raises(ConfigError) as caught:
         load(path, PARTS)
-    assert str(caught.value) == f"{path}: is larger than 4194304 bytes; check that --config.file names the right file"
+    assert str(caught.value) == f"{path}: cannot be read: it is larger than 4194304 bytes; check --config.file and its permissions"
     path.write_bytes(b"#" * config.MAX_SIZE)
     assert load(path, PARTS) == default(PARTS)
 

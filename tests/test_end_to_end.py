@@ -148,7 +148,7 @@ def test_the_inhibitions_of_the_runbook_mute_consequences_and_nothing_else(progr
     down = one | {"alertname": "FabricLinkDown", "layer": "rdma", "device": "mlx5_3", "netdev": "eth3"}
     muted = [
         one | {"alertname": "FabricPauseShare", "layer": "nic", "device": "eth3", "netdev": "eth3"},
-        one | {"alertname": "FabricRailImbalance", "layer": "rdma", "group": "Ethernet MT4129"},
+        one | {"alertname": "FabricRailImbalance", "layer": "rdma", "group": "Ethernet MT4129 MT_0000000838"},
         other | {"alertname": "FabricSourceStale", "layer": "source", "source": "switch", "target": "leaf-01"},
     ]
     told = [
@@ -157,7 +157,7 @@ def test_the_inhibitions_of_the_runbook_mute_consequences_and_nothing_else(progr
         one | {"alertname": "FabricLinkDown", "layer": "rdma", "device": "mlx5_9", "port": "1"},
         one | {"alertname": "FabricSourceStale", "layer": "source", "source": "rdma"},
         other | {"alertname": "FabricSourceStale", "layer": "exporter"},
-        other | {"alertname": "FabricRailImbalance", "layer": "rdma", "group": "Ethernet MT4129"},
+        other | {"alertname": "FabricRailImbalance", "layer": "rdma", "group": "Ethernet MT4129 MT_0000000838"},
     ]
     with (
         own_folder() as folder,

@@ -22,9 +22,9 @@ _shtab_fabric_exporter_check_config___web_config_file_COMPGEN=_shtab_compgen_fil
 _shtab_fabric_exporter_demo___web_config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_demo___demo_directory_COMPGEN=_shtab_compgen_dirs
 
-_shtab_fabric_exporter_run___log_level_choices=(debug info warning error)
+_shtab_fabric_exporter_run___log_level_choices=(debug info warning error warn)
 _shtab_fabric_exporter_run___log_format_choices=(logfmt json)
-_shtab_fabric_exporter_demo___log_level_choices=(debug info warning error)
+_shtab_fabric_exporter_demo___log_level_choices=(debug info warning error warn)
 _shtab_fabric_exporter_demo___log_format_choices=(logfmt json)
 _shtab_fabric_exporter_demo___demo_fault_choices=(degraded-link link-down pause-storm imbalance straggler switch-silent)
 _shtab_fabric_exporter_pos_0_choices=(run check-config demo)

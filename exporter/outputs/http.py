@@ -82,7 +82,7 @@ class Server:
         self.stats = stats
         self.admits = admits
         self.stopping = False
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order of their last answers, or of their coming
         self.empty = asyncio.Event()
         self.buffer = memoryview(bytearray(READ_SIZE))
         self.max_connections = MAX_CONNECTIONS
@@ -153,10 +153,16 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream, as asyncio promises
         self._transport = transport
         server = self._server
-        server.connections.add(self)
+        server.connections[self] = None
         server.empty.clear()
+        if len(server.connections) > server.max_connections:
+            # Who waits longest makes room: clients that forget their connections, or send slowly, keep nobody out.
+            server.stats.refused_connections += 1
+            next((one for one in server.connections if one.waits), self).cut()
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        if len(server.connections) > server.max_connections or server.stopping:
+        if self._last:
+            return
+        if server.stopping:
             server.stats.refused_connections += 1
             self.cut()
         elif tls is not None and server.admits is not None and not server.admits(tls):
@@ -204,11 +210,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._request is not None:
             self._app.ended(self._request, None)
             self._request = None
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         if not self._server.connections:
             self._server.empty.set()
 
     # What the server calls.
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether no answer is being made or sent, so that nothing is lost when it is cut."""
+        busy = self._last or self._request is not None or self._room is not None
+        return not busy and not self._transport.get_write_buffer_size()
 
     def finish(self) -> None:
         """End after the answer that is being made or sent, at once if there is none."""
@@ -297,6 +309,7 @@ class Connection(asyncio.BufferedProtocol):
     def _rest(self) -> None:
         """Wait for the next request."""
         self._idle = True
+        self._server.connections[self] = self._server.connections.pop(self, None)
         self._expect_within(KEEP_ALIVE_TIMEOUT, idle=True)
         if self._reader.received:
             self._transport.resume_reading()

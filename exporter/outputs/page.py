@@ -74,7 +74,7 @@ def _table(rows: str) -> str:
 
 def _row(source: SourceStatus) -> str:
     """Write one source; the state is a word as well as a colour."""
-    state, look = {True: ("up", "up"), False: ("down", "down"), None: ("waiting", "")}[source.up]
+    state, look = {True: ("up", "up"), False: ("down", "down"), None: ("nothing found", "")}[source.up]
     failures = ", ".join(f"{reason}: {count}" for reason, count in sorted(source.failures.items()) if count)
     return (
         f"<tr><td>{escape(source.name)}</td><td>{escape(source.target) or 'this host'}</td>"

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,13 +30,21 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
+    if bracketed:  # an address, of either family: `[$(HOST_IP)]:10315` is how manifests write it
         host = host[1:-1]
-    if not colon or (":" in host) != bracketed or "/" in host:
+    if not colon or (":" in host and not bracketed) or "/" in host or (bracketed and not _is_address(host)):
         raise ValueError(f"--web.listen-address: {text!r}: write :PORT, HOST:PORT or [IPV6]:PORT")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise ValueError(f"--web.listen-address: {text!r}: the port {port!r} is no number from 0 to 65535")
     return host, int(port)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 class WebServer:

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 import msgspec
 import yaml
 
+from exporter.files import read_regular
+
 log = logging.getLogger(__name__)
 
 MAX_FILE_SIZE = 1 << 20
@@ -355,7 +357,7 @@ class WebConfigFile:
 
     def _read(self, old: WebConfig | None = None) -> WebConfig:
         try:
-            content = self.path.read_bytes()
+            content = read_regular(self.path, MAX_FILE_SIZE)
         except OSError as error:
             text = f"{self.path}: cannot be read: {error.strerror}; correct --web.config.file or the file's permissions"
             raise WebConfigError(text) from error

@@ -4,7 +4,8 @@ import ipaddress
 import logging
 import ssl
 
-from exporter.outputs.webconfig import TlsConfig, WebConfigError, WebConfigFile, stamp
+from exporter.files import read_regular
+from exporter.outputs.webconfig import MAX_FILE_SIZE, TlsConfig, WebConfigError, WebConfigFile, stamp
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +25,7 @@ def make_context(tls: TlsConfig) -> ssl.SSLContext:
         context.set_ciphers(tls.ciphers)
     for file in tls.files:
         try:
-            with file.open("rb"):
-                pass
+            read_regular(file, MAX_FILE_SIZE)  # OpenSSL would wait for a pipe for ever
         except (OSError, ValueError) as error:  # a name may hold a NUL
             reason = getattr(error, "strerror", None) or error
             raise WebConfigError(f"{file}: cannot be read: {reason}; correct the path or permissions") from error

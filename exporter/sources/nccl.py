@@ -8,13 +8,11 @@ were only seen in groups of the same size), the later one is named `<rank>-<pid>
 """
 
 import asyncio
-import errno
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from time import monotonic
@@ -25,6 +23,7 @@ from exporter.linux.inspector import Header
 from exporter.linux.tail import FILE_BUDGET, MAX_LINE, Tail
 from exporter.serial import HungError, Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
+from exporter.sources.failures import failure_of
 from exporter.sources.nccl_logs import MAX_ENTRIES, Log, Parsed, Record, Totals, find_folders, find_logs, parse
 from exporter.table import Column, LabelValues, RowKeeper, Rows, Table
 from exporter.vocabulary import counter, gauge, info
@@ -196,12 +195,10 @@ class NcclSource:
         records: list[tuple[Process, list[Record]]] = []
         for log in scanned.grown:
             result = results[log.file.path]
-            if isinstance(result, HungError):
-                failures.append(Failure(log.job, "timeout", str(result)))
-            elif isinstance(result, FileNotFoundError):
+            if isinstance(result, FileNotFoundError):
                 continue  # removed since it was listed, as files of jobs that ended are
-            elif isinstance(result, Exception):
-                failures.append(_failure(log, result))
+            if isinstance(result, Exception):
+                failures.append(failure_of(log.job, result, log.file.path))
             else:
                 failures += result.failures
                 process = self._taken(log, result, now, failures)
@@ -233,7 +230,7 @@ class NcclSource:
             if entry is None or entry[0] in found:
                 continue
             path, job = entry
-            if self._wanted(job):
+            if self._options.wants(job):
                 try:
                     found[path] = (job, os.lstat(path))
                 except OSError:
@@ -252,12 +249,6 @@ class NcclSource:
                 log = self._logs[file.path] = Log(file, found[file.path][0])
             grown.append(log)
         return _Scan(len(folders), grown, failures)
-
-    def _wanted(self, job: str) -> bool:
-        chosen = self._options
-        return any(fnmatchcase(job, one) for one in chosen.include) and not any(
-            fnmatchcase(job, one) for one in chosen.exclude
-        )
 
     def _read_log(self, log: Log) -> Parsed:
         """Read on in one file; runs in the thread."""
@@ -408,14 +399,6 @@ def _operations(records: Iterable[tuple[Process, list[Record]]], now: float) -> 
     }
     rows = Rows(OPERATION_LABELS, cells, dict.fromkeys(cells, _UNPRINTED))
     return Table(OPERATIONS, rows, columns, now)
-
-
-def _failure(log: Log, error: Exception) -> Failure:
-    """Say what went wrong with a file; the reason is the errno's name."""
-    if isinstance(error, OSError) and error.errno is not None:
-        reason = errno.errorcode.get(error.errno, "oserror").lower()
-        return Failure(log.job, reason, f"{log.file.path}: {error.strerror}")
-    return Failure(log.job, "internal", f"{log.file.path}: {type(error).__name__}: {error}")
 
 
 def _build(options: NcclOptions, host: Host) -> list[Source]:

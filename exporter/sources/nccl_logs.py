@@ -4,7 +4,6 @@ Files are `<host name>-pid<pid>.log`, in a folder of the job's (`nccl-inspector-
 one. Each line fails alone.
 """
 
-import errno
 import glob
 import os
 from collections import Counter
@@ -24,6 +23,7 @@ from exporter.linux.inspector import (
 )
 from exporter.linux.tail import MAX_LINE, Chunk, Followed
 from exporter.source import Failure
+from exporter.sources.failures import failure_of
 
 MAX_ENTRIES = 20_000
 """Entries of all folders together that are looked at."""
@@ -124,8 +124,7 @@ def _entries(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirE
     except FileNotFoundError:
         return
     except OSError as error:
-        reason = errno.errorcode.get(error.errno or 0, "oserror").lower()
-        failures.append(Failure(job, reason, f"{folder}: {error.strerror}"))
+        failures.append(failure_of(job, error, folder))
 
 
 def _job(folder: str) -> str:

@@ -109,11 +109,14 @@ class Device:
 
     def _model(self) -> str | None:
         """Name the model, whose siblings are the others of it; None where PCI does not tell."""
-        vendor = read_text(self._folder / "device" / "vendor")
-        model = read_text(self._folder / "device" / "device")
-        if self._driver is None or not vendor or not model:
+        folder = self._folder / "device"
+        chip, board = (
+            ":".join(read_text(folder / f"{level}{name}").removeprefix("0x") for name in ("vendor", "device"))
+            for level in ("", "subsystem_")
+        )
+        if self._driver is None or chip.startswith(":") or chip.endswith(":"):
             return None
-        return f"{self._driver.name} {vendor.removeprefix('0x')}:{model.removeprefix('0x')}"
+        return f"{self._driver.name} {chip} {board}".removesuffix(" :")  # cards of one chip may be meant for other work
 
     def _read_speed(self, link: Link, reader: NicReader, failures: list[Failure]) -> float | None:
         """Give the link's speed in bytes per second; asked when the link changed and now and then, none while down."""

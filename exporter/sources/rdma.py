@@ -8,7 +8,6 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from operator import is_
 from time import monotonic
@@ -16,11 +15,13 @@ from time import monotonic
 from exporter import vocabulary
 from exporter.linux.infiniband import parse_guid
 from exporter.linux.kept import read_once, read_text
-from exporter.linux.pci import bus_order, driver, netdev_of_port, pci_address
+from exporter.linux.pci import driver, netdev_of_port, pci_address
 from exporter.serial import HungError, Serial
-from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
+from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
+from exporter.sources.failures import failure_of
+from exporter.sources.host_ports import PortOptions, Seat, number_rails, own_times
 from exporter.sources.rdma_files import DRIVERS, MLX5, PMA, CounterFile
-from exporter.sources.rdma_port import Port, PortReading, failure_of
+from exporter.sources.rdma_port import Port, PortReading
 from exporter.table import Column, RowKeeper, Table
 from exporter.vocabulary import counter, gauge, info
 
@@ -31,9 +32,6 @@ RESCAN = 60.0
 
 CALL_DEADLINE = 2.0
 """Seconds that the files of one device may take."""
-
-APART = 0.05
-"""Seconds between the first and the last port's reading from which each has a time of its own: one before it hung."""
 
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 """Name of a port's folder, as the kernel writes numbers: with `01` beside `1` two ports would have one number."""
@@ -77,7 +75,7 @@ SCHEMA = vocabulary.schema(
         "receive_constraint_errors_total": counter("Packets received against the partition or raw-packet rules."),
         "transmit_constraint_errors_total": counter("Packets not sent for the partition or raw-packet rules."),
         "transmit_wait_ticks_total": counter(
-            "Ticks, of a length that depends on the device, in which data waited for credits of the peer."
+            "Ticks, of a length that depends on the device, in which there was data but none could be sent."
         ),
         "link_error_recovery_total": counter("Times the link recovered from an error by itself."),
         "local_link_integrity_errors_total": counter("Times that local physical errors exceeded their threshold."),
@@ -123,14 +121,8 @@ SCHEMA = vocabulary.schema(
 )
 
 
-class RdmaOptions(Options, frozen=True):
-    """Configuration of `sources.rdma`; include and exclude are names of devices.
-
-    Attributes:
-        rails: Rail of each device, for nodes where the order of the PCI addresses does not tell.
-    """
-
-    rails: dict[str, str] = {}  # noqa: RUF012  # msgspec copies mutable defaults
+class RdmaOptions(PortOptions, frozen=True):
+    """Configuration of `sources.rdma`; include and exclude are names of devices."""
 
 
 class RdmaSource:
@@ -201,10 +193,8 @@ class RdmaSource:
         failures: list[Failure] = []
         for name in names:
             result = results[name]
-            if isinstance(result, HungError):
-                failures.append(Failure(name, "timeout", str(result)))
-            elif isinstance(result, Exception):
-                failures.append(failure_of(name, self._class / name, result))
+            if isinstance(result, Exception):
+                failures.append(failure_of(name, result, self._class / name))
             elif isinstance(result, list):
                 readings += result
         for reading in readings:
@@ -218,14 +208,8 @@ class RdmaSource:
         except FileNotFoundError:
             return []
         if names != self._listed:
-            chosen = self._options
             self._listed = names
-            self._wanted = [
-                name
-                for name in names
-                if any(fnmatchcase(name, pattern) for pattern in chosen.include)
-                and not any(fnmatchcase(name, pattern) for pattern in chosen.exclude)
-            ]
+            self._wanted = [name for name in names if self._options.wants(name)]
         return self._wanted
 
     def _read_device(self, name: str, rescan: bool) -> list[PortReading]:
@@ -262,7 +246,7 @@ class RdmaSource:
             link_layer = read_text(place / "link_layer")
             mac = read_text(self._host.sysfs / "class" / "net" / netdev / "address") if netdev else ""
             facts = {**shared, "netdev": netdev, "link_layer": link_layer, "mac": mac}
-            kind = f"{link_layer} {hca_type or bound}".strip()
+            kind = " ".join(filter(None, (link_layer, hca_type or bound, shared["board_id"])))
             files = DRIVERS.get(bound, PMA)
             port = Port(name, number, place, files, bound, kind, epoch, facts)
             if number in known:
@@ -275,15 +259,12 @@ class RdmaSource:
 
     def _number_rails(self) -> None:
         """Number the ports of each kind in the order of their PCI addresses, which completes what is told of them."""
-        kinds: dict[str, list[Port]] = {}
-        for ports in tuple(self._devices.values()):  # a call that hung may come back meanwhile and add its device
-            for port in ports:
-                kinds.setdefault(port.kind, []).append(port)
-        for ports in kinds.values():
-            ports.sort(key=lambda port: (bus_order(port.facts["pci"], port.device), port.number))
-            for place, port in enumerate(ports):
-                facts = {**port.facts, "rail": self._options.rails.get(port.device, str(place))}
-                port.info = tuple(facts[name] for name in SCHEMA.metrics["info"].extra)
+        # A copy: a call that hung may come back meanwhile and add its device.
+        ports = [port for ports in tuple(self._devices.values()) for port in ports]
+        seats = [Seat(port.kind, port.facts["pci"], port.device, port.number) for port in ports]
+        for port, rail in zip(ports, number_rails(seats, self._options.rails), strict=True):
+            facts = {**port.facts, "rail": rail}
+            port.info = tuple(facts[name] for name in SCHEMA.metrics["info"].extra)
 
     def _tables(self, readings: Iterable[PortReading]) -> list[Table]:
         """Make one table for each driver, whose counters share their widths."""
@@ -322,13 +303,13 @@ class RdmaSource:
         for ending in ("link_up", "link_speed_bytes_per_second", "link_lanes", "port_state", "port_physical_state"):
             columns[ending] = Column(metrics[ending], [reading.link[ending] for reading in readings])
         columns["info"] = Column(metrics["info"], [port.info for port in ports])
-        times = [reading.time for reading in readings]
+        now = readings[0].time
         return Table(
             SCHEMA,
             keeper.rows([(port.device, str(port.number)) for port in ports]),
             columns,
-            time=readings[0].time,
-            times=times if times[-1] - times[0] > APART else None,
+            time=now,
+            times=own_times(now, [reading.time for reading in readings]),
             epochs=[port.epoch for port in ports],
             kinds=[port.kind for port in ports],
             part=part,

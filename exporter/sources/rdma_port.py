@@ -11,6 +11,7 @@ from typing import NamedTuple
 from exporter.linux.infiniband import ACTIVE, parse_counter, parse_numbered, parse_rate
 from exporter.linux.kept import COUNTER_SIZE, close_kept, open_kept
 from exporter.source import Failure
+from exporter.sources.failures import failure_of
 from exporter.sources.rdma_files import STATES, CounterFile
 from exporter.table import LabelValues
 
@@ -169,7 +170,7 @@ class Port:
                 texts.append(one.read())
                 values[one.place] = parse_counter(texts[-1])
             except (OSError, ValueError) as error:
-                failures.append(failure_of(self.device, one.path, error))
+                failures.append(failure_of(self.device, error, one.path))
                 if isinstance(error, OSError):
                     one.rest(error, now)
             else:
@@ -184,7 +185,7 @@ class Port:
         try:
             return one.read()
         except OSError as error:
-            failures.append(failure_of(self.device, one.path, error))
+            failures.append(failure_of(self.device, error, one.path))
             return b""
 
 
@@ -202,11 +203,3 @@ def _link_of(state: bytes, physical: bytes, rate: bytes, *, ethernet: bool) -> d
         "port_state": number,
         "port_physical_state": parse_numbered(physical),
     }
-
-
-def failure_of(device: str, path: str | Path, error: Exception) -> Failure:
-    """Say what went wrong with a file; the reason is the errno's name, or `malformed`."""
-    if isinstance(error, OSError) and error.errno is not None:
-        reason = errno.errorcode.get(error.errno, "oserror").lower()
-        return Failure(device, reason, f"{path}: {error.strerror}")
-    return Failure(device, "malformed", f"{path}: {error}")

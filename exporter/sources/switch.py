@@ -5,15 +5,16 @@ the metrics, the configuration and the names; how a switch is asked is in the re
 """
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Literal, Protocol
 
 import msgspec
 
 from exporter import vocabulary
 from exporter.secret import check_one
-from exporter.source import Definition, Host, Reading, Source
+from exporter.source import Definition, Host, Reading, Selection, Source
 from exporter.units import Duration
 from exporter.vocabulary import gauge, info
 
@@ -158,17 +159,17 @@ class Onyx(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         check_one("password", self.password, self.password_file, self.password_env)
         if (self.ca_file is not None) + (self.sha256 is not None) + self.insecure > 1:
             raise ValueError("ca_file, sha256 and insecure exclude each other; give one of them")
+        if self.sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", self.sha256.replace(":", "").strip()):
+            raise ValueError("sha256 is no fingerprint: it has 64 hexadecimal digits, with or without colons")
 
 
-class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One switch.
+class Target(Selection, frozen=True, kw_only=True):
+    """One switch; include and exclude are names of its ports.
 
     Attributes:
         name: Its name in the exporter; also its label where it does not tell its own.
         address: Host, or host and port.
         interval: Time between polls; that of the defaults where not given.
-        include: Ports to export, as shell patterns.
-        exclude: Ports not to export, as shell patterns; wins over include.
     """
 
     name: str
@@ -176,8 +177,6 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     interval: Duration | None = None
     snmp: Snmp | None = None
     onyx: Onyx | None = None
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """See that there is a name, one protocol and an address fit for it."""
@@ -189,12 +188,6 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             from exporter.snmp.client import parse_address  # noqa: PLC0415  # only where there are switches
 
             parse_address(self.address)
-
-    def wants(self, port: str) -> bool:
-        """Tell whether a port is to be exported."""
-        return any(fnmatchcase(port, pattern) for pattern in self.include) and not any(
-            fnmatchcase(port, pattern) for pattern in self.exclude
-        )
 
 
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -219,7 +212,7 @@ class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def __post_init__(self) -> None:
         """See that no name stands twice."""
         names = [target.name for target in self.targets]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice is not None:
             raise ValueError(f"two targets are named {twice!r}; names tell them apart")
 
