@@ -233,9 +233,11 @@ class Daemon:
         for host, port in self.web.addresses:
             logger.info("listening on %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         _warn_of_own_namespace(self._settings.procfs)
+        self._announcing = asyncio.get_running_loop().create_task(self._announce())
 
     async def stop(self) -> None:
         """Stop all parts within `STOP_GRACE` seconds."""
+        self._announcing.cancel()
         tasks = [one.task for one in self._running.values()]
         for task in tasks:
             task.cancel()
@@ -332,6 +334,21 @@ class Daemon:
             telemetry_path=self._settings.telemetry_path,
             sources=sources,
         )
+
+    async def _announce(self) -> None:
+        """Say once what the first reads found: a wrong mount or a lost driver looks like a host without hardware."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READY_AFTER):
+                for one in list(self._running.values()):
+                    await one.poller.first.wait()
+        found: dict[str, list[str]] = {"reading": [], "nothing found for": [], "not readable": []}
+        for key, one in self._running.items():
+            poller = one.poller
+            state = {True: "reading", None: "nothing found for", False: "not readable"}[poller.status.up]
+            count = sum(len(table.rows) for table in poller.tables)
+            rows = f" ({count} {'row' if count == 1 else 'rows'})" if poller.status.up else ""
+            found[state].append(f"{' '.join(key).strip()}{rows}")
+        logger.info("%s", "; ".join(f"{state} {', '.join(names)}" for state, names in found.items() if names))
 
     def _not_ready(self) -> str | None:
         """Say what is waited for: the first read of each source, but not for ever."""
