@@ -15,6 +15,9 @@ from typing import Generic, TypeVar
 
 Result = TypeVar("Result")
 
+MAX_HUNG = 32
+"""Calls of one set that may hang at a time, each of which holds a thread; then nothing is asked until one is back."""
+
 
 class HungError(Exception):
     """The call outlived its deadline, or an earlier call for the same thing still has not come back."""
@@ -141,6 +144,7 @@ class Serial:
             batch: _Batch[Result] = _Batch(
                 [(key, call) for key, call in asked if key not in self._out], asyncio.get_running_loop()
             )
+            self._refuse_too_many(batch, hung)
             if batch.calls:
                 self._give(batch)
                 try:
@@ -184,10 +188,17 @@ class Serial:
                 self._out.add(key)
             hung[key] = HungError(f"{key}: no answer within {self._deadline:g} s")
             self._worker = None
+            self._refuse_too_many(batch, hung)
             if not batch.calls:
                 return
             batch.current = None
             self._give(batch)
+
+    def _refuse_too_many(self, batch: _Batch[Result], hung: dict[str, Result | Exception]) -> None:
+        """Ask nothing more where so much hangs that what is behind it must be gone: a file system, a bus."""
+        if len(self._out) >= MAX_HUNG:
+            hung |= {key: HungError(f"{key}: not asked, as {len(self._out)} calls hang") for key, _ in batch.calls}
+            batch.calls.clear()
 
     def _abandon(self, batch: _Batch[Result]) -> None:
         """Leave a batch whose waiter was cancelled: its thread ends after the call it is in."""

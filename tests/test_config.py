@@ -1,6 +1,7 @@
 """The configuration file: each kind of mistake is told with its place, its value and what to do about it."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ def test_a_file_without_permission(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(config.Path, "open", refuse)
+    monkeypatch.setattr(config, "read_regular", refuse)
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "c.yml", PARTS)
     assert str(caught.value).endswith(
@@ -117,12 +118,21 @@ def test_a_file_without_permission(tmp_path, monkeypatch):
     )
 
 
+def test_a_file_that_would_block_for_ever(tmp_path):
+    os.mkfifo(tmp_path / "c.yml")
+    with pytest.raises(ConfigError, match=r"c\.yml: cannot be read: it is no regular file; check --config\.file"):
+        load(tmp_path / "c.yml", PARTS)
+
+
 def test_a_file_that_is_too_large(tmp_path):
     path = tmp_path / "c.yml"
     path.write_bytes(b"#" * (config.MAX_SIZE + 1))
     with pytest.raises(ConfigError) as caught:
         load(path, PARTS)
-    assert str(caught.value) == f"{path}: cannot be read: it is larger than 4194304 bytes; check --config.file and its permissions"
+    assert (
+        str(caught.value)
+        == f"{path}: cannot be read: it is larger than 4194304 bytes; check --config.file and its permissions"
+    )
     path.write_bytes(b"#" * config.MAX_SIZE)
     assert load(path, PARTS) == default(PARTS)
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -327,6 +328,27 @@ async def test_a_wrong_configuration_changes_nothing_and_is_told(tmp_path, caplo
         assert page.value("fabric_exporter_config_last_reload_successful") == 1
         assert page.value("fabric_exporter_config_last_reload_success_timestamp_seconds") > since
         assert served.pollers() == before
+
+
+async def test_all_who_ask_for_a_reload_while_one_waits_share_it(tmp_path, monkeypatch):
+    async with serving(tmp_path) as served:
+        load, reads, gate = module.load_config, [], threading.Event()
+
+        def slowly(path):
+            reads.append(path)
+            assert gate.wait(LONG)
+            return load(path)
+
+        monkeypatch.setattr(module, "load_config", slowly)
+        first = asyncio.create_task(served.daemon.reload())
+        async with asyncio.timeout(LONG):
+            while not reads:  # noqa: ASYNC110  # told by a thread
+                await asyncio.sleep(0.001)
+        others = [asyncio.create_task(served.daemon.reload()) for _ in range(100)]
+        await asyncio.sleep(0)
+        gate.set()
+        assert await asyncio.gather(first, *others) == [None] * 101
+        assert len(reads) == 2  # the one under way may have read the file before it changed
 
 
 async def test_reloads_at_the_same_time_take_their_turn(tmp_path):

@@ -1,7 +1,10 @@
 """The HTTP server below the web surface: what is a request, in which order answers come, and how connections end."""
 
 import asyncio
+import errno
 import itertools
+import os
+import resource
 import socket
 from contextlib import asynccontextmanager
 
@@ -562,3 +565,33 @@ def test_another_parser_judges_alike(request_):
     assert request_ not in DIFFERENT
     assert (request.method.encode(), request.target.encode()) == (event.method, event.target)
     assert request.headers.keys() == {name for name, _ in event.headers}
+
+
+async def test_connections_leave_descriptors_to_what_is_served(monkeypatch):
+    monkeypatch.setattr(http.resource, "getrlimit", lambda _: (64, 64))
+    async with serving() as server:
+        assert server.max_connections == 8
+    monkeypatch.setattr(http.resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
+    async with serving() as server:
+        assert server.max_connections == http.MAX_CONNECTIONS
+
+
+async def test_without_descriptors_a_fault_is_told_once_and_not_for_each_place_of_the_queue():
+    loop = asyncio.get_running_loop()
+    told = []
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving() as server:
+        with socket.socket() as client:
+            loop.set_exception_handler(lambda _, context: told.append(context["exception"].errno))
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+            try:
+                client.connect(server.sockets[0].getsockname())
+                await until(lambda: told)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            assert told == [errno.EMFILE]
+            client.setblocking(False)
+            await loop.sock_sendall(client, b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert (await loop.sock_recv(client, 100)).startswith(b"HTTP/1.1 200")  # taken when there are some again

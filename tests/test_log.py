@@ -1,5 +1,6 @@
 """Log lines that a machine reads back, and colours only where a person looks."""
 
+import asyncio
 import io
 import json
 import logging
@@ -140,3 +141,20 @@ def test_colours_are_for_terminals(monkeypatch, environment, form, coloured):
         ["\x1b[2m", None, "\x1b[33m", "\x1b[31m"] if coloured else [None] * 4
     )
     assert [line.endswith("\x1b[0m") for line in shown] == [mark is not None for mark in marks]
+
+
+async def test_faults_of_the_loop_are_told_once_a_minute_for_each_kind(caplog, monkeypatch):
+    loop = asyncio.get_running_loop()
+    now = [1000.0]
+    monkeypatch.setattr(loop, "time", lambda: now[0])
+    take = log.LoopFaults()
+    for number in range(100):
+        take(loop, {"message": f"Exception in callback number {number}", "exception": OSError(number)})
+    take(loop, {"message": "Exception in callback number 1", "exception": KeyError(1)})
+    assert [record.getMessage() for record in caplog.records] == [
+        "Exception in callback number 0",
+        "Exception in callback number 1",
+    ]
+    now[0] += log.REPEAT
+    take(loop, {"message": "Exception in callback number 7", "exception": OSError(7)})
+    assert caplog.records[-1].getMessage() == "Exception in callback number 7"

@@ -218,6 +218,12 @@ def test_depth_and_number_of_problems_are_bounded():
     assert len(onyx.normalise([1] * 5000).problems) == 100
 
 
+def test_the_number_of_ports_is_bounded():
+    read = onyx.parse_counters({f"Eth{a}/{b}": {"Rx": {"bytes": "1"}} for a in range(5) for b in range(1000)})
+    assert len(read.ports) == 4096
+    assert read.problems[0] == "Eth4/96: left out, as there are more than 4096 ports"
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["Eth1/1", "N/A", "Up", "25G"]),
     lambda inner: (

@@ -236,6 +236,17 @@ async def test_kinds_of_failure_are_bounded_and_none_is_lost():
     assert sum(poller.status.failures.values()) == 2 * len(many)
 
 
+async def test_many_failures_at_once_are_a_few_lines(lines):
+    many = [Failure(f"device {place:03}", "einval", "detail") for place in range(100)]
+    poller = Poller(Fake(Reading([], many), Reading([])))
+    await poller.poll()
+    told = lines()
+    assert told[0] == ("WARNING", "fake: device 000 (einval): detail")
+    assert (len(told), told[-1]) == (module.MAX_LINES + 1, ("INFO", "fake: and 80 more failures"))
+    await poller.poll()
+    assert lines()[-1] == ("INFO", "fake: and 80 more that are over")
+
+
 async def test_meanings_see_what_those_before_made_and_remember_for_each_table_alone():
     def count(state, one):
         return (state or 0) + 1, [one, table((state or 0) + 1, OTHER, part=one.part)] if one.schema is SCHEMA else [one]

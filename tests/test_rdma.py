@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import FIXTURES
 
+from exporter.linux import kept
 from exporter.linux.infiniband import parse_counter, parse_guid, parse_numbered, parse_rate
 from exporter.meaning import rates
 from exporter.source import Host, SourceError
@@ -388,7 +389,7 @@ async def test_a_host_without_rdma(tmp_path):
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "infiniband").write_text("a file")
     async with opened(tmp_path) as source:
-        assert not await source.applies()
+        assert await source.applies()  # what cannot be listed is a failure, and stays one, not absence
         with pytest.raises(SourceError, match="Not a directory") as caught:
             await source.read()
         assert caught.value.reason == "unreadable"
@@ -751,3 +752,28 @@ async def test_rows_keep_their_text_from_poll_to_poll():
         one, other = (await source.read()).tables, (await source.read()).tables
     assert all(before.rows is after.rows for before, after in zip(one, other, strict=True))
     assert '{device="mlx5_0",port="1"}' in {text for table in one for text in table.rows.texts}
+
+
+async def test_two_folders_of_one_port_are_one_port(tree):
+    ports = tree / "class" / "infiniband" / "mlx5_0" / "ports"
+    for name in ("01", "\N{ARABIC-INDIC DIGIT ONE}"):
+        shutil.copytree(ports / "1", ports / name)
+    async with opened(tree) as source:
+        found, failures = await ports_of(source)
+    assert [port for device, port in found if device == "mlx5_0"] == ["1"]
+    assert len(found) > 1
+    assert failures == []
+
+
+def test_open_files_leave_descriptors_to_others(tree, monkeypatch):
+    path = tree / "class" / "infiniband" / "mlx5_0" / "ports" / "1" / "state"
+    descriptor = kept.open_kept(path)
+    os.close(descriptor)
+    limit = int(descriptor / kept.SHARE)
+    monkeypatch.setattr(kept.resource, "getrlimit", lambda _: (limit, limit))
+    with pytest.raises(OSError, match="raise the limit") as caught:
+        kept.open_kept(path)
+    assert caught.value.errno == errno.EMFILE
+    assert kept.read_once(path) == path.read_bytes()  # at once closed again: it may
+    monkeypatch.setattr(kept.resource, "getrlimit", lambda _: (2 * limit, 2 * limit))
+    os.close(kept.open_kept(path))

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from exporter import serial as serial_module
 from exporter.serial import HungError, Serial
 
 LONG = 60.0
@@ -238,3 +239,25 @@ asyncio.run(main())
     assert "'good': 1" in done.stdout
     assert "HungError" in done.stdout
     assert done.stderr == ""
+
+
+async def test_calls_that_hang_are_bounded_and_asked_again_once_one_is_back(monkeypatch):
+    monkeypatch.setattr(serial_module, "MAX_HUNG", 2)
+    serial, hangs = Serial("t", SHORT), [Hang() for _ in range(4)]
+    calls = [(f"call {place}", hang) for place, hang in enumerate(hangs)]
+    try:
+        first = await serial.run(calls)
+        assert [str(first[name]) for name, _ in calls] == [
+            "call 0: no answer within 0.05 s",
+            "call 1: no answer within 0.05 s",
+            "call 2: not asked, as 2 calls hang",
+            "call 3: not asked, as 2 calls hang",
+        ]
+        assert isinstance((await serial.run([("other", lambda: 1)]))["other"], HungError)
+        assert [hang.calls for hang in hangs] == [1, 1, 0, 0]
+    finally:
+        for hang in hangs:
+            hang.go.set()
+    await back(serial)
+    assert await serial.run([("other", lambda: 1)]) == {"other": 1}
+    serial.close()

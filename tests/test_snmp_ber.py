@@ -40,6 +40,14 @@ def test_padded_numbers_of_an_identifier_are_read():
     assert ber.decode_oid(bytes.fromhex("2b800501")) == (1, 3, 5, 1)
 
 
+def test_identifiers_longer_than_any_are_refused():
+    longest = b"\x2b" + b"\x83\xff\xff\xff\x7f" * 127
+    assert len(ber.decode_oid(longest)) == 129
+    for content in (b"\x2b" + b"\x01" * 60_000, b"\x2b" + b"\xff" * 60_000 + b"\x01"):  # many numbers, a giant one
+        with pytest.raises(DecodeError, match=r"identifier of 6000\d bytes"):
+            ber.decode_oid(content)
+
+
 def test_identifier_cut_off_inside_a_number():
     with pytest.raises(DecodeError, match="ends inside a number"):
         ber.decode_oid(bytes.fromhex("2b0681"))

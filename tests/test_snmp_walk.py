@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from exporter.simulator.snmp_agent import Faults, SnmpAgent
 from exporter.snmp import ber
+from exporter.snmp import walk as walk_module
 from exporter.snmp.ber import Typed, encode_oid, encode_value
 from exporter.snmp.get import Get
 from exporter.snmp.message import (
@@ -166,6 +167,14 @@ def test_an_agent_that_invents_rows_is_cut_off():
     result, _ = walk(agent, [IN], max_rows=500)
     assert reasons(result) == {IN: Reason.ROW_LIMIT}
     assert 500 <= len(result.columns[IN].rows) < 500 + 128
+
+
+def test_an_agent_whose_texts_would_fill_the_memory_is_cut_off(monkeypatch):
+    monkeypatch.setattr(walk_module, "MAX_BYTES", 100_000)
+    agent = SnmpAgent({(*NAME, port): Typed(ber.OCTET_STRING, b"n" * 1000) for port in range(1, 2000)})
+    result, _ = walk(agent, [NAME])
+    assert reasons(result) == {NAME: Reason.SIZE_LIMIT}
+    assert 50 < len(result.columns[NAME].rows) < 110
 
 
 @pytest.mark.parametrize("most", [40, 10, 3, 1])

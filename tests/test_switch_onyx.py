@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import logging
+import threading
 
 import pytest
 
 from exporter.rest import onyx as client_module
 from exporter.simulator.onyx import OnyxPort, OnyxSimulator, OnyxSwitch, OnyxTraffic
 from exporter.source import SourceError
+from exporter.sources import switch_onyx as reader_module
 from exporter.sources.switch import Onyx, Target
 from exporter.sources.switch_onyx import CONGESTION, COUNTERS, DESCRIPTION, OnyxReader
 
@@ -334,3 +336,17 @@ async def test_a_read_that_is_cancelled_leaves_a_reader_that_reads():
         reader.switch.faults.delay = 0.0
         await reader.close()
         assert ("leaf-2", "Eth1/1") in rows_of(await reader.read())
+
+
+async def test_replies_are_read_off_the_loop(monkeypatch):
+    threads = set()
+
+    def watched(data):
+        threads.add(threading.current_thread())
+        return client_module.parse_counters(data)
+
+    monkeypatch.setattr(reader_module, "parse_counters", watched)
+    async with started() as reader:
+        await reader.read()
+    assert threads
+    assert threading.current_thread() not in threads

@@ -309,17 +309,36 @@ async def test_client_that_reads_nothing_is_cut(monkeypatch):
                 await until(lambda: server.stats.timeouts and not server.stats.in_flight)
 
 
-async def test_too_many_connections(monkeypatch):
-    monkeypatch.setattr(http, "MAX_CONNECTIONS", 1)
-    async with serving(Daemon()) as server, client_of(server) as client:
+async def test_of_too_many_connections_that_which_waits_longest_makes_room(monkeypatch):
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
+    daemon = Daemon()
+    async with serving(daemon) as server, client_of(server) as client:
+        slow_reader, slow_writer = await asyncio.open_connection(*server.addresses[0])
+        slow_writer.write(b"GET / HTTP/1.1\r\nHo")
+        await until(lambda: len(server.connections) == 1)
         assert (await client.get("/-/healthy")).status_code == 200  # kept alive
-        try:
-            answer = await talk(server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        except ConnectionResetError:
-            answer = b""
-        assert answer == b""
+        assert b"200 OK" in await talk(server, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert await slow_reader.read() == b""
+        slow_writer.close()
+        await until(lambda: len(server.connections) == 1)
         assert server.stats.refused_connections == 1
-        assert (await client.get("/-/healthy")).status_code == 200
+
+
+async def test_too_many_connections_that_are_all_being_answered(monkeypatch):
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 1)
+    daemon = Daemon()
+    daemon.gate.clear()
+    async with serving(daemon) as server, client_of(server) as client:
+        answer = asyncio.create_task(client.get("/metrics"))
+        await until(lambda: server.stats.in_flight)
+        try:
+            refused = await talk(server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        except ConnectionResetError:
+            refused = b""
+        assert refused == b""
+        assert server.stats.refused_connections == 1
+        daemon.gate.set()
+        assert (await answer).status_code == 200
 
 
 async def test_stop_finishes_the_running_answer_and_closes_idle_and_half_open_connections():

@@ -1,6 +1,7 @@
 """Users, TLS, client certificates and their rotation, over real sockets."""
 
 import asyncio
+import os
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -276,6 +277,17 @@ async def test_verify_if_given(site):
         assert (await site.get(server, site.context("a.example"))).status_code == 200
         with pytest.raises(httpx.TransportError):
             await site.get(server, site.context("a.example", authority=trustme.CA()))
+
+
+async def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(site, caplog):
+    site.write()
+    async with serving(site.config) as server:
+        assert (await site.get(server, site.context())).status_code == 200
+        for path in (site.folder / "key.pem", site.config):
+            path.unlink()
+            os.mkfifo(path)
+            assert (await site.get(server, site.context())).status_code == 200
+            assert f"{path}: cannot be read: it is no regular file" in caplog.text
 
 
 def test_missing_certificate_names_the_file(site):
