@@ -301,7 +301,8 @@ async def test_nothing_that_listens_is_unreachable_and_heals():
 
 async def test_no_password_is_ever_shown(caplog, tmp_path):
     """Not by a switch that quotes it, not in an error's chain, not in any log line."""
-    caplog.set_level(logging.DEBUG)
+    for logger in ("", "httpx", "httpcore"):  # the daemon quietens the last two
+        caplog.set_level(logging.DEBUG, logger)
     file = tmp_path / "password"
     file.write_text("wrong-" + PASSWORD)
     shown = []
