@@ -31,3 +31,26 @@ def program() -> Callable[[str], str]:
         return path
 
     return find
+
+
+class Clock:
+    """A monotonic clock that stands still until a test moves `now`."""
+
+    def __init__(self):
+        self.now = 5000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch):
+    """Give a function that puts one such clock in the place of `monotonic` in modules."""
+
+    def put(*modules):
+        made = Clock()
+        for module in modules:
+            monkeypatch.setattr(module, "monotonic", made)
+        return made
+
+    return put

@@ -114,20 +114,9 @@ def nics():
     os.close(made.writing)
 
 
-class Clock:
-    def __init__(self):
-        self.now = 5000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch):
-    made = Clock()
-    for module in (nic, nic_device):
-        monkeypatch.setattr(module, "monotonic", made)
-    return made
+def clock(stopped_clock):
+    return stopped_clock(nic, nic_device)
 
 
 @contextlib.asynccontextmanager

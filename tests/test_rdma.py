@@ -48,20 +48,9 @@ class Opened:
 OPENED = Opened()
 
 
-class Clock:
-    def __init__(self):
-        self.now = 5000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(rdma, "monotonic", made)
-    monkeypatch.setattr(rdma_port, "monotonic", made)
-    return made
+def clock(stopped_clock):
+    return stopped_clock(rdma, rdma_port)
 
 
 class Files:

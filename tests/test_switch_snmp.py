@@ -102,19 +102,9 @@ def _no_names_taken():
     switch._targets.clear()
 
 
-class Clock:
-    def __init__(self):
-        self.now = 5000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(switch_snmp, "monotonic", made)
-    return made
+def clock(stopped_clock):
+    return stopped_clock(switch_snmp)
 
 
 @contextlib.asynccontextmanager
