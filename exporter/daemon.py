@@ -275,7 +275,8 @@ class Daemon:
         """Give all tables there are now: those of the sources, and those about the exporter itself."""
         pollers = [one.poller for one in list(self._running.values())]
         tables = [table for poller in pollers for table in poller.fresh_tables()]
-        tables += self._health.tables(pollers, self._reloads, self.web.stats.requests, self._lag.longest())
+        stats = self.web.stats
+        tables += self._health.tables(pollers, self._reloads, stats.requests, stats.refused(), self._lag.longest())
         return tables
 
     def _apply(self, fresh: Config) -> None:

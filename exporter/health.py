@@ -52,6 +52,17 @@ REQUEST = vocabulary.schema(
     own={"http_requests_total": counter("HTTP requests answered, by path and status.")},
 )
 
+REFUSAL = vocabulary.schema(
+    "fabric_exporter_",
+    ("reason",),
+    own={
+        "http_refused_total": counter(
+            "Clients that were turned away: too many connections, a client certificate of a name that is not allowed,"
+            " a malformed request, too slow, or a wrong password."
+        )
+    },
+)
+
 PROCESS = vocabulary.schema(
     "process_",
     (),
@@ -66,7 +77,7 @@ PROCESS = vocabulary.schema(
 )
 """The process's own metrics, under the names and texts that every Prometheus client library gives them."""
 
-SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, BUILD, REQUEST, PROCESS)
+SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, BUILD, REQUEST, REFUSAL, PROCESS)
 
 _PAGE = resource.getpagesize()
 
@@ -112,9 +123,22 @@ class Health:
         self._process = Process()
 
     def tables(
-        self, pollers: Iterable[Poller], reloads: Reloads, requests: Mapping[tuple[str, int], int], lag: float | None
+        self,
+        pollers: Iterable[Poller],
+        reloads: Reloads,
+        requests: Mapping[tuple[str, int], int],
+        refused: Mapping[str, int],
+        lag: float | None,
     ) -> Sequence[Table]:
-        """Give the tables as of now."""
+        """Give the tables as of now.
+
+        Args:
+            pollers: Of every source.
+            reloads: How the reading of the configuration went.
+            requests: Answers by path and status.
+            refused: Clients that were turned away, by reason.
+            lag: Seconds that the event loop was late at most; None where nothing was due.
+        """
         sources, failures = TableBuilder(SOURCE), TableBuilder(FAILURE)
         for poller in pollers:
             status = poller.status
@@ -145,8 +169,11 @@ class Health:
         answered = TableBuilder(REQUEST)
         for (path, code), count in list(requests.items()):
             answered.row((path, str(code)), {"http_requests_total": count})
+        away = TableBuilder(REFUSAL)
+        for reason, count in refused.items():
+            away.row((reason,), {"http_refused_total": count})
         process = TableBuilder(PROCESS)
         process.row((), self._process.values())
         now = monotonic()
-        builders = (sources, failures, build, answered, process)
+        builders = (sources, failures, build, answered, away, process)
         return [one.table(self._keepers[one.schema], now) for one in builders]

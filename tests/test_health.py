@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from exporter import __version__, health
 from exporter.health import Health, Process, Reloads
 from exporter.outputs.text import render
+from exporter.outputs.webapp import WebStats
 from exporter.poller import Status
 from exporter.table import Rows
 
@@ -26,8 +27,8 @@ def poller(name="rdma", target="", rows=0, **status):
     )
 
 
-def lines(pollers=(), reloads=None, requests=None, lag=0.0, made=None):
-    tables = (made or Health()).tables(pollers, reloads or Reloads(), requests or {}, lag)
+def lines(pollers=(), reloads=None, requests=None, refused=None, lag=0.0, made=None):
+    tables = (made or Health()).tables(pollers, reloads or Reloads(), requests or {}, refused or {}, lag)
     text = b"".join(render(tables, openmetrics=False)).decode()
     return [line for line in text.splitlines() if not line.startswith(("#", "process_"))]
 
@@ -130,3 +131,15 @@ def test_a_process_name_with_blanks_and_brackets(monkeypatch):
     strange = number + b" (a) b (c " + rest[rest.index(b")") :]
     monkeypatch.setattr(health.Path, "read_bytes", lambda _: strange)
     assert Process().values()["start_time_seconds"] == pytest.approx(began, abs=0.1)
+
+
+def test_clients_that_were_turned_away_are_told_by_reason():
+    stats = WebStats(malformed_requests=3, timeouts=2, refused_connections=1, authentication_failures=7)
+    told = {line for line in lines(refused=stats.refused()) if "refused" in line}
+    assert told == {
+        'fabric_exporter_http_refused_total{reason="connections"} 1',
+        'fabric_exporter_http_refused_total{reason="client_name"} 0',
+        'fabric_exporter_http_refused_total{reason="malformed"} 3',
+        'fabric_exporter_http_refused_total{reason="timeout"} 2',
+        'fabric_exporter_http_refused_total{reason="authentication"} 7',
+    }

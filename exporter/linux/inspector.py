@@ -135,8 +135,6 @@ _KINDS["all2all"] = "AlltoAll"
 OTHER = "other"
 """What kinds are called that are not known here: names from a file must not become labels without bound."""
 
-KINDS = (*sorted({*_KINDS.values()}), OTHER)
-
 
 def known_kind(kind: str) -> str:
     """Give the one spelling of a kind: the core of NCCL and Inspector spell AlltoAll differently."""

@@ -61,6 +61,16 @@ class WebStats(ConnectionStats):
     in_flight: int = 0
     authentication_failures: int = 0
 
+    def refused(self) -> dict[str, int]:
+        """Give how many clients were turned away, by reason."""
+        return {
+            "connections": self.refused_connections,
+            "client_name": self.refused_client_names,
+            "malformed": self.malformed_requests,
+            "timeout": self.timeouts,
+            "authentication": self.authentication_failures,
+        }
+
 
 class _Route(NamedTuple):
     methods: tuple[str, ...]

@@ -32,7 +32,6 @@ PDU_NAMES: Final = {GET: "GET", GETNEXT: "GETNEXT", RESPONSE: "RESPONSE", GETBUL
 
 NO_ERROR: Final = 0
 TOO_BIG: Final = 1
-NO_SUCH_NAME: Final = 2
 GEN_ERR: Final = 5
 STATUS_NAMES: Final = (
     "noError",
