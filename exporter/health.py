@@ -23,7 +23,7 @@ SOURCE = vocabulary.schema(
         "read_duration_seconds": gauge("How long the last read took."),
         "reads_total": counter("Reads begun."),
         "overruns_total": counter("Reads that were skipped because the one before took too long."),
-        "rows": gauge("Rows in the tables of the last good read."),
+        "rows": gauge("Rows that are exported now; none once the last good read is two intervals old."),
     },
 )
 
@@ -151,7 +151,7 @@ class Health:
                     "read_duration_seconds": status.duration,
                     "reads_total": status.reads,
                     "overruns_total": status.overruns,
-                    "rows": sum(len(table.rows) for table in poller.tables),
+                    "rows": sum(len(table.rows) for table in poller.fresh_tables()),
                 },
             )
             for (device, reason), count in list(status.failures.items()):

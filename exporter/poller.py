@@ -159,10 +159,8 @@ class Poller:
             self.first.set()
 
     def fresh_tables(self) -> Sequence[Table]:
-        """Give the tables of the last good read, or none once they are two intervals old."""
-        if self.tables and monotonic() > self._good_until:
-            self.tables = ()
-        return self.tables
+        """Give the tables of the last good read, or none once they are two intervals old; from any thread."""
+        return self.tables if monotonic() <= self._good_until else ()
 
     def _meaning(self, tables: Sequence[Table]) -> Sequence[Table]:
         """Put tables through the steps."""
