@@ -16,6 +16,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from exporter.outputs.web import parse_listen_address
+
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 README = (DEPLOY / "README.md").read_text()
@@ -233,7 +235,9 @@ def test_node_role_sees_the_host_and_no_more() -> None:
 def test_node_role_knows_its_node() -> None:
     fields = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in container_of(NODE)["env"]}
     assert fields == {"NODE_NAME": "spec.nodeName", "HOST_IP": "status.hostIP"}
-    assert flag(container_of(NODE)["args"], "--web.listen-address") == ["[$(HOST_IP)]:10315"]
+    (address,) = flag(container_of(NODE)["args"], "--web.listen-address")
+    for node in ("192.0.2.1", "2001:db8::1"):
+        assert parse_listen_address(address.replace("$(HOST_IP)", node)) == (node, 10315)
 
 
 def test_node_role_lands_on_gpu_nodes() -> None:

@@ -416,6 +416,7 @@ async def test_wildcard_serves_both_families():
         ("host:0", ("host", 0)),
         ("[::1]:10315", ("::1", 10315)),
         ("10.0.0.1:80", ("10.0.0.1", 80)),
+        ("[10.0.0.1]:80", ("10.0.0.1", 80)),  # as manifests write an address of whichever family
     ],
 )
 def test_listen_address(text, parsed):
