@@ -8,7 +8,7 @@ rest, and the thing that hangs is not asked again until its call has come back.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from queue import SimpleQueue
 from time import monotonic
 from typing import Generic, TypeVar
@@ -111,15 +111,26 @@ def _tell(batch: "_Batch[object]") -> None:
         return
 
 
+_hanging: dict[Hashable, set[str]] = {}
+"""What hangs at each place; it outlives the object that made the call, as the call itself does."""
+
+
 class Serial:
     """Makes blocking calls in turn. One object for each set of things whose calls must not overlap."""
 
-    def __init__(self, name: str, deadline: float) -> None:
-        """Take the name of the threads, and the seconds after which a single call is given up."""
+    def __init__(self, name: str, deadline: float, place: Hashable = None) -> None:
+        """Take how to make calls.
+
+        Args:
+            name: Name of the threads.
+            deadline: Seconds after which a single call is given up.
+            place: Where the calls go: objects of one place, as a reload makes them one after the other, know of each
+                other's calls that hang. None for an object on its own.
+        """
         self._name = name
         self._deadline = deadline
         self._worker: _Worker | None = None
-        self._out: set[str] = set()
+        self._out: set[str] = set() if place is None else _hanging.setdefault(place, set())
         self._running = asyncio.Lock()
 
     @property

@@ -261,3 +261,18 @@ async def test_calls_that_hang_are_bounded_and_asked_again_once_one_is_back(monk
     await back(serial)
     assert await serial.run([("other", lambda: 1)]) == {"other": 1}
     serial.close()
+
+
+async def test_what_hangs_is_known_to_the_next_object_of_the_place(hang):
+    """A reload makes a new object; the call that hangs in the kernel is the same."""
+    before, after, elsewhere = Serial("t", SHORT, "here"), Serial("t", SHORT, "here"), Serial("t", SHORT, "there")
+    assert isinstance((await before.run([("a", hang)]))["a"], HungError)
+    before.close()
+    assert "has not come back" in str((await after.run([("a", hang)]))["a"])
+    assert hang.calls == 1
+    assert (await elsewhere.run([("a", lambda: 1)]))["a"] == 1
+    hang.go.set()
+    await back(after)
+    assert (await after.run([("a", lambda: 2)]))["a"] == 2
+    for serial in (after, elsewhere):
+        serial.close()

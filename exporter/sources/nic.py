@@ -52,7 +52,7 @@ class NicSource:
         self._host = host
         self._open = open_reader
         self._reader: NicReader | None = None
-        self._serial = Serial("nic", CALL_DEADLINE)
+        self._serial = Serial("nic", CALL_DEADLINE, ("nic", host.nic_replay))
         self._devices: dict[str, Device] = {}
         self._names: frozenset[str] = frozenset()
         self._tables = NicTables(host.name, options.rails)

@@ -138,7 +138,7 @@ class RdmaSource:
         self.settings = self._options = options
         self._host = host
         self._class = host.sysfs / "class" / "infiniband"
-        self._serial = Serial("rdma", CALL_DEADLINE)
+        self._serial = Serial("rdma", CALL_DEADLINE, self._class)
         self._devices: dict[str, list[Port]] = {}
         self._scanned = float("-inf")
         self._scanned_any = False
