@@ -90,12 +90,12 @@ def _check_drops(settings: Config) -> None:
     Raises:
         ConfigError: One fits none.
     """
-    names = [metric.name for metric in metrics()]
-    for definition in SOURCES:
-        for pattern in _dropped(definition, settings):
-            if not any(fnmatchcase(name, pattern) for name in names):
-                section = definition.section or f"sources.{definition.name}"
-                raise ConfigError(f"{section}.drop: {pattern!r} fits no metric; docs/metrics.md lists their full names")
+    patterns = [(definition, pattern) for definition in SOURCES for pattern in _dropped(definition, settings)]
+    names = [metric.name for metric in metrics()] if patterns else []
+    for definition, pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            where = f"{_section(definition)}.drop"
+            raise ConfigError(f"{where}: {pattern!r} fits no metric; docs/metrics.md lists their full names")
 
 
 def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
@@ -296,7 +296,7 @@ class Daemon:
             for source in _built(definition, fresh, host):
                 key = (source.name, source.target)
                 if key in wanted:
-                    raise ConfigError(f"{definition.section or definition.name}: {source.target!r} is named twice")
+                    raise ConfigError(f"{_section(definition)}: {source.target!r} is named twice")
                 wanted[key] = (
                     source,
                     definition,
@@ -327,8 +327,7 @@ class Daemon:
             for (_, reason), count in status.failures.items():
                 failures[reason] = failures.get(reason, 0) + count
             age = None if status.last_success is None else now - status.last_success
-            rows = sum(len(table.rows) for table in one.poller.fresh_tables())
-            sources.append(page.SourceStatus(name, target, status.up, age, rows, failures))
+            sources.append(page.SourceStatus(name, target, status.up, age, one.poller.count_rows(), failures))
         return page.page(
             name="fabric-exporter",
             version=__version__,
@@ -346,7 +345,7 @@ class Daemon:
         for key, one in self._running.items():
             poller = one.poller
             state = {True: "reading", None: "nothing found for", False: "not readable"}[poller.status.up]
-            count = sum(len(table.rows) for table in poller.tables)
+            count = poller.count_rows()
             rows = f" ({count} {'row' if count == 1 else 'rows'})" if poller.status.up else ""
             found[state].append(f"{' '.join(key).strip()}{rows}")
         logger.info("%s", "; ".join(f"{state} {', '.join(names)}" for state, names in found.items() if names))
@@ -371,7 +370,12 @@ def _built(definition: Definition, settings: Config, host: Host) -> Sequence[Sou
     try:
         return definition.build(options, host)
     except ValueError as error:
-        raise ConfigError(f"{definition.section or f'sources.{definition.name}'}: {error}") from None
+        raise ConfigError(f"{_section(definition)}: {error}") from None
+
+
+def _section(definition: Definition) -> str:
+    """Name a kind of source's place in the configuration."""
+    return definition.section or f"sources.{definition.name}"
 
 
 def _dropped(definition: Definition, settings: Config) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ class Health:
                     "read_duration_seconds": status.duration,
                     "reads_total": status.reads,
                     "overruns_total": status.overruns,
-                    "rows": sum(len(table.rows) for table in poller.fresh_tables()),
+                    "rows": poller.count_rows(),
                 },
             )
             for (device, reason), count in list(status.failures.items()):

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from time import monotonic, time
 from typing import Any, TypeAlias
@@ -162,6 +162,10 @@ class Poller:
         """Give the tables of the last good read, or none once they are two intervals old; from any thread."""
         return self.tables if monotonic() <= self._good_until else ()
 
+    def count_rows(self) -> int:
+        """Count the rows of the fresh tables."""
+        return sum(len(table.rows) for table in self.fresh_tables())
+
     def _meaning(self, tables: Sequence[Table]) -> Sequence[Table]:
         """Put tables through the steps."""
         for place, step in enumerate(self._steps):
@@ -175,7 +179,7 @@ class Poller:
 
     def _without_dropped(self, table: Table) -> Table:
         columns = {ending: column for ending, column in table.columns.items() if self._keeps(column.metric.name)}
-        return Table(table.schema, table.rows, columns, table.time)
+        return replace(table, columns=columns)
 
     def _keeps(self, name: str) -> bool:
         kept = self._kept.get(name)

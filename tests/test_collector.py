@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter import vocabulary
 from exporter.outputs.collector import TableCollector
-from exporter.outputs.text import render
+from exporter.outputs.text import Renderer
 from exporter.table import HistogramValue, Kind, Metric, RowKeeper, Schema, TableBuilder
 from exporter.vocabulary import counter, gauge, info
 
@@ -45,6 +45,6 @@ def test_a_registry_prints_what_we_print():
     registry = CollectorRegistry()
     registry.register(TableCollector(lambda: tables))
     theirs = parsed(generate_latest(registry).decode())
-    assert theirs == parsed(b"".join(render(tables, openmetrics=False)).decode())
+    assert theirs == parsed(b"".join(Renderer(openmetrics=False).render(tables)).decode())
     assert ("fabric_test_load_bucket", frozenset({("port", 'odd "name"\n\\ %'), ("le", "0.9")}), 2.0) in theirs
     assert len(theirs) == 10

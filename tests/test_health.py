@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from exporter import __version__, health
 from exporter.health import Health, Process, Reloads
-from exporter.outputs.text import render
+from exporter.outputs.text import Renderer
 from exporter.outputs.webapp import WebStats
 from exporter.poller import Status
 from exporter.table import Rows
@@ -24,12 +24,13 @@ def poller(name="rdma", target="", rows=0, **status):
         status=Status(**status),
         tables=[table] if rows else [],
         fresh_tables=lambda: [table] if rows else [],
+        count_rows=lambda: rows,
     )
 
 
 def lines(pollers=(), reloads=None, requests=None, refused=None, lag=0.0, made=None):
     tables = (made or Health()).tables(pollers, reloads or Reloads(), requests or {}, refused or {}, lag)
-    text = b"".join(render(tables, openmetrics=False)).decode()
+    text = b"".join(Renderer(openmetrics=False).render(tables)).decode()
     return [line for line in text.splitlines() if not line.startswith(("#", "process_"))]
 
 

@@ -48,7 +48,7 @@ def table(names, **columns):
 
 
 def whole(tables, *, openmetrics=False):
-    return b"".join(text.render(tables, openmetrics=openmetrics)).decode()
+    return b"".join(text.Renderer(openmetrics=openmetrics).render(tables)).decode()
 
 
 def samples(families):
@@ -218,7 +218,7 @@ def test_rows_without_labels():
 def test_large_tables_come_in_pieces_of_whole_lines_and_the_head_once():
     size = 2 * text.PIECE + 1
     one = table([str(number) for number in range(size)], g=[None] * text.PIECE + [1] * (size - text.PIECE))
-    pieces = list(text.render([one], openmetrics=False))
+    pieces = list(text.Renderer(openmetrics=False).render([one]))
     assert len(pieces) == 3
     assert all(piece.endswith(b"\n") for piece in pieces)
     assert b"".join(pieces).count(b"# HELP") == 1

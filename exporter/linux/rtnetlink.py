@@ -321,20 +321,12 @@ def _open(groups: int) -> socket.socket:
     return sock
 
 
-class LinkSocket:
-    """Reads all links; blocking, so it belongs in a worker thread, and one thread at a time.
+class _NetlinkSocket:
+    """A socket for messages about links, which ends with its `with` block."""
 
-    It stays in the network namespace of the thread that made it. `malformed` counts messages that were cut or broken.
-    `timeout`, in seconds, is for each datagram.
-    """
-
-    def __init__(self, timeout: float = 5.0) -> None:
+    def __init__(self, groups: int) -> None:
         self.malformed = 0
-        self._sequence = 0
-        self._socket = _open(0)
-        # The kernel's own timer: Python's would wait in poll() before each of a dump's datagrams.
-        timer = struct.pack("@ll", *divmod(int(timeout * 1e6), 1_000_000))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timer)
+        self._socket = _open(groups)
 
     def __enter__(self) -> Self:
         return self
@@ -345,6 +337,21 @@ class LinkSocket:
     def close(self) -> None:
         """Close the socket; closing twice does no harm."""
         self._socket.close()
+
+
+class LinkSocket(_NetlinkSocket):
+    """Reads all links; blocking, so it belongs in a worker thread, and one thread at a time.
+
+    It stays in the network namespace of the thread that made it. `malformed` counts messages that were cut or broken.
+    `timeout`, in seconds, is for each datagram.
+    """
+
+    def __init__(self, timeout: float = 5.0) -> None:
+        super().__init__(0)
+        self._sequence = 0
+        # The kernel's own timer: Python's would wait in poll() before each of a dump's datagrams.
+        timer = struct.pack("@ll", *divmod(int(timeout * 1e6), 1_000_000))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timer)
 
     def dump(self) -> list[Link]:
         """Read every link of the namespace.
@@ -384,26 +391,15 @@ class LinkSocket:
                 self._socket.recv(_DATAGRAM, socket.MSG_DONTWAIT)
 
 
-class EventSocket:
+class EventSocket(_NetlinkSocket):
     """Hears of links that appear, change or go; never blocks, its descriptor is readable when there is news.
 
     It stays in the network namespace of the thread that made it.
     """
 
     def __init__(self) -> None:
-        self.malformed = 0
-        self._socket = _open(_RTNLGRP_LINK_MASK)
+        super().__init__(_RTNLGRP_LINK_MASK)
         self._socket.setblocking(False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the socket; closing twice does no harm."""
-        self._socket.close()
 
     def fileno(self) -> int:
         """Give the descriptor to wait on."""

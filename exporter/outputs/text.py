@@ -61,11 +61,6 @@ class Renderer:
         return head
 
 
-def render(tables: Iterable[Table], *, openmetrics: bool) -> Iterator[bytes]:
-    """Print tables once; see `Renderer`."""
-    return Renderer(openmetrics=openmetrics).render(tables)
-
-
 def _pieces(rows: Rows, column: Column) -> Iterator[bytes]:
     """Print the rows of one column, some at a time."""
     for start in range(0, len(rows), PIECE):
