@@ -36,7 +36,8 @@ Values are in base units, counters are whole numbers wherever the device has who
 tell is absent, never 0. Counters are exported with 64 bits, also those that are narrower in the device. Every rate,
 ratio and verdict is computed by the exporter from two readings and the time between them; *computed* marks them. A
 column **from** names the file, statistic, object or key that a value is read from; where several are named, each is
-another driver's or protocol's. Any metric can be switched off by `drop` (see [configuration](configuration.md)).
+another driver's or protocol's. Any metric can be switched off by `drop`; those marked *detail* are off until `keep`
+names them (see [configuration](configuration.md)).
 """
 
 
@@ -74,7 +75,8 @@ def _row(metric: Metric, computed: set[str]) -> str:
         origin = "the exporter"
     labels = ", ".join(f"`{label}`" for label in (*metric.labels, *metric.extra))
     kind = "gauge (info)" if metric.kind is Kind.INFO else metric.kind.value
-    return f"| `{metric.name}` | {kind} | {labels} | {_cell(metric.help)} | {origin} |"
+    name = f"`{metric.name}`" + (" *detail*" if metric.detail else "")
+    return f"| {name} | {kind} | {labels} | {_cell(metric.help)} | {origin} |"
 
 
 def _cell(text: str) -> str:

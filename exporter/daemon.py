@@ -80,22 +80,24 @@ def load_config(path: Path | None) -> Config:
     if path is None:
         return config.default(SOURCES)
     loaded = config.load(path, SOURCES)
-    _check_drops(loaded)
+    _check_patterns(loaded)
     return loaded
 
 
-def _check_drops(settings: Config) -> None:
-    """See that every pattern of `drop` fits a metric: one that fits none is a typo.
+def _check_patterns(settings: Config) -> None:
+    """See that every pattern of `drop` fits a metric, and of `keep` a detail: one that fits none is a typo.
 
     Raises:
         ConfigError: One fits none.
     """
-    patterns = [(definition, pattern) for definition in SOURCES for pattern in _dropped(definition, settings)]
-    names = [metric.name for metric in metrics()] if patterns else []
-    for definition, pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            where = f"{_section(definition)}.drop"
-            raise ConfigError(f"{where}: {pattern!r} fits no metric; docs/metrics.md lists their full names")
+    for definition in SOURCES:
+        dropped, kept = _exported(definition, settings)
+        for key, patterns, what in (("drop", dropped, "metric"), ("keep", kept, "detail")):
+            names = [one.name for one in metrics() if one.detail or key == "drop"] if patterns else []
+            for pattern in patterns:
+                if not any(fnmatchcase(name, pattern) for name in names):
+                    where = f"{_section(definition)}.{key}"
+                    raise ConfigError(f"{where}: {pattern!r} fits no {what}; docs/metrics.md lists their full names")
 
 
 def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
@@ -300,7 +302,7 @@ class Daemon:
                 wanted[key] = (
                     source,
                     definition,
-                    (source.settings, host, _expected(definition.name, fresh), _dropped(definition, fresh)),
+                    (source.settings, host, _expected(definition.name, fresh), _exported(definition, fresh)),
                 )
         for key, running in list(self._running.items()):
             if key not in wanted or wanted[key][2] != running.made_from:
@@ -309,9 +311,9 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
-                poller = Poller(
-                    source, _steps(definition.name, fresh), drop=_dropped(definition, fresh), on_late=self._lag.note
-                )
+                drop, keep = _exported(definition, fresh)
+                steps = _steps(definition.name, fresh)
+                poller = Poller(source, steps, drop=drop, keep=keep, on_late=self._lag.note)
                 self._running[key] = _Running(poller, made_from, loop.create_task(poller.run(), name=" ".join(key)))
 
     def _render(self, form: Format) -> Iterator[bytes]:
@@ -378,10 +380,10 @@ def _section(definition: Definition) -> str:
     return definition.section or f"sources.{definition.name}"
 
 
-def _dropped(definition: Definition, settings: Config) -> tuple[str, ...]:
-    """Give the patterns of metric names that are not wanted of one kind of source."""
-    dropped: tuple[str, ...] = settings.sources[definition.name].drop
-    return dropped
+def _exported(definition: Definition, settings: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Give the patterns of one kind of source: of metrics that are not wanted, and of details that are."""
+    options = settings.sources[definition.name]
+    return options.drop, options.keep
 
 
 def _steps(name: str, settings: Config) -> list[Step]:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from zlib import crc32
 
 from exporter.source import Failure, Reading, Source, SourceError
-from exporter.table import Table
+from exporter.table import Metric, Table
 
 Step: TypeAlias = Callable[[Any, Table], tuple[Any, Sequence[Table]]]
 
@@ -64,6 +64,7 @@ class Poller:
         steps: Sequence[Step] = (),
         *,
         drop: Sequence[str] = (),
+        keep: Sequence[str] = (),
         deadline: float | None = None,
         on_late: Callable[[float], None] | None = None,
     ) -> None:
@@ -72,7 +73,8 @@ class Poller:
         Args:
             source: What is read.
             steps: The meanings, in order; each sees what the one before it made.
-            drop: Shell patterns of metric names that are not kept.
+            drop: Shell patterns of metric names that are not exported.
+            keep: Shell patterns of the details that are.
             deadline: Seconds that one read may take; the interval where not given.
             on_late: Told at each tick how many seconds the event loop was late to it.
         """
@@ -82,8 +84,8 @@ class Poller:
         self.first = asyncio.Event()
         self._steps = steps
         self._memory: dict[Hashable, object] = {}
-        self._drop = drop
-        self._kept: dict[str, bool] = {}
+        self._drop, self._keep = drop, keep
+        self._wanted: dict[Metric, bool] = {}
         self._deadline = source.interval if deadline is None else deadline
         self._on_late = on_late
         self._good_until = 0.0
@@ -175,17 +177,21 @@ class Poller:
                 self._memory[key], out = step(self._memory.get(key), table)
                 made += out
             tables = made
-        return [self._without_dropped(table) for table in tables] if self._drop else tables
+        return [self._exported(table) for table in tables]
 
-    def _without_dropped(self, table: Table) -> Table:
-        columns = {ending: column for ending, column in table.columns.items() if self._keeps(column.metric.name)}
-        return replace(table, columns=columns)
+    def _exported(self, table: Table) -> Table:
+        """Leave out the columns that are not wanted."""
+        columns = {ending: column for ending, column in table.columns.items() if self._wants(column.metric)}
+        return table if len(columns) == len(table.columns) else replace(table, columns=columns)
 
-    def _keeps(self, name: str) -> bool:
-        kept = self._kept.get(name)
-        if kept is None:
-            kept = self._kept[name] = not any(fnmatchcase(name, pattern) for pattern in self._drop)
-        return kept
+    def _wants(self, metric: Metric) -> bool:
+        wanted = self._wanted.get(metric)
+        if wanted is None:
+            kept = not metric.detail or any(fnmatchcase(metric.name, pattern) for pattern in self._keep)
+            wanted = self._wanted[metric] = kept and not any(
+                fnmatchcase(metric.name, pattern) for pattern in self._drop
+            )
+        return wanted
 
     def _absent(self) -> None:
         """Note that there is nothing to read: no failure, no noise."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from queue import SimpleQueue
 from time import monotonic
 from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 Result = TypeVar("Result")
 
@@ -111,8 +112,22 @@ def _tell(batch: "_Batch[object]") -> None:
         return
 
 
-_hanging: dict[Hashable, set[str]] = {}
-"""What hangs at each place; it outlives the object that made the call, as the call itself does."""
+class _Place:
+    """Where calls go: what hangs there, and the token of whoever makes calls there, one for each event loop.
+
+    It outlives the objects that make the calls, as a call that hangs does.
+    """
+
+    def __init__(self) -> None:
+        self.out: set[str] = set()
+        self._tokens: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    def token(self) -> asyncio.Lock:
+        """Give the token of the running loop."""
+        return self._tokens.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+
+
+_places: dict[Hashable, _Place] = {}
 
 
 class Serial:
@@ -124,14 +139,14 @@ class Serial:
         Args:
             name: Name of the threads.
             deadline: Seconds after which a single call is given up.
-            place: Where the calls go: objects of one place, as a reload makes them one after the other, know of each
-                other's calls that hang. None for an object on its own.
+            place: Where the calls go. Objects of one place, of several sources or of one that a reload made anew, make
+                their calls in turn, and know of each other's calls that hang. None for an object on its own.
         """
         self._name = name
         self._deadline = deadline
         self._worker: _Worker | None = None
-        self._out: set[str] = set() if place is None else _hanging.setdefault(place, set())
-        self._running = asyncio.Lock()
+        self._place = _Place() if place is None else _places.setdefault(place, _Place())
+        self._out = self._place.out
 
     @property
     def out(self) -> frozenset[str]:
@@ -147,7 +162,7 @@ class Serial:
         Returns:
             By name; HungError for what hangs.
         """
-        async with self._running:
+        async with self._place.token():
             asked = list(calls)
             hung: dict[str, Result | Exception] = {
                 key: HungError(f"{key}: an earlier call has not come back") for key, _ in asked if key in self._out

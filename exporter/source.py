@@ -116,11 +116,13 @@ class Options(Selection, frozen=True, kw_only=True):
         enabled: False switches the source off.
         interval: Time between reads.
         drop: Metric names, as shell patterns, that are not exported.
+        keep: Names of details, as shell patterns, that are exported too.
     """
 
     enabled: bool = True
     interval: Duration = Duration(5.0)
     drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class Metric:
         extra: Label names that an info adds to those of the row.
         buckets: Upper bounds of a histogram's buckets, without +Inf.
         origins: Where the values come from, for the documentation: files, OIDs, keys.
+        detail: Whether it is exported only where the configuration keeps it: of use to few, for all that it costs.
     """
 
     name: str
@@ -63,19 +64,22 @@ class Metric:
     extra: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     origins: tuple[str, ...] = ()
+    detail: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
     """What a table can hold: a prefix, the label names of its rows, and the metrics by their endings.
 
-    A table of an `internal` schema is food for meaning and is never exported itself.
+    A table of an `internal` schema is food for meaning and is never exported itself. `details` are the endings of the
+    metrics that are details, also of those that meaning makes of the table.
     """
 
     prefix: str
     labels: tuple[str, ...]
     metrics: Mapping[str, Metric]
     internal: bool = False
+    details: frozenset[str] = frozenset()
 
 
 _UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]|\\(?=x[0-9a-f]{2}|u[0-9a-f]{4})")

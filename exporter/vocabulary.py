@@ -142,13 +142,22 @@ def metric(
     *,
     note: str = "",
     origins: Sequence[str] = (),
+    detail: bool = False,
 ) -> Metric:
     """Make one Metric from its declaration, or from the shared endings where none is given."""
     declared = declared or ENDINGS[ending]
     text = declared.help.replace("{note}", f" {note}" if note else "")
     name = prefix + ending
     return Metric(
-        name, declared.kind, text, labels, ending, unit_of(name), extra=declared.extra, origins=tuple(origins)
+        name,
+        declared.kind,
+        text,
+        labels,
+        ending,
+        unit_of(name),
+        extra=declared.extra,
+        origins=tuple(origins),
+        detail=detail,
     )
 
 
@@ -161,6 +170,7 @@ def schema(
     note: str = "",
     origins: Mapping[str, Sequence[str]] | None = None,
     internal: bool = False,
+    details: Iterable[str] = (),
 ) -> Schema:
     """Declare a schema: endings taken from the shared ones, and its own with their declarations.
 
@@ -172,14 +182,16 @@ def schema(
         note: What bytes and packets of this schema contain; a sentence for the help texts.
         origins: By ending, where the values come from.
         internal: Whether the tables are only food for meaning.
+        details: Endings that are exported only where the configuration keeps them, those of rates included.
     """
+    fine = frozenset(details)
     declared: dict[str, Ending | None] = {**dict.fromkeys(shared), **(own or {})}
     found = origins or {}
     metrics = {
-        ending: metric(prefix, labels, ending, what, note=note, origins=found.get(ending, ()))
+        ending: metric(prefix, labels, ending, what, note=note, origins=found.get(ending, ()), detail=ending in fine)
         for ending, what in declared.items()
     }
-    return Schema(prefix, labels, metrics, internal)
+    return Schema(prefix, labels, metrics, internal, fine)
 
 
 _NAME = re.compile(r"fabric_[a-z0-9]+(_[a-z0-9]+)*")

@@ -10,7 +10,7 @@ from exporter.daemon import SOURCES, metrics
 from exporter.simulator import host
 from exporter.simulator.cluster import Cluster
 from exporter.snmp.ber import COUNTER32, Typed
-from exporter.sources.nic_drivers import MLX5
+from exporter.sources.nic_drivers.mlx5 import MLX5
 
 NODE, SWITCH_PORT, RANK = 1500, 60, 20
 """Series at most: of a node with eight rails (its ranks not counted), of one port of a switch, of one rank."""

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyroute2 import IPRoute
 
-from exporter.linux import rtnetlink
+from exporter.linux import netlink, rtnetlink
 from exporter.linux.ethtool import Ethtool
 from exporter.linux.nic import KernelNic, ReplayNic, record
 from exporter.linux.rtnetlink import EventSocket, LinkSocket
@@ -180,12 +180,12 @@ def test_a_dump_is_repeated_while_devices_change_but_not_for_ever(monkeypatch):
 
     def interrupted(data, sequence):
         attempts.append(sequence)
-        raise rtnetlink.DumpInterrupted
+        raise netlink.DumpInterrupted
 
     parse = rtnetlink.parse_links
     monkeypatch.setattr(rtnetlink, "parse_links", interrupted)
     with LinkSocket() as links:
-        with pytest.raises(rtnetlink.DumpInterrupted, match="read it again"):
+        with pytest.raises(netlink.DumpInterrupted, match="read it again"):
             links.dump()
         assert attempts == [1, 2, 3, 4, 5]
         monkeypatch.setattr(

@@ -5,14 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.linux.rtnetlink import (
-    STATISTICS,
-    Batch,
-    DumpInterrupted,
-    NetlinkError,
-    link_request,
-    parse_links,
-)
+from exporter.linux.netlink import DumpInterrupted, NetlinkError
+from exporter.linux.rtnetlink import STATISTICS, Batch, link_request, parse_links
 
 NEWLINK, DELLINK, DONE, ERROR = 16, 17, 3, 2
 ADDRESS, IFNAME, MTU, MASTER, OPERSTATE, LINKINFO, STATS64 = 1, 3, 4, 10, 16, 18, 23

@@ -5,7 +5,8 @@ from array import array
 
 import pytest
 
-from exporter.sources.nic_drivers import ABSENT, DRIVERS, ICE, MLX5, VIRTIO, VIRTUAL, picked, plan
+from exporter.sources.nic_drivers import DRIVERS, ICE, MLX5, VIRTIO, VIRTUAL
+from exporter.sources.statistics import ABSENT, picked, plan
 from exporter.vocabulary import ENDINGS
 
 # Name of the driver's statistic: ending of the metric, and what one of it is in base units.

@@ -12,20 +12,32 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Self
 
-_MESSAGE = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+from exporter.linux.netlink import (
+    ATTEMPTS,
+    ATTRIBUTE,
+    DATAGRAM,
+    DONE,
+    DRAIN_LIMIT,
+    DUMP,
+    DUMP_INTERRUPTED,
+    ERROR,
+    MESSAGE,
+    NESTED,
+    REQUEST,
+    TYPE_MASK,
+    DumpInterrupted,
+    NetlinkError,
+    attribute_u32,
+    message,
+)
+
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, hardware type, index, flags, change mask
-_ATTRIBUTE = struct.Struct("=HH")  # nlattr: length with these four bytes, type
 _U32 = struct.Struct("=I")
 _S32 = struct.Struct("=i")
 
-_NLMSG_ERROR = 2
-_NLMSG_DONE = 3
 _RTM_NEWLINK = 16
 _RTM_DELLINK = 17
 _RTM_GETLINK = 18
-_NLM_F_REQUEST = 0x1
-_NLM_F_DUMP_INTR = 0x10
-_NLM_F_DUMP = 0x300
 _RTNLGRP_LINK_MASK = 1 << 0  # bind() takes a mask; the group's number is 1
 _SO_RCVBUFFORCE = 33
 
@@ -51,12 +63,10 @@ _PERM_ADDRESS = 54
 _PARENT_DEV_NAME = 56
 _PARENT_DEV_BUS_NAME = 57
 _INFO_KIND = 1
-_ATTRIBUTE_TYPE = 0x3FFF
-_NESTED = 0x8000  # older kernels leave it out
 
 
 def _with_nested(kinds: set[int]) -> frozenset[int]:
-    return frozenset(kinds | {kind | _NESTED for kind in kinds})
+    return frozenset(kinds | {kind | NESTED for kind in kinds})
 
 
 _WANTED = _with_nested(
@@ -93,22 +103,8 @@ STATISTICS = (
     "rx_otherhost_dropped",
 )
 
-_DATAGRAM = 64 * 1024  # the kernel fills a dump's datagrams up to 32 KiB
 _RECEIVE_BUFFER = 1024 * 1024  # a storm of a few hundred events fits
-_ATTEMPTS = 5  # pods come and go while a dump runs; each change may interrupt it
-_DRAIN_LIMIT = 10_000  # datagrams of a dump that was given up
 _EVENTS_PER_READ = 256  # datagrams; what is left makes the descriptor readable again
-
-
-class NetlinkError(OSError):
-    """The kernel refused a request; `errno` is its answer."""
-
-
-class DumpInterrupted(NetlinkError):  # noqa: N818 - the name of the kernel's flag
-    """Devices changed while they were dumped: one may be missing or doubled, so the dump has to be repeated."""
-
-    def __init__(self) -> None:
-        super().__init__(errno.EINTR, "the list of network devices changed while it was read; read it again")
 
 
 @dataclass(slots=True)
@@ -165,10 +161,8 @@ class Batch:
 def link_request(sequence: int) -> bytes:
     """Build the request for all links with statistics, but without what each virtual function of a port adds."""
     # An empty filter mask: neither RTEXT_FILTER_VF (1) nor RTEXT_FILTER_SKIP_STATS (8).
-    attribute = _ATTRIBUTE.pack(_ATTRIBUTE.size + _U32.size, _EXT_MASK) + _U32.pack(0)
-    body = _LINK.pack(_AF_UNSPEC, 0, 0, 0, 0) + attribute
-    flags = _NLM_F_REQUEST | _NLM_F_DUMP
-    return _MESSAGE.pack(_MESSAGE.size + len(body), _RTM_GETLINK, flags, sequence, 0) + body
+    body = _LINK.pack(_AF_UNSPEC, 0, 0, 0, 0) + attribute_u32(_EXT_MASK, 0)
+    return message(_RTM_GETLINK, REQUEST | DUMP, sequence, body)
 
 
 def parse_links(data: bytes, sequence: int | None = None) -> Batch:
@@ -181,18 +175,18 @@ def parse_links(data: bytes, sequence: int | None = None) -> Batch:
     batch = Batch()
     offset, end = 0, len(data)
     while offset < end:
-        if end - offset < _MESSAGE.size:
+        if end - offset < MESSAGE.size:
             batch.malformed += 1
             break
-        length, kind, flags, number, _ = _MESSAGE.unpack_from(data, offset)
+        length, kind, flags, number, _ = MESSAGE.unpack_from(data, offset)
         stop = offset + length
-        if length < _MESSAGE.size or stop > end:
+        if length < MESSAGE.size or stop > end:
             batch.malformed += 1
             break
         if sequence is None or number == sequence:
-            if flags & _NLM_F_DUMP_INTR:
+            if flags & DUMP_INTERRUPTED:
                 raise DumpInterrupted
-            _read_message(batch, kind, data, offset + _MESSAGE.size, stop)
+            _read_message(batch, kind, data, offset + MESSAGE.size, stop)
         offset = stop + (-length & 3)
     return batch
 
@@ -210,14 +204,14 @@ def _read_message(batch: Batch, kind: int, data: bytes, start: int, stop: int) -
         batch.malformed += not complete
         if link is not None:
             batch.events.append(Event("changed" if kind == _RTM_NEWLINK else "deleted", link))
-    elif kind in (_NLMSG_DONE, _NLMSG_ERROR):
+    elif kind in (DONE, ERROR):
         if stop - start >= _S32.size:
             code = _S32.unpack_from(data, start)[0]
             if code < 0:
                 raise NetlinkError(-code, f"rtnetlink: {os.strerror(-code)}")
-        elif kind == _NLMSG_ERROR:
+        elif kind == ERROR:
             batch.malformed += 1
-        batch.done = batch.done or kind == _NLMSG_DONE
+        batch.done = batch.done or kind == DONE
 
 
 def _parse_link(data: bytes, start: int, stop: int) -> tuple[Link | None, bool]:
@@ -267,7 +261,7 @@ def _attributes(data: bytes, start: int, stop: int, wanted: frozenset[int]) -> t
     least that is safe for each.
     """
     found: dict[int, bytes] = {}
-    header = _ATTRIBUTE.unpack_from
+    header = ATTRIBUTE.unpack_from
     try:
         while start < stop:
             length, kind = header(data, start)
@@ -277,7 +271,7 @@ def _attributes(data: bytes, start: int, stop: int, wanted: frozenset[int]) -> t
             if length < 4 or end > stop:
                 return found, False
             if kind in wanted:
-                found[kind & _ATTRIBUTE_TYPE] = data[start + 4 : end]
+                found[kind & TYPE_MASK] = data[start + 4 : end]
             start = (end + 3) & -4
     except struct.error:  # a header reaches over the end of the data
         return found, False
@@ -361,7 +355,7 @@ class LinkSocket(_NetlinkSocket):
             TimeoutError: the kernel did not answer in time.
             OSError: the kernel refused.
         """
-        for _ in range(_ATTEMPTS - 1):
+        for _ in range(ATTEMPTS - 1):
             with suppress(DumpInterrupted):
                 return self._dump()
         return self._dump()
@@ -373,7 +367,7 @@ class LinkSocket(_NetlinkSocket):
         links: list[Link] = []
         while True:
             try:
-                data, (port, _) = self._socket.recvfrom(_DATAGRAM)
+                data, (port, _) = self._socket.recvfrom(DATAGRAM)
             except BlockingIOError:
                 raise TimeoutError(errno.ETIMEDOUT, "rtnetlink: the kernel did not list its links in time") from None
             if port != 0:  # from a process, not from the kernel
@@ -387,8 +381,8 @@ class LinkSocket(_NetlinkSocket):
     def _drain(self) -> None:
         """Read to its end what an earlier dump left: until then the kernel refuses the next one with EBUSY."""
         with suppress(BlockingIOError):
-            for _ in range(_DRAIN_LIMIT):
-                self._socket.recv(_DATAGRAM, socket.MSG_DONTWAIT)
+            for _ in range(DRAIN_LIMIT):
+                self._socket.recv(DATAGRAM, socket.MSG_DONTWAIT)
 
 
 class EventSocket(_NetlinkSocket):
@@ -411,7 +405,7 @@ class EventSocket(_NetlinkSocket):
         with suppress(BlockingIOError):
             for _ in range(_EVENTS_PER_READ):
                 try:
-                    data, (port, _groups) = self._socket.recvfrom(_DATAGRAM)
+                    data, (port, _groups) = self._socket.recvfrom(DATAGRAM)
                 except OSError as error:
                     if error.errno != errno.ENOBUFS:
                         raise

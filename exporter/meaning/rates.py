@@ -99,7 +99,9 @@ def _derived(schema: Schema, ending: str) -> Metric:
     """Give the one Metric object of a derived ending."""
     made = _made.get((schema, ending))
     if made is None:
-        made = _made[schema, ending] = vocabulary.metric(schema.prefix, schema.labels, ending)
+        made = _made[schema, ending] = vocabulary.metric(
+            schema.prefix, schema.labels, ending, detail=ending in schema.details
+        )
     return made
 
 

@@ -13,9 +13,9 @@ from exporter.linux.nic import NicReader
 from exporter.linux.pci import driver as bound_driver
 from exporter.linux.rtnetlink import Link
 from exporter.source import Failure
-from exporter.sources import nic_drivers
 from exporter.sources.failures import failure_of
-from exporter.sources.nic_drivers import DRIVERS, VIRTUAL, DriverNames, Plan
+from exporter.sources.nic_drivers import DRIVERS, VIRTUAL
+from exporter.sources.statistics import DriverNames, Plan, picked, plan
 
 SETTINGS_AGE = 60.0
 """Seconds after which the speed of a link that did not change is asked again."""
@@ -149,13 +149,13 @@ class Device:
             failures = [*found.failures, failure_of(self.name, error, self.name)]
             return found._replace(counted=names, failures=failures)
         if self._names is not statistics.names:
-            self._names, self._plan = statistics.names, nic_drivers.plan(names, statistics.names)
+            self._names, self._plan = statistics.names, plan(names, statistics.names)
         places, values = self._plan, statistics.values
         return found._replace(
             counted=names,
             time=time,
-            port=nic_drivers.picked(places.port, values),
-            priority={number: nic_drivers.picked(where, values) for number, where in places.priority.items()},
+            port=picked(places.port, values),
+            priority={number: picked(where, values) for number, where in places.priority.items()},
         )
 
     def _driver_names(self) -> DriverNames | None:

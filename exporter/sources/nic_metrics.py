@@ -1,7 +1,8 @@
 """What is exported of network devices, and where it comes from: data."""
 
 from exporter import vocabulary
-from exporter.sources.nic_drivers import DRIVERS, Statistic
+from exporter.sources.nic_drivers import DRIVERS
+from exporter.sources.statistics import Statistic
 from exporter.vocabulary import counter, info
 
 KERNEL = {

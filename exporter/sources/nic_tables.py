@@ -9,8 +9,9 @@ from exporter.linux.ethtool import Driver
 from exporter.linux.rtnetlink import Link
 from exporter.sources.host_ports import Seat, number_rails, own_times
 from exporter.sources.nic_device import DeviceReading
-from exporter.sources.nic_drivers import DRIVERS, Statistic
+from exporter.sources.nic_drivers import DRIVERS
 from exporter.sources.nic_metrics import INSTEAD, KERNEL, PRIORITY, SCHEMA
+from exporter.sources.statistics import Statistic
 from exporter.table import Column, LabelValues, RowKeeper, Schema, Table, Value
 
 NARROW = {"link_down_total", "carrier_changes_total"}

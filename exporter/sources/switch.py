@@ -203,11 +203,13 @@ class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         defaults: What holds for all targets.
         targets: The switches.
         drop: Metric names, as shell patterns, that are not exported.
+        keep: Names of details, as shell patterns, that are exported too.
     """
 
     defaults: Defaults = Defaults()
     targets: tuple[Target, ...] = ()
     drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """See that no name stands twice."""
