@@ -24,6 +24,7 @@ class Kind(enum.Enum):
     GAUGE = "gauge"
     INFO = "info"
     HISTOGRAM = "histogram"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Metric:
 
     Attributes:
         name: The name as it is exported, with `_total` or `_info`.
-        kind: Counter, gauge, info or histogram.
+        kind: Counter, gauge, info or histogram; unknown for what a driver counts or measures without saying which.
         help: What the metric means, the same whatever it was read from.
         labels: Label names of the rows.
         ending: The name without the prefix of its schema.

@@ -43,6 +43,11 @@ def gauge(text: str) -> Ending:
     return Ending(Kind.GAUGE, text)
 
 
+def unknown(text: str) -> Ending:
+    """Declare numbers of which nobody knows whether they only rise."""
+    return Ending(Kind.UNKNOWN, text)
+
+
 def info(text: str, *extra: str) -> Ending:
     """Declare an info metric with the label names that it adds to those of its rows."""
     return Ending(Kind.INFO, text, extra)

@@ -8,7 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import parser as text_parser
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    UnknownMetricFamily,
+)
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from test_vocabulary import declared
@@ -25,7 +31,8 @@ COUNTER = Metric(
 GAUGE = Metric("fabric_t_link_up", Kind.GAUGE, "Link.", ("device",), "g")
 INFO = Metric("fabric_t_info", Kind.INFO, "Facts.", ("device",), "i", extra=("driver", "mac"))
 HISTOGRAM = Metric("fabric_t_use_ratio", Kind.HISTOGRAM, "Use.", ("device",), "h", "ratio", buckets=(0.5, 1.0))
-SCHEMA = Schema("fabric_t_", ("device",), {one.ending: one for one in (COUNTER, GAUGE, INFO, HISTOGRAM)})
+RAW = Metric("fabric_t_raw", Kind.UNKNOWN, "As it is.", ("device",), "r")
+SCHEMA = Schema("fabric_t_", ("device",), {one.ending: one for one in (COUNTER, GAUGE, INFO, HISTOGRAM, RAW)})
 
 ODD_NAMES = [
     "plain",
@@ -90,8 +97,8 @@ class Reference:
             return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
         if metric.kind is Kind.INFO:
             return InfoMetricFamily(metric.name.removesuffix("_info"), metric.help, labels=metric.labels)
-        made = HistogramMetricFamily if metric.kind is Kind.HISTOGRAM else GaugeMetricFamily
-        return made(metric.name, metric.help, labels=metric.labels)
+        made = {Kind.HISTOGRAM: HistogramMetricFamily, Kind.UNKNOWN: UnknownMetricFamily}
+        return made.get(metric.kind, GaugeMetricFamily)(metric.name, metric.help, labels=metric.labels)
 
     def add(self, family, metric, key, value):
         if metric.kind is Kind.INFO:
@@ -134,6 +141,7 @@ def tables_strategy(draw):
         g=values(NUMBERS),
         i=values(st.tuples(WORDS, WORDS)),
         h=values(histogram),
+        r=values(NUMBERS),
     )
 
 
@@ -163,12 +171,14 @@ def test_the_exact_text_of_0_0_4():
         g=[0.5, 1],
         i=[("mlx5", ""), ("", "")],
         h=[HistogramValue((1, 2, 3), 2.5), None],
+        r=[7, None],
     )
     assert whole([one]) == (
         "# HELP fabric_t_info Facts.\n# TYPE fabric_t_info gauge\n"
         'fabric_t_info{device="a",driver="mlx5"} 1\nfabric_t_info{device="b"} 1\n'
         "# HELP fabric_t_link_up Link.\n# TYPE fabric_t_link_up gauge\n"
         'fabric_t_link_up{device="a"} 0.5\nfabric_t_link_up{device="b"} 1\n'
+        '# HELP fabric_t_raw As it is.\n# TYPE fabric_t_raw untyped\nfabric_t_raw{device="a"} 7\n'
         '# HELP fabric_t_receive_bytes_total Bytes "in", back\\\\slash\\nline.\n'
         "# TYPE fabric_t_receive_bytes_total counter\n"
         'fabric_t_receive_bytes_total{device="a"} 18446744073709551617\n'
@@ -180,7 +190,9 @@ def test_the_exact_text_of_0_0_4():
 
 
 def test_the_heads_of_openmetrics():
-    printed = whole([table(["a"], c=[1], i=[("d", "m")], h=[HistogramValue((0, 0, 0), 0.0)])], openmetrics=True)
+    one = table(["a"], c=[1], i=[("d", "m")], h=[HistogramValue((0, 0, 0), 0.0)], r=[7])
+    printed = whole([one], openmetrics=True)
+    assert "# TYPE fabric_t_raw unknown\n" in printed
     assert "# TYPE fabric_t_receive_bytes counter\n# UNIT fabric_t_receive_bytes bytes\n" in printed
     assert '# HELP fabric_t_receive_bytes Bytes \\"in\\", back\\\\slash\\nline.\n' in printed
     assert "# TYPE fabric_t info\n" in printed

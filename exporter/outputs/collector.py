@@ -11,6 +11,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
+    UnknownMetricFamily,
 )
 from prometheus_client.registry import Collector
 
@@ -49,6 +50,7 @@ def _family(metric: Declared) -> Metric:
         Kind.GAUGE: GaugeMetricFamily,
         Kind.INFO: InfoMetricFamily,
         Kind.HISTOGRAM: HistogramMetricFamily,
+        Kind.UNKNOWN: UnknownMetricFamily,
     }
     return kinds[metric.kind](metric.name.removesuffix("_info"), metric.help, labels=metric.labels)
 
@@ -64,5 +66,7 @@ def _fill(family: Metric, rows: Rows, column: Column) -> None:
             family.add_metric(labels, {name: text for name, text in extra if text})
         elif isinstance(family, HistogramMetricFamily) and isinstance(value, HistogramValue):
             family.add_metric(labels, list(zip(bounds, value.counts, strict=True)), value.sum)
-        elif isinstance(family, CounterMetricFamily | GaugeMetricFamily) and isinstance(value, int | float):
+        elif isinstance(family, CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily) and isinstance(
+            value, int | float
+        ):
             family.add_metric(labels, value)

@@ -74,7 +74,8 @@ def _head(metric: Metric, *, openmetrics: bool) -> str:
     name, kind = metric.name, metric.kind.value
     text = metric.help.translate(_HELP_ESCAPES)
     if not openmetrics:
-        return f"# HELP {name} {text}\n# TYPE {name} {'gauge' if metric.kind is Kind.INFO else kind}\n"
+        kind = {Kind.INFO: "gauge", Kind.UNKNOWN: "untyped"}.get(metric.kind, kind)
+        return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
     if metric.kind is Kind.COUNTER:
         name = name.removesuffix("_total")
     elif metric.kind is Kind.INFO:
