@@ -18,6 +18,8 @@ from prometheus_client.registry import Collector
 from exporter.table import Column, HistogramValue, Kind, Rows, Table, clean_label
 from exporter.table import Metric as Declared
 
+_NUMBERS = CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
+
 
 class TableCollector(Collector):
     """Gives tables as metric families; register it with `registry.register(TableCollector(daemon.tables))`."""
