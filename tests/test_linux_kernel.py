@@ -4,17 +4,24 @@ import ctypes
 import errno
 import json
 import os
+import re
 import select
 import socket
 import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
-from pyroute2 import IPRoute
+from pyroute2 import IPRoute, NlEthtool
 
 from exporter.linux import netlink, rtnetlink
+from exporter.linux.dcb import DcbSocket
 from exporter.linux.ethtool import Ethtool
+from exporter.linux.ethtool_netlink import STANDARD_STATISTICS, EthtoolNetlink, LinkModes, LinkState
+from exporter.linux.generic_netlink import GenericFamily
+from exporter.linux.link_modes import FEC, MODES
+from exporter.linux.module_memory import ModuleMemory
 from exporter.linux.nic import KernelNic, ReplayNic, record
 from exporter.linux.rtnetlink import EventSocket, LinkSocket
 
@@ -264,6 +271,124 @@ def test_debians_ethtool_says_the_same(namespace, program):
         assert (settings.duplex, settings.autoneg, settings.port) == ("full", False, "tp")
 
 
+def nest(kind, *inner):
+    return netlink.attribute(kind | netlink.NESTED, b"".join(inner))
+
+
+def strings(number):
+    """Ask the kernel for a set of names that is no device's: {place: name}."""
+    names = {}
+    with GenericFamily("ethtool") as family:
+        wanted = nest(1) + nest(2, nest(1, netlink.attribute_u32(1, number)))
+        sets = dict(netlink.attributes(family.ask(1, wanted)))[2]
+        ((_, found),) = netlink.attributes(sets)
+        for _, one in netlink.attributes(dict(netlink.attributes(found))[3]):
+            parts = dict(netlink.attributes(one))
+            names[netlink.number(parts[1])] = netlink.text(parts[2])
+    return names
+
+
+def test_link_modes_are_the_kernels():
+    names = strings(9)  # ETH_SS_LINK_MODES
+    modes = {}
+    for bit, name in names.items():
+        found = re.fullmatch(r"(\d+)base([A-Z]+)(\d*)\S*/(?:Full|Half)", name)
+        if found:
+            modes[bit] = (int(found[1]), 1 if found[2] == "T" else int(found[3] or 1))  # T1 is one pair, T four
+    assert len(modes) > 60
+    assert {bit: name for bit, name in FEC.items() if bit in names} == {
+        bit: name.lower() for bit, name in names.items() if name in {"None", "RS", "BASER", "LLRS"}
+    }
+    assert MODES[20] == (10_000, 1)  # 10000baseR_FEC
+    assert {bit: tuple(mode) for bit, mode in MODES.items() if bit in names and bit != 20} == modes
+
+
+def test_standard_statistics_are_named_as_the_kernel_names_them():
+    rmon = {"undersize": "etherStatsUndersizePkts", "oversize": "etherStatsOversizePkts"}
+    rmon |= {"fragments": "etherStatsFragments", "jabbers": "etherStatsJabbers"}
+    theirs = {(group, place): name for group in range(4) for place, name in strings(17 + group).items()}
+    assert {key: rmon.get(name, name) for key, name in STANDARD_STATISTICS.items()} == theirs
+
+
+def ethtool_netlink(namespace, request, *arguments):
+    with namespace.within(EthtoolNetlink) as asked:
+        return getattr(asked, request)(*arguments)
+
+
+def test_debians_ethtool_and_pyroute2_say_the_same_by_netlink(namespace, program):
+    modes = ethtool_netlink(namespace, "link_modes", "left")
+    assert modes == LinkModes(10_000_000_000, "full", False, None, None)
+    theirs = [line.strip() for line in namespace.run(program("ethtool"), "left").splitlines()]
+    assert {"Speed: 10000Mb/s", "Duplex: Full", "Auto-negotiation: off", "Link detected: yes"} <= set(theirs)
+    assert ethtool_netlink(namespace, "link_state", "left") == LinkState(up=True)
+
+    def pyroute2():
+        with NlEthtool() as asked:
+            return asked.get_linkmode("left"), asked.get_linkstate("left")
+
+    (mode,), (state,) = namespace.within(pyroute2)
+    assert mode.get_attr("ETHTOOL_A_LINKMODES_SPEED") * 1_000_000 == modes.speed_bits_per_second
+    assert mode.get_attr("ETHTOOL_A_LINKMODES_DUPLEX") == 1
+    assert state.get_attr("ETHTOOL_A_LINKSTATE_LINK") == 1
+    namespace.ip("link", "set", "right", "down")
+    assert ethtool_netlink(namespace, "link_state", "left") == LinkState(up=False)
+    assert "Link detected: no" in namespace.run(program("ethtool"), "left")
+
+
+def test_what_software_devices_do_not_have(namespace, program):
+    with namespace.within(EthtoolNetlink) as asked:
+        for request in (asked.pause, asked.fec, partial(asked.module_page, page=0, bank=0, offset=0, length=1)):
+            with pytest.raises(OSError) as caught:
+                request("left")
+            assert (caught.value.errno, caught.value.filename) == (errno.EOPNOTSUPP, "left")
+        assert asked.standard_statistics("left") == {}
+    for option in ("-a", "--show-fec", "-m"):
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            namespace.run(program("ethtool"), option, "left")
+        assert "Operation not supported" in failed.value.stderr
+    with namespace.within(DcbSocket) as asked, pytest.raises(OSError) as caught:
+        asked.dcb("left")
+    assert (caught.value.errno, caught.value.filename) == (errno.EOPNOTSUPP, "left")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        namespace.run(program("dcb"), "pfc", "show", "dev", "left")
+    assert "Operation not supported" in failed.value.stderr
+
+
+def test_a_device_has_one_name(namespace):
+    namespace.ip("link", "property", "add", "dev", "left", "altname", "other")
+    with namespace.within(EthtoolNetlink) as asked:
+        assert asked.link_state("left").up is True
+        with pytest.raises(OSError, match="of another device") as caught:
+            asked.link_state("other")
+        assert (caught.value.errno, caught.value.filename) == (errno.ENODEV, "other")
+        namespace.ip("link", "set", "left", "down")
+        namespace.ip("link", "set", "left", "name", "moved")
+        with pytest.raises(OSError, match="LINKSTATE: No such device") as caught:
+            asked.link_state("left")
+        assert (caught.value.errno, caught.value.filename) == (errno.ENODEV, "left")
+        assert asked.link_state("moved") == LinkState(up=False)
+
+
+def test_a_recording_refuses_the_ranges_that_the_kernel_refuses(namespace):
+    memory = ModuleMemory({})
+    with namespace.within(EthtoolNetlink) as asked:
+
+        def refusals(page, offset, length):
+            for read in (partial(asked.module_page, "left"), partial(memory.read, address=0x50)):
+                with pytest.raises(OSError) as caught:
+                    read(page=page, bank=0, offset=offset, length=length)
+                yield caught.value.errno
+
+        seen = set()
+        for page in (0, 1):
+            for offset in (0, 1, 127, 128, 255, 256):
+                for length in (0, 1, 2, 127, 128, 129):
+                    kernels, ours = refusals(page, offset, length)
+                    assert kernels == ours, (page, offset, length)
+                    seen.add(ours)
+    assert seen == {errno.EOPNOTSUPP, errno.EINVAL, errno.ERANGE}
+
+
 def test_a_device_without_statistics(namespace):
     with namespace.within(Ethtool) as ethtool:
         for request in (ethtool.statistics, ethtool.settings):
@@ -281,13 +406,19 @@ def test_what_is_recorded_is_replayed(namespace, tmp_path):
         record(nic, tmp_path)
         replay = ReplayNic(tmp_path)
         assert replay.links() == nic.links()
-        for request in ("driver", "statistics", "settings"):
+        for request in ("driver", "statistics", "settings", "link_modes", "link_state", "standard_statistics"):
             ours, theirs = getattr(replay, request)("left"), getattr(nic, request)("left")
             assert ours == theirs, request
         nic.forget("left")
         with pytest.raises(OSError) as caught:
             replay.statistics("lo")
         assert caught.value.errno == errno.EOPNOTSUPP
+        for request in ("pause", "fec", "dcb"):
+            for reader in (nic, replay):
+                with pytest.raises(OSError) as caught:
+                    getattr(reader, request)("left")
+                assert caught.value.errno == errno.EOPNOTSUPP
+        assert nic.left_out() == {}
     finally:
         nic.close()
         nic.close()

@@ -9,6 +9,9 @@ ACTIVE = 4
 MAX_DIGITS = 20
 """Digits of 2^64 - 1; a longer number is no counter."""
 
+ABSENT = (1 << 64) - 1
+"""What firmware answers that could not fill a value, and what no counter of bytes or packets ever gets to."""
+
 _RATE = re.compile(rb"(\d+(?:\.\d+)?) Gb/sec(?: \((\d+)X(?: ([A-Z0-9]+))?\))?")
 _NUMBERED = re.compile(rb"(\d+): ?(.*)")
 _GUID = re.compile(rb"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}")
@@ -52,14 +55,14 @@ def parse_guid(text: bytes) -> str | None:
 
 
 def parse_counter(text: bytes) -> int | None:
-    """Read a counter; None for `N/A (no PMA)` and its like, which devices without the counter answer.
+    """Read a counter; None for what devices without the counter answer: `N/A (no PMA)` and its like, or all ones.
 
     Raises:
         ValueError: It is neither.
     """
     digits = text.strip()
     if digits.isdigit() and len(digits) <= MAX_DIGITS and (value := int(digits)) < 1 << 64:
-        return value
+        return None if value == ABSENT else value
     if text.startswith(b"N/A"):
         return None
     raise ValueError(f"no number: {text[:40]!r}")

@@ -43,6 +43,9 @@ DRAIN_LIMIT = 10_000
 MAX_ANSWERS = 100_000
 """Messages of one dump; what lists more is no list."""
 
+SHARED = 2
+"""Sockets of those that threads share: one may be held by a call that hangs."""
+
 _U32 = struct.Struct("=I")
 _S32 = struct.Struct("=i")
 
@@ -85,6 +88,17 @@ def attribute_u32(kind: int, value: int) -> bytes:
 def attribute_text(kind: int, value: str) -> bytes:
     """Build an attribute that holds a string, with the NUL that the kernel wants."""
     return attribute(kind, os.fsencode(value) + b"\0")
+
+
+def attribute_device(kind: int, device: str) -> bytes:
+    """Build an attribute that names a device.
+
+    Raises:
+        OSError: ENODEV for what is no name of a device; the kernel might cut it, and find another device.
+    """
+    if not 0 < len(os.fsencode(device)) < 16 or "\0" in device:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), device)
+    return attribute_text(kind, device)
 
 
 def messages(data: bytes) -> Iterator[Message]:
@@ -223,3 +237,52 @@ class Requests:
                 if code < 0:
                     raise NetlinkError(-code, os.strerror(-code))
             yield answer
+
+
+class SharedRequests:
+    """Asks by whichever socket is free, so that a call that hangs holds up no other and takes no other's answer.
+
+    All sockets are opened at once: they stay in the network namespace of the thread that makes this object. A family
+    that the kernel lacks, or that this process may not use, is refused at each request, not at the start.
+    """
+
+    def __init__(self, family: int) -> None:
+        """Open the sockets.
+
+        Raises:
+            OSError: There is no room for more sockets.
+        """
+        self._free: list[Requests] = []
+        self._closed = False
+        self._refusal = 0
+        try:
+            for _ in range(SHARED):
+                self._free.append(Requests(family))
+        except OSError as error:
+            self.close()
+            if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
+                raise
+            self._refusal = errno.EOPNOTSUPP if error.errno == errno.EPROTONOSUPPORT else error.errno or errno.EIO
+
+    def close(self) -> None:
+        """Close the sockets, one that is in use when its answer has come; closing twice does no harm."""
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
+
+    def ask(self, kind: int, body: bytes) -> bytes:
+        """See Requests; EBUSY when all sockets wait for answers."""
+        if self._refusal:
+            raise OSError(self._refusal, f"netlink: {os.strerror(self._refusal)}")
+        if self._closed:
+            raise OSError(errno.EBADF, "netlink: closed")
+        try:
+            requests = self._free.pop()
+        except IndexError:
+            raise OSError(errno.EBUSY, "netlink: earlier calls have not come back") from None
+        try:
+            return requests.ask(kind, body)
+        finally:
+            self._free.append(requests)
+            if self._closed:
+                self.close()

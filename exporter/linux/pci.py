@@ -1,4 +1,8 @@
-"""Where a device of sysfs sits: its PCI address, its driver, and the network device that shares its port."""
+"""Where a device of sysfs sits: its PCI function, its driver, the network device that shares its port.
+
+And what the files of a function say of its link and its errors, as drivers/pci/pci-sysfs.c and drivers/pci/pcie/aer.c
+of Linux print them: bytes in, values out.
+"""
 
 import re
 from pathlib import Path
@@ -7,22 +11,115 @@ from exporter.linux.kept import read_text
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
+_SPEED = re.compile(rb"(\d+(?:\.\d+)?) GT/s\b.*")
 
-def pci_address(device: Path) -> str:
-    """Give the PCI address of a class device, the nearest one above it on the bus; empty where there is none.
+MAX_DIGITS = 20
+"""Digits of 2^64 - 1; a longer number is no count."""
+
+MAX_LANES = 32
+"""Lanes of the widest link there is; what is more (63, 255) is what a device answers that cannot tell."""
+
+
+def pci_function(device: Path) -> Path | None:
+    """Give the folder of the PCI function of a class device, the nearest one above it; None where there is none.
 
     Args:
         device: Path such as `/sys/class/infiniband/mlx5_0`.
     """
     link = device / "device"
     if not link.exists():
-        return ""
-    return next((part for part in reversed(link.resolve().parts) if _ADDRESS.fullmatch(part)), "")
+        return None
+    place = link.resolve()
+    return next((folder for folder in (place, *place.parents) if _ADDRESS.fullmatch(folder.name)), None)
+
+
+def pci_address(device: Path) -> str:
+    """Give the PCI address of a class device's function; empty where there is none."""
+    function = pci_function(device)
+    return "" if function is None else function.name
+
+
+def bridge(function: Path) -> Path | None:
+    """Give the folder of the bridge that a PCI function is behind; None where nothing is between it and the host's.
+
+    Args:
+        function: Its folder, resolved.
+    """
+    return function.parent if _ADDRESS.fullmatch(function.parent.name) else None
+
+
+def way(function: Path) -> list[str]:
+    """List what is above a PCI function, from the host's bridge (`pci0000:16`) down to the one that it is behind.
+
+    Args:
+        function: Its folder, resolved.
+    """
+    above = []
+    place = function
+    while (up := bridge(place)) is not None:
+        above.append(up.name)
+        place = up
+    return [place.parent.name, *reversed(above)]
+
+
+def parse_link_speed(text: bytes) -> float | None:
+    """Read `current_link_speed` and its like, such as `32.0 GT/s PCIe`, in transfers per second; None for `Unknown`.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    found = _SPEED.fullmatch(text.strip())
+    if found:
+        return float(found[1]) * 1e9 or None
+    if text.startswith(b"Unknown"):
+        return None
+    raise ValueError(f"no speed: {text[:40]!r}")
+
+
+def parse_link_lanes(text: bytes) -> int | None:
+    """Read `current_link_width` and its like; None for what is no number of lanes.
+
+    Raises:
+        ValueError: It is no number.
+    """
+    digits = text.strip()
+    if not digits.isdigit() or len(digits) > len("255"):
+        raise ValueError(f"no number of lanes: {text[:40]!r}")
+    lanes = int(digits)
+    return lanes if 0 < lanes <= MAX_LANES else None
+
+
+def parse_errors(text: bytes) -> int:
+    """Read how many errors `aer_dev_correctable` and its like count: the total it gives, else the sum of its lines.
+
+    A line is a name, which may have blanks in it, and a number.
+
+    Raises:
+        ValueError: A line is none, or there is none.
+    """
+    total, errors = None, 0
+    for line in text.split(b"\n"):
+        name, _, count = line.strip().rpartition(b" ")
+        if not line.strip():
+            continue
+        if not name or not count.isdigit() or len(count) > MAX_DIGITS:
+            raise ValueError(f"no count of errors: {line[:40]!r}")
+        if name.startswith(b"TOTAL_ERR_"):
+            total = int(count)
+        errors += int(count)
+    if not text.strip():
+        raise ValueError("no counts of errors")
+    return errors if total is None else total
 
 
 def driver(device: Path) -> str:
     """Give the name of the driver that a class device is bound to; empty where it is not told."""
-    for line in read_text(device / "device" / "uevent").splitlines():
+    return driver_of(device / "device")
+
+
+def driver_of(device: Path) -> str:
+    """Give the name of the driver that a device of a bus is bound to; empty where it is not told."""
+    for line in read_text(device / "uevent").splitlines():
         key, _, value = line.partition("=")
         if key == "DRIVER":
             return value

@@ -1,0 +1,153 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.linux import pci
+from exporter.linux.pci import bridge, driver_of, parse_errors, parse_link_lanes, parse_link_speed, pci_address, way
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Give a tree with a NIC behind a switch, and a function without any bridge."""
+    nic = tmp_path / "devices" / "pci0000:16" / "0000:16:01.0" / "0000:17:00.0" / "0000:18:00.0" / "0000:19:00.0"
+    for place in (nic / "net" / "rail0", nic.parents[4] / "pci0001:00" / "0001:00:02.0" / "virtio1" / "net" / "eth0"):
+        place.mkdir(parents=True)
+        (place / "device").symlink_to(place.parent.parent)
+        link = tmp_path / "class" / "net" / place.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(place)
+    return tmp_path
+
+
+def test_a_class_device_leads_to_its_function_and_its_bridges(tree):
+    function = pci.pci_function(tree / "class" / "net" / "rail0")
+    assert function.name == pci_address(tree / "class" / "net" / "rail0") == "0000:19:00.0"
+    assert bridge(function).name == "0000:18:00.0"
+    assert way(function) == ["pci0000:16", "0000:16:01.0", "0000:17:00.0", "0000:18:00.0"]
+
+
+def test_a_function_below_which_the_device_sits_deeper_and_that_has_no_bridge(tree):
+    function = pci.pci_function(tree / "class" / "net" / "eth0")
+    assert function.name == "0001:00:02.0"
+    assert bridge(function) is None
+    assert way(function) == ["pci0001:00"]
+
+
+def test_a_device_that_is_not_on_pci(tree):
+    assert pci.pci_function(tree / "class" / "net" / "lo") is None
+    assert pci_address(tree / "class" / "net" / "lo") == ""
+
+
+def test_the_driver_is_what_uevent_says(tree):
+    function = pci.pci_function(tree / "class" / "net" / "rail0")
+    assert driver_of(function) == ""
+    (function / "uevent").write_text("DRIVER=mlx5_core\nPCI_CLASS=20700\n")
+    assert driver_of(function) == pci.driver(tree / "class" / "net" / "rail0") == "mlx5_core"
+
+
+# What pci_speed_string() of drivers/pci/probe.c gives, now and (without the word and the fraction) on older kernels.
+@pytest.mark.parametrize(
+    ("text", "speed"),
+    [
+        (b"2.5 GT/s PCIe\n", 2.5e9),
+        (b"5.0 GT/s PCIe\n", 5e9),
+        (b"8.0 GT/s PCIe\n", 8e9),
+        (b"8 GT/s\n", 8e9),
+        (b"16.0 GT/s PCIe\n", 16e9),
+        (b"32.0 GT/s PCIe\n", 32e9),
+        (b"32 GT/s", 32e9),
+        (b"64.0 GT/s PCIe\n", 64e9),
+        (b"Unknown\n", None),
+        (b"Unknown speed\n", None),
+        (b"0 GT/s\n", None),
+    ],
+)
+def test_speeds_of_links(text, speed):
+    assert parse_link_speed(text) == speed
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"32", b"GT/s", b"-8 GT/s", b"32.0 GT/sec", b"nan GT/s", b"1e9 GT/s"])
+def test_what_is_no_speed(text):
+    with pytest.raises(ValueError, match="no speed"):
+        parse_link_speed(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes"), [(b"16\n", 16), (b"1", 1), (b"32\n", 32), (b"0\n", None), (b"63\n", None), (b"255\n", None)]
+)
+def test_lanes_of_links(text, lanes):
+    assert parse_link_lanes(text) == lanes
+
+
+@pytest.mark.parametrize("text", [b"", b"x16", b"-1", b"1.5", b"1600", "\u0661".encode()])
+def test_what_is_no_number_of_lanes(text):
+    with pytest.raises(ValueError, match="no number of lanes"):
+        parse_link_lanes(text)
+
+
+CORRECTABLE = (
+    b"Receiver Error 2\nBad TLP 0\nBad DLLP 1\nRollover 0\nTimeout 0\nNonFatalErr 0\nCorrIntErr 0\nHeaderOF 0\n"
+)
+
+
+def test_errors_are_what_the_total_says():
+    assert parse_errors(CORRECTABLE + b"TOTAL_ERR_COR 2\n") == 2
+    assert parse_errors(b"Undefined 0\nTOTAL_ERR_FATAL 0\n") == 0
+    assert parse_errors(b"TOTAL_ERR_NONFATAL 18446744073709551615\n") == 2**64 - 1
+
+
+def test_errors_without_a_total_are_added_up():
+    assert parse_errors(CORRECTABLE) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"\n\n", b"Receiver Error\n", b"7\n", b"Bad TLP 0\nbroken\n", b"Bad TLP -1\n", b"Bad TLP " + b"9" * 21],
+)
+def test_what_is_no_count_of_errors(text):
+    with pytest.raises(ValueError, match=r"no counts? of errors"):
+        parse_errors(text)
+
+
+@given(st.binary(max_size=100))
+def test_nothing_but_what_is_documented_is_raised(text):
+    for parse in (parse_link_speed, parse_link_lanes, parse_errors):
+        try:
+            value = parse(text)
+        except ValueError:
+            continue
+        assert value is None or value >= 0
+
+
+def port(tmp_path, **netdevs):
+    """Make an RDMA device whose function has these network devices; values are (dev_port, phys_port_name)."""
+    device = tmp_path / "mlx"
+    for name, files in netdevs.items():
+        place: Path = device / "device" / "net" / name
+        place.mkdir(parents=True)
+        for file, text in zip(("dev_port", "phys_port_name"), files, strict=True):
+            if text is not None:
+                (place / file).write_text(text + "\n")
+    return device
+
+
+@pytest.mark.parametrize(
+    ("netdevs", "number", "expected"),
+    [
+        ({}, 1, ""),
+        ({"eth0": (None, None)}, 1, "eth0"),
+        ({"eth0": ("0", None), "eth1": ("1", None)}, 2, "eth1"),  # mlx4
+        ({"eth0": ("0", "p0"), "eth0r": ("0", "pf0vf0")}, 1, "eth0"),  # switchdev
+        ({"eth0": ("0", None), "eth1": ("0", None)}, 1, ""),  # not clear which
+    ],
+)
+def test_the_network_device_of_a_port(tmp_path, netdevs, number, expected):
+    assert pci.netdev_of_port(port(tmp_path, **netdevs), number) == expected
+
+
+def test_devices_are_sorted_by_address_and_then_by_the_numbers_in_their_names():
+    places = [("", "eth10"), ("", "eth9"), ("0000:9b:00.0", "b"), ("0000:17:00.1", "a"), ("0000:17:00.0", "c")]
+    expected = [("0000:17:00.0", "c"), ("0000:17:00.1", "a"), ("0000:9b:00.0", "b"), ("", "eth9"), ("", "eth10")]
+    assert sorted(places, key=lambda place: pci.bus_order(*place)) == expected
