@@ -17,8 +17,10 @@ from exporter.table import Kind, Metric
 ROOT = Path(__file__).resolve().parent.parent
 
 SECTIONS = {
-    "fabric_rdma_": "RDMA ports of this host, InfiniBand and RoCE. The source `rdma` reads them from files of sysfs.",
-    "fabric_nic_": "Network devices of this host that stand for hardware, and bonds. The source `nic` asks the kernel.",
+    "fabric_rdma_": "RDMA ports of this host, InfiniBand and RoCE. The sources `rdma` and `bursts` read them.",
+    "fabric_nic_": "Network devices of this host that stand for hardware, and bonds. The source `nic` asks the kernel; "
+    "the source `optics` reads their modules, where it is switched on.",
+    "fabric_pci_": "PCI functions that ports of this host sit on. The source `pci` reads them from files of sysfs.",
     "fabric_switch_": "Ports of Ethernet switches, and the switches. The source `switch` polls what is configured.",
     "fabric_nccl_": "Collectives and ranks of jobs on this host. The source `nccl` reads files of NCCL Inspector.",
     "fabric_source_": "Each source, and each switch: how reading it goes.",

@@ -18,6 +18,7 @@ from exporter.daemon import SOURCES
 from exporter.simulator.onyx import OnyxPort, OnyxSimulator, OnyxSwitch, OnyxTraffic
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp.ber import COUNTER32, COUNTER64, GAUGE32, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, TIME_TICKS, Typed
+from exporter.sources import optics as optics_source
 
 SYSTEM, IF, IFX = (1, 3, 6, 1, 2, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1), (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 CISCO_PFC = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
@@ -71,11 +72,35 @@ async def rdma(tmp_path):
 
 
 @asynccontextmanager
+async def bursts(tmp_path):
+    config = configured(tmp_path, bursts="{interval: 100ms, tick: 100ms}")
+    async with scraped(config, sysfs=FIXTURES / "sysfs", procfs=tmp_path) as scraper:
+        yield scraper
+
+
+@asynccontextmanager
 async def nic(tmp_path):
     config = configured(tmp_path, nic="{interval: 100ms}")
     replay = FIXTURES / "nic-replay"
     async with scraped(config, sysfs=FIXTURES / "sysfs", procfs=tmp_path, nic_replay=replay) as scraper:
         yield scraper
+
+
+@asynccontextmanager
+async def pci(tmp_path):
+    config = configured(tmp_path, pci="{interval: 100ms, keep: ['*']}")
+    async with scraped(config, sysfs=FIXTURES / "sysfs-pci", procfs=tmp_path) as scraper:
+        yield scraper
+
+
+@asynccontextmanager
+async def optics(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optics_source, "LEAST_INTERVAL", 0.1)  # three reads in less than three minutes
+        config = configured(tmp_path, optics="{enabled: true, interval: 100ms}")
+        replay = FIXTURES / "optics"
+        async with scraped(config, sysfs=tmp_path, procfs=tmp_path, nic_replay=replay) as scraper:
+            yield scraper
 
 
 @asynccontextmanager
@@ -105,7 +130,7 @@ async def nccl(tmp_path):
         yield scraper
 
 
-SCRAPES = {"rdma": rdma, "nic": nic, "switch": switch, "nccl": nccl}
+SCRAPES = {"rdma": rdma, "bursts": bursts, "nic": nic, "pci": pci, "optics": optics, "switch": switch, "nccl": nccl}
 
 
 @pytest.fixture(params=[definition.name for definition in SOURCES])

@@ -1,109 +1,41 @@
 """Network devices of the host: which are asked for what, what is made of it, and what happens when one is sick."""
 
 import asyncio
-import contextlib
 import errno
 import os
 import socket
 import subprocess
 import threading
-from array import array
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nic_double import (
+    KERNEL,
+    MLX5,
+    OLDER,
+    SPEED,
+    Meaning,
+    Nics,
+    hardware,
+    opened,
+    pci_function,
+    raised,
+    reasons,
+    values_of,
+)
 
-from exporter.linux.ethtool import Driver, LinkSettings, Statistics
+from exporter.linux.ethtool import Driver, LinkSettings
 from exporter.linux.nic import KernelNic
 from exporter.linux.rtnetlink import Event, Link
-from exporter.meaning import rates
 from exporter.serial import Serial
 from exporter.source import Host, SourceError
-from exporter.sources import nic, nic_device, nic_metrics
+from exporter.sources import nic, nic_asking, nic_device, nic_metrics
 from exporter.sources.nic import NicOptions, NicSource
 
 LONG = 60.0
 SHORT = 0.3
 """Seconds after which a call is taken to hang."""
-
-SPEED = 400_000_000_000
-
-
-def hardware(name, ifindex, pci="0000:17:00.0", **more):
-    return Link(ifindex, name, carrier=True, operstate="up", parent_dev_name=pci, parent_dev_bus_name="pci", **more)
-
-
-def raised(number):
-    return OSError(number, os.strerror(number))
-
-
-class Nics:
-    """Stands for the kernel: answers are values, exceptions to raise or functions to call; every call is noted."""
-
-    def __init__(self):
-        self.devices, self.drivers, self.counts, self.speeds = {}, {}, {}, {}
-        self.calls, self.forgotten, self.waiting, self.closed = [], [], [], 0
-        self.names = {}
-        self.opened = 0
-        self.reading, self.writing = os.pipe()
-        os.set_blocking(self.reading, False)
-
-    def add(self, link, driver="mlx5_core", statistics=(), speed=SPEED):
-        self.devices[link.name] = link
-        self.drivers[link.name] = Driver(driver, "6.8", "28.39", link.parent_dev_name or "") if driver else None
-        self.counts[link.name] = dict(statistics)
-        self.speeds[link.name] = LinkSettings(speed)
-
-    def open(self):
-        self.opened += 1
-        return self
-
-    def answer(self, what, name, found):
-        self.calls.append((what, name))
-        if callable(found):
-            found = found()
-        if isinstance(found, Exception):
-            raise found
-        if found is None:
-            raise raised(errno.EOPNOTSUPP)
-        return found
-
-    def links(self):
-        return self.answer("links", "", list(self.devices.values()))
-
-    def driver(self, device):
-        return self.answer("driver", device, self.drivers[device])
-
-    def settings(self, device):
-        return self.answer("settings", device, self.speeds[device])
-
-    def statistics(self, device):
-        found = self.answer("statistics", device, self.counts[device])
-        pairs = found if isinstance(found, list) else list(found.items())
-        names = tuple(name for name, _ in pairs)
-        return Statistics(self.names.setdefault(names, names), array("Q", [value for _, value in pairs]))
-
-    def forget(self, device):
-        self.forgotten.append(device)
-
-    def event_fd(self):
-        return self.reading
-
-    def events(self):
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.reading, 100)
-        found, self.waiting = self.waiting, []
-        return found
-
-    def tell(self, *events):
-        self.waiting += events
-        os.write(self.writing, b"!")
-
-    def close(self):
-        self.closed += 1
-
-    def asked(self, name):
-        return [what for what, device in self.calls if device == name]
 
 
 @pytest.fixture
@@ -116,81 +48,7 @@ def nics():
 
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(nic, nic_device)
-
-
-@contextlib.asynccontextmanager
-async def opened(reader, sysfs="/nowhere", **options):
-    source = NicSource(NicOptions(**options), Host("gpu-1", Path(sysfs), Path("/nowhere")), reader.open)
-    try:
-        yield source
-    finally:
-        await source.close()
-
-
-def values_of(tables):
-    """Give what each row has by ending, with the labels of info by their names."""
-    found = {}
-    for table in tables:
-        for place, key in enumerate(table.rows.keys):
-            row = found.setdefault(key if len(key) > 1 else key[0], {})
-            for ending, column in table.columns.items():
-                value = column.values[place]
-                if ending == "info":
-                    value = dict(zip(column.metric.extra, value, strict=True))
-                if value is not None:
-                    row[ending] = value
-    return found
-
-
-class Meaning:
-    """Puts readings through the rates, as a poller does."""
-
-    def __init__(self):
-        self.states = {}
-
-    def __call__(self, reading):
-        made = []
-        for table in reading.tables:
-            key = (table.schema, table.part)
-            self.states[key], tables = rates.step(self.states.get(key), table)
-            made += tables
-        return values_of(made)
-
-
-def reasons(reading):
-    return [(failure.device, failure.reason) for failure in reading.failures]
-
-
-def pci_function(sysfs, name, driver="mlx5_core", device="0x1021", *, virtual=False):
-    """Make what sysfs shows of a network device's PCI function."""
-    folder = sysfs / "class" / "net" / name / "device"
-    folder.mkdir(parents=True)
-    (folder / "uevent").write_text(f"DRIVER={driver}\n")
-    (folder / "vendor").write_text("0x15b3\n")
-    (folder / "device").write_text(f"{device}\n")
-    if virtual:
-        (folder / "physfn").symlink_to("..")
-
-
-MLX5 = {
-    "rx_packets": 7,
-    "rx_bytes_phy": 2**63 + 1,
-    "tx_bytes_phy": 11,
-    "rx_packets_phy": 12,
-    "tx_packets_phy": 13,
-    "rx_global_pause_duration": 2_500_000,
-    "rx_out_of_buffer": 14,
-    "link_down_events_phy": 15,
-    "rx_prio3_pause": 16,
-    "rx_prio3_pause_duration": 750_000,
-}
-KERNEL = {"rx_bytes": 101, "tx_bytes": 102, "rx_packets": 103, "tx_packets": 104} | {
-    "rx_errors": 105,
-    "tx_errors": 106,
-    "rx_dropped": 107,
-    "tx_dropped": 108,
-}
+    return stopped_clock(nic, nic_asking, nic_device)
 
 
 # What comes out.
@@ -357,9 +215,11 @@ async def test_virtual_functions_are_asked_only_where_that_is_wanted(nics, tmp_p
     nics.add(replace(hardware("sf0", 7, "mlx5_core.sf.4"), parent_dev_bus_name="auxiliary", stats=KERNEL))
     async with opened(nics, tmp_path, virtual_functions=wanted) as source:
         found = values_of((await source.read()).tables)
-    asked = ["driver", "settings", "statistics"]
+    asked = ["driver", "statistics", "settings"]
     assert nics.asked("eth2") == asked
     assert nics.asked("eth2v0") == nics.asked("sf0") == (asked if wanted else [])
+    # Priorities, pauses and error correction are the port's, and asking for them blocks in the firmware's mailbox.
+    assert {what for what, name in nics.calls if name == "eth2v0"} <= {*OLDER, "link_modes"}
     # The counters of the port are 0 on a function without the right to them: never the bytes of this one.
     for name in ("eth2v0", "sf0"):
         row = found[name]
@@ -387,7 +247,8 @@ async def test_statistics_that_fail_cost_themselves_and_the_kernel_does_not_step
         wire = {"receive_bytes_total", "transmit_bytes_total", "receive_packets_total", "transmit_packets_total"}
         assert not wire & row.keys()
         assert (row["kernel_receive_bytes_total"], row["link_up"], row["info"]["traffic"]) == (101, 1, "wire")
-        assert row["link_speed_bytes_per_second"] == 50e9
+        gone = number == errno.ENODEV  # nothing more is asked of it then
+        assert row.get("link_speed_bytes_per_second") == (None if gone else 50e9)
         nics.counts["eth2"] = MLX5
         assert values_of((await source.read()).tables)["eth2"]["receive_bytes_total"] == 2**63 + 1
 
@@ -453,6 +314,18 @@ async def test_an_answer_that_makes_no_sense_costs_its_device_alone(nics):
     assert reasons(reading) == [("eth2", "malformed")]
     assert "receive_bytes_total" not in values_of(reading.tables)["eth2"]
     assert values_of(reading.tables)["eth3"]["transmit_bytes_total"] == 11
+
+
+async def test_a_device_whose_link_cannot_be_read_is_a_failure_of_its_own(nics):
+    nics.unread = {name: OSError(errno.EBADMSG, "link: no number", name) for name in ("eth8", "other")}
+    async with opened(nics, include=("eth*",)) as source:
+        assert await source.applies(), "there is something, and it is broken"
+        nics.add(hardware("eth2", 5), statistics=MLX5)
+        reading = await source.read()
+        assert reasons(reading) == [("eth8", "ebadmsg")]
+        assert values_of(reading.tables).keys() == {"eth2", ("eth2", "3")}
+        nics.unread = {}
+        assert (await source.read()).failures == []
 
 
 async def test_a_dump_that_fails_is_a_failure_of_the_whole(nics, monkeypatch):
@@ -611,7 +484,7 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
         assert await asked() == (50e9, ["driver", "settings"])
         nics.speeds["eth2"] = LinkSettings(SPEED // 4)
         assert await asked() == (50e9, [])
-        clock.now += nic_device.SETTINGS_AGE
+        clock.now += nic_asking.SLOWLY
         assert await asked() == (12.5e9, ["settings"])
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier_changes=3)
         assert await asked() == (12.5e9, ["driver", "settings"])
@@ -621,7 +494,7 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier=True, operstate="up", carrier_changes=5)
         assert await asked() == (12.5e9, ["driver", "settings"])
         nics.speeds["eth2"] = LinkSettings(None)
-        clock.now += nic_device.SETTINGS_AGE
+        clock.now += nic_asking.SLOWLY
         assert await asked() == (None, ["settings"])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import exporter.sources
 from exporter import vocabulary
-from exporter.meaning import imbalance, links, rates
+from exporter.daemon import MEANINGS
 from exporter.table import Kind, Metric
 
 
@@ -20,8 +20,8 @@ def declared() -> list[Metric]:
         for schema in definition.schemas if definition else ():
             if not schema.internal:
                 found += schema.metrics.values()
-            for outputs in (rates.outputs, links.outputs, imbalance.outputs):
-                found += outputs(schema)
+            for meaning in MEANINGS:
+                found += meaning.outputs(schema)
     return found
 
 

@@ -18,8 +18,8 @@ from exporter.serial import HungError, Serial
 from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
 from exporter.sources.failures import failure_of
 from exporter.sources.host_ports import PortOptions
-from exporter.sources.nic_device import Device, DeviceReading
-from exporter.sources.nic_metrics import PRIORITY, SCHEMA
+from exporter.sources.nic_device import UNKNOWN, Device, DeviceReading
+from exporter.sources.nic_metrics import PRIORITY, RAW, SCHEMA
 from exporter.sources.nic_tables import NicTables
 
 CALL_DEADLINE = 2.0
@@ -33,9 +33,11 @@ class NicOptions(PortOptions, frozen=True):
 
     Attributes:
         virtual_functions: Whether statistics of virtual functions are read too.
+        raw: Names of drivers' statistics, as shell patterns, that are exported as they are.
     """
 
     virtual_functions: bool = False
+    raw: tuple[str, ...] = ()
 
 
 class NicSource:
@@ -59,25 +61,25 @@ class NicSource:
 
     async def applies(self) -> bool:
         """Tell whether there is any device to read."""
-        return bool(await self._links())
+        return bool(await self._links() or self._left_out())
 
     async def read(self) -> Reading:
         """Read all devices; they fail alone."""
         links = await self._links()
+        failures = self._left_out()
         for gone in self._devices.keys() - links.keys() - self._serial.out:
             del self._devices[gone]
             self._running_reader().forget(gone)
         now = monotonic()
         results = await self._serial.run([(name, partial(self._read_device, link)) for name, link in links.items()])
         readings: dict[str, DeviceReading] = {}
-        failures: list[Failure] = []
         for name, result in results.items():
             if isinstance(result, DeviceReading):
                 readings[name] = result
                 failures += result.failures
             else:
                 device = self._devices.get(name)
-                readings[name] = DeviceReading(known=False) if device is None else device.last_known()
+                readings[name] = UNKNOWN if device is None else device.last_known()
                 failures.append(failure_of(name, result, name))
         return Reading(self._tables.make(links, readings, now), failures)
 
@@ -125,6 +127,11 @@ class NicSource:
         self._names = frozenset(ours)
         return ours
 
+    def _left_out(self) -> list[Failure]:
+        """Say which devices are missing among the links, as theirs could not be read."""
+        left = self._running_reader().left_out().items()
+        return [failure_of(name, error, name) for name, error in left if self._options.wants(name)]
+
     def _is_ours(self, link: Link) -> bool:
         """Tell hardware and bonds from all else, and what the configuration wants from what it does not."""
         hardware = bool(link.parent_dev_name) and not link.kind
@@ -140,8 +147,13 @@ class NicSource:
         device = self._devices.get(link.name)
         if device is None or device.ifindex != link.ifindex:
             options = self._options
-            device = Device(link.name, link.ifindex, self._host.sysfs, virtual_functions=options.virtual_functions)
-            self._devices[link.name] = device
+            device = self._devices[link.name] = Device(
+                link.name,
+                link.ifindex,
+                self._host.sysfs,
+                virtual_functions=options.virtual_functions,
+                raw=options.raw,
+            )
             reader.forget(link.name)
         return device.read(link, reader)
 
@@ -151,4 +163,4 @@ def _build(options: NicOptions, host: Host) -> list[Source]:
     return [NicSource(options, host, KernelNic if replay is None else partial(ReplayNic, replay))]
 
 
-DEFINITION = Definition("nic", NicOptions, (SCHEMA, PRIORITY), _build)
+DEFINITION = Definition("nic", NicOptions, (SCHEMA, PRIORITY, RAW), _build)

@@ -1,29 +1,33 @@
-"""One network device: what is found out about it, asked for again only when it may have changed, and its counts."""
+"""One network device: what is found out about it, and what it counts."""
 
-import errno
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from exporter.linux.ethtool import Driver
+from exporter.linux.ethtool_netlink import Pause
 from exporter.linux.kept import read_text
 from exporter.linux.nic import NicReader
 from exporter.linux.pci import driver as bound_driver
 from exporter.linux.rtnetlink import Link
 from exporter.source import Failure
-from exporter.sources.failures import failure_of
+from exporter.sources.nic_asking import Asking
 from exporter.sources.nic_drivers import DRIVERS, VIRTUAL
-from exporter.sources.statistics import DriverNames, Plan, picked, plan
+from exporter.sources.nic_facts import FEC, FEC_BLOCKS, LINK_STATE, PAUSE, Facts, fec, link_modes, signature, speed
+from exporter.sources.nic_metrics import INSTEAD, STANDARD
+from exporter.sources.statistics import ABSENT, DriverNames, Plan, picked, plan, rest
+from exporter.table import Value
 
-SETTINGS_AGE = 60.0
-"""Seconds after which the speed of a link that did not change is asked again."""
+MAX_RAW = 1000
+"""Statistics of one device that are exported by the names its driver gives them."""
 
-REFUSED = {errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL}
-"""Answers that say the device has no such thing; normal, and no failure."""
+FILLED = frozenset({*INSTEAD, "link_down_total"})
+"""What the kernel's count stands in for where a device has none of its own."""
 
-Answer = TypeVar("Answer")
+_DRIVER, _STATISTICS, _STANDARD = "driver", "statistics", "standard statistics"
 
 
 class DeviceReading(NamedTuple):
@@ -32,80 +36,131 @@ class DeviceReading(NamedTuple):
     Attributes:
         driver: The driver, with its firmware where it told.
         kind: The model, by which its siblings are known.
-        speed: Bytes per second of the link.
-        counted: The names of the driver whose statistics were asked for, None where they were not: what it counts is
-            never filled in by the kernel's count, which is of other packets.
-        known: Whether it is known what the driver counts; while it is not, nothing is filled in at all.
-        time: Of the statistics, where bytes and packets are the driver's.
+        traffic: Whose bytes and packets are counted: those on the `wire`, those of the `kernel`; empty if not known.
+        own: Endings that are never filled in by the kernel's count, which is of other packets: what the device counts
+            itself, or may count.
+        time: Of the counts, where bytes and packets are the device's.
         port: Values by ending.
         priority: The same by priority.
+        raw: Values by the driver's own names.
         failures: What could not be had.
     """
 
     driver: Driver | None = None
     kind: str | None = None
-    speed: float | None = None
-    counted: DriverNames | None = None
-    known: bool = True
+    traffic: str = "kernel"
+    own: frozenset[str] = frozenset()
     time: float | None = None
-    port: Mapping[str, int] = {}
+    port: Mapping[str, Value] = {}
     priority: Mapping[str, Mapping[str, int]] = {}
+    raw: Mapping[str, int] = {}
     failures: Sequence[Failure] = ()
+
+
+UNKNOWN = DeviceReading(traffic="", own=FILLED)
+"""Of a device of which nothing is known yet."""
 
 
 class Device:
     """One device, remembered from poll to poll; one of another index is another device, whatever its name."""
 
-    def __init__(self, name: str, ifindex: int, sysfs: Path, *, virtual_functions: bool) -> None:
-        """Take which it is, where files are, and whether statistics are asked for if it is a virtual function."""
+    def __init__(
+        self, name: str, ifindex: int, sysfs: Path, *, virtual_functions: bool = False, raw: Sequence[str] = ()
+    ) -> None:
+        """Take what to read.
+
+        Args:
+            name: Its name.
+            ifindex: Its index.
+            sysfs: Where files are.
+            virtual_functions: Whether statistics are asked for if it is a virtual function.
+            raw: Patterns of statistics to be given by the names that the driver has for them.
+        """
         self.name = name
         self.ifindex = ifindex
         self._folder = sysfs / "class" / "net" / name
         self._virtual_functions = virtual_functions
+        self._patterns = raw
+        self._asking = Asking(name)
         self._driver: Driver | None = None
         self._kind: str | None = None
-        self._identified: tuple[object, ...] = ()
         self._virtual = False
-        self._refused = False
-        self._names: tuple[str, ...] = ()
+        self._planned: tuple[str, ...] | None = None
+        self._planned_by: DriverNames | None = None
         self._plan = Plan()
-        self._speed: float | None = None
-        self._speed_of: tuple[object, ...] = ()
-        self._speed_time = float("-inf")
+        self._raw: dict[str, int] = {}
+        self._counted: set[str] = set()
 
     def read(self, link: Link, reader: NicReader) -> DeviceReading:
         """Ask the device; blocks. What cannot be had is said in the reading and costs nothing else."""
-        failures: list[Failure] = []
-        bond = link.kind == "bond"
+        self._asking.begin()
+        if link.kind == "bond":
+            port = self._speed(link, reader)
+            return DeviceReading(traffic="", port=port, failures=self._asking.failures)
         self._virtual = self._is_virtual(link)
         if self._virtual and not self._virtual_functions:
             return DeviceReading()
-        if not bond and self._identified != _signature(link):
-            self._identify(link, reader, failures)
-        speed = self._read_speed(link, reader, failures)
-        known = bond or self._driver is not None or bool(self._identified)
-        return self._count(DeviceReading(self._driver, self._kind, speed, known=known, failures=failures), reader)
+        self._identify(link, reader)
+        if not self._is_known():
+            return UNKNOWN._replace(port=self._speed(link, reader), failures=self._asking.failures)
+        time = monotonic()
+        port, priority, raw = self._count(reader)
+        if self._virtual:
+            port |= self._speed(link, reader)
+        else:
+            pause = self._count_by_standard(port, reader) if self._driver_names() is None else None
+            port |= self._facts(port, pause, link, reader)
+        self._counted |= port.keys()
+        found = self.last_known()
+        return found._replace(
+            time=time if found.traffic == "wire" else None,
+            port=port,
+            priority=priority,
+            raw=raw,
+            failures=self._asking.failures,
+        )
 
     def last_known(self) -> DeviceReading:
-        """Give what is known of a device that did not answer: what it is, and that it counts for itself."""
-        return DeviceReading(self._driver, self._kind, counted=self._driver_names(), known=self._driver is not None)
+        """Give what is known of a device that did not answer: what it is, and what it counts for itself."""
+        if not self._is_known():
+            return UNKNOWN
+        names, own = self._driver_names(), set(self._counted)
+        if names is not None:
+            own |= {one.ending for one in names.port}
+        elif not self._virtual and _STANDARD not in self._asking.settled:
+            own |= INSTEAD.keys()
+        if not self._virtual and LINK_STATE not in self._asking.settled:
+            own.add("link_down_total")
+        return DeviceReading(self._driver, self._kind, self._traffic(names), frozenset(own))
+
+    def _is_known(self) -> bool:
+        """Tell whether it is known who counts: the driver, or that nothing tells the driver."""
+        return self._driver is not None or _DRIVER in self._asking.settled
+
+    def _traffic(self, names: DriverNames | None) -> str:
+        """Say whose bytes are counted."""
+        if names is not None:
+            return "wire" if names.wire else "kernel"
+        if "receive_bytes_total" in self._counted:
+            return "wire"
+        return "kernel" if self._virtual or _STANDARD in self._asking.settled else ""
+
+    def _speed(self, link: Link, reader: NicReader) -> dict[str, Value]:
+        return speed(link_modes(self._asking, link, reader), link)
 
     def _is_virtual(self, link: Link) -> bool:
         """Tell a virtual function, or a subfunction, which sits on the auxiliary bus."""
         return link.parent_dev_bus_name == "auxiliary" or (self._folder / "device" / "physfn").exists()
 
-    def _identify(self, link: Link, reader: NicReader, failures: list[Failure]) -> None:
+    def _identify(self, link: Link, reader: NicReader) -> None:
         """Find out what it is: from sysfs, which never hangs, then from the driver, which knows its firmware."""
-        if self._driver is None:
-            name = bound_driver(self._folder)
-            self._driver = Driver(name) if name else None
+        if self._driver is None and (name := bound_driver(self._folder)):
+            self._driver = Driver(name)
             self._kind = self._model()
-        before = len(failures)
-        answer = self._asked(partial(reader.driver, self.name), failures)
-        if answer is not None:
+        answer = self._asking.ask(_DRIVER, reader.driver, age=inf, of=signature(link))
+        if answer is not None and answer is not self._driver:
             self._driver = answer
             self._kind = self._model()
-        self._identified = _signature(link) if len(failures) == before else ()
 
     def _model(self) -> str | None:
         """Name the model, whose siblings are the others of it; None where PCI does not tell."""
@@ -118,62 +173,58 @@ class Device:
             return None
         return f"{self._driver.name} {chip} {board}".removesuffix(" :")  # cards of one chip may be meant for other work
 
-    def _read_speed(self, link: Link, reader: NicReader, failures: list[Failure]) -> float | None:
-        """Give the link's speed in bytes per second; asked when the link changed and now and then, none while down."""
-        if not link.carrier:
-            self._speed_of = ()
-            return None
-        now, signature = monotonic(), _signature(link)
-        if self._speed_of != signature or now - self._speed_time >= SETTINGS_AGE:
-            self._speed_of, self._speed_time, self._speed = signature, now, None
-            before = len(failures)
-            settings = self._asked(partial(reader.settings, self.name), failures)
-            if settings is not None and settings.speed_bits_per_second is not None:
-                self._speed = settings.speed_bits_per_second / 8
-            if len(failures) > before:
-                self._speed_of = ()  # to be asked again at the next read
-        return self._speed
-
-    def _count(self, found: DeviceReading, reader: NicReader) -> DeviceReading:
-        """Add the driver's statistics, where the driver is one whose names are known."""
-        names = self._driver_names()
-        if names is None or self._refused:
-            return found
-        time = monotonic() if names.wire else None
-        try:
-            statistics = reader.statistics(self.name)
-        except OSError as error:
-            self._refused = error.errno == errno.EOPNOTSUPP
-            if self._refused:
-                return found
-            failures = [*found.failures, failure_of(self.name, error, self.name)]
-            return found._replace(counted=names, failures=failures)
-        if self._names is not statistics.names:
-            self._names, self._plan = statistics.names, plan(names, statistics.names)
-        places, values = self._plan, statistics.values
-        return found._replace(
-            counted=names,
-            time=time,
-            port=picked(places.port, values),
-            priority={number: picked(where, values) for number, where in places.priority.items()},
-        )
-
     def _driver_names(self) -> DriverNames | None:
-        """Give the names of the statistics that the driver counts by; None for a driver that is not listed."""
-        if self._driver is None:
+        """Give the names that the driver counts by; None for a driver that is not listed, or has no statistics."""
+        if self._driver is None or self._asking.lacks(_STATISTICS):
             return None
         return (VIRTUAL if self._virtual else DRIVERS).get(self._driver.name)
 
-    def _asked(self, call: Callable[[], Answer], failures: list[Failure]) -> Answer | None:
-        """Ask for something that the device may not have; None where it has not."""
-        try:
-            return call()
-        except OSError as error:
-            if error.errno not in REFUSED:
-                failures.append(failure_of(self.name, error, self.name))
-            return None
+    def _count(self, reader: NicReader) -> tuple[dict[str, Value], dict[str, dict[str, int]], dict[str, int]]:
+        """Give the driver's statistics: of the port, by priority, and those that are wanted by their own names."""
+        names = self._driver_names()
+        if names is None and not self._patterns:
+            return {}, {}, {}
+        found = self._asking.ask(_STATISTICS, reader.statistics, refusals=())
+        if found is None:
+            return {}, {}, {}
+        if self._planned is not found.names or self._planned_by is not names:
+            self._planned, self._planned_by = found.names, names
+            self._plan = plan(names or DriverNames(()), found.names)
+            self._raw = rest(self._plan, found.names, self._patterns)
+        values = found.values
+        return (
+            dict(picked(self._plan.port, values)),
+            {number: picked(where, values) for number, where in self._plan.priority.items()},
+            self._picked_raw(values),
+        )
 
+    def _picked_raw(self, values: Sequence[int]) -> dict[str, int]:
+        """Give what is wanted by the driver's own names, as far as that is bearable."""
+        if len(self._raw) > MAX_RAW:
+            text = f"{len(self._raw)} statistics fit sources.nic.raw, {MAX_RAW} are exported: name fewer"
+            self._asking.failures.append(Failure(self.name, "too_many", f"{self.name}: {text}"))
+        found = {name: values[place] for name, place in islice(self._raw.items(), MAX_RAW)}
+        return {name: value for name, value in found.items() if value != ABSENT}
 
-def _signature(link: Link) -> tuple[object, ...]:
-    """What of a link tells that its speed may be another."""
-    return (link.ifindex, link.carrier, link.operstate, link.carrier_changes)
+    def _count_by_standard(self, port: dict[str, Value], reader: NicReader) -> Pause:
+        """Add what drivers that are not listed count in the words of the standards; gives how pauses are set, too."""
+        found = self._asking.ask(_STANDARD, reader.standard_statistics) or {}
+        port |= {STANDARD[name]: value for name, value in found.items() if name in STANDARD}
+        pause = self._asking.ask(PAUSE, reader.pause) or Pause()
+        frames = {
+            "receive_pause_frames_total": pause.receive_frames,
+            "transmit_pause_frames_total": pause.transmit_frames,
+        }
+        port |= {ending: value for ending, value in frames.items() if value is not None}
+        return pause
+
+    def _facts(self, port: dict[str, Value], pause: Pause | None, link: Link, reader: NicReader) -> dict[str, Value]:
+        """Ask for what is no statistic of the driver."""
+        active, found = fec(self._asking, reader)
+        if not self._asking.lacks(FEC):
+            for ending in FEC_BLOCKS:  # one count has one origin, or its rate would be of neither
+                port.pop(ending, None)
+        names = self._driver_names()
+        counts_downs = names is not None and any(one.ending == "link_down_total" for one in names.port)
+        asked = Facts(self._asking, link, reader, self._folder)
+        return found | asked.read(active, pause or asked.pause(), down_count=not counts_downs)

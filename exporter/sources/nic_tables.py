@@ -10,9 +10,9 @@ from exporter.linux.rtnetlink import Link
 from exporter.sources.host_ports import Seat, number_rails, own_times
 from exporter.sources.nic_device import DeviceReading
 from exporter.sources.nic_drivers import DRIVERS
-from exporter.sources.nic_metrics import INSTEAD, KERNEL, PRIORITY, SCHEMA
+from exporter.sources.nic_metrics import INSTEAD, KERNEL, PRIORITY, RAW, SCHEMA
 from exporter.sources.statistics import Statistic
-from exporter.table import Column, LabelValues, RowKeeper, Schema, Table, Value
+from exporter.table import Column, Kind, LabelValues, RowKeeper, Schema, Table, Value
 
 NARROW = {"link_down_total", "carrier_changes_total"}
 """What the kernel counts in 32 bits."""
@@ -48,6 +48,11 @@ class NicTables:
                 cells: list[Mapping[str, Value | None]] = [readings[name].priority[number] for name, number in finer]
                 columns = _columns(PRIORITY, cells, known.priority)
                 tables.append(self._table(PRIORITY, part, finer, columns, links, readings, now))
+            raw: list[LabelValues] = [(name, statistic) for name in names for statistic in readings[name].raw]
+            if raw:
+                values = [readings[name].raw[statistic] for name, statistic in raw]
+                columns = {"raw": Column(RAW.metrics["raw"], values)}
+                tables.append(self._table(RAW, part, raw, columns, links, readings, now))
         return tables
 
     def _table(
@@ -93,15 +98,12 @@ def _pci(link: Link, driver: Driver | None) -> str:
 def _facts(link: Link, reading: DeviceReading) -> LabelValues:
     """Give the values of the info's labels from `mac` on."""
     driver = reading.driver
-    traffic = "wire" if reading.counted is not None and reading.counted.wire else "kernel"
-    if link.kind == "bond" or not reading.known:
-        traffic = ""
     return (
         link.mac or "",
         driver.name if driver else "",
         driver.firmware if driver else "",
         link.phys_port_name or "",
-        traffic,
+        "" if link.kind == "bond" else reading.traffic,
     )
 
 
@@ -109,20 +111,16 @@ def _row(link: Link, reading: DeviceReading) -> dict[str, Value | None]:
     """Put together what one device has, by ending."""
     row: dict[str, Value | None] = {}
     if link.kind != "bond":  # a bond carries what its members carry: its bytes would be counted twice
-        own = {one.ending for one in reading.counted.port} if reading.counted is not None else set()
         row = {ending: link.stats.get(name) for ending, name in KERNEL.items()}
-        if reading.known:
-            row |= {ending: link.stats.get(name) for ending, name in INSTEAD.items() if ending not in own}
-        if reading.known and "link_down_total" not in own:
+        row |= {ending: link.stats.get(name) for ending, name in INSTEAD.items() if ending not in reading.own}
+        if "link_down_total" not in reading.own:
             row["link_down_total"] = link.carrier_down_count
     row |= {
         "carrier_changes_total": link.carrier_changes,
         "mtu_bytes": link.mtu,
         "link_up": int(link.carrier and link.operstate in {None, "up", "unknown"}),
-        "link_speed_bytes_per_second": reading.speed,
     }
-    row |= dict(reading.port)
-    return row
+    return row | dict(reading.port)
 
 
 def _columns(
@@ -134,5 +132,8 @@ def _columns(
     for ending in dict.fromkeys(ending for row in rows for ending in row):
         values = [row.get(ending) for row in rows]
         one = declared.get(ending) or Statistic(ending, (), 32 if ending in NARROW else 64)
-        columns[ending] = Column(schema.metrics[ending], values, one.width, divisor=one.divisor)
+        metric = schema.metrics[ending]
+        if metric.kind is Kind.GAUGE and one.divisor != 1:  # counters stay raw until they are extended
+            values = [value / one.divisor if isinstance(value, int) else None for value in values]
+        columns[ending] = Column(metric, values, one.width, divisor=one.divisor)
     return columns

@@ -7,19 +7,26 @@ the width is what the hardware behind them has. Names that are not declared are 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 MICROSECONDS = 1_000_000
 """Divisor of what is counted in microseconds."""
 
+PERCENT = 100
+"""Divisor of what is told in hundredths: shares are exported as ratios."""
+
 ABSENT = 2**64 - 1
 """What firmware answers that could not fill a value."""
 
+PRIORITIES = tuple("01234567")
+
 
 class Statistic(NamedTuple):
-    """How one metric is read: a pattern of names whose values are added up, and how they become base units.
+    """How one metric is read: names whose values are added up, and how they become base units.
 
-    In a name, `{p}` stands for the priority, one digit, and `#` for the number of a queue.
+    In a name, `{p}` stands for the priority, one digit, and `#` for the number of a queue. Whether it is a counter or
+    a gauge is said by the metric of that ending: drivers list both alike, and do not say which is which.
     """
 
     ending: str
@@ -42,7 +49,7 @@ class DriverNames:
 
     Attributes:
         port: One value a port.
-        priority: One value a port and priority.
+        priority: One value a port and priority; a name without `{p}` counts all priorities together.
         wire: Whether it counts bytes and packets on the wire, RDMA included.
     """
 
@@ -57,20 +64,11 @@ class Plan:
 
     Attributes:
         port: Ending to places whose values are added up.
-        priority: Priority to ending to places.
+        priority: Priority, empty for all together, to ending to places.
     """
 
     port: dict[str, list[int]] = field(default_factory=dict)
     priority: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-
-
-_WILD = re.compile(r"\{p\}|#")
-
-
-def _pattern(name: str) -> str:
-    """Turn a declared name into a regular expression."""
-    parts = re.split(r"(\{p\}|#)", name)
-    return "".join({"{p}": "([0-7])", "#": "\\d+"}.get(part, re.escape(part)) for part in parts)
 
 
 def plan(driver: DriverNames, names: Sequence[str]) -> Plan:
@@ -80,28 +78,27 @@ def plan(driver: DriverNames, names: Sequence[str]) -> Plan:
     statistics are declared for one metric (names changed from one version of a driver to the next), the first counts
     that the device has.
     """
-    places: dict[str, int] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, place)
+    places = _first_places(names)
     made = Plan()
     for statistic in driver.port:
-        found = _places(statistic, places)
-        if found:
+        if found := _places(statistic.names, places):
             made.port.setdefault(statistic.ending, found)
     for statistic in driver.priority:
-        pattern = re.compile("|".join(_pattern(name) for name in statistic.names))
-        for name, place in places.items():
-            match = pattern.fullmatch(name)
-            if match:
-                made.priority.setdefault(match[1], {}).setdefault(statistic.ending, []).append(place)
+        for priority, spelled in _by_priority(statistic.names).items():
+            if found := _places(spelled, places):
+                made.priority.setdefault(priority, {}).setdefault(statistic.ending, found)
     return made
 
 
-def _places(statistic: Statistic, places: Mapping[str, int]) -> list[int]:
-    if not any(_WILD.search(name) for name in statistic.names):
-        return [places[name] for name in statistic.names] if all(name in places for name in statistic.names) else []
-    pattern = re.compile("|".join(_pattern(name) for name in statistic.names))
-    return [place for name, place in places.items() if pattern.fullmatch(name)]
+def rest(mapped: Plan, names: Sequence[str], patterns: Sequence[str]) -> dict[str, int]:
+    """Find the names that the plan does not use and one of the shell patterns fits, with the first place of each."""
+    groups = [mapped.port, *mapped.priority.values()]
+    used = {place for endings in groups for where in endings.values() for place in where}
+    return {
+        name: place
+        for name, place in _first_places(names).items()
+        if name and place not in used and any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
 
 
 def picked(places: Mapping[str, Sequence[int]], values: Sequence[int]) -> dict[str, int]:
@@ -111,3 +108,25 @@ def picked(places: Mapping[str, Sequence[int]], values: Sequence[int]) -> dict[s
         for ending, where in places.items()
         if ABSENT not in (found := [values[place] for place in where])
     }
+
+
+def _first_places(names: Sequence[str]) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, place)
+    return places
+
+
+def _by_priority(names: Sequence[str]) -> dict[str, list[str]]:
+    """Spell names out for each priority; for none, the empty one, where they name none."""
+    if not any("{p}" in name for name in names):
+        return {"": list(names)}
+    return {priority: [name.replace("{p}", priority) for name in names] for priority in PRIORITIES}
+
+
+def _places(names: Sequence[str], places: Mapping[str, int]) -> list[int]:
+    """Give the places of all names, or of whatever fits those with a queue's number in them."""
+    if not any("#" in name for name in names):
+        return [places[name] for name in names] if all(name in places for name in names) else []
+    pattern = re.compile("|".join(r"\d+".join(map(re.escape, name.split("#"))) for name in names), re.ASCII)
+    return [place for name, place in places.items() if pattern.fullmatch(name)]

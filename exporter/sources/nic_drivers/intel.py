@@ -1,18 +1,72 @@
-"""ice: Intel E800 (Linux: ice/ice_ethtool.c)."""
+"""ice: E800; i40e: 700; ixgbe: 82599, X500; iavf: their virtual functions (Linux: intel/*/*_ethtool.c).
+
+ice and i40e tell everything twice: for the port (`….nic`, `port.…`) and for the function, which is not read.
+"""
 
 from exporter.sources.statistics import DriverNames, Statistic, both
 
+
+def _port(before: str, after: str) -> tuple[Statistic, ...]:
+    """Declare what ice and i40e have in common; what they put before and after a name tells the port's from others."""
+
+    def named(ending: str, *names: str) -> Statistic:
+        return Statistic(ending, tuple(f"{before}{name}{after}" for name in names))
+
+    return (
+        *both("bytes_total", f"{before}{{way}}_bytes{after}"),
+        named("receive_packets_total", "rx_unicast", "rx_multicast", "rx_broadcast"),
+        named("transmit_packets_total", "tx_unicast", "tx_multicast", "tx_broadcast"),
+        named("receive_discards_total", "rx_dropped"),
+        named("transmit_discards_total", "tx_dropped_link_down"),
+        named("transmit_errors_total", "tx_errors"),
+        *both("pause_frames_total", f"{before}link_xoff_{{way}}{after}"),
+        named("fcs_errors_total", "rx_crc_errors"),
+        named("transmit_timeouts_total", "tx_timeout"),
+        named("illegal_bytes_total", "illegal_bytes"),
+        named("local_faults_total", "mac_local_faults"),
+        named("remote_faults_total", "mac_remote_faults"),
+        named("receive_undersize_packets_total", "rx_undersize"),
+        named("receive_oversize_packets_total", "rx_oversize"),
+        named("receive_fragments_total", "rx_fragments"),
+        named("receive_jabbers_total", "rx_jabber"),
+        named("receive_length_errors_total", "rx_length_errors"),
+    )
+
+
 ICE = DriverNames(
-    port=(
-        *both("bytes_total", "{way}_bytes.nic"),
-        Statistic("receive_packets_total", ("rx_unicast.nic", "rx_multicast.nic", "rx_broadcast.nic")),
-        Statistic("transmit_packets_total", ("tx_unicast.nic", "tx_multicast.nic", "tx_broadcast.nic")),
-        Statistic("receive_discards_total", ("rx_dropped.nic",)),
-        Statistic("transmit_discards_total", ("tx_dropped_link_down.nic",)),
-        Statistic("transmit_errors_total", ("tx_errors.nic",)),
-        Statistic("receive_pause_frames_total", ("link_xoff_rx.nic",)),
-        Statistic("transmit_pause_frames_total", ("link_xoff_tx.nic",)),
-        Statistic("fcs_errors_total", ("rx_crc_errors.nic",)),
-    ),
+    port=_port("", ".nic"),
     priority=both("pfc_frames_total", "{way}_priority_{p}_xoff.nic"),
+)
+
+I40E = DriverNames(
+    port=(
+        *_port("port.", ""),
+        Statistic("receive_discards_total", ("port.rx_discards",)),  # another version's name
+    ),
+    priority=(
+        *both("pfc_frames_total", "port.{way}_priority_{p}_xoff"),
+        *both("pfc_frames_total", "port.{way}_priority_{p}_xoff_{way}"),  # up to 2.3
+    ),
+)
+
+IXGBE = DriverNames(
+    port=(
+        *both("bytes_total", "{way}_bytes_nic"),
+        *both("packets_total", "{way}_pkts_nic"),
+        Statistic("receive_errors_total", ("rx_errors",)),
+        Statistic("receive_discards_total", ("rx_missed_errors",)),
+        Statistic("out_of_buffer_total", ("rx_no_dma_resources",)),
+        *both("pause_frames_total", "{way}_flow_control_xoff"),
+        Statistic("fcs_errors_total", ("rx_crc_errors",)),
+        Statistic("receive_length_errors_total", ("rx_length_errors",)),
+    ),
+    priority=both("pfc_frames_total", "{way}_pb_{p}_pxoff"),
+)
+
+IAVF = DriverNames(
+    port=(
+        *both("discards_total", "{way}_discards"),
+        Statistic("transmit_errors_total", ("tx_errors",)),
+    ),
+    wire=False,
 )

@@ -1,6 +1,19 @@
 """mlx5: ConnectX and BlueField (Linux: mlx5/core/en_stats.c and its documentation)."""
 
-from exporter.sources.statistics import MICROSECONDS, DriverNames, Statistic, both
+from exporter.sources.statistics import MICROSECONDS, PERCENT, DriverNames, Statistic, both
+
+_FUNCTION = (
+    # RDMA of this function alone: what others on the same port move is not in it.
+    Statistic("rdma_receive_bytes_total", ("rx_vport_rdma_unicast_bytes", "rx_vport_rdma_multicast_bytes")),
+    Statistic("rdma_transmit_bytes_total", ("tx_vport_rdma_unicast_bytes", "tx_vport_rdma_multicast_bytes")),
+    Statistic("rdma_receive_packets_total", ("rx_vport_rdma_unicast_packets", "rx_vport_rdma_multicast_packets")),
+    Statistic("rdma_transmit_packets_total", ("tx_vport_rdma_unicast_packets", "tx_vport_rdma_multicast_packets")),
+    Statistic("out_of_buffer_total", ("rx_out_of_buffer",), 32),
+    Statistic("device_out_of_buffer_total", ("dev_internal_queue_oob",), 32),
+    Statistic("device_out_of_buffer_total", ("dev_out_of_buffer",), 32),  # the older name
+    Statistic("steering_misses_total", ("rx_steer_missed_packets",)),
+    Statistic("kernel_ecn_marked_packets_total", ("rx_ecn_mark",)),
+)
 
 MLX5 = DriverNames(
     port=(
@@ -10,27 +23,46 @@ MLX5 = DriverNames(
         Statistic("transmit_errors_total", ("tx_errors_phy",)),
         *both("pause_frames_total", "{way}_pause_ctrl_phy"),
         *both("paused_seconds_total", "{way}_global_pause_duration", divisor=MICROSECONDS),
+        Statistic("receive_pause_transitions_total", ("rx_global_pause_transition",)),
         Statistic("fcs_errors_total", ("rx_crc_errors_phy",)),
         Statistic("symbol_errors_total", ("rx_symbol_err_phy",)),
         Statistic("pcs_symbol_errors_total", ("rx_pcs_symbol_err_phy",)),
         Statistic("fec_corrected_errors_total", ("rx_corrected_bits_phy",)),
-        Statistic("out_of_buffer_total", ("rx_out_of_buffer",), 32),
         Statistic("link_down_total", ("link_down_events_phy",), 32),
-        Statistic("kernel_ecn_marked_packets_total", ("rx_ecn_mark",)),
+        *_FUNCTION,
         Statistic("receive_buffer_threshold_total", ("rx_buffer_passed_thres_phy",)),
         Statistic("transmit_pause_storm_warnings_total", ("tx_pause_storm_warning_events",)),
         Statistic("transmit_pause_storm_errors_total", ("tx_pause_storm_error_events",)),
+        Statistic("receive_undersize_packets_total", ("rx_undersize_pkts_phy",)),
+        Statistic("receive_oversize_packets_total", ("rx_oversize_pkts_phy",)),
+        Statistic("receive_fragments_total", ("rx_fragments_phy",)),
+        Statistic("receive_jabbers_total", ("rx_jabbers_phy",)),
+        Statistic("receive_length_errors_total", ("rx_in_range_len_errors_phy", "rx_out_of_range_len_phy")),
         Statistic("pci_buffer_overflows_total", ("outbound_pci_buffer_overflow",)),
+        # Without "_events" it is the share of the last second, in percent; with it, seconds of more than 30 %.
+        Statistic("pci_read_stalled_ratio", ("outbound_pci_stalled_rd",), divisor=PERCENT),
+        Statistic("pci_write_stalled_ratio", ("outbound_pci_stalled_wr",), divisor=PERCENT),
+        Statistic("pci_read_stalled_seconds_total", ("outbound_pci_stalled_rd_events",)),
+        Statistic("pci_write_stalled_seconds_total", ("outbound_pci_stalled_wr_events",)),
+        Statistic("pci_receive_recoveries_total", ("rx_pci_signal_integrity",), 32),
+        Statistic("pci_transmit_recoveries_total", ("tx_pci_signal_integrity",), 32),
+        Statistic("module_unplugs_total", ("module_unplug",)),
+        Statistic("module_bus_stuck_total", ("module_bus_stuck",)),
+        Statistic("module_overheats_total", ("module_high_temp",)),
+        Statistic("module_faults_total", ("module_bad_shorted",)),
     ),
     priority=(
         *both("pfc_frames_total", "{way}_prio{p}_pause"),
         *both("pfc_paused_seconds_total", "{way}_prio{p}_pause_duration", divisor=MICROSECONDS),
         Statistic("receive_pfc_transitions_total", ("rx_prio{p}_pause_transition",)),
+        *both("priority_bytes_total", "{way}_prio{p}_bytes"),
+        *both("priority_packets_total", "{way}_prio{p}_packets"),
+        Statistic("receive_priority_discards_total", ("rx_prio{p}_discards",)),
+        Statistic("receive_priority_buffer_discards_total", ("rx_prio{p}_buf_discard",)),
+        Statistic("receive_priority_congestion_discards_total", ("rx_prio{p}_cong_discard",)),
+        Statistic("receive_priority_ecn_marked_packets_total", ("rx_prio{p}_marked",)),
     ),
 )
 
-MLX5_VIRTUAL = DriverNames(
-    port=tuple(one for one in MLX5.port if one.ending in {"out_of_buffer_total", "kernel_ecn_marked_packets_total"}),
-    wire=False,
-)
+MLX5_VIRTUAL = DriverNames(port=_FUNCTION, wire=False)
 """A function without the right to the port's counters shows all of them as 0, which they are not."""

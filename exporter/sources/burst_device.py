@@ -1,0 +1,231 @@
+"""One RDMA device whose bytes are sampled: its ports, the few files of each that stay open, and a visit to it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple, TypeAlias
+
+from exporter.linux.infiniband import ACTIVE, parse_counter, parse_numbered, parse_rate
+from exporter.linux.kept import read_once, read_text
+from exporter.linux.pci import driver
+from exporter.source import Failure
+from exporter.sources.failures import failure_of
+from exporter.sources.rdma_counters import KeptFile
+from exporter.table import LabelValues
+
+Sample: TypeAlias = tuple[float, int, int, float]
+"""Monotonic time, bytes received and transmitted, and bytes per second that the link can do."""
+
+LINK_COMMANDS = 2
+"""Firmware commands that a look at a port's link takes: one for its state, one for its rate."""
+
+
+class Counters(NamedTuple):
+    """Where a port counts its bytes.
+
+    Attributes:
+        receive: Files whose values are added up.
+        transmit: Likewise.
+        factor: What makes bytes of their values.
+        commands: Firmware commands that reading them takes.
+        lifespan: File with the milliseconds for which the kernel keeps what it read; empty where it keeps nothing.
+    """
+
+    receive: tuple[str, ...]
+    transmit: tuple[str, ...]
+    factor: int = 1
+    commands: int = 1
+    lifespan: str = "hw_counters/lifespan"
+
+    def files(self, folder: str) -> list[str]:
+        """Give the paths of all files, those of `receive` first."""
+        return [f"{folder}/{name}" for name in (*self.receive, *self.transmit)]
+
+
+PMA = Counters(("counters/port_rcv_data",), ("counters/port_xmit_data",), factor=4, commands=2, lifespan="")
+"""Wherever there is the folder: each file is a command of its own. It counts in words of four bytes."""
+
+DRIVERS: Mapping[str, Counters] = {
+    "efa": Counters(("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",)),
+    "ionic": Counters(
+        ("hw_counters/rx_rdma_ucast_bytes", "hw_counters/rx_rdma_mcast_bytes"),
+        ("hw_counters/tx_rdma_ucast_bytes", "hw_counters/tx_rdma_mcast_bytes"),
+    ),
+}
+"""Drivers without that folder: the first file read asks the device for the whole of `hw_counters/`.
+
+Not bnxt_re: its device writes its counters to memory once a second (drivers/infiniband/hw/bnxt_re/main.c,
+update_period_ms). Of two such writes that fall into one tick and none into the next, a sample would make a burst that
+never was.
+"""
+
+
+class Visit(NamedTuple):
+    """What one visit to a device gave.
+
+    Attributes:
+        epoch: Of the device; another one is another device.
+        ports: Labels of its ports that can be sampled.
+        samples: By port.
+        failures: What could not be read.
+        commands: Firmware commands that it took.
+        seconds: Time that it took.
+    """
+
+    epoch: int
+    ports: Sequence[LabelValues]
+    samples: Mapping[LabelValues, Sample]
+    failures: Sequence[Failure]
+    commands: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Port:
+    """One port: its files, and the speed of its link where that is up."""
+
+    key: LabelValues
+    folder: str
+    counters: Counters
+    files: Sequence[KeptFile]
+    speed: float | None = None
+    came_up: bool = False
+
+    def look(self, tick: float) -> Failure | None:
+        """See whether the link is up, and how fast; tell what keeps its counters from being sampled."""
+        state, rate = (read_once(f"{self.folder}/{name}") or b"" for name in ("state", "rate"))
+        ethernet = read_text(f"{self.folder}/link_layer") == "Ethernet"
+        was_down, self.speed = self.speed is None, _speed_of(state, rate, ethernet=ethernet)
+        self.came_up = was_down and self.speed is not None
+        lifespan = f"{self.folder}/{self.counters.lifespan}"
+        text = read_text(lifespan) if self.counters.lifespan else ""
+        if not text.isdecimal() or int(text) <= tick * 1000 / 2:
+            return None
+        self.speed = None
+        detail = f"{lifespan}: values are kept for {text} ms, too long for ticks of {tick:g} s; write 10 to it"
+        return Failure(self.key[0], "stale", detail)
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether there is anything to sample: the link is up, and no file rests for having failed."""
+        came_up, self.came_up = self.came_up, False
+        return self.speed is not None and not any(file.rests(now, came_up=came_up) for file in self.files)
+
+    def sample(self) -> Sample | None:
+        """Read the counters; None where the device does not tell one.
+
+        Raises:
+            OSError: As open and read do.
+            ValueError: There is no number in a file.
+        """
+        assert self.speed is not None  # noqa: S101  # it is due
+        begin = monotonic()
+        values = [self._value(file, begin) for file in self.files]
+        time = (begin + monotonic()) / 2
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
+            return None
+        received, sent = known[: len(self.counters.receive)], known[len(self.counters.receive) :]
+        factor = self.counters.factor
+        return time, sum(received) * factor, sum(sent) * factor, self.speed
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self.files:
+            file.close()
+
+    @staticmethod
+    def _value(file: KeptFile, now: float) -> int | None:
+        try:
+            text = file.read()
+        except OSError as error:
+            file.rest(error, now)
+            raise
+        file.refusals = 0
+        return parse_counter(text)
+
+
+class Device:
+    """One device. It is visited in a thread, by one call at a time."""
+
+    def __init__(self, folder: Path, tick: float) -> None:
+        """Take its folder, and how often it is visited in seconds."""
+        self._folder = folder
+        self._tick = tick
+        self._epoch = 0
+        self._ports: dict[str, _Port] = {}
+
+    def visit(self, *, look: bool) -> Visit:
+        """Sample each port whose link is up; blocks.
+
+        Args:
+            look: Whether to look first which ports there are, and at their links, which costs more than the samples.
+        """
+        begin = monotonic()
+        failures: list[Failure] = []
+        samples: dict[LabelValues, Sample] = {}
+        commands = 0
+        if look:
+            try:
+                commands = self._look(failures)
+            except OSError as error:
+                self.close()
+                failures.append(failure_of(self._folder.name, error, self._folder))
+        for port in self._ports.values():
+            if port.is_due(begin):
+                commands += port.counters.commands
+                try:
+                    sample = port.sample()
+                except (OSError, ValueError) as error:
+                    failures.append(failure_of(self._folder.name, error, port.folder))
+                else:
+                    samples |= {} if sample is None else {port.key: sample}
+        ports = [port.key for port in self._ports.values()]
+        return Visit(self._epoch, ports, samples, failures, commands, monotonic() - begin)
+
+    def close(self) -> None:
+        """Close all files and forget the ports."""
+        for port in self._ports.values():
+            port.close()
+        self._ports = {}
+
+    def _look(self, failures: list[Failure]) -> int:
+        """Find the ports and look at the link of each; gives the firmware commands that it took."""
+        epoch = self._folder.stat().st_ino  # follows the link: another inode is another device
+        if epoch != self._epoch:
+            self.close()
+            self._epoch = epoch
+        numbers = {entry.name for entry in (self._folder / "ports").iterdir() if _is_number(entry.name)}
+        for gone in self._ports.keys() - numbers:
+            self._ports.pop(gone).close()
+        for number in sorted(numbers - self._ports.keys(), key=int):
+            folder = f"{self._folder}/ports/{number}"
+            counters = _counters_of(folder, self._folder)
+            if counters is not None:
+                files = [KeptFile(path) for path in counters.files(folder)]
+                self._ports[number] = _Port((self._folder.name, number), folder, counters, files)
+        failures += [failure for port in self._ports.values() if (failure := port.look(self._tick)) is not None]
+        return LINK_COMMANDS * len(self._ports)
+
+
+def _is_number(name: str) -> bool:
+    """Tell whether a folder is a port's: a number above 0 as the kernel writes it, so that no port is there twice."""
+    return name.isdecimal() and name.isascii() and len(name) <= 5 and not name.startswith("0")
+
+
+def _counters_of(folder: str, device: Path) -> Counters | None:
+    """Find where a port counts its bytes; None for a port that cannot be sampled."""
+    for counters in (PMA, DRIVERS.get(driver(device))):
+        if counters is not None and all(map(os.path.exists, counters.files(folder))):
+            return counters
+    return None
+
+
+def _speed_of(state: bytes, rate: bytes, *, ethernet: bool) -> float | None:
+    """Give the speed of a link that is up; None where it is down, or where `rate` is only a placeholder."""
+    number, speed = parse_numbered(state), parse_rate(rate)
+    if number is None or number < ACTIVE or speed is None:
+        return None
+    placeholder = ethernet and rate.startswith(b"40 Gb/sec (4X QDR)")  # mlx5, where it cannot name the speed
+    return None if placeholder else speed.bytes_per_second

@@ -1,0 +1,768 @@
+"""Bursts: what is sampled when, what it may cost, and what happens where a device is slow, hangs, or goes."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from exporter import vocabulary
+from exporter.config import ConfigError, parse
+from exporter.linux.kept import COUNTER_SIZE
+from exporter.meaning import bursts as meaning
+from exporter.meaning import rates
+from exporter.serial import HungError, Serial
+from exporter.source import Host, SourceError
+from exporter.sources import burst_device, bursts, rdma_counters
+from exporter.sources.bursts import BurstOptions, BurstSource
+from exporter.table import Column, RowKeeper, Table
+from exporter.units import Duration
+
+LONG = 60.0
+SPEED = 50_000_000_000
+"""Bytes a second of 400 Gb/s."""
+
+RECEIVED, SENT = "counters/port_rcv_data", "counters/port_xmit_data"
+
+
+class Tree:
+    """A made-up /sys/class/infiniband."""
+
+    def __init__(self, sysfs):
+        self.sysfs = sysfs
+        self.folder = sysfs / "class" / "infiniband"
+        self.folder.mkdir(parents=True)
+
+    def port(self, device, number=1):
+        return self.folder / device / "ports" / str(number)
+
+    def add(self, device, files=(RECEIVED, SENT), *, number=1, driver="", **texts):
+        """Add a port that is up, with counters at 0."""
+        if driver:
+            self.write(self.folder / device / "device" / "uevent", f"DRIVER={driver}")
+        texts = {"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand", **texts}
+        for name, text in {**texts, **dict.fromkeys(files, "0")}.items():
+            self.write(self.port(device, number) / name, text)
+
+    def set(self, device, file, text, number=1):
+        self.write(self.port(device, number) / file, text)
+
+    @staticmethod
+    def write(path, text):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+
+
+class Files:
+    """Stands before os.pread of descriptors that stay open: what was read, and what a read costs or answers."""
+
+    def __init__(self, monkeypatch):
+        self.read, self.before = [], {}
+        self.pread = os.pread
+        monkeypatch.setattr(os, "pread", self)
+
+    def __call__(self, descriptor, size, offset):
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        if size == COUNTER_SIZE:
+            self.read.append(path)
+            for part, act in self.before.items():
+                if part in path:
+                    act()
+        return self.pread(descriptor, size, offset)
+
+    def count(self, part):
+        return sum(part in path for path in self.read)
+
+
+class Ticks:
+    """Stands before the wait for a tick: the clock jumps from tick to tick, as far as a test lets it."""
+
+    def __init__(self, clock, monkeypatch):
+        self.clock, self.end, self.lags = clock, float("-inf"), {}
+        self.go, self.there, self.dues = asyncio.Event(), asyncio.Event(), []
+        monkeypatch.setattr(bursts, "_until", self.until)
+
+    async def until(self, due):
+        while due > self.end:
+            self.there.set()
+            self.go.clear()
+            await self.go.wait()
+        await asyncio.sleep(0)
+        self.clock.now = max(self.clock.now, due) + self.lags.pop(due, 0.0)
+        self.dues.append(due)
+
+    async def advance(self, seconds):
+        """Let all ticks pass that are due within so many seconds from now."""
+        self.end = self.clock.now + seconds
+        self.there.clear()
+        self.go.set()
+        async with asyncio.timeout(LONG):
+            await self.there.wait()
+        self.clock.now = max(self.clock.now, self.end)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path / "sys")
+
+
+@pytest.fixture
+def files(monkeypatch):
+    return Files(monkeypatch)
+
+
+@pytest.fixture
+def clock(stopped_clock):
+    return stopped_clock(bursts, burst_device)
+
+
+@pytest.fixture
+def ticks(clock, monkeypatch):
+    return Ticks(clock, monkeypatch)
+
+
+@contextlib.asynccontextmanager
+async def opened(tree, **options):
+    source = BurstSource(BurstOptions(**options), Host("gpu-1", tree.sysfs, tree.sysfs / "proc"))
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+def counted(reading):
+    """Give the ticks that were due, and those skipped by reason."""
+    due, skipped = (table for table in reading.tables if not table.schema.internal)
+    left_out = dict(
+        zip([key[0] for key in skipped.rows.keys], skipped.values("burst_ticks_skipped_total"), strict=True)
+    )
+    return due.values("burst_ticks_total")[0], left_out
+
+
+def taken(reading):
+    """Give the samples by (device, port)."""
+    return {
+        key: list(value.taken)
+        for table in reading.tables
+        if table.schema is bursts.SCHEMA
+        for key, value in zip(table.rows.keys, table.values(vocabulary.SAMPLES), strict=True)
+    }
+
+
+NONE_SKIPPED = {"late": 0, "budget": 0, "hung": 0}
+
+
+async def test_each_tick_is_handed_on_once_with_its_own_time_in_bytes(tree, clock, ticks, files):
+    tree.add("mlx5_0")
+    tree.add("mlx5_1", rate="200 Gb/sec (4X HDR)")
+    async with opened(tree) as source:
+        assert not (await source.read()).tables
+        begin = clock.now
+        await ticks.advance(1)
+        tree.set("mlx5_0", RECEIVED, 1000)
+        tree.set("mlx5_0", SENT, 2**62)
+        await ticks.advance(1)
+        reading = await source.read()
+        assert taken(reading) == {
+            ("mlx5_0", "1"): [
+                (begin, 0, 0, SPEED),
+                (begin + 1, 0, 0, SPEED),
+                (begin + 2, 4000, 2**64, SPEED),
+            ],
+            ("mlx5_1", "1"): [(begin + tick, 0, 0, SPEED / 2) for tick in range(3)],
+        }
+        assert counted(reading) == (6, NONE_SKIPPED)
+        assert (reading.failures, reading.tables[-1].time) == ([], clock.now)
+        assert reading.tables[-1].epochs == [(tree.folder / f"mlx5_{n}").stat().st_ino for n in (0, 1)]
+        await ticks.advance(1)
+        assert taken(await source.read())["mlx5_0", "1"] == [(begin + 3, 4000, 2**64, SPEED)]
+        assert taken(await source.read())["mlx5_0", "1"] == []
+
+
+async def test_a_tick_reads_two_files_that_stay_open_and_no_excluded_device(tree, ticks, files, monkeypatch):
+    tree.add("mlx5_0")
+    tree.add("mlx5_9")
+    opens = []
+    monkeypatch.setattr(rdma_counters, "open_kept", lambda path: opens.append(path) or os.open(path, os.O_RDONLY))
+    async with opened(tree, exclude=("mlx5_9",)) as source:
+        await source.read()
+        await ticks.advance(9)
+        assert files.read == [str(tree.port("mlx5_0") / name) for name in (RECEIVED, SENT)] * 10
+        assert opens == files.read[:2]
+
+
+async def test_only_links_that_are_up_and_of_known_speed_are_sampled_and_looked_at_anew_at_each_hand_over(
+    tree, ticks, files
+):
+    tree.add("mlx5_0")
+    tree.add("mlx5_1", state="1: DOWN", rate="10 Gb/sec (4X SDR)")
+    tree.add("mlx5_2", link_layer="Ethernet", rate="40 Gb/sec (4X QDR)")
+    tree.add("mlx5_3", rate="0")
+    tree.add("mlx5_4", files=["hw_counters/out_of_buffer"])
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(2)
+        assert taken(await source.read()).keys() == {("mlx5_0", "1")}
+        tree.set("mlx5_0", "state", "1: DOWN")
+        tree.set("mlx5_1", "state", "4: ACTIVE")
+        await ticks.advance(2)
+        reading = await source.read()
+        assert {key: len(samples) for key, samples in taken(reading).items()} == {
+            ("mlx5_0", "1"): 0,  # its row lives on, and with it what was counted of it
+            ("mlx5_1", "1"): 2,
+        }
+        assert (reading.failures, counted(reading)) == ([], (25, NONE_SKIPPED))
+
+
+IONIC = [f"hw_counters/{way}_rdma_{cast}_bytes" for way in ("rx", "tx") for cast in ("ucast", "mcast")]
+
+
+async def test_drivers_without_counters_of_the_pma_are_sampled_by_their_own(tree, ticks, files):
+    tree.add("rdmap0s6", files=["hw_counters/rx_bytes", "hw_counters/tx_bytes"], driver="efa")
+    tree.add("rocep9s0", files=IONIC, driver="ionic")
+    tree.add("rocep9s1", files=IONIC, driver="ionic")
+    tree.add("bnxt_re0", files=["hw_counters/rx_bytes", "hw_counters/tx_bytes"], driver="bnxt_en")
+    tree.set("rdmap0s6", "hw_counters/rx_bytes", 5)
+    tree.set("rdmap0s6", "hw_counters/tx_bytes", 6)
+    for value, name in enumerate(IONIC):
+        tree.set("rocep9s0", name, 10**value)
+        tree.set("rocep9s1", name, 10**value if value else 2**64 - 1)  # what the firmware says that it does not know
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(0)
+        found = {key[0]: [sample[1:3] for sample in samples] for key, samples in taken(await source.read()).items()}
+        assert found == {"rdmap0s6": [(5, 6)], "rocep9s0": [(11, 1100)]}
+        assert files.count("bnxt_re0") == 0
+
+
+async def test_what_the_kernel_keeps_for_longer_than_half_a_tick_is_no_sample(tree, ticks, files):
+    for name, lifespan in (("a", 50), ("b", 51)):
+        tree.add(name, files=["hw_counters/rx_bytes", "hw_counters/tx_bytes"], driver="efa")
+        tree.set(name, "hw_counters/lifespan", lifespan)
+    async with opened(tree, tick=Duration(0.1)) as source:
+        await source.read()
+        await ticks.advance(1)
+        reading = await source.read()
+        assert [key for key, _ in taken(reading)] == ["a"]
+        place = tree.port("b") / "hw_counters" / "lifespan"
+        assert [(one.device, one.reason, one.detail) for one in reading.failures] == [
+            ("b", "stale", f"{place}: values are kept for 51 ms, too long for ticks of 0.1 s; write 10 to it")
+        ]
+
+
+async def test_a_burst_of_one_tick_is_told_though_two_scrapes_see_the_same_mean(tree, ticks, clock):
+    """Both ports move as much between two reads, one of them in a single tick, at 96 % of its speed."""
+    words = SPEED // 4 * 96 // 100
+    tree.add("even")
+    tree.add("burst")
+    means, moved = {}, {"even": 0, "burst": 0}
+    async with opened(tree) as source:
+        state, known = None, None
+        await source.read()
+        await ticks.advance(0)
+        for _ in range(2):  # the first table only tells where the second begins
+            for second in range(5):
+                moved = {"even": moved["even"] + words // 5, "burst": moved["burst"] + (second == 2) * words}
+                for device, value in moved.items():
+                    tree.set(device, RECEIVED, value)
+                await ticks.advance(1)
+            plain = vocabulary.schema("fabric_t_", ("device",), ["receive_bytes_total"])
+            total = Column(plain.metrics["receive_bytes_total"], [*moved.values()], factor=4)
+            table = Table(plain, RowKeeper(("device",)).rows([(one,) for one in moved]), {"b": total}, clock.now)
+            known, (rated,) = rates.step(known, table)
+            means = dict(zip(moved, rated.values("receive_bytes_per_second") or [], strict=False))
+            for one in (await source.read()).tables:
+                if one.schema is bursts.SCHEMA:
+                    state, (made,) = meaning.step(state, one)
+    assert means["even"] == means["burst"] == pytest.approx(0.96 * SPEED / 5)
+    counts = {
+        key[0]: value.counts
+        for key, value in zip(made.rows.keys, made.values("receive_utilization_samples"), strict=True)
+    }
+    assert counts == {"even": (10, 10, 10, 10), "burst": (8, 8, 8, 10)}
+
+
+async def test_ticks_keep_to_their_grid_and_those_that_come_late_are_left_out_and_counted(tree, ticks, clock):
+    tree.add("mlx5_0")
+    tree.add("mlx5_1")
+    async with opened(tree) as source:
+        await source.read()
+        begin = clock.now
+        ticks.lags = {begin + 2: 0.5, begin + 4: 2.7, begin + 9: 0.6}
+        await ticks.advance(11)
+        reading = await source.read()
+        times = [sample[0] - begin for sample in taken(reading)["mlx5_0", "1"]]
+        # At 6.7 those of 4, 5 and 6 are more than half a tick late; the one of 7 is yet to come.
+        assert times == [0, 1, 2.5, 3, 7, 8, 10, 11]
+        assert counted(reading) == (24, {**NONE_SKIPPED, "late": 8})
+
+
+async def test_a_tick_that_takes_long_is_followed_by_no_other_before_its_time(tree, ticks, clock, files):
+    tree.add("mlx5_0")
+    files.before[RECEIVED] = lambda: setattr(clock, "now", clock.now + 1.3)
+    async with opened(tree, budget=1.0) as source:
+        await source.read()
+        begin = clock.now
+        await ticks.advance(6)
+        times = [sample[0] - begin for sample in taken(await source.read())["mlx5_0", "1"]]
+        assert times == [pytest.approx(even + 0.65) for even in (0, 1.3, 3, 4.3, 6)]
+
+
+async def test_a_device_that_answers_slowly_loses_its_own_ticks_and_the_budget_holds(tree, ticks, clock, files):
+    """50 ms a file; its half of the budget of 2 % is 10 ms a second, so it may be read every tenth tick."""
+    tree.add("quick")
+    tree.add("slow")
+    spent = []
+
+    def take_long():
+        clock.now += 0.05
+        spent.append((clock.now, 0.05))
+
+    files.before["slow"] = take_long
+    async with opened(tree, budget=0.02) as source:
+        begin, samples = clock.now, {"quick": 0, "slow": 0}
+        await source.read()
+        for _ in range(60):
+            await ticks.advance(5)
+            reading = await source.read()
+            for key, found in taken(reading).items():
+                samples[key[0]] += len(found)
+            elapsed = clock.now - begin
+            assert sum(cost for _, cost in spent) <= 0.01 * (elapsed + bursts.TIME_AHEAD) + 0.1
+        due, skipped = counted(reading)
+        assert samples["quick"] == 301
+        assert samples["slow"] == pytest.approx(0.01 * (300 + bursts.TIME_AHEAD) / 0.1, abs=1)
+        assert (due, skipped) == (602, {**NONE_SKIPPED, "budget": 301 - samples["slow"]})
+
+
+async def test_one_slow_answer_among_quick_ones_costs_no_tick(tree, ticks, clock, files):
+    tree.add("mlx5_0")
+    answers = iter([0.5])
+    files.before[RECEIVED] = lambda: setattr(clock, "now", clock.now + next(answers, 0.0))
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(20)
+        assert counted(await source.read()) == (21, NONE_SKIPPED)
+
+
+async def test_firmware_commands_are_held_to_their_budget(tree, ticks, files, clock):
+    """Eight ports at ten ticks a second would take 160 commands a second; 100 are allowed."""
+    for number in range(8):
+        tree.add(f"mlx5_{number}")
+    async with opened(tree, tick=Duration(0.1)) as source:
+        begin = clock.now
+        looks = 0
+        await source.read()
+        for _ in range(12):
+            await ticks.advance(5)
+            reading = await source.read()
+            looks += 16
+            used = len(files.read) + looks
+            assert used <= 100 * (clock.now - begin + bursts.COMMANDS_AHEAD) + 8 * 4
+        assert used >= 0.97 * 100 * 60
+        due, skipped = counted(reading)
+        assert due == 8 * 601
+        assert skipped == {**NONE_SKIPPED, "budget": due - len(files.read) // 2}
+
+
+async def test_devices_with_nothing_to_sample_take_no_share_of_the_budgets(tree, ticks, files):
+    tree.add("mlx5_0")
+    for number in range(4):
+        tree.add(f"irdma{number}", files=["hw_counters/ip4InOctets"])
+    async with opened(tree, tick=Duration(0.1), commands=21) as source:  # 20 for the samples, and two every 5 s
+        await source.read()
+        for _ in range(6):
+            await ticks.advance(5)
+            reading = await source.read()
+        assert counted(reading) == (5 * 301, NONE_SKIPPED)
+
+
+class Hang:
+    """Hangs until it is let go."""
+
+    def __init__(self):
+        self.go, self.calls = threading.Event(), 0
+
+    def __call__(self):
+        self.calls += 1
+        self.go.wait(LONG)
+
+
+@pytest.fixture
+def hang():
+    made = Hang()
+    yield made
+    made.go.set()
+
+
+async def test_a_device_that_hangs_is_asked_once_and_costs_no_other_anything(
+    tree, ticks, files, hang, monkeypatch, clock
+):
+    monkeypatch.setattr(bursts, "CALL_DEADLINE", 0.5)  # long enough for the good one on a busy machine
+    tree.add("good")
+    tree.add("stuck")
+    files.before["stuck"] = hang
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(4)
+        reading = await source.read()
+        assert len(taken(reading)["good", "1"]) == 5
+        assert counted(reading) == (10, {**NONE_SKIPPED, "hung": 5})
+        assert [(one.device, one.reason) for one in reading.failures] == [("stuck", "timeout")]
+        other = Serial("rdma", LONG, tree.folder)  # as the source `rdma` has it
+        assert isinstance((await other.run([("stuck", hang)]))["stuck"], HungError)
+        other.close()
+        assert hang.calls == 1
+
+        files.before.clear()
+        hang.go.set()
+        async with asyncio.timeout(LONG):
+            while other.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+                await asyncio.sleep(0.001)
+        await ticks.advance(1)
+        reading = await source.read()
+        assert len(taken(reading)["stuck", "1"]) == 1
+        assert reading.failures == []
+
+
+async def test_what_a_hung_call_held_up_is_charged_to_its_device(tree, ticks, files, hang, monkeypatch):
+    monkeypatch.setattr(bursts, "CALL_DEADLINE", 0.05)
+    monkeypatch.setattr(bursts, "TIME_AHEAD", 0.0)
+    tree.add("stuck")
+    files.before["stuck"] = hang
+    async with opened(tree, budget=0.01) as source:
+        await source.read()
+        await ticks.advance(4)
+        assert counted(await source.read()) == (5, {**NONE_SKIPPED, "hung": 1, "budget": 4})
+        await ticks.advance(1)
+        assert counted(await source.read())[1]["hung"] == 2  # five seconds bring what 0.05 s cost
+
+
+async def test_one_file_that_fails_loses_its_port_alone_and_rests(tree, ticks, files, clock):
+    tree.add("mlx5_0")
+    tree.add("mlx5_0", number=2)
+    tree.add("mlx5_1")
+
+    def refuse():
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    files.before[f"ports/2/{SENT}"] = refuse
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(9)
+        reading = await source.read()
+        assert {key: len(samples) for key, samples in taken(reading).items()} == {
+            ("mlx5_0", "1"): 10,
+            ("mlx5_1", "1"): 10,
+        }
+        assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "einval")]
+        assert files.count(f"ports/2/{SENT}") == rdma_counters.TRIES  # each makes the kernel log a line
+        await ticks.advance(1)
+        assert (await source.read()).failures == []
+
+        tree.set("mlx5_0", "state", "1: DOWN", number=2)
+        await ticks.advance(1)
+        await source.read()
+        tree.set("mlx5_0", "state", "4: ACTIVE", number=2)
+        files.before.clear()
+        await ticks.advance(1)
+        assert len(taken(await source.read())["mlx5_0", "2"]) == 1  # it came up: the rest is over
+
+
+async def test_refusals_count_only_where_they_follow_each_other(tree, ticks, files):
+    tree.add("mlx5_0")
+    answers = iter([1, 1, 0, 1, 1, 0, 0])
+
+    def refuse():
+        if next(answers, 0):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    files.before[RECEIVED] = refuse
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(6)
+        assert len(taken(await source.read())["mlx5_0", "1"]) == 3
+
+
+async def test_a_port_that_went_is_forgotten_and_each_port_is_there_once(tree, ticks, files, monkeypatch):
+    tree.add("mlx4_0")
+    tree.add("mlx4_0", number=2)
+    tree.add("mlx4_0", number="02")
+    tree.add("mlx4_0", number="x")
+    closed = []
+    monkeypatch.setattr(rdma_counters, "close_kept", closed.append)
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        assert taken(await source.read()).keys() == {("mlx4_0", "1"), ("mlx4_0", "2")}
+        shutil.rmtree(tree.port("mlx4_0", 2))
+        await ticks.advance(1)
+        reading = await source.read()
+        assert (taken(reading).keys(), reading.failures) == ({("mlx4_0", "1")}, [])
+        assert len(closed) == 2
+        for descriptor in closed:
+            os.close(descriptor)
+        monkeypatch.undo()
+
+
+async def test_a_rest_ends_after_an_hour(tree, ticks, files, clock):
+    tree.add("mlx5_0")
+
+    def refuse():
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    files.before[RECEIVED] = refuse
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(3)
+        files.before.clear()
+        ticks.lags = {clock.now + 1: rdma_counters.REST - 5}
+        await ticks.advance(3)
+        assert taken(await source.read()) == {}
+        await ticks.advance(3)
+        assert taken(await source.read()).keys() == {("mlx5_0", "1")}
+
+
+async def test_text_that_is_no_number_is_told_and_na_is_no_failure(tree, ticks, files):
+    tree.add("odd")
+    tree.set("odd", RECEIVED, "-5")
+    tree.add("none")
+    tree.set("none", RECEIVED, "N/A (no PMA)")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(5)
+        reading = await source.read()
+        assert taken(reading) == {}
+        assert [(one.device, one.reason) for one in reading.failures] == [("odd", "malformed")]
+        assert str(tree.port("odd")) in reading.failures[0].detail
+
+
+async def test_a_device_that_went_is_forgotten_and_its_successor_is_another(tree, ticks, files):
+    tree.add("mlx5_0")
+    tree.add("mlx5_1")
+
+    def gone():
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        first = (await source.read()).tables[-1]
+        (tree.folder / "mlx5_1").rename(tree.sysfs / "kept")  # holds its inode, so that the next has another
+        files.before["kept"] = gone
+        await ticks.advance(1)
+        reading = await source.read()
+        assert taken(reading).keys() == {("mlx5_0", "1")}
+        tree.add("mlx5_1")
+        await ticks.advance(1)
+        second = (await source.read()).tables[-1]
+        assert first.rows.keys == second.rows.keys
+        assert first.epochs[0] == second.epochs[0]
+        assert first.epochs[1] != second.epochs[1]
+
+
+async def test_a_device_made_anew_between_two_looks_is_another(tree, ticks, files):
+    tree.add("mlx5_0")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        first = (await source.read()).tables[-1]
+        (tree.folder / "mlx5_0").rename(tree.sysfs / "kept")
+        tree.add("mlx5_0")
+        tree.set("mlx5_0", RECEIVED, 1)
+        await ticks.advance(1)
+        reading = await source.read()
+        assert reading.tables[-1].epochs != first.epochs
+        assert [sample[1] for sample in taken(reading)["mlx5_0", "1"]] == [4]
+
+
+async def test_a_descriptor_whose_device_went_is_opened_anew(tree, ticks, files, monkeypatch):
+    tree.add("mlx5_0")
+    answers = iter([errno.ENODEV])
+
+    def once():
+        number = next(answers, None)
+        if number is not None:
+            raise OSError(number, os.strerror(number))
+
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        files.before[SENT] = once
+        await ticks.advance(2)
+        reading = await source.read()
+        assert len(taken(reading)["mlx5_0", "1"]) == 3
+        assert [one.reason for one in reading.failures] == ["enodev"]
+
+
+async def test_a_file_that_cannot_be_opened_is_told_and_tried_again(tree, ticks, files, monkeypatch):
+    tree.add("mlx5_0")
+    answers = iter([errno.EMFILE] * 2)
+
+    def open_one(path):
+        number = next(answers, None) if path.endswith(SENT) else None
+        if number is not None:
+            raise OSError(number, "too many files are open; raise the limit")
+        return os.open(path, os.O_RDONLY)
+
+    monkeypatch.setattr(rdma_counters, "open_kept", open_one)
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(4)
+        reading = await source.read()
+        assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "emfile")]
+        assert len(taken(reading)["mlx5_0", "1"]) == 3
+
+
+async def test_devices_that_cannot_be_listed_fail_the_read_and_come_back(tree, ticks, monkeypatch):
+    tree.add("mlx5_0")
+    listdir = os.listdir
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        await source.read()
+
+        def refuse(path):
+            if path == tree.folder:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return listdir(path)
+
+        monkeypatch.setattr(bursts.os, "listdir", refuse)
+        assert await source.applies()  # what cannot be listed is for the read to say
+        await ticks.advance(1)
+        with pytest.raises(SourceError, match="Permission denied") as caught:
+            await source.read()
+        assert caught.value.reason == "unreadable"
+        monkeypatch.setattr(bursts.os, "listdir", listdir)
+        await ticks.advance(1)
+        assert len(taken(await source.read())["mlx5_0", "1"]) == 2  # the ticks went on all the time
+
+
+async def test_it_applies_where_there_is_a_device_that_is_wanted(tree):
+    async with opened(tree, exclude=("mlx5_bond_*",)) as source:
+        assert not await source.applies()
+        tree.add("mlx5_bond_0")
+        assert not await source.applies()
+        tree.add("mlx5_0")
+        assert await source.applies()
+        shutil.rmtree(tree.folder)
+        assert not await source.applies()
+
+
+async def test_once_all_devices_are_gone_there_is_nothing_to_tell(tree, ticks):
+    tree.add("mlx5_0")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        assert (await source.read()).tables
+        shutil.rmtree(tree.folder / "mlx5_0")
+        await ticks.advance(1)
+        assert not (await source.read()).tables
+
+
+async def test_a_fault_that_ends_the_ticks_is_raised_and_they_begin_anew(tree, ticks, monkeypatch):
+    tree.add("mlx5_0")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        monkeypatch.setattr(source, "_take", lambda *_: 1 // 0)
+        ticks.end += 1
+        ticks.go.set()
+        async with asyncio.timeout(LONG):
+            while not source._task.done():  # noqa: ASYNC110  # its end is what is waited for
+                await asyncio.sleep(0)
+        with pytest.raises(ZeroDivisionError):
+            await source.read()
+        monkeypatch.undo()
+        await source.read()
+        assert not source._task.done()
+
+
+async def test_samples_that_nobody_takes_are_bounded(tree, ticks, monkeypatch):
+    monkeypatch.setattr(bursts, "MOST_TICKS", 5)
+    tree.add("mlx5_0")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(30)
+        samples = taken(await source.read())["mlx5_0", "1"]
+        assert len(samples) == 10
+        assert samples[-1][0] == ticks.clock.now
+
+
+async def test_close_ends_the_ticks_and_closes_the_files(tree, ticks, monkeypatch):
+    tree.add("mlx5_0")
+    opens, closed = [], []
+
+    def open_one(path):
+        opens.append(os.open(path, os.O_RDONLY))
+        return opens[-1]
+
+    def close_one(descriptor):
+        closed.append(descriptor)
+        os.close(descriptor)
+
+    monkeypatch.setattr(rdma_counters, "open_kept", open_one)
+    monkeypatch.setattr(rdma_counters, "close_kept", close_one)
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        task = source._task
+        await source.close()
+        assert task.cancelled()
+        assert sorted(closed) == sorted(opens)
+        assert len(opens) == 2
+    assert not [one for one in asyncio.all_tasks() if one.get_name() == "bursts: ticks"]
+
+
+async def test_the_wait_for_a_tick_is_until_its_time_and_none_for_one_that_is_past(clock, monkeypatch):
+    waits = []
+
+    async def note(seconds):
+        waits.append(seconds)
+
+    monkeypatch.setattr(bursts.asyncio, "sleep", note)
+    await bursts._until(clock.now + 0.25)
+    await bursts._until(clock.now - 3)
+    assert waits == [0.25, 0.0]
+
+
+def options(text):
+    return parse(f"sources: {{bursts: {text}}}".encode(), "c.yml", [bursts.DEFINITION]).sources["bursts"]
+
+
+def test_the_configuration_has_a_tick_and_two_budgets():
+    assert options("{}") == BurstOptions()
+    assert (BurstOptions().tick, BurstOptions().budget, BurstOptions().commands) == (1.0, 0.01, 100)
+    made = options("{interval: 1m, tick: 100ms, budget: 0.05, commands: 200, exclude: [mlx5_9]}")
+    assert (made.interval, made.tick, made.budget, made.commands) == (60.0, 0.1, 0.05, 200)
+    assert [source.name for source in bursts.DEFINITION.build(made, Host("h", Path("/sys"), Path("/proc")))] == [
+        "bursts"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{tick: 50ms}", "tick: 0.05 s is too short; the shortest is 100ms"),
+        ("{tick: 10s}", "tick: 10 s does not go with an interval of 5 s, which holds from 1 to 600 ticks"),
+        ("{interval: 61s, tick: 100ms}", "tick: 0.1 s does not go with an interval of 61 s"),
+        ("{budget: 0}", "budget"),
+        ("{budget: 1.5}", "budget"),
+        ("{commands: 0}", "commands"),
+    ],
+)
+def test_what_does_not_go_together_is_told(text, told):
+    with pytest.raises(ConfigError) as caught:
+        options(text)
+    assert told in str(caught.value)
+    assert "sources.bursts" in str(caught.value)
+
+
+def test_all_that_it_declares_is_named_well():
+    metrics = [one for schema in (bursts.TICKS, bursts.SKIPPED) for one in schema.metrics.values()]
+    assert vocabulary.check([*metrics, *meaning.outputs(bursts.SCHEMA)]) == []
+    assert len(meaning.outputs(bursts.SCHEMA)) == 4
