@@ -3,21 +3,19 @@
 import random
 from pathlib import Path
 
-from exporter.sources.rdma_files import MLX5, PMA
+from exporter.sources.rdma_drivers.mlx5 import MLX5
+from exporter.sources.rdma_files import PMA
 
-CONGESTION = ("np_", "rp_")
-RETRIES = ("req_transport_retries_exceeded", "req_rnr_retries_exceeded")
+ABSENT = ("np_", "rp_", "cc_", "rdma_", "req_transport_retries_exceeded", "req_rnr_retries_exceeded")
+"""How counters begin that an InfiniBand port of an older kernel lacks."""
 
 
 def make(folder: Path, seed: int = 1) -> int:
     """Write the tree below `folder`, to be given as `--path.sysfs`; give the number of files of ports."""
     draw = random.Random(seed)
-    counters = [file.path for file in PMA]
-    counters += [
-        file.path
-        for file in MLX5
-        if not file.path.split("/")[1].startswith(CONGESTION) and not file.path.endswith(RETRIES)
-    ]
+    names = [name for one in MLX5.port for name in one.names]
+    counters = [path for choice in PMA for path in choice.files]
+    counters += [f"hw_counters/{name}" for name in names if not name.startswith(ABSENT)]
     written = 0
     for number in range(9):
         ethernet = number == 8

@@ -35,8 +35,16 @@ class HistogramValue:
     sum: float
 
 
-Value: TypeAlias = int | float | LabelValues | HistogramValue
-"""A number for counters and gauges (finite), label values for infos, a HistogramValue for histograms."""
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What was read of one row several times within one interval: each time, followed by the numbers of that time."""
+
+    taken: tuple[tuple[float, ...], ...]
+
+
+Value: TypeAlias = int | float | LabelValues | HistogramValue | Samples
+"""A number for counters and gauges (finite), label values for infos, a HistogramValue for histograms; Samples only in
+tables of internal schemas."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

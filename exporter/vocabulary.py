@@ -6,11 +6,12 @@ it has by naming endings from here and adding its own.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporter.table import Kind, Metric, Schema
 
 UNITS = (
+    "transfers_per_second",
     "bytes_per_second",
     "packets_per_second",
     "bytes",
@@ -31,6 +32,7 @@ class Ending:
     kind: Kind
     help: str
     extra: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
 
 
 def counter(text: str) -> Ending:
@@ -53,6 +55,11 @@ def info(text: str, *extra: str) -> Ending:
     return Ending(Kind.INFO, text, extra)
 
 
+def histogram(text: str, *buckets: float) -> Ending:
+    """Declare a histogram with the upper bounds of its buckets, without +Inf."""
+    return Ending(Kind.HISTOGRAM, text, buckets=buckets)
+
+
 def _both_ways(endings: Mapping[str, Ending]) -> dict[str, Ending]:
     """Declare each ending for both directions; {Did}, {verb} and the like follow the direction."""
     words = {
@@ -60,7 +67,7 @@ def _both_ways(endings: Mapping[str, Ending]) -> dict[str, Ending]:
         "transmit": {"Did": "Transmitted", "did": "transmitted", "peer": "this port stopped its peer from sending"},
     }
     return {
-        f"{direction}_{ending}": Ending(declared.kind, declared.help.format_map({**fill, "note": "{note}"}))
+        f"{direction}_{ending}": replace(declared, help=declared.help.format_map({**fill, "note": "{note}"}))
         for ending, declared in endings.items()
         for direction, fill in words.items()
     }
@@ -83,29 +90,72 @@ ENDINGS: dict[str, Ending] = {
             "bytes_per_second": gauge("Bytes {did} per second over the last interval of reading."),
             "packets_per_second": gauge("Packets {did} per second over the last interval of reading."),
             "utilization_ratio": gauge("Share of the link's speed in use over the last interval of reading."),
+            "utilization_samples": histogram(
+                "Share of the link's speed in use, sampled at a fixed tick: over each tick, whoever scrapes.",
+                0.5,
+                0.8,
+                0.95,
+            ),
+            "utilization_highest_ratio": gauge(
+                "Highest share of the link's speed in use over a tick, of all samples of the last minute."
+            ),
             "paused_ratio": gauge("Share of the last interval under 802.3x pause: {peer}."),
             "pfc_paused_ratio": gauge("Share of the last interval that the priority was paused: {peer}."),
             "imbalance_ratio": gauge(
                 "Bytes {did} by the busiest member of the group over the mean of all, minus one, over a minute."
             ),
+            "deficit_ratio": gauge(
+                "One minus the bytes {did} by the idlest member of the group over the mean of all, over a minute:"
+                " 1 for a member that moves nothing."
+            ),
         }
     ),
     "ecn_marked_packets_total": counter("Packets with the congestion mark (ECN CE) seen or set here."),
     "cnp_sent_total": counter("Congestion notification packets sent back to senders whose packets came marked."),
+    "cnp_received_total": counter("Congestion notification packets received, whatever came of them."),
     "cnp_handled_total": counter("Congestion notification packets received that made this sender slow down."),
     "cnp_ignored_total": counter("Congestion notification packets received that changed nothing."),
+    "retransmitted_packets_total": counter("Packets sent again: they were lost, or their acknowledgement was."),
     "symbol_errors_total": counter("Errors of the physical coding."),
     "fcs_errors_total": counter("Frames with a wrong checksum."),
+    "fec_corrected_blocks_total": counter("Blocks that forward error correction mended."),
+    "fec_uncorrectable_blocks_total": counter(
+        "Blocks that forward error correction could not mend, each the loss of a packet or more."
+    ),
     "out_of_buffer_total": counter("Packets dropped because the receiver had posted no buffer."),
     "link_up": gauge("Whether the link carries traffic (1) or not (0)."),
     "link_speed_bytes_per_second": gauge("Speed of the link as it is now; absent while it is down or not known."),
+    "link_max_speed_bytes_per_second": gauge("Speed of the fastest mode that the port's own hardware has."),
     "link_expected_speed_bytes_per_second": gauge(
-        "Speed the link should have: from the configuration, else the best of its siblings of the same kind."
+        "Speed the link should have: from the configuration, else the most that the port's own hardware can do, else"
+        " the best of its siblings of the same kind."
     ),
     "link_degraded": gauge(
-        "Whether the link is slower than expected (1) or not (0); absent where nothing is expected."
+        "Whether the link is slower than expected (1) or not (0); absent where nothing is expected. Lanes are not"
+        " judged apart: a link that lost some is slower."
     ),
     "link_down_total": counter("Times the link went down."),
+    "asymmetry_ratio": gauge(
+        "Bytes received less bytes transmitted, over their sum, over a minute: 1 where all is received, -1 where all"
+        " is sent; absent where there is little traffic."
+    ),
+    "ecn_marked_ratio": gauge(
+        "RoCE packets received with the congestion mark over packets received, over the last interval of reading;"
+        " absent under 1,000 packets."
+    ),
+    "cnp_sent_ratio": gauge(
+        "Congestion notification packets sent over packets received, over the last interval of reading; absent under"
+        " 1,000 packets."
+    ),
+    "cnp_handled_ratio": gauge(
+        "Congestion notification packets received that made this sender slow down over packets transmitted, over the"
+        " last interval of reading; absent under 1,000 packets."
+    ),
+    "retransmission_ratio": gauge(
+        "Packets sent again, where the device counts them, else what made this sender send again (sequence errors told"
+        " or implied, acknowledgements that did not come, missing buffers of the peer, adaptive retransmissions), over"
+        " packets transmitted, over the last interval of reading; absent under 1,000 packets."
+    ),
     "mtu_bytes": gauge("Largest packet the port takes."),
     "resets_total": counter("Times that counters of the row started anew since it was first seen."),
     "saturated": gauge("1 for a counter that stands at the top of its range and will never rise again."),
@@ -130,7 +180,12 @@ UTILIZATION = {f"{way}_bytes_per_second": f"{way}_utilization_ratio" for way in 
 """Rates that are set against the link's speed."""
 
 SPEED = "link_speed_bytes_per_second"
+MAX_SPEED = "link_max_speed_bytes_per_second"
 EXPECTED_SPEED = "link_expected_speed_bytes_per_second"
+
+SAMPLES = "byte_samples"
+"""Column of an internal schema: per row the samples of one interval, each (time, bytes received, bytes transmitted,
+bytes per second that the link can do), from which bursts are told."""
 
 
 def unit_of(name: str) -> str:
@@ -161,6 +216,7 @@ def metric(
         ending,
         unit_of(name),
         extra=declared.extra,
+        buckets=declared.buckets,
         origins=tuple(origins),
         detail=detail,
     )

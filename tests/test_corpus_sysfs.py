@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.source import Host
-from exporter.sources.rdma import RdmaOptions, RdmaSource
+from exporter.sources.rdma import DEFINITION, RdmaOptions
 from exporter.table import Kind
 
 EXPECTATIONS = json.loads((Path(__file__).parent / "sysfs_expectations.json").read_text("utf-8"))
@@ -26,7 +26,7 @@ def root_of(corpus: Path, tree: str, scratch: Path) -> Path:
 async def test_a_recorded_tree_is_read_in_full(corpus, tmp_path, tree):
     expected = EXPECTATIONS[tree]
     root = root_of(corpus, tree, tmp_path)
-    source = RdmaSource(RdmaOptions(), Host("gpu-1", root, root / "proc"))
+    (source,) = DEFINITION.build(RdmaOptions(), Host("gpu-1", root, root / "proc", tmp_path / "no-recordings"))
     try:
         reading = await source.read()
     finally:

@@ -1,88 +1,32 @@
 """RDMA ports: a tree of made-up devices of every kind, and all that can go wrong with its files."""
 
 import asyncio
-import contextlib
 import errno
 import os
 import shutil
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 from conftest import FIXTURES
+from rdma_trees import OPENED, Files, opened, port_file, ports_of
 
 from exporter.linux import kept
 from exporter.linux.infiniband import parse_counter, parse_guid, parse_numbered, parse_rate
 from exporter.meaning import rates
-from exporter.source import Host, SourceError
-from exporter.sources import rdma, rdma_files, rdma_port
-from exporter.sources.rdma import RdmaOptions, RdmaSource
+from exporter.source import SourceError
+from exporter.sources import rdma, rdma_device, rdma_port, rdma_queue_pairs
+from exporter.sources.rdma_drivers.mlx5 import MLX5
+from exporter.sources.rdma_files import PMA, choices
+from exporter.sources.rdma_metrics import SCHEMA
 
 LONG = 60.0
 TREE = FIXTURES / "sysfs"
 
 
-class Opened:
-    """What this process opens and lists while it is watched, told by the interpreter itself."""
-
-    def __init__(self):
-        self.on, self.paths, self.flags = False, [], []
-        sys.addaudithook(self.hook)
-
-    def hook(self, event, arguments):
-        if self.on and event in {"open", "os.listdir", "os.scandir"}:
-            self.paths.append(str(arguments[0]))
-            if event == "open":
-                self.flags.append(arguments[2])
-
-    @contextlib.contextmanager
-    def watch(self):
-        self.paths, self.flags, self.on = [], [], True
-        try:
-            yield self
-        finally:
-            self.on = False
-
-
-OPENED = Opened()
-
-
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(rdma, rdma_port)
-
-
-class Files:
-    """Stands before os.pread and os.open, and answers for files whose path ends as told."""
-
-    def __init__(self, monkeypatch):
-        self.faults, self.reads, self.opens = {}, [], []
-        self.pread, self.open = os.pread, os.open
-        monkeypatch.setattr(os, "pread", self.read_at)
-        monkeypatch.setattr(os, "open", self.open_at)
-
-    def fault(self, what, path):
-        for ending, answer in self.faults.items():
-            if path.endswith(ending[1]) and ending[0] == what:
-                if callable(answer):
-                    return answer()
-                raise OSError(answer, os.strerror(answer))
-        return None
-
-    def read_at(self, descriptor, size, offset):
-        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-        self.reads.append(path)
-        self.fault("read", path)
-        return self.pread(descriptor, size, offset)
-
-    def open_at(self, path, *arguments, **options):
-        self.opens.append(str(path))
-        self.fault("open", str(path))
-        return self.open(path, *arguments, **options)
-
-    def count(self, ending):
-        return sum(path.endswith(ending) for path in self.reads)
+    return stopped_clock(rdma, rdma_device, rdma_port, rdma_queue_pairs)
 
 
 @pytest.fixture
@@ -97,38 +41,8 @@ def tree(tmp_path):
     return copy
 
 
-def port_file(tree, device, path, port=1):
-    return tree / "class" / "infiniband" / device / "ports" / str(port) / path
-
-
-@contextlib.asynccontextmanager
-async def opened(sysfs, **options):
-    source = RdmaSource(RdmaOptions(**options), Host("gpu-1", sysfs, sysfs / "proc"))
-    try:
-        yield source
-    finally:
-        await source.close()
-
-
-async def ports_of(source):
-    """Read: by (device, port), what each ending is in base units, with the labels of info by their names."""
-    reading = await source.read()
-    found = {}
-    for table in reading.tables:
-        for place, key in enumerate(table.rows.keys):
-            row = found.setdefault(key, {})
-            for ending, column in table.columns.items():
-                value = column.values[place]
-                if ending == "info":
-                    value = dict(zip(column.metric.extra, value, strict=True))
-                elif isinstance(value, int) and column.factor != 1:
-                    value *= column.factor
-                if value is not None:
-                    row[ending] = value
-    return found, [(failure.device, failure.reason) for failure in reading.failures]
-
-
 PORTS = {
+    ("bnxt_re0", "1"),
     ("i40iw0", "1"),
     ("mlx4_0", "1"),
     ("mlx4_0", "2"),
@@ -212,7 +126,8 @@ def test_guids(text, guid):
 
 
 def test_counters():
-    assert parse_counter(b"18446744073709551615\n") == 2**64 - 1
+    assert parse_counter(b"18446744073709551614\n") == 2**64 - 2
+    assert parse_counter(b"18446744073709551615\n") is None  # what firmware gives for what it could not fill
     assert parse_counter(b"0") == 0
     assert parse_counter(b"N/A (no PMA)\n") is None
     for text in (b"", b"-1", b"+1", b"1_000", b"0x10", b"1.5", b"9" * 64, b"\xff\xfe", "\u0663".encode(), b"1 2"):
@@ -304,10 +219,9 @@ async def test_both_ports_of_one_device():
     assert found["mlx4_0", "2"]["link_speed_bytes_per_second"] == 2_500_000_000
 
 
-@pytest.mark.parametrize("device", ["i40iw0", "rdmap7s0"])
-async def test_rule_a_devices_without_counters_have_none_and_no_zeros(device):
+async def test_rule_a_devices_without_counters_have_none_and_no_zeros():
     async with opened(TREE) as source:
-        port = (await ports_of(source))[0][device, "1"]
+        port = (await ports_of(source))[0]["i40iw0", "1"]
     assert port.keys() == {
         "info",
         "link_up",
@@ -340,7 +254,11 @@ async def test_saturated_counters_are_named_and_do_not_wrap():
 
 
 def test_widths_are_those_of_the_kernel():
-    sizes = {file.path.partition("/")[2]: (file.width, file.saturates) for file in (*rdma_files.PMA, *rdma_files.MLX5)}
+    sizes = {
+        choice.files[0].partition("/")[2]: (choice.cell.width, choice.cell.saturates)
+        for ways in choices(MLX5.port, PMA)
+        for choice in ways
+    }
     bits = {
         4: "local_link_integrity_errors excessive_buffer_overrun_errors",
         8: "link_error_recovery link_downed port_xmit_constraint_errors port_rcv_constraint_errors",
@@ -657,14 +575,16 @@ async def test_facts_are_read_again_now_and_then(tree, clock):
     async with opened(tree) as source:
         await source.read()
         (tree / "class" / "infiniband" / "mlx5_0" / "fw_ver").write_text("29.0\n")
-        port_file(tree, "rdmap7s0", "counters").mkdir()
-        port_file(tree, "rdmap7s0", "counters/port_rcv_data").write_text("9\n")
+        port_file(tree, "i40iw0", "counters/port_rcv_data").write_text("9\n")
+        port_file(tree, "i40iw0", "hw_counters").mkdir()
+        port_file(tree, "i40iw0", "hw_counters/cnpSent").write_text("3\n")
         clock.now += rdma.RESCAN - 1
         assert (await ports_of(source))[0]["mlx5_0", "1"]["info"]["firmware"] == "28.99.1001"
         clock.now += 1
         found, _ = await ports_of(source)
         assert found["mlx5_0", "1"]["info"]["firmware"] == "29.0"
-        assert found["rdmap7s0", "1"]["receive_bytes_total"] == 36
+        assert found["i40iw0", "1"]["receive_bytes_total"] == 36
+        assert found["i40iw0", "1"]["cnp_sent_total"] == 3
 
 
 async def test_no_descriptor_leaks(tree, monkeypatch):
@@ -693,6 +613,125 @@ async def test_no_descriptor_leaks(tree, monkeypatch):
             await source.read()
         assert count() == in_use
     assert count() == at_first
+
+
+async def test_a_rate_that_is_always_refused_rests_until_the_link_comes_up(files, clock, tree):
+    """A QSFP that is unplugged, and all of mana's, answer EINVAL: state and counters are told all the same."""
+    files.faults["read", "mlx5_0/ports/1/rate"] = errno.EINVAL
+    state = port_file(tree, "mlx5_0", "state")
+    async with opened(tree) as source:
+        for _ in range(3):
+            found, failures = await ports_of(source)
+            assert failures == [("mlx5_0", "einval")]
+            assert (found["mlx5_0", "1"]["link_up"], found["mlx5_0", "1"]["port_physical_state"]) == (1, 5)
+            assert found["mlx5_0", "1"]["receive_bytes_total"] == 1_000_000_000_004
+        assert (await ports_of(source))[1] == []
+        tried = files.count("mlx5_0/ports/1/rate")
+        files.faults.clear()
+        state.write_text("1: DOWN\n")
+        assert (await ports_of(source))[0]["mlx5_0", "1"]["link_up"] == 0
+        assert files.count("mlx5_0/ports/1/rate") == tried
+        state.write_text("4: ACTIVE\n")
+        found, failures = await ports_of(source)
+    assert (found["mlx5_0", "1"]["link_speed_bytes_per_second"], failures) == (50_000_000_000, [])
+
+
+async def test_a_state_that_is_refused_never_rests(files, clock):
+    files.faults["read", "mlx5_0/ports/1/state"] = errno.EINVAL
+    async with opened(TREE) as source:
+        for _ in range(6):
+            found, failures = await ports_of(source)
+            assert failures == [("mlx5_0", "einval")]
+            assert "link_up" not in found["mlx5_0", "1"]
+        files.faults.clear()
+        assert (await ports_of(source))[0]["mlx5_0", "1"]["link_up"] == 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6, 7])
+async def test_every_physical_state_is_told(tree, number):
+    words = ["Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "Phy Test"]
+    port_file(tree, "mlx5_0", "phys_state").write_text(f"{number}: {words[number - 1]}\n")
+    async with opened(tree) as source:
+        found, failures = await ports_of(source)
+    assert (found["mlx5_0", "1"]["port_physical_state"], failures) == (number, [])
+
+
+async def test_a_restricted_port_is_told_though_none_of_its_counters_is(files, clock):
+    """Each read of one makes the kernel log a line, so they end."""
+    for folder in ("counters", "hw_counters"):
+        for path in (TREE / "class/infiniband/mlx5_0/ports/1" / folder).iterdir():
+            files.faults["read", f"mlx5_0/ports/1/{folder}/{path.name}"] = errno.EINVAL
+    async with opened(TREE) as source:
+        for _ in range(3):
+            found, failures = await ports_of(source)
+            assert set(failures) == {("mlx5_0", "einval")}
+        found, failures = await ports_of(source)
+        tried = len(files.reads)
+        await source.read()
+        again = [path for path in files.reads[tried:] if "mlx5_0" in path]
+    assert (found["mlx5_0", "1"]["link_up"], "receive_bytes_total" in found["mlx5_0", "1"], failures) == (1, False, [])
+    assert {path.rpartition("/")[2] for path in again} == {"state", "phys_state", "rate"}
+
+
+async def test_a_port_that_appears_and_one_that_goes(tree, clock):
+    ports = tree / "class" / "infiniband" / "mlx5_0" / "ports"
+    async with opened(tree) as source:
+        await source.read()
+        shutil.copytree(ports / "1", ports / "2")
+        clock.now += rdma.RESCAN
+        found, failures = await ports_of(source)
+        assert (found.keys(), failures) == (PORTS | {("mlx5_0", "2")}, [])
+        shutil.rmtree(ports / "2")
+        clock.now += rdma.RESCAN
+        found, failures = await ports_of(source)
+        assert (found.keys(), failures) == (PORTS, [])
+
+
+async def test_files_that_vanish_between_two_reads_lose_themselves_only(tree, files):
+    gone = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_sequence"]
+    async with opened(tree) as source:
+        before, _ = await ports_of(source)
+        for path in gone:
+            files.faults["read", f"mlx5_0/ports/1/{path}"] = errno.ENODEV
+        found, failures = await ports_of(source)
+        assert failures == [("mlx5_0", "enodev")] * 3
+        for path in gone:
+            port_file(tree, "mlx5_0", path).unlink()
+        found, failures = await ports_of(source)
+    assert failures == [("mlx5_0", "enoent")] * 3
+    lost = {"receive_bytes_total", "transmit_bytes_total", "out_of_sequence_total"}
+    assert before["mlx5_0", "1"].keys() - found["mlx5_0", "1"].keys() == lost
+    assert found.keys() == PORTS
+
+
+async def test_a_device_whose_files_all_vanish_while_they_are_read(tree, files):
+    async with opened(tree) as source:
+        await source.read()
+        files.faults["read", "mlx5_0/ports/1/state"] = lambda: shutil.rmtree(tree / "class/infiniband/mlx5_0")
+        files.faults["read", "mlx5_0/ports/1/rate"] = errno.ENODEV
+        found, _ = await ports_of(source)
+        assert found.keys() >= PORTS - {("mlx5_0", "1")}
+        files.faults.clear()
+        found, failures = await ports_of(source)
+    assert (found.keys(), failures) == (PORTS - {("mlx5_0", "1")}, [])
+
+
+async def test_details_are_few_enough_that_a_node_of_eight_ports_keeps_its_budget():
+    async with opened(TREE) as source:
+        tables = (await source.read()).tables
+    shown = {ending for table in tables for ending, column in table.columns.items() if not column.metric.detail}
+    assert not shown & {"receive_unicast_packets_total", "vl15_dropped_total", "requester_flush_errors_total"}
+    assert shown >= {"local_ack_timeouts_total", "out_of_sequence_total", "icrc_errors_total", "cnp_sent_total"}
+
+
+def test_what_tells_of_trouble_is_no_detail():
+    trouble = (
+        "requester_completion_errors responder_completion_errors requester_transport_retries_exceeded"
+        " local_ack_timeouts packet_sequence_errors out_of_sequence out_of_buffer rnr_nak_retries duplicate_requests"
+        " icrc_errors adaptive_retransmissions ecn_marked_packets cnp_sent cnp_handled cnp_ignored"
+        " retransmitted_packets"
+    )
+    assert not [one for one in trouble.split() if SCHEMA.metrics[f"{one}_total"].detail]
 
 
 async def test_rule_d_a_device_that_hangs_leaves_the_others_their_pace(files, monkeypatch):

@@ -1,86 +1,116 @@
-"""Which files an RDMA port has, what they mean, and how wide their counters are: data.
+"""Which counters an RDMA port can have, where each is read, and how wide it is: data.
 
-Words of four bytes become bytes. The widths of `counters/` are those of the PMA attributes behind them
-(drivers/infiniband/core/sysfs.c), where counters under 64 bits stick at their top; those of `hw_counters/` are the
-driver's.
+Files of `counters/` are the same for every driver that has the folder. Their widths are those of the PMA attributes
+behind them (drivers/infiniband/core/sysfs.c), where counters under 64 bits stick at their top; words of four bytes
+become bytes. Those of `hw_counters/` are each driver's own.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple, TypeAlias
 
-
-class CounterFile(NamedTuple):
-    """One file of a port: where it is, the ending of its metric, its width, and how it becomes a base unit."""
-
-    path: str
-    ending: str
-    width: int = 64
-    saturates: bool = False
-    factor: int = 1
-
-
-PMA: tuple[CounterFile, ...] = (
-    CounterFile("counters/port_rcv_data", "receive_bytes_total", factor=4),
-    CounterFile("counters/port_xmit_data", "transmit_bytes_total", factor=4),
-    CounterFile("counters/port_rcv_packets", "receive_packets_total"),
-    CounterFile("counters/port_xmit_packets", "transmit_packets_total"),
-    CounterFile("counters/unicast_rcv_packets", "receive_unicast_packets_total"),
-    CounterFile("counters/unicast_xmit_packets", "transmit_unicast_packets_total"),
-    CounterFile("counters/multicast_rcv_packets", "receive_multicast_packets_total"),
-    CounterFile("counters/multicast_xmit_packets", "transmit_multicast_packets_total"),
-    CounterFile("counters/port_rcv_errors", "receive_errors_total", 16, saturates=True),
-    CounterFile("counters/port_rcv_remote_physical_errors", "receive_remote_physical_errors_total", 16, saturates=True),
-    CounterFile("counters/port_rcv_switch_relay_errors", "receive_switch_relay_errors_total", 16, saturates=True),
-    CounterFile("counters/port_rcv_constraint_errors", "receive_constraint_errors_total", 8, saturates=True),
-    CounterFile("counters/port_xmit_constraint_errors", "transmit_constraint_errors_total", 8, saturates=True),
-    CounterFile("counters/port_xmit_discards", "transmit_discards_total", 16, saturates=True),
-    CounterFile("counters/port_xmit_wait", "transmit_wait_ticks_total", 32, saturates=True),
-    CounterFile("counters/symbol_error", "symbol_errors_total", 16, saturates=True),
-    CounterFile("counters/link_downed", "link_down_total", 8, saturates=True),
-    CounterFile("counters/link_error_recovery", "link_error_recovery_total", 8, saturates=True),
-    CounterFile("counters/local_link_integrity_errors", "local_link_integrity_errors_total", 4, saturates=True),
-    CounterFile("counters/excessive_buffer_overrun_errors", "excessive_buffer_overrun_errors_total", 4, saturates=True),
-    CounterFile("counters/VL15_dropped", "vl15_dropped_total", 16, saturates=True),
-)
-"""The files of `counters/`, the same for every driver that has the folder."""
-
-MLX5: tuple[CounterFile, ...] = (
-    CounterFile("hw_counters/np_ecn_marked_roce_packets", "ecn_marked_packets_total"),
-    CounterFile("hw_counters/np_cnp_sent", "cnp_sent_total"),
-    CounterFile("hw_counters/rp_cnp_handled", "cnp_handled_total"),
-    CounterFile("hw_counters/rp_cnp_ignored", "cnp_ignored_total"),
-    CounterFile("hw_counters/rx_icrc_encapsulated", "icrc_errors_total"),
-    CounterFile("hw_counters/out_of_buffer", "out_of_buffer_total", 32),
-    CounterFile("hw_counters/out_of_sequence", "out_of_sequence_total", 32),
-    CounterFile("hw_counters/packet_seq_err", "packet_sequence_errors_total", 32),
-    CounterFile("hw_counters/implied_nak_seq_err", "implied_nak_sequence_errors_total", 32),
-    CounterFile("hw_counters/local_ack_timeout_err", "local_ack_timeouts_total", 32),
-    CounterFile("hw_counters/rnr_nak_retry_err", "rnr_nak_retries_total", 32),
-    CounterFile("hw_counters/duplicate_request", "duplicate_requests_total", 32),
-    CounterFile("hw_counters/rx_write_requests", "receive_write_requests_total", 32),
-    CounterFile("hw_counters/rx_read_requests", "receive_read_requests_total", 32),
-    CounterFile("hw_counters/rx_atomic_requests", "receive_atomic_requests_total", 32),
-    CounterFile("hw_counters/rx_dct_connect", "receive_dct_connects_total", 32),
-    CounterFile("hw_counters/roce_adp_retrans", "adaptive_retransmissions_total", 32),
-    CounterFile("hw_counters/roce_adp_retrans_to", "adaptive_retransmission_timeouts_total", 32),
-    CounterFile("hw_counters/roce_slow_restart", "slow_restarts_total", 32),
-    CounterFile("hw_counters/roce_slow_restart_cnps", "slow_restart_cnps_total", 32),
-    CounterFile("hw_counters/roce_slow_restart_trans", "slow_restart_transitions_total", 32),
-    CounterFile("hw_counters/req_cqe_error", "requester_completion_errors_total", 32),
-    CounterFile("hw_counters/req_cqe_flush_error", "requester_flush_errors_total", 32),
-    CounterFile("hw_counters/req_remote_access_errors", "requester_remote_access_errors_total", 32),
-    CounterFile("hw_counters/req_remote_invalid_request", "requester_remote_invalid_requests_total", 32),
-    CounterFile("hw_counters/req_transport_retries_exceeded", "requester_transport_retries_exceeded_total", 32),
-    CounterFile("hw_counters/req_rnr_retries_exceeded", "requester_rnr_retries_exceeded_total", 32),
-    CounterFile("hw_counters/resp_cqe_error", "responder_completion_errors_total", 32),
-    CounterFile("hw_counters/resp_cqe_flush_error", "responder_flush_errors_total", 32),
-    CounterFile("hw_counters/resp_local_length_error", "responder_local_length_errors_total", 32),
-    CounterFile("hw_counters/resp_remote_access_errors", "responder_remote_access_errors_total", 32),
-)
-"""The files of `hw_counters/` of mlx5 (drivers/infiniband/hw/mlx5/counters.c); its q-counters wrap at 32 bits."""
+from exporter.sources.statistics import Statistic
 
 STATES = ("state", "phys_state", "rate")
 """The files that tell of a port's link."""
 
-DRIVERS: Mapping[str, tuple[CounterFile, ...]] = {"mlx5_core": (*PMA, *MLX5)}
-"""What there is to read for a driver; PMA alone for any other."""
+COUNTERS = "counters"
+HW_COUNTERS = "hw_counters"
+"""The folders of counters."""
+
+LIFESPAN = "lifespan"
+"""The file of `hw_counters/` that is a setting: for how many milliseconds the kernel keeps what it read."""
+
+
+class Cell(NamedTuple):
+    """What is known of a counter's values: the ending of its metric, its width, and how it becomes a base unit."""
+
+    ending: str
+    width: int = 64
+    saturates: bool = False
+    factor: int = 1
+    divisor: int = 1
+
+
+class Choice(NamedTuple):
+    """One way to read a counter: files, below the folder of the port, whose values are added up."""
+
+    cell: Cell
+    files: tuple[str, ...]
+
+
+Choices: TypeAlias = tuple[tuple[Choice, ...], ...]
+"""For each counter the ways to read it, of which the first counts that a port has."""
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaNames:
+    """The names of one driver's `hw_counters/`.
+
+    Where several statistics are declared for one metric, the first counts that a port has: names change from one
+    version of a driver to the next.
+
+    Attributes:
+        port: Those of a port.
+        device: Those of a device as a whole.
+        devices: Shell patterns of the names that devices of the driver have.
+        types: Shell patterns of their `hca_type`.
+        signs: Counters that only this driver has, all of them; empty where there are none.
+    """
+
+    port: tuple[Statistic, ...] = ()
+    device: tuple[Statistic, ...] = ()
+    devices: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    signs: frozenset[str] = frozenset()
+
+
+def _pma(ending: str, name: str, width: int = 64, *, factor: int = 1) -> Choice:
+    return Choice(Cell(ending, width, saturates=width < 64, factor=factor), (f"{COUNTERS}/{name}",))
+
+
+PMA: tuple[Choice, ...] = (
+    _pma("receive_bytes_total", "port_rcv_data", factor=4),
+    _pma("transmit_bytes_total", "port_xmit_data", factor=4),
+    _pma("receive_packets_total", "port_rcv_packets"),
+    _pma("transmit_packets_total", "port_xmit_packets"),
+    _pma("receive_unicast_packets_total", "unicast_rcv_packets"),
+    _pma("transmit_unicast_packets_total", "unicast_xmit_packets"),
+    _pma("receive_multicast_packets_total", "multicast_rcv_packets"),
+    _pma("transmit_multicast_packets_total", "multicast_xmit_packets"),
+    _pma("receive_errors_total", "port_rcv_errors", 16),
+    _pma("receive_remote_physical_errors_total", "port_rcv_remote_physical_errors", 16),
+    _pma("receive_switch_relay_errors_total", "port_rcv_switch_relay_errors", 16),
+    _pma("receive_constraint_errors_total", "port_rcv_constraint_errors", 8),
+    _pma("transmit_constraint_errors_total", "port_xmit_constraint_errors", 8),
+    _pma("transmit_discards_total", "port_xmit_discards", 16),
+    _pma("transmit_wait_ticks_total", "port_xmit_wait", 32),
+    _pma("symbol_errors_total", "symbol_error", 16),
+    _pma("link_down_total", "link_downed", 8),
+    _pma("link_error_recovery_total", "link_error_recovery", 8),
+    _pma("local_link_integrity_errors_total", "local_link_integrity_errors", 4),
+    _pma("excessive_buffer_overrun_errors_total", "excessive_buffer_overrun_errors", 4),
+    _pma("vl15_dropped_total", "VL15_dropped", 16),
+)
+"""The files of `counters/`."""
+
+
+@cache
+def choices(statistics: tuple[Statistic, ...], standard: tuple[Choice, ...] = ()) -> Choices:
+    """Join the ways to read each counter: the standard one first, then those of the driver in their order."""
+    found: dict[str, list[Choice]] = {choice.cell.ending: [choice] for choice in standard}
+    for one in statistics:
+        cell = Cell(one.ending, one.width, divisor=one.divisor)
+        files = tuple(f"{HW_COUNTERS}/{name}" for name in one.names)
+        found.setdefault(one.ending, []).append(Choice(cell, files))
+    return tuple(map(tuple, found.values()))
+
+
+def origins(declared: Iterable[Sequence[Choice]]) -> dict[str, list[str]]:
+    """List by ending the files that its values come from, for the documentation."""
+    found: dict[str, dict[str, None]] = {}
+    for ways in declared:
+        for choice in ways:
+            found.setdefault(choice.cell.ending, {}).update(dict.fromkeys(choice.files))
+    return {ending: list(files) for ending, files in found.items()}
