@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,16 +44,65 @@ class ConfigError(Exception):
     """The configuration cannot be used; the text says where, what and how to put it right."""
 
 
-class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What this host's links should be.
+class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the ports and links of a host should be.
 
     Attributes:
+        rdma_ports: RDMA ports that should be ready: up, and not slower than expected.
         rdma_speed: Speed of each RDMA port that is read.
         nic_speed: Speed of each NIC that is read.
     """
 
+    rdma_ports: int | None = None
     rdma_speed: BitRate | None = None
     nic_speed: BitRate | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a number that cannot be one of ports."""
+        if self.rdma_ports is not None and self.rdma_ports < 0:
+            raise ValueError(f"rdma_ports is {self.rdma_ports}; give a number of ports, 0 for none")
+
+
+class HostClass(Expected, frozen=True, kw_only=True):
+    """What is expected of hosts of one kind.
+
+    Attributes:
+        hosts: Their names, as shell patterns.
+    """
+
+    hosts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a class without hosts: it would never be used."""
+        super().__post_init__()
+        if not self.hosts:
+            raise ValueError("hosts is empty; name at least one host or pattern, such as 'gpu-*'")
+
+
+class Expect(Expected, frozen=True, kw_only=True):
+    """What is expected of hosts: one file serves a fleet of several kinds of them.
+
+    Attributes:
+        classes: Kinds of hosts of which something else is expected; the first that a host's name fits counts.
+    """
+
+    classes: tuple[HostClass, ...] = ()
+
+    def of(self, host: str) -> Expected:
+        """Give what is expected of a host: what its class says, and for each key that it leaves out what stands above.
+
+        Args:
+            host: Its name, as in the label `host`.
+        """
+        fits = (one for one in self.classes if any(fnmatchcase(host, pattern) for pattern in one.hosts))
+        special: Expected = next(fits, Expected())
+        names = Expected.__struct_fields__
+        return Expected(
+            **{
+                name: getattr(self, name) if getattr(special, name) is None else getattr(special, name)
+                for name in names
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +111,7 @@ class Config:
 
     Attributes:
         host: Name of this host; None for the default.
-        expect: What links should be.
+        expect: What ports and links should be.
         sources: Options of each source by its name.
     """
 

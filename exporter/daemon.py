@@ -11,34 +11,39 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
+from typing import NamedTuple
 
 from exporter import __version__, config, health, log
-from exporter.config import Config, ConfigError
-from exporter.meaning import imbalance, links, rates, stragglers
+from exporter.config import Config, ConfigError, Expected
+from exporter.meaning import bursts as burst_shares
+from exporter.meaning import expectations, imbalance, links, rates, shares, stragglers
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import Handlers, WebServer
 from exporter.poller import Poller, Step
 from exporter.source import Definition, Host, Source
-from exporter.sources import nccl, nic, rdma, switch
+from exporter.sources import bursts, nccl, nic, optics, pci, rdma, switch
 from exporter.table import Metric, Table
 
 logger = logging.getLogger(__name__)
 
 SOURCES: tuple[Definition, ...] = (
     rdma.DEFINITION,
+    bursts.DEFINITION,
     nic.DEFINITION,
+    pci.DEFINITION,
+    optics.DEFINITION,
     switch.DEFINITION,
     nccl.DEFINITION,
 )
 """Every kind of source there is: a new one adds its line here."""
 
-MEANINGS = (rates, links, imbalance, stragglers)
+MEANINGS = (rates, burst_shares, shares, links, imbalance, stragglers, expectations)
 """What is made of the tables, in this order."""
 
 READY_AFTER = 10.0
@@ -140,11 +145,33 @@ def metrics() -> list[Metric]:
 
 @dataclass(slots=True)
 class _Running:
-    """A poller at work, and what it was made from, so that a reload leaves it alone when that is the same."""
+    """A poller at work, and what it was made from, so that a reload leaves it alone when that is the same.
+
+    `ports` is how many its source should find, None where nothing is expected; `drop` are the patterns of metrics that
+    are not exported.
+    """
 
     poller: Poller
     made_from: tuple[object, ...]
     task: asyncio.Task[None]
+    ports: int | None
+    drop: tuple[str, ...]
+    since: float = field(default_factory=monotonic)
+
+    def tables(self) -> Sequence[Table]:
+        """Give the fresh tables; where ports are expected, with their number, also when there is nothing to read."""
+        tables = self.poller.fresh_tables()
+        now = monotonic()
+        begins = not self.poller.first.is_set() and now - self.since <= READY_AFTER
+        if self.ports is None or begins:
+            return tables
+        *others, counted = expectations.summed(self.ports, tables, now)
+        wanted = {
+            ending: column
+            for ending, column in counted.columns.items()
+            if not any(fnmatchcase(column.metric.name, pattern) for pattern in self.drop)
+        }
+        return [*others, replace(counted, columns=wanted)]
 
 
 @dataclass(slots=True)
@@ -275,8 +302,9 @@ class Daemon:
 
     def tables(self) -> list[Table]:
         """Give all tables there are now: those of the sources, and those about the exporter itself."""
-        pollers = [one.poller for one in list(self._running.values())]
-        tables = [table for poller in pollers for table in poller.fresh_tables()]
+        running = list(self._running.values())
+        tables = [table for one in running for table in one.tables()]
+        pollers = [one.poller for one in running]
         stats = self.web.stats
         tables += self._health.tables(pollers, self._reloads, stats.requests, stats.refused(), self._lag.longest())
         return tables
@@ -293,6 +321,7 @@ class Daemon:
             self._settings.procfs,
             self._settings.nic_replay,
         )
+        expected = fresh.expect.of(host.name)
         wanted: dict[tuple[str, str], tuple[Source, Definition, tuple[object, ...]]] = {}
         for definition in SOURCES:
             for source in _built(definition, fresh, host):
@@ -302,7 +331,7 @@ class Daemon:
                 wanted[key] = (
                     source,
                     definition,
-                    (source.settings, host, _expected(definition.name, fresh), _exported(definition, fresh)),
+                    (source.settings, host, _expected(definition.name, expected), _exported(definition, fresh)),
                 )
         for key, running in list(self._running.items()):
             if key not in wanted or wanted[key][2] != running.made_from:
@@ -312,9 +341,10 @@ class Daemon:
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)
-                steps = _steps(definition.name, fresh)
-                poller = Poller(source, steps, drop=drop, keep=keep, on_late=self._lag.note)
-                self._running[key] = _Running(poller, made_from, loop.create_task(poller.run(), name=" ".join(key)))
+                links_expected = _expected(definition.name, expected)
+                poller = Poller(source, _steps(links_expected), drop=drop, keep=keep, on_late=self._lag.note)
+                task = loop.create_task(poller.run(), name=" ".join(key))
+                self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
 
     def _render(self, form: Format) -> Iterator[bytes]:
         """Print everything; called in the web server's thread, never twice at a time."""
@@ -386,15 +416,40 @@ def _exported(definition: Definition, settings: Config) -> tuple[tuple[str, ...]
     return options.drop, options.keep
 
 
-def _steps(name: str, settings: Config) -> list[Step]:
-    """Give the meanings for a source, with what the configuration expects of its links."""
-    return [rates.step, partial(links.step, _expected(name, settings)), imbalance.step, stragglers.step]
+class _Expectation(NamedTuple):
+    """What is expected of a source's links; bytes per second.
+
+    Attributes:
+        speed: Of each link.
+        of_carriers: Of links that carry RDMA, where the one before says nothing.
+        ports: How many ports should be ready.
+    """
+
+    speed: float | None = None
+    of_carriers: float | None = None
+    ports: int | None = None
 
 
-def _expected(name: str, settings: Config) -> float | None:
-    """Give the speed that the configuration expects of a source's links."""
-    expected = {"rdma": settings.expect.rdma_speed, "nic": settings.expect.nic_speed}
-    return expected.get(name)
+def _steps(expected: _Expectation) -> list[Step]:
+    """Give the meanings for a source, with what is expected of its links and of their number."""
+    steps: list[Step] = [
+        rates.step,
+        burst_shares.step,
+        shares.step,
+        partial(links.step, expected.speed, expected.of_carriers),
+        imbalance.step,
+        stragglers.step,
+    ]
+    return steps if expected.ports is None else [*steps, expectations.step]
+
+
+def _expected(name: str, expected: Expected) -> _Expectation:
+    """Give what the configuration expects of a source."""
+    known = {
+        "rdma": _Expectation(expected.rdma_speed, ports=expected.rdma_ports),
+        "nic": _Expectation(expected.nic_speed, of_carriers=expected.rdma_speed),
+    }
+    return known.get(name, _Expectation())
 
 
 async def _leave_what_hangs() -> None:

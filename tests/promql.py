@@ -45,8 +45,14 @@ def faults(expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
 
 
 def _missing(word: str, labels: set[str], expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
-    have = set().union(*(known.get(one.name or "", set()) for one in selectors(expr)))
+    have = set().union(*(known.get(one.name or "", set()) for one in selectors(expr)), _written(expr))
     return [f"{word} ({label}): not a label of {expr.prettify()}" for label in labels - have]
+
+
+def _written(expr: promql.Expr) -> set[str]:
+    """Give the labels that `label_replace` writes."""
+    calls = (node for node in _nodes(expr) if isinstance(node, promql.Call) and node.func.name == "label_replace")
+    return {call.args[1].val for call in calls}
 
 
 def _nodes(expr: promql.Expr) -> Iterator[promql.Expr]:

@@ -11,7 +11,7 @@ import pytest
 from conftest import FIXTURES
 
 from exporter import config
-from exporter.config import Config, ConfigError, Expect, default, load, parse
+from exporter.config import Config, ConfigError, Expect, Expected, HostClass, default, load, parse
 from exporter.sources import rdma
 from exporter.units import Duration
 
@@ -146,7 +146,11 @@ def test_an_empty_file_is_the_default(raw):
 def test_all_there_is():
     raw = b"""
 host: gpu-017
-expect: {rdma_speed: 400Gb/s, nic_speed: 100G}
+expect:
+  rdma_ports: 8
+  rdma_speed: 400Gb/s
+  nic_speed: 100G
+  classes: [{hosts: ["login-*", head], rdma_ports: 0}]
 sources:
   rdma:
     enabled: false
@@ -154,16 +158,20 @@ sources:
     include: ["mlx5_*"]
     exclude: [mlx5_bond_0]
     drop: ["*_ticks_total"]
+    keep: ["fabric_rdma_cnp_*"]
     rails: {mlx5_0: "3"}
 switches:
   targets: [{name: leaf-1, address: "192.0.2.1:161", snmp: {community: s}}]
   profiles: {fast: {interval: 500ms}}
 """
     found = parse(raw, "c.yml", PARTS)
-    assert (found.host, found.expect) == ("gpu-017", Expect(rdma_speed=50e9, nic_speed=12.5e9))
+    classes = (HostClass(hosts=("login-*", "head"), rdma_ports=0),)
+    expect = Expect(rdma_ports=8, rdma_speed=50e9, nic_speed=12.5e9, classes=classes)
+    assert (found.host, found.expect) == ("gpu-017", expect)
     options = found.sources["rdma"]
     assert (options.enabled, options.interval, options.include) == (False, 90.0, ("mlx5_*",))
-    assert (options.exclude, options.drop, options.rails) == (("mlx5_bond_0",), ("*_ticks_total",), {"mlx5_0": "3"})
+    assert (options.exclude, options.rails) == (("mlx5_bond_0",), {"mlx5_0": "3"})
+    assert (options.drop, options.keep) == (("*_ticks_total",), ("fabric_rdma_cnp_*",))
     assert found.sources["switch"].targets == (Target("leaf-1", "192.0.2.1:161", Snmp("s")),)
     assert found.sources["switch"].profiles["fast"].interval == 0.5
 
@@ -176,3 +184,37 @@ switches:
     - {<<: *leaf, name: leaf-2, snmp: *snmp}
 """
     assert [one.name for one in parse(raw, "c.yml", PARTS).sources["switch"].targets] == ["leaf-1", "leaf-2"]
+
+
+FLEET = b"""
+expect:
+  rdma_ports: 8
+  rdma_speed: 400Gb/s
+  classes:
+    - {hosts: ["gpu-old-*"], rdma_speed: 200Gb/s}
+    - {hosts: ["login-*", "head"], rdma_ports: 0}
+    - {hosts: ["gpu-*"], rdma_ports: 9, nic_speed: 100Gb/s}
+    - {hosts: ["no-such-host"], rdma_ports: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "ports", "rdma", "nic"),
+    [
+        ("gpu-old-7", 8, 25e9, None),  # the first that fits counts, and what it leaves out stands above
+        ("gpu-7", 9, 50e9, 12.5e9),
+        ("login-1", 0, 50e9, None),
+        ("head", 0, 50e9, None),
+        ("header", 8, 50e9, None),
+        ("GPU-7", 8, 50e9, None),  # names are taken as they are written
+        ("", 8, 50e9, None),
+    ],
+)
+def test_one_file_serves_a_fleet_of_several_kinds_of_hosts(host, ports, rdma, nic):
+    expect = parse(FLEET, "c.yml", []).expect
+    assert expect.of(host) == Expected(rdma_ports=ports, rdma_speed=rdma, nic_speed=nic)
+
+
+def test_nothing_is_expected_of_a_host_of_no_class():
+    expect = parse(b"expect: {classes: [{hosts: [a], rdma_ports: 1}]}", "c.yml", []).expect
+    assert (expect.of("a"), expect.of("b")) == (Expected(rdma_ports=1), Expected())

@@ -5,6 +5,8 @@ import contextlib
 import json
 import logging
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,8 +21,8 @@ from blockbuster import blockbuster_ctx
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from exporter import config, demo
 from exporter import daemon as module
-from exporter import demo
 from exporter.daemon import Daemon, Settings
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.host import HostFiles
@@ -149,6 +151,13 @@ def targets(*agents, **changed):
     return json.dumps({"switches": {"targets": listed}})
 
 
+def is_all_up(page):
+    """Tell whether every kind of source is read that there is, of switches two."""
+    ups = page.all("fabric_source_up")
+    names = sorted(dict(labels)["source"] for _, labels in ups)
+    return names == sorted([*(one.name for one in module.SOURCES), "switch"]) and set(ups.values()) == {1}
+
+
 # Serving.
 
 
@@ -159,13 +168,7 @@ async def test_a_whole_cluster_is_served_on_every_path(tmp_path):
         try:
             async with client_of(daemon) as client:
                 served = Served(daemon, client, cluster.config_file)
-                page = await served.until(lambda page: sum(page.all("fabric_source_up").values()) == 5)
-                assert {dict(key[1])["source"] for key in page.all("fabric_source_up")} == {
-                    "rdma",
-                    "nic",
-                    "nccl",
-                    "switch",
-                }
+                await served.until(is_all_up)
                 await cluster.advance(1.0)
                 await served.until(lambda page: page.all("fabric_switch_receive_bytes_per_second"))
                 exact = samples_of((await client.get("/metrics", headers=OPENMETRICS)).text, parse_openmetrics)
@@ -247,6 +250,153 @@ async def test_metrics_that_are_dropped_are_not_there(tmp_path):
     async with serving(tmp_path, 'sources: {nic: {drop: ["fabric_nic_mtu_*"]}}') as served:
         page = await served.until(lambda page: page.all("fabric_nic_carrier_changes_total"))
         assert page.all("fabric_nic_mtu_bytes") == {}
+
+
+@pytest.mark.parametrize(
+    ("keep", "there"),
+    [("[]", set()), ('["fabric_nic_kernel_receive_p*"]', {"fabric_nic_kernel_receive_packets_total"})],
+)
+async def test_details_are_there_where_they_are_kept(tmp_path, keep, there):
+    (tmp_path / "nic").mkdir()
+    (tmp_path / "nic" / "eth0.json").write_text(
+        '{"link": {"ifindex": 2, "parent_dev_name": "x", "stats": {"rx_packets": 5, "tx_packets": 6, "rx_dropped": 0}}}'
+    )
+    async with serving(tmp_path, f"sources: {{nic: {{keep: {keep}}}}}") as served:
+        page = await served.until(lambda page: page.all("fabric_nic_kernel_receive_discards_total"))
+        assert {name for name, _ in page.samples if re.fullmatch(r"fabric_nic_kernel_\w+_packets_total", name)} == there
+
+
+def load(folder, text):
+    (folder / "config.yml").write_text(text)
+    return module.load_config(folder / "config.yml")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            'sources: {nic: {keep: ["fabric_nic_kernel_recieve_*"]}}',
+            "sources.nic.keep: 'fabric_nic_kernel_recieve_*' fits no detail; docs/metrics.md lists their full names",
+        ),
+        (  # that is exported anyway
+            "sources: {rdma: {keep: [fabric_rdma_link_up]}}",
+            "sources.rdma.keep: 'fabric_rdma_link_up' fits no detail; docs/metrics.md lists their full names",
+        ),
+        (
+            "switches: {keep: [cnp_sent_ratio]}",
+            "switches.keep: 'cnp_sent_ratio' fits no detail; docs/metrics.md lists their full names",
+        ),
+        (
+            'sources: {rdma: {drop: ["fabric_rmda_*"]}}',
+            "sources.rdma.drop: 'fabric_rmda_*' fits no metric; docs/metrics.md lists their full names",
+        ),
+    ],
+)
+def test_a_pattern_that_fits_nothing_is_an_error_since_it_is_a_typo(tmp_path, text, error):
+    with pytest.raises(config.ConfigError) as caught:
+        load(tmp_path, text)
+    assert str(caught.value) == error
+
+
+def test_patterns_fit_what_meaning_makes_too(tmp_path):
+    patterns = {"keep": ["fabric_rdma_cnp_sent_ratio"], "drop": ["fabric_rdma_ports_*", "*_asymmetry_ratio"]}
+    found = load(tmp_path, json.dumps({"sources": {"rdma": patterns}})).sources["rdma"]
+    assert (found.keep, found.drop) == (tuple(patterns["keep"]), tuple(patterns["drop"]))
+
+
+# What is expected of the host.
+
+EXPECTED, READY = "fabric_rdma_ports_expected", "fabric_rdma_ports_ready"
+
+
+def add_ports(folder, *rates):
+    """Put RDMA devices of one port each on the host, by the text of their rate; None is one that is down."""
+    for number, rate in enumerate(rates):
+        port = folder / "sys" / "class" / "infiniband" / f"mlx5_{number}" / "ports" / "1"
+        port.mkdir(parents=True)
+        (port / "state").write_text("4: ACTIVE\n" if rate else "1: DOWN\n")
+        (port / "phys_state").write_text("5: LinkUp\n" if rate else "3: Disabled\n")
+        (port / "rate").write_text(f"{rate or '10 Gb/sec (4X SDR)'}\n")
+        (port / "link_layer").write_text("InfiniBand\n")
+
+
+async def test_as_many_ports_as_expected_until_their_whole_class_vanishes(tmp_path):
+    add_ports(tmp_path, "400 Gb/sec (4X NDR)", "400 Gb/sec (4X NDR)", "200 Gb/sec (2X NDR)", None)
+    config = "{expect: {rdma_ports: 4}, sources: {rdma: {interval: 200ms}}}"
+    async with serving(tmp_path, config) as served:
+        page = await served.until(lambda page: page.value("fabric_rdma_link_up", device="mlx5_3") == 0)
+        assert (page.value(EXPECTED), page.value(READY)) == (4, 2)
+        shutil.rmtree(tmp_path / "sys" / "class" / "infiniband")
+        page = await served.until(lambda page: page.value(READY) == 0)
+        assert page.value(EXPECTED) == 4
+        page = await served.until(lambda page: not page.all("fabric_source_up", source="rdma"))
+        assert (page.value(EXPECTED), page.value(READY)) == (4, 0)
+
+
+async def test_nothing_is_said_of_ports_where_no_number_is_expected(tmp_path):
+    add_ports(tmp_path, "400 Gb/sec (4X NDR)")
+    async with serving(tmp_path, "{expect: {rdma_speed: 400Gb/s}}") as served:
+        page = await served.until(lambda page: page.all("fabric_rdma_link_up"))
+        assert (page.all(EXPECTED), page.all(READY)) == ({}, {})
+        await served.reload("{expect: {rdma_ports: 1}}")
+        page = await served.until(lambda page: page.all(EXPECTED))
+        assert (page.value(EXPECTED), page.value(READY)) == (1, 1)
+
+
+class NeverRead:
+    """A poller whose first read hangs, or is over and found nothing."""
+
+    def __init__(self, *, read):
+        self.first = asyncio.Event()
+        if read:
+            self.first.set()
+
+    def fresh_tables(self):
+        return ()
+
+
+@pytest.mark.parametrize(("read", "seconds", "said"), [(False, 10.0, False), (False, 10.1, True), (True, 0.0, True)])
+async def test_a_first_read_that_hangs_is_none_ready_after_a_while(stopped_clock, read, seconds, said):
+    clock = stopped_clock(module)
+    running = module._Running(NeverRead(read=read), (), None, 8, (), since=clock.now)
+    clock.now += seconds
+    values = [table.values("ports_ready") for table in running.tables()]
+    assert values == ([[0]] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("dropped", "left"),
+    [
+        ([EXPECTED], {READY}),
+        ([READY], {EXPECTED}),
+        (["fabric_rdma_ports_*"], set()),
+        (["fabric_rdma_link_*"], {EXPECTED, READY}),
+    ],
+)
+async def test_numbers_of_ports_can_be_dropped_and_need_no_other_metric(tmp_path, dropped, left):
+    add_ports(tmp_path, "400 Gb/sec (4X NDR)", None)
+    config = {"expect": {"rdma_ports": 2}, "sources": {"rdma": {"drop": dropped}}}
+    async with serving(tmp_path, json.dumps(config)) as served:
+        page = await served.until(lambda page: page.all("fabric_rdma_info"))
+        values = {EXPECTED: page.value(EXPECTED), READY: page.value(READY)}
+        assert {name: value for name, value in values.items() if value is not None} == {
+            name: {EXPECTED: 2, READY: 1}[name] for name in left
+        }
+
+
+async def test_the_class_of_a_host_is_found_by_its_name(tmp_path):
+    text = "{host: login-3, expect: {rdma_ports: 8, classes: [{hosts: ['login-*'], rdma_ports: 1}]}}"
+    async with serving(tmp_path, text) as served:
+        page = await served.until(lambda page: page.all(EXPECTED))
+        assert (page.value(EXPECTED), page.value(READY)) == (1, 0)
+        await served.reload(text.replace("login-3", "gpu-3"))
+        await served.until(lambda page: page.value(EXPECTED) == 8)
+
+
+async def test_nothing_is_said_of_ports_that_are_not_to_be_read(tmp_path):
+    async with serving(tmp_path, "{expect: {rdma_ports: 8}, sources: {rdma: {enabled: false}}}") as served:
+        page = await served.until(lambda page: page.value("fabric_source_reads_total", source="nic"))
+        assert page.all(EXPECTED) == {}
 
 
 # Reloading.
@@ -378,7 +528,7 @@ async def test_nothing_blocks_the_loop(tmp_path):
             try:
                 async with client_of(daemon) as client:
                     served = Served(daemon, client, cluster.config_file)
-                    await served.until(lambda page: sum(page.all("fabric_source_up").values()) == 5)
+                    await served.until(is_all_up)
                     text = await asyncio.to_thread(cluster.config_file.read_text)
                     more = f"    - {{name: dead, address: 'http://127.0.0.1:{dead.getsockname()[1]}', onyx: "
                     more += "{username: u, password: p}}\n"

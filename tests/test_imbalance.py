@@ -1,4 +1,4 @@
-"""Imbalance of peers: said only when there is traffic to speak of and every member was read all along."""
+"""Imbalance of peers, and of the directions of a port: said only when there is traffic that was read all along."""
 
 import pytest
 
@@ -15,6 +15,7 @@ ENDINGS = [
 ]
 SCHEMA = vocabulary.schema("fabric_test_", ("device",), ENDINGS)
 SPEED = 100.0
+OWN_RAILS = vocabulary.schema("fabric_rdma_", ("device", "port"), ENDINGS)
 
 
 class Watch:
@@ -36,15 +37,20 @@ class Watch:
         made = {ending: Column(SCHEMA.metrics[ending], values) for ending, values in columns.items()}
         table = Table(SCHEMA, rows, made, self.time, kinds=kinds[:size], part="p")
         self.state, tables = imbalance.step(self.state, table)
-        assert tables[0] is table
+        assert {ending: tables[0].columns[ending] for ending in made} == made
+        self.asymmetry = tables[0].values("asymmetry_ratio")
+        self.deficits = {}
         if len(tables) == 1:
             return {}
         groups = tables[1]
         assert (groups.part, groups.time) == ("p", self.time)
-        return {
-            group: (groups.values("receive_imbalance_ratio")[place], groups.values("transmit_imbalance_ratio")[place])
-            for place, (group,) in enumerate(groups.rows.keys)
-        }
+        self.deficits = self._both(groups, "deficit")
+        return self._both(groups, "imbalance")
+
+    @staticmethod
+    def _both(groups, what):
+        ways = [groups.values(f"{way}_{what}_ratio") for way in ("receive", "transmit")]
+        return {group: tuple(way[place] for way in ways) for place, (group,) in enumerate(groups.rows.keys)}
 
     def often(self, times, *args, **options):
         for _ in range(times):
@@ -134,4 +140,75 @@ def test_tables_without_kinds_or_rates_pass_untouched():
     assert {metric.name for metric in imbalance.outputs(SCHEMA)} == {
         "fabric_test_receive_imbalance_ratio",
         "fabric_test_transmit_imbalance_ratio",
+        "fabric_test_receive_deficit_ratio",
+        "fabric_test_transmit_deficit_ratio",
+        "fabric_test_asymmetry_ratio",
     }
+
+
+# One idle rail.
+
+
+def test_one_idle_rail_of_eight_lifts_the_busiest_by_14_percent_and_has_a_deficit_of_all():
+    watch = Watch(("ib",) * 8)
+    out = watch.often(2, [50.0] * 7 + [0.0], [50.0] * 7 + [25.0])
+    assert out["ib"] == (pytest.approx(8 / 7 - 1), pytest.approx(50 / 46.875 - 1))
+    assert watch.deficits["ib"] == (pytest.approx(1.0), pytest.approx(1 - 25 / 46.875))
+
+
+def test_a_balanced_group_has_no_deficit_and_a_quiet_direction_has_none_that_is_told():
+    watch = Watch(("ib",) * 4)
+    watch.often(2, [0.1] * 4, [40.0] * 4)
+    assert watch.deficits["ib"] == (None, pytest.approx(0.0))
+
+
+# One port's directions.
+
+
+@pytest.mark.parametrize(
+    ("received", "sent", "ratio"),
+    [(10.0, 10.0, 0.0), (30.0, 10.0, 0.5), (10.0, 30.0, -0.5), (40.0, 0.0, 1.0), (0.0, 40.0, -1.0)],
+)
+def test_asymmetry_is_what_came_less_what_went_over_both(received, sent, ratio):
+    watch = Watch(("ib",) * 2)
+    watch.often(3, [received, 5.0], [sent, 5.0])
+    assert watch.asymmetry == [pytest.approx(ratio), pytest.approx(0.0)]
+
+
+def test_asymmetry_is_over_the_window_and_not_the_last_interval():
+    watch = Watch(("ib",))
+    watch.often(2, [30.0], [10.0])
+    watch.often(11, [10.0], [10.0])
+    assert watch.asymmetry == [pytest.approx(20 / (30 + 11 * 10 + 12 * 10))]
+    watch.read([10.0], [10.0])
+    assert watch.asymmetry == [pytest.approx(0.0)]
+
+
+def test_asymmetry_needs_traffic_and_no_siblings():
+    """The floor is a hundredth of the port's own speed, of the mean of both directions."""
+    watch = Watch(("ib", None, "eth"))
+    watch.often(2, [1.9, 2.1, 0.0], [0.0, 0.0, 0.0])
+    assert watch.asymmetry == [None, pytest.approx(1.0), None]
+    watch.often(13, [0.0] * 3, [0.0] * 3)
+    assert watch.asymmetry is None
+
+
+def test_asymmetry_without_a_speed_has_the_floor_in_bytes():
+    watch = Watch(("ib",) * 2)
+    watch.often(2, [19e6, 21e6], [0.0, 0.0], speeds=None)
+    assert watch.asymmetry == [None, pytest.approx(1.0)]
+
+
+def test_asymmetry_begins_anew_where_a_rate_was_missing():
+    watch = Watch(("ib",))
+    watch.often(3, [40.0], [0.0])
+    watch.read([None], [0.0])
+    assert watch.asymmetry is None
+    watch.often(1, [20.0], [20.0])
+    assert watch.asymmetry == [pytest.approx(0.0)]
+
+
+def test_asymmetry_is_exported_by_default_only_for_ports_whose_directions_should_balance():
+    (rdma,) = [one for one in imbalance.outputs(OWN_RAILS) if one.ending == "asymmetry_ratio"]
+    (other,) = [one for one in imbalance.outputs(SCHEMA) if one.ending == "asymmetry_ratio"]
+    assert (rdma.detail, other.detail) == (False, True)

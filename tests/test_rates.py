@@ -407,6 +407,13 @@ def test_report_87_widths_are_those_of_each_counter():
     assert out["ecn_marked_packets_total"] == [4_294_967_300]
 
 
+def test_report_87_ten_million_requests_a_second_wrap_32_bits_in_seven_minutes_and_are_counted_on():
+    meter, rate = Meter(), 10_000_000
+    for time in range(0, 1000, 5):
+        exported, _, resets = one(float(time), meter, time * rate % 2**32, ending="ecn_marked_packets_total", width=32)
+        assert (exported, resets) == (time * rate, 0)
+
+
 def test_report_88_large_values_are_compared_as_integers():
     meter = Meter()
     one(0.0, meter, 9_007_199_254_740_992)
@@ -440,6 +447,16 @@ def test_report_91_baselines_advance_for_each_counter_alone():
     assert meter.read(10.0, ["d"], receive_pause_frames_total=[9]).get("receive_bytes_per_second") is None
     out = meter.read(15.0, ["d"], receive_bytes_total=[250], receive_pause_frames_total=[9])
     assert out["receive_bytes_per_second"] == [20.0]  # over the 10 s since it was read last
+
+
+def test_report_94_a_row_that_was_gone_begins_anew_and_is_no_reset():
+    meter = Meter()
+    meter.read(0.0, ["a", "b"], receive_bytes_total=[100, 100])
+    meter.read(5.0, ["a"], receive_bytes_total=[150])
+    out = meter.read(10.0, ["b", "a"], receive_bytes_total=[10, 250])
+    assert out["receive_bytes_per_second"] == [None, 20.0]
+    assert out["receive_bytes_total"] == [10, 250]
+    assert out[rates.RESETS] == [0, 0]
 
 
 def test_rule_a_a_missing_value_is_absent_and_its_rate_spans_the_longer_time():

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -276,3 +277,69 @@ async def test_what_hangs_is_known_to_the_next_object_of_the_place(hang):
     assert (await after.run([("a", lambda: 2)]))["a"] == 2
     for serial in (after, elsewhere):
         serial.close()
+
+
+async def test_objects_of_one_place_make_their_calls_in_turn():
+    """Two sources that read the same devices: RDMA's and that of the bursts, for example."""
+    inside, seen = threading.Lock(), []
+    objects = [Serial(f"t{number}", LONG, "shared place") for number in range(2)]
+
+    def call(name):
+        assert inside.acquire(blocking=False), "two calls at once"
+        seen.append(name)
+        inside.release()
+
+    batches = [[(f"{batch}.{place}", partial(call, f"{batch}.{place}")) for place in range(20)] for batch in range(6)]
+    results = await asyncio.gather(*(objects[batch % 2].run(calls) for batch, calls in enumerate(batches)))
+    assert [set(one.values()) for one in results] == [{None}] * 6
+    assert seen == [name for batch in batches for name, _ in batch]
+    objects[0].close()
+    assert await objects[1].run([("a", lambda: 1)]) == {"a": 1}
+    objects[1].close()
+
+
+@pytest.mark.parametrize("places", [("one place", "another"), (None, None)])
+async def test_objects_of_different_places_do_not_wait_for_each_other(places):
+    meet = threading.Barrier(2)
+    first, second = (Serial("t", LONG, place) for place in places)
+    done = await asyncio.gather(*(one.run([("a", partial(meet.wait, LONG))]) for one in (first, second)))
+    assert {one["a"] for one in done} == {0, 1}, "neither came to the barrier without the other"
+    for serial in (first, second):
+        serial.close()
+
+
+async def test_what_hangs_is_known_to_the_other_object_that_waited_for_its_turn(hang):
+    first, second = Serial("t", SHORT, "busy place"), Serial("t", SHORT, "busy place")
+    mine, others = await asyncio.gather(
+        first.run([("bad", hang), ("good", lambda: 1)]), second.run([("bad", hang), ("other", lambda: 2)])
+    )
+    assert (str(mine["bad"]), mine["good"]) == ("bad: no answer within 0.05 s", 1)
+    assert (str(others["bad"]), others["other"]) == ("bad: an earlier call has not come back", 2)
+    assert hang.calls == 1
+    assert first.out == second.out == {"bad"}
+    hang.go.set()
+    await back(second)
+    assert first.out == frozenset()
+    for serial in (first, second):
+        serial.close()
+
+
+def test_event_loops_do_not_clash_over_a_place():
+    """Each has a token of its own: a lock that tasks of one loop waited for is none for those of another."""
+    meet = threading.Barrier(2)
+
+    async def contend():
+        objects = [Serial("t", LONG, "place of loops") for _ in range(3)]
+        calls = [[("a", partial(meet.wait, LONG))], [("b", lambda: 2)], [("c", lambda: 3)]]
+        done = await asyncio.gather(*(one.run(batch) for one, batch in zip(objects, calls, strict=True)))
+        for one in objects:
+            one.close()
+        return [value for result in done[1:] for value in result.values()]
+
+    found = []
+    loops = [threading.Thread(target=lambda: found.append(asyncio.run(contend()))) for _ in range(2)]
+    for loop in loops:
+        loop.start()
+    for loop in loops:
+        loop.join(LONG)
+    assert found == [[2, 3], [2, 3]]

@@ -1,13 +1,14 @@
-"""Imbalance: does one of several peers carry more than its share.
+"""Imbalance: does one of several peers carry more or less than its share, and one direction of a port more than other.
 
 The ports of one kind on a host (its rails) are peers of each other. Over a window, imbalance is what the busiest
-moved over the mean of all, minus one. It is said only when there is traffic to speak of and every member that is up
-was read all along; else nothing is said.
+moved over the mean of all, minus one; the deficit is one minus what the idlest moved over the mean, since one idle
+rail of eight lifts the busiest by 14 % only. Both are said only when there is traffic to speak of and every member
+that is up was read all along; else nothing is said. Asymmetry sets what a port received against what it sent.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from exporter import vocabulary
 from exporter.table import Column, LabelValues, Metric, Rows, Schema, Table
@@ -25,6 +26,11 @@ COVERAGE = 0.9
 """Share of the window of the longest known member that each member must have been read in."""
 
 DIRECTIONS = ("receive", "transmit")
+
+ASYMMETRY = "asymmetry_ratio"
+
+SYMMETRIC = "fabric_rdma_"
+"""Prefix of ports whose directions should balance; elsewhere asymmetry is a detail: storage and web need not."""
 
 
 class Sample(NamedTuple):
@@ -44,12 +50,18 @@ class State:
     samples: Mapping[LabelValues, tuple[Sample, ...]] = field(default_factory=dict)
 
 
+Verdict: TypeAlias = Mapping[str, float | None]
+"""What is said of one group, by ending."""
+
+
 def outputs(schema: Schema) -> list[Metric]:
-    """List the metrics that `step` makes from tables of a schema: one a direction, where ports have siblings.
+    """List the metrics that `step` makes from tables of a schema, where ports have siblings.
 
     Those are the schemas whose links are measured against their siblings' speed.
     """
-    return list(_group_schema(schema).metrics.values()) if vocabulary.EXPECTED_SPEED in schema.metrics else []
+    if vocabulary.EXPECTED_SPEED not in schema.metrics:
+        return []
+    return [*_group_schema(schema).metrics.values(), _asymmetry_metric(schema)]
 
 
 _schemas: dict[Schema, Schema] = {}
@@ -58,13 +70,24 @@ _schemas: dict[Schema, Schema] = {}
 def _group_schema(schema: Schema) -> Schema:
     made = _schemas.get(schema)
     if made is None:
-        endings = [f"{way}_imbalance_ratio" for way in DIRECTIONS]
+        endings = [f"{way}_{what}_ratio" for way in DIRECTIONS for what in ("imbalance", "deficit")]
         made = _schemas[schema] = vocabulary.schema(schema.prefix, ("group",), endings)
     return made
 
 
+_metrics: dict[Schema, Metric] = {}
+
+
+def _asymmetry_metric(schema: Schema) -> Metric:
+    made = _metrics.get(schema)
+    if made is None:
+        detail = schema.prefix != SYMMETRIC or ASYMMETRY in schema.details
+        made = _metrics[schema] = vocabulary.metric(schema.prefix, schema.labels, ASYMMETRY, detail=detail)
+    return made
+
+
 def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Table]]:
-    """Add a table of groups to a table of ports that have siblings and rates."""
+    """Add asymmetry to a table of ports that have siblings and rates, and a table of their groups."""
     rates = [table.numbers(f"{way}_bytes_per_second") for way in DIRECTIONS]
     receive, transmit = rates
     if table.kinds is None or receive is None or transmit is None:
@@ -81,10 +104,9 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
         # Else the window of this row begins anew: what was not read all along is no measure.
     new = State(table.time, samples)
     groups = _groups(table)
-    found = {kind: ratios for kind, places in groups.items() if (ratios := _ratios(new, table, places)) is not None}
-    if not found:
-        return new, (table,)
-    return new, (table, _table_of(table, found))
+    found = {kind: verdict for kind, places in groups.items() if (verdict := _verdict(new, table, places))}
+    ports = _with_asymmetry(new, table)
+    return new, (ports, _table_of(table, found)) if found else (ports,)
 
 
 def _groups(table: Table) -> dict[str, list[int]]:
@@ -105,36 +127,63 @@ def _expired(samples: Sequence[Sample], begin: float) -> int:
     return gone
 
 
-def _ratios(state: State, table: Table, places: Sequence[int]) -> tuple[float | None, ...] | None:
-    """Give a group's imbalance in each direction, None where traffic is low; None if a member lacks reads."""
+def _verdict(state: State, table: Table, places: Sequence[int]) -> Verdict:
+    """Judge a group in each direction with enough traffic; nothing if a member lacks reads."""
     spans = []
     for place in places:
         samples = state.samples.get(table.rows.keys[place])
         if samples is None:
-            return None
+            return {}
         spans.append((samples[0], samples[-1]))
     covered = [last.seconds - first.seconds for first, last in spans]
     if min(covered) < COVERAGE * max(covered) or not min(covered) > 0:
-        return None
-    speeds = table.numbers(vocabulary.SPEED)
-    known = [speed for place in places if speeds is not None and (speed := speeds[place])]
-    floor = FLOOR * sum(known) / len(known) if known else LEAST_RATE
-    moved = [
+        return {}
+    floor = _floor(table, places)
+    moved = (
         [(last.receive - first.receive) / seconds for (first, last), seconds in zip(spans, covered, strict=True)],
         [(last.transmit - first.transmit) / seconds for (first, last), seconds in zip(spans, covered, strict=True)],
-    ]
-    ratios = []
-    for means in moved:
+    )
+    verdict: dict[str, float | None] = {}
+    for way, means in zip(DIRECTIONS, moved, strict=True):
         mean = sum(means) / len(means)
-        ratios.append(max(means) / mean - 1 if mean >= floor else None)
-    return None if all(ratio is None for ratio in ratios) else tuple(ratios)
+        if mean >= floor:
+            verdict[f"{way}_imbalance_ratio"] = max(means) / mean - 1
+            verdict[f"{way}_deficit_ratio"] = 1 - min(means) / mean
+    return verdict
 
 
-def _table_of(table: Table, found: Mapping[str, tuple[float | None, ...]]) -> Table:
+def _floor(table: Table, places: Sequence[int]) -> float:
+    """Give the bytes per second that some ports must move on average to be judged."""
+    speeds = table.numbers(vocabulary.SPEED)
+    known = [speed for place in places if speeds is not None and (speed := speeds[place])]
+    return FLOOR * sum(known) / len(known) if known else LEAST_RATE
+
+
+def _with_asymmetry(state: State, table: Table) -> Table:
+    """Add how far each port's directions differ, where their mean is above the floor."""
+    if vocabulary.EXPECTED_SPEED not in table.schema.metrics:
+        return table
+    ratios = [_asymmetry(state.samples.get(key), _floor(table, (place,))) for place, key in enumerate(table.rows.keys)]
+    if ratios.count(None) == len(ratios):
+        return table
+    return table.with_columns([Column(_asymmetry_metric(table.schema), ratios)])
+
+
+def _asymmetry(samples: Sequence[Sample] | None, floor: float) -> float | None:
+    """Give (received - sent) / (received + sent) of one port over its window, or None for too little traffic."""
+    if samples is None:
+        return None
+    first, last = samples[0], samples[-1]
+    received, sent = last.receive - first.receive, last.transmit - first.transmit
+    both, seconds = received + sent, last.seconds - first.seconds
+    return (received - sent) / both if both > 0 and both >= 2 * floor * seconds else None
+
+
+def _table_of(table: Table, found: Mapping[str, Verdict]) -> Table:
     schema = _group_schema(table.schema)
     rows = Rows(schema.labels, [(kind,) for kind in found], {})
     columns = {
-        metric.ending: Column(metric, [ratios[direction] for ratios in found.values()])
-        for direction, metric in enumerate(schema.metrics.values())
+        ending: Column(metric, [verdict.get(ending) for verdict in found.values()])
+        for ending, metric in schema.metrics.items()
     }
     return Table(schema, rows, columns, table.time, part=table.part)

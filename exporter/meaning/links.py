@@ -1,7 +1,8 @@
 """Links: is each as fast as it should be.
 
-What is expected of a link is what the configuration says, else the best speed among its siblings. A port alone of its
-kind and a port that is down have nothing to be measured against, and get no verdict.
+What is expected of a link is what the configuration says, else the most that the port's own hardware can do, else the
+best speed among its siblings. A port of which none of these is known, and one that is down, get no verdict. Lanes are
+not judged apart: a link that lost some is slower.
 """
 
 from collections.abc import Sequence
@@ -21,24 +22,34 @@ def outputs(schema: Schema) -> list[Metric]:
     return [schema.metrics[ending] for ending in (EXPECTED_SPEED, DEGRADED) if ending in schema.metrics]
 
 
-def step(expected: float | None, state: None, table: Table) -> tuple[None, Sequence[Table]]:
+def step(expected: float | None, of_carriers: float | None, state: None, table: Table) -> tuple[None, Sequence[Table]]:
     """Add the expected speed and the verdict to tables whose schema has them.
 
     Args:
-        expected: Bytes per second from the configuration, or None to ask the siblings.
+        expected: Bytes per second from the configuration, or None to ask the hardware and the siblings.
+        of_carriers: The same of rows that tell what their hardware can do: the ports that carry RDMA.
         state: None; links need no memory.
         table: Any table.
     """
     speeds = table.numbers(vocabulary.SPEED)
     if speeds is None or EXPECTED_SPEED not in table.schema.metrics:
         return state, (table,)
-    wanted = [expected] * len(speeds) if expected is not None else _best_of_siblings(table, speeds)
+    wanted = [expected] * len(speeds) if expected is not None else _possible(table, speeds, of_carriers)
     degraded = [
         None if speed is None or want is None else int(speed < want * TOLERANCE)
         for speed, want in zip(speeds, wanted, strict=True)
     ]
     metrics = table.schema.metrics
     return state, (table.with_columns([Column(metrics[EXPECTED_SPEED], wanted), Column(metrics[DEGRADED], degraded)]),)
+
+
+def _possible(table: Table, speeds: Sequence[float | None], of_carriers: float | None) -> list[float | None]:
+    """Give each row the most that its hardware can do, where that is known, else the best of its siblings."""
+    siblings = _best_of_siblings(table, speeds)
+    own = table.numbers(vocabulary.MAX_SPEED)
+    if own is None:
+        return siblings
+    return [best if most is None else (of_carriers or most) for most, best in zip(own, siblings, strict=True)]
 
 
 def _best_of_siblings(table: Table, speeds: Sequence[float | None]) -> list[float | None]:
