@@ -10,12 +10,11 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from time import monotonic, time
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from exporter.source import Failure, Reading, Source, SourceError
+from exporter.source import Failure, Reading, Source, SourceError, exports
 from exporter.table import Metric, Table
 
 Step: TypeAlias = Callable[[Any, Table], tuple[Any, Sequence[Table]]]
@@ -187,10 +186,7 @@ class Poller:
     def _wants(self, metric: Metric) -> bool:
         wanted = self._wanted.get(metric)
         if wanted is None:
-            kept = not metric.detail or any(fnmatchcase(metric.name, pattern) for pattern in self._keep)
-            wanted = self._wanted[metric] = kept and not any(
-                fnmatchcase(metric.name, pattern) for pattern in self._drop
-            )
+            wanted = self._wanted[metric] = exports(metric, self._drop, self._keep)
         return wanted
 
     def _absent(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from exporter.table import Schema, Table
+from exporter.table import Metric, Schema, Table
 from exporter.units import Duration
 
 
@@ -91,6 +91,22 @@ class Host:
     nic_replay: Path | None = None
 
 
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    """Tell whether a name fits one of the shell patterns, from its first character to its last."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def exports(metric: Metric, drop: Sequence[str], keep: Sequence[str]) -> bool:
+    """Tell whether a metric is exported.
+
+    Args:
+        metric: The metric.
+        drop: Shell patterns of the names of metrics that are not; they win.
+        keep: Shell patterns of the names of details that are.
+    """
+    return (not metric.detail or _fits(metric.name, keep)) and not _fits(metric.name, drop)
+
+
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which of several named things are wanted.
 
@@ -104,9 +120,7 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def wants(self, name: str) -> bool:
         """Tell whether a name is wanted."""
-        return any(fnmatchcase(name, pattern) for pattern in self.include) and not any(
-            fnmatchcase(name, pattern) for pattern in self.exclude
-        )
+        return _fits(name, self.include) and not _fits(name, self.exclude)
 
 
 class Options(Selection, frozen=True, kw_only=True):

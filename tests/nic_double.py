@@ -142,8 +142,10 @@ class Nics:
 
 
 @contextlib.asynccontextmanager
-async def opened(reader, sysfs="/nowhere", **options):
-    source = NicSource(NicOptions(**options), Host("gpu-1", Path(sysfs), Path("/nowhere")), reader.open)
+async def opened(reader, sysfs="/nowhere", *, keep=("*",), **options):
+    """Open the source; with all details unless a test is about those that nobody is shown."""
+    options = NicOptions(keep=keep, **options)
+    source = NicSource(options, Host("gpu-1", Path(sysfs), Path("/nowhere")), reader.open)
     try:
         yield source
     finally:

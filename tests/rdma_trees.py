@@ -85,8 +85,9 @@ class NoNetlink:
 
 
 @contextlib.asynccontextmanager
-async def opened(sysfs, reader=NoNetlink, **options):
-    source = RdmaSource(RdmaOptions(**options), Host("gpu-1", sysfs, sysfs / "proc"), reader)
+async def opened(sysfs, reader=NoNetlink, *, keep=("*",), **options):
+    """Open the source; with all details unless a test is about those that nobody is shown."""
+    source = RdmaSource(RdmaOptions(keep=keep, **options), Host("gpu-1", sysfs, sysfs / "proc"), reader)
     try:
         yield source
     finally:

@@ -17,7 +17,7 @@ from exporter.meaning import bursts as meaning
 from exporter.meaning import rates
 from exporter.serial import HungError, Serial
 from exporter.source import Host, SourceError
-from exporter.sources import burst_device, bursts, rdma_counters
+from exporter.sources import burst_device, bursts, kept_file
 from exporter.sources.bursts import BurstOptions, BurstSource
 from exporter.table import Column, RowKeeper, Table
 from exporter.units import Duration
@@ -187,7 +187,7 @@ async def test_a_tick_reads_two_files_that_stay_open_and_no_excluded_device(tree
     tree.add("mlx5_0")
     tree.add("mlx5_9")
     opens = []
-    monkeypatch.setattr(rdma_counters, "open_kept", lambda path: opens.append(path) or os.open(path, os.O_RDONLY))
+    monkeypatch.setattr(kept_file, "open_kept", lambda path: opens.append(path) or os.open(path, os.O_RDONLY))
     async with opened(tree, exclude=("mlx5_9",)) as source:
         await source.read()
         await ticks.advance(9)
@@ -460,7 +460,7 @@ async def test_one_file_that_fails_loses_its_port_alone_and_rests(tree, ticks, f
             ("mlx5_1", "1"): 10,
         }
         assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "einval")]
-        assert files.count(f"ports/2/{SENT}") == rdma_counters.TRIES  # each makes the kernel log a line
+        assert files.count(f"ports/2/{SENT}") == kept_file.TRIES  # each makes the kernel log a line
         await ticks.advance(1)
         assert (await source.read()).failures == []
 
@@ -494,7 +494,7 @@ async def test_a_port_that_went_is_forgotten_and_each_port_is_there_once(tree, t
     tree.add("mlx4_0", number="02")
     tree.add("mlx4_0", number="x")
     closed = []
-    monkeypatch.setattr(rdma_counters, "close_kept", closed.append)
+    monkeypatch.setattr(kept_file, "close_kept", closed.append)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
@@ -520,7 +520,7 @@ async def test_a_rest_ends_after_an_hour(tree, ticks, files, clock):
         await source.read()
         await ticks.advance(3)
         files.before.clear()
-        ticks.lags = {clock.now + 1: rdma_counters.REST - 5}
+        ticks.lags = {clock.now + 1: kept_file.REST - 5}
         await ticks.advance(3)
         assert taken(await source.read()) == {}
         await ticks.advance(3)
@@ -609,7 +609,7 @@ async def test_a_file_that_cannot_be_opened_is_told_and_tried_again(tree, ticks,
             raise OSError(number, "too many files are open; raise the limit")
         return os.open(path, os.O_RDONLY)
 
-    monkeypatch.setattr(rdma_counters, "open_kept", open_one)
+    monkeypatch.setattr(kept_file, "open_kept", open_one)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(4)
@@ -705,8 +705,8 @@ async def test_close_ends_the_ticks_and_closes_the_files(tree, ticks, monkeypatc
         closed.append(descriptor)
         os.close(descriptor)
 
-    monkeypatch.setattr(rdma_counters, "open_kept", open_one)
-    monkeypatch.setattr(rdma_counters, "close_kept", close_one)
+    monkeypatch.setattr(kept_file, "open_kept", open_one)
+    monkeypatch.setattr(kept_file, "close_kept", close_one)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)

@@ -26,7 +26,9 @@ def root_of(corpus: Path, tree: str, scratch: Path) -> Path:
 async def test_a_recorded_tree_is_read_in_full(corpus, tmp_path, tree):
     expected = EXPECTATIONS[tree]
     root = root_of(corpus, tree, tmp_path)
-    (source,) = DEFINITION.build(RdmaOptions(), Host("gpu-1", root, root / "proc", tmp_path / "no-recordings"))
+    (source,) = DEFINITION.build(
+        RdmaOptions(keep=("*",)), Host("gpu-1", root, root / "proc", tmp_path / "no-recordings")
+    )
     try:
         reading = await source.read()
     finally:

@@ -1,6 +1,11 @@
-"""What the sources of this host's ports do alike: how rails are numbered, and when rows were read apart."""
+"""What the sources of this host's ports do alike: what they list, read and leave out, how rails are numbered."""
 
-from exporter.sources.host_ports import APART, Seat, number_rails, own_times
+import pytest
+
+from exporter.linux.rtnetlink import Link
+from exporter.serial import HungError, Serial
+from exporter.source import SourceError
+from exporter.sources.host_ports import APART, Seat, is_hardware, listed, not_listed, number_rails, own_times
 
 
 def test_rails_count_the_ports_of_each_kind_by_pci_address_then_port():
@@ -24,3 +29,43 @@ def test_the_configuration_wins_and_moves_no_other_rail():
 def test_rows_have_times_of_their_own_only_where_they_were_read_apart():
     assert own_times(5.0, [5.0, 5.0 + APART / 2]) is None
     assert own_times(5.0, [5.0, 5.0 + 2 * APART]) == [5.0, 5.0 + 2 * APART]
+
+
+PCI = {"parent_dev_name": "0000:17:00.0", "parent_dev_bus_name": "pci"}
+
+
+@pytest.mark.parametrize(
+    ("link", "hardware"),
+    [
+        (Link(2, "eth0", **PCI), True),
+        (Link(2, "eth0", phys_port_name="p0", **PCI), True),
+        (Link(2, "eth0", phys_port_name="p0s1", **PCI), True),  # a port that is split
+        (Link(2, "eth0", phys_port_name="pf0", **PCI), True),
+        (Link(2, "eth0", parent_dev_name="mlx5_core.sf.4", parent_dev_bus_name="auxiliary"), True),
+        (Link(2, "rep0", phys_port_name="pf0vf12", **PCI), False),
+        (Link(2, "rep0", phys_port_name="pf1sf88", **PCI), False),
+        (Link(2, "rep0", phys_port_name="c1pf0vf3", **PCI), False),
+        (Link(2, "vlan7", kind="vlan", **PCI), False),
+        (Link(2, "bond0", kind="bond"), False),
+        (Link(1, "lo"), False),
+    ],
+)
+def test_what_is_hardware(link, hardware):
+    assert is_hardware(link) is hardware
+
+
+async def test_what_cannot_be_listed_is_told_with_what_was_asked():
+    serial = Serial("test", 60.0)
+
+    def refuse():
+        raise OSError(1, "Operation not permitted")
+
+    try:
+        assert await listed(serial, "/", lambda: [1]) == [1]
+        with pytest.raises(SourceError, match=r"^rtnetlink: .*not permitted") as caught:
+            await listed(serial, "/", refuse, "rtnetlink")
+    finally:
+        serial.close()
+    assert caught.value.reason == "unreadable"
+    hung = not_listed(HungError("/: no answer within 2 s"))
+    assert (hung.reason, str(hung)) == ("timeout", "/: no answer within 2 s")

@@ -687,7 +687,8 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
     names = hardware_here()
     if not names:
         pytest.skip("needs a network device with hardware behind it")
-    source = NicSource(NicOptions(), Host(socket.gethostname(), Path("/sys"), Path("/proc")), KernelNic)
+    options = NicOptions(keep=("*",))
+    source = NicSource(options, Host(socket.gethostname(), Path("/sys"), Path("/proc")), KernelNic)
     before, after = {}, {}
 
     def look(into):
@@ -716,3 +717,12 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
         assert row["info"]["driver"] == (folder / "device" / "driver").resolve().name
         assert row["link_up"] == int((folder / "operstate").read_text().strip() in {"up", "unknown"})
         assert row["carrier_changes_total"] == int((folder / "carrier_changes").read_text())
+
+
+async def test_an_ip_device_over_infiniband_is_no_second_port(nics):
+    """Its speed reads -1, and its driver's statistics are the port's: the RDMA port tells both."""
+    nics.add(hardware("ib0", 4, kind="ipoib", stats=KERNEL), statistics=MLX5, speed=None)
+    nics.add(hardware("eth2", 5), statistics=MLX5)
+    async with opened(nics) as source:
+        assert values_of((await source.read()).tables).keys() == {"eth2", ("eth2", "3")}
+    assert {device for _, device in nics.calls} == {"", "eth2"}

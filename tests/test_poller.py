@@ -294,6 +294,39 @@ async def test_dropped_metrics_are_not_kept():
     assert [list(one.columns) for one in poller.tables] == [["link_up"]]
 
 
+DETAILED = vocabulary.schema(
+    "fabric_fine_", ("device",), ["link_up", "mtu_bytes", "fcs_errors_total"], details=["mtu_bytes"]
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, ["link_up", "fcs_errors_total"]),
+        ({"keep": ["fabric_fine_mtu_bytes"]}, ["link_up", "mtu_bytes", "fcs_errors_total"]),
+        ({"keep": ["fabric_other_*", "*_mtu_*"]}, ["link_up", "mtu_bytes", "fcs_errors_total"]),
+        ({"keep": ["fabric_fine_link_*"]}, ["link_up", "fcs_errors_total"]),
+        ({"keep": ["mtu_bytes"]}, ["link_up", "fcs_errors_total"]),  # a pattern is of the whole name
+        ({"keep": ["*"], "drop": ["*_bytes"]}, ["link_up", "fcs_errors_total"]),  # what is dropped is not kept
+        ({"keep": ["*"], "drop": ["*"]}, []),
+    ],
+)
+async def test_details_are_exported_only_where_they_are_kept(options, left):
+    poller = Poller(Fake(Reading([table(schema=DETAILED)])), **options)
+    for _ in range(2):
+        await poller.poll()
+        assert [list(one.columns) for one in poller.tables] == [left]
+
+
+async def test_meanings_see_details_that_are_not_exported():
+    def step(state, one):
+        return state, (one, table(one.numbers("mtu_bytes")[0] + 1, OTHER))
+
+    poller = Poller(Fake(Reading([table(8, DETAILED)])), [step])
+    await poller.poll()
+    assert [one.values("link_up") for one in poller.tables] == [[8], [9]]
+
+
 async def test_run_reads_at_each_tick_and_closes_at_the_end():
     source = Fake(GOOD, interval=0.005)
     poller = Poller(source, deadline=LONG)

@@ -805,3 +805,52 @@ def test_open_files_leave_descriptors_to_others(tree, monkeypatch):
     assert kept.read_once(path) == path.read_bytes()  # at once closed again: it may
     monkeypatch.setattr(kept.resource, "getrlimit", lambda _: (2 * limit, 2 * limit))
     os.close(kept.open_kept(path))
+
+
+@pytest.mark.parametrize("text", ["0 GB/sec\n", "0 Gb/sec (4X NDR)\n", "-1\n", "\n"])
+async def test_a_rate_that_is_no_speed_is_absent_and_no_failure(tree, text):
+    """`0 GB/sec` was an error that cost others the whole class."""
+    port_file(tree, "mlx5_0", "rate").write_text(text)
+    async with opened(tree) as source:
+        found, failures = await ports_of(source)
+    port = found["mlx5_0", "1"]
+    assert (port["link_up"], port["receive_bytes_total"], failures) == (1, 1_000_000_000_004, [])
+    assert not port.keys() & {"link_speed_bytes_per_second", "link_lanes"}
+
+
+async def test_what_the_pma_does_not_have_is_absent_and_no_failure(tree):
+    """mlx4 and i40iw answer with words where a counter is missing; those beside it are there."""
+    async with opened(tree) as source:
+        before, _ = await ports_of(source)
+    port_file(tree, "mlx5_0", "counters/symbol_error").write_text("N/A (no PMA)\n")
+    async with opened(tree) as source:
+        for _ in range(2):
+            found, failures = await ports_of(source)
+            assert failures == []
+            assert before["mlx5_0", "1"].keys() - found["mlx5_0", "1"].keys() == {"symbol_errors_total"}
+            assert found["mlx5_0", "1"].items() <= before["mlx5_0", "1"].items()
+
+
+@pytest.mark.parametrize("file", ["mlx5_0/node_guid", "mlx5_0/ports/1/link_layer", "mlx5_0/ports/1/state"])
+async def test_a_device_that_is_renamed_while_it_is_looked_at_costs_no_other(tree, files, file):
+    """Programs that give devices lasting names do it just after the driver was loaded."""
+    devices = tree / "class" / "infiniband"
+    files.faults["open", file] = lambda: (devices / "mlx5_0").is_dir() and (devices / "mlx5_0").rename(devices / "late")
+    async with opened(tree) as source:
+        found, failures = await ports_of(source)
+        assert found.keys() >= PORTS - {("mlx5_0", "1")}
+        assert {device for device, _ in failures} <= {"mlx5_0"}
+        found, failures = await ports_of(source)
+    assert (found.keys(), failures) == (PORTS - {("mlx5_0", "1")} | {("late", "1")}, [])
+    assert found["late", "1"]["receive_bytes_total"] == 1_000_000_000_004
+
+
+async def test_links_that_lead_nowhere_are_told_device_by_device(tmp_path):
+    """A container that sees the class but not /sys/devices, to which it points."""
+    devices = tmp_path / "class" / "infiniband"
+    devices.mkdir(parents=True)
+    for name in ("mlx5_0", "mlx5_1"):
+        (devices / name).symlink_to(f"../../devices/pci0000:00/{name}")
+    async with opened(tmp_path) as source:
+        assert await source.applies()
+        assert await ports_of(source) == ({}, [("mlx5_0", "enoent"), ("mlx5_1", "enoent")])

@@ -1,6 +1,10 @@
-"""Texts of /sys/class/infiniband, as drivers/infiniband/core/sysfs.c of Linux prints them: bytes in, values out."""
+"""Texts of /sys/class/infiniband, as drivers/infiniband/core/sysfs.c of Linux prints them: bytes in, values out.
+
+And which folders there are the ports of a device.
+"""
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 ACTIVE = 4
@@ -14,6 +18,12 @@ ABSENT = (1 << 64) - 1
 
 _RATE = re.compile(rb"(\d+(?:\.\d+)?) Gb/sec(?: \((\d+)X(?: ([A-Z0-9]+))?\))?")
 _NUMBERED = re.compile(rb"(\d+): ?(.*)")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+"""Name of a port's folder, as the kernel writes numbers: with `01` beside `1` two ports would have one number."""
+
+_PLACEHOLDER = b"40 Gb/sec (4X QDR)"
+"""What mlx5 says of an Ethernet port whose speed it cannot name."""
+
 _GUID = re.compile(rb"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}")
 
 
@@ -43,6 +53,24 @@ def parse_numbered(text: bytes) -> int | None:
     """Read the number of `state` and `phys_state`, such as `4: ACTIVE`; None for what is none."""
     found = _NUMBERED.fullmatch(text.strip())
     return int(found[1]) if found else None
+
+
+def parse_link_rate(state: bytes, rate: bytes, *, ethernet: bool) -> Rate | None:
+    """Read `rate` as far as it is the link's speed: a port that is down, by its `state`, shows the lowest there is."""
+    up = (parse_numbered(state) or 0) >= ACTIVE
+    return parse_rate(rate) if up and not (ethernet and rate.startswith(_PLACEHOLDER)) else None
+
+
+def port_numbers(device: Path) -> list[int]:
+    """List the ports of a device in their order.
+
+    Args:
+        device: Path such as `/sys/class/infiniband/mlx5_0`.
+
+    Raises:
+        OSError: They cannot be listed.
+    """
+    return sorted(int(entry.name) for entry in (device / "ports").iterdir() if _PORT.fullmatch(entry.name))
 
 
 def parse_guid(text: bytes) -> str | None:

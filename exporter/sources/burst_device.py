@@ -7,12 +7,12 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
-from exporter.linux.infiniband import ACTIVE, parse_counter, parse_numbered, parse_rate
+from exporter.linux.infiniband import parse_counter, parse_link_rate, port_numbers
 from exporter.linux.kept import read_once, read_text
 from exporter.linux.pci import driver
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
-from exporter.sources.rdma_counters import KeptFile
+from exporter.sources.kept_file import KeptFile
 from exporter.table import LabelValues
 
 Sample: TypeAlias = tuple[float, int, int, float]
@@ -22,7 +22,7 @@ LINK_COMMANDS = 2
 """Firmware commands that a look at a port's link takes: one for its state, one for its rate."""
 
 
-class Counters(NamedTuple):
+class ByteCounters(NamedTuple):
     """Where a port counts its bytes.
 
     Attributes:
@@ -44,12 +44,12 @@ class Counters(NamedTuple):
         return [f"{folder}/{name}" for name in (*self.receive, *self.transmit)]
 
 
-PMA = Counters(("counters/port_rcv_data",), ("counters/port_xmit_data",), factor=4, commands=2, lifespan="")
+PMA = ByteCounters(("counters/port_rcv_data",), ("counters/port_xmit_data",), factor=4, commands=2, lifespan="")
 """Wherever there is the folder: each file is a command of its own. It counts in words of four bytes."""
 
-DRIVERS: Mapping[str, Counters] = {
-    "efa": Counters(("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",)),
-    "ionic": Counters(
+DRIVERS: Mapping[str, ByteCounters] = {
+    "efa": ByteCounters(("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",)),
+    "ionic": ByteCounters(
         ("hw_counters/rx_rdma_ucast_bytes", "hw_counters/rx_rdma_mcast_bytes"),
         ("hw_counters/tx_rdma_ucast_bytes", "hw_counters/tx_rdma_mcast_bytes"),
     ),
@@ -88,7 +88,7 @@ class _Port:
 
     key: LabelValues
     folder: str
-    counters: Counters
+    counters: ByteCounters
     files: Sequence[KeptFile]
     speed: float | None = None
     came_up: bool = False
@@ -97,7 +97,8 @@ class _Port:
         """See whether the link is up, and how fast; tell what keeps its counters from being sampled."""
         state, rate = (read_once(f"{self.folder}/{name}") or b"" for name in ("state", "rate"))
         ethernet = read_text(f"{self.folder}/link_layer") == "Ethernet"
-        was_down, self.speed = self.speed is None, _speed_of(state, rate, ethernet=ethernet)
+        link, was_down = parse_link_rate(state, rate, ethernet=ethernet), self.speed is None
+        self.speed = None if link is None else link.bytes_per_second
         self.came_up = was_down and self.speed is not None
         lifespan = f"{self.folder}/{self.counters.lifespan}"
         text = read_text(lifespan) if self.counters.lifespan else ""
@@ -121,7 +122,7 @@ class _Port:
         """
         assert self.speed is not None  # noqa: S101  # it is due
         begin = monotonic()
-        values = [self._value(file, begin) for file in self.files]
+        values = [parse_counter(file.read(begin)) for file in self.files]
         time = (begin + monotonic()) / 2
         known = [value for value in values if value is not None]
         if len(known) < len(values):
@@ -135,16 +136,6 @@ class _Port:
         for file in self.files:
             file.close()
 
-    @staticmethod
-    def _value(file: KeptFile, now: float) -> int | None:
-        try:
-            text = file.read()
-        except OSError as error:
-            file.rest(error, now)
-            raise
-        file.refusals = 0
-        return parse_counter(text)
-
 
 class Device:
     """One device. It is visited in a thread, by one call at a time."""
@@ -154,7 +145,7 @@ class Device:
         self._folder = folder
         self._tick = tick
         self._epoch = 0
-        self._ports: dict[str, _Port] = {}
+        self._ports: dict[int, _Port] = {}
 
     def visit(self, *, look: bool) -> Visit:
         """Sample each port whose link is up; blocks.
@@ -196,36 +187,24 @@ class Device:
         if epoch != self._epoch:
             self.close()
             self._epoch = epoch
-        numbers = {entry.name for entry in (self._folder / "ports").iterdir() if _is_number(entry.name)}
-        for gone in self._ports.keys() - numbers:
+        numbers = port_numbers(self._folder)
+        for gone in self._ports.keys() - set(numbers):
             self._ports.pop(gone).close()
-        for number in sorted(numbers - self._ports.keys(), key=int):
+        for number in numbers:
+            if number in self._ports:
+                continue
             folder = f"{self._folder}/ports/{number}"
             counters = _counters_of(folder, self._folder)
             if counters is not None:
                 files = [KeptFile(path) for path in counters.files(folder)]
-                self._ports[number] = _Port((self._folder.name, number), folder, counters, files)
+                self._ports[number] = _Port((self._folder.name, str(number)), folder, counters, files)
         failures += [failure for port in self._ports.values() if (failure := port.look(self._tick)) is not None]
         return LINK_COMMANDS * len(self._ports)
 
 
-def _is_number(name: str) -> bool:
-    """Tell whether a folder is a port's: a number above 0 as the kernel writes it, so that no port is there twice."""
-    return name.isdecimal() and name.isascii() and len(name) <= 5 and not name.startswith("0")
-
-
-def _counters_of(folder: str, device: Path) -> Counters | None:
+def _counters_of(folder: str, device: Path) -> ByteCounters | None:
     """Find where a port counts its bytes; None for a port that cannot be sampled."""
     for counters in (PMA, DRIVERS.get(driver(device))):
         if counters is not None and all(map(os.path.exists, counters.files(folder))):
             return counters
     return None
-
-
-def _speed_of(state: bytes, rate: bytes, *, ethernet: bool) -> float | None:
-    """Give the speed of a link that is up; None where it is down, or where `rate` is only a placeholder."""
-    number, speed = parse_numbered(state), parse_rate(rate)
-    if number is None or number < ACTIVE or speed is None:
-        return None
-    placeholder = ethernet and rate.startswith(b"40 Gb/sec (4X QDR)")  # mlx5, where it cannot name the speed
-    return None if placeholder else speed.bytes_per_second

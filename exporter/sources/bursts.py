@@ -20,17 +20,14 @@ import msgspec
 
 from exporter import vocabulary
 from exporter.serial import HungError, Serial
-from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
+from exporter.source import Definition, Failure, Host, Options, Reading, Source
 from exporter.sources.burst_device import DRIVERS, PMA, Device, Sample, Visit
 from exporter.sources.failures import failure_of
+from exporter.sources.host_ports import SCAN, not_listed
+from exporter.sources.rdma_metrics import LABELS
 from exporter.table import LabelValues, RowKeeper, Samples, Table, TableBuilder
 from exporter.units import Duration
 from exporter.vocabulary import counter, gauge
-
-LABELS = ("device", "port")
-
-SCAN = "/"
-"""Name of the call that lists the devices, the same as that of the source `rdma`: it hangs for both or for none."""
 
 SHORTEST_TICK = 0.1
 """Seconds: the kernel keeps what it read of `hw_counters/` for a tenth of this, and answers from that."""
@@ -158,7 +155,7 @@ class BurstSource:
         self._devices: dict[str, _Sampled] = {}
         self._rows: dict[LabelValues, _Row] = {}
         self._scan_due = True
-        self._fault: tuple[str, str] | None = None
+        self._fault: Exception | None = None
         self._failures: dict[tuple[str, str], Failure] = {}
         self._ticks = 0
         self._skipped = dict.fromkeys(REASONS, 0)
@@ -185,7 +182,7 @@ class BurstSource:
             one.look = True
         failures, self._failures = list(self._failures.values()), {}
         if self._fault is not None:
-            raise SourceError(*self._fault)
+            raise not_listed(self._fault)
         return Reading(self._tables(), failures)
 
     async def close(self) -> None:
@@ -246,7 +243,7 @@ class BurstSource:
         """See which devices there are; where they cannot be listed, those that are known stay."""
         names = (await self._serial.run([(SCAN, self._names)]))[SCAN]
         if isinstance(names, Exception):
-            self._fault = ("timeout" if isinstance(names, HungError) else "unreadable", str(names))
+            self._fault = names
             return
         self._fault = None
         for gone in self._devices.keys() - set(names) - self._serial.out:

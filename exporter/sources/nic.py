@@ -7,25 +7,22 @@ functions nothing but their links: a read there can block in the firmware's mail
 
 import asyncio
 import errno
-import re
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-from exporter.linux.nic import KernelNic, NicReader, ReplayNic
+from exporter.linux.nic import NicReader
 from exporter.linux.rtnetlink import Link
-from exporter.serial import HungError, Serial
+from exporter.serial import Serial
 from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
 from exporter.sources.failures import failure_of
-from exporter.sources.host_ports import PortOptions
+from exporter.sources.host_ports import PortOptions, is_hardware, listed, nic_place, nic_reader
 from exporter.sources.nic_device import UNKNOWN, Device, DeviceReading
 from exporter.sources.nic_metrics import PRIORITY, RAW, SCHEMA
 from exporter.sources.nic_tables import NicTables
 
 CALL_DEADLINE = 2.0
 """Seconds that the calls into one device may take."""
-
-_REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
 
 
 class NicOptions(PortOptions, frozen=True):
@@ -54,10 +51,11 @@ class NicSource:
         self._host = host
         self._open = open_reader
         self._reader: NicReader | None = None
-        self._serial = Serial("nic", CALL_DEADLINE, ("nic", host.nic_replay))
+        self._serial = Serial("nic", CALL_DEADLINE, nic_place(host))
         self._devices: dict[str, Device] = {}
         self._names: frozenset[str] = frozenset()
-        self._tables = NicTables(host.name, options.rails)
+        self._unread = options.unread(SCHEMA, PRIORITY)
+        self._tables = NicTables(host.name, options.rails, self._unread)
 
     async def applies(self) -> bool:
         """Tell whether there is any device to read."""
@@ -120,9 +118,7 @@ class NicSource:
             reader = self._running_reader()
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        links = (await self._serial.run([("links", reader.links)]))["links"]
-        if not isinstance(links, list):
-            raise SourceError("timeout" if isinstance(links, HungError) else "unreadable", f"rtnetlink: {links}")
+        links = await listed(self._serial, "links", reader.links, "rtnetlink")
         ours = {link.name: link for link in links if self._is_ours(link)}
         self._names = frozenset(ours)
         return ours
@@ -134,10 +130,7 @@ class NicSource:
 
     def _is_ours(self, link: Link) -> bool:
         """Tell hardware and bonds from all else, and what the configuration wants from what it does not."""
-        hardware = bool(link.parent_dev_name) and not link.kind
-        if not (hardware or link.kind == "bond") or _REPRESENTOR.fullmatch(link.phys_port_name or ""):
-            return False
-        return self._options.wants(link.name)
+        return (is_hardware(link) or link.kind == "bond") and self._options.wants(link.name)
 
     def _read_device(self, link: Link) -> DeviceReading:
         """Ask one device; runs in the thread."""
@@ -148,19 +141,18 @@ class NicSource:
         if device is None or device.ifindex != link.ifindex:
             options = self._options
             device = self._devices[link.name] = Device(
-                link.name,
-                link.ifindex,
+                link,
                 self._host.sysfs,
                 virtual_functions=options.virtual_functions,
                 raw=options.raw,
+                unread=self._unread,
             )
             reader.forget(link.name)
         return device.read(link, reader)
 
 
 def _build(options: NicOptions, host: Host) -> list[Source]:
-    replay = host.nic_replay
-    return [NicSource(options, host, KernelNic if replay is None else partial(ReplayNic, replay))]
+    return [NicSource(options, host, nic_reader(host))]
 
 
 DEFINITION = Definition("nic", NicOptions, (SCHEMA, PRIORITY, RAW), _build)

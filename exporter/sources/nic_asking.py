@@ -48,7 +48,7 @@ class Asking:
 
     def lacks(self, what: str) -> bool:
         """Tell whether the device said for good that it has no answer."""
-        return self._kept.get(what) == _LACKS
+        return self._kept.get(what) is _LACKS
 
     def begin(self) -> None:
         """Begin a read: what failed at the last one may be asked again."""
@@ -78,7 +78,7 @@ class Asking:
         if self._gone or what in self._failed:
             return None
         kept, now = self._kept.get(what), monotonic()
-        if kept is not None and now < kept.until and (kept == _LACKS or kept.of == of):
+        if kept is not None and now < kept.until and (kept is _LACKS or kept.of == of):
             return kept.answer  # type: ignore[no-any-return]  # the same question gave it
         try:
             answer = call(self._device)

@@ -1,6 +1,6 @@
 """One network device: what is found out about it, and what it counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -65,31 +65,39 @@ class Device:
     """One device, remembered from poll to poll; one of another index is another device, whatever its name."""
 
     def __init__(
-        self, name: str, ifindex: int, sysfs: Path, *, virtual_functions: bool = False, raw: Sequence[str] = ()
+        self,
+        link: Link,
+        sysfs: Path,
+        *,
+        virtual_functions: bool = False,
+        raw: Sequence[str] = (),
+        unread: Collection[str] = (),
     ) -> None:
         """Take what to read.
 
         Args:
-            name: Its name.
-            ifindex: Its index.
+            link: Its link, which tells its name and index.
             sysfs: Where files are.
             virtual_functions: Whether statistics are asked for if it is a virtual function.
             raw: Patterns of statistics to be given by the names that the driver has for them.
+            unread: Endings of the statistics that nobody is shown.
         """
-        self.name = name
-        self.ifindex = ifindex
-        self._folder = sysfs / "class" / "net" / name
+        self.name = link.name
+        self.ifindex = link.ifindex
+        self._folder = sysfs / "class" / "net" / link.name
+        self._rdma = self._folder / "device" / "infiniband"
+        # A subfunction sits on the auxiliary bus.
+        self._virtual = link.parent_dev_bus_name == "auxiliary" or (self._folder / "device" / "physfn").exists()
         self._virtual_functions = virtual_functions
-        self._patterns = raw
-        self._asking = Asking(name)
+        self._patterns, self._unread = raw, unread
+        self._asking = Asking(link.name)
         self._driver: Driver | None = None
         self._kind: str | None = None
-        self._virtual = False
         self._planned: tuple[str, ...] | None = None
         self._planned_by: DriverNames | None = None
         self._plan = Plan()
         self._raw: dict[str, int] = {}
-        self._counted: set[str] = set()
+        self._counted: set[str] = set()  # endings that it ever counted itself
 
     def read(self, link: Link, reader: NicReader) -> DeviceReading:
         """Ask the device; blocks. What cannot be had is said in the reading and costs nothing else."""
@@ -97,7 +105,6 @@ class Device:
         if link.kind == "bond":
             port = self._speed(link, reader)
             return DeviceReading(traffic="", port=port, failures=self._asking.failures)
-        self._virtual = self._is_virtual(link)
         if self._virtual and not self._virtual_functions:
             return DeviceReading()
         self._identify(link, reader)
@@ -148,10 +155,6 @@ class Device:
     def _speed(self, link: Link, reader: NicReader) -> dict[str, Value]:
         return speed(link_modes(self._asking, link, reader), link)
 
-    def _is_virtual(self, link: Link) -> bool:
-        """Tell a virtual function, or a subfunction, which sits on the auxiliary bus."""
-        return link.parent_dev_bus_name == "auxiliary" or (self._folder / "device" / "physfn").exists()
-
     def _identify(self, link: Link, reader: NicReader) -> None:
         """Find out what it is: from sysfs, which never hangs, then from the driver, which knows its firmware."""
         if self._driver is None and (name := bound_driver(self._folder)):
@@ -189,8 +192,9 @@ class Device:
             return {}, {}, {}
         if self._planned is not found.names or self._planned_by is not names:
             self._planned, self._planned_by = found.names, names
-            self._plan = plan(names or DriverNames(()), found.names)
-            self._raw = rest(self._plan, found.names, self._patterns)
+            known = plan(names or DriverNames(()), found.names)
+            self._plan = known.without(self._unread)
+            self._raw = rest(known, found.names, self._patterns)  # what has a metric is not raw, read or not
         values = found.values
         return (
             dict(picked(self._plan.port, values)),
@@ -209,7 +213,8 @@ class Device:
     def _count_by_standard(self, port: dict[str, Value], reader: NicReader) -> Pause:
         """Add what drivers that are not listed count in the words of the standards; gives how pauses are set, too."""
         found = self._asking.ask(_STANDARD, reader.standard_statistics) or {}
-        port |= {STANDARD[name]: value for name, value in found.items() if name in STANDARD}
+        told = {STANDARD[name]: value for name, value in found.items() if name in STANDARD}
+        port |= {ending: value for ending, value in told.items() if ending not in self._unread}
         pause = self._asking.ask(PAUSE, reader.pause) or Pause()
         frames = {
             "receive_pause_frames_total": pause.receive_frames,
@@ -226,5 +231,5 @@ class Device:
                 port.pop(ending, None)
         names = self._driver_names()
         counts_downs = names is not None and any(one.ending == "link_down_total" for one in names.port)
-        asked = Facts(self._asking, link, reader, self._folder)
+        asked = Facts(self._asking, link, reader, self._rdma)
         return found | asked.read(active, pause or asked.pause(), down_count=not counts_downs)

@@ -57,13 +57,13 @@ class Facts(NamedTuple):
         asking: The device.
         link: Its link.
         reader: Asks.
-        folder: The device's folder in sysfs.
+        rdma: Folder of the RDMA devices of its function, which those without RDMA lack.
     """
 
     asking: Asking
     link: Link
     reader: NicReader
-    folder: Path
+    rdma: Path
 
     def pause(self) -> Pause:
         """Ask how 802.3x pauses are set."""
@@ -88,7 +88,7 @@ class Facts(NamedTuple):
         if modes.lanes is not None and self.link.carrier:
             found["link_lanes"] = modes.lanes
         # A port without RDMA is no rail: it may be slow on purpose, and its fastest mode is not expected of it.
-        if modes.max_speed_bits_per_second is not None and (self.folder / "device" / "infiniband").exists():
+        if modes.max_speed_bits_per_second is not None and self.rdma.exists():
             found["link_max_speed_bytes_per_second"] = modes.max_speed_bits_per_second / 8
         return found
 

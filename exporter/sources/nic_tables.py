@@ -3,7 +3,8 @@
 Here is decided whose count a metric is: the driver's where it counts on the wire, the kernel's where it does not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 from exporter.linux.ethtool import Driver
 from exporter.linux.rtnetlink import Link
@@ -21,10 +22,11 @@ NARROW = {"link_down_total", "carrier_changes_total"}
 class NicTables:
     """Makes the tables, and keeps the text of their rows from poll to poll."""
 
-    def __init__(self, host: str, rails: Mapping[str, str]) -> None:
-        """Take the host's name and the rails of the configuration, by device."""
+    def __init__(self, host: str, rails: Mapping[str, str], unread: Collection[str] = ()) -> None:
+        """Take the host's name, the rails of the configuration by device, and endings that nobody is shown."""
         self._host = host
         self._rails = rails
+        self._kernel = {ending: name for ending, name in KERNEL.items() if ending not in unread}
         self._keepers: dict[tuple[Schema, str], RowKeeper] = {}
 
     def make(self, links: Mapping[str, Link], readings: Mapping[str, DeviceReading], now: float) -> list[Table]:
@@ -37,7 +39,7 @@ class NicTables:
         tables = []
         for part, names in parts.items():
             known = DRIVERS.get(part)
-            rows = [_row(links[name], readings[name]) for name in names]
+            rows = [self._row(links[name], readings[name]) for name in names]
             columns = _columns(SCHEMA, rows, known.port if known else ())
             columns["info"] = Column(SCHEMA.metrics["info"], [infos[name] for name in names])
             kinds = [readings[name].kind for name in names]
@@ -88,6 +90,21 @@ class NicTables:
             for seat, rail in zip(seats, rails, strict=True)
         }
 
+    def _row(self, link: Link, reading: DeviceReading) -> dict[str, Value | None]:
+        """Put together what one device has, by ending."""
+        row: dict[str, Value | None] = {}
+        if link.kind != "bond":  # a bond carries what its members carry: its bytes would be counted twice
+            row = {ending: link.stats.get(name) for ending, name in self._kernel.items()}
+            row |= {ending: link.stats.get(name) for ending, name in INSTEAD.items() if ending not in reading.own}
+            if "link_down_total" not in reading.own:
+                row["link_down_total"] = link.carrier_down_count
+        row |= {
+            "carrier_changes_total": link.carrier_changes,
+            "mtu_bytes": link.mtu,
+            "link_up": int(link.carrier and link.operstate in {None, "up", "unknown"}),
+        }
+        return row | dict(reading.port)
+
 
 def _pci(link: Link, driver: Driver | None) -> str:
     if link.parent_dev_bus_name == "pci":
@@ -107,29 +124,13 @@ def _facts(link: Link, reading: DeviceReading) -> LabelValues:
     )
 
 
-def _row(link: Link, reading: DeviceReading) -> dict[str, Value | None]:
-    """Put together what one device has, by ending."""
-    row: dict[str, Value | None] = {}
-    if link.kind != "bond":  # a bond carries what its members carry: its bytes would be counted twice
-        row = {ending: link.stats.get(name) for ending, name in KERNEL.items()}
-        row |= {ending: link.stats.get(name) for ending, name in INSTEAD.items() if ending not in reading.own}
-        if "link_down_total" not in reading.own:
-            row["link_down_total"] = link.carrier_down_count
-    row |= {
-        "carrier_changes_total": link.carrier_changes,
-        "mtu_bytes": link.mtu,
-        "link_up": int(link.carrier and link.operstate in {None, "up", "unknown"}),
-    }
-    return row | dict(reading.port)
-
-
 def _columns(
     schema: Schema, rows: Sequence[Mapping[str, Value | None]], statistics: Sequence[Statistic]
 ) -> dict[str, Column]:
     """Turn rows into columns, with the widths that the driver's counters have."""
     declared = {one.ending: one for one in statistics}
     columns = {}
-    for ending in dict.fromkeys(ending for row in rows for ending in row):
+    for ending in dict.fromkeys(chain.from_iterable(rows)):
         values = [row.get(ending) for row in rows]
         one = declared.get(ending) or Statistic(ending, (), 32 if ending in NARROW else 64)
         metric = schema.metrics[ending]

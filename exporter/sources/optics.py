@@ -6,18 +6,18 @@ reading would clear are never read. Devices that are down are read like the othe
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
 from exporter import vocabulary
-from exporter.linux.nic import KernelNic, NicReader, ReplayNic
+from exporter.linux.nic import NicReader
 from exporter.linux.optics.module import OF_LANES, QUANTITIES, Levels, Module
 from exporter.linux.rtnetlink import Link
-from exporter.serial import HungError, Serial
+from exporter.serial import Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
 from exporter.sources.failures import failure_of
+from exporter.sources.host_ports import is_hardware, listed, nic_place, nic_reader
 from exporter.sources.optics_cage import Cage, CageReading
 from exporter.table import RowKeeper, Schema, Table, TableBuilder
 from exporter.units import Duration
@@ -26,10 +26,8 @@ from exporter.vocabulary import gauge, info
 LEAST_INTERVAL = 60.0
 """Seconds: a read costs some hundred milliseconds of i2c, in which some NICs hold up packets."""
 
-DEVICE_DEADLINE = 5.0
+DEVICE_DEADLINE = 2.0
 """Seconds that the requests to one device may take."""
-
-_REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
 
 _VALUES = ["ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A2h, SFF-8636 lower memory, CMIS lower memory and page 11h"]
 _LEVELS = ["ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A2h, SFF-8636 page 03h, CMIS page 02h"]
@@ -118,7 +116,7 @@ class OpticsSource:
         self._net = host.sysfs / "class" / "net"
         self._open = open_reader
         self._reader: NicReader | None = None
-        self._serial = Serial("optics", DEVICE_DEADLINE, ("nic", host.nic_replay))
+        self._serial = Serial("optics", DEVICE_DEADLINE, nic_place(host))
         self._cages: dict[str, Cage] = {}
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (MODULE, LANE, THRESHOLD)}
 
@@ -163,10 +161,7 @@ class OpticsSource:
             self._reader.events()  # nobody waits for them here; left alone, they would fill the socket
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        links = (await self._serial.run([("links", partial(self._list, self._reader))]))["links"]
-        if not isinstance(links, list):
-            raise SourceError("timeout" if isinstance(links, HungError) else "unreadable", f"rtnetlink: {links}")
-        return links
+        return await listed(self._serial, "links", partial(self._list, self._reader), "rtnetlink")
 
     def _left_out(self) -> list[Failure]:
         """Say of which devices the last dump could not tell what they are."""
@@ -179,10 +174,8 @@ class OpticsSource:
 
     def _may_have_module(self, link: Link) -> bool:
         """Tell ports of hardware from all else: a virtual function or a representor would give its port's module."""
-        hardware = link.parent_dev_bus_name == "pci" and not link.kind
-        if not hardware or _REPRESENTOR.fullmatch(link.phys_port_name or "") or not self._options.wants(link.name):
-            return False
-        return not (self._net / link.name / "device" / "physfn").exists()
+        of_card = is_hardware(link) and link.parent_dev_bus_name == "pci" and self._options.wants(link.name)
+        return of_card and not (self._net / link.name / "device" / "physfn").exists()
 
     def _read_cage(self, link: Link) -> CageReading:
         """Read one module; runs in the thread."""
@@ -224,8 +217,7 @@ def _add(device: str, module: Module, builders: dict[Schema, TableBuilder]) -> N
 
 
 def _build(options: OpticsOptions, host: Host) -> list[Source]:
-    replay = host.nic_replay
-    return [OpticsSource(options, host, KernelNic if replay is None else partial(ReplayNic, replay))]
+    return [OpticsSource(options, host, nic_reader(host))]
 
 
 DEFINITION = Definition("optics", OpticsOptions, (MODULE, LANE, THRESHOLD), _build)

@@ -7,7 +7,6 @@ is as fast as it can be. A function that is suspended is not asked for its link,
 
 import asyncio
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,18 +26,16 @@ from exporter.linux.pci import (
     pci_function,
     way,
 )
-from exporter.serial import HungError, Serial
-from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
+from exporter.serial import Serial
+from exporter.source import Definition, Failure, Host, Options, Reading, Source
 from exporter.sources.failures import failure_of
+from exporter.sources.host_ports import SCAN, is_representor, listed
 from exporter.table import RowKeeper, TableBuilder, Value
 from exporter.units import Duration
 from exporter.vocabulary import counter, gauge, info
 
 CALL_DEADLINE = 2.0
 """Seconds that the files of one function may take, and the search for all."""
-
-SCAN = "/"
-"""Name of the call that looks for functions; no function can be named so."""
 
 CLASSES = ("net", "infiniband")
 """Classes of sysfs whose devices are looked for."""
@@ -82,9 +79,6 @@ SIDES = (
 )
 
 SEVERITIES = {"correctable": "aer_dev_correctable", "nonfatal": "aer_dev_nonfatal", "fatal": "aer_dev_fatal"}
-
-_REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
-"""Name of a port that stands for a virtual function."""
 
 SCHEMA = vocabulary.schema(
     "fabric_pci_",
@@ -216,11 +210,7 @@ class PciSource:
         Raises:
             SourceError: They cannot be listed.
         """
-        search = partial(find_functions, self._host.sysfs, self._options.wants)
-        found = (await self._serial.run([(SCAN, search)]))[SCAN]
-        if isinstance(found, Exception):
-            raise SourceError("timeout" if isinstance(found, HungError) else "unreadable", str(found))
-        return found
+        return await listed(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.wants))
 
 
 def find_functions(sysfs: Path, wants: Callable[[str], bool]) -> dict[str, Found]:
@@ -256,7 +246,7 @@ def _names(devices: Sequence[Path]) -> list[str]:
     """Name the devices on one function, without those that stand for virtual functions: there may be hundreds."""
     net = [one for one in devices if one.parent.name == "net"]
     several = len(net) > 1  # older kernels wait for a lock to tell the name, so one alone is not asked
-    hidden = {one for one in net if several and _REPRESENTOR.fullmatch(read_text(one / "phys_port_name"))}
+    hidden = {one for one in net if several and is_representor(read_text(one / "phys_port_name"))}
     return sorted({one.name for one in devices if one not in hidden})
 
 

@@ -11,25 +11,21 @@ from functools import partial
 from time import monotonic
 
 from exporter.linux.rdma import KernelRdma, RdmaReader, ReplayRdma
-from exporter.serial import HungError, Serial
-from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
+from exporter.serial import Serial
+from exporter.source import Definition, Failure, Host, Reading, Source
 from exporter.sources.failures import failure_of
-from exporter.sources.host_ports import PortOptions, Seat, number_rails
+from exporter.sources.host_ports import SCAN, PortOptions, Seat, not_listed, number_rails
+from exporter.sources.rdma_counters import Wanted
 from exporter.sources.rdma_device import Device, DeviceReading
-from exporter.sources.rdma_metrics import DEVICE, LABELS, QUEUE_PAIRS, RAW, SCHEMA
+from exporter.sources.rdma_metrics import DEVICE, QUEUE_PAIRS, RAW, SCHEMA
 from exporter.sources.rdma_queue_pairs import QueuePairsWatch
 from exporter.sources.rdma_tables import RdmaTables
-
-__all__ = ["DEFINITION", "LABELS", "SCAN", "RdmaOptions", "RdmaSource"]
 
 RESCAN = 60.0
 """Seconds after which folders are listed again and facts that change rarely are read again."""
 
 CALL_DEADLINE = 2.0
 """Seconds that one device may take."""
-
-SCAN = "/"
-"""Name of the call that lists the devices; no device can be named so."""
 
 
 class RdmaOptions(PortOptions, frozen=True):
@@ -64,6 +60,8 @@ class RdmaSource:
         self._host = host
         self._class = host.sysfs / "class" / "infiniband"
         self._serial = Serial("rdma", CALL_DEADLINE, self._class)
+        self._of_port = Wanted(options.raw, options.unread(SCHEMA))
+        self._of_device = Wanted(unread=options.unread(DEVICE))
         self._reader = open_reader()
         self._watch = QueuePairsWatch(self.interval, self._class, open_reader) if options.queue_pairs else None
         self._devices: dict[str, Device] = {}
@@ -87,10 +85,11 @@ class RdmaSource:
         calls: dict[str, Callable[[], object]] = {
             name: partial(self._read_device, name, rescan) for name in self._devices.keys() | hung
         }
+        # The list and what is known already are one batch: a second is made only for devices that are new.
         results = await self._serial.run([(SCAN, self._names), *sorted(calls.items())])
         names = results.pop(SCAN)
         if not isinstance(names, list):
-            raise SourceError("timeout" if isinstance(names, HungError) else "unreadable", str(names))
+            raise not_listed(names)
         fresh = [name for name in names if name not in calls]
         if fresh:
             results |= await self._serial.run([(name, partial(self._read_device, name, rescan)) for name in fresh])
@@ -150,13 +149,12 @@ class RdmaSource:
 
     def _read_device(self, name: str, rescan: bool) -> DeviceReading:
         """Read all ports of one device; runs in the thread."""
-        before = self._devices.get(name)
+        before = device = self._devices.get(name)
         epoch = os.stat(f"{self._class}/{name}").st_ino  # noqa: PTH116  # follows the link: another inode is another device
-        anew = before is None or before.epoch != epoch
-        device = before
-        if device is None or anew:
-            device = Device(name, epoch, self._host.sysfs, self._reader, self._options.raw)
-        if anew or rescan or not device.is_complete:
+        if device is None or device.epoch != epoch:
+            sysfs, reader = self._host.sysfs, self._reader
+            device = Device(name, epoch, sysfs, reader, of_port=self._of_port, of_device=self._of_device)
+        if device is not before or rescan or not device.is_complete:
             device.scan()
             self._scanned_any = True
             self._devices[name] = device

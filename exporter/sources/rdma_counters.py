@@ -6,24 +6,18 @@ of the ways to read a counter is taken is decided when the files are looked for,
 
 import errno
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from exporter.linux.ethtool import Statistics
 from exporter.linux.infiniband import ABSENT, parse_counter
-from exporter.linux.kept import COUNTER_SIZE, close_kept, open_kept
+from exporter.linux.kept import COUNTER_SIZE
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
+from exporter.sources.kept_file import KeptFile
 from exporter.sources.rdma_files import HW_COUNTERS, LIFESPAN, Choices
 from exporter.sources.rdma_plan import Plan, has_other, plan
-
-TRIES = 3
-"""Times running that a file may answer EINVAL before it rests: each such read makes the kernel log a line."""
-
-REST = 3600.0
-"""Seconds that a file rests, unless its link comes up first."""
 
 MAX_RAW = 1000
 """Counters of one port that are exported under the driver's own names; hfi1 has thousands."""
@@ -37,79 +31,48 @@ UNTOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 Ask: TypeAlias = Callable[[], Statistics]
 
 
-@dataclass(slots=True)
-class KeptFile:
-    """One file, which stays open, and how often running it answered EINVAL."""
+class Wanted(NamedTuple):
+    """Which counters are read of all that there are.
 
-    path: str
-    descriptor: int = -1
-    refusals: int = 0
-    rests_until: float = 0.0
+    Attributes:
+        raw: Shell patterns: counters without a metric are read where one fits the name that the driver gives them.
+        unread: Endings of metrics that nobody is shown, so that their counters are not read.
+    """
 
-    def read(self) -> bytes:
-        """Read the file, opening it where it is not open; one whose device went is opened anew next time.
-
-        Raises:
-            OSError: As open and read do.
-        """
-        if self.descriptor < 0:
-            self.descriptor = open_kept(self.path)
-        try:
-            return os.pread(self.descriptor, COUNTER_SIZE, 0)
-        except OSError as error:
-            if error.errno == errno.ENODEV:
-                self.close()
-            raise
-
-    def rests(self, now: float, *, came_up: bool) -> bool:
-        """Tell whether the file is to be left alone; its rest is over after a while, or when the link comes up."""
-        if now < self.rests_until and not came_up:
-            return True
-        self.rests_until = 0.0
-        return False
-
-    def rest(self, error: OSError, now: float) -> None:
-        """Let the file rest that only ever answers EINVAL."""
-        if error.errno == errno.EINVAL:
-            self.refusals += 1
-            if self.refusals >= TRIES:
-                self.refusals, self.rests_until = 0, now + REST
-
-    def close(self) -> None:
-        """Close the file."""
-        close_kept(self.descriptor)
-        self.descriptor = -1
+    raw: Sequence[str] = ()
+    unread: Collection[str] = ()
 
 
 class Counters:
     """What is counted of one port or device.
 
     Attributes:
-        choices: For each counter the ways to read it.
+        choices: For each counter the ways to read it, whether it is read or not.
         plan: Which of them are taken, and what the values are.
     """
 
-    def __init__(self, device: str, folder: str, choices: Choices, raw: Sequence[str] = ()) -> None:
+    def __init__(self, device: str, folder: str, choices: Choices, wanted: Wanted) -> None:
         """Take what to look for.
 
         Args:
             device: Whom failures concern.
             folder: Path of the port's or the device's folder.
             choices: For each counter the ways to read it.
-            raw: Shell patterns of names of counters to read beside them.
+            wanted: Which of them are read, and which beside them.
         """
         self.choices, self.plan = choices, Plan()
-        self._device, self._folder, self._patterns = device, folder, raw
+        self._ways = tuple(ways for ways in choices if ways[0].cell.ending not in wanted.unread)
+        self._device, self._folder, self._patterns = device, folder, wanted.raw
         self._files: dict[str, KeptFile] = {}
         self._refused: set[str] = set()  # what makes way for another file
-        self._is_stale = True
-        self._ask: Ask | None = None
-        self._names: Sequence[str] = ()
+        self._is_stale = True  # whether there is another plan to be made
+        self._ask: Ask | None = None  # None while all is read from files
+        self._names: Sequence[str] = ()  # of `hw_counters/`, as far as they matter
         self._not_told: Failure | None = None  # until it is looked for again
         self._too_many: Failure | None = None
-        self._fast: tuple[list[int], list[int], list[bytes]] | None = None
-        self._told: Sequence[int] | None = None
-        self._where: list[tuple[int, int]] = []
+        self._fast: tuple[list[int], list[int], list[bytes]] | None = None  # places, descriptors, last texts
+        self._told: Sequence[int] | None = None  # all that the kernel told last
+        self._where: list[tuple[int, int]] = []  # places of values, and where they stand in what the kernel tells
         self._values: list[int | None] = []
 
     def close(self) -> None:
@@ -176,15 +139,16 @@ class Counters:
 
     def _make_plan(self) -> None:
         """Choose how to read each counter; files that are not needed any more are closed."""
-        self.plan = plan(self.choices, self._has)
+        self.plan = plan(self._ways, self._has)
         if self._patterns:
-            self.plan = self.plan.with_raw(self._wanted())
+            self.plan = self.plan.with_raw(self._raw(plan(self.choices, self._has)))
         asked = self._ask is not None
         places = self.plan.places
         paths = [path for path in places if not (asked and path.startswith(HW_COUNTERS))]
         for path in self._files.keys() - set(paths):
             self._files.pop(path).close()
         self._files = {path: self._files.get(path) or KeptFile(f"{self._folder}/{path}") for path in paths}
+        # Backwards, so that of a name that stands twice the first is taken.
         told = {f"{HW_COUNTERS}/{name}": place for place, name in reversed(list(enumerate(self._names)))}
         self._where = [(place, told[path]) for path, place in places.items() if path not in self._files]
         self._values = [None] * self.plan.size
@@ -200,12 +164,12 @@ class Counters:
             return name in self._names
         return os.path.exists(f"{self._folder}/{path}")  # noqa: PTH110  # unlike Path's, it never raises
 
-    def _wanted(self) -> list[str]:
-        """Choose what is read under the driver's own names: what fits a pattern and has no metric."""
+    def _raw(self, known: Plan) -> list[str]:
+        """Choose what is read under the driver's own names: what fits a pattern and has no metric, read or not."""
         wanted = [
             name
             for name in dict.fromkeys(self._names)
-            if f"{HW_COUNTERS}/{name}" not in self.plan.places
+            if f"{HW_COUNTERS}/{name}" not in known.places
             and any(fnmatchcase(name, pattern) for pattern in self._patterns)
         ]
         self._too_many = None
@@ -246,17 +210,14 @@ class Counters:
             if file.rests(now, came_up=came_up):
                 continue
             try:
-                text = file.read()
+                text = file.read(now)
                 values[place] = parse_counter(text)
             except (OSError, ValueError) as error:
                 failures.append(failure_of(self._device, error, file.path))
-                if isinstance(error, OSError):
-                    file.rest(error, now)
-                    if error.errno in REFUSALS:
-                        self._make_way(path)
+                if isinstance(error, OSError) and error.errno in REFUSALS:
+                    self._make_way(path)
                 continue
             texts.append(text)
-            file.refusals = 0
             if values[place] is None:
                 self._make_way(path)
         self._values = values
@@ -266,7 +227,7 @@ class Counters:
 
     def _make_way(self, path: str) -> None:
         """Have the next read take what the device has in the place of a counter that it does not tell."""
-        if has_other(self.choices, path, self._has):
+        if has_other(self._ways, path, self._has):
             self._refused.add(path)
             self._is_stale = True
 

@@ -2,21 +2,20 @@
 
 import errno
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from exporter.linux.infiniband import parse_guid
+from exporter.linux.infiniband import parse_guid, port_numbers
 from exporter.linux.kept import read_once, read_text
 from exporter.linux.pci import driver, pci_address
 from exporter.linux.rdma import RdmaReader
 from exporter.linux.rdma_netlink import RdmaDevice
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
-from exporter.sources.rdma_counters import Ask, Counters
+from exporter.sources.rdma_counters import Ask, Counters, Wanted
 from exporter.sources.rdma_drivers import DRIVERS, UNKNOWN, recognised
 from exporter.sources.rdma_files import HW_COUNTERS, PMA, choices
 from exporter.sources.rdma_netdevs import is_uplink, netdev_by_files
@@ -33,9 +32,6 @@ PLANE = "smi"
 
 NO_NETLINK = frozenset({errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.ESOCKTNOSUPPORT})
 """What the kernel answers that has no RDMA netlink: no failure."""
-
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
-"""Name of a port's folder, as the kernel writes numbers: with `01` beside `1` two ports would have one number."""
 
 
 def same_device(listed: Iterable[RdmaDevice], name: str, node_guid: str) -> RdmaDevice | None:
@@ -68,7 +64,9 @@ class Device:
         counters: What is counted of the device as a whole; None before it was scanned.
     """
 
-    def __init__(self, name: str, epoch: int, sysfs: Path, reader: RdmaReader, raw: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, epoch: int, sysfs: Path, reader: RdmaReader, *, of_port: Wanted, of_device: Wanted
+    ) -> None:
         """Take where the device is.
 
         Args:
@@ -76,7 +74,8 @@ class Device:
             epoch: Number of its inode.
             sysfs: Root of sysfs.
             reader: Asks the kernel.
-            raw: Shell patterns of the counters that are read under the driver's own names.
+            of_port: Which counters of its ports are read.
+            of_device: Which of its own.
         """
         self.name, self.epoch = name, epoch
         self.driver, self.node_guid = "", ""
@@ -84,7 +83,8 @@ class Device:
         self.counters: Counters | None = None
         self._folder = sysfs / "class" / "infiniband" / name
         self._net = sysfs / "class" / "net"
-        self._reader, self._raw = reader, raw
+        self._reader = reader
+        self._of_port, self._of_device = of_port, of_device
         self._standing: list[Failure] = []  # what is the matter until the device is scanned again
         self._names = UNKNOWN
         self._is_plane = False
@@ -108,7 +108,7 @@ class Device:
         Raises:
             OSError: The ports cannot be listed.
         """
-        numbers = sorted(int(entry.name) for entry in (self._folder / "ports").iterdir() if _PORT.fullmatch(entry.name))
+        numbers = port_numbers(self._folder)
         self._standing = []
         self.node_guid = parse_guid(read_once(self._folder / "node_guid") or b"") or ""
         known = self._by_netlink()
@@ -139,7 +139,7 @@ class Device:
         if self.counters is None or self.counters.choices is not ways:
             if self.counters is not None:
                 self.counters.close()
-            self.counters = Counters(self.name, str(self._folder), ways)
+            self.counters = Counters(self.name, str(self._folder), ways, self._of_device)
         self.counters.find()
 
     def read(self) -> DeviceReading:
@@ -207,14 +207,16 @@ class Device:
         """Make a port, or look at it anew."""
         folder = self._folder / "ports" / str(number)
         ways = choices(self._names.port, PMA)
-        if before is None or before.counters.choices is not ways:
-            if before is not None:
-                before.close()
-            before = Port(self.name, number, str(folder), self.epoch, Counters(self.name, str(folder), ways, self._raw))
+        port = before
+        if port is None or port.counters.choices is not ways:
+            if port is not None:
+                port.close()
+            counters = Counters(self.name, str(folder), ways, self._of_port)
+            port = Port(self.name, number, str(folder), self.epoch, counters)
         link_layer = read_text(folder / "link_layer")
         mac = read_text(self._net / netdev / "address") if netdev else ""
         kind = " ".join(filter(None, (link_layer, shared["hca_type"] or self.driver, shared["board_id"])))
-        before.know({**shared, "netdev": netdev, "link_layer": link_layer, "mac": mac}, kind)
+        port.know({**shared, "netdev": netdev, "link_layer": link_layer, "mac": mac}, kind)
         ask: Ask | None = None if known is None else partial(self._reader.statistics, known.index, number)
-        before.counters.find(ask)
-        return before
+        port.counters.find(ask)
+        return port

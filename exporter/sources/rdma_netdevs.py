@@ -9,7 +9,6 @@ from exporter.linux.pci import netdev_of_port, pci_address
 _UPLINK = re.compile(r"(p\d+)?")
 """phys_port_name of an uplink: `p0`, or none where the card is not switched; a representor's is `pf0vf3`."""
 
-
 CARD_PORTS = 4
 """Ports that a card can have by itself. Those of higher numbers are behind its switch: their GIDs alone tell."""
 

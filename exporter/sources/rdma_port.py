@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import NamedTuple
 
-from exporter.linux.infiniband import ACTIVE, parse_numbered, parse_rate
+from exporter.linux.infiniband import ACTIVE, parse_link_rate, parse_numbered
 from exporter.linux.kept import COUNTER_SIZE
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
-from exporter.sources.rdma_counters import Counters, KeptFile
+from exporter.sources.kept_file import KeptFile
+from exporter.sources.rdma_counters import Counters
 from exporter.sources.rdma_files import STATES
 from exporter.table import LabelValues
 
@@ -90,24 +91,18 @@ class Port:
 
     def _read_state(self, file: KeptFile, failures: list[Failure], now: float) -> bytes:
         try:
-            text = file.read()
+            return file.read(now)
         except OSError as error:
             failures.append(failure_of(self.device, error, file.path))
-            file.rest(error, now)
             return b""
-        file.refusals = 0
-        return text
 
 
 def _link_of(state: bytes, physical: bytes, rate: bytes, *, ethernet: bool) -> dict[str, int | float | None]:
-    """Read the texts of a link; a speed that is only a placeholder is not told."""
+    """Read the texts of a link."""
     number = parse_numbered(state)
-    speed = parse_rate(rate)
-    up = None if number is None else int(number >= ACTIVE)
-    if up != 1 or (ethernet and rate.startswith(b"40 Gb/sec (4X QDR)")):
-        speed = None  # a down port shows the lowest rate there is; mlx5 shows 40G where it cannot name the speed
+    speed = parse_link_rate(state, rate, ethernet=ethernet)
     return {
-        "link_up": up,
+        "link_up": None if number is None else int(number >= ACTIVE),
         "link_speed_bytes_per_second": None if speed is None else speed.bytes_per_second,
         "link_lanes": None if speed is None else speed.lanes,
         "port_state": number,

@@ -6,7 +6,7 @@ from operator import is_
 from exporter.sources.host_ports import own_times
 from exporter.sources.rdma_device import DeviceReading
 from exporter.sources.rdma_files import Cell
-from exporter.sources.rdma_metrics import DEVICE, LABELS, LINK, RAW, SCHEMA
+from exporter.sources.rdma_metrics import DEVICE, LINK, RAW, SCHEMA
 from exporter.sources.rdma_port import PortReading
 from exporter.table import Column, LabelValues, RowKeeper, Schema, Table
 
@@ -53,7 +53,7 @@ class RdmaTables:
         now = readings[0].time
         return Table(
             SCHEMA,
-            self._keeper(SCHEMA, LABELS, part).rows([(port.device, str(port.number)) for port in ports]),
+            self._keeper(SCHEMA, part).rows([(port.device, str(port.number)) for port in ports]),
             columns,
             time=now,
             times=own_times(now, [reading.time for reading in readings]),
@@ -68,7 +68,7 @@ class RdmaTables:
         now = readings[0].time
         return Table(
             DEVICE,
-            self._keeper(DEVICE, DEVICE.labels, part).rows([(reading.device.name,) for reading in readings]),
+            self._keeper(DEVICE, part).rows([(reading.device.name,) for reading in readings]),
             self._counters(DEVICE, part, layout, [reading.values for reading in readings]),
             time=now,
             times=own_times(now, [reading.time for reading in readings]),
@@ -109,8 +109,8 @@ class RdmaTables:
                 values.append(reading.values[place])
         if not keys:
             return None
-        rows = self._keeper(RAW, RAW.labels, "").rows(keys)
+        rows = self._keeper(RAW, "").rows(keys)
         return Table(RAW, rows, {"raw": Column(RAW.metrics["raw"], values)}, readings[0].time)
 
-    def _keeper(self, schema: Schema, labels: tuple[str, ...], part: str) -> RowKeeper:
-        return self._keepers.setdefault((schema, part), RowKeeper(labels))
+    def _keeper(self, schema: Schema, part: str) -> RowKeeper:
+        return self._keepers.setdefault((schema, part), RowKeeper(schema.labels))

@@ -5,7 +5,7 @@ the width is what the hardware behind them has. Names that are not declared are 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -70,6 +70,15 @@ class Plan:
     port: dict[str, list[int]] = field(default_factory=dict)
     priority: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
+    def without(self, unread: Collection[str]) -> "Plan":
+        """Give the plan without some endings, and without priorities of which nothing is left."""
+
+        def left(places: Mapping[str, list[int]]) -> dict[str, list[int]]:
+            return {ending: where for ending, where in places.items() if ending not in unread}
+
+        priority = {number: kept for number, places in self.priority.items() if (kept := left(places))}
+        return Plan(left(self.port), priority)
+
 
 def plan(driver: DriverNames, names: Sequence[str]) -> Plan:
     """Find a driver's metrics in the names that a device has; a name that stands twice is taken once, the first.
@@ -103,11 +112,15 @@ def rest(mapped: Plan, names: Sequence[str], patterns: Sequence[str]) -> dict[st
 
 def picked(places: Mapping[str, Sequence[int]], values: Sequence[int]) -> dict[str, int]:
     """Add up the values at the places of each ending; a value of all ones is one that the device did not have."""
-    return {
-        ending: sum(found)
+    found = {
+        ending: values[where[0]] if len(where) == 1 else _sum([values[place] for place in where])
         for ending, where in places.items()
-        if ABSENT not in (found := [values[place] for place in where])
     }
+    return {ending: value for ending, value in found.items() if value != ABSENT} if ABSENT in found.values() else found
+
+
+def _sum(parts: Sequence[int]) -> int:
+    return ABSENT if ABSENT in parts else sum(parts)
 
 
 def _first_places(names: Sequence[str]) -> dict[str, int]:
