@@ -21,8 +21,8 @@ from stack import Prometheus, alertmanager, demo, own_folder, prometheus, until
 
 RULES = ROOT / "alerts" / "fabric.yml"
 RUNBOOK = ROOT / "docs" / "alerts.md"
-SOURCES = 5
-"""Sources of the demo: RDMA, NICs, NCCL and two switches."""
+SOURCES = 8
+"""Sources of the demo: RDMA and its bursts, NICs, PCI, optics, NCCL and two switches."""
 
 
 class Watch(NamedTuple):
@@ -89,14 +89,14 @@ def watch(program) -> Iterator[Callable]:
     return start
 
 
-def test_a_degraded_link_becomes_one_message_that_names_it(watch):
+def test_a_degraded_link_becomes_a_message_that_names_it_after_one_that_a_port_is_not_ready(watch):
     with watch("degraded-link") as seen:
-        until("an alert at the webhook", lambda: seen.received)
-        names = {(one["labels"]["alertname"], one["labels"]["layer"]) for one in seen.received}
-        alert = seen.received[0]
+        until("the alert at the webhook", lambda: named(seen.received, "FabricLinkDegraded"))
+        names = [(one["labels"]["alertname"], one["labels"]["layer"]) for one in seen.received]
+        (alert,) = named(seen.received, "FabricLinkDegraded")
         firing = [one for one in seen.prometheus.get("/alerts")["alerts"] if one["state"] == "firing"]
-    assert names == {("FabricLinkDegraded", "rdma")}
-    assert len(firing) == 1
+    assert names == [("FabricPortsMissing", "rdma"), ("FabricLinkDegraded", "rdma")]
+    assert len(firing) == 2
     assert alert["status"] == "firing"
     assert alert["labels"] == {
         "alertname": "FabricLinkDegraded",
@@ -119,6 +119,10 @@ def test_a_degraded_link_becomes_one_message_that_names_it(watch):
         ),
         "runbook_url": "docs/alerts.md#fabriclinkdegraded",
     }
+
+
+def named(alerts: list[dict], name: str) -> list[dict]:
+    return [one for one in alerts if one["labels"]["alertname"] == name]
 
 
 def test_a_healthy_cluster_is_silent(watch):

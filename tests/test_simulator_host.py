@@ -68,6 +68,21 @@ def test_a_link_that_is_down_looks_as_mlx5_shows_it(files, training):
     recording = json.loads((files.recordings / "eth8.json").read_text())
     assert recording["link"]["carrier"] is False
     assert recording["settings"]["speed_bits_per_second"] is None
+    assert recording["link_state"]["reason"] == "no_cable"
+    assert recording["module"] == {"errno": "EIO"}
+
+
+def test_a_flapping_link_has_a_bad_cable_whose_module_answers(files, training):
+    training.begin("flapping-link")
+    files.write()
+    recording = json.loads((files.recordings / "eth3.json").read_text())
+    assert recording["link_state"] == {"up": False, "reason": "cable_issue", "down_count": 1}
+    assert recording["link_modes"]["speed_bits_per_second"] is None
+    assert "active" not in recording["fec"]
+    assert recording["module"]["lower"].startswith("19 52 ")
+    training.advance(6)
+    files.write()
+    assert json.loads((files.recordings / "eth3.json").read_text())["link_state"] == {"up": True, "down_count": 1}
 
 
 def test_a_degraded_link_runs_at_a_quarter(files, training):
@@ -94,6 +109,88 @@ def test_recordings_are_answers_that_the_reader_takes(files, training):
 def _statistics(reader):
     answer = reader.statistics("eth2")
     return answer.names, answer.values
+
+
+@pytest.mark.parametrize(
+    ("device", "speed", "lanes", "pfc"), [("eth0", 25_000_000_000, 1, ()), ("eth9", 400_000_000_000, 4, (3,))]
+)
+def test_recordings_have_what_is_asked_beside_statistics(files, device, speed, lanes, pfc):
+    reader = ReplayNic(files.recordings)
+    modes, fec = reader.link_modes(device), reader.fec(device)
+    assert (modes.speed_bits_per_second, modes.max_speed_bits_per_second, modes.lanes) == (speed, speed, lanes)
+    assert (modes.autoneg, fec.active) == (True, "rs")
+    assert reader.link_state(device).up is True
+    assert (reader.pause(device).receive, reader.pause(device).transmit) == (False, False)
+    assert reader.dcb(device).pfc == pfc
+    assert sum(reader.dcb(device).ets_bandwidth or (100,)) == 100
+
+
+def test_a_nic_sits_beside_a_gpu_below_a_pcie_switch(files):
+    functions = files.sysfs / "bus" / "pci" / "devices"
+    nic, gpu = (functions / "0000:5e:00.0").resolve(), (functions / "0000:5f:00.0").resolve()
+    assert (read(nic / "class"), read(gpu / "class"), read(gpu / "vendor")) == ("0x020000", "0x030200", "0x10de")
+    assert [place.name for place in nic.parents][:4] == ["0000:5d:00.0", "0000:5c:00.0", "0000:5b:01.0", "pci0000:5b"]
+    assert gpu.parent.parent == nic.parent.parent
+    for function in (nic, nic.parent, gpu):
+        assert [read(function / f"max_link_{what}") for what in ("speed", "width")] == ["32.0 GT/s PCIe", "16"]
+    assert (read(nic / "numa_node"), read((functions / "0000:dc:00.0").resolve() / "numa_node")) == ("0", "1")
+    kinds = sorted(read(function / "class") for function in functions.iterdir())
+    assert [kinds.count(kind) for kind in ("0x020000", "0x030200", "0x060400")] == [9, 8, 33]
+
+
+def test_a_slow_pcie_link_shows_and_counts_errors(files, training):
+    nic = (files.sysfs / "class" / "net" / "eth7" / "device").resolve()
+    assert [read(nic / f"current_link_{what}") for what in ("speed", "width")] == ["32.0 GT/s PCIe", "16"]
+    assert read(nic / "aer_dev_correctable").endswith("TOTAL_ERR_COR 0")
+    training.begin("slow-pcie")
+    training.advance(12)
+    files.write()
+    assert [read(nic / f"current_link_{what}") for what in ("speed", "width")] == ["16.0 GT/s PCIe", "8"]
+    assert [read(nic / f"max_link_{what}") for what in ("speed", "width")] == ["32.0 GT/s PCIe", "16"]
+    assert {"BadTLP 12", "TOTAL_ERR_COR 12"} <= set(read(nic / "aer_dev_correctable").splitlines())
+    assert read(nic / "aer_dev_fatal").endswith("TOTAL_ERR_FATAL 0")
+
+
+def test_too_little_light_is_below_the_alarm_of_its_module(files, training):
+    training.begin("dirty-optic")
+    files.write()
+    for device, dim in (("eth4", 2), ("eth5", None)):
+        module = json.loads((files.recordings / f"{device}.json").read_text())["module"]
+        received = [word(module["page_11h_bank_0"], place) for place in range(186, 194, 2)]
+        low_alarm = word(module["page_02h"], 194)
+        assert [lane for lane, power in enumerate(received, 1) if power < low_alarm] == ([] if dim is None else [dim])
+
+
+def word(half, place):
+    digits = half.split()
+    return int(digits[place - 128] + digits[place - 127], 16)
+
+
+def test_a_missing_port_is_nowhere_and_comes_back_whole_as_another_device(files, training):
+    def traces():
+        places = [*files.sysfs.rglob("*"), *files.recordings.iterdir()]
+        return sorted(str(path) for path in places if path.name in {"mlx5_7", "eth9", "eth9.json", "0000:dc:00.0"})
+
+    def ifindex():
+        return json.loads((files.recordings / "eth9.json").read_text())["link"]["ifindex"]
+
+    before, index = traces(), ifindex()
+    assert len(before) == 7  # three links, three folders, one recording
+    training.begin("missing-port")
+    for _ in range(2):
+        files.write()
+        assert traces() == []
+    assert (files.sysfs / "bus" / "pci" / "devices" / "0000:dd:00.0" / "class").exists()  # its GPU stays
+    training.end("missing-port")
+    training.advance(1)
+    files.write()
+    assert traces() == before
+    assert ifindex() > index
+    assert read(files.sysfs / "class/net/eth9/ifindex") == str(ifindex())
+    port = files.sysfs / "class" / "infiniband" / "mlx5_7" / "ports" / "1"
+    assert read(port / "state") == "4: ACTIVE"
+    sent = training.rails[7].port.packets("transmit", ["rdma"])
+    assert int(read(port / "counters" / "port_xmit_data")) * 4 == sent * 4112
 
 
 def test_files_keep_inode_and_size(files, training):

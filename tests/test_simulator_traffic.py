@@ -132,10 +132,77 @@ def test_a_pause_storm_stops_one_rail_for_most_of_the_time():
     assert training.leaf_port(4).counters["sent_pause_frames"] == training.rails[4].port.counters["pause_frames"] > 0
 
 
+@pytest.mark.parametrize("step", [0.25, 3.0, 59.0])
+def test_a_flapping_link_goes_down_every_20_seconds_on_both_ends(step):
+    training = Training()
+    port, other = training.rails[1].port, training.leaf_port(1)
+    changes = port.counters["carrier_changes"]
+    training.begin("flapping-link")
+    training.begin("flapping-link")
+    assert (port.up, other.up) == (False, False)
+    for _ in range(int(59 / step)):
+        training.advance(step)
+    training.advance(59 % step)
+    assert (port.up, other.up) == (True, True)
+    assert port.counters["link_down"] == 3  # after 0, 20 and 40 s, for 5 s each
+    assert port.counters["carrier_changes"] == changes + 6
+    assert {rail.port.counters["link_down"] for rail in training.rails if rail.number != 1} == {0}
+
+
+def test_while_a_flapping_link_is_down_the_others_carry_its_share():
+    training = Training(["flapping-link"])
+    assert moved(training, 4.75)[1] == 0
+    assert moved(training, 15)[1] > 0
+
+
+def test_a_slow_pcie_link_pauses_the_switch_and_slows_the_whole_ring():
+    training = Training(["slow-pcie"])
+    sent = moved(training, 100)
+    healthy = moved(Training(), 100)
+    assert all(new < 0.6 * old for new, old in zip(sent, healthy, strict=True))
+    rail, other = training.rails[5].port.counters, training.leaf_port(5).counters
+    assert rail["sent_pause_frames"] == other["pause_frames"] > 0
+    assert rail["sent_paused_microseconds"] == other["paused_microseconds"]
+    # It takes 107 of 360 Gb/s while there is an exchange, which is so for all that it sent.
+    exchanging = sent[5] * 4158 * 8 / 107e9
+    assert rail["sent_paused_microseconds"] / 1e6 == pytest.approx((1 - 107 / 360) * exchanging, rel=0.02)
+    assert {one.port.counters["sent_pause_frames"] for one in training.rails if one.number != 5} == {0}
+
+
+def test_a_dirty_optic_loses_packets_that_are_sent_again():
+    training, healthy = Training(["dirty-optic"]), Training()
+    sent = moved(training, 60)
+    moved(healthy, 60)
+    dirty = training.rails[2].port.counters
+    wrong = [dirty["fec_corrected_blocks"], healthy.rails[2].port.counters["fec_corrected_blocks"]]
+    begun = Training().rails[2].port.counters["fec_corrected_blocks"]
+    assert (wrong[0] - begun) / (wrong[1] - begun) == pytest.approx(400, rel=0.01)
+    assert dirty["fec_uncorrectable_blocks"] / sent[2] == pytest.approx(2e-4, rel=0.01)
+    assert dirty["out_of_sequence"] >= dirty["fec_uncorrectable_blocks"]
+    assert training.leaf_port(2).counters["receive_errors"] == dirty["fec_uncorrectable_blocks"]
+    clean = [rail for rail in training.rails if rail.number != 2]
+    assert {rail.port.counters["fec_uncorrectable_blocks"] for rail in clean} == {0}
+
+
+def test_a_missing_port_is_down_at_its_switch_and_counts_from_nothing_when_it_is_back():
+    training = Training(["missing-port"])
+    assert not training.leaf_port(7).up
+    sent = moved(training, 30)
+    assert sent[7] == 0 < min(sent[:7])
+    training.end("missing-port")
+    port = training.rails[7].port
+    assert (port.up, training.leaf_port(7).up) == (True, True)
+    assert port.packets("transmit") == 0
+    sent = moved(training, 30)
+    assert totals(training, 7) == sent[7] > 0
+
+
 def test_bandwidth_falls_when_a_rail_is_slow():
     assert Training().bandwidth_share() > 0.95
     assert Training(["degraded-link"]).bandwidth_share() < 0.6
     assert Training(["pause-storm"]).bandwidth_share() < 0.5
+    assert Training(["slow-pcie"]).bandwidth_share() < 0.35
+    assert 0.75 < Training(["dirty-optic"]).bandwidth_share() < 0.9
 
 
 def test_an_unknown_fault_is_refused_by_name():

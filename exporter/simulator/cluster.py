@@ -48,14 +48,22 @@ host: {host}                    # default: $NODE_NAME, else the host name
 sources:
   rdma:
     interval: {interval}
+  bursts:
+    tick: 1s
   nic:
     interval: {interval}
     include: ["eth*"]
+  pci:
+    interval: 60s
+  optics:
+    enabled: true               # off by default: on some NICs, reading modules delays packets
+    interval: 60s
   nccl:
     interval: {interval}
     inspector: [{inspector}]
 
 expect:                          # what is slower is degraded; without it a link is measured against its siblings
+  rdma_ports: 8
   rdma_speed: 400Gb/s
 
 switches:

@@ -3,14 +3,26 @@
 FAULTS = {
     "degraded-link": "rail 3 of gpu-001 came up at 100 instead of 400 Gb/s, and all ranks wait for it",
     "link-down": "rail 6 of gpu-001 is down, the other seven carry its share",
+    "flapping-link": "rail 1 of gpu-001 goes down every 20 s and comes up again",
+    "missing-port": "rail 7 of gpu-001 fell off its PCIe bus: NIC and RDMA port are gone",
+    "slow-pcie": "rail 5 of gpu-001 has half its PCIe lanes at half speed, so that it pauses leaf-02",
+    "dirty-optic": "rail 2 of gpu-001 gets too little light on one lane and has to send again what is lost",
     "pause-storm": "leaf-02 pauses priority 3 of rail 4 of gpu-001 for most of the time",
     "imbalance": "rail 0 of gpu-001 carries half as much again as each other rail",
     "straggler": "rank 5 comes late to every collective",
     "switch-silent": "leaf-01 does not answer",
 }
 
-DEGRADED_RAIL = 3
-DOWN_RAIL = 6
-PAUSED_RAIL = 4
-BUSY_RAIL = 0
+RAILS = {
+    "imbalance": 0,
+    "flapping-link": 1,
+    "dirty-optic": 2,
+    "degraded-link": 3,
+    "pause-storm": 4,
+    "slow-pcie": 5,
+    "link-down": 6,
+    "missing-port": 7,
+}
+"""The rail that a fault is on; the others are on none."""
+
 LATE_RANK = 5

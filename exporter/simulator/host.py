@@ -1,18 +1,23 @@
-"""The simulated host in files: a tree as sysfs shows its RDMA devices, and the folder of recordings of its NICs.
+"""The simulated host in files: a tree as sysfs shows its PCI functions, and the folder of recordings of its NICs.
 
 The exporter keeps counter files open and reads them in place, so they are rewritten in place: each keeps its inode
 and its size, the text is filled up with newlines, and one write replaces all of it. That is as whole as a plain file
 can be: the kernel copies those bytes in two or three machine words, and only a read in the same nanosecond would meet
 it between them (one in four million, when both sides do nothing else). Files that do not change are left alone.
 Recordings are replaced by renaming. Everything here blocks and belongs in a thread.
+
+There are no recordings of RDMA netlink: what it tells of these devices, the files tell as well.
 """
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from exporter.simulator.ports import KERNEL, RAIL_SPEED, WAYS, Nic
+from exporter.simulator import pci
+from exporter.simulator.ports import RAIL_SPEED, Nic
+from exporter.simulator.recording import BOARD, FIRMWARE, recording
 from exporter.simulator.traffic import Training
 
 COUNTER_SIZE = 24
@@ -20,10 +25,8 @@ COUNTER_SIZE = 24
 
 STATE_SIZE = 32
 
-MTU = 9000
-
-_FIRMWARE = "28.39.1002"
-_BOARD = "MT_0000000838"
+FIRST_INDEX = 2
+"""Index of the first network device; 1 is the loopback's."""
 
 _QUIET_COUNTERS = (
     "VL15_dropped",
@@ -85,6 +88,9 @@ class HostFiles:
         self.sysfs = folder / "sys"
         self.recordings = folder / "nic"
         self._training = training
+        self._nics = (training.management, *training.rails)
+        self._indices: dict[str, int] = {}  # of the network devices that are there
+        self._next_index = FIRST_INDEX
         self._written: dict[Path, bytes] = {}
 
     def create(self) -> None:
@@ -94,8 +100,8 @@ class HostFiles:
             OSError: It cannot be made.
         """
         self.recordings.mkdir(parents=True)
-        for place, nic in enumerate((self._training.management, *self._training.rails)):
-            self._create_nic(nic, place)
+        for nic in self._nics:
+            self._create_surroundings(nic)
         self.write()
 
     def write(self) -> None:
@@ -104,17 +110,61 @@ class HostFiles:
         Raises:
             OSError: The folder is gone, or full.
         """
-        for rail in self._training.rails:
-            folder = self.sysfs / "class" / "infiniband" / rail.device / "ports" / "1"
-            for name, value in {**_counters(rail), **_hw_counters(rail)}.items():
-                self._put(folder / name, str(value), COUNTER_SIZE)
-            for name, text in _states(rail).items():
-                self._put(folder / name, text, STATE_SIZE)
-        for place, nic in enumerate((self._training.management, *self._training.rails)):
-            path = self.recordings / f"{nic.port.name}.json"
-            new = path.with_name(f".{path.name}.new")
-            new.write_text(json.dumps(_recording(nic, place + 2), indent=1), encoding="utf-8")
-            new.replace(path)
+        for nic in self._nics:
+            if self._training.hits("missing-port", nic):
+                self._remove_nic(nic)
+            else:
+                self._write_nic(nic)
+
+    def _write_nic(self, nic: Nic) -> None:
+        """Bring the files of a NIC up to date; one that was not there is there then, as another device."""
+        name, function = nic.port.name, self._function(nic)
+        is_new = name not in self._indices
+        if is_new:
+            self._indices[name] = self._next_index
+            self._next_index += 1
+            self._create_nic(nic, self._indices[name])
+        for file, text in pci.nic_link(nic, slow=self._training.hits("slow-pcie", nic)).items():
+            self._put(function / file, text, STATE_SIZE)
+        self._put(function / "aer_dev_correctable", pci.nic_errors(nic), pci.AER_SIZE)
+        if nic.device:
+            folder = function / "infiniband" / nic.device / "ports" / "1"
+            for file, value in {**_counters(nic), **_hw_counters(nic)}.items():
+                self._put(folder / file, str(value), COUNTER_SIZE)
+            for file, text in _states(nic).items():
+                self._put(folder / file, text, STATE_SIZE)
+        path = self.recordings / f"{name}.json"
+        new = path.with_name(f".{path.name}.new")
+        new.write_text(json.dumps(recording(self._training, nic, self._indices[name]), indent=1), encoding="utf-8")
+        new.replace(path)
+        if is_new:  # last, as whoever finds it by these wants it whole
+            for link, target in self._links(nic).items():
+                _link(link, target)
+
+    def _remove_nic(self, nic: Nic) -> None:
+        """Take a NIC away, if it is there: first what leads to it, as the kernel does."""
+        if self._indices.pop(nic.port.name, None) is None:
+            return
+        function = self._function(nic)
+        for path in (*self._links(nic), self.recordings / f"{nic.port.name}.json"):
+            path.unlink()
+        shutil.rmtree(function)
+        self._written = {path: data for path, data in self._written.items() if not path.is_relative_to(function)}
+
+    def _function(self, nic: Nic) -> Path:
+        """Give the folder of a NIC's PCI function."""
+        return self.sysfs.joinpath("devices", *nic.seat.way, nic.pci)
+
+    def _links(self, nic: Nic) -> dict[Path, Path]:
+        """Give the links of classes and buses to a NIC, and where they lead."""
+        function = self._function(nic)
+        found = {
+            self.sysfs / "class" / "net" / nic.port.name: function / "net" / nic.port.name,
+            self.sysfs / "bus" / "pci" / "devices" / nic.pci: function,
+        }
+        if nic.device:
+            found[self.sysfs / "class" / "infiniband" / nic.device] = function / "infiniband" / nic.device
+        return found
 
     def _put(self, path: Path, text: str, size: int) -> None:
         """Replace a file's text by one write of its full size, so that nobody sees a shorter one."""
@@ -128,31 +178,41 @@ class HostFiles:
             os.close(descriptor)
         self._written[path] = data
 
-    def _create_nic(self, nic: Nic, place: int) -> None:
-        """Make the folders of a PCI function, its devices, and the links of the classes to them."""
-        function = self.sysfs / "devices" / nic.bridge / nic.pci
-        driver, vendor, model = _identity(nic)
-        _facts(function, {"uevent": f"DRIVER={driver}\nPCI_SLOT_NAME={nic.pci}", "vendor": vendor, "device": model})
-        name = nic.port.name
-        _facts(function / "net" / name, {"address": nic.mac, "dev_port": "0", "ifindex": str(place + 2)})
-        _link(self.sysfs / "class" / "net" / name, function / "net" / name)
-        (function / "net" / name / "device").symlink_to(Path("..", ".."))
-        if not nic.device:
-            return
-        device = function / "infiniband" / nic.device
-        facts = {
-            "node_guid": _guid(nic.mac),
-            "fw_ver": _FIRMWARE,
-            "hca_type": "MT4129",
-            "board_id": _BOARD,
-            "node_type": "1: CA",
-        }
-        _facts(device, facts)
-        _facts(device / "ports" / "1", {"link_layer": "Ethernet"})
-        _facts(device / "ports" / "1" / "counters", {})
-        _facts(device / "ports" / "1" / "hw_counters", {"lifespan": "12"})
-        (device / "device").symlink_to(Path("..", ".."))
-        _link(self.sysfs / "class" / "infiniband" / nic.device, device)
+    def _create_surroundings(self, nic: Nic) -> None:
+        """Make the bridges above a NIC, and the GPU beside it with its own."""
+        way = nic.seat.way
+        bridges = [self.sysfs.joinpath("devices", *way[:end]) for end in range(2, len(way) + 1)]
+        gpus = []
+        if nic.seat.gpu:
+            bridge, gpu = nic.seat.gpu
+            bridges.append(bridges[-1].with_name(bridge))
+            gpus.append(bridges[-1] / gpu)
+        for found, facts in ((bridges, pci.bridge_facts(nic)), (gpus, pci.gpu_facts(nic))):
+            for function in found:
+                _facts(function, facts)
+                _link(self.sysfs / "bus" / "pci" / "devices" / function.name, function)
+
+    def _create_nic(self, nic: Nic, index: int) -> None:
+        """Make the folders of a PCI function and its devices."""
+        function = self._function(nic)
+        _facts(function, pci.nic_facts(nic))
+        netdev = function / "net" / nic.port.name
+        _facts(netdev, {"address": nic.mac, "dev_port": "0", "ifindex": str(index)})
+        (netdev / "device").symlink_to(Path("..", ".."))
+        if nic.device:
+            device = function / "infiniband" / nic.device
+            facts = {
+                "node_guid": _guid(nic.mac),
+                "fw_ver": FIRMWARE,
+                "hca_type": "MT4129",
+                "board_id": BOARD,
+                "node_type": "1: CA",
+            }
+            _facts(device, facts)
+            _facts(device / "ports" / "1", {"link_layer": "Ethernet"})
+            _facts(device / "ports" / "1" / "counters", {})
+            _facts(device / "ports" / "1" / "hw_counters", {"lifespan": "12"})
+            (device / "device").symlink_to(Path("..", ".."))
 
 
 def _facts(folder: Path, facts: Mapping[str, str]) -> None:
@@ -166,11 +226,6 @@ def _link(path: Path, target: Path) -> None:
     """Link to another place of the tree, relatively, so that the tree can be moved."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(os.path.relpath(target, path.parent))
-
-
-def _identity(nic: Nic) -> tuple[str, str, str]:
-    """Give the driver, and the PCI numbers of vendor and model."""
-    return ("mlx5_core", "0x15b3", "0x1021") if nic.device else ("ice", "0x8086", "0x159b")
 
 
 def _guid(mac: str) -> str:
@@ -217,90 +272,3 @@ def _states(rail: Nic) -> dict[str, str]:
         return {"state": "1: DOWN", "phys_state": "3: Disabled", "rate": "40 Gb/sec (4X QDR)"}
     rate = "400 Gb/sec (4X NDR)" if rail.port.speed == RAIL_SPEED else "100 Gb/sec (4X EDR)"
     return {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": rate}
-
-
-def _recording(nic: Nic, ifindex: int) -> dict[str, object]:
-    """Give what the kernel says of a NIC, as exporter.linux.nic reads it."""
-    port = nic.port
-    changes = port.counters["carrier_changes"]
-    kernel = {}
-    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
-        kernel[f"{short}_packets"] = port.packets(way, KERNEL)
-        kernel[f"{short}_bytes"] = port.counted_bytes(way, KERNEL)
-        kernel |= {f"{short}_errors": 0, f"{short}_dropped": 0}
-    return {
-        "link": {
-            "ifindex": ifindex,
-            "admin_up": True,
-            "carrier": port.up,
-            "operstate": "up" if port.up else "down",
-            "mtu": MTU if nic.device else 1500,
-            "mac": nic.mac,
-            "parent_dev_name": nic.pci,
-            "parent_dev_bus_name": "pci",
-            "phys_port_name": "p0" if nic.device else None,
-            "carrier_changes": changes,
-            "carrier_up_count": changes // 2,
-            "carrier_down_count": changes - changes // 2,
-            "stats": kernel,
-        },
-        "driver": {
-            "name": _identity(nic)[0],
-            "version": "6.8.0",
-            "firmware": f"{_FIRMWARE} ({_BOARD})" if nic.device else "4.40 0x8001c967 1.3534.0",
-            "bus": nic.pci,
-        },
-        "statistics": _mlx5(nic) if nic.device else _ice(nic),
-        "settings": {
-            "speed_bits_per_second": port.speed if port.up else None,
-            "duplex": "full",
-            "autoneg": True,
-            "port": "fibre",
-        },
-    }
-
-
-def _mlx5(nic: Nic) -> dict[str, int]:
-    """Give statistics of the card by its driver's names; PFC counters are there for the priority that has it."""
-    port, counters = nic.port, nic.port.counters
-    values = {}
-    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
-        values[f"{short}_packets"] = port.packets(way, KERNEL)
-        values[f"{short}_bytes"] = port.counted_bytes(way, KERNEL)
-        values[f"{short}_vport_rdma_unicast_packets"] = port.packets(way, ["rdma"])
-        values[f"{short}_vport_rdma_unicast_bytes"] = port.counted_bytes(way, ["rdma"])
-        values[f"{short}_packets_phy"] = port.packets(way)
-        values[f"{short}_bytes_phy"] = port.wire_bytes(way)
-        values[f"{short}_discards_phy"] = 0
-    return values | {
-        "tx_errors_phy": 0,
-        "rx_crc_errors_phy": 0,
-        "rx_symbol_err_phy": 0,
-        "rx_out_of_buffer": 0,
-        "rx_pcs_symbol_err_phy": counters["symbol_errors"],
-        "rx_corrected_bits_phy": counters["fec_corrected_bits"],
-        "link_down_events_phy": counters["link_down"],
-        "rx_ecn_mark": 0,
-        "rx_buffer_passed_thres_phy": 0,
-        "tx_pause_storm_warning_events": 0,
-        "tx_pause_storm_error_events": 0,
-        "outbound_pci_buffer_overflow": 0,
-        "rx_prio3_pause": counters["pause_frames"],
-        "rx_prio3_pause_duration": counters["paused_microseconds"],
-        "rx_prio3_pause_transition": counters["pause_transitions"],
-        "tx_prio3_pause": 0,
-        "tx_prio3_pause_duration": 0,
-    }
-
-
-def _ice(nic: Nic) -> dict[str, int]:
-    """Give statistics of the card for management."""
-    port = nic.port
-    values = {}
-    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
-        values[f"{short}_bytes.nic"] = port.wire_bytes(way)
-        values[f"{short}_unicast.nic"] = port.packets(way, ["bulk"])
-        values[f"{short}_multicast.nic"] = port.packets(way, ["multicast"])
-        values |= {f"{short}_broadcast.nic": 0, f"{short}_errors.nic": 0}
-        values |= {f"link_xon_{short}.nic": 0, f"link_xoff_{short}.nic": 0}
-    return values | {"rx_dropped.nic": 0, "tx_dropped_link_down.nic": 0, "rx_crc_errors.nic": 0}

@@ -39,6 +39,9 @@ KERNEL = ("kernel", "bulk", "multicast")
 
 UNICAST = ("rdma", "kernel", "bulk")
 
+FEC_BLOCKS_A_BIT = 0.9
+"""Blocks that forward error correction mends for each wrong bit: some have two."""
+
 
 class Ledger:
     """Named counters: whole numbers, of which fractions wait for the next time."""
@@ -91,6 +94,21 @@ class Port:
         return sum(self.counters[f"{way}_{kind}"] * FRAMES[kind].counted for kind in kinds)
 
 
+class Seat(NamedTuple):
+    """A place for a NIC in the host.
+
+    Attributes:
+        way: What is above it, from the host's bridge down.
+        numa_node: The processor's that it is at.
+        gpu: The GPU beside it, below the same PCIe switch, and the port of the switch that the GPU is at; empty for
+            none.
+    """
+
+    way: tuple[str, ...]
+    numa_node: int
+    gpu: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Nic:
     """One NIC of the host and where it sits; a rail has an RDMA device too.
@@ -98,7 +116,7 @@ class Nic:
     Attributes:
         number: Number of the rail.
         device: Name of the RDMA device; empty for the NIC that has none.
-        bridge: The PCI root that it is under.
+        seat: Where it sits in the host.
         pci: Its PCI address.
         mac: Its address.
         port: Its one port.
@@ -106,7 +124,7 @@ class Nic:
 
     number: int
     device: str
-    bridge: str
+    seat: Seat
     pci: str
     mac: str
     port: Port
@@ -150,7 +168,8 @@ def rails(chance: random.Random) -> tuple[Nic, ...]:
 def management(chance: random.Random) -> Nic:
     """Make the host's NIC for everything that is not RDMA."""
     port = _port(chance, "eth0", "", MANAGEMENT_SPEED, "bulk", "multicast")
-    return Nic(0, "", "pci0000:00", "0000:04:00.0", "b4:96:91:00:10:01", port)
+    seat = Seat(("pci0000:00", "0000:00:1c.0"), 0)
+    return Nic(0, "", seat, "0000:04:00.0", "b4:96:91:00:10:01", port)
 
 
 def leaf(chance: random.Random, name: str, prefix: str, first_rail: int) -> Leaf:
@@ -173,8 +192,16 @@ def _rail(chance: random.Random, number: int, bus: str) -> Nic:
     port = _port(chance, f"eth{number + 2}", "", RAIL_SPEED, "rdma", "kernel", "multicast")
     for event, most in (("carrier_changes", 6), ("out_of_sequence", 200), ("fec_corrected_bits", 10**10)):
         port.counters.add(event, 2 * chance.randrange(1, most // 2))
+    port.counters.add("fec_corrected_blocks", port.counters["fec_corrected_bits"] * FEC_BLOCKS_A_BIT)
     mac = f"a0:88:c2:00:10:{number + 8:02x}"
-    return Nic(number, f"mlx5_{number}", f"pci0000:{int(bus, 16) - 1:02x}", f"0000:{bus}:00.0", mac, port)
+    return Nic(number, f"mlx5_{number}", _seat(number, int(bus, 16)), f"0000:{bus}:00.0", mac, port)
+
+
+def _seat(number: int, bus: int) -> Seat:
+    """Seat a rail beside a GPU: a root port, and a PCIe switch with a port for each of the two."""
+    switch = (f"pci0000:{bus - 3:02x}", f"0000:{bus - 3:02x}:01.0", f"0000:{bus - 2:02x}:00.0")
+    ports = tuple(f"0000:{bus - 1:02x}:{place:02x}.0" for place in (0, 1))
+    return Seat((*switch, ports[0]), number // RAILS_A_LEAF, (ports[1], f"0000:{bus + 1:02x}:00.0"))
 
 
 def _port(chance: random.Random, name: str, alias: str, speed: int, *kinds: str) -> Port:

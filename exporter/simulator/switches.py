@@ -75,6 +75,7 @@ def update_onyx(switch: OnyxSwitch, leaf: Leaf) -> None:
             traffic.bytes = port.wire_bytes(way)
             traffic.error_packets = port.counters[f"{way}_errors"]
         shown.transmit.pause_packets = port.counters["sent_pause_frames"]
+        shown.receive.pause_packets = port.counters["pause_frames"]
 
 
 def _indexed(leaf: Leaf) -> dict[int, Port]:

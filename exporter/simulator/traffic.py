@@ -9,8 +9,8 @@ import random
 from collections.abc import Iterable
 
 from exporter.simulator import ports
-from exporter.simulator.faults import BUSY_RAIL, DEGRADED_RAIL, DOWN_RAIL, FAULTS, PAUSED_RAIL
-from exporter.simulator.ports import FRAMES, RAIL_SPEED, RAILS_A_LEAF, Nic
+from exporter.simulator.faults import FAULTS, RAILS
+from exporter.simulator.ports import FEC_BLOCKS_A_BIT, FRAMES, RAIL_SPEED, RAILS_A_LEAF, Ledger, Nic, Port
 
 DEGRADED_SPEED = 100_000_000_000
 
@@ -33,7 +33,19 @@ PAUSE = 0.002
 """The same in an exchange when all is well."""
 
 PAUSE_FRAME = 40
-"""Microseconds that one pause frame stops a rail."""
+"""Microseconds that one pause frame stops a port."""
+
+FLAP_DOWN, FLAP_UP = 5.0, 15.0
+"""Seconds that a flapping link is down, and up."""
+
+SLOW_PCI_RATE = 107_000_000_000
+"""Bits per second of data that pass 8 lanes of 16 GT/s, less the headers of PCIe's packets."""
+
+WRONG_BITS, WRONG_BITS_DIRTY = 20_000, 8_000_000
+"""Bits a second that forward error correction mends: one of 20 million, and one of 50,000 with too little light."""
+
+LOST, RESENDING = 2e-4, 0.15
+"""Shares behind too little light: of packets that are lost, and of the time that goes into sending them again."""
 
 
 class Training:
@@ -60,6 +72,7 @@ class Training:
         self.uptime = 6 * 86400.0 + self._random.randrange(86400)
         self.steps = 0
         self._leaf_ports = {rail: found for leaf in self.leaves for rail, found in leaf.hosts.items()}
+        self._flapped, self._until_flap = False, 0.0
         self._next_step()
         for fault in faults:
             self.begin(fault)
@@ -72,13 +85,21 @@ class Training:
         """
         if fault not in FAULTS:
             raise ValueError(f"{fault!r} is no fault; known are {', '.join(FAULTS)}")
+        if fault == "flapping-link" and fault not in self.faults:
+            self._flapped, self._until_flap = True, FLAP_DOWN
         self.faults.add(fault)
         self._set_links()
 
     def end(self, fault: str) -> None:
         """Put something right again."""
+        if fault == "missing-port" and fault in self.faults:
+            self.rails[RAILS[fault]].port.counters = Ledger({})  # a card that comes back counts from nothing
         self.faults.discard(fault)
         self._set_links()
+
+    def hits(self, fault: str, nic: Nic) -> bool:
+        """Tell whether a fault is there now, and on this NIC."""
+        return fault in self.faults and nic is self.rails[RAILS[fault]]
 
     def leaf_port(self, rail: int) -> ports.Port:
         """Give the switch's end of a rail of the host."""
@@ -92,6 +113,14 @@ class Training:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.uptime += seconds
+        while seconds > 0:
+            spent = min(seconds, self._until_flap) if "flapping-link" in self.faults else seconds
+            self._work(spent)
+            seconds -= spent
+            self._flap(spent)
+
+    def _work(self, seconds: float) -> None:
+        """Compute and exchange, with links as they are."""
         self._background(seconds)
         while seconds > 0:
             if self._compute_left > 0:
@@ -107,6 +136,14 @@ class Training:
                     self._next_step()
             seconds -= spent
 
+    def _flap(self, seconds: float) -> None:
+        """Take a flapping link up or down when it is time for that."""
+        self._until_flap -= seconds
+        if "flapping-link" in self.faults and self._until_flap <= 0:
+            self._flapped = not self._flapped
+            self._until_flap = FLAP_DOWN if self._flapped else FLAP_UP
+            self._set_links()
+
     def _next_step(self) -> None:
         late = STRAGGLER_DELAY if "straggler" in self.faults else 0.0
         self._compute_left = COMPUTE * self._random.uniform(0.9, 1.1) + late
@@ -118,9 +155,9 @@ class Training:
         """Bring both ends of each rail to what the faults say."""
         for rail in self.rails:
             port, other = rail.port, self.leaf_port(rail.number)
-            up = not (rail.number == DOWN_RAIL and "link-down" in self.faults)
-            slow = rail.number == DEGRADED_RAIL and "degraded-link" in self.faults
-            speed = DEGRADED_SPEED if slow else RAIL_SPEED
+            flapped = self._flapped and self.hits("flapping-link", rail)
+            up = not (flapped or self.hits("link-down", rail) or self.hits("missing-port", rail))
+            speed = DEGRADED_SPEED if self.hits("degraded-link", rail) else RAIL_SPEED
             if port.speed != speed and port.up:  # a link comes up anew at another speed
                 port.counters.add("carrier_changes", 2)
             if port.up != up:
@@ -129,9 +166,6 @@ class Training:
             port.up = other.up = up
             port.speed = other.speed = speed
 
-    def _is_stormy(self, rail: Nic) -> bool:
-        return rail.number == PAUSED_RAIL and "pause-storm" in self.faults
-
     def _weight(self, rail: Nic) -> float:
         """Give a rail's traffic, where 1 is an equal share of all of them."""
         if not rail.port.up:
@@ -139,29 +173,51 @@ class Training:
         weight = self._shares[rail.number] * len(self.rails) / sum(one.port.up for one in self.rails)
         if rail.port.speed < RAIL_SPEED:
             weight *= 0.5  # the library puts fewer channels on it
-        return weight * 1.5 if rail.number == BUSY_RAIL and "imbalance" in self.faults else weight
+        return weight * 1.5 if self.hits("imbalance", rail) else weight
+
+    def _rate(self, rail: Nic) -> float:
+        """Give the bits per second that a rail can exchange as things are now."""
+        rate = rail.port.speed * EFFICIENCY
+        if self.hits("pause-storm", rail):
+            rate *= 1 - STORM
+        if self.hits("dirty-optic", rail):
+            rate *= 1 - RESENDING
+        return min(rate, SLOW_PCI_RATE) if self.hits("slow-pcie", rail) else rate
 
     def _burst_seconds(self) -> float:
         """Give how long a whole exchange takes as things are now: as long as on the slowest rail."""
         bits = self._burst_packets * FRAMES["rdma"].wire * 8
-        return max(
-            bits * self._weight(rail) / (rail.port.speed * EFFICIENCY * (1 - STORM * self._is_stormy(rail)))
-            for rail in self.rails
-        )
+        return max(bits * self._weight(rail) / self._rate(rail) for rail in self.rails)
 
     def _exchange(self, seconds: float, share: float) -> None:
         """Move a share of the step's exchange."""
         for rail in self.rails:
             packets = self._carry(rail, "rdma", self._burst_packets * self._weight(rail) * share)
-            counters = rail.port.counters
-            congestion = 100 if self._is_stormy(rail) else 1
+            if not rail.port.up:
+                continue
+            counters, leaf_port = rail.port.counters, self.leaf_port(rail.number)
+            stormy, slow = self.hits("pause-storm", rail), self.hits("slow-pcie", rail)
+            congestion = 100 if stormy or slow else 1
             marked = counters.add("ecn_marked", packets * 2e-6 * congestion)
-            self.leaf_port(rail.number).counters.add("ecn_marked", marked)
+            leaf_port.counters.add("ecn_marked", marked)
             counters.add("cnp_sent", marked)
             counters.add("cnp_handled", packets * 1.5e-6 * congestion)
             counters.add("write_requests", packets / 256)
-            if rail.port.up and not self._is_stormy(rail):
-                self._pause(rail, PAUSE * seconds)
+            if not stormy:
+                _pause(rail.port, leaf_port, PAUSE * seconds)
+            if slow:
+                _pause(leaf_port, rail.port, (1 - SLOW_PCI_RATE / (rail.port.speed * EFFICIENCY)) * seconds)
+                counters.add("pause_storm_warnings", seconds / 5)
+                counters.add("pci_overflows", 2 * seconds)
+            if self.hits("dirty-optic", rail):
+                self._lose(rail, packets * LOST)
+
+    def _lose(self, rail: Nic, packets: float) -> None:
+        """Lose packets both ways; those that both ends count as sent and received are the ones that came through."""
+        lost = rail.port.counters.add("fec_uncorrectable_blocks", packets)
+        rail.port.counters.add("symbol_errors", lost)
+        rail.port.counters.add("out_of_sequence", lost)
+        self.leaf_port(rail.number).counters.add("receive_errors", lost)
 
     def _carry(self, rail: Nic, kind: str, amount: float) -> int:
         """Move packets over a rail, out and in, and over the ports of its leaf; the peers' rails carry the same."""
@@ -179,14 +235,6 @@ class Training:
                     port.counters.add(f"{way}_rdma", each + (place < more))
         return sent
 
-    def _pause(self, rail: Nic, seconds: float) -> None:
-        """Have the leaf pause a rail."""
-        counters = rail.port.counters
-        paused = counters.add("paused_microseconds", seconds * 1e6)
-        frames = counters.add("pause_frames", paused / PAUSE_FRAME)
-        counters.add("pause_transitions", frames / 2)
-        self.leaf_port(rail.number).counters.add("sent_pause_frames", frames)
-
     def _background(self, seconds: float) -> None:
         """Move what goes on whatever the job does."""
         for rail in self.rails:
@@ -195,15 +243,27 @@ class Training:
             self._carry(rail, "kernel", 3.0 * seconds)
             self._carry(rail, "multicast", seconds / 30)
             counters = rail.port.counters
-            counters.add("fec_corrected_bits", 20_000 * seconds)
+            wrong = WRONG_BITS_DIRTY if self.hits("dirty-optic", rail) else WRONG_BITS
+            counters.add("fec_corrected_blocks", FEC_BLOCKS_A_BIT * counters.add("fec_corrected_bits", wrong * seconds))
             counters.add("out_of_sequence", 0.02 * seconds)
+            if self.hits("slow-pcie", rail):
+                counters.add("pci_errors", seconds)
             if rail.port.speed < RAIL_SPEED:
                 counters.add("symbol_errors", 3 * seconds)
                 self.leaf_port(rail.number).counters.add("receive_errors", seconds)
-            if self._is_stormy(rail):
-                self._pause(rail, STORM * seconds)
+            if self.hits("pause-storm", rail):
+                _pause(rail.port, self.leaf_port(rail.number), STORM * seconds)
         for way, packets in (("receive", 24_000), ("transmit", 9_000)):
             self.management.port.counters.add(f"{way}_bulk", packets * seconds)
             for leaf in self.leaves:
                 leaf.management.counters.add(f"{way}_bulk", packets / 1000 * seconds)
         self.management.port.counters.add("receive_multicast", seconds / 30)
+
+
+def _pause(port: Port, by: Port, seconds: float) -> None:
+    """Have one end of a link pause the other."""
+    paused = port.counters.add("paused_microseconds", seconds * 1e6)
+    frames = port.counters.add("pause_frames", paused / PAUSE_FRAME)
+    port.counters.add("pause_transitions", frames / 2)
+    by.counters.add("sent_paused_microseconds", paused)
+    by.counters.add("sent_pause_frames", frames)

@@ -1,0 +1,169 @@
+"""What the kernel says of a simulated NIC: its recording, as the exporter replays them."""
+
+from math import sin
+
+from exporter.simulator import modules
+from exporter.simulator.pci import identity
+from exporter.simulator.ports import KERNEL, MANAGEMENT_SPEED, RAIL_SPEED, WAYS, Nic
+from exporter.simulator.traffic import Training
+
+MTU = 9000
+
+FIRMWARE = "28.39.1002"
+BOARD = "MT_0000000838"
+
+DOWN_REASONS = {"link-down": "no_cable", "flapping-link": "cable_issue"}
+"""Why a link is down, in the kernel's words, by fault."""
+
+DIM_LANE = 1
+"""Place of the lane that gets too little light when the optic is dirty."""
+
+
+def recording(training: Training, nic: Nic, ifindex: int) -> dict[str, object]:
+    """Give all answers about a NIC."""
+    return {
+        "link": _link(nic, ifindex),
+        "driver": {
+            "name": identity(nic)[0],
+            "version": "6.8.0",
+            "firmware": f"{FIRMWARE} ({BOARD})" if nic.device else "4.40 0x8001c967 1.3534.0",
+            "bus": nic.pci,
+        },
+        "settings": _settings(nic) | {"port": "fibre"},
+        "link_modes": _link_modes(nic),
+        **(_rail(training, nic) if nic.device else _management(nic)),
+    }
+
+
+def _link(nic: Nic, ifindex: int) -> dict[str, object]:
+    """Give what rtnetlink says."""
+    port = nic.port
+    changes = port.counters["carrier_changes"]
+    kernel = {}
+    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
+        kernel[f"{short}_packets"] = port.packets(way, KERNEL)
+        kernel[f"{short}_bytes"] = port.counted_bytes(way, KERNEL)
+        kernel |= {f"{short}_errors": 0, f"{short}_dropped": 0}
+    return {
+        "ifindex": ifindex,
+        "admin_up": True,
+        "carrier": port.up,
+        "operstate": "up" if port.up else "down",
+        "mtu": MTU if nic.device else 1500,
+        "mac": nic.mac,
+        "parent_dev_name": nic.pci,
+        "parent_dev_bus_name": "pci",
+        "phys_port_name": "p0" if nic.device else None,
+        "carrier_changes": changes,
+        "carrier_up_count": changes // 2,
+        "carrier_down_count": changes - changes // 2,
+        "stats": kernel,
+    }
+
+
+def _settings(nic: Nic) -> dict[str, object]:
+    port = nic.port
+    return {"speed_bits_per_second": port.speed if port.up else None, "duplex": "full", "autoneg": True}
+
+
+def _link_modes(nic: Nic) -> dict[str, object]:
+    lanes, most = (4, RAIL_SPEED) if nic.device else (1, MANAGEMENT_SPEED)
+    return _settings(nic) | {"lanes": lanes if nic.port.up else None, "max_speed_bits_per_second": most}
+
+
+def _rail(training: Training, nic: Nic) -> dict[str, object]:
+    """Give what only rails have: PFC on priority 3, which ECN and DSCP go with, in the place of 802.3x pauses."""
+    port, counters = nic.port, nic.port.counters
+    reason = next((word for fault, word in DOWN_REASONS.items() if training.hits(fault, nic)), None)
+    state: dict[str, object] = {"up": port.up, "down_count": counters["link_down"]}
+    fec: dict[str, object] = {
+        "corrected_blocks": counters["fec_corrected_blocks"],
+        "uncorrectable_blocks": counters["fec_uncorrectable_blocks"],
+    }
+    if port.up:
+        fec["active"] = "rs"
+    elif reason is not None:
+        state["reason"] = reason
+    return {
+        "statistics": mlx5(nic),
+        "link_state": state,
+        "pause": {"autoneg": False, "receive": False, "transmit": False},
+        "fec": fec,
+        "dcb": {
+            "pfc": [3],
+            "pfc_capacity": 8,
+            "trust": "dscp",
+            "ets_bandwidth": [20, 0, 0, 80, 0, 0, 0, 0],
+            "priority_classes": list(range(8)),
+        },
+        # Without a cable there is no module: nobody answers on the i2c bus.
+        "module": {"errno": "EIO"} if training.hits("link-down", nic) else _module(training, nic),
+    }
+
+
+def _module(training: Training, nic: Nic) -> dict[str, str]:
+    """Give the memory of a rail's module: a little warmer or cooler all the time, no two alike."""
+    temperature = 46 + nic.number + 3 * sin(training.uptime / 300 + nic.number)
+    lanes = [
+        modules.Light((1.1 - 0.05 * lane) * 1e-3, (1.3 - 0.04 * lane) * 1e-3, 0.08) for lane in range(modules.LANES)
+    ]
+    if training.hits("dirty-optic", nic):
+        lanes[DIM_LANE] = lanes[DIM_LANE]._replace(received=0.6 * modules.RECEIVE_POWER_LEVELS[1])
+    return modules.memory(f"SIM25030{nic.number:04d}", temperature, 3.29, lanes)
+
+
+def mlx5(nic: Nic) -> dict[str, int]:
+    """Give statistics of a rail by its driver's names; PFC counters are there for the priority that has it."""
+    port, counters = nic.port, nic.port.counters
+    values = {}
+    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
+        values[f"{short}_packets"] = port.packets(way, KERNEL)
+        values[f"{short}_bytes"] = port.counted_bytes(way, KERNEL)
+        values[f"{short}_vport_rdma_unicast_packets"] = port.packets(way, ["rdma"])
+        values[f"{short}_vport_rdma_unicast_bytes"] = port.counted_bytes(way, ["rdma"])
+        values[f"{short}_packets_phy"] = port.packets(way)
+        values[f"{short}_bytes_phy"] = port.wire_bytes(way)
+        values[f"{short}_discards_phy"] = 0
+    return values | {
+        "tx_errors_phy": 0,
+        "rx_crc_errors_phy": 0,
+        "rx_symbol_err_phy": counters["fec_uncorrectable_blocks"],
+        "rx_out_of_buffer": 0,
+        "rx_pcs_symbol_err_phy": counters["symbol_errors"],
+        "rx_corrected_bits_phy": counters["fec_corrected_bits"],
+        "link_down_events_phy": counters["link_down"],
+        "rx_ecn_mark": 0,
+        "rx_buffer_passed_thres_phy": counters["pause_storm_warnings"],
+        "tx_pause_storm_warning_events": counters["pause_storm_warnings"],
+        "tx_pause_storm_error_events": 0,
+        "outbound_pci_buffer_overflow": counters["pci_overflows"],
+        "rx_prio3_pause": counters["pause_frames"],
+        "rx_prio3_pause_duration": counters["paused_microseconds"],
+        "rx_prio3_pause_transition": counters["pause_transitions"],
+        "tx_prio3_pause": counters["sent_pause_frames"],
+        "tx_prio3_pause_duration": counters["sent_paused_microseconds"],
+    }
+
+
+def _management(nic: Nic) -> dict[str, object]:
+    """Give what the card for management has: no RDMA, no PFC, and a copper cable without a memory that is read."""
+    return {
+        "statistics": _ice(nic),
+        "link_state": {"up": nic.port.up},
+        "pause": {"autoneg": True, "receive": False, "transmit": False},
+        "fec": {"active": "rs"},
+        "dcb": {"pfc": [], "pfc_capacity": 8, "trust": "pcp"},
+    }
+
+
+def _ice(nic: Nic) -> dict[str, int]:
+    """Give its statistics by its driver's names."""
+    port = nic.port
+    values = {}
+    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
+        values[f"{short}_bytes.nic"] = port.wire_bytes(way)
+        values[f"{short}_unicast.nic"] = port.packets(way, ["bulk"])
+        values[f"{short}_multicast.nic"] = port.packets(way, ["multicast"])
+        values |= {f"{short}_broadcast.nic": 0, f"{short}_errors.nic": 0}
+        values |= {f"link_xon_{short}.nic": 0, f"link_xoff_{short}.nic": 0}
+    return values | {"rx_dropped.nic": 0, "tx_dropped_link_down.nic": 0, "rx_crc_errors.nic": 0}
