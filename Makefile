@@ -14,9 +14,12 @@ DEV := $(VENV)/dev.stamp
 TEST_PROGRAMS := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
     snmpd:snmpd snmpget:snmp ip:iproute2 ethtool:ethtool
 BENCH_PROGRAMS := prometheus-node-exporter:prometheus-node-exporter prometheus-snmp-exporter:prometheus-snmp-exporter
+# For its guest the lab takes a kernel from Debian, and builds two of its modules.
+LAB_PROGRAMS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils \
+    gcc:gcc make:make ip:iproute2 rdma:iproute2 ethtool:ethtool ib_send_bw:perftest ibv_rc_pingpong:ibverbs-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types bench docs lock clean
+.PHONY: help run demo test lab lint types bench docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +34,10 @@ demo: $(RUNTIME) ## serve a simulated cluster with traffic that moves; needs no 
 test: $(DEV) ## run all tests, and count those that were skipped by what they lack
 	@.ci/packages $(TEST_PROGRAMS)
 	@$(BIN)/python -m pytest -p tests.skips $(ARGS)
+
+lab: $(DEV) ## run the tests that need RDMA and network cards, in an emulated guest that has them
+	@.ci/packages $(LAB_PROGRAMS)
+	@tests/lab/run $(ARGS)
 
 lint: $(DEV) ## check style and format
 	@$(BIN)/ruff check

@@ -39,7 +39,7 @@ tell is absent, never 0. Counters are exported with 64 bits, also those that are
 ratio and verdict is computed by the exporter from two readings and the time between them; *computed* marks them. A
 column **from** names the file, statistic, object or key that a value is read from; where several are named, each is
 another driver's or protocol's. Any metric can be switched off by `drop`; those marked *detail* are off until `keep`
-names them (see [configuration](configuration.md)).
+names them, and of RDMA ports and network devices not even read before that (see [configuration](configuration.md)).
 """
 
 

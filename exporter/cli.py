@@ -46,14 +46,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="new or empty folder for the simulated host, kept at the end; a temporary one by default",
     )
-    made["demo"].add_argument(
+    faults = made["demo"]
+    faults.formatter_class = argparse.RawDescriptionHelpFormatter  # which would break names at their hyphens
+    width = max(map(len, FAULTS)) + 1
+    faults.epilog = "faults:\n" + "\n".join(f"  {name + ':':{width}} {text}" for name, text in FAULTS.items())
+    faults.add_argument(
         "--demo.fault",
         dest="faults",
         action="append",
         default=[],
         choices=FAULTS,
         metavar="FAULT",
-        help=f"something that is wrong, repeatable: {'; '.join(f'{name}: {text}' for name, text in FAULTS.items())}",
+        help="something that is wrong, one of those below; repeatable",
     )
     return top
 

@@ -485,8 +485,17 @@ def _raise_descriptor_limit() -> None:
 def _warn_of_own_namespace(procfs: Path) -> None:
     """Say it when this process is not in the host's network namespace: it would see a pod's ports, not the host's."""
     with suppress(OSError):
-        ours, hosts = Path("/proc/self/ns/net").readlink(), (procfs / "1" / "ns" / "net").readlink()
-        if ours != hosts:
+        if _namespace(Path("/proc/self")) != _namespace(procfs / "1"):
             logger.warning(
                 "this process is not in the host's network namespace: NICs seen are those of its own; set hostNetwork"
             )
+
+
+def _namespace(process: Path) -> object:
+    """Tell a process's network namespace by the names of its devices: those anybody may read, the namespace root alone.
+
+    Raises:
+        OSError: There is no such process.
+    """
+    lines = (process / "net" / "dev").read_text().splitlines()
+    return {line.partition(":")[0].strip() for line in lines if ":" in line}

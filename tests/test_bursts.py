@@ -353,7 +353,7 @@ async def test_firmware_commands_are_held_to_their_budget(tree, ticks, files, cl
     """Eight ports at ten ticks a second would take 160 commands a second; 100 are allowed."""
     for number in range(8):
         tree.add(f"mlx5_{number}")
-    async with opened(tree, tick=Duration(0.1)) as source:
+    async with opened(tree, tick=Duration(0.1), commands=100) as source:
         begin = clock.now
         looks = 0
         await source.read()
@@ -736,7 +736,7 @@ def options(text):
 
 def test_the_configuration_has_a_tick_and_two_budgets():
     assert options("{}") == BurstOptions()
-    assert (BurstOptions().tick, BurstOptions().budget, BurstOptions().commands) == (1.0, 0.01, 100)
+    assert (BurstOptions().tick, BurstOptions().budget, BurstOptions().commands) == (1.0, 0.01, 200)
     made = options("{interval: 1m, tick: 100ms, budget: 0.05, commands: 200, exclude: [mlx5_9]}")
     assert (made.interval, made.tick, made.budget, made.commands) == (60.0, 0.1, 0.05, 200)
     assert [source.name for source in bursts.DEFINITION.build(made, Host("h", Path("/sys"), Path("/proc")))] == [

@@ -1,4 +1,4 @@
-"""The board: current, well formed by the rules of Grafana's dashboard-linter, and every query has data on the demo."""
+"""The boards: current, well formed by the rules of Grafana's dashboard-linter, and every query has data on the demo."""
 
 import json
 import math
@@ -12,81 +12,183 @@ from typing import Any
 
 import promql_parser as promql
 import pytest
+import yaml
 from conftest import ROOT
 from promql import exported, faults, selectors
 from stack import demo, own_folder, prometheus, until
 
+from exporter import daemon
+from exporter.simulator.faults import FAULTS
+from exporter.table import Kind
+
 FOLDER = ROOT / "dashboards"
-FAULTS = ("degraded-link", "link-down", "pause-storm", "straggler", "switch-silent")
-"""With these at once there is something to see in the panels that show only faults."""
 
-UNITS = {"short", "s", "bps", "Bps", "pps", "cps", "ops", "percentunit"}
-"""Units of Grafana (ids of `getValueFormats` in @grafana/data) that the board uses."""
+UNITS = {
+    *("none", "short", "s", "bps", "Bps", "pps", "cps", "ops", "percentunit", "watt", "amp", "volt", "celsius"),
+    "si:T/s",
+}
+"""Units of Grafana (ids of `getValueFormats` in @grafana/data) that the boards use, and one made of a word of ours."""
 
-BOARD: dict[str, Any] = json.loads((FOLDER / "fabric-overview.json").read_text())
-PANELS: list[dict[str, Any]] = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
-TARGETS = [(panel, target) for panel in PANELS for target in panel["targets"]]
-VARIABLES = {one["name"]: one for one in BOARD["templating"]["list"]}
+BOARDS: dict[str, dict[str, Any]] = {
+    name: json.loads((FOLDER / f"{name}.json").read_text()) for name in ("fabric-overview", "fabric-host")
+}
+VARIABLES = {name: {one["name"]: one for one in board["templating"]["list"]} for name, board in BOARDS.items()}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-every_panel = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-every_target = pytest.mark.parametrize(
-    ("panel", "target"), TARGETS, ids=[f"{panel['title']}-{target['refId']}" for panel, target in TARGETS]
-)
+
+def with_folded(board: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the rows and panels of a board, those of folded rows included."""
+    return [one for panel in board["panels"] for one in (panel, *panel.get("panels", ()))]
+
+
+PANELS = {
+    f"{name}-{panel['title']}": panel
+    for name, board in BOARDS.items()
+    for panel in with_folded(board)
+    if panel["type"] != "row"
+}
+TARGETS = {
+    f"{name}-{target['refId']}": (panel, target) for name, panel in PANELS.items() for target in panel["targets"]
+}
+
+every_board = pytest.mark.parametrize("name", BOARDS)
+every_panel = pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
+every_target = pytest.mark.parametrize(("panel", "target"), TARGETS.values(), ids=TARGETS)
+
+
+def series() -> dict[str, set[str]]:
+    """Give what can be asked for with its labels: what is exported without being kept, histograms by their parts."""
+    known = exported()
+    for metric in daemon.metrics():
+        labels = known[metric.name]
+        if metric.detail:
+            del known[metric.name]
+        elif metric.kind is Kind.HISTOGRAM:
+            del known[metric.name]
+            known[f"{metric.name}_bucket"] = labels | {"le"}
+            known[f"{metric.name}_count"] = labels
+    return known
 
 
 def substituted(expr: str) -> str:
     """Put values in the place of variables, as Grafana does with all jobs and instances selected."""
-    for name, value in (("$__rate_interval", "5s"), ("$job", ".+"), ("$instance", ".+")):
+    for name, value in (("$__rate_interval", "5s"), ("$job", ".+"), ("$instance", ".+"), ("$host", "gpu-001")):
         expr = expr.replace(name, value)
     assert "$" not in expr, expr
     return expr
 
 
-def test_the_committed_board_is_what_the_builder_makes():
+def test_the_committed_boards_are_what_the_builder_makes():
     pytest.importorskip("grafana_foundation_sdk.builders", reason="needs grafana-foundation-sdk")
-    made = [
-        subprocess.run(
-            [sys.executable, "-c", "import build; print(build.render(), end='')"],
+    shown = "import build, json; print(json.dumps({path.name: text for path, text in build.files().items()}))"
+    for seed in ("1", "2"):
+        made = subprocess.run(
+            [sys.executable, "-c", shown],
             cwd=FOLDER,
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        for seed in ("1", "2")
-    ]
-    assert made == [(FOLDER / "fabric-overview.json").read_text()] * 2
+        assert json.loads(made) == {path.name: path.read_text() for path in FOLDER.glob("*.json")}
 
 
-def test_the_board_is_named_and_cannot_be_edited():
-    assert BOARD["uid"] == "fabric-overview"
-    assert BOARD["title"] == "Fabric overview"
-    assert BOARD["editable"] is False
-    assert BOARD["graphTooltip"] == 1
-    assert BOARD["schemaVersion"] == 42
-    assert "id" not in BOARD
-    assert "__inputs" not in BOARD
+@every_board
+def test_boards_are_named_and_cannot_be_edited(name):
+    board = BOARDS[name]
+    assert board["uid"] == name
+    assert board["title"] == name.replace("-", " ").capitalize()
+    assert board["editable"] is False
+    assert board["graphTooltip"] == 1
+    assert board["schemaVersion"] == 42
+    assert "id" not in board
+    assert "__inputs" not in board
 
 
-def test_variables_follow_the_linter():
+def test_boards_lead_to_each_other_and_keep_what_is_selected():
+    for board in BOARDS.values():
+        (link,) = board["links"]
+        assert (link["type"], link["includeVars"], link["keepTime"]) == ("dashboards", True, True)
+        assert "placement" not in link, "it is shown above the panels"
+        assert all(set(link["tags"]) <= set(other["tags"]) for other in BOARDS.values())
+
+
+def test_every_name_of_a_host_on_the_overview_leads_to_its_board():
+    """By the label of a bar, or the value of a cell; with the data source, the jobs and the time."""
+    for key, panel in PANELS.items():
+        bars = [link["url"] for link in panel["fieldConfig"]["defaults"].get("links", ())]
+        cells = [
+            link["url"]
+            for override in panel["fieldConfig"]["overrides"]
+            if override["matcher"]["options"] == "host"
+            for one in override["properties"]
+            for link in one["value"]
+        ]
+        named = "{{host}}" in panel["targets"][0]["legendFormat"]
+        listed = panel["type"] == "table" and "host" in panel["transformations"][-1]["options"]["indexByName"]
+        assert [named, listed] == [bool(bars), bool(cells)], key
+        for url in bars + cells:
+            board, _, query = url.removeprefix("/d/").partition("?")
+            assert board in BOARDS
+            given = "${__field.labels.host}" if bars else "${__value.raw}"
+            rest = ["${datasource:queryparam}", "${job:queryparam}", "${__url_time_range}"]
+            assert query.split("&") == [f"var-host={given}", *rest]
+            assert {"host", "datasource", "job"} <= VARIABLES[board].keys()
+
+
+@every_board
+def test_variables_follow_the_linter(name):
     """Rules template-datasource, -job, -instance, -label-promql and -on-time-change-reload."""
-    assert VARIABLES.keys() == {"datasource", "job", "instance"}
-    source = VARIABLES["datasource"]
+    variables = VARIABLES[name]
+    source = variables["datasource"]
     assert (source["type"], source["query"], source["label"]) == ("datasource", "prometheus", "Data source")
-    for name, label in (("job", "Job"), ("instance", "Instance")):
-        one = VARIABLES[name]
-        assert (one["type"], one["label"], one["datasource"]) == ("query", label, DATASOURCE)
-        assert (one["multi"], one["includeAll"], one["allValue"], one["refresh"]) == (True, True, ".+", 2)
+    for word, one in variables.items():
+        if word == "datasource":
+            continue
+        assert (one["type"], one["label"], one["datasource"]) == ("query", word.capitalize(), DATASOURCE)
+        assert one["multi"] is one["includeAll"] is (word != "host")
+        assert one["refresh"] == 2
         selector, wanted = re.fullmatch(r"label_values\((.+), (\w+)\)", one["query"]).groups()
-        assert wanted == name
-        assert faults(promql.parse(substituted(selector)), exported()) == []
+        assert wanted == word
+        (selected,) = selectors(promql.parse(substituted(selector)))
+        named = [selected.name] if selected.name else alternatives(selected)
+        for metric in named:
+            assert {wanted, *(matcher.name for matcher in selected.matchers.matchers)} - {"__name__"} <= series()[
+                metric
+            ]
+
+
+def alternatives(selected: promql.VectorSelector) -> list[str]:
+    """Give the metrics whose name a selector matches."""
+    (pattern,) = (matcher.value for matcher in selected.matchers.matchers if matcher.name == "__name__")
+    found = [name for name in series() if re.fullmatch(pattern, name)]
+    assert found, pattern
+    return found
+
+
+def test_all_instances_are_any_on_the_overview_and_those_of_the_host_on_its_board():
+    """Without a value of its own, "All" names each instance that the variable has found for the host."""
+    assert VARIABLES["fabric-overview"].keys() == {"datasource", "job", "instance"}
+    assert VARIABLES["fabric-overview"]["instance"]["allValue"] == ".+"
+    assert all(variables["job"]["allValue"] == ".+" for variables in VARIABLES.values())
+    assert list(VARIABLES["fabric-host"]) == ["datasource", "job", "host", "instance"]
+    assert "allValue" not in VARIABLES["fabric-host"]["instance"]
+    assert 'host="$host"' in VARIABLES["fabric-host"]["instance"]["query"]
+
+
+def test_the_overview_shows_one_screenful_until_a_row_is_opened():
+    """A screen of 1080 lines has room for about 24 units below the browser's and Grafana's own bars."""
+    first, *rest = BOARDS["fabric-overview"]["panels"]
+    assert (first["type"], first["collapsed"]) == ("row", False)
+    shown = [panel for panel in rest if panel["type"] != "row"]
+    assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in shown) <= 24
+    assert all(panel["collapsed"] and panel["panels"] for panel in rest if panel["type"] == "row")
 
 
 @every_panel
 def test_panels_follow_the_linter(panel):
-    """Rules panel-datasource, -title-description, -units and -no-targets; only kinds that can be rendered apart."""
-    assert panel["type"] in {"timeseries", "stat", "table", "bargauge"}
+    """Rules panel-datasource, -title-description, -units and -no-targets."""
+    assert panel["type"] in {"timeseries", "stat", "table", "bargauge", "heatmap"}
     assert panel["datasource"] == DATASOURCE
     assert panel["title"]
     assert re.fullmatch(r"[A-Z].*\.", panel["description"])
@@ -102,29 +204,66 @@ def test_panels_follow_the_linter(panel):
         assert panel["options"]["legend"]["showLegend"] is True
 
 
-def test_panels_have_their_own_ids_titles_and_places():
-    ids = [panel["id"] for panel in BOARD["panels"]]
-    assert sorted(set(ids)) == sorted(ids)
-    titles = [panel["title"] for panel in BOARD["panels"]]
+@every_board
+def test_panels_have_their_own_ids_titles_and_places(name):
+    panels = with_folded(BOARDS[name])
+    ids = [panel["id"] for panel in panels]
+    assert ids == list(range(1, len(panels) + 1))
+    titles = [panel["title"] for panel in panels]
     assert len(set(titles)) == len(titles)
     taken: set[tuple[int, int]] = set()
-    for panel in BOARD["panels"]:
+    for panel in panels:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
         assert not cells & taken, f"{panel['title']} lies over another"
         taken |= cells
+    for y in {y for _, y in taken}:
+        assert len({x for x, line in taken if line == y}) == 24, f"a gap in line {y}"
 
 
 def test_columns_of_tables_are_those_of_their_queries():
-    for panel in PANELS:
-        if panel["type"] == "table":
-            (arranged,) = [one["options"] for one in panel["transformations"] if one["id"] == "organize"]
-            ids = [target["refId"] for target in panel["targets"]]
-            values = {f"Value #{one}" for one in ids} if len(ids) > 1 else {"Value"}
-            assert set(arranged["renameByName"]) == values
-            named = set(arranged["renameByName"].values())
-            assert {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]} == named
+    for panel in PANELS.values():
+        if panel["type"] != "table":
+            continue
+        (arranged,) = [one["options"] for one in panel["transformations"] if one["id"] == "organize"]
+        ids = [target["refId"] for target in panel["targets"]]
+        values = {f"Value #{one}" for one in ids} if len(ids) > 1 else {"Value"}
+        hidden = {name for name, is_hidden in arranged["excludeByName"].items() if is_hidden} - {"Time"}
+        assert set(arranged.get("renameByName", ())) == values - hidden
+        grouped = promql.parse(substituted(panel["targets"][0]["expr"])).modifier.labels
+        assert set(arranged["indexByName"]) == {*grouped, *values} - hidden
+        named = set(arranged.get("renameByName", {}).values())
+        overridden = {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
+        assert overridden - {"host"} == named
+
+
+LIMITS = {
+    "fabric-overview-Pauses": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-overview-Congestion marks": ("FabricCongestion",),
+    "fabric-overview-Packets sent again": ("FabricRetransmissions",),
+    "fabric-overview-Ports most paused by the network": ("FabricPauseShare",),
+    "fabric-overview-Hosts that pause the network most": ("FabricPauseShare",),
+    "fabric-overview-Hosts with an idle rail": ("FabricRailImbalance",),
+    "fabric-overview-Packets marked for congestion": ("FabricCongestion",),
+    "fabric-host-Pauses by priority": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-Paused by the switch": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-Pausing the switch": ("FabricPauseStorm", "FabricPauseShare"),
+    "fabric-host-Packets received with a mark": ("FabricCongestion",),
+    "fabric-host-Share sent again": ("FabricRetransmissions",),
+    "fabric-host-Imbalance of ports": ("FabricRailImbalance", "FabricRailImbalance"),
+}
+"""Panels whose limits are those of alerts: of the alert for what is bad, and of the one for what is worth a look."""
+
+
+@pytest.mark.parametrize(("key", "alerts"), LIMITS.items(), ids=LIMITS)
+def test_limits_are_those_of_the_alerts(key, alerts):
+    groups = yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
+    steps = PANELS[key]["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    drawn = [step["value"] for step in reversed(steps) if step["value"] is not None]
+    for alert, limit in zip(alerts, drawn, strict=False):
+        exprs = [rule["expr"] for group in groups for rule in group["rules"] if rule["alert"] == alert]
+        assert limit in [float(one) for expr in exprs for one in re.findall(r"> ([\d.]+)", expr)]
 
 
 @every_target
@@ -132,17 +271,16 @@ def test_queries_follow_the_linter(panel, target):
     """Rules target-promql, -job, -instance, -rate-interval and -counter-agg; and what is asked for exists."""
     assert target["datasource"] == DATASOURCE
     expr = promql.parse(substituted(target["expr"]))
-    assert faults(expr, exported()) == []
+    assert faults(expr, series()) == []
     for one in selectors(expr):
         assert {matcher.name for matcher in one.matchers.matchers} >= {"job", "instance"}, one.name
-    counted = re.findall(r"(\w+\()?fabric_\w+_total\{[^}]*\}(\[[^]]*\])?", target["expr"])
-    assert all(
-        (function, window) in {("rate(", "[$__rate_interval]"), ("rate(", "[5m]"), ("increase(", "[1h]")}
-        for function, window in counted
-    )
-    if panel["type"] == "timeseries":
+    counted = re.findall(r"(\w+\()?fabric_\w+_(?:total|bucket|count)\{[^}]*\}(\[[^]]*\])?", target["expr"])
+    assert set(counted) <= {("rate(", "[$__rate_interval]"), ("rate(", "[5m]"), ("increase(", "[1h]")}
+    if panel["type"] in {"timeseries", "heatmap"}:
         assert {window for _, window in counted} <= {"[$__rate_interval]"}
         assert target["range"] is True
+    if panel["type"] == "heatmap":
+        assert (target["format"], target["legendFormat"]) == ("heatmap", "{{le}}")
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +291,7 @@ def answers(program) -> Iterator[dict[str, list[dict]]]:
         with prometheus(program("prometheus"), folder, exporter) as server:
 
             def all_answered() -> bool:
-                for _, target in TARGETS:
+                for _, target in TARGETS.values():
                     expr = target["expr"]
                     if not found.get(expr):
                         samples = server.query(substituted(expr))

@@ -80,7 +80,7 @@ def test_what_is_made_from_the_code_is_current(generate):
 
 
 def test_every_metric_is_listed_once():
-    listed = re.findall(r"^\| `(\w+)` \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)`(?: \*detail\*)? \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(one.name for one in daemon.metrics())
 
 
@@ -118,13 +118,14 @@ WORDS = {
     bool: "true or false",
     str: "text",
     int: "whole number",
+    float: "number",
     Duration: "duration",
     BitRate: "link speed",
     tuple[str, ...]: "list of text",
     dict[str, str]: "mapping of text",
     typing.Literal["2c"]: "`2c`",
 }
-IN_YAML = {"5s": Duration(5), "15s": Duration(15), "1s": Duration(1)}
+IN_YAML = {"5s": Duration(5), "15s": Duration(15), "1s": Duration(1), "1m": Duration(60)}
 
 
 def fields(wanted: type, path: str = "") -> Iterator[tuple[str, object, object]]:
@@ -133,6 +134,8 @@ def fields(wanted: type, path: str = "") -> Iterator[tuple[str, object, object]]
         kind, place = field.type, f"{path}{field.encode_name}"
         if isinstance(kind, types.UnionType):
             (kind,) = (one for one in typing.get_args(kind) if one is not types.NoneType)
+        if typing.get_origin(kind) is typing.Annotated:  # with its bounds
+            kind = typing.get_args(kind)[0]
         of = typing.get_args(kind)
         inner = of[0] if typing.get_origin(kind) is tuple else kind
         struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
@@ -183,7 +186,8 @@ def test_the_example_sets_every_key_and_is_good():
     loaded = daemon.load_config(DOCS / "example.yml")
     assert [target.name for target in loaded.sources["switch"].targets] == [f"leaf-0{number}" for number in range(1, 7)]
     assert loaded.expect.rdma_speed == 400e9 / 8
-    containers = {"sources", "sources.rdma", "sources.nic", "sources.nccl", "expect", "switches", "switches.defaults"}
+    of_host = {f"sources.{one.name}" for one in daemon.SOURCES if not one.section}
+    containers = {"sources", *of_host, "expect", "switches", "switches.defaults"}
     assert set(paths(yaml.safe_load((DOCS / "example.yml").read_text()))) - containers == all_keys().keys()
 
 
@@ -364,7 +368,7 @@ def try_curl(command: str) -> None:
 
 def try_check(command: str) -> None:
     done = run(*shlex.split(command.replace(".venv/bin", str(BIN))))
-    of_host = len(daemon.SOURCES) - 1  # all but the switches, which are targets
+    of_host = len(daemon.SOURCES) - 2  # all but the switches, which are targets, and optics, which are off
     assert (done.returncode, done.stdout) == (0, f"docs/example.yml: good; {of_host} sources of this host, 6 targets\n")
 
 

@@ -5,7 +5,16 @@ import pytest
 from exporter.linux.rtnetlink import Link
 from exporter.serial import HungError, Serial
 from exporter.source import SourceError
-from exporter.sources.host_ports import APART, Seat, is_hardware, listed, not_listed, number_rails, own_times
+from exporter.sources.host_ports import (
+    APART,
+    Seat,
+    is_hardware,
+    is_infiniband_port,
+    listed,
+    not_listed,
+    number_rails,
+    own_times,
+)
 
 
 def test_rails_count_the_ports_of_each_kind_by_pci_address_then_port():
@@ -47,11 +56,30 @@ PCI = {"parent_dev_name": "0000:17:00.0", "parent_dev_bus_name": "pci"}
         (Link(2, "rep0", phys_port_name="c1pf0vf3", **PCI), False),
         (Link(2, "vlan7", kind="vlan", **PCI), False),
         (Link(2, "bond0", kind="bond"), False),
+        (Link(2, "ib0", hardware=32, kind="ipoib", **PCI), False),
+        (Link(2, "ib0", hardware=32, **PCI), False),
         (Link(1, "lo"), False),
     ],
 )
 def test_what_is_hardware(link, hardware):
     assert is_hardware(link) is hardware
+
+
+@pytest.mark.parametrize(
+    ("link", "port"),
+    [
+        (Link(2, "ib0", hardware=32, kind="ipoib", **PCI), True),
+        (Link(2, "ib0", kind="ipoib", **PCI), True),  # a recording that does not tell more
+        (Link(2, "ib0", hardware=32, **PCI), True),
+        (Link(3, "ib0.8001", hardware=32, kind="ipoib", lower=2, **PCI), False),  # a partition
+        (Link(3, "ib0.8001", hardware=32, kind="ipoib", lower=2), False),
+        (Link(3, "ib1", hardware=32, kind="ipoib"), False),  # over rxe, which is no card
+        (Link(3, "bond0", hardware=32, kind="bond", **PCI), False),
+        (Link(3, "eth0", **PCI), False),
+    ],
+)
+def test_what_is_a_port_of_infiniband(link, port):
+    assert is_infiniband_port(link) is port
 
 
 async def test_what_cannot_be_listed_is_told_with_what_was_asked():

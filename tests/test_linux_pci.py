@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.linux import pci
-from exporter.linux.pci import bridge, driver_of, parse_errors, parse_link_lanes, parse_link_speed, pci_address, way
+from exporter.linux.pci import (
+    VIRTUAL_FUNCTIONS,
+    bridge,
+    driver_of,
+    is_virtual_function,
+    parse_errors,
+    parse_link_lanes,
+    parse_link_speed,
+    pci_address,
+    way,
+)
+
+PCI_IDS = Path("/usr/share/misc/pci.ids")
 
 
 @pytest.fixture
@@ -45,6 +58,78 @@ def test_the_driver_is_what_uevent_says(tree):
     assert driver_of(function) == ""
     (function / "uevent").write_text("DRIVER=mlx5_core\nPCI_CLASS=20700\n")
     assert driver_of(function) == pci.driver(tree / "class" / "net" / "rail0") == "mlx5_core"
+
+
+def model(folder, vendor, device):
+    for name, text in (("vendor", vendor), ("device", device)):
+        (folder / name).write_text(text + "\n")
+    return folder
+
+
+# The names are those of the PCI ID database; what is not there yet has that of its driver's table in Linux.
+@pytest.mark.parametrize(
+    ("vendor", "device", "virtual"),
+    [
+        ("0x15b3", "0x1004", True),  # ConnectX-3 Virtual Function
+        ("0x15b3", "0x101a", True),  # ConnectX-5 Ex Virtual Function
+        ("0x15b3", "0x101c", True),  # ConnectX-6 Virtual Function
+        ("0x15b3", "0x101e", True),  # ConnectX Family mlx5Gen Virtual Function
+        ("0x15b3", "0xa2d3", True),  # BlueField multicore SoC family VF
+        ("0x14e4", "0x1806", True),  # BCM5750X NetXtreme-E Ethernet Virtual Function
+        ("0x14e4", "0x1819", True),  # NETXTREME_E_P7_VF
+        ("0x1dd8", "0x1003", True),  # DSC Ethernet Controller VF
+        ("0x19e5", "0xa22f", True),  # HNS RDMA Network Controller (Virtual Function)
+        ("0x8086", "0x1889", True),  # Ethernet Adaptive Virtual Function
+        ("0x8086", "0x10ed", True),  # 82599 Ethernet Controller Virtual Function
+        ("0x1425", "0x6811", True),  # T6225-LL-CR Unified Wire Ethernet Controller [VF]
+        ("0x15b3", "0x101b", False),  # MT28908 Family [ConnectX-6]
+        ("0x15b3", "0x1021", False),  # MT2910 Family [ConnectX-7]
+        ("0x15b3", "0xa2dc", False),  # BlueField-3 integrated ConnectX-7 network controller
+        ("0x14e4", "0x1750", False),  # BCM57508 NetXtreme-E
+        ("0x14e4", "0x1800", False),  # BCM57502 NetXtreme-E Ethernet Partition: no virtual function
+        ("0x14e4", "0x1760", False),  # BCM57608
+        ("0x1dd8", "0x1002", False),  # DSC Ethernet Controller
+        ("0x19e5", "0xa228", False),  # HNS RDMA 200G
+        ("0x8086", "0x1592", False),  # Ethernet Controller E810-C for QSFP
+        ("0x1425", "0x6411", False),  # T6225-LL-CR Unified Wire Ethernet Controller
+        ("0x1ae0", "0x0042", False),  # Compute Engine Virtual Ethernet [gVNIC]: whole to its guest
+        ("0x1d0f", "0xec20", False),  # Elastic Network Adapter
+        ("0x1414", "0x00ba", False),  # Microsoft Azure Network Adapter VF
+        ("0x1af4", "0x1041", False),  # Virtio network device
+        ("0x1dd8", "0x101e", False),  # a number of another vendor's
+        ("", "", False),
+        ("0x15b3", "4126", False),
+        ("0x15b3", "-0x101e", False),
+    ],
+)
+def test_a_virtual_function_in_a_virtual_machine_is_known_by_its_ids(tmp_path, vendor, device, virtual):
+    assert is_virtual_function(model(tmp_path, vendor, device)) is virtual
+
+
+def test_a_virtual_function_on_its_host_is_known_by_its_link_whatever_its_ids(tmp_path):
+    assert not is_virtual_function(tmp_path)
+    model(tmp_path, "0x1d0f", "0xffff")
+    (tmp_path / "physfn").symlink_to("..")
+    assert is_virtual_function(tmp_path)
+
+
+def test_what_the_database_calls_a_virtual_function_is_one_and_nothing_else():
+    """Only network devices; numbers that are not in the database are from the drivers."""
+    if not PCI_IDS.exists():
+        pytest.skip("needs pci.ids")
+    other_uses = re.compile("QAT|QuickAssist|NVMe|vDPA|Virtio|Engine|Programmable|NPS-|Hi1822")
+    vendor = -1
+    called, known = {}, {}
+    for line in PCI_IDS.read_text(errors="replace").partition("\n# List of known device classes")[0].splitlines():
+        if found := re.match("([0-9a-f]{4})  ", line):
+            vendor = int(found[1], 16)
+        elif (found := re.match("\t([0-9a-f]{4})  (.*)", line)) and vendor in VIRTUAL_FUNCTIONS:
+            number = int(found[1], 16)
+            is_called = bool(re.search(r"Virtual Function|\bVF\b", found[2])) and not other_uses.search(found[2])
+            called[vendor, number] = is_called
+            known[vendor, number] = number in VIRTUAL_FUNCTIONS[vendor]
+    assert sum(called.values()) > 50
+    assert known == called
 
 
 # What pci_speed_string() of drivers/pci/probe.c gives, now and (without the word and the fraction) on older kernels.

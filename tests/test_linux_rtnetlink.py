@@ -9,7 +9,7 @@ from exporter.linux.netlink import DumpInterrupted, NetlinkError
 from exporter.linux.rtnetlink import STATISTICS, Batch, link_request, parse_links
 
 NEWLINK, DELLINK, DONE, ERROR = 16, 17, 3, 2
-ADDRESS, IFNAME, MTU, MASTER, OPERSTATE, LINKINFO, STATS64 = 1, 3, 4, 10, 16, 18, 23
+ADDRESS, IFNAME, MTU, LOWER, MASTER, OPERSTATE, LINKINFO, STATS64 = 1, 3, 4, 5, 10, 16, 18, 23
 CARRIER_CHANGES, SWITCH_ID, NETNSID, PORT_NAME, UPS, DOWNS, PERM, PARENT, BUS = 35, 36, 37, 38, 47, 48, 54, 56, 57
 AF_BRIDGE = 7
 
@@ -48,6 +48,7 @@ def test_every_field_of_a_link():
         attribute(ADDRESS, bytes.fromhex("020000000001")),
         attribute(PERM, bytes.fromhex("b83fd2000001")),
         attribute(MTU, 9000),
+        attribute(LOWER, 3),
         attribute(MASTER, 12),
         attribute(OPERSTATE, b"\x06"),
         attribute(LINKINFO | 0x8000, attribute(1, b"macvlan\0") + attribute(2, b"data")),
@@ -72,7 +73,7 @@ def test_every_field_of_a_link():
     assert (found.ifindex, found.name, found.hardware) == (5, "ens3f0np0", 32)
     assert (found.admin_up, found.carrier, found.operstate, found.mtu) == (True, True, "up", 9000)
     assert found.mac == "b8:3f:d2:00:00:01", "a bond overwrites the other address"
-    assert (found.kind, found.master, found.link_netnsid) == ("macvlan", 12, -1)
+    assert (found.kind, found.lower, found.master, found.link_netnsid) == ("macvlan", 3, 12, -1)
     assert (found.carrier_changes, found.carrier_up_count, found.carrier_down_count) == (5, 3, 2)
     assert (found.phys_switch_id, found.phys_port_name) == ("0a0b0c", "p0")
     assert (found.parent_dev_name, found.parent_dev_bus_name) == ("0000:17:00.0", "pci")
@@ -87,7 +88,7 @@ def test_what_the_kernel_did_not_say_is_absent():
     assert found.kind == ""
     for name in ("operstate", "mtu", "mac", "parent_dev_name", "phys_port_name", "phys_switch_id", "link_netnsid"):
         assert getattr(found, name) is None, name
-    for name in ("master", "carrier_changes", "carrier_up_count", "carrier_down_count", "parent_dev_bus_name"):
+    for name in ("lower", "master", "carrier_changes", "carrier_up_count", "carrier_down_count", "parent_dev_bus_name"):
         assert getattr(found, name) is None, name
     assert (found.admin_up, found.carrier) == (False, False)
 
@@ -165,6 +166,10 @@ def test_a_broken_nest_costs_its_own_field():
 def test_a_number_of_the_wrong_width_is_absent():
     found = parse_links(link(NAMED, attribute(MTU, b"\x01\x02"), attribute(OPERSTATE, b"\x63"))).events[0].link
     assert (found.mtu, found.operstate) == (None, None)
+
+
+def test_a_tunnel_over_no_device_in_particular_has_none_below():
+    assert parse_links(link(NAMED, attribute(LOWER, 0))).events[0].link.lower is None
 
 
 def test_a_link_without_a_name_is_counted():

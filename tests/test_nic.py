@@ -722,6 +722,8 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
 async def test_an_ip_device_over_infiniband_is_no_second_port(nics):
     """Its speed reads -1, and its driver's statistics are the port's: the RDMA port tells both."""
     nics.add(hardware("ib0", 4, kind="ipoib", stats=KERNEL), statistics=MLX5, speed=None)
+    nics.add(hardware("ib1", 6, stats=KERNEL), statistics=MLX5, speed=None)
+    nics.devices["ib1"].hardware = 32  # what is not named as such is known by its hardware
     nics.add(hardware("eth2", 5), statistics=MLX5)
     async with opened(nics) as source:
         assert values_of((await source.read()).tables).keys() == {"eth2", ("eth2", "3")}

@@ -181,9 +181,26 @@ async def test_only_ports_of_hardware_are_asked(nics, tmp_path):
     nics.add(Link(7, "bond0", kind="bond"), sff8472())
     nics.add(Link(1, "lo"), sff8472())
     nics.add(port("eth5", 8), sff8472())
+    guest = tmp_path / "class" / "net" / "eth6" / "device"
+    guest.mkdir(parents=True)
+    (guest / "vendor").write_text("0x15b3\n")
+    (guest / "device").write_text("0x101e\n")
+    nics.add(port("eth6", 9), sff8472())
     async with opened(nics, tmp_path, exclude=("eth5",)) as source:
         await source.read()
     assert set(nics.asked) == {"eth0"}
+
+
+async def test_a_port_of_infiniband_is_asked_once_through_its_device_for_ip(nics):
+    nics.add(port("ib0", 2, hardware=32, kind="ipoib"), cmis())
+    nics.add(port("ib0.8001", 3, hardware=32, kind="ipoib", lower=2), cmis())
+    nics.add(port("ib1", 4, hardware=32, kind="ipoib"), errno.EOPNOTSUPP)  # as the driver in Linux answers
+    async with opened(nics) as source:
+        assert await source.applies()
+        reading = await source.read()
+    assert reading.failures == []
+    assert values_of(reading)["ib0"]["info"][0] == "QSFP-DD"
+    assert set(nics.asked) == {"ib0", "ib1"}
 
 
 async def test_without_any_port_there_is_nothing_to_read(nics):

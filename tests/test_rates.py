@@ -126,6 +126,8 @@ class Model:
                     reset = reset or passed is None
                     if passed is not None and time > then:
                         rate = self.scaled(name, passed) / Fraction(time - then)
+                        if "bytes" in name and speeds[place] and rate > 16 * Fraction(speeds[place]):
+                            rate = None
                 last[name] = (new, time, offset)
                 expected[row, name] = self.scaled(name, new + offset)
                 if name in vocabulary.RATES:
@@ -393,6 +395,17 @@ def test_report_86_a_rollover_is_believed_only_if_the_link_can_carry_it():
         meter = Meter()
         one(0.0, meter, 4_294_967_295, width=32, speed=speed)
         assert one(10.0, meter, 999, width=32, speed=speed)[1] == rate
+
+
+def test_a_rise_that_no_link_can_carry_is_no_rate_and_the_next_one_is():
+    meter = Meter()
+    one(0.0, meter, 10**15, speed=50e9)
+    assert one(5.0, meter, 0, speed=50e9)[1] is None  # a device that tells 0 while it recovers
+    value, rate, resets = one(10.0, meter, 10**15 + 5, speed=50e9)
+    assert (value, rate, resets) == (10**15 + 5, None, 1)
+    assert one(15.0, meter, 10**15 + 25e9 + 5, speed=50e9)[1] == 5e9
+    # A switch may tell a bandwidth that somebody configured.
+    assert one(20.0, meter, 10**15 + 75e9 + 5, speed=1e9)[1] == 10e9
 
 
 def test_report_87_widths_are_those_of_each_counter():

@@ -26,7 +26,7 @@ _shtab_fabric_exporter_run___log_level_choices=(debug info warning error warn)
 _shtab_fabric_exporter_run___log_format_choices=(logfmt json)
 _shtab_fabric_exporter_demo___log_level_choices=(debug info warning error warn)
 _shtab_fabric_exporter_demo___log_format_choices=(logfmt json)
-_shtab_fabric_exporter_demo___demo_fault_choices=(degraded-link link-down pause-storm imbalance straggler switch-silent)
+_shtab_fabric_exporter_demo___demo_fault_choices=(degraded-link link-down flapping-link missing-port slow-pcie dirty-optic pause-storm imbalance straggler switch-silent)
 _shtab_fabric_exporter_pos_0_choices=(run check-config demo)
 
 _shtab_fabric_exporter_run__h_nargs=0

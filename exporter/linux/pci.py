@@ -5,11 +5,14 @@ of Linux print them: bytes in, values out.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from exporter.linux.kept import read_text
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+_ID = re.compile(r"0x[0-9a-f]{4}")
 
 _SPEED = re.compile(rb"(\d+(?:\.\d+)?) GT/s\b.*")
 
@@ -18,6 +21,29 @@ MAX_DIGITS = 20
 
 MAX_LANES = 32
 """Lanes of the widest link there is; what is more (63, 255) is what a device answers that cannot tell."""
+
+VIRTUAL_FUNCTIONS: Mapping[int, frozenset[int]] = {
+    # Mellanox, NVIDIA: mlx4, mlx5 (101e is shared by all since ConnectX-6 Dx), BlueField.
+    0x15B3: frozenset({0x1002, 0x1004, 0x1012, 0x1014, 0x1016, 0x1018, 0x101A, 0x101C, 0x101E, 0xA2D3}),
+    # Broadcom: bnxt, about half of them those for Hyper-V; bnx2x.
+    0x14E4: frozenset({0x1606, 0x1607, 0x1608, 0x1609, 0x16BD, 0x16C1, 0x16C2, 0x16C3, 0x16C4, 0x16C5, 0x16CB, 0x16D3})
+    | frozenset({0x16DC, 0x16E1, 0x16E5, 0x16E6, 0x1806, 0x1807, 0x1808, 0x1809, 0x1819, 0x181B, 0xD800})
+    | frozenset({0x163F, 0x166F, 0x16A9, 0x16AD, 0x16AF}),
+    # Intel: iavf; ixgbevf; igbvf.
+    0x8086: frozenset({0x0DD5, 0x154C, 0x1571, 0x1889, 0x37CD, 0x37D9})
+    | frozenset({0x10ED, 0x1515, 0x152E, 0x1530, 0x1564, 0x1565, 0x15A8, 0x15A9, 0x15B4, 0x15C5, 0x57AD})
+    | frozenset({0x10CA, 0x1520, 0x152F, 0x1F44}),
+    # Chelsio: cxgb4vf, the fourth to the sixth generation.
+    0x1425: frozenset({*range(0x4800, 0x4900), *range(0x5800, 0x5900), *range(0x6800, 0x6900)}),
+    # Pensando: ionic.
+    0x1DD8: frozenset({0x1003}),
+    # Huawei: hns3, without and with RDMA.
+    0x19E5: frozenset({0xA22E, 0xA22F}),
+}
+"""By vendor, the devices that are called virtual functions, by the PCI ID database and the tables of Linux's drivers.
+
+Not among them is what a cloud makes for its guests (gve, ena, mana, virtio, idpf): whole devices, with no port beside.
+"""
 
 
 def pci_function(device: Path) -> Path | None:
@@ -37,6 +63,23 @@ def pci_address(device: Path) -> str:
     """Give the PCI address of a class device's function; empty where there is none."""
     function = pci_function(device)
     return "" if function is None else function.name
+
+
+def is_virtual_function(function: Path) -> bool:
+    """Tell a virtual function from a whole one: its host links it to its port's, in a virtual machine its ids tell.
+
+    Args:
+        function: Its folder, or a way to it such as `/sys/class/net/eth0/device`.
+    """
+    if (function / "physfn").exists():
+        return True
+    return _id(function / "device") in VIRTUAL_FUNCTIONS.get(_id(function / "vendor"), ())
+
+
+def _id(file: Path) -> int:
+    """Read half of what names a model, such as `0x15b3`; -1, which is no id, where it is lacking or something else."""
+    text = read_text(file)
+    return int(text, 16) if _ID.fullmatch(text) else -1
 
 
 def bridge(function: Path) -> Path | None:

@@ -48,6 +48,7 @@ _AF_UNSPEC = 0
 _ADDRESS = 1
 _IFNAME = 3
 _MTU = 4
+_LOWER = 5  # IFLA_LINK
 _MASTER = 10
 _OPERSTATE = 16
 _LINKINFO = 18
@@ -74,6 +75,7 @@ _WANTED = _with_nested(
         _ADDRESS,
         _IFNAME,
         _MTU,
+        _LOWER,
         _MASTER,
         _OPERSTATE,
         _LINKINFO,
@@ -113,9 +115,11 @@ class Link:
 
     `hardware` is the ARPHRD number (1 Ethernet, 32 InfiniBand, 772 loopback). `mac` is the permanent address if the
     device has one, since bonds overwrite the other. `kind` is "" for what no software made (and for the loopback).
-    `parent_dev_name` on `parent_dev_bus_name` is the device below, such as 0000:17:00.0 on pci. `link_netnsid` is set
-    when the lower or peer device is in another namespace. The carrier counts are 32 bits wide. `stats` has the
-    kernel's names (see `STATISTICS`); packets and bytes are what the kernel's stack saw, which excludes RDMA.
+    `parent_dev_name` on `parent_dev_bus_name` is the device below, such as 0000:17:00.0 on pci. `lower` is the index
+    of the network device below (of a VLAN, of a partition of InfiniBand) or of the peer; what is its own lowest has
+    none. `link_netnsid` is set when that one is in another namespace, whose index it then is. The carrier counts are
+    32 bits wide. `stats` has the kernel's names (see `STATISTICS`); packets and bytes are what the kernel's stack saw,
+    which excludes RDMA.
     """
 
     ifindex: int
@@ -131,6 +135,7 @@ class Link:
     parent_dev_bus_name: str | None = None
     phys_port_name: str | None = None
     phys_switch_id: str | None = None
+    lower: int | None = None
     link_netnsid: int | None = None
     master: int | None = None
     carrier_changes: int | None = None
@@ -244,6 +249,7 @@ def _parse_link(data: bytes, start: int, stop: int) -> tuple[Link | None, bool]:
         _text(get(_PARENT_DEV_BUS_NAME)),
         _text(get(_PHYS_PORT_NAME)),
         switch.hex() if switch else None,
+        _u32(get(_LOWER)) or None,  # a tunnel over no device in particular says 0
         _s32(get(_LINK_NETNSID)),
         _u32(get(_MASTER)),
         _u32(get(_CARRIER_CHANGES)),

@@ -92,15 +92,17 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     receive, transmit = rates
     if table.kinds is None or receive is None or transmit is None:
         return state, (table,)
-    seconds = 0.0 if state is None else table.time - state.time
+    interval = 0.0 if state is None else table.time - state.time
     old = {} if state is None else state.samples
+    times = table.times or [table.time] * len(table.rows)
     samples: dict[LabelValues, tuple[Sample, ...]] = {}
-    for key, received, sent in zip(table.rows.keys, receive, transmit, strict=True):
-        if received is not None and sent is not None and seconds > 0:
-            kept = old.get(key) or (Sample(table.time - seconds, 0.0, 0.0, 0.0),)
+    for key, time, received, sent in zip(table.rows.keys, times, receive, transmit, strict=True):
+        if received is not None and sent is not None and interval > 0:
+            kept = old.get(key) or (Sample(time - interval, 0.0, 0.0, 0.0),)
             total = kept[-1]
+            seconds = time - total.time  # a row that was read late has its own interval
             moved = (total.seconds + seconds, total.receive + received * seconds, total.transmit + sent * seconds)
-            samples[key] = (*kept[_expired(kept, table.time - WINDOW) :], Sample(table.time, *moved))
+            samples[key] = (*kept[_expired(kept, time - WINDOW) :], Sample(time, *moved))
         # Else the window of this row begins anew: what was not read all along is no measure.
     new = State(table.time, samples)
     groups = _groups(table)

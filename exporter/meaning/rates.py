@@ -27,6 +27,10 @@ SMALLEST_PACKET = 64
 SLACK = 1.25
 """How far above the link's nominal speed a delta may be and still be believed; clocks and speeds are rounded."""
 
+IMPOSSIBLE = 16
+"""Times the link's speed above which a rise is no traffic: a device that answered nonsense, or 0, for a moment. So much
+since the speed that a switch tells may be one that somebody configured."""
+
 UNBOUNDED_WIDTH = 32
 """Counters wider than this do not wrap in practice: without a link speed to judge by, a fall of one is a reset."""
 
@@ -350,8 +354,13 @@ def _rate_columns(table: Table, column: Column, deltas: Deltas) -> list[Column]:
     ending = vocabulary.RATES[column.metric.ending]
     scale = column.factor / column.divisor
     rates = [None if pair is None or pair[1] <= 0 else pair[0] * scale / pair[1] for pair in deltas]
-    made = [Column(_derived(table.schema, ending), rates)]
     speeds = table.numbers(vocabulary.SPEED)
+    if ending in vocabulary.UTILIZATION and speeds is not None:
+        rates = [
+            None if rate is not None and speed and rate > IMPOSSIBLE * speed else rate
+            for rate, speed in zip(rates, speeds, strict=True)
+        ]
+    made = [Column(_derived(table.schema, ending), rates)]
     if ending in vocabulary.UTILIZATION and speeds is not None:
         shares = [
             rate / speed if rate is not None and speed else None for rate, speed in zip(rates, speeds, strict=True)

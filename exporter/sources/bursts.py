@@ -87,7 +87,7 @@ class BurstOptions(Options, frozen=True):
 
     tick: Duration = Duration(1.0)
     budget: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.01
-    commands: Annotated[int, msgspec.Meta(ge=1)] = 100
+    commands: Annotated[int, msgspec.Meta(ge=1)] = 200
 
     def __post_init__(self) -> None:
         """Check the tick against the interval.

@@ -24,6 +24,8 @@ since where listing hangs for one, it hangs for all."""
 FEEDS = frozenset({*vocabulary.RATES, vocabulary.SPEED, vocabulary.MAX_SPEED})
 """Endings from which other metrics are made: they are read even where they are details that nobody is shown."""
 
+_ARPHRD_INFINIBAND = 32
+
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
 
 Listed = TypeVar("Listed")
@@ -86,8 +88,22 @@ def not_listed(error: object, what: str = "") -> SourceError:
 
 
 def is_hardware(link: Link) -> bool:
-    """Tell a network device that is a piece of hardware, or a function of one, from all that stands for others."""
-    return bool(link.parent_dev_name) and not link.kind and not is_representor(link.phys_port_name or "")
+    """Tell a network device that is a piece of hardware, or a function of one, from all that stands for others.
+
+    IP over InfiniBand is none, though it names the card as its parent: `is_infiniband_port` tells it.
+    """
+    of_card = bool(link.parent_dev_name) and not link.kind and not _is_over_infiniband(link)
+    return of_card and not is_representor(link.phys_port_name or "")
+
+
+def is_infiniband_port(link: Link) -> bool:
+    """Tell the device for IP over a port of InfiniBand from those of its partitions, which are on top of it."""
+    return _is_over_infiniband(link) and bool(link.parent_dev_name) and link.lower is None
+
+
+def _is_over_infiniband(link: Link) -> bool:
+    """Tell IP over InfiniBand, which some drivers outside of Linux do not name as its kind."""
+    return link.kind == "ipoib" or (not link.kind and link.hardware == _ARPHRD_INFINIBAND)
 
 
 def is_representor(phys_port_name: str) -> bool:

@@ -130,6 +130,7 @@ class NicSource:
 
     def _is_ours(self, link: Link) -> bool:
         """Tell hardware and bonds from all else, and what the configuration wants from what it does not."""
+        # IP over InfiniBand is left out: its device counts the bytes of the RDMA port, which would be there twice.
         return (is_hardware(link) or link.kind == "bond") and self._options.wants(link.name)
 
     def _read_device(self, link: Link) -> DeviceReading:

@@ -12,6 +12,7 @@ from exporter.linux.ethtool_netlink import Pause
 from exporter.linux.kept import read_text
 from exporter.linux.nic import NicReader
 from exporter.linux.pci import driver as bound_driver
+from exporter.linux.pci import is_virtual_function
 from exporter.linux.rtnetlink import Link
 from exporter.source import Failure
 from exporter.sources.nic_asking import Asking
@@ -87,7 +88,7 @@ class Device:
         self._folder = sysfs / "class" / "net" / link.name
         self._rdma = self._folder / "device" / "infiniband"
         # A subfunction sits on the auxiliary bus.
-        self._virtual = link.parent_dev_bus_name == "auxiliary" or (self._folder / "device" / "physfn").exists()
+        self._virtual = link.parent_dev_bus_name == "auxiliary" or is_virtual_function(self._folder / "device")
         self._virtual_functions = virtual_functions
         self._patterns, self._unread = raw, unread
         self._asking = Asking(link.name)

@@ -1,8 +1,9 @@
-"""Optical modules and cables in the network devices of this host: temperature, supply, light and current of each lane.
+"""Optical modules and cables in the ports of this host: temperature, supply, light and current of each lane.
 
 Modules are read over i2c through the driver, which takes a while and can delay packets, so the source is off unless it
 is switched on, reads once a minute at most, and lets the other calls into NICs go first between two devices. Flags that
-reading would clear are never read. Devices that are down are read like the others: their module may tell why.
+reading would clear are never read. Devices that are down are read like the others: their module may tell why. A port
+of InfiniBand is asked through its device for IP, where its driver answers there.
 """
 
 import asyncio
@@ -13,11 +14,12 @@ from time import monotonic
 from exporter import vocabulary
 from exporter.linux.nic import NicReader
 from exporter.linux.optics.module import OF_LANES, QUANTITIES, Levels, Module
+from exporter.linux.pci import is_virtual_function
 from exporter.linux.rtnetlink import Link
 from exporter.serial import Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
 from exporter.sources.failures import failure_of
-from exporter.sources.host_ports import is_hardware, listed, nic_place, nic_reader
+from exporter.sources.host_ports import is_hardware, is_infiniband_port, listed, nic_place, nic_reader
 from exporter.sources.optics_cage import Cage, CageReading
 from exporter.table import RowKeeper, Schema, Table, TableBuilder
 from exporter.units import Duration
@@ -174,8 +176,9 @@ class OpticsSource:
 
     def _may_have_module(self, link: Link) -> bool:
         """Tell ports of hardware from all else: a virtual function or a representor would give its port's module."""
-        of_card = is_hardware(link) and link.parent_dev_bus_name == "pci" and self._options.wants(link.name)
-        return of_card and not (self._net / link.name / "device" / "physfn").exists()
+        of_card = link.parent_dev_bus_name == "pci" and (is_hardware(link) or is_infiniband_port(link))
+        wanted = of_card and self._options.wants(link.name)
+        return wanted and not is_virtual_function(self._net / link.name / "device")
 
     def _read_cage(self, link: Link) -> CageReading:
         """Read one module; runs in the thread."""

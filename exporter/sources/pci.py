@@ -2,7 +2,8 @@
 
 A NIC behind a PCIe link that trained too slow or too narrow looks healthy on the wire and stops its peers by pauses.
 What a link should be is the least of what its two ends can do: a card of the fifth generation in a slot of the fourth
-is as fast as it can be. A function that is suspended is not asked for its link, since that might wake it up.
+is as fast as it can be. A function that is suspended is not asked for its link, since that might wake it up. A virtual
+function in a virtual machine tells where it is, but not its link: what it shows there is made up, or not set.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from exporter.linux.kept import SIZE, close_kept, open_kept, read_text
 from exporter.linux.pci import (
     bridge,
     driver_of,
+    is_virtual_function,
     parse_errors,
     parse_link_lanes,
     parse_link_speed,
@@ -214,7 +216,9 @@ class PciSource:
 
 
 def find_functions(sysfs: Path, wants: Callable[[str], bool]) -> dict[str, Found]:
-    """Find the PCI functions that network and RDMA devices sit on, virtual ones left out; blocks.
+    """Find the PCI functions that network and RDMA devices sit on; blocks.
+
+    Virtual ones are left out where the function of their port is here too: there may be hundreds, all behind its link.
 
     Args:
         sysfs: Root of sysfs.
@@ -308,7 +312,7 @@ def read_function(host: str, found: Found) -> FunctionReading:
     files = _Files(folder.name)
     above = bridge(folder)
     values: dict[str, Value | None] = {}
-    if read_text(folder / "power" / "runtime_status") != "suspended":
+    if not is_virtual_function(folder) and read_text(folder / "power" / "runtime_status") != "suspended":
         values |= _read_link(files, folder, above)
         values["link_degraded"] = degraded(values)
     values["info"] = (

@@ -1,0 +1,1 @@
+"""Tests that need the guest; `run` starts it, and elsewhere they are skipped."""

@@ -1,0 +1,124 @@
+"""What we ask network devices by netlink beside Debian's `ethtool`, on the same devices."""
+
+import errno
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from exporter.linux.nic import KernelNic
+from lab.guest import json_of, lines_of, run
+
+YES = {"on": True, "off": False}
+
+
+@pytest.fixture
+def reader():
+    with closing(KernelNic()) as one:
+        yield one
+
+
+def assert_same_pause(reader, name):
+    # The switches as text, since the JSON of ethtool 6.1 says true for all of them.
+    theirs = lines_of("ethtool", "--show-pause", name)
+    (counts,) = json_of("ethtool", "--json", "-I", "--show-pause", name)
+    ours = reader.pause(name)
+    assert (ours.autoneg, ours.receive, ours.transmit) == tuple(
+        YES[theirs[key]] for key in ("Autonegotiate", "RX", "TX")
+    )
+    counted = counts.get("statistics", {})
+    assert ours.receive_frames == counted.get("rx_pause_frames")
+    assert ours.transmit_frames == counted.get("tx_pause_frames")
+    return ours
+
+
+def test_pause_is_the_same(reader, card):
+    one = card.ports[0]
+    ours = assert_same_pause(reader, one)
+    assert (ours.receive_frames, ours.transmit_frames) == (1, 2)  # netdevsim's own constants
+    run("ethtool", "--pause", one, "rx", "on", "tx", "off")
+    ours = assert_same_pause(reader, one)
+    assert (ours.receive, ours.transmit) == (True, False)
+
+
+def test_a_pause_counter_that_the_device_lacks_is_absent(reader, card):
+    """Switch one of them off in the simulation."""
+    switch = debugfs() / "netdevsim/netdevsim1/ports/0/ethtool/pause/report_stats_rx"
+    switch.write_text("N")
+    ours = assert_same_pause(reader, card.ports[0])
+    assert (ours.receive_frames, ours.transmit_frames) == (None, 2)
+
+
+def debugfs():
+    folder = Path("/sys/kernel/debug")
+    if not (folder / "netdevsim").exists():
+        run("mount", "-t", "debugfs", "debugfs", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown", "word"), [("rs", "RS", "rs"), ("baser", "BaseR", "baser"), ("off", "Off", "none")]
+)
+def test_forward_error_correction_is_the_same(reader, card, encoding, shown, word):
+    one = card.ports[0]
+    run("ethtool", "--set-fec", one, "encoding", encoding)
+    (theirs,) = json_of("ethtool", "--json", "-I", "--show-fec", one)
+    ours = reader.fec(one)
+    assert (theirs["active"], ours.active) == ([shown], word)
+    assert ours.corrected_blocks == theirs["statistics"]["corrected_blocks"]["total"]
+    assert ours.uncorrectable_blocks == theirs["statistics"]["uncorrectable_blocks"]["total"]
+    assert ours.corrected_bits is None  # netdevsim has none, and neither does ethtool say anything of them
+    assert "corrected_bits" not in theirs["statistics"]
+
+
+def test_link_modes_are_the_same(reader, pair):
+    theirs = lines_of("ethtool", pair[0])
+    ours = reader.link_modes(pair[0])
+    assert f"{ours.speed_bits_per_second // 10**6}Mb/s" == theirs["Speed"]
+    assert ours.duplex == theirs["Duplex"].lower()
+    assert ours.autoneg is YES[theirs["Auto-negotiation"]]
+    assert ours.max_speed_bits_per_second is None  # it lists no modes
+
+
+def test_link_state_is_the_same_up_and_down(reader, pair):
+    for state, word in (("up", "yes"), ("down", "no")):
+        run("ip", "link", "set", pair[0], state)
+        ours = reader.link_state(pair[0])
+        assert lines_of("ethtool", pair[0])["Link detected"] == word
+        assert ours.up is (word == "yes")
+        assert (ours.reason, ours.down_count) == (None, None)
+
+
+def test_what_a_device_does_not_have_says_so(reader, card, pair):
+    asked = [
+        (reader.pause, pair[0]),
+        (reader.fec, pair[0]),
+        (reader.link_modes, card.ports[0]),
+        (reader.statistics, card.ports[0]),
+        (reader.dcb, card.ports[0]),
+    ]
+    for ask, name in asked:
+        with pytest.raises(OSError) as caught:
+            ask(name)
+        assert caught.value.errno == errno.EOPNOTSUPP, (ask, name)
+
+
+def test_what_is_gone_says_so(reader, card):
+    one = card.ports[0]
+    assert reader.pause(one).receive_frames == 1
+    card.unplug()
+    for ask in (reader.pause, reader.fec, reader.link_state, reader.driver):
+        with pytest.raises(OSError) as caught:
+            ask(one)
+        assert caught.value.errno == errno.ENODEV, ask
+
+
+def test_a_device_of_another_name_is_the_same_device(reader, card):
+    one = card.ports[0]
+    run("ethtool", "--set-fec", one, "encoding", "rs")
+    run("ip", "link", "set", one, "down")
+    run("ip", "link", "set", one, "name", "fabric0")
+    assert reader.fec("fabric0").active == "rs"
+    with pytest.raises(OSError) as caught:
+        reader.fec(one)
+    assert caught.value.errno == errno.ENODEV
