@@ -110,6 +110,7 @@ def assert_same(link, message):
     assert link.mac == (permanent.lower() if permanent else message.get("IFLA_ADDRESS"))
     info = message.get("IFLA_LINKINFO")
     assert link.kind == (info.get("IFLA_INFO_KIND") if info else "")
+    assert link.lower == (message.get("IFLA_LINK") or None)
     assert link.master == message.get("IFLA_MASTER")
     assert link.link_netnsid == message.get("IFLA_LINK_NETNSID")
     assert link.phys_port_name == message.get("IFLA_PHYS_PORT_NAME")

@@ -96,6 +96,14 @@ def test_answers_of_all_kinds(tmp_path):
     assert number_of(replay.link_state, "rail1") == errno.EOPNOTSUPP
 
 
+def test_a_partition_of_infiniband_has_its_port_below_it_also_in_recordings(tmp_path):
+    write(tmp_path, "ib0", '{"link": {"ifindex": 4, "hardware": 32, "kind": "ipoib"}}')
+    write(tmp_path, "ib0.8001", '{"link": {"ifindex": 5, "hardware": 32, "kind": "ipoib", "lower": 4}}')
+    record(ReplayNic(tmp_path), tmp_path / "again")
+    for folder in (tmp_path, tmp_path / "again"):
+        assert [(link.name, link.lower) for link in ReplayNic(folder).links()] == [("ib0", None), ("ib0.8001", 4)]
+
+
 def test_there_are_no_events(recorded):
     assert recorded.event_fd() is None
     assert recorded.events() == []

@@ -210,24 +210,27 @@ async def test_what_is_excluded_is_never_asked(nics, options, read):
 async def test_virtual_functions_are_asked_only_where_that_is_wanted(nics, tmp_path, wanted):
     pci_function(tmp_path, "eth2")
     pci_function(tmp_path, "eth2v0", virtual=True)
+    pci_function(tmp_path, "eth3", device="0x101e")  # as in a virtual machine, where no host's function is beside it
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
     nics.add(hardware("eth2v0", 6, "0000:17:00.1", stats=KERNEL), statistics=dict.fromkeys(MLX5, 0))
     nics.add(replace(hardware("sf0", 7, "mlx5_core.sf.4"), parent_dev_bus_name="auxiliary", stats=KERNEL))
+    nics.add(hardware("eth3", 8, "0000:18:00.0", stats=KERNEL), statistics=dict.fromkeys(MLX5, 0))
     async with opened(nics, tmp_path, virtual_functions=wanted) as source:
         found = values_of((await source.read()).tables)
     asked = ["driver", "statistics", "settings"]
     assert nics.asked("eth2") == asked
-    assert nics.asked("eth2v0") == nics.asked("sf0") == (asked if wanted else [])
+    assert nics.asked("eth2v0") == nics.asked("sf0") == nics.asked("eth3") == (asked if wanted else [])
     # Priorities, pauses and error correction are the port's, and asking for them blocks in the firmware's mailbox.
-    assert {what for what, name in nics.calls if name == "eth2v0"} <= {*OLDER, "link_modes"}
+    assert {what for what, name in nics.calls if name in {"eth2v0", "eth3"}} <= {*OLDER, "link_modes"}
     # The counters of the port are 0 on a function without the right to them: never the bytes of this one.
-    for name in ("eth2v0", "sf0"):
+    for name in ("eth2v0", "sf0", "eth3"):
         row = found[name]
         assert (row["receive_bytes_total"], row["info"]["traffic"], row["link_up"]) == (101, "kernel", 1)
         assert "receive_paused_seconds_total" not in row
         assert (name, "3") not in found
-    assert ("out_of_buffer_total" in found["eth2v0"]) == wanted
-    assert ("link_speed_bytes_per_second" in found["eth2v0"]) == wanted
+    for name in ("eth2v0", "eth3"):
+        assert ("out_of_buffer_total" in found[name]) == wanted
+        assert ("link_speed_bytes_per_second" in found[name]) == wanted
 
 
 # What fails.
@@ -722,8 +725,7 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
 async def test_an_ip_device_over_infiniband_is_no_second_port(nics):
     """Its speed reads -1, and its driver's statistics are the port's: the RDMA port tells both."""
     nics.add(hardware("ib0", 4, kind="ipoib", stats=KERNEL), statistics=MLX5, speed=None)
-    nics.add(hardware("ib1", 6, stats=KERNEL), statistics=MLX5, speed=None)
-    nics.devices["ib1"].hardware = 32  # what is not named as such is known by its hardware
+    nics.add(hardware("ib1", 6, hardware=32, stats=KERNEL), statistics=MLX5, speed=None)  # whose kind is not told
     nics.add(hardware("eth2", 5), statistics=MLX5)
     async with opened(nics) as source:
         assert values_of((await source.read()).tables).keys() == {"eth2", ("eth2", "3")}

@@ -240,6 +240,19 @@ async def test_virtual_functions_and_what_stands_for_them_are_left_out(machine):
     assert {address: info_of(row)["devices"] for address, row in rows.items()} == {"0000:17:00.0": "rail0"}
 
 
+async def test_a_virtual_function_in_a_virtual_machine_tells_where_it_is_but_not_its_link(machine):
+    """Hypervisors make up a link of one slow lane, where the function itself shows none."""
+    machine.function(SLOT, BRIDGE, "0x8086", GEN5, GEN5)
+    machine.nic(now=("2.5 GT/s PCIe", "1"), device="0x101e", uevent="DRIVER=mlx5_core", numa_node="1")
+    machine.function(f"{SLOT}/0000:18:00.0", GPU, NVIDIA)
+    rows, _, failures = await read(machine.source())
+    assert not failures
+    row = rows["0000:17:00.0"]
+    assert {ending for ending, value in row.items() if value is not None} == {"info"}
+    told = {"devices": "rail0", "numa_node": "1", "nearest_gpu": "0000:18:00.0", "driver": "mlx5_core"}
+    assert told.items() <= info_of(row).items()
+
+
 async def test_what_is_excluded_is_never_opened(machine, monkeypatch):
     machine.nic(f"{SLOT}/0000:17:00.0", name="rail0")
     machine.nic(f"{SLOT}/0000:17:00.1", name="rail1")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from exporter.linux.kept import read_text
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+"""Of a function: domain, bus, device and function."""
 
 _ID = re.compile(r"0x[0-9a-f]{4}")
 
@@ -56,7 +57,7 @@ def pci_function(device: Path) -> Path | None:
     if not link.exists():
         return None
     place = link.resolve()
-    return next((folder for folder in (place, *place.parents) if _ADDRESS.fullmatch(folder.name)), None)
+    return next((folder for folder in (place, *place.parents) if ADDRESS.fullmatch(folder.name)), None)
 
 
 def pci_address(device: Path) -> str:
@@ -88,7 +89,7 @@ def bridge(function: Path) -> Path | None:
     Args:
         function: Its folder, resolved.
     """
-    return function.parent if _ADDRESS.fullmatch(function.parent.name) else None
+    return function.parent if ADDRESS.fullmatch(function.parent.name) else None
 
 
 def way(function: Path) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 from exporter.linux.ethtool import Driver
+from exporter.linux.pci import ADDRESS
 from exporter.linux.rtnetlink import Link
 from exporter.sources.host_ports import Seat, number_rails, own_times
 from exporter.sources.nic_device import DeviceReading
@@ -109,7 +110,8 @@ class NicTables:
 def _pci(link: Link, driver: Driver | None) -> str:
     if link.parent_dev_bus_name == "pci":
         return link.parent_dev_name or ""
-    return driver.bus if driver is not None else ""
+    # Other buses have other addresses, and the driver tells those too.
+    return driver.bus if driver is not None and ADDRESS.fullmatch(driver.bus) else ""
 
 
 def _facts(link: Link, reading: DeviceReading) -> LabelValues:

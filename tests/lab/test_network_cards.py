@@ -8,8 +8,6 @@ import socket
 import subprocess
 import uuid
 
-import pytest
-
 from exporter.linux.nic import KernelNic
 from exporter.source import Host
 from exporter.sources.nic import NicOptions, NicSource
@@ -49,7 +47,6 @@ def test_a_card_that_is_plugged_in_is_shown_at_once_and_gone_when_it_goes(daemon
     gone(daemon, one, other)
 
 
-@pytest.mark.xfail(strict=False, reason="the bus address of a device that is not on PCI is shown as if it were")
 def test_a_device_that_is_not_on_pci_has_no_pci_address(daemon, card):
     page = up(daemon, card.ports[0])
     assert "pci" not in page.info("fabric_nic_info", device=card.ports[0])
