@@ -44,6 +44,7 @@ class BitRate(float):
             ValueError: It is not one, or it is zero.
         """
         found = _RATE.fullmatch(text.strip())
-        if not found or not 0 < float(found[1]) < math.inf:
+        speed = float(found[1]) * _PREFIXES[found[2].lower()] / 8 if found else 0.0
+        if not 0 < speed < math.inf:
             raise ValueError("expected a link speed with its unit, such as 400Gb/s or 100G")
-        return cls(float(found[1]) * _PREFIXES[found[2].lower()] / 8)
+        return cls(speed)

@@ -39,10 +39,11 @@ def test_links_come_in_the_kernels_order_with_what_was_recorded(recorded):
     assert [(link.ifindex, link.name, link.kind, link.carrier) for link in links] == [
         (3, "rail0", "", True),
         (4, "rail1", "", False),
+        (5, "ib0", "ipoib", True),
         (9, "bond0", "bond", True),
     ]
     assert links[0].stats["rx_bytes"] == 2**53 + 1
-    assert (links[0].hardware, links[0].parent_dev_name, links[0].phys_switch_id) == (1, "0000:17:00.0", None)
+    assert (links[0].hardware, links[0].parent_dev_name, links[0].lower) == (1, "0000:17:00.0", None)
     assert links[1].stats == {}
     assert links[1].carrier_changes is None
 
@@ -74,22 +75,22 @@ def test_answers_of_all_kinds(tmp_path):
         """{
         "link_modes": {"speed_bits_per_second": 100000000000, "duplex": "full", "autoneg": true, "lanes": 2,
                        "max_speed_bits_per_second": 400000000000},
-        "link_state": {"up": false, "reason": "no_cable", "substate": 1, "down_count": 4294967295},
+        "link_state": {"up": false, "reason": "no_cable", "down_count": 4294967295},
         "pause": {"autoneg": false, "receive": true, "transmit": false, "receive_frames": 18446744073709551615},
         "fec": {"active": "rs", "corrected_blocks": 5, "uncorrectable_blocks": 0, "corrected_bits": 7},
         "standard_statistics": {"FramesReceivedOK": 18446744073709551615, "SomethingNew": 1},
-        "dcb": {"pfc": [3], "pfc_capacity": 8, "trust": "dscp", "ets_bandwidth": [100, 0, 0, 0, 0, 0, 0, 0],
+        "dcb": {"pfc": [3], "dscp_rules": true, "classes": [100, 0, 0, 0, 0, 0, 0, "strict"],
                 "priority_classes": [0, 1, 2, 3, 4, 5, 6, 7]}
         }""",
     )
     write(tmp_path, "rail1", '{"pause": {}, "dcb": {"pfc": []}, "fec": {"errno": "EIO"}}')
     replay = ReplayNic(tmp_path)
     assert replay.link_modes("rail0") == LinkModes(100_000_000_000, "full", True, 2, 400_000_000_000)
-    assert replay.link_state("rail0") == LinkState(False, "no_cable", 1, 2**32 - 1)
+    assert replay.link_state("rail0") == LinkState(False, "no_cable", 2**32 - 1)
     assert replay.pause("rail0") == Pause(False, True, False, receive_frames=2**64 - 1)
     assert replay.fec("rail0") == Fec("rs", 5, 0, 7)
     assert replay.standard_statistics("rail0") == {"FramesReceivedOK": 2**64 - 1, "SomethingNew": 1}
-    assert replay.dcb("rail0") == Dcb((3,), 8, "dscp", (100, *[0] * 7), tuple(range(8)))
+    assert replay.dcb("rail0") == Dcb((3,), True, (100, *[0] * 6, "strict"), tuple(range(8)))
     assert replay.pause("rail1") == Pause()
     assert replay.dcb("rail1") == Dcb(pfc=())
     assert number_of(replay.fec, "rail1") == errno.EIO
@@ -191,16 +192,19 @@ def test_a_broken_file_costs_its_own_device_and_is_told_of(tmp_path, caplog, tex
         ("driver", '{"name": 7}', "`$.name`"),
         ("driver", "null", "null"),
         ("driver", '{"name": "\udcff"}', "utf-8"),
-        ("statistics", '{"rx_bytes": -1}', "'rx_bytes' is -1; a statistic has 64 bits, unsigned"),
+        ("statistics", '{"rx_bytes": -1}', "'rx_bytes' is -1; a number has 64 bits here, and no sign"),
         ("statistics", '{"rx_bytes": 18446744073709551616}', "'rx_bytes' is 18446744073709551616;"),
         ("statistics", '{"rx_bytes": 1.5}', "float"),
         ("statistics", '[["rx_bytes"]]', "length 2"),
         ("settings", '{"speed": 1}', "unknown key 'speed'"),
+        ("link", '{"ifindex": 1, "stats": {"rx_bytes": 1' + "0" * 400 + "}}", "'rx_bytes' is a number without end;"),
+        ("link", '{"ifindex": 1, "carrier_changes": -9}', "'carrier_changes' is -9; a number has 64 bits here"),
+        ("fec", '{"corrected_blocks": -7}', "'corrected_blocks' is -7;"),
         ("link_modes", '{"lanes": "4"}', "`$.lanes`"),
         ("link_state", '{"up": 1}', "`$.up`"),
         ("pause", "[]", "array"),
         ("fec", '{"active": "rs", "corrected": 1}', "unknown key 'corrected'; known are active, corrected_bits,"),
-        ("standard_statistics", '{"FramesReceivedOK": -1}', "'FramesReceivedOK' is -1; a statistic has 64 bits"),
+        ("standard_statistics", '{"FramesReceivedOK": -1}', "'FramesReceivedOK' is -1; a number has 64 bits"),
         ("standard_statistics", '[["FramesReceivedOK", 1]]', "array"),
         ("dcb", '{"pfc": 3}', "`$.pfc`"),
         ("settings", '{"errno": "EWHATEVER"}', "errno 'EWHATEVER' is unknown; write a name such as EINVAL"),
@@ -228,6 +232,16 @@ def test_a_broken_answer_costs_itself_alone(tmp_path, part, value, says):
     assert error.errno == errno.EBADMSG
     assert f"{part} in {tmp_path / 'eth0.json'}: " in error.strerror
     assert says in error.strerror
+
+
+def test_devices_that_are_gone_are_forgotten(tmp_path):
+    reader = ReplayNic(tmp_path)
+    for number in range(20):
+        write(tmp_path, f"veth{number}", f'{{"link": {{"ifindex": {number + 1}}}}}')
+        assert [link.name for link in reader.links()] == [f"veth{number}"]
+        (tmp_path / f"veth{number}.json").unlink()
+    assert reader.links() == []
+    assert not reader._recordings._kept
 
 
 def test_what_is_no_file_does_not_block(tmp_path):
@@ -265,9 +279,10 @@ def test_a_recording_of_a_recording_is_the_same(recorded, tmp_path):
     again = ReplayNic(tmp_path / "made" / "here")
     assert again.links() == recorded.links()
     assert answers_of(again) == answers_of(recorded)
-    assert len(answers_of(again)) == 3 * len(REQUESTS)
+    assert len(answers_of(again)) == 4 * len(REQUESTS)
     assert sorted(path.name for path in (tmp_path / "made" / "here").iterdir()) == [
         "bond0.json",
+        "ib0.json",
         "rail0.json",
         "rail1.json",
     ]

@@ -4,6 +4,7 @@ And what the files of a function say of its link and its errors, as drivers/pci/
 of Linux print them: bytes in, values out.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 _ID = re.compile(r"0x[0-9a-f]{4}")
 
-_SPEED = re.compile(rb"(\d+(?:\.\d+)?) GT/s\b.*")
+_SPEED = re.compile(rb"(\d{1,4}(?:\.\d{1,3})?) GT/s\b.*")
 
 MAX_DIGITS = 20
 """Digits of 2^64 - 1; a longer number is no count."""
@@ -54,9 +55,9 @@ def pci_function(device: Path) -> Path | None:
         device: Path such as `/sys/class/infiniband/mlx5_0`.
     """
     link = device / "device"
-    if not link.exists():
+    if not os.path.exists(link):  # noqa: PTH110  # unlike Path's, it never raises
         return None
-    place = link.resolve()
+    place = Path(os.path.realpath(link))
     return next((folder for folder in (place, *place.parents) if ADDRESS.fullmatch(folder.name)), None)
 
 
@@ -72,7 +73,7 @@ def is_virtual_function(function: Path) -> bool:
     Args:
         function: Its folder, or a way to it such as `/sys/class/net/eth0/device`.
     """
-    if (function / "physfn").exists():
+    if os.path.exists(function / "physfn"):  # noqa: PTH110  # likewise
         return True
     return _id(function / "device") in VIRTUAL_FUNCTIONS.get(_id(function / "vendor"), ())
 

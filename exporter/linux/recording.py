@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,6 +25,9 @@ FILE_LIMIT = 8 * 1024 * 1024
 
 MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 """What reading JSON raises; the last is for brackets nested without end."""
+
+MOST_SHOWN = 256
+"""Bits of a number that is told in an error; Python refuses to print those of more than 4,300 digits."""
 
 Answer = TypeVar("Answer")
 Recording = TypeVar("Recording")
@@ -60,7 +63,10 @@ class Recordings(Generic[Recording]):
             OSError: The folder cannot be listed.
         """
         found = (path.name for path in self._folder.iterdir())
-        return sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX))
+        names = sorted(name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX))
+        for gone in self._kept.keys() - set(names):
+            self.forget(gone)
+        return names
 
     def forget(self, device: str) -> None:
         """Drop what is kept for a device."""
@@ -185,7 +191,17 @@ def build(kind: type[Answer], raw: msgspec.Raw, **known: str) -> Answer:
     unknown = sorted(value.keys() - fields)
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(fields))}")
+    check_values(_numbers(value))
     return msgspec.convert({**value, **known}, kind)
+
+
+def _numbers(value: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """List the whole numbers of an object and of the objects in it, but for the one that may be below zero."""
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _numbers(inner)
+        elif isinstance(inner, int) and name != "link_netnsid":
+            yield name, inner
 
 
 def statistics(raw: msgspec.Raw, before: Statistics | Failed | None) -> Statistics:
@@ -206,7 +222,8 @@ def statistics(raw: msgspec.Raw, before: Statistics | Failed | None) -> Statisti
 
 
 def check_values(pairs: Iterable[tuple[str, int]]) -> None:
-    """Raise ValueError unless the values of these names and values are of statistics."""
+    """Raise ValueError unless all values are numbers such as the kernel has."""
     for name, value in pairs:
         if not 0 <= value < 1 << 64:
-            raise ValueError(f"{name!r} is {value}; a statistic has 64 bits, unsigned")
+            shown = value if value.bit_length() < MOST_SHOWN else "a number without end"
+            raise ValueError(f"{name!r} is {shown}; a number has 64 bits here, and no sign")

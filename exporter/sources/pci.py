@@ -9,6 +9,7 @@ function in a virtual machine tells where it is, but not its link: what it shows
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -200,7 +201,7 @@ class PciSource:
             table.table(self._keeper, now, epochs=epochs),
             errors.table(self._error_keeper, now, epochs=[of_function[address] for address, _ in errors.keys]),
         ]
-        return Reading(tables, failures)
+        return Reading([one for one in tables if len(one.rows)], failures)
 
     async def close(self) -> None:
         """Let the thread end."""
@@ -233,17 +234,15 @@ def find_functions(sysfs: Path, wants: Callable[[str], bool]) -> dict[str, Found
             function = pci_function(device)
             if function is not None and wants(function.name):
                 devices.setdefault(function, []).append(device)
-    functions = sorted((one for one in devices if not (one / "physfn").exists()), key=lambda one: one.name)
+    functions = sorted((one for one in devices if not os.path.lexists(one / "physfn")), key=lambda one: one.name)
     gpus = _find_gpus(sysfs) if functions else {}
     return {one.name: Found(one, _names(devices[one]), nearest(way(one), gpus)) for one in functions}
 
 
 def _entries(folder: Path) -> Iterator[Path]:
     """List a folder, which may be lacking."""
-    try:
+    with suppress(FileNotFoundError):
         yield from folder.iterdir()
-    except FileNotFoundError:
-        return
 
 
 def _names(devices: Sequence[Path]) -> list[str]:
@@ -257,10 +256,10 @@ def _names(devices: Sequence[Path]) -> list[str]:
 def _find_gpus(sysfs: Path) -> dict[str, list[str]]:
     """Give the bridges above each GPU."""
     return {
-        function.name: way(function.resolve())
+        function.name: way(Path(os.path.realpath(function)))
         for function in _entries(sysfs / "bus" / "pci" / "devices")
         if read_text(function / "class")[: len("0x0300")] in GPUS.get(read_text(function / "vendor"), ())
-        and not (function / "physfn").exists()
+        and not os.path.lexists(function / "physfn")
     }
 
 
