@@ -230,7 +230,7 @@ def _recording(number: int, address: str, mac: str, draw: random.Random) -> dict
         "link_state": {"up": True},
         "pause": {"autoneg": False, "receive": False, "transmit": False},
         "fec": {"active": "rs", "corrected_blocks": 12, "uncorrectable_blocks": 0},
-        "dcb": {"pfc": [3], "pfc_capacity": 8, "trust": "dscp"},
+        "dcb": {"pfc": [3], "dscp_rules": True},
     }
 
 

@@ -25,6 +25,9 @@ MAX_SIZE = 4 * 1024 * 1024
 MAX_VALUES = 100_000
 """Values of a configuration once its aliases are followed; a few lines of aliases of aliases can make billions."""
 
+MAX_DIGITS = 18
+"""Digits of a number: nothing that is set here is larger, and one without end would break a scrape, or Python."""
+
 _SECRET = re.compile(r"pass|communit|secret|token|credential|key", re.IGNORECASE)
 
 _WORDS = {
@@ -94,8 +97,8 @@ class Expect(Expected, frozen=True, kw_only=True):
         Args:
             host: Its name, as in the label `host`.
         """
-        fits = (one for one in self.classes if any(fnmatchcase(host, pattern) for pattern in one.hosts))
-        special: Expected = next(fits, Expected())
+        place = self._class_of(host)
+        special = Expected() if place is None else self.classes[place]
         names = Expected.__struct_fields__
         return Expected(
             **{
@@ -103,6 +106,23 @@ class Expect(Expected, frozen=True, kw_only=True):
                 for name in names
             }
         )
+
+    def place_of(self, name: str, host: str) -> str:
+        """Name the key that says what is expected of a host.
+
+        Args:
+            name: A key such as `rdma_ports`.
+            host: The host's name.
+        """
+        place = self._class_of(host)
+        own = place is not None and getattr(self.classes[place], name) is not None
+        return f"expect.classes[{place}].{name}" if own else f"expect.{name}"
+
+    def _class_of(self, host: str) -> int | None:
+        fits = (
+            place for place, one in enumerate(self.classes) if any(fnmatchcase(host, pattern) for pattern in one.hosts)
+        )
+        return next(fits, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +244,11 @@ class _Document:
                 raise ConfigError(
                     f"{self._name}: its aliases make it larger than {MAX_VALUES} values; write out what they stand for"
                 )
+            endless = next(_endless_numbers(self._root), None)
+            if endless is not None:
+                raise ConfigError(
+                    f"{self._name}:{endless}: a number of more than {MAX_DIGITS} digits; give one that is meant"
+                )
             return None if self._root is None else loader.construct_document(self._root)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -280,25 +305,38 @@ class _Document:
         return line
 
 
-def _duplicates(node: Any) -> Iterator[tuple[int, str]]:  # noqa: ANN401  # a YAML node
-    """Find keys that stand twice in one mapping, which YAML's reader would pass over."""
-    waiting, seen_nodes = [node], set()
+def _nodes(root: Any) -> Iterator[Any]:  # noqa: ANN401  # YAML nodes
+    """Give every node of a document once, whatever its aliases."""
+    waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
-        if node is None or id(node) in seen_nodes or isinstance(node.value, str):
+        if node is None or id(node) in seen:
             continue
-        seen_nodes.add(id(node))
+        seen.add(id(node))
+        yield node
+        if not isinstance(node.value, str):
+            for part in node.value:
+                waiting += part if isinstance(part, tuple) else [part]
+
+
+def _endless_numbers(root: Any) -> Iterator[int]:  # noqa: ANN401  # a YAML node
+    """Find whole numbers of too many digits; give the line of each."""
+    for node in _nodes(root):
+        if node.tag == "tag:yaml.org,2002:int" and len(node.value.replace("_", "")) > MAX_DIGITS:
+            yield node.start_mark.line + 1
+
+
+def _duplicates(root: Any) -> Iterator[tuple[int, str]]:  # noqa: ANN401  # a YAML node
+    """Find keys that stand twice in one mapping, which YAML's reader would pass over."""
+    for node in _nodes(root):
+        if node.tag != "tag:yaml.org,2002:map":
+            continue
         seen: set[str] = set()
-        for part in node.value:
-            if not isinstance(part, tuple):
-                waiting.append(part)
-                continue
-            key, value = part
+        for key, _ in node.value:
             if isinstance(key.value, str):
                 if key.value in seen:
                     yield key.start_mark.line + 1, key.value
                 seen.add(key.value)
-            waiting.append(value)
 
 
 def _size(node: Any, known: dict[int, int]) -> int:  # noqa: ANN401  # a YAML node

@@ -86,6 +86,7 @@ def load_config(path: Path | None) -> Config:
         return config.default(SOURCES)
     loaded = config.load(path, SOURCES)
     _check_patterns(loaded)
+    _check_expectations(loaded)
     return loaded
 
 
@@ -103,6 +104,27 @@ def _check_patterns(settings: Config) -> None:
                 if not any(fnmatchcase(name, pattern) for name in names):
                     where = f"{_section(definition)}.{key}"
                     raise ConfigError(f"{where}: {pattern!r} fits no {what}; docs/metrics.md lists their full names")
+
+
+def _check_expectations(settings: Config) -> None:
+    """See that ports whose number is expected are read: else nothing would be said of them, whatever is gone.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    host = _host_name(settings)
+    ports = settings.expect.of(host).rdma_ports
+    if ports is not None and not settings.sources[rdma.DEFINITION.name].enabled:
+        where = settings.expect.place_of("rdma_ports", host)
+        raise ConfigError(
+            f"{where}: is {ports} for the host {host!r}, and sources.rdma.enabled is false, so that no port is counted;"
+            " remove one of the two"
+        )
+
+
+def _host_name(settings: Config) -> str:
+    """Give the name of this host."""
+    return settings.host or os.environ.get("NODE_NAME") or socket.gethostname()
 
 
 def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
@@ -316,7 +338,7 @@ class Daemon:
             ConfigError: A source cannot be made; nothing was changed.
         """
         host = Host(
-            fresh.host or os.environ.get("NODE_NAME") or socket.gethostname(),
+            _host_name(fresh),
             self._settings.sysfs,
             self._settings.procfs,
             self._settings.nic_replay,

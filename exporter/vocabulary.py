@@ -127,8 +127,8 @@ ENDINGS: dict[str, Ending] = {
     "link_speed_bytes_per_second": gauge("Speed of the link as it is now; absent while it is down or not known."),
     "link_max_speed_bytes_per_second": gauge("Speed of the fastest mode that the port's own hardware has."),
     "link_expected_speed_bytes_per_second": gauge(
-        "Speed the link should have: from the configuration, else the most that the port's own hardware can do, else"
-        " the best of its siblings of the same kind."
+        "Speed the link should have: from the configuration; else, of a network device that carries RDMA and whose"
+        " driver tells, the most that its own hardware can do; else the best of its siblings of the same kind."
     ),
     "link_degraded": gauge(
         "Whether the link is slower than expected (1) or not (0); absent where nothing is expected. Lanes are not"
@@ -141,15 +141,16 @@ ENDINGS: dict[str, Ending] = {
     ),
     "ecn_marked_ratio": gauge(
         "RoCE packets received with the congestion mark over packets received, over the last interval of reading;"
-        " absent under 1,000 packets."
+        " absent under 1,000 packets. Where virtual functions share the port, marks may be of the whole port, and"
+        " packets of this function alone: then it is too high."
     ),
     "cnp_sent_ratio": gauge(
         "Congestion notification packets sent over packets received, over the last interval of reading; absent under"
         " 1,000 packets."
     ),
     "cnp_handled_ratio": gauge(
-        "Congestion notification packets received that made this sender slow down over packets transmitted, over the"
-        " last interval of reading; absent under 1,000 packets."
+        "Congestion notification packets received that made this sender slow down, or all received where the device"
+        " does not tell those, over packets transmitted, over the last interval of reading; absent under 1,000 packets."
     ),
     "retransmission_ratio": gauge(
         "Packets sent again, where the device counts them, else what made this sender send again (sequence errors told"

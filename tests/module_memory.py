@@ -13,7 +13,7 @@ CMIS = {"flags": [(0x50, None, range(8, 14)), (0x50, 0x11, range(134, 154))]}
 SFF8636 = {"flags": [(0x50, None, range(3, 15))]}
 SFF8472 = {"flags": [(0x51, None, range(110, 118))]}
 FAMILIES = {0x03: SFF8472} | dict.fromkeys((0x0C, 0x0D, 0x11), SFF8636)
-FAMILIES |= dict.fromkeys((0x18, 0x19, 0x1E, 0x1F, 0x20), CMIS)
+FAMILIES |= dict.fromkeys((0x18, 0x19, 0x1B, 0x1E, 0x1F, 0x20), CMIS)
 
 
 class Memory:
@@ -108,7 +108,7 @@ def sff8636(identifier=0x11):
 def cmis(identifier=0x18, lanes=8, factor=1):
     """Give a module that speaks CMIS; `lanes` are lit."""
     memory = Memory(identifier)
-    memory.put(0, 1, b"\x52\x00").text(0, 129, 16, "EXAMPLE OPTICS").text(0, 148, 16, "EX-400G-DR4")
+    memory.put(0, 1, b"\x52\x00\x07").text(0, 129, 16, "EXAMPLE OPTICS").text(0, 148, 16, "EX-400G-DR4")
     memory.text(0, 164, 2, "B1").text(0, 166, 16, "EX0000000002").text(0, 182, 8, "260101")
     memory.put(1, 159, bytes([0x03, 0x07 | {1: 0, 2: 1, 4: 2}[factor] << 3]))
     memory.word(0, 14, -1.5 * TEMPERATURE).word(0, 16, 3.3 * VOLTAGE)

@@ -221,6 +221,95 @@ async def test_only_links_that_are_up_and_of_known_speed_are_sampled_and_looked_
 IONIC = [f"hw_counters/{way}_rdma_{cast}_bytes" for way in ("rx", "tx") for cast in ("ucast", "mcast")]
 
 
+SAMPLED = {
+    "efa": (["rx_bytes"], ["tx_bytes"]),
+    "erdma": (["rx_bytes_cnt"], ["tx_bytes_cnt"]),
+    "erdma, Alibaba's own": (["hw_rx_bytes_cnt"], ["hw_tx_bytes_cnt"]),
+    "i40e": (["ip4InOctets", "ip6InOctets"], ["ip4OutOctets", "ip6OutOctets"]),
+    "ice": (["ip4InOctets", "ip6InOctets"], ["ip4OutOctets", "ip6OutOctets"]),
+    "ionic": (["rx_rdma_ucast_bytes", "rx_rdma_mcast_bytes"], ["tx_rdma_ucast_bytes", "tx_rdma_mcast_bytes"]),
+    "mana": (["rx_bytes"], ["tx_bytes"]),
+}
+"""Files of `hw_counters/`, as the drivers name them."""
+
+
+@pytest.mark.parametrize("case", SAMPLED)
+async def test_drivers_that_count_bytes_by_themselves_are_sampled_at_one_command_a_port(tree, ticks, files, case):
+    received, sent = ([f"hw_counters/{name}" for name in names] for names in SAMPLED[case])
+    tree.add("dev0", files=[*received, *sent, "hw_counters/rx_drops"], driver=case.partition(",")[0])
+    for power, name in enumerate((*received, *sent)):
+        tree.set("dev0", name, 10**power)
+    device = burst_device.Device(tree.folder / "dev0", 1.0)
+    device.visit(look=True)
+    visit = device.visit(look=False)
+    device.close()
+    ((_, *counted_bytes, _),) = visit.samples.values()
+    assert (counted_bytes, visit.commands) == ([1, 10] if len(received) == 1 else [11, 1100], 1)
+    assert {Path(path).name for path in files.read} == {name.rpartition("/")[2] for name in (*received, *sent)}
+
+
+@pytest.mark.parametrize("driver", ["hns3", "rdma_rxe", "unheard_of"])
+async def test_drivers_that_count_no_bytes_are_not_sampled(tree, ticks, driver):
+    tree.add("dev0", files=["hw_counters/rx_pkt", "hw_counters/rcvd_pkts", "hw_counters/rx_bytes"], driver=driver)
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        reading = await source.read()
+    assert (taken(reading), reading.failures) == ({}, [])
+
+
+@pytest.mark.parametrize("driver", ["bnxt_en", ""])
+async def test_bnxt_is_not_sampled_by_the_counters_of_the_standard_either(tree, ticks, files, driver):
+    """Newer kernels give it the folder, with the same values that its device writes once a second."""
+    signs = ["hw_counters/rx_roce_discards", "hw_counters/max_retry_exceeded"]
+    tree.add("rocep1s0", files=[RECEIVED, SENT, *signs], driver=driver)
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        assert (taken(await source.read()), files.read) == ({}, [])
+
+
+async def test_a_driver_on_an_auxiliary_bus_is_told_by_its_counters(tree, ticks):
+    tree.add("rocep9s0", files=[*IONIC, "hw_counters/resp_rx_outouf_seq"], driver="ionic_rdma.rdma")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(0)
+        assert [key for key, _ in taken(await source.read())] == ["rocep9s0"]
+
+
+def test_a_link_whose_speed_mlx5_cannot_name_is_as_fast_as_its_network_device_says(tree, clock):
+    tree.add("mlx5_0", link_layer="Ethernet", rate="40 Gb/sec (4X QDR)")
+    tree.write(tree.folder / "mlx5_0" / "device" / "net" / "eth0" / "dev_port", 0)
+    device = burst_device.Device(tree.folder / "mlx5_0", 1.0)
+
+    def speeds(*, said=None, later=0):
+        clock.now += later
+        if said is not None:
+            tree.write(tree.folder.parent / "net" / "eth0" / "speed", said)
+        return [sample[3] for sample in device.visit(look=True).samples.values()]
+
+    assert speeds(said=100_000) == [12_500_000_000]
+    assert speeds(said=50_000, later=59) == [12_500_000_000]
+    assert speeds(later=1) == [6_250_000_000]
+    tree.set("mlx5_0", "state", "1: DOWN")
+    assert speeds(said=25_000) == []
+    tree.set("mlx5_0", "state", "4: ACTIVE")
+    assert speeds() == [3_125_000_000]
+    assert speeds(said=-1, later=60) == []
+    assert speeds(said=100_000, later=59) == []
+    assert speeds(later=1) == [12_500_000_000]
+    device.close()
+
+
+@pytest.mark.parametrize("driver", ["mlx4_core", "ice"])
+async def test_40_gigabits_of_any_driver_but_mlx5_are_true(tree, ticks, driver):
+    tree.add("dev0", driver=driver, link_layer="Ethernet", rate="40 Gb/sec (4X QDR)")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(0)
+        assert [sample[3] for sample in taken(await source.read())["dev0", "1"]] == [5_000_000_000]
+
+
 async def test_drivers_without_counters_of_the_pma_are_sampled_by_their_own(tree, ticks, files):
     tree.add("rdmap0s6", files=["hw_counters/rx_bytes", "hw_counters/tx_bytes"], driver="efa")
     tree.add("rocep9s0", files=IONIC, driver="ionic")
@@ -367,6 +456,20 @@ async def test_firmware_commands_are_held_to_their_budget(tree, ticks, files, cl
         due, skipped = counted(reading)
         assert due == 8 * 601
         assert skipped == {**NONE_SKIPPED, "budget": due - len(files.read) // 2}
+
+
+@pytest.mark.parametrize(("ports", "tick", "is_enough"), [(8, 0.1, True), (80, 1.0, True), (90, 1.0, False)])
+async def test_how_many_ports_the_commands_allowed_by_default_are_enough_for(tree, ticks, ports, tick, is_enough):
+    for number in range(ports):
+        tree.add(f"mlx5_{number}")
+    async with opened(tree, tick=Duration(tick)) as source:
+        await source.read()
+        for _ in range(6):
+            await ticks.advance(5)
+            reading = await source.read()
+        due, skipped = counted(reading)
+    assert due == ports * (30 / tick + 1)
+    assert (skipped == NONE_SKIPPED) == is_enough
 
 
 async def test_devices_with_nothing_to_sample_take_no_share_of_the_budgets(tree, ticks, files):

@@ -218,3 +218,16 @@ def test_one_file_serves_a_fleet_of_several_kinds_of_hosts(host, ports, rdma, ni
 def test_nothing_is_expected_of_a_host_of_no_class():
     expect = parse(b"expect: {classes: [{hosts: [a], rdma_ports: 1}]}", "c.yml", []).expect
     assert (expect.of("a"), expect.of("b")) == (Expected(rdma_ports=1), Expected())
+
+
+@pytest.mark.parametrize(
+    ("host", "name", "place"),
+    [
+        ("gpu-7", "rdma_ports", "expect.classes[2].rdma_ports"),
+        ("gpu-7", "rdma_speed", "expect.rdma_speed"),
+        ("gpu-old-7", "rdma_ports", "expect.rdma_ports"),
+        ("header", "rdma_ports", "expect.rdma_ports"),
+    ],
+)
+def test_the_place_of_what_is_expected_of_a_host_can_be_named(host, name, place):
+    assert parse(FLEET, "c.yml", []).expect.place_of(name, host) == place

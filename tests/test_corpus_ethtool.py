@@ -1,6 +1,7 @@
 """Dumps of `ethtool -S` from real devices: what is read of each, to the last number, and that nothing else is.
 
-The numbers of ethtool_expectations.json were read off the dumps; they are raw, before any factor.
+The numbers of ethtool_expectations.json were read off the dumps; they are raw, before any factor. A row without any
+number but 0 proves little, and says why there is `nothing`.
 """
 
 import json
@@ -34,6 +35,13 @@ def test_every_dump_has_its_expectations(corpus):
     assert dumps == EXPECTED.keys()
     assert len(dumps) == 26
     assert {one["driver"] for one in EXPECTED.values()} & DRIVERS.keys() >= {"bnxt_en", "i40e", "ionic", "mlx5_core"}
+
+
+@pytest.mark.parametrize("dump", EXPECTED)
+def test_a_row_that_expects_nothing_says_why(dump):
+    expected = EXPECTED[dump]
+    groups = (expected["port"], *expected["priority"].values())
+    assert any(any(group.values()) for group in groups) is not bool(expected.get("nothing"))
 
 
 @pytest.mark.parametrize("dump", EXPECTED)

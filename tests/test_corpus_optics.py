@@ -84,6 +84,13 @@ def as_printed(name, value):
     return round(value, 2) if name == "temperature_celsius" else round(value * PRINTED.get(name, 1000.0), 4)
 
 
+def test_every_dump_has_its_expectations(corpus):
+    folder = corpus / "host" / "ethtool-m"
+    assert {path.stem for path in folder.iterdir() if path.is_file()} == EXPECTATIONS.keys()
+    assert {one["kind"] for one in EXPECTATIONS.values()} <= PLACES.keys() | {"QSFP-DD"}
+    assert {path.stem for path in (folder / "eeprom-bin").iterdir()} == set(BINARIES)
+
+
 @pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["kind"] in PLACES])
 def test_a_dump_comes_back_as_it_was_printed(corpus, name):
     expected = EXPECTATIONS[name]

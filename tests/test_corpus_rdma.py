@@ -20,6 +20,16 @@ PHYSICAL = {"Polling": "2: Polling", "Disabled": "3: Disabled", "LinkUp": "5: Li
 RATES = {"10": "10 Gb/sec (4X SDR)", "100": "100 Gb/sec (4X EDR)"}
 """The files behind what ibstat prints, which leaves the lanes out."""
 
+FOLDERS = (("rdma", "*"), ("amd-ainic", "rdma_*"), ("ib", "rdma*"), ("ib", "ibstat*"))
+"""Where what these tools printed is, and how its names begin."""
+
+OTHERS = {
+    "rdma/ceems-rdma-resource-show-cq.txt",
+    "rdma/ceems-rdma-resource-show-qp.txt",
+    "rdma/ceems-rdma-statistic-qp-show.txt",
+}
+"""Single queue pairs and completion queues, by their numbers: nothing that is read here."""
+
 NO_COUNTERS = {"ifname", "port"}
 
 
@@ -112,6 +122,17 @@ def check(found, failures, expected):
                 row["info"].get(ending.removeprefix("info."), None) if ending.startswith("info.") else row.get(ending)
             )
             assert told == value, (port, ending)
+
+
+def test_every_recording_has_its_expectations(corpus):
+    recordings = {
+        f"{folder}/{path.name}"
+        for folder, pattern in FOLDERS
+        for path in (corpus / "host" / folder).glob(pattern)
+        if path.is_file()
+    }
+    assert recordings == EXPECTATIONS.keys() | OTHERS
+    assert {one["tool"] for one in EXPECTATIONS.values()} <= STATISTICS.keys() | LINKS.keys() | TREES.keys()
 
 
 @pytest.mark.parametrize("by", ["files", "netlink"])

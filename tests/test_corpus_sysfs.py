@@ -22,6 +22,17 @@ def root_of(corpus: Path, tree: str, scratch: Path) -> Path:
     return scratch
 
 
+def trees(folder: Path) -> set[str]:
+    """List the trees below a folder: the roots of `class/infiniband`, and bare class folders, told by their ports."""
+    roots = {path.parent.parent for path in folder.rglob("class/infiniband")}
+    bare = {path.parent.parent for path in folder.rglob("ports") if path.parent.parent.name != "infiniband"}
+    return {str(path.relative_to(folder)) for path in roots | bare}
+
+
+def test_every_tree_has_its_expectations(corpus):
+    assert trees(corpus / "host" / "sysfs") == EXPECTATIONS.keys()
+
+
 @pytest.mark.parametrize("tree", EXPECTATIONS)
 async def test_a_recorded_tree_is_read_in_full(corpus, tmp_path, tree):
     expected = EXPECTATIONS[tree]

@@ -189,7 +189,11 @@ async def test_a_whole_cluster_is_served_on_every_path(tmp_path):
 
 async def test_what_is_absent_is_neither_up_nor_a_failure(tmp_path, caplog):
     async with serving(tmp_path) as served:
-        page = await served.until(lambda page: page.value("fabric_source_reads_total", source="nic"))
+        async with asyncio.timeout(LONG):
+            for poller in served.pollers().values():
+                await poller.first.wait()
+        page = await served.page()
+        assert page.value("fabric_source_reads_total", source="nic") >= 1
         assert page.all("fabric_source_up") == {}
         assert page.all("fabric_source_failures_total") == {}
         assert page.value("fabric_exporter_config_last_reload_successful") == 1
@@ -393,10 +397,41 @@ async def test_the_class_of_a_host_is_found_by_its_name(tmp_path):
         await served.until(lambda page: page.value(EXPECTED) == 8)
 
 
-async def test_nothing_is_said_of_ports_that_are_not_to_be_read(tmp_path):
-    async with serving(tmp_path, "{expect: {rdma_ports: 8}, sources: {rdma: {enabled: false}}}") as served:
-        page = await served.until(lambda page: page.value("fabric_source_reads_total", source="nic"))
-        assert page.all(EXPECTED) == {}
+@pytest.mark.parametrize(
+    ("expect", "place", "ports"),
+    [
+        ("{rdma_ports: 8}", "expect.rdma_ports", 8),
+        ("{rdma_ports: 8, classes: [{hosts: [head], rdma_ports: 2}]}", "expect.rdma_ports", 8),
+        (
+            "{classes: [{hosts: [head], rdma_ports: 2}, {hosts: ['gpu-*'], rdma_ports: 0}]}",
+            "expect.classes[1].rdma_ports",
+            0,
+        ),
+    ],
+)
+def test_report_97_ports_that_are_expected_and_not_read_are_an_error(tmp_path, monkeypatch, expect, place, ports):
+    monkeypatch.setenv("NODE_NAME", "gpu-1")
+    with pytest.raises(config.ConfigError) as caught:
+        load(tmp_path, f"{{expect: {expect}, sources: {{rdma: {{enabled: false}}}}}}")
+    assert str(caught.value) == (
+        f"{place}: is {ports} for the host 'gpu-1', and sources.rdma.enabled is false, so that no port is counted;"
+        " remove one of the two"
+    )
+
+
+@pytest.mark.parametrize("expect", ["{rdma_speed: 400Gb/s}", "{classes: [{hosts: ['gpu-*'], rdma_ports: 8}]}"])
+def test_what_is_expected_of_other_hosts_needs_no_ports_read_here(tmp_path, expect):
+    text = f"{{host: head, expect: {expect}, sources: {{rdma: {{enabled: false}}}}}}"
+    assert load(tmp_path, text).sources["rdma"].enabled is False
+
+
+async def test_a_reload_that_stops_reading_the_ports_that_are_expected_changes_nothing(tmp_path):
+    add_ports(tmp_path, "400 Gb/sec (4X NDR)")
+    text = "{host: gpu-1, expect: {rdma_ports: 1}, sources: {rdma: {interval: 200ms}}}"
+    async with serving(tmp_path, text) as served:
+        assert (await served.reload(text.replace("interval: 200ms", "enabled: false"))).status_code == 500
+        page = await served.until(lambda page: page.value("fabric_source_reads_total", source="rdma") > 1)
+        assert (page.value(EXPECTED), page.value(READY)) == (1, 1)
 
 
 # Reloading.

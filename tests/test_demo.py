@@ -135,7 +135,7 @@ async def test_it_never_blocks_the_loop(tmp_path, capsys, monkeypatch):
     with blockbuster_ctx() as watch:
         # Once, before anything is served: the configuration, and what the kernel says of this process.
         watch.functions["io.BufferedReader.read"].can_block_in("exporter/daemon.py", {"__init__"})
-        watch.functions["os.readlink"].can_block_in("exporter/daemon.py", {"_warn_of_own_namespace"})
+        watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon.py", {"_warn_of_own_namespace"})
         # What the kernel says of this process comes from its memory; a scrape that is quick is made on the loop.
         watch.functions["os.stat"].can_block_in("exporter/health.py", {"values"})
         watch.functions["os.listdir"].can_block_in("exporter/health.py", {"values"})

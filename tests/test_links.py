@@ -67,5 +67,11 @@ def test_report_99_a_slower_network_is_no_fault_where_the_configuration_says_so(
     assert judge([25e9] * 8, most=[50e9] * 8, expected=25e9)[1] == [0] * 8
 
 
+def test_where_all_rails_are_slow_alike_the_network_devices_alone_tell():
+    """RDMA ports do not tell what their hardware can do, and measured against their siblings they are well."""
+    assert judge([25e9] * 8) == ([25e9] * 8, [0] * 8)
+    assert judge([25e9] * 8, most=[50e9] * 8) == ([50e9] * 8, [1] * 8)
+
+
 def test_report_96_a_port_that_is_down_gets_no_verdict():
     assert judge([50e9, None], most=[50e9, 50e9]) == ([50e9, 50e9], [0, None])

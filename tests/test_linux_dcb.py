@@ -24,9 +24,9 @@ def pfc(capacity, enabled):
     return nla(2, struct.pack("=BBBxHxx", capacity, enabled, 0, 0) + struct.pack("=16Q", *range(100, 116)))
 
 
-def ets(bandwidth, classes):
+def ets(bandwidth, classes, algorithms=(2,) * 8):
     """Make struct ieee_ets."""
-    algorithms, recommended = [2] * 8, [99] * 24
+    recommended = [99] * 24
     return nla(1, bytes([0, 8, 0, *bandwidth, *[77] * 8, *algorithms, *classes, *recommended]))
 
 
@@ -37,32 +37,39 @@ def apps(*entries):
 def test_a_port_of_a_cluster_with_roce():
     shares, classes = (10, 20, 30, 40, 0, 0, 0, 0), (0, 1, 2, 3, 4, 5, 6, 7)
     found = parse_dcb(answer(ets(shares, classes), pfc(8, 1 << 3 | 1 << 5), apps((5, 3, 26), (1, 6, 0x8915))))
-    assert found == Dcb((3, 5), 8, "dscp", shares, classes)
+    assert found == Dcb((3, 5), True, shares, classes)
+
+
+def test_a_class_has_a_share_only_where_it_is_scheduled_by_share():
+    found = parse_dcb(answer(ets((100, 0, 60, 40, 0, 0, 0, 7), range(8), (0, 1, 2, 2, 2, 255, 3, 254))))
+    assert found.classes == ("strict", "credit", 60, 40, 0, "vendor", "unknown_3", "unknown_254")
 
 
 def test_no_priority_with_flow_control_is_not_the_same_as_unknown():
-    assert parse_dcb(answer(pfc(8, 0))) == Dcb(pfc=(), pfc_capacity=8)
+    assert parse_dcb(answer(pfc(8, 0))) == Dcb(pfc=())
     assert parse_dcb(answer()) == Dcb()
     assert parse_dcb(nla(1, b"rail0\0")) == Dcb()
     assert parse_dcb(answer(pfc(8, 255))).pfc == tuple(range(8))
 
 
 @pytest.mark.parametrize(
-    ("entries", "trust"),
-    [([], "pcp"), ([(1, 3, 0x8906)], "pcp"), ([(4, 5, 5)], "pcp"), ([(1, 3, 0x8906), (5, 0, 46)], "dscp")],
+    ("entries", "there"),
+    [([], False), ([(1, 3, 0x8906)], False), ([(4, 5, 5)], False), ([(1, 3, 0x8906), (5, 0, 46)], True)],
 )
-def test_trust_is_what_the_rules_go_by(entries, trust):
-    assert parse_dcb(answer(apps(*entries))).trust == trust
+def test_whether_there_are_rules_for_dscp(entries, there):
+    assert parse_dcb(answer(apps(*entries))).dscp_rules is there
 
 
 def test_structures_that_are_cut_are_left_out():
     cut = nla(1, bytes(34)) + nla(2, b"\x08") + nla(3, nla(1, b"\x05"))
-    assert parse_dcb(answer(cut)) == Dcb(trust="pcp")
+    assert parse_dcb(answer(cut)) == Dcb(dscp_rules=False)
 
 
 def test_structures_that_grew_are_read():
-    grown = nla(1, bytes([0, 8, 0, *[12] * 8, *[0] * 16, *[1] * 8]) + bytes(100)) + nla(2, b"\x04\x08" + bytes(200))
-    assert parse_dcb(answer(grown)) == Dcb((3,), 4, None, (12,) * 8, (1,) * 8)
+    grown = nla(1, bytes([0, 8, 0, *[12] * 8, *[0] * 8, *[2] * 8, *[1] * 8]) + bytes(100)) + nla(
+        2, b"\x04\x08" + bytes(200)
+    )
+    assert parse_dcb(answer(grown)) == Dcb((3,), None, (12,) * 8, (1,) * 8)
 
 
 @given(
@@ -97,7 +104,7 @@ def dcb(monkeypatch):
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="needs a machine with the low byte first")
 def test_the_request_byte_by_byte(dcb):
-    assert dcb.dcb("rail0") == Dcb(pfc=(3,), pfc_capacity=8)
+    assert dcb.dcb("rail0") == Dcb(pfc=(3,))
     assert dcb.asked == [(78, "00 15 00 00 0a 00 01 00 72 61 69 6c 30 00 00 00")]
 
 

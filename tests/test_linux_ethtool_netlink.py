@@ -98,6 +98,22 @@ def test_a_speed_that_is_not_known(speed):
     assert parse_link_modes(answer) == LinkModes(autoneg=True)
 
 
+@pytest.mark.parametrize(
+    ("modes", "speed", "lanes", "most"),
+    [
+        ({93, 117, 121, 122, 123}, 1_600_000, 8, 1_600_000),
+        ({93, 117, 124}, 800_000, None, 1_600_000),
+        ({93, 117, 120}, 800_000, None, 800_000),
+        ({6, 93, 125}, 800_000, None, None),  # of a kernel that knows more: which may be faster, or of other lanes
+        ({93, 300}, 800_000, None, None),
+    ],
+)
+def test_modes_of_8_lanes_and_of_newer_kernels(modes, speed, lanes, most):
+    found = parse_link_modes(bits(3, 0, sum(1 << mode for mode in modes), words=10) + u32(5, speed))
+    assert (found.lanes, found.speed_bits_per_second) == (lanes, speed * 10**6)
+    assert found.max_speed_bits_per_second == (most and most * 10**6)
+
+
 def test_the_highest_speed_is_of_what_is_supported_not_of_what_is_advertised_or_unknown():
     assert parse_link_modes(bits(3, 1 << 69, 1 << 31)).max_speed_bits_per_second == 25_000_000_000
     assert parse_link_modes(bits(3, 0, 1 << 120)).max_speed_bits_per_second == 800_000_000_000
@@ -116,7 +132,7 @@ def test_a_link_that_is_up():
 
 def test_a_link_that_is_down_says_why():
     answer = HEADER + u8(2, 0) + u32(3, 1) + u8(5, 4) + u8(6, 2) + u32(7, 17)
-    assert parse_link_state(answer) == LinkState(up=False, reason="no_cable", substate=2, down_count=17)
+    assert parse_link_state(answer) == LinkState(up=False, reason="no_cable", down_count=17)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from module_memory import BIAS, FAMILIES, TEMPERATURE, VOLTAGE, Memory, cmis, sff8472, sff8636
 
 from exporter.linux import optics
-from exporter.linux.optics.module import START, Lane, Levels, Module
+from exporter.linux.optics.module import START, Lane, Levels, Module, believed
 
 MAKERS = {"cmis": cmis, "sff8636": sff8636, "sff8472": sff8472}
 
@@ -99,6 +99,7 @@ def test_an_sfp_gives_all_it_measures():
         (0x11, "QSFP28", 4),
         (0x18, "QSFP-DD", 8),
         (0x19, "OSFP", 8),
+        (0x1B, "DSFP", 2),
         (0x1E, "QSFP CMIS", 4),
         (0x1F, "SFP-DD CMIS", 2),
         (0x20, "SFP CMIS", 1),
@@ -110,7 +111,11 @@ def test_the_identifier_tells_the_kind_and_how_many_lanes_there_can_be(identifie
 
 
 ASKED = {
-    "cmis": [(0, 0, 3), (0, 166, 45), (0, 129, 37), (1, 159, 2), (2, 128, 72), (0, 14, 4), (0x11, 154, 48)],
+    "cmis": [
+        *((0, 0, 3), (0, 166, 45)),
+        *((0, 129, 37), (1, 159, 2), (2, 128, 72)),
+        *((0, 3, 1), (0, 14, 4), (0x11, 154, 48)),
+    ],
     "sff8636": [(0, 0, 3), (0, 196, 25), (0, 147, 39), (3, 128, 72), (0, 22, 36)],
     "sff8472": [(0, 0, 3), (0, 68, 25), (0, 20, 40), (0, 0, 40), (0, 96, 10)],
 }
@@ -124,6 +129,39 @@ def test_no_byte_more_is_read_than_is_needed(maker):
     assert [request[1:] for request in memory.asked] == ASKED[maker]
     diagnostics = [address for address, *_ in memory.asked[3:]]
     assert diagnostics == ([0x51] * 2 if maker == "sff8472" else [0x50] * len(diagnostics))
+
+
+@pytest.mark.parametrize(
+    ("byte", "state"),
+    [
+        (0x03, "low_power"),
+        (0x05, "powering_up"),
+        (0x07, "ready"),
+        (0x06, "ready"),  # bit 0, the interrupt's, is none of it, and neither are those above bit 3
+        (0xF7, "ready"),
+        (0x09, "powering_down"),
+        (0x0B, "fault"),
+        (0x01, None),
+        (0x0D, None),
+        (0x0F, None),
+    ],
+)
+def test_a_module_of_cmis_tells_its_state(byte, state):
+    assert cmis().put(0, 3, bytes([byte])).module().state == state
+
+
+def test_a_state_that_could_not_be_read_is_none_and_other_families_have_none():
+    memory = cmis()
+    read = memory.read
+
+    def refuse(**asked):
+        if asked["offset"] == 3:
+            raise OSError(5, "Input/output error")
+        return read(**asked)
+
+    memory.read = refuse
+    assert (memory.module().state, memory.module().temperature_celsius) == (None, -1.5)
+    assert (sff8636().module().state, sff8472().module().state) == (None, None)
 
 
 def test_a_factor_that_is_reserved_or_not_told_leaves_current_unknown():
@@ -144,7 +182,7 @@ def test_texts_may_be_unset_or_hold_any_byte():
 def test_an_empty_cage_and_a_module_that_is_not_known_here():
     assert Memory(0x00).module() is None
     assert Memory(0xFF).module() is None
-    assert Memory(0x1B).module() == Module("0x1b")
+    assert Memory(0x1C).module() == Module("0x1c")
     assert optics.decode({}) is None
     assert optics.decode({START: b""}) is None
     assert optics.family_of(b"") is None
@@ -159,7 +197,8 @@ def test_a_cable_of_flat_memory_is_asked_who_it_is_and_nothing_else():
     assert (module.vendor, module.serial) == ("EXAMPLE OPTICS", "EX0000000002")
     assert (module.temperature_celsius, module.voltage_volts, module.lanes, module.thresholds) == (None, None, (), {})
     assert {page for _, page, _, _ in memory.asked} == {0}
-    assert not any(offset <= 14 < offset + length for _, _, offset, length in memory.asked)
+    assert not any(offset + length > 3 and offset < 18 for _, _, offset, length in memory.asked)
+    assert module.state is None
 
 
 @pytest.mark.parametrize(
@@ -412,6 +451,12 @@ def test_thresholds_in_the_wrong_order_are_left_out_alone():
     assert len(module.thresholds) == 4
     assert module.temperature_celsius == 33.5
     assert len(module.doubts) == 1
+
+
+def test_a_threshold_beyond_all_measure_is_left_out_alone():
+    sane = Levels(0.1, 0, 0.09, 0.001)
+    module = believed(Module("SFP", thresholds={"receive_power_watts": Levels(2e23, 0, 1, 0), "bias_amperes": sane}))
+    assert (dict(module.thresholds), len(module.doubts)) == ({"bias_amperes": sane}, 1)
 
 
 # Whatever a module says.

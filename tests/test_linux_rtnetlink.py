@@ -9,8 +9,8 @@ from exporter.linux.netlink import DumpInterrupted, NetlinkError
 from exporter.linux.rtnetlink import STATISTICS, Batch, link_request, parse_links
 
 NEWLINK, DELLINK, DONE, ERROR = 16, 17, 3, 2
-ADDRESS, IFNAME, MTU, LOWER, MASTER, OPERSTATE, LINKINFO, STATS64 = 1, 3, 4, 5, 10, 16, 18, 23
-CARRIER_CHANGES, SWITCH_ID, NETNSID, PORT_NAME, UPS, DOWNS, PERM, PARENT, BUS = 35, 36, 37, 38, 47, 48, 54, 56, 57
+ADDRESS, IFNAME, MTU, LOWER, OPERSTATE, LINKINFO, STATS64 = 1, 3, 4, 5, 16, 18, 23
+CARRIER_CHANGES, NETNSID, PORT_NAME, UPS, DOWNS, PERM, PARENT, BUS = 35, 37, 38, 47, 48, 54, 56, 57
 AF_BRIDGE = 7
 
 
@@ -49,14 +49,12 @@ def test_every_field_of_a_link():
         attribute(PERM, bytes.fromhex("b83fd2000001")),
         attribute(MTU, 9000),
         attribute(LOWER, 3),
-        attribute(MASTER, 12),
         attribute(OPERSTATE, b"\x06"),
         attribute(LINKINFO | 0x8000, attribute(1, b"macvlan\0") + attribute(2, b"data")),
         attribute(STATS64, struct.pack("=25Q", *range(2**64 - 25, 2**64))),
         attribute(CARRIER_CHANGES, 5),
         attribute(UPS, 3),
         attribute(DOWNS, 2),
-        attribute(SWITCH_ID, bytes.fromhex("0a0b0c")),
         attribute(PORT_NAME, b"p0\0"),
         attribute(NETNSID, struct.pack("=i", -1)),
         attribute(PARENT, b"0000:17:00.0\0"),
@@ -73,9 +71,9 @@ def test_every_field_of_a_link():
     assert (found.ifindex, found.name, found.hardware) == (5, "ens3f0np0", 32)
     assert (found.admin_up, found.carrier, found.operstate, found.mtu) == (True, True, "up", 9000)
     assert found.mac == "b8:3f:d2:00:00:01", "a bond overwrites the other address"
-    assert (found.kind, found.lower, found.master, found.link_netnsid) == ("macvlan", 3, 12, -1)
+    assert (found.kind, found.lower, found.link_netnsid) == ("macvlan", 3, -1)
     assert (found.carrier_changes, found.carrier_up_count, found.carrier_down_count) == (5, 3, 2)
-    assert (found.phys_switch_id, found.phys_port_name) == ("0a0b0c", "p0")
+    assert found.phys_port_name == "p0"
     assert (found.parent_dev_name, found.parent_dev_bus_name) == ("0000:17:00.0", "pci")
     assert len(found.stats) == 25
     assert found.stats["rx_packets"] == 2**64 - 25
@@ -86,9 +84,9 @@ def test_what_the_kernel_did_not_say_is_absent():
     found = parse_links(link(NAMED)).events[0].link
     assert found.stats == {}
     assert found.kind == ""
-    for name in ("operstate", "mtu", "mac", "parent_dev_name", "phys_port_name", "phys_switch_id", "link_netnsid"):
+    for name in ("operstate", "mtu", "mac", "parent_dev_name", "phys_port_name", "link_netnsid"):
         assert getattr(found, name) is None, name
-    for name in ("lower", "master", "carrier_changes", "carrier_up_count", "carrier_down_count", "parent_dev_bus_name"):
+    for name in ("lower", "carrier_changes", "carrier_up_count", "carrier_down_count", "parent_dev_bus_name"):
         assert getattr(found, name) is None, name
     assert (found.admin_up, found.carrier) == (False, False)
 
@@ -153,9 +151,9 @@ def test_an_acknowledgement_is_no_error():
     ids=["length 0", "length 3", "beyond the message", "cut header"],
 )
 def test_a_broken_attribute_costs_what_follows_it_in_this_link_alone(broken):
-    batch = parse_links(link(NAMED, attribute(MASTER, 4), broken) + link(attribute(IFNAME, b"eth1\0")))
+    batch = parse_links(link(NAMED, attribute(LOWER, 4), broken) + link(attribute(IFNAME, b"eth1\0")))
     assert names(batch) == [("changed", "eth0"), ("changed", "eth1")]
-    assert (batch.events[0].link.master, batch.events[0].link.mtu, batch.malformed) == (4, None, 1)
+    assert (batch.events[0].link.lower, batch.events[0].link.mtu, batch.malformed) == (4, None, 1)
 
 
 def test_a_broken_nest_costs_its_own_field():

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -26,12 +27,15 @@ from nic_double import (
 )
 
 from exporter.linux.ethtool import Driver, LinkSettings
+from exporter.linux.ethtool_netlink import Pause
 from exporter.linux.nic import KernelNic
 from exporter.linux.rtnetlink import Event, Link
+from exporter.meaning import links
 from exporter.serial import Serial
 from exporter.source import Host, SourceError
 from exporter.sources import nic, nic_asking, nic_device, nic_metrics
 from exporter.sources.nic import NicOptions, NicSource
+from exporter.sources.nic_drivers import DRIVERS
 
 LONG = 60.0
 SHORT = 0.3
@@ -722,11 +726,153 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
         assert row["carrier_changes_total"] == int((folder / "carrier_changes").read_text())
 
 
-async def test_an_ip_device_over_infiniband_is_no_second_port(nics):
-    """Its speed reads -1, and its driver's statistics are the port's: the RDMA port tells both."""
-    nics.add(hardware("ib0", 4, kind="ipoib", stats=KERNEL), statistics=MLX5, speed=None)
-    nics.add(hardware("ib1", 6, hardware=32, stats=KERNEL), statistics=MLX5, speed=None)  # whose kind is not told
+# InfiniBand.
+
+OVER_INFINIBAND = "mlx5_core[ib_ipoib]"
+HEALTH = {
+    "rx_pcs_symbol_err_phy": 31,
+    "rx_corrected_bits_phy": 32,
+    "link_down_events_phy": 33,
+    "total_success_recovery_phy": 34,
+    "outbound_pci_buffer_overflow": 35,
+    "outbound_pci_stalled_wr": 36,
+    "module_high_temp": 37,
+}
+OF_TRAFFIC = re.compile(
+    r"((receive|transmit)_.*|rdma_.*|fcs_errors_total|symbol_errors_total|out_of_buffer_total|.*(pause|pfc|priority).*)"
+)
+"""Endings of what an InfiniBand port tells as RDMA port."""
+
+
+def told_of_traffic(row):
+    return {ending for ending in row if OF_TRAFFIC.fullmatch(ending)}
+
+
+@pytest.mark.parametrize("driver", [OVER_INFINIBAND, "ib_ipoib", "mlx5_core", None])
+@pytest.mark.parametrize("virtual", [False, True])
+async def test_an_ip_device_over_infiniband_is_no_second_port(nics, tmp_path, driver, virtual):
+    """What IP sends is a part of what the RDMA port counts: whoever adds up bytes by host must not count it twice."""
+    infiniband = {"hardware": 32, "stats": KERNEL, "carrier_down_count": 5}
+    for name, ifindex, kind in (("ib0", 4, "ipoib"), ("ib1", 6, "")):  # of the second, its kind is not told
+        pci_function(tmp_path, name, virtual=virtual)
+        nics.add(hardware(name, ifindex, kind=kind, **infiniband), driver=driver, statistics=MLX5 | HEALTH, speed=None)
+        nics.more["standard_statistics", name] = {"OctetsReceivedOK": 9, "FrameCheckSequenceErrors": 9}
+        nics.more["pause", name] = Pause(receive_frames=9, transmit_frames=9)
+    nics.add(hardware("ib0.8001", 7, kind="ipoib", lower=4, **infiniband), driver=driver)
     nics.add(hardware("eth2", 5), statistics=MLX5)
+    for wanted in (False, True):
+        async with opened(nics, tmp_path, virtual_functions=wanted) as source:
+            reading = await source.read()
+        assert reading.failures == []
+        found = Meaning()(reading)
+        assert found.keys() == {"ib0", "ib1", "eth2", ("eth2", "3")}
+        assert len(told_of_traffic(found["eth2"])) > 5
+        for name in ("ib0", "ib1"):
+            assert told_of_traffic(found[name]) == set()
+            asked = driver == OVER_INFINIBAND and not virtual
+            assert ("module_overheats_total" in found[name]) is asked, "of a function they are 0, which they are not"
+            assert found[name]["info"]["traffic"] == ""
+            assert found[name]["kernel_receive_bytes_total"] == 101
+            assert found[name]["link_up"] == 1
+
+
+async def test_a_port_of_infiniband_tells_how_it_fares(nics):
+    nics.add(
+        hardware("ib0", 4, hardware=32, kind="ipoib", mtu=4092, carrier_changes=2, stats=KERNEL),
+        driver=OVER_INFINIBAND,
+        statistics=MLX5 | HEALTH,
+    )
     async with opened(nics) as source:
-        assert values_of((await source.read()).tables).keys() == {"eth2", ("eth2", "3")}
-    assert {device for _, device in nics.calls} == {"", "eth2"}
+        reading = await source.read()
+    assert reading.failures == []
+    row = values_of(reading.tables)["ib0"]
+    assert row.pop("info")["driver"] == OVER_INFINIBAND
+    assert row == {
+        "pcs_symbol_errors_total": 31,
+        "fec_corrected_errors_total": 32,
+        "link_down_total": 33,
+        "link_error_recovery_total": 34,
+        "pci_buffer_overflows_total": 35,
+        "pci_write_stalled_ratio": 0.36,
+        "module_overheats_total": 37,
+        "link_speed_bytes_per_second": 50e9,
+        "link_up": 1,
+        "mtu_bytes": 4092,
+        "carrier_changes_total": 2,
+        **{ending: KERNEL[name] for ending, name in nic_metrics.KERNEL.items()},
+    }
+
+
+async def test_a_port_of_infiniband_whose_driver_knows_no_card_has_its_link(nics):
+    nics.add(
+        hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL, carrier_down_count=5),
+        driver="ib_ipoib",
+        statistics=HEALTH | {"rx_packets": 1},
+    )
+    async with opened(nics) as source:
+        row = values_of((await source.read()).tables)["ib0"]
+    assert row.keys() == {"info", "link_up", "link_down_total", "link_speed_bytes_per_second", *nic_metrics.KERNEL}
+    assert row["link_down_total"] == 5
+    assert "statistics" not in nics.asked("ib0")
+
+
+@pytest.mark.parametrize(("what", "driver"), [("drivers", ""), ("counts", OVER_INFINIBAND)])
+async def test_a_port_of_infiniband_that_does_not_answer_has_no_bytes_of_ip_in_the_place_of_its_own(
+    nics, tmp_path, what, driver
+):
+    """sysfs names the card's driver, which is not known to have made the device: until it says so, nothing is taken."""
+    pci_function(tmp_path, "ib0")
+    link = hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL, carrier_down_count=5)
+    nics.add(link, driver=OVER_INFINIBAND, statistics=MLX5)
+    getattr(nics, what)["ib0"] = raised(errno.EIO)
+    async with opened(nics, tmp_path) as source:
+        reading = await source.read()
+    assert reasons(reading) == [("ib0", "eio")]
+    row = values_of(reading.tables)["ib0"]
+    assert told_of_traffic(row) == set()
+    assert "link_down_total" not in row
+    assert (row["kernel_receive_bytes_total"], row["info"]["driver"], row["info"]["traffic"]) == (101, driver, "")
+
+
+async def test_ports_of_infiniband_are_siblings_and_have_their_rails(nics, tmp_path):
+    for place in range(8):
+        name, pci = f"ib{place}", f"0000:{0xF - place:02x}:00.0"
+        pci_function(tmp_path, name)
+        nics.add(hardware(name, 10 + place, pci, hardware=32, kind="ipoib"), driver=OVER_INFINIBAND, statistics=HEALTH)
+    nics.speeds["ib3"] = LinkSettings(SPEED // 2)
+    async with opened(nics, tmp_path) as source:
+        (table,) = (await source.read()).tables
+    found = values_of([table])
+    assert [found[f"ib{place}"]["info"]["rail"] for place in range(8)] == list("76543210")
+    assert set(table.kinds) == {f"{OVER_INFINIBAND} 15b3:1021"}
+    _, (judged,) = links.step(None, None, None, table)
+    degraded = {
+        key[0]: value for key, value in zip(table.rows.keys, judged.columns["link_degraded"].values, strict=True)
+    }
+    assert degraded == {f"ib{place}": int(place == 3) for place in range(8)}
+
+
+async def test_a_port_of_infiniband_has_no_family_that_one_of_ethernet_has_not(nics):
+    """So a node of eight keeps to the budget, which is counted of eight ports of Ethernet."""
+    every = dict.fromkeys((name for one in DRIVERS["mlx5_core"].port for name in one.names), 1)
+    nics.add(hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL), driver=OVER_INFINIBAND, statistics=every)
+    nics.add(hardware("eth2", 5, stats=KERNEL), statistics=every)
+    async with opened(nics, keep=()) as source:
+        found = Meaning()(await source.read())
+    shown = {
+        name: {ending for ending in found[name] if not nic_metrics.SCHEMA.metrics[ending].detail}
+        for name in ("ib0", "eth2")
+    }
+    assert shown["ib0"] < shown["eth2"]
+    assert shown["ib0"] == {
+        "info",
+        "link_up",
+        "link_speed_bytes_per_second",
+        "link_down_total",
+        "pci_buffer_overflows_total",
+        "kernel_receive_bytes_total",
+        "kernel_transmit_bytes_total",
+        "kernel_receive_discards_total",
+        "kernel_transmit_discards_total",
+        "resets_total",
+    }

@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from exporter.sources.nic_drivers import DRIVERS, VIRTUAL
+from exporter.sources.nic_drivers import DRIVERS, INFINIBAND, VIRTUAL
 from exporter.sources.nic_metrics import PRIORITY, SCHEMA
 from exporter.sources.statistics import ABSENT, picked, plan, rest
 from exporter.table import Kind
@@ -30,6 +30,7 @@ PORT = {
         "rx_symbol_err_phy": "symbol_errors_total",
         "rx_pcs_symbol_err_phy": "pcs_symbol_errors_total",
         "rx_corrected_bits_phy": "fec_corrected_errors_total",
+        "total_success_recovery_phy": "link_error_recovery_total",
         "rx_out_of_buffer": "out_of_buffer_total",
         "dev_internal_queue_oob": "device_out_of_buffer_total",
         "dev_out_of_buffer": "device_out_of_buffer_total",
@@ -125,7 +126,7 @@ PORT = {
         "frames_rx_fragments": "receive_fragments_total",
         "frames_rx_jabber": "receive_jabbers_total",
         "frames_rx_bad_length": "receive_length_errors_total",
-        "hw_rx_missed_errors": "out_of_buffer_total",
+        "hw_rx_over_errors": "out_of_buffer_total",
     },
     "hns3": {
         "mac_rx_total_oct_num": "receive_bytes_total",
@@ -373,22 +374,23 @@ def test_ionic_counts_pauses_for_all_priorities_together():
     }
 
 
-def test_i40e_of_old_spells_the_direction_twice():
+def test_some_builds_of_i40e_spell_the_direction_twice():
     names = ("port.rx_priority_3_xoff_rx", "port.tx_priority_3_xoff_tx")
-    old = [(name, value) for value, name in enumerate(names, start=1)]
+    twice = [(name, value) for value, name in enumerate(names, start=1)]
     expected = {"3": {"receive_pfc_frames_total": 1, "transmit_pfc_frames_total": 2}}
-    assert read(DRIVERS["i40e"], old)[1] == expected
-    assert read(DRIVERS["i40e"], [*old, ("port.rx_priority_3_xoff", 7)])[1]["3"]["receive_pfc_frames_total"] == 7
+    assert read(DRIVERS["i40e"], twice)[1] == expected
+    assert read(DRIVERS["i40e"], [*twice, ("port.rx_priority_3_xoff", 7)])[1]["3"]["receive_pfc_frames_total"] == 7
     assert read(DRIVERS["i40e"], [("port.rx_priority_3_xon_2_xoff", 9), ("port.rx_priority_3_xon_rx", 9)]) == ({}, {})
 
 
 def test_widths_are_those_of_the_hardware():
-    """The facts: q-counters, link downs and PCIe recoveries of mlx5 have 32 bits, all else 64 as far as is known."""
+    """The facts: q-counters, link downs and recoveries of mlx5 have 32 bits, all else 64 as far as is known."""
     narrow = {(name, one.ending): one.width for name in DRIVERS for one in all_of(DRIVERS[name]) if one.width != 64}
     endings = (
         "out_of_buffer_total",
         "device_out_of_buffer_total",
         "link_down_total",
+        "link_error_recovery_total",
         "pci_receive_recoveries_total",
         "pci_transmit_recoveries_total",
     )
@@ -492,10 +494,42 @@ def test_virtual_functions_have_nothing_of_the_port():
         "steering_misses_total",
         "kernel_ecn_marked_packets_total",
     }
-    assert read(VIRTUAL["ionic"], [("octets_rx_ok", 9), ("frames_rx_pause", 9), ("hw_rx_missed_errors", 1)]) == (
-        {"out_of_buffer_total": 1},
+    of_function = [("hw_rx_over_errors", 1), ("hw_rx_dropped", 2), ("hw_tx_dropped", 3)]
+    of_port = [("octets_rx_ok", 9), ("frames_rx_pause", 9), ("frames_rx_dropped", 9)]
+    assert read(VIRTUAL["ionic"], [*of_port, *of_function]) == (
+        {"out_of_buffer_total": 1, "receive_discards_total": 2, "transmit_discards_total": 3},
         {},
     )
+
+
+def test_a_fault_of_the_device_is_no_lack_of_buffers():
+    """ionic: the queue that was empty is hw_rx_over_errors; hw_rx_missed_errors are DMA faults."""
+    for names in (DRIVERS["ionic"], VIRTUAL["ionic"]):
+        assert read(names, [("hw_rx_missed_errors", 9), ("rx_over_errors", 9)]) == ({}, {})
+
+
+def test_a_port_of_infiniband_has_its_health_and_none_of_its_traffic():
+    (names,) = INFINIBAND.values()
+    assert (names.wire, names.priority) == (False, ())
+    every = [name for one in all_of(MLX5) for name in one.names]
+    assert read(names, [(name.replace("{p}", "3"), 1) for name in every])[0].keys() == {
+        "pcs_symbol_errors_total",
+        "fec_corrected_errors_total",
+        "link_down_total",
+        "link_error_recovery_total",
+        "pci_buffer_overflows_total",
+        "pci_read_stalled_ratio",
+        "pci_write_stalled_ratio",
+        "pci_read_stalled_seconds_total",
+        "pci_write_stalled_seconds_total",
+        "pci_receive_recoveries_total",
+        "pci_transmit_recoveries_total",
+        "module_unplugs_total",
+        "module_bus_stuck_total",
+        "module_overheats_total",
+        "module_faults_total",
+    }
+    assert set(names.port) <= set(MLX5.port), "the same strings mean the same"
 
 
 def test_only_some_drivers_count_on_the_wire():

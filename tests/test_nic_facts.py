@@ -21,7 +21,7 @@ ANSWERS = {
     "link_modes": MODES,
     "pause": Pause(autoneg=False, receive=True, transmit=False, receive_frames=71, transmit_frames=72),
     "fec": Fec("rs", 81, 82, 83),
-    "dcb": Dcb(pfc=(3, 4), pfc_capacity=8, trust="dscp"),
+    "dcb": Dcb((3, 4), True, ("strict", 60, 40, 0, 0, 0, 0, 0), (1, 0, 2, 3, 4, 5, 6, 7)),
     "link_state": LinkState(up=True, down_count=91),
 }
 STANDARD = {
@@ -89,6 +89,8 @@ async def test_a_rail_has_its_set_up_and_what_error_correction_mended(nics, tmp_
         "pause": "receive",
         "pfc": "3,4",
         "trust": "dscp",
+        "ets": "strict,60,40,0,0,0,0,0",
+        "priority_classes": "1,0,2,3,4,5,6,7",
     }
     assert (row["link_speed_bytes_per_second"], row["link_max_speed_bytes_per_second"]) == (50e9, 100e9)
     assert row["link_lanes"] == 4
@@ -111,8 +113,9 @@ async def test_a_rail_has_its_set_up_and_what_error_correction_mended(nics, tmp_
         ({"pause": None}, "pause", ""),
         ({"dcb": Dcb(pfc=())}, "pfc", "none"),
         ({"dcb": Dcb(pfc=(4,))}, "pfc", "4"),
-        ({"dcb": Dcb(trust="pcp")}, "pfc", ""),
-        ({"dcb": Dcb(trust="pcp")}, "trust", "pcp"),
+        ({"dcb": Dcb(dscp_rules=False)}, "pfc", ""),
+        ({"dcb": Dcb(pfc=(4,))}, "ets", ""),
+        ({"dcb": Dcb(pfc=(4,))}, "priority_classes", ""),
         ({"fec": Fec("none")}, "fec", "none"),
         ({"fec": None}, "fec", ""),
         ({"link_modes": replace(MODES, autoneg=False)}, "autoneg", "off"),
@@ -128,6 +131,27 @@ async def test_each_setting_is_a_word_and_none_where_it_is_not_known(nics, answe
     answers(nics, "eth2", **answer)
     async with opened(nics) as source:
         assert (await read(source))["eth2"]["settings_info"][label] == text
+
+
+@pytest.mark.parametrize(
+    ("driver", "rules", "trust"),
+    [
+        ("mlx5_core", True, "dscp"),
+        ("mlx5_core", False, "pcp"),
+        ("mlx5_core", None, ""),
+        ("bnxt_en", True, "dscp"),
+        ("bnxt_en", False, ""),  # its firmware may go by DSCP without a rule here
+        ("ice", False, ""),
+        (None, False, ""),
+    ],
+)
+async def test_what_a_port_trusts_is_told_by_its_rules_and_their_lack_only_where_the_driver_keeps_them_alike(
+    nics, driver, rules, trust
+):
+    nics.add(hardware("eth2", 5), driver=driver)
+    answers(nics, "eth2", dcb=Dcb(dscp_rules=rules))
+    async with opened(nics) as source:
+        assert (await read(source))["eth2"]["settings_info"]["trust"] == trust
 
 
 async def test_a_device_that_tells_nothing_has_no_settings_at_all(nics):
@@ -154,7 +178,7 @@ async def test_a_link_that_is_down_tells_why_while_it_is(nics, tmp_path):
     pci_function(tmp_path, "eth2")
     (tmp_path / "class/net/eth2/device/infiniband").mkdir()
     nics.add(hardware("eth2", 5), statistics=MLX5)
-    answers(nics, "eth2", link_state=LinkState(up=False, reason="no_cable", substate=2))
+    answers(nics, "eth2", link_state=LinkState(up=False, reason="no_cable"))
     async with opened(nics, tmp_path) as source:
         up = nics.devices["eth2"]
         down(nics)
@@ -245,6 +269,24 @@ async def test_mended_blocks_are_those_of_the_kernels_question_else_the_drivers(
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["eth2"]
     assert tuple(row.get(ending) for ending in FEC_BLOCKS) == counts
+
+
+@pytest.mark.parametrize(
+    ("driver", "statistics", "count"),
+    [
+        ("fbnic", {}, 83),
+        ("ice", {"rx_bytes.nic": 1}, 83),
+        ("mlx5_core", {"rx_bytes_phy": 1, "rx_corrected_bits_phy": 7}, 7),
+        ("mlx5_core", {"rx_bytes_phy": 1}, None),  # one count has one origin, and this driver's may come back
+    ],
+)
+async def test_mended_bits_are_the_drivers_else_those_of_the_kernels_question(nics, driver, statistics, count):
+    nics.add(hardware("eth2", 5), driver=driver, statistics=statistics)
+    answers(nics, "eth2")
+    async with opened(nics) as source:
+        assert (await read(source))["eth2"].get("fec_corrected_errors_total") == count
+    async with opened(nics, keep=()) as source:
+        assert "fec_corrected_errors_total" not in (await read(source))["eth2"], "nobody is shown it"
 
 
 async def test_a_driver_that_is_not_listed_counts_the_wire_in_the_words_of_the_standards(nics, clock):
@@ -396,7 +438,7 @@ async def test_each_question_fails_alone(nics, what):
     lost = {
         "link_modes": {"link_speed_bytes_per_second", "link_lanes"},
         "pause": {"receive_pause_frames_total", "transmit_pause_frames_total"},
-        "fec": {"fec_corrected_blocks_total", "fec_uncorrectable_blocks_total"},
+        "fec": {"fec_corrected_blocks_total", "fec_uncorrectable_blocks_total", "fec_corrected_errors_total"},
         "dcb": set(),
         "link_state": {"link_down_total"},
         "standard_statistics": {ending for ending in nic.SCHEMA.metrics if ending in nic_device.STANDARD.values()},

@@ -152,6 +152,17 @@ async def test_a_lane_with_current_and_no_light_is_shown_and_a_lane_that_is_not_
     assert found["eth0 1"]["lane_bias_amperes"] == pytest.approx(50e-3)
 
 
+async def test_a_module_with_a_fault_says_so_and_one_that_does_not_tell_is_not_called_well(nics):
+    nics.add(port("eth0", 2), cmis())
+    nics.add(port("eth1", 3), cmis().put(0, 3, b"\x0a"))
+    nics.add(port("eth2", 4), sff8636())
+    nics.add(port("eth3", 5), cmis().put(0, 3, b"\x00"))
+    async with opened(nics) as source:
+        found = values_of(await source.read())
+    assert [found[f"eth{number}"].get("fault") for number in range(4)] == [0, 1, None, None]
+    assert [found[f"eth{number}"].get("state_info") for number in range(4)] == [("ready",), ("fault",), None, None]
+
+
 async def test_only_what_there_is_has_columns(nics):
     nics.add(port("eth0", 2), cmis().put(0, 2, b"\x80"))
     async with opened(nics) as source:
@@ -237,8 +248,8 @@ async def test_what_does_not_change_is_read_again_only_now_and_then(nics):
             found = values_of(await source.read())
             assert found["eth0 low_alarm"]["threshold_temperature_celsius"] == -10
             counts.append([page for _, page, _, _ in memory.asked])
-    often = [0, 0, 0, 0x11]  # start, mark, temperature and voltage, lanes
-    seldom = [0, 0, 0, 1, 2, 0, 0x11]
+    often = [0, 0, 0, 0, 0x11]  # start, mark, state, temperature and voltage, lanes
+    seldom = [0, 0, 0, 1, 2, 0, 0, 0x11]
     assert counts == [seldom, *[often] * (optics_cage.FACTS_AGE - 1), seldom, often]
 
 
@@ -264,7 +275,7 @@ async def test_a_module_that_went_and_came_is_read_in_full(nics):
         nics.memories["eth0"] = memory
         memory.asked.clear()
         assert len(values_of(await source.read())) == 13
-        assert len(memory.asked) == 7
+        assert len(memory.asked) == 8
 
 
 # What goes wrong.
@@ -299,10 +310,10 @@ async def test_lines_that_nobody_drives_are_an_empty_cage(nics, identifier):
 
 
 async def test_a_module_that_is_not_known_is_shown_by_its_identifier(nics):
-    nics.add(port("eth0", 2), Memory(0x1B))
+    nics.add(port("eth0", 2), Memory(0x1C))
     async with opened(nics) as source:
         reading = await source.read()
-    assert values_of(reading) == {"eth0": {"info": ("0x1b", "", "", "", "")}}
+    assert values_of(reading) == {"eth0": {"info": ("0x1c", "", "", "", "")}}
     assert reading.failures == []
 
 
@@ -432,7 +443,7 @@ async def test_a_device_that_was_made_anew_or_is_gone_is_forgotten(nics):
         nics.devices["eth0"] = port("eth0", 9)
         memory.asked.clear()
         await source.read()
-        assert len(memory.asked) == 7
+        assert len(memory.asked) == 8
         del nics.devices["eth0"]
         await source.read()
         assert source._cages == {}

@@ -126,8 +126,12 @@ class Model:
                     reset = reset or passed is None
                     if passed is not None and time > then:
                         rate = self.scaled(name, passed) / Fraction(time - then)
-                        if "bytes" in name and speeds[place] and rate > 16 * Fraction(speeds[place]):
-                            rate = None
+                        most = (
+                            1
+                            if "seconds" in name
+                            else Fraction(speeds[place] or 200e9) / (1 if "bytes" in name else 64)
+                        )
+                        rate = rate if rate <= 16 * most else None
                 last[name] = (new, time, offset)
                 expected[row, name] = self.scaled(name, new + offset)
                 if name in vocabulary.RATES:

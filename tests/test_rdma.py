@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from conftest import FIXTURES
-from rdma_trees import OPENED, Files, opened, port_file, ports_of
+from rdma_trees import OPENED, Files, make, netdev, opened, port_file, ports_of
 
 from exporter.linux import kept
-from exporter.linux.infiniband import parse_counter, parse_guid, parse_numbered, parse_rate
+from exporter.linux.infiniband import parse_counter, parse_guid, parse_netdev_speed, parse_numbered, parse_rate
 from exporter.meaning import rates
 from exporter.source import SourceError
 from exporter.sources import rdma, rdma_device, rdma_port, rdma_queue_pairs
@@ -209,6 +209,108 @@ async def test_a_rate_that_is_only_a_placeholder_is_no_speed():
     assert "link_speed_bytes_per_second" not in found["mlx5_3", "1"]
     assert found["mlx4_0", "1"]["link_speed_bytes_per_second"] == 5_000_000_000  # InfiniBand's QDR is a real one
     assert found["mlx5_3", "1"]["info"]["node_guid"] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "speed"),
+    [
+        (b"400000\n", 50_000_000_000),
+        (b"40000", 5_000_000_000),
+        (b"1", 125_000),
+        (b"-1\n", None),
+        (b"65535\n", None),
+        (b"4294967295\n", None),
+        (b"0", None),
+        (b"10000000", None),
+        (b"", None),
+        (b"\xff", None),
+        ("\u0661".encode(), None),
+    ],
+)
+def test_speeds_of_network_devices(text, speed):
+    assert parse_netdev_speed(text) == speed
+
+
+PLACEHOLDER = "40 Gb/sec (4X QDR)"
+
+
+def ethernet_port(tree, device, driver, rate=PLACEHOLDER, *, state="4: ACTIVE", speed=None):
+    """Make a RoCE port with its network device, which tells its speed where it has one."""
+    make(tree, device, pma={"port_rcv_data": 1}, driver=driver)
+    for name, text in {"rate": rate, "state": state}.items():
+        port_file(tree, device, name).write_text(f"{text}\n")
+    netdev(tree, "eth1")
+    if speed is not None:
+        (tree / "class" / "net" / "eth1" / "speed").write_text(f"{speed}\n")
+
+
+async def speed_of(source, device):
+    found, failures = await ports_of(source)
+    assert failures == []
+    port = found[device, "1"]
+    return port.get("link_speed_bytes_per_second"), port.get("link_lanes")
+
+
+@pytest.mark.parametrize("driver", ["bnxt_en", "mlx4_core", "ice", "ionic", "unheard_of"])
+async def test_40_gigabits_of_any_driver_but_mlx5_are_true(tmp_path, driver):
+    ethernet_port(tmp_path, "dev0", driver, speed=100_000)
+    async with opened(tmp_path) as source:
+        assert await speed_of(source, "dev0") == (5_000_000_000, 4)
+
+
+async def test_40_gigabits_of_mlx5_on_infiniband_are_true(tmp_path):
+    make(tmp_path, "mlx5_0", pma={"port_rcv_data": 1}, driver="mlx5_core", layer="InfiniBand")
+    port_file(tmp_path, "mlx5_0", "rate").write_text(f"{PLACEHOLDER}\n")
+    async with opened(tmp_path) as source:
+        assert await speed_of(source, "mlx5_0") == (5_000_000_000, 4)
+
+
+@pytest.mark.parametrize(
+    ("speed", "expected"),
+    [(100_000, 12_500_000_000), (40_000, 5_000_000_000), (-1, None), (65535, None), (4294967295, None), (None, None)],
+)
+@pytest.mark.parametrize("driver", ["mlx5_core", ""])
+async def test_where_mlx5_cannot_name_the_speed_its_network_device_may(tmp_path, speed, expected, driver):
+    """A virtual function of Azure says 40 Gb/s of 100; without a driver the device is told by its name."""
+    ethernet_port(tmp_path, "mlx5_0", "mlx5_core", speed=speed)
+    if not driver:
+        (tmp_path / "devices" / "pci0000:20" / "0000:21:00.0" / "uevent").unlink()
+    async with opened(tmp_path) as source:
+        assert await speed_of(source, "mlx5_0") == (expected, None)
+
+
+async def test_a_speed_that_mlx5_can_name_is_taken_and_no_network_device_asked(tmp_path):
+    ethernet_port(tmp_path, "mlx5_0", "mlx5_core", "100 Gb/sec (4X EDR)", speed=25_000)
+    async with opened(tmp_path) as source:
+        with OPENED.watch() as seen:
+            assert await speed_of(source, "mlx5_0") == (12_500_000_000, 4)
+    assert not [path for path in seen.paths if path.endswith("/speed")]
+
+
+async def test_a_network_device_is_asked_for_its_speed_once_a_minute(tmp_path, clock):
+    ethernet_port(tmp_path, "mlx5_0", "mlx5_core", speed=100_000)
+    async with opened(tmp_path) as source:
+        assert await speed_of(source, "mlx5_0") == (12_500_000_000, None)
+        (tmp_path / "class" / "net" / "eth1" / "speed").write_text("50000\n")
+        port_file(tmp_path, "mlx5_0", "phys_state").write_text("6: LinkErrorRecovery\n")  # all is looked at anew
+        with OPENED.watch() as seen:
+            for _ in range(11):
+                clock.now += 5
+                assert await speed_of(source, "mlx5_0") == (12_500_000_000, None)
+        assert not [path for path in seen.paths if path.endswith("/speed")]
+        clock.now += 5
+        assert await speed_of(source, "mlx5_0") == (6_250_000_000, None)
+
+
+async def test_a_link_that_comes_up_is_not_taken_for_as_fast_as_it_was(tmp_path):
+    ethernet_port(tmp_path, "mlx5_0", "mlx5_core", speed=100_000)
+    async with opened(tmp_path) as source:
+        assert await speed_of(source, "mlx5_0") == (12_500_000_000, None)
+        port_file(tmp_path, "mlx5_0", "state").write_text("1: DOWN\n")
+        assert await speed_of(source, "mlx5_0") == (None, None)
+        (tmp_path / "class" / "net" / "eth1" / "speed").write_text("50000\n")
+        port_file(tmp_path, "mlx5_0", "state").write_text("4: ACTIVE\n")
+        assert await speed_of(source, "mlx5_0") == (6_250_000_000, None)
 
 
 async def test_both_ports_of_one_device():

@@ -45,21 +45,40 @@ CASES = {
         {**BNXT, "rx_roce_errors": 3, "tx_roce_errors": 4, "rx_roce_discards": 5, "tx_roce_discards": 6}
         | {"to_retransmits": 7, "seq_err_naks_rcvd": 8, "max_retry_exceeded": 9, "rnr_naks_rcvd": 10, "dup_req": 12}
         | {"oos_drop_count": 13, "rx_out_of_buffer": 14, "tx_cnp_pkts": 15, "rx_cnp_pkts": 16}
-        | {"rx_ecn_marked_pkts": 17, "active_qps": 18, "watermark_qps": 19, "db_fifo_register": 20},
+        | {"rx_ecn_marked_pkts": 17, "active_qps": 18, "watermark_qps": 19, "db_fifo_register": 20, "missing_resp": 21}
+        | {"remote_access_err": 23, "remote_invalid_req_err": 24, "res_length_mismatch": 25, "rx_write_req": 26},
         {"transmit_bytes": 1001, "receive_bytes": 2002, "transmit_packets": 11, "receive_packets": 22}
         | {"receive_errors": 3, "transmit_errors": 4, "receive_discards": 5, "transmit_discards": 6}
-        | {"retransmitted_packets": 7, "packet_sequence_errors": 8, "requester_transport_retries_exceeded": 9}
+        | {"local_ack_timeouts": 7, "packet_sequence_errors": 8, "requester_transport_retries_exceeded": 9}
         | {"rnr_nak_retries": 10, "duplicate_requests": 12, "out_of_sequence": 13, "out_of_buffer": 14}
-        | {"cnp_sent": 15, "cnp_received": 16, "ecn_marked_packets": 17},
+        | {"cnp_sent": 15, "cnp_received": 16, "ecn_marked_packets": 17, "implied_nak_sequence_errors": 21}
+        | {"requester_remote_access_errors": 23, "requester_remote_invalid_requests": 24}
+        | {"responder_local_length_errors": 25, "receive_write_requests": 26},
     ),
     "bnxt_en, names as mlx5 has them": (
         {**BNXT, "local_ack_timeout_err": 1, "packet_seq_err": 2, "rnr_nak_retry_err": 3, "implied_nak_seq_err": 4}
         | {"duplicate_request": 5, "out_of_buffer": 6, "out_of_sequence": 7, "np_cnp_sent": 8, "rp_cnp_handled": 9}
-        | {"rp_cnp_ignored": 10, "np_ecn_marked_roce_packets": 12},
+        | {"rp_cnp_ignored": 10, "np_ecn_marked_roce_packets": 12, "req_remote_access_errors": 13}
+        | {"req_remote_invalid_request": 14, "resp_local_length_error": 15, "resp_remote_access_errors": 16}
+        | {"rx_read_requests": 17, "rx_write_requests": 18, "rx_atomic_requests": 19, "req_cqe_error": 20}
+        | {"resp_cqe_error": 21, "req_cqe_flush_error": 23, "resp_cqe_flush_error": 24, "roce_adp_retrans": 25}
+        | {"roce_adp_retrans_to": 26, "roce_slow_restart": 27, "roce_slow_restart_cnps": 28}
+        | {"roce_slow_restart_trans": 29, "rx_icrc_encapsulated": 30},
         {"transmit_bytes": 1001, "receive_bytes": 2002, "transmit_packets": 11, "receive_packets": 22}
         | {"local_ack_timeouts": 1, "packet_sequence_errors": 2, "rnr_nak_retries": 3}
         | {"implied_nak_sequence_errors": 4, "duplicate_requests": 5, "out_of_buffer": 6, "out_of_sequence": 7}
-        | {"cnp_sent": 8, "cnp_handled": 9, "cnp_ignored": 10, "ecn_marked_packets": 12},
+        | {"cnp_sent": 8, "cnp_handled": 9, "cnp_ignored": 10, "ecn_marked_packets": 12}
+        | {"requester_remote_access_errors": 13, "requester_remote_invalid_requests": 14}
+        | {"responder_local_length_errors": 15, "responder_remote_access_errors": 16, "receive_read_requests": 17}
+        | {"receive_write_requests": 18, "receive_atomic_requests": 19, "requester_completion_errors": 20}
+        | {"responder_completion_errors": 21, "requester_flush_errors": 23, "responder_flush_errors": 24}
+        | {"adaptive_retransmissions": 25, "adaptive_retransmission_timeouts": 26, "slow_restarts": 27}
+        | {"slow_restart_cnps": 28, "slow_restart_transitions": 29, "icrc_errors": 30},
+    ),
+    "bnxt_en, names of kernels since": (
+        {**BNXT, "np_cnp_pkts": 1, "rp_cnp_handled": 2, "max_retry_exceeded": 3, "rx_roce_discards": 4},
+        {"transmit_bytes": 1001, "receive_bytes": 2002, "transmit_packets": 11, "receive_packets": 22}
+        | {"cnp_sent": 1, "cnp_handled": 2, "requester_transport_retries_exceeded": 3, "receive_discards": 4},
     ),
     "ice": (
         {"ip4InOctets": 100, "ip6InOctets": 1, "ip4OutOctets": 200, "ip6OutOctets": 2, "ip4InPkts": 10}
@@ -68,12 +87,11 @@ CASES = {
         | {"iwInRdmaReads": 14, "iwOutRdmaWrites": 15, "RNR received": 16, "tcpInProtoErrors": 17},
         {"receive_bytes": 101, "transmit_bytes": 202, "receive_packets": 13, "transmit_packets": 24}
         | {"receive_discards": 11, "cnp_sent": 7, "cnp_handled": 8, "cnp_ignored": 9, "ecn_marked_packets": 11}
-        | {"retransmitted_packets": 12, "receive_read_requests": 14, "transmit_write_requests": 15}
-        | {"rnr_nak_retries": 16},
+        | {"receive_read_requests": 14, "transmit_write_requests": 15, "rnr_nak_retries": 16},
     ),
     "i40e": (
         {"ip4InOctets": 100, "ip6InOctets": 1, "RetransSegs": 5, "InRdmaWrites": 6, "ip4InTruncatedPkts": 7},
-        {"receive_bytes": 101, "retransmitted_packets": 5, "receive_write_requests": 6},
+        {"receive_bytes": 101, "receive_write_requests": 6},
     ),
     "ionic": (
         {"rx_rdma_ucast_bytes": 1000, "rx_rdma_mcast_bytes": 1, "tx_rdma_ucast_bytes": 2000, "tx_rdma_mcast_bytes": 2}
@@ -105,13 +123,20 @@ CASES = {
         {"requester_timeout": 1, "requester_oos_nak": 2, "requester_rnr_nak": 3, "responder_rnr_nak": 4}
         | {"responder_oos": 5, "responder_dup_request": 6, "requester_implicit_nak": 7, "received_cnps": 8}
         | {"requester_retries_exceeded": 9, "tx_bytes": 10, "rx_bytes": 11, "tx_packets": 12, "rx_packets": 13}
-        | {"current_rate": 14, "num_qps_congested": 15},
+        | {"current_rate": 14, "num_qps_congested": 15, "dup_rx_requests": 16},
         {"local_ack_timeouts": 1, "packet_sequence_errors": 2, "rnr_nak_retries": 3, "rnr_naks_sent": 4}
         | {"out_of_sequence": 5, "duplicate_requests": 6, "implied_nak_sequence_errors": 7, "cnp_received": 8}
         | {"requester_transport_retries_exceeded": 9, "transmit_bytes": 10, "receive_bytes": 11}
         | {"transmit_packets": 12, "receive_packets": 13},
     ),
     "erdma": (
+        {"tx_bytes_cnt": 1, "rx_bytes_cnt": 2, "tx_packets_cnt": 3, "rx_packets_cnt": 4, "rx_disable_drop_cnt": 10}
+        | {"rx_bps_limit_drop_cnt": 20, "rx_pps_limit_drop_cnt": 30, "tx_disable_drop_cnt": 5}
+        | {"tx_bps_limit_drop_cnt": 6, "tx_pps_limit_drop_cnt": 7, "tx_reqs_cnt": 8},
+        {"transmit_bytes": 1, "receive_bytes": 2, "transmit_packets": 3, "receive_packets": 4}
+        | {"receive_discards": 60, "transmit_discards": 18},
+    ),
+    "erdma, Alibaba's own driver": (
         {"hw_tx_bytes_cnt": 1, "hw_rx_bytes_cnt": 2, "hw_tx_packets_cnt": 3, "hw_rx_packets_cnt": 4}
         | {"hw_rx_disable_drop_cnt": 10, "hw_rx_bps_limit_drop_cnt": 20, "hw_rx_pps_limit_drop_cnt": 30}
         | {"hw_disable_drop_cnt": 5, "listen_create_cnt": 6},
@@ -198,6 +223,71 @@ def test_names_and_types_tell_a_driver_too(name, hca_type, driver):
     assert recognised(name, hca_type, ["SwLinkUp,32"]) == driver
 
 
+@pytest.mark.parametrize("names", ["as mlx5 has them", "of kernels since"])
+def test_bnxt_is_told_by_what_its_newer_drivers_have_left(names):
+    counters = CASES[f"bnxt_en, names {names}"][0].keys() | {"rx_roce_discards", "max_retry_exceeded"}
+    assert recognised("rocep7s0", "", counters) == "bnxt_en"
+
+
+# What depends on the kind of device.
+
+
+OF_WHOLE_FUNCTIONS = {
+    *("ecn_marked_packets", "cnp_sent", "cnp_received", "out_of_buffer", "receive_write_requests"),
+    *("cnp_handled", "cnp_ignored", "receive_read_requests", "receive_atomic_requests", "requester_flush_errors"),
+    *("responder_flush_errors", "adaptive_retransmissions", "adaptive_retransmission_timeouts", "slow_restarts"),
+    *("slow_restart_cnps", "slow_restart_transitions", "icrc_errors"),
+}
+"""What bnxt_re has for each function, and asks for only where it is no virtual one: 0 for ever there."""
+
+
+def of_pci(sysfs, sign):
+    """Make the PCI function a virtual one: for its host, or by its ids as a virtual machine sees it."""
+    function = sysfs / "devices" / "pci0000:20" / "0000:21:00.0"
+    if sign == "physfn":
+        (function / "physfn").symlink_to(function.parent)
+    else:
+        (function / "vendor").write_text("0x14e4\n")
+        (function / "device").write_text(f"{sign}\n")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("bnxt_en")])
+@pytest.mark.parametrize("sign", ["physfn", "0x1806"])
+async def test_a_virtual_function_of_bnxt_has_no_zeros_for_what_is_not_asked_for(tmp_path, case, sign):
+    counters, meaning = CASES[case]
+    make(tmp_path, "dev0", counters, driver="bnxt_en")
+    of_pci(tmp_path, sign)
+    async with opened(tmp_path) as source:
+        found, failures = await ports_of(source)
+    assert counted(found["dev0", "1"]) == {
+        ending: value for ending, value in meaning.items() if ending not in OF_WHOLE_FUNCTIONS
+    }
+    assert failures == []
+
+
+async def test_a_whole_function_of_bnxt_has_all_though_its_ids_are_known(tmp_path):
+    make(tmp_path, "dev0", CASES["bnxt_en"][0], driver="bnxt_en")
+    of_pci(tmp_path, "0x1760")
+    async with opened(tmp_path) as source:
+        assert counted((await ports_of(source))[0]["dev0", "1"]) == CASES["bnxt_en"][1]
+
+
+@pytest.mark.parametrize(
+    ("driver", "name"), [("i40e", "tcpRetransSegs"), ("ice", "tcpRetransSegs"), ("ice", "RetransSegs")]
+)
+@pytest.mark.parametrize(
+    ("node_type", "repeated", "raw"), [("4: RNIC", 7, {}), ("1: CA", None, {"raw": 7}), ("", None, {"raw": 7})]
+)
+async def test_packets_that_tcp_repeats_are_those_of_iwarp_alone(tmp_path, driver, name, node_type, repeated, raw):
+    folder = make(tmp_path, "irdma0", {name: 7, "ip4InOctets": 1, "ip6InOctets": 2}, driver=driver)
+    (folder / "node_type").write_text(f"{node_type}\n")
+    async with opened(tmp_path, raw=("*Retrans*",)) as source:
+        reading = await source.read()
+    port = rows_of(reading, SCHEMA)["irdma0", "1"]
+    assert (port.get("retransmitted_packets_total"), port["receive_bytes_total"]) == (repeated, 3)
+    assert rows_of(reading, RAW).get(("irdma0", "1", name), {}) == raw
+
+
 async def test_a_device_that_says_nothing_of_its_driver_is_told_by_its_counters(tmp_path):
     make(tmp_path, "rocep7s0", CASES["ionic"][0])
     async with opened(tmp_path) as source:
@@ -216,7 +306,8 @@ async def test_a_device_on_an_auxiliary_bus_keeps_the_name_of_its_driver_and_is_
 
 def test_every_metric_that_drivers_name_is_declared_as_a_counter():
     for names in DRIVERS.values():
-        for schema, ways in ((SCHEMA, choices(names.port, PMA)), (DEVICE, choices(names.device))):
+        port = names.of_port(virtual=False, iwarp=True)
+        for schema, ways in ((SCHEMA, choices(port, PMA)), (DEVICE, choices(names.device))):
             endings = [choice.cell.ending for way in ways for choice in way]
             assert {schema.metrics[ending].kind for ending in endings} <= {Kind.COUNTER}
 
@@ -226,8 +317,14 @@ def test_details_are_metrics():
 
 
 def test_nothing_that_is_no_counter_is_read_as_one():
-    names = {name for driver in DRIVERS.values() for one in (*driver.port, *driver.device) for name in one.names}
+    named = [(*driver.of_port(virtual=False, iwarp=True), *driver.device) for driver in DRIVERS.values()]
+    names = {name for statistics_ in named for one in statistics_ for name in one.names}
     assert not {name for name in names if name.startswith(("active_", "watermark_", "num_", "current_", "lifespan"))}
+
+
+def test_a_virtual_function_has_nothing_that_a_whole_one_has_not():
+    for driver in DRIVERS.values():
+        assert set(driver.port) >= set(driver.of_port(virtual=True, iwarp=False))
 
 
 # Sums, and values that are not there.
@@ -354,7 +451,7 @@ async def test_of_thousands_of_files_only_those_with_a_meaning_are_opened(tmp_pa
 async def test_what_an_efa_device_counts_as_a_whole(tmp_path):
     whole = {"submitted_cmds": 40, "completed_cmds": 39, "cmds_err": 1, "no_completion_cmds": 2, "keep_alive_rcvd": 7}
     parts = ("alloc_pd_err", "create_qp_err", "create_cq_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err")
-    whole |= {name: 10**place for place, name in enumerate(parts)}
+    whole |= {name: 10**place for place, name in enumerate((*parts, "mmap_err"))}
     make(tmp_path, "rdmap7s0", {"tx_bytes": 5}, driver="efa", device_hw=whole)
     async with opened(tmp_path) as source:
         found = rows_of(await source.read(), DEVICE)
@@ -365,9 +462,30 @@ async def test_what_an_efa_device_counts_as_a_whole(tmp_path):
             "command_errors_total": 1,
             "commands_unanswered_total": 2,
             "keep_alives_received_total": 7,
-            "resource_errors_total": 111_111,
+            "resource_errors_total": 1_111_111,
         }
     }
+
+
+@pytest.mark.parametrize(("later", "errors"), [((), 5), (("create_cq_err",), 6), (("create_cq_err", "mmap_err"), 7)])
+async def test_kinds_of_errors_that_an_older_efa_driver_does_not_count_are_no_part_of_their_sum(
+    tmp_path, later, errors
+):
+    parts = ("alloc_pd_err", "create_qp_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err")
+    make(tmp_path, "rdmap7s0", {"tx_bytes": 5}, driver="efa", device_hw=dict.fromkeys((*parts, *later), 1))
+    async with opened(tmp_path) as source:
+        assert rows_of(await source.read(), DEVICE) == {("rdmap7s0",): {"resource_errors_total": errors}}
+
+
+async def test_a_kind_of_error_that_cannot_be_read_makes_their_sum_absent(tmp_path, monkeypatch):
+    parts = ("alloc_pd_err", "create_qp_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err", "create_cq_err")
+    make(tmp_path, "rdmap7s0", {"tx_bytes": 5}, driver="efa", device_hw=dict.fromkeys((*parts, "cmds_err"), 1))
+    files = Files(monkeypatch)
+    files.faults["read", "rdmap7s0/hw_counters/create_cq_err"] = errno.EIO
+    async with opened(tmp_path) as source:
+        reading = await source.read()
+    assert rows_of(reading, DEVICE) == {("rdmap7s0",): {"command_errors_total": 1}}
+    assert [(failure.device, failure.reason) for failure in reading.failures] == [("rdmap7s0", "eio")]
 
 
 async def test_what_mlx4_and_mana_devices_count_as_a_whole(tmp_path):
@@ -455,7 +573,11 @@ async def test_a_device_whose_driver_shows_later_is_read_with_its_names_from_the
 
 # How counters get their places.
 
-ALL = [pytest.param(choices(names.port, PMA), id=driver) for driver, names in DRIVERS.items()]
+ALL = [
+    pytest.param(choices(names.of_port(virtual=virtual, iwarp=not virtual), PMA), id=f"{driver} {virtual}")
+    for driver, names in DRIVERS.items()
+    for virtual in (False, True)
+]
 
 
 @pytest.mark.parametrize("ways", ALL)

@@ -27,6 +27,7 @@ SCHEMA = vocabulary.schema(
         "ecn_marked_packets_total",
         "cnp_sent_total",
         "cnp_handled_total",
+        "cnp_received_total",
         "resets_total",
     ],
     {ending: counter("Events.") for ending in OWN},
@@ -66,6 +67,19 @@ def test_each_share_is_of_the_packets_of_its_direction():
     rises = {"receive_packets": 10_000, "transmit_packets": 4000, "ecn_marked_packets": 500, "cnp_sent": 50}
     risen = {name: value + rises.get(name, 20) for name, value in base.items()}
     assert port.read(**risen) == {"ecn_marked": [0.05], "cnp_sent": [0.005], "cnp_handled": [0.005]}
+
+
+def test_notifications_received_count_where_a_device_does_not_tell_those_that_slowed_it_down():
+    port = Port("ab")
+    port.read(transmit_packets=[0, 0], cnp_handled=[0, None], cnp_received=[0, 0])
+    out = port.read(transmit_packets=[1000, 1000], cnp_handled=[5, None], cnp_received=[100, 20])
+    assert out == {"cnp_handled": [0.005, 0.02]}
+
+
+@pytest.mark.parametrize("end", ["cnp_handled_total", "cnp_received_total"])
+def test_either_count_of_notifications_tells_an_end_of_roce(end):
+    schema = vocabulary.schema("fabric_test_", ("device",), ["transmit_packets_total", end])
+    assert [metric.ending for metric in shares.outputs(schema)] == ["cnp_handled_ratio"]
 
 
 def test_retransmissions_are_all_that_makes_a_sender_send_again():

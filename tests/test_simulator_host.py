@@ -122,7 +122,7 @@ def test_recordings_have_what_is_asked_beside_statistics(files, device, speed, l
     assert reader.link_state(device).up is True
     assert (reader.pause(device).receive, reader.pause(device).transmit) == (False, False)
     assert reader.dcb(device).pfc == pfc
-    assert sum(reader.dcb(device).ets_bandwidth or (100,)) == 100
+    assert sum(reader.dcb(device).classes or (100,)) == 100
 
 
 def test_a_nic_sits_beside_a_gpu_below_a_pcie_switch(files):

@@ -22,8 +22,9 @@ _IEEE_ETS = 1
 _IEEE_PFC = 2
 _IEEE_APPS = 3
 
-_ETS = struct.Struct("=3x8s8s8s8s")  # willing, classes, shaper; bandwidth out and in, algorithm, class of a priority
-_PFC = struct.Struct("=BB")  # classes that may pause at once, mask of priorities
+_ETS = struct.Struct("=3x8s8x8s8s")  # willing, classes, shaper; bandwidth out and in, algorithm, class of a priority
+_ALGORITHMS = {0: "strict", 1: "credit", 2: "ets", 255: "vendor"}
+_PFC = struct.Struct("=xB")  # classes that may pause at once, mask of priorities
 _APP = struct.Struct("=BBH")  # selector, priority, protocol
 _SELECTOR_DSCP = 5
 
@@ -34,34 +35,41 @@ class Dcb:
 
     Attributes:
         pfc: The priorities with flow control.
-        pfc_capacity: How many priorities may have it at once.
-        trust: What names a packet's priority: its dscp, or the pcp of its VLAN tag.
-        ets_bandwidth: Percent of the link for what each of 8 traffic classes sends, where it is scheduled by share.
+        dscp_rules: Whether there are rules that give packets a priority by their DSCP. What such rules, or none, say
+            of how the port treats packets depends on the driver.
+        classes: How each of 8 traffic classes is scheduled when it sends: its share of the link in percent, or the
+            word for what is no share (strict, credit, vendor; unknown_<number> for a newer one).
         priority_classes: The traffic class of each of 8 priorities.
     """
 
     pfc: tuple[int, ...] | None = None
-    pfc_capacity: int | None = None
-    trust: str | None = None
-    ets_bandwidth: tuple[int, ...] | None = None
+    dscp_rules: bool | None = None
+    classes: tuple[int | str, ...] | None = None
     priority_classes: tuple[int, ...] | None = None
 
 
 def parse_dcb(answer: bytes) -> Dcb:
     """Read the attributes of an answer to IEEE_GET, whatever they hold; it never fails."""
     found = dict(attributes(dict(attributes(answer)).get(_IEEE, b"")))
-    capacity = priorities = bandwidth = classes = trust = None
+    priorities = rules = classes = of_priorities = None
     pfc, ets, apps = (found.get(kind, b"") for kind in (_IEEE_PFC, _IEEE_ETS, _IEEE_APPS))
     if len(pfc) >= _PFC.size:
-        capacity, mask = _PFC.unpack_from(pfc)
+        (mask,) = _PFC.unpack_from(pfc)
         priorities = tuple(priority for priority in range(8) if mask >> priority & 1)
     if len(ets) >= _ETS.size:
-        bandwidth, _, _, classes = map(tuple, _ETS.unpack_from(ets))
+        shares, algorithms, placed = _ETS.unpack_from(ets)
+        classes = tuple(map(_scheduled, shares, algorithms))
+        of_priorities = tuple(placed)
     if _IEEE_APPS in found:
-        # No attribute says it: a driver that goes by DSCP has rules for it here, one that goes by the tag has none.
-        rules = (payload for _, payload in attributes(apps) if len(payload) >= _APP.size)
-        trust = "dscp" if any(_APP.unpack_from(rule)[0] == _SELECTOR_DSCP for rule in rules) else "pcp"
-    return Dcb(priorities, capacity, trust, bandwidth, classes)
+        entries = (payload for _, payload in attributes(apps) if len(payload) >= _APP.size)
+        rules = any(_APP.unpack_from(entry)[0] == _SELECTOR_DSCP for entry in entries)
+    return Dcb(priorities, rules, classes, of_priorities)
+
+
+def _scheduled(share: int, algorithm: int) -> int | str:
+    """Give a class's share, which is its own only where it is scheduled by share, else the word for how it is."""
+    word = _ALGORITHMS.get(algorithm, f"unknown_{algorithm}")
+    return share if word == "ets" else word
 
 
 def parse_device(answer: bytes) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from exporter.linux.generic_netlink import GenericFamily
-from exporter.linux.link_modes import FEC, MODES
+from exporter.linux.link_modes import FEC, KNOWN_BITS, MODES
 from exporter.linux.netlink import NESTED, attribute, attribute_device, attribute_u32, attributes, number, text
 
 _U64 = struct.Struct("=Q")
@@ -85,6 +85,7 @@ class LinkModes:
     """How the link runs, and the fastest that the device can do.
 
     `duplex` is full or half. `lanes` is what the driver says, else what all its modes of this speed have in common.
+    Of a device with a mode that is not known here, what has to be told from its modes is None.
     """
 
     speed_bits_per_second: int | None = None
@@ -98,14 +99,12 @@ class LinkModes:
 class LinkState:
     """Whether the link is up and, while it is down, why.
 
-    `reason` is the kernel's extended state as a word, such as no_cable, or unknown_<number> for a newer one;
-    `substate` is its own number for details, and means something else for each reason. `down_count`, 32 bits wide,
-    is how often the physical link went down.
+    `reason` is the kernel's extended state as a word, such as no_cable, or unknown_<number> for a newer one.
+    `down_count`, 32 bits wide, is how often the physical link went down.
     """
 
     up: bool | None = None
     reason: str | None = None
-    substate: int | None = None
     down_count: int | None = None
 
 
@@ -137,7 +136,7 @@ def parse_link_modes(answer: bytes) -> LinkModes:
     if speed is not None and (speed in _SPEEDS_UNKNOWN or speed >= _SPEED_LIMIT):
         speed = None
     supported = _supported(found.get(3, b""))
-    modes = [mode for bit, mode in MODES.items() if supported >> bit & 1]
+    modes = [] if supported >> KNOWN_BITS else [mode for bit, mode in MODES.items() if supported >> bit & 1]
     possible = {mode.lanes for mode in modes if mode.speed == speed}
     return LinkModes(
         None if speed is None else speed * 1_000_000,
@@ -154,7 +153,6 @@ def parse_link_state(answer: bytes) -> LinkState:
     return LinkState(
         _flag(found.get(2)),
         _named(_REASONS, found.get(5), "unknown_"),
-        number(found.get(6)),
         number(found.get(7)),
     )
 

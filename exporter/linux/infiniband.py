@@ -24,6 +24,15 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _PLACEHOLDER = b"40 Gb/sec (4X QDR)"
 """What mlx5 says of an Ethernet port whose speed it cannot name."""
 
+IWARP = 4
+"""Type of a device that carries RDMA in TCP, by its `node_type`."""
+
+_UNKNOWN_SPEEDS = frozenset({b"65535", b"4294967295"})
+"""What some drivers answer for -1; what is no number, and -1 itself, is no speed anyway."""
+
+_SPEED_DIGITS = 7
+"""Digits of 9,999,999 Mb/s, more than any link of today."""
+
 _GUID = re.compile(rb"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}")
 
 
@@ -55,10 +64,22 @@ def parse_numbered(text: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
-def parse_link_rate(state: bytes, rate: bytes, *, ethernet: bool) -> Rate | None:
+def parse_link_rate(state: bytes, rate: bytes) -> Rate | None:
     """Read `rate` as far as it is the link's speed: a port that is down, by its `state`, shows the lowest there is."""
-    up = (parse_numbered(state) or 0) >= ACTIVE
-    return parse_rate(rate) if up and not (ethernet and rate.startswith(_PLACEHOLDER)) else None
+    return parse_rate(rate) if (parse_numbered(state) or 0) >= ACTIVE else None
+
+
+def is_placeholder(rate: bytes) -> bool:
+    """Tell whether `rate`, of an Ethernet port of mlx5, may stand for a speed that the driver cannot name."""
+    return rate.startswith(_PLACEHOLDER)
+
+
+def parse_netdev_speed(text: bytes) -> float | None:
+    """Read `/sys/class/net/<name>/speed`, in Mb/s, as bytes per second; None where the driver does not know it."""
+    digits = text.strip()
+    if not digits.isdigit() or len(digits) > _SPEED_DIGITS or digits in _UNKNOWN_SPEEDS:
+        return None
+    return int(digits) * 1e6 / 8 or None
 
 
 def port_numbers(device: Path) -> list[int]:

@@ -1,7 +1,7 @@
 """The link modes of Ethernet by the kernel's numbers: what a bit of a mask of modes, or of FEC, stands for.
 
-From enum ethtool_link_mode_bit_indices of include/uapi/linux/ethtool.h, as of Linux 6.18. Newer bits are unknown here
-and count for nothing. Bits that name no speed (autonegotiation, the kind of port, pause) are left out.
+From enum ethtool_link_mode_bit_indices of include/uapi/linux/ethtool.h, as of Linux 6.19. Bits that name no speed
+(autonegotiation, the kind of port, pause) are left out.
 """
 
 from typing import NamedTuple
@@ -39,10 +39,14 @@ _BITS = {
     Mode(400_000, 8): range(69, 74),
     Mode(800_000, 4): range(115, 121),
     Mode(800_000, 8): range(93, 99),
+    Mode(1_600_000, 8): range(121, 125),
 }
 
 MODES = {bit: mode for mode, bits in _BITS.items() for bit in bits}
 """Bit -> what it stands for."""
+
+KNOWN_BITS = max(MODES) + 1
+"""Bits from this one on are younger than this table: any of them may be a speed, and over any number of lanes."""
 
 FEC = {49: "none", 50: "rs", 51: "baser", 74: "llrs"}
 """Bit -> the forward error correction that it stands for."""

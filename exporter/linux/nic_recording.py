@@ -10,7 +10,7 @@
       "pause": {"autoneg": false, "receive": true, "transmit": true, "receive_frames": 7},
       "fec": {"active": "rs", "corrected_blocks": 12, "uncorrectable_blocks": 0},
       "standard_statistics": {"FramesReceivedOK": 12, "FrameCheckSequenceErrors": 0},
-      "dcb": {"pfc": [3], "pfc_capacity": 8, "trust": "dscp"},
+      "dcb": {"pfc": [3], "dscp_rules": true},
       "module": {"lower": "18 40 .. …", "page_00h": "…"}
     }
 

@@ -49,13 +49,11 @@ _ADDRESS = 1
 _IFNAME = 3
 _MTU = 4
 _LOWER = 5  # IFLA_LINK
-_MASTER = 10
 _OPERSTATE = 16
 _LINKINFO = 18
 _STATS64 = 23
 _EXT_MASK = 29
 _CARRIER_CHANGES = 35
-_PHYS_SWITCH_ID = 36
 _LINK_NETNSID = 37
 _PHYS_PORT_NAME = 38
 _CARRIER_UP_COUNT = 47
@@ -76,12 +74,10 @@ _WANTED = _with_nested(
         _IFNAME,
         _MTU,
         _LOWER,
-        _MASTER,
         _OPERSTATE,
         _LINKINFO,
         _STATS64,
         _CARRIER_CHANGES,
-        _PHYS_SWITCH_ID,
         _LINK_NETNSID,
         _PHYS_PORT_NAME,
         _CARRIER_UP_COUNT,
@@ -134,10 +130,8 @@ class Link:
     parent_dev_name: str | None = None
     parent_dev_bus_name: str | None = None
     phys_port_name: str | None = None
-    phys_switch_id: str | None = None
     lower: int | None = None
     link_netnsid: int | None = None
-    master: int | None = None
     carrier_changes: int | None = None
     carrier_up_count: int | None = None
     carrier_down_count: int | None = None
@@ -234,7 +228,6 @@ def _parse_link(data: bytes, start: int, stop: int) -> tuple[Link | None, bool]:
         complete = complete and inner_complete
         kind = _text(inner.get(_INFO_KIND)) or ""
     state = get(_OPERSTATE)
-    switch = get(_PHYS_SWITCH_ID)
     link = Link(
         ifindex,
         name,
@@ -248,10 +241,8 @@ def _parse_link(data: bytes, start: int, stop: int) -> tuple[Link | None, bool]:
         _text(get(_PARENT_DEV_NAME)),
         _text(get(_PARENT_DEV_BUS_NAME)),
         _text(get(_PHYS_PORT_NAME)),
-        switch.hex() if switch else None,
         _u32(get(_LOWER)) or None,  # a tunnel over no device in particular says 0
         _s32(get(_LINK_NETNSID)),
-        _u32(get(_MASTER)),
         _u32(get(_CARRIER_CHANGES)),
         _u32(get(_CARRIER_UP_COUNT)),
         _u32(get(_CARRIER_DOWN_COUNT)),

@@ -1,7 +1,8 @@
 """Expectations: are there as many ports that can carry a job as the host should have.
 
-A port is ready when it is up and not slower than expected. A lone port that fails shows in its own row; ports that are
-gone, or all of them at once, leave no row to look at, so that they are counted against what the configuration says.
+A port is ready when it is up and not slower than expected: by the configuration, else by its siblings. A lone port
+that fails shows in its own row; ports that are gone, or all of them at once, leave no row to look at, so that they are
+counted against what the configuration says.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,10 @@
 """Links: is each as fast as it should be.
 
-What is expected of a link is what the configuration says, else the most that the port's own hardware can do, else the
-best speed among its siblings. A port of which none of these is known, and one that is down, get no verdict. Lanes are
-not judged apart: a link that lost some is slower.
+What is expected of a link is what the configuration says, else the most that its own hardware can do, else the best
+speed among its siblings. Only network devices that carry RDMA tell of their hardware, so that RDMA ports are measured
+against the configuration or their siblings: where all are slow alike, the verdict is the network devices'. A port of
+which none of these is known, and one that is down, get no verdict. Lanes are not judged apart: a link that lost some is
+slower.
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,7 @@ def step(expected: float | None, of_carriers: float | None, state: None, table: 
 
     Args:
         expected: Bytes per second from the configuration, or None to ask the hardware and the siblings.
-        of_carriers: The same of rows that tell what their hardware can do: the ports that carry RDMA.
+        of_carriers: The same of rows that tell what their hardware can do: network devices that carry RDMA.
         state: None; links need no memory.
         table: Any table.
     """

@@ -28,8 +28,11 @@ SLACK = 1.25
 """How far above the link's nominal speed a delta may be and still be believed; clocks and speeds are rounded."""
 
 IMPOSSIBLE = 16
-"""Times the link's speed above which a rise is no traffic: a device that answered nonsense, or 0, for a moment. So much
-since the speed that a switch tells may be one that somebody configured."""
+"""Times what the link can carry, or time passed, above which a rise is none: the device answered nonsense, or 0, for a
+moment. So much since the speed that a switch tells may be one that somebody configured."""
+
+FASTEST = 1.6e12 / 8
+"""Bytes per second of the fastest link there is, for those whose speed is not known."""
 
 UNBOUNDED_WIDTH = 32
 """Counters wider than this do not wrap in practice: without a link speed to judge by, a fall of one is a reset."""
@@ -339,6 +342,15 @@ def _limit(table: Table, ending: str, place: int) -> float | None:
     return speed / SMALLEST_PACKET if ending in vocabulary.RATES else None
 
 
+def _believed(table: Table, ending: str) -> Sequence[float]:
+    """Give for each row the most that a counter is believed to rise in a second."""
+    size = len(table.rows)
+    if ending.endswith("_seconds_total"):
+        return [IMPOSSIBLE] * size
+    limits = [IMPOSSIBLE * (speed or FASTEST) for speed in table.numbers(vocabulary.SPEED) or [None] * size]
+    return limits if ending.endswith("_bytes_total") else [limit / SMALLEST_PACKET for limit in limits]
+
+
 def _exported(column: Column, values: Sequence[int | None]) -> Column:
     """Bring raw values into base units."""
     factor, divisor = column.factor, column.divisor
@@ -353,13 +365,11 @@ def _rate_columns(table: Table, column: Column, deltas: Deltas) -> list[Column]:
     """Divide deltas by the seconds they took; where the link's speed is known, set bytes against it."""
     ending = vocabulary.RATES[column.metric.ending]
     scale = column.factor / column.divisor
-    rates = [None if pair is None or pair[1] <= 0 else pair[0] * scale / pair[1] for pair in deltas]
+    rates = [
+        None if pair is None or pair[1] <= 0 or pair[0] * scale > limit * pair[1] else pair[0] * scale / pair[1]
+        for pair, limit in zip(deltas, _believed(table, column.metric.ending), strict=True)
+    ]
     speeds = table.numbers(vocabulary.SPEED)
-    if ending in vocabulary.UTILIZATION and speeds is not None:
-        rates = [
-            None if rate is not None and speed and rate > IMPOSSIBLE * speed else rate
-            for rate, speed in zip(rates, speeds, strict=True)
-        ]
     made = [Column(_derived(table.schema, ending), rates)]
     if ending in vocabulary.UTILIZATION and speeds is not None:
         shares = [

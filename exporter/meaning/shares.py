@@ -17,7 +17,7 @@ from exporter.table import Column, Metric, Rows, Schema, Table
 LEAST_PACKETS = 1000
 """Packets that must have passed for a share of them to be worth a word."""
 
-END = "cnp_handled_total"
+ENDS = frozenset({"cnp_handled_total", "cnp_received_total"})
 """What only ports at the ends of RoCE count; a switch, which marks what it sends on, has no such shares."""
 
 
@@ -47,7 +47,7 @@ class Share(NamedTuple):
 SHARES: tuple[Share, ...] = (
     Share("ecn_marked_ratio", "receive_packets_total", (Way(("ecn_marked_packets_total",)),)),
     Share("cnp_sent_ratio", "receive_packets_total", (Way(("cnp_sent_total",)),), detail=True),
-    Share("cnp_handled_ratio", "transmit_packets_total", (Way(("cnp_handled_total",)),)),
+    Share("cnp_handled_ratio", "transmit_packets_total", (Way(("cnp_handled_total",)), Way(("cnp_received_total",)))),
     Share(
         "retransmission_ratio",
         "transmit_packets_total",
@@ -86,7 +86,7 @@ def _plan(schema: Schema) -> tuple[Share, ...]:
     made = _plans.get(schema)
     if made is None:
         found = []
-        for share in SHARES if END in schema.metrics else ():
+        for share in () if ENDS.isdisjoint(schema.metrics) else SHARES:
             ways = tuple(way for way in share.ways if all(one in schema.metrics for one in way.counted))
             if ways and share.packets in schema.metrics:
                 found.append(share._replace(ways=ways))

@@ -91,9 +91,8 @@ def _rail(training: Training, nic: Nic) -> dict[str, object]:
         "fec": fec,
         "dcb": {
             "pfc": [3],
-            "pfc_capacity": 8,
-            "trust": "dscp",
-            "ets_bandwidth": [20, 0, 0, 80, 0, 0, 0, 0],
+            "dscp_rules": True,
+            "classes": [20, 0, 0, 80, 0, 0, 0, 0],
             "priority_classes": list(range(8)),
         },
         # Without a cable there is no module: nobody answers on the i2c bus.
@@ -152,7 +151,7 @@ def _management(nic: Nic) -> dict[str, object]:
         "link_state": {"up": nic.port.up},
         "pause": {"autoneg": True, "receive": False, "transmit": False},
         "fec": {"active": "rs"},
-        "dcb": {"pfc": [], "pfc_capacity": 8, "trust": "pcp"},
+        "dcb": {"pfc": [], "dscp_rules": False},
     }
 
 

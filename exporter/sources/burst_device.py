@@ -2,17 +2,22 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
-from exporter.linux.infiniband import parse_counter, parse_link_rate, port_numbers
+from exporter.linux.infiniband import parse_counter, port_numbers
 from exporter.linux.kept import read_once, read_text
-from exporter.linux.pci import driver
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
 from exporter.sources.kept_file import KeptFile
+from exporter.sources.rdma_drivers import DRIVERS
+from exporter.sources.rdma_files import choices
+from exporter.sources.rdma_netdevs import netdev_by_files
+from exporter.sources.rdma_recognition import recognise
+from exporter.sources.rdma_speed import LinkSpeed
 from exporter.table import LabelValues
 
 Sample: TypeAlias = tuple[float, int, int, float]
@@ -20,6 +25,9 @@ Sample: TypeAlias = tuple[float, int, int, float]
 
 LINK_COMMANDS = 2
 """Firmware commands that a look at a port's link takes: one for its state, one for its rate."""
+
+FACTS_KEPT = 60.0
+"""Seconds after which it is found out again what a port is, and how fast, where only its network device tells."""
 
 
 class ByteCounters(NamedTuple):
@@ -43,23 +51,38 @@ class ByteCounters(NamedTuple):
         """Give the paths of all files, those of `receive` first."""
         return [f"{folder}/{name}" for name in (*self.receive, *self.transmit)]
 
+    def is_in(self, folder: str) -> bool:
+        """Tell whether a port has all of them."""
+        return all(map(os.path.exists, self.files(folder)))
+
 
 PMA = ByteCounters(("counters/port_rcv_data",), ("counters/port_xmit_data",), factor=4, commands=2, lifespan="")
 """Wherever there is the folder: each file is a command of its own. It counts in words of four bytes."""
 
-DRIVERS: Mapping[str, ByteCounters] = {
-    "efa": ByteCounters(("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",)),
-    "ionic": ByteCounters(
-        ("hw_counters/rx_rdma_ucast_bytes", "hw_counters/rx_rdma_mcast_bytes"),
-        ("hw_counters/tx_rdma_ucast_bytes", "hw_counters/tx_rdma_mcast_bytes"),
-    ),
-}
-"""Drivers without that folder: the first file read asks the device for the whole of `hw_counters/`.
+BY_DRIVER = ("efa", "erdma", "i40e", "ice", "ionic", "mana")
+"""Drivers without that folder that count bytes: the first file read asks the device for the whole of `hw_counters/`.
 
-Not bnxt_re: its device writes its counters to memory once a second (drivers/infiniband/hw/bnxt_re/main.c,
+hns3 and rdma_rxe count none.
+"""
+
+COARSE = frozenset({"bnxt_en"})
+"""Drivers that are not sampled, whatever folders they have: what is read is older than a tick is long.
+
+The device of bnxt_re writes its counters to memory once a second (drivers/infiniband/hw/bnxt_re/main.c,
 update_period_ms). Of two such writes that fall into one tick and none into the next, a sample would make a burst that
 never was.
 """
+
+
+def byte_counters(driver: str) -> tuple[ByteCounters, ...]:
+    """List the ways in which the ports of a driver may count bytes; the first that a port has is taken."""
+    if driver in COARSE:
+        return ()
+    if driver not in BY_DRIVER:
+        return (PMA,)
+    ways = {way[0].cell.ending: way for way in choices(DRIVERS[driver].port)}
+    pairs = zip(ways["receive_bytes_total"], ways["transmit_bytes_total"], strict=True)
+    return (PMA, *(ByteCounters(received.files, sent.files) for received, sent in pairs))
 
 
 class Visit(NamedTuple):
@@ -90,14 +113,14 @@ class _Port:
     folder: str
     counters: ByteCounters
     files: Sequence[KeptFile]
+    link: LinkSpeed = field(default_factory=LinkSpeed)
     speed: float | None = None
     came_up: bool = False
 
     def look(self, tick: float) -> Failure | None:
         """See whether the link is up, and how fast; tell what keeps its counters from being sampled."""
         state, rate = (read_once(f"{self.folder}/{name}") or b"" for name in ("state", "rate"))
-        ethernet = read_text(f"{self.folder}/link_layer") == "Ethernet"
-        link, was_down = parse_link_rate(state, rate, ethernet=ethernet), self.speed is None
+        link, was_down = self.link.of(state, rate), self.speed is None
         self.speed = None if link is None else link.bytes_per_second
         self.came_up = was_down and self.speed is not None
         lifespan = f"{self.folder}/{self.counters.lifespan}"
@@ -145,6 +168,7 @@ class Device:
         self._folder = folder
         self._tick = tick
         self._epoch = 0
+        self._known_until = -inf
         self._ports: dict[int, _Port] = {}
 
     def visit(self, *, look: bool) -> Visit:
@@ -159,7 +183,7 @@ class Device:
         commands = 0
         if look:
             try:
-                commands = self._look(failures)
+                commands = self._look(begin, failures)
             except OSError as error:
                 self.close()
                 failures.append(failure_of(self._folder.name, error, self._folder))
@@ -181,7 +205,7 @@ class Device:
             port.close()
         self._ports = {}
 
-    def _look(self, failures: list[Failure]) -> int:
+    def _look(self, now: float, failures: list[Failure]) -> int:
         """Find the ports and look at the link of each; gives the firmware commands that it took."""
         epoch = self._folder.stat().st_ino  # follows the link: another inode is another device
         if epoch != self._epoch:
@@ -190,21 +214,27 @@ class Device:
         numbers = port_numbers(self._folder)
         for gone in self._ports.keys() - set(numbers):
             self._ports.pop(gone).close()
-        for number in numbers:
-            if number in self._ports:
-                continue
-            folder = f"{self._folder}/ports/{number}"
-            counters = _counters_of(folder, self._folder)
-            if counters is not None:
-                files = [KeptFile(path) for path in counters.files(folder)]
-                self._ports[number] = _Port((self._folder.name, str(number)), folder, counters, files)
+        fresh = [number for number in numbers if number not in self._ports]
+        if now >= self._known_until:
+            self._known_until = now + FACTS_KEPT
+            self._learn(numbers, numbers)
+        elif fresh:
+            self._learn(numbers, fresh)
         failures += [failure for port in self._ports.values() if (failure := port.look(self._tick)) is not None]
         return LINK_COMMANDS * len(self._ports)
 
-
-def _counters_of(folder: str, device: Path) -> ByteCounters | None:
-    """Find where a port counts its bytes; None for a port that cannot be sampled."""
-    for counters in (PMA, DRIVERS.get(driver(device))):
-        if counters is not None and all(map(os.path.exists, counters.files(folder))):
-            return counters
-    return None
+    def _learn(self, numbers: Sequence[int], wanted: Sequence[int]) -> None:
+        """Find out what the wanted ones of all ports are; those that cannot be sampled are left out."""
+        driver = recognise(self._folder, numbers).looks
+        net = self._folder.parent.parent / "net"
+        for number in wanted:
+            folder = f"{self._folder}/ports/{number}"
+            port = self._ports.get(number)
+            if port is None:
+                counters = next((one for one in byte_counters(driver) if one.is_in(folder)), None)
+                if counters is None:
+                    continue
+                files = [KeptFile(path) for path in counters.files(folder)]
+                port = self._ports[number] = _Port((self._folder.name, str(number)), folder, counters, files)
+            netdev = netdev_by_files(net, self._folder, number, several=len(numbers) > 1)
+            port.link.know(driver, read_text(f"{folder}/link_layer"), net / netdev if netdev else None)

@@ -21,7 +21,7 @@ import msgspec
 from exporter import vocabulary
 from exporter.serial import HungError, Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source
-from exporter.sources.burst_device import DRIVERS, PMA, Device, Sample, Visit
+from exporter.sources.burst_device import BY_DRIVER, Device, Sample, Visit, byte_counters
 from exporter.sources.failures import failure_of
 from exporter.sources.host_ports import SCAN, not_listed
 from exporter.sources.rdma_metrics import LABELS
@@ -51,9 +51,11 @@ SCHEMA = vocabulary.schema(
     LABELS,
     own={vocabulary.SAMPLES: gauge("Bytes received and transmitted up to each tick of the last interval.")},
     origins={
-        vocabulary.SAMPLES: [
-            name for one in (PMA, *DRIVERS.values()) for name in dict.fromkeys((*one.receive, *one.transmit))
-        ]
+        vocabulary.SAMPLES: list(
+            dict.fromkeys(
+                name for driver in BY_DRIVER for one in byte_counters(driver) for name in (*one.receive, *one.transmit)
+            )
+        )
     },
     internal=True,
 )
@@ -61,7 +63,13 @@ SCHEMA = vocabulary.schema(
 TICKS = vocabulary.schema(
     "fabric_exporter_",
     (),
-    own={"burst_ticks_total": counter("Times that a device's bytes were due to be sampled, once a tick for each.")},
+    own={
+        "burst_ticks_total": counter(
+            "Times that a device's bytes were due to be sampled, once a tick for each. Sampled are devices that have"
+            " the folder counters/, and those of efa, erdma, ionic, irdma and mana; not bnxt_re, which counts once a"
+            " second."
+        )
+    },
 )
 
 SKIPPED = vocabulary.schema(

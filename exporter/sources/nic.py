@@ -2,7 +2,9 @@
 
 One dump gives the links of all devices; statistics are asked device by device, in turn, since the calls take the
 kernel's network lock and run firmware commands. Only devices that stand for hardware are asked, and of virtual
-functions nothing but their links: a read there can block in the firmware's mailbox while a job runs.
+functions nothing but their links: a read there can block in the firmware's mailbox while a job runs. A port of
+InfiniBand is asked through its device for IP how its link, its PCIe and its module fare; its traffic is the RDMA
+port's.
 """
 
 import asyncio
@@ -16,13 +18,13 @@ from exporter.linux.rtnetlink import Link
 from exporter.serial import Serial
 from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
 from exporter.sources.failures import failure_of
-from exporter.sources.host_ports import PortOptions, is_hardware, listed, nic_place, nic_reader
+from exporter.sources.host_ports import PortOptions, is_hardware, is_infiniband_port, listed, nic_place, nic_reader
 from exporter.sources.nic_device import UNKNOWN, Device, DeviceReading
 from exporter.sources.nic_metrics import PRIORITY, RAW, SCHEMA
 from exporter.sources.nic_tables import NicTables
 
 CALL_DEADLINE = 2.0
-"""Seconds that the calls into one device may take."""
+"""Seconds that the calls into one device may take, or half the interval: one that hangs costs no other its read."""
 
 
 class NicOptions(PortOptions, frozen=True):
@@ -51,7 +53,7 @@ class NicSource:
         self._host = host
         self._open = open_reader
         self._reader: NicReader | None = None
-        self._serial = Serial("nic", CALL_DEADLINE, nic_place(host))
+        self._serial = Serial("nic", min(CALL_DEADLINE, self.interval / 2), nic_place(host))
         self._devices: dict[str, Device] = {}
         self._names: frozenset[str] = frozenset()
         self._unread = options.unread(SCHEMA, PRIORITY)
@@ -130,8 +132,8 @@ class NicSource:
 
     def _is_ours(self, link: Link) -> bool:
         """Tell hardware and bonds from all else, and what the configuration wants from what it does not."""
-        # IP over InfiniBand is left out: its device counts the bytes of the RDMA port, which would be there twice.
-        return (is_hardware(link) or link.kind == "bond") and self._options.wants(link.name)
+        ours = is_hardware(link) or is_infiniband_port(link) or link.kind == "bond"
+        return ours and self._options.wants(link.name)
 
     def _read_device(self, link: Link) -> DeviceReading:
         """Ask one device; runs in the thread."""

@@ -15,8 +15,9 @@ from exporter.linux.pci import driver as bound_driver
 from exporter.linux.pci import is_virtual_function
 from exporter.linux.rtnetlink import Link
 from exporter.source import Failure
+from exporter.sources.host_ports import is_infiniband_port
 from exporter.sources.nic_asking import Asking
-from exporter.sources.nic_drivers import DRIVERS, VIRTUAL
+from exporter.sources.nic_drivers import DRIVERS, INFINIBAND, VIRTUAL
 from exporter.sources.nic_facts import FEC, FEC_BLOCKS, LINK_STATE, PAUSE, Facts, fec, link_modes, signature, speed
 from exporter.sources.nic_metrics import INSTEAD, STANDARD
 from exporter.sources.statistics import ABSENT, DriverNames, Plan, picked, plan, rest
@@ -37,7 +38,8 @@ class DeviceReading(NamedTuple):
     Attributes:
         driver: The driver, with its firmware where it told.
         kind: The model, by which its siblings are known.
-        traffic: Whose bytes and packets are counted: those on the `wire`, those of the `kernel`; empty if not known.
+        traffic: Whose bytes and packets are counted: those on the `wire`, those of the `kernel`; empty if not known,
+            or not the port's.
         own: Endings that are never filled in by the kernel's count, which is of other packets: what the device counts
             itself, or may count.
         time: Of the counts, where bytes and packets are the device's.
@@ -60,6 +62,9 @@ class DeviceReading(NamedTuple):
 
 UNKNOWN = DeviceReading(traffic="", own=FILLED)
 """Of a device of which nothing is known yet."""
+
+UNASKED, UNASKED_INFINIBAND = DeviceReading(), DeviceReading(traffic="", own=frozenset(INSTEAD))
+"""Of a virtual function that is not to be asked."""
 
 
 class Device:
@@ -90,6 +95,8 @@ class Device:
         # A subfunction sits on the auxiliary bus.
         self._virtual = link.parent_dev_bus_name == "auxiliary" or is_virtual_function(self._folder / "device")
         self._virtual_functions = virtual_functions
+        # What IP sends over InfiniBand is a part of what its RDMA port counts: it never stands for the port's bytes.
+        self._infiniband = is_infiniband_port(link)
         self._patterns, self._unread = raw, unread
         self._asking = Asking(link.name)
         self._driver: Driver | None = None
@@ -107,7 +114,7 @@ class Device:
             port = self._speed(link, reader)
             return DeviceReading(traffic="", port=port, failures=self._asking.failures)
         if self._virtual and not self._virtual_functions:
-            return DeviceReading()
+            return UNASKED_INFINIBAND if self._infiniband else UNASKED
         self._identify(link, reader)
         if not self._is_known():
             return UNKNOWN._replace(port=self._speed(link, reader), failures=self._asking.failures)
@@ -116,7 +123,8 @@ class Device:
         if self._virtual:
             port |= self._speed(link, reader)
         else:
-            pause = self._count_by_standard(port, reader) if self._driver_names() is None else None
+            by_standard = self._driver_names() is None and not self._infiniband
+            pause = self._count_by_standard(port, reader) if by_standard else None
             port |= self._facts(port, pause, link, reader)
         self._counted |= port.keys()
         found = self.last_known()
@@ -137,6 +145,8 @@ class Device:
             own |= {one.ending for one in names.port}
         elif not self._virtual and _STANDARD not in self._asking.settled:
             own |= INSTEAD.keys()
+        if self._infiniband:
+            own |= INSTEAD.keys()
         if not self._virtual and LINK_STATE not in self._asking.settled:
             own.add("link_down_total")
         return DeviceReading(self._driver, self._kind, self._traffic(names), frozenset(own))
@@ -147,6 +157,8 @@ class Device:
 
     def _traffic(self, names: DriverNames | None) -> str:
         """Say whose bytes are counted."""
+        if self._infiniband:
+            return ""
         if names is not None:
             return "wire" if names.wire else "kernel"
         if "receive_bytes_total" in self._counted:
@@ -158,7 +170,8 @@ class Device:
 
     def _identify(self, link: Link, reader: NicReader) -> None:
         """Find out what it is: from sysfs, which never hangs, then from the driver, which knows its firmware."""
-        if self._driver is None and (name := bound_driver(self._folder)):
+        # Of IP over InfiniBand, sysfs names the driver of the card, which may leave the device to Linux's own.
+        if self._driver is None and not self._infiniband and (name := bound_driver(self._folder)):
             self._driver = Driver(name)
             self._kind = self._model()
         answer = self._asking.ask(_DRIVER, reader.driver, age=inf, of=signature(link))
@@ -181,6 +194,8 @@ class Device:
         """Give the names that the driver counts by; None for a driver that is not listed, or has no statistics."""
         if self._driver is None or self._asking.lacks(_STATISTICS):
             return None
+        if self._infiniband:
+            return None if self._virtual else INFINIBAND.get(self._driver.name)
         return (VIRTUAL if self._virtual else DRIVERS).get(self._driver.name)
 
     def _count(self, reader: NicReader) -> tuple[dict[str, Value], dict[str, dict[str, int]], dict[str, int]]:
@@ -230,7 +245,13 @@ class Device:
         if not self._asking.lacks(FEC):
             for ending in FEC_BLOCKS:  # one count has one origin, or its rate would be of neither
                 port.pop(ending, None)
+        if active.corrected_bits is not None and self._has_to_ask("fec_corrected_errors_total"):
+            found["fec_corrected_errors_total"] = active.corrected_bits
+        asked = Facts(self._asking, link, reader, self._rdma, self._driver.name if self._driver else "")
+        down_count = self._has_to_ask("link_down_total")
+        return found | asked.read(active, pause or asked.pause(), down_count=down_count)
+
+    def _has_to_ask(self, ending: str) -> bool:
+        """Tell whether somebody is shown what the driver's own statistics do not have, in any of its versions."""
         names = self._driver_names()
-        counts_downs = names is not None and any(one.ending == "link_down_total" for one in names.port)
-        asked = Facts(self._asking, link, reader, self._rdma)
-        return found | asked.read(active, pause or asked.pause(), down_count=not counts_downs)
+        return ending not in self._unread and not any(one.ending == ending for one in (names.port if names else ()))

@@ -16,6 +16,12 @@ _MODES = "link modes"
 
 FEC_BLOCKS = ("fec_corrected_blocks_total", "fec_uncorrectable_blocks_total")
 
+MIRRORS_TRUST = frozenset({"mlx5_core"})
+"""Drivers that keep rules for DSCP where the port goes by DSCP, and none where it goes by the tag.
+
+Nothing but those rules says what a port goes by. Other drivers may go by DSCP without any.
+"""
+
 
 def signature(link: Link) -> tuple[object, ...]:
     """Give what of a link tells that its speed and set-up may be others."""
@@ -58,12 +64,14 @@ class Facts(NamedTuple):
         link: Its link.
         reader: Asks.
         rdma: Folder of the RDMA devices of its function, which those without RDMA lack.
+        driver: Name of its driver; empty if that is not known.
     """
 
     asking: Asking
     link: Link
     reader: NicReader
     rdma: Path
+    driver: str
 
     def pause(self) -> Pause:
         """Ask how 802.3x pauses are set."""
@@ -79,7 +87,7 @@ class Facts(NamedTuple):
         """
         modes = link_modes(self.asking, self.link, self.reader)
         dcb = self.asking.ask("DCB", self.reader.dcb, age=SLOWLY, of=signature(self.link)) or Dcb()
-        words = _words(modes, active, pause, dcb)
+        words = _words(modes, active, pause, dcb, self.driver)
         found = self._link(modes) | self._state(down_count=down_count)
         return found | {"settings_info": words} if any(words) else found
 
@@ -104,15 +112,17 @@ class Facts(NamedTuple):
         return found
 
 
-def _words(modes: LinkModes, active: Fec, pause: Pause, dcb: Dcb) -> LabelValues:
+def _words(modes: LinkModes, active: Fec, pause: Pause, dcb: Dcb, driver: str) -> LabelValues:
     """Put the set-up in words, empty for what is not known."""
     return (
         "" if modes.autoneg is None else "on" if modes.autoneg else "off",
         modes.duplex or "",
         active.active or "",
         _pauses(pause),
-        "" if dcb.pfc is None else _listed(dcb.pfc),
-        dcb.trust or "",
+        "" if dcb.pfc is None else _listed(dcb.pfc) or "none",
+        _trust(dcb, driver),
+        _listed(dcb.classes or ()),
+        _listed(dcb.priority_classes or ()),
     )
 
 
@@ -124,5 +134,11 @@ def _pauses(pause: Pause) -> str:
     return "receive" if pause.receive else "transmit" if pause.transmit else "none"
 
 
-def _listed(priorities: Iterable[int]) -> str:
-    return ",".join(map(str, priorities)) or "none"
+def _trust(dcb: Dcb, driver: str) -> str:
+    if dcb.dscp_rules:
+        return "dscp"
+    return "pcp" if dcb.dscp_rules is False and driver in MIRRORS_TRUST else ""
+
+
+def _listed(items: Iterable[int | str]) -> str:
+    return ",".join(map(str, items))

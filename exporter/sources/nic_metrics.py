@@ -1,7 +1,7 @@
 """What is exported of network devices, and where it comes from: data."""
 
 from exporter import vocabulary
-from exporter.sources.nic_drivers import DRIVERS
+from exporter.sources.nic_drivers import DRIVERS, INFINIBAND
 from exporter.sources.statistics import Statistic
 from exporter.vocabulary import Ending, counter, gauge, info, unknown
 
@@ -44,6 +44,7 @@ SLOW = {
     "transmit_pause_frames_total": "others: ethtool netlink PAUSE_GET",
     "fec_corrected_blocks_total": "ethtool netlink FEC_GET",
     "fec_uncorrectable_blocks_total": "ethtool netlink FEC_GET",
+    "fec_corrected_errors_total": "others: ethtool netlink FEC_GET",
     "link_speed_bytes_per_second": "ethtool netlink LINKMODES_GET, else ETHTOOL_GLINKSETTINGS",
     "link_max_speed_bytes_per_second": "ethtool netlink LINKMODES_GET",
     "link_lanes": "ethtool netlink LINKMODES_GET",
@@ -56,7 +57,7 @@ SLOW = {
 def _origins() -> dict[str, list[str]]:
     """List where each metric comes from, for the documentation."""
     found: dict[str, list[str]] = {ending: [f"rtnetlink {name}"] for ending, name in KERNEL.items()}
-    for driver, names in DRIVERS.items():
+    for driver, names in (DRIVERS | INFINIBAND).items():
         for statistic in (*names.port, *names.priority):
             found.setdefault(statistic.ending, []).append(f"{driver}: {' + '.join(statistic.names)}")
     for name, ending in STANDARD.items():
@@ -88,7 +89,8 @@ def _both_ways(endings: dict[str, str]) -> dict[str, Ending]:
 
 _INFO = {
     "info": info(
-        "What the device is and where it sits; traffic tells whose bytes are counted: the wire's or the kernel's.",
+        "What the device is and where it sits; traffic tells whose bytes are counted: the wire's or the kernel's; left"
+        " out where that is not known, and of InfiniBand, whose bytes fabric_rdma has.",
         "host",
         "rail",
         "pci",
@@ -100,13 +102,16 @@ _INFO = {
     ),
     "settings_info": info(
         "How the port is set up: whether it negotiates, the error correction in use, which way 802.3x pauses work,"
-        " the priorities under flow control, and what a packet's priority is read from. Left out where not known.",
+        " the priorities under flow control, what a packet's priority is read from, how each traffic class is"
+        " scheduled (percent of the link, or the algorithm) and the class of each priority. Left out where not known.",
         "autoneg",
         "duplex",
         "fec",
         "pause",
         "pfc",
         "trust",
+        "ets",
+        "priority_classes",
     ),
     "link_down_reason_info": info("Why the link is down, where the driver knows.", "reason"),
 }
@@ -145,6 +150,7 @@ _PORT = {
 _FINE = {
     "pcs_symbol_errors_total": counter("Symbol errors that forward error correction did not mend."),
     "fec_corrected_errors_total": counter("Wrong bits that forward error correction mended."),
+    "link_error_recovery_total": counter("Times the link recovered from an error by itself."),
     "alignment_errors_total": counter("Frames with a wrong checksum that do not end at a byte."),
     "receive_undersize_packets_total": counter("Frames received that were too short, with a right checksum."),
     "receive_oversize_packets_total": counter("Frames received that were too long, with a right checksum."),

@@ -11,7 +11,7 @@ from exporter.linux.pci import ADDRESS
 from exporter.linux.rtnetlink import Link
 from exporter.sources.host_ports import Seat, number_rails, own_times
 from exporter.sources.nic_device import DeviceReading
-from exporter.sources.nic_drivers import DRIVERS
+from exporter.sources.nic_drivers import DRIVERS, INFINIBAND
 from exporter.sources.nic_metrics import INSTEAD, KERNEL, PRIORITY, RAW, SCHEMA
 from exporter.sources.statistics import Statistic
 from exporter.table import Column, Kind, LabelValues, RowKeeper, Schema, Table, Value
@@ -39,7 +39,7 @@ class NicTables:
             parts.setdefault(driver.name if driver else "", []).append(name)
         tables = []
         for part, names in parts.items():
-            known = DRIVERS.get(part)
+            known = DRIVERS.get(part) or INFINIBAND.get(part)
             rows = [self._row(links[name], readings[name]) for name in names]
             columns = _columns(SCHEMA, rows, known.port if known else ())
             columns["info"] = Column(SCHEMA.metrics["info"], [infos[name] for name in names])
@@ -137,6 +137,7 @@ def _columns(
         one = declared.get(ending) or Statistic(ending, (), 32 if ending in NARROW else 64)
         metric = schema.metrics[ending]
         if metric.kind is Kind.GAUGE and one.divisor != 1:  # counters stay raw until they are extended
-            values = [value / one.divisor if isinstance(value, int) else None for value in values]
+            shares = [value / one.divisor if isinstance(value, int) else None for value in values]
+            values = [None if share is None or share > 1 else share for share in shares]  # more than all is nonsense
         columns[ending] = Column(metric, values, one.width, divisor=one.divisor)
     return columns

@@ -34,6 +34,8 @@ DEVICE_DEADLINE = 2.0
 _VALUES = ["ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A2h, SFF-8636 lower memory, CMIS lower memory and page 11h"]
 _LEVELS = ["ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A2h, SFF-8636 page 03h, CMIS page 02h"]
 
+_STATE = ["ETHTOOL_MSG_MODULE_EEPROM_GET: CMIS lower memory"]
+
 _WORDS = {
     "temperature_celsius": "temperature inside the module",
     "voltage_volts": "supply voltage of the module",
@@ -50,11 +52,18 @@ MODULE = vocabulary.schema(
         "module_info": info(
             "The module or cable in the port, in its own words.", "kind", "vendor", "part", "serial", "revision"
         ),
+        "module_state_info": info(
+            "What the module is doing, of those that speak CMIS: low_power, powering_up, ready, powering_down, fault.",
+            "state",
+        ),
+        "module_fault": gauge("Whether the module says that it has a fault and does not work: 1 or 0."),
         "module_temperature_celsius": gauge("Temperature inside the module."),
         "module_voltage_volts": gauge("Supply voltage of the module, nominally 3.3."),
     },
     origins={
         "module_info": ["ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A0h, SFF-8636 and CMIS page 00h"],
+        "module_state_info": _STATE,
+        "module_fault": _STATE,
         "module_temperature_celsius": _VALUES,
         "module_voltage_volts": _VALUES,
     },
@@ -204,6 +213,8 @@ def _add(device: str, module: Module, builders: dict[Schema, TableBuilder]) -> N
         (device,),
         {
             "module_info": (module.kind, module.vendor, module.part, module.serial, module.revision),
+            "module_state_info": None if module.state is None else (module.state,),
+            "module_fault": None if module.state is None else int(module.state == "fault"),
             "module_temperature_celsius": module.temperature_celsius,
             "module_voltage_volts": module.voltage_volts,
         },

@@ -1,25 +1,25 @@
 """One RDMA device: which of its ports are read, what is known of them, and whether netlink knows the device too."""
 
 import errno
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from exporter.linux.infiniband import parse_guid, port_numbers
+from exporter.linux.infiniband import IWARP, parse_guid, parse_numbered, port_numbers
 from exporter.linux.kept import read_once, read_text
-from exporter.linux.pci import driver, pci_address
+from exporter.linux.pci import is_virtual_function, pci_address, pci_function
 from exporter.linux.rdma import RdmaReader
 from exporter.linux.rdma_netlink import RdmaDevice
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
 from exporter.sources.rdma_counters import Ask, Counters, Wanted
-from exporter.sources.rdma_drivers import DRIVERS, UNKNOWN, recognised
-from exporter.sources.rdma_files import HW_COUNTERS, PMA, choices
+from exporter.sources.rdma_drivers import DRIVERS, UNKNOWN
+from exporter.sources.rdma_files import PMA, Choices, RdmaNames, choices
 from exporter.sources.rdma_netdevs import is_uplink, netdev_by_files
 from exporter.sources.rdma_port import Port, PortReading
+from exporter.sources.rdma_recognition import recognise
 
 MAX_PORTS = 8
 """Ports of one device that are read. Cards have two; a switched one shows a port for each virtual function too."""
@@ -86,7 +86,8 @@ class Device:
         self._reader = reader
         self._of_port, self._of_device = of_port, of_device
         self._standing: list[Failure] = []  # what is the matter until the device is scanned again
-        self._names = UNKNOWN
+        self._looks = ""
+        self._port_ways = choices(UNKNOWN.port, PMA)
         self._is_plane = False
 
     @property
@@ -117,9 +118,10 @@ class Device:
             self.close()
             return
         hca_type = read_text(self._folder / "hca_type")
-        bound = driver(self._folder)
-        looks = bound if bound in DRIVERS else self._recognised(numbers, hca_type)
-        self.driver, self._names = bound or looks, DRIVERS.get(looks, UNKNOWN)
+        found = recognise(self._folder, numbers)
+        self.driver, self._looks = found.bound or found.looks, found.looks
+        names = DRIVERS.get(found.looks, UNKNOWN)
+        self._port_ways = self._ways(names)
         netdevs = self._uplinks(numbers, known)
         shared = {
             "pci": pci_address(self._folder),
@@ -135,7 +137,7 @@ class Device:
         ]
         for gone in before.values():
             gone.close()
-        ways = choices(self._names.device)
+        ways = choices(names.device)
         if self.counters is None or self.counters.choices is not ways:
             if self.counters is not None:
                 self.counters.close()
@@ -159,13 +161,12 @@ class Device:
                 self._standing.append(failure_of(self.name, error, "RDMA netlink"))
             return None
 
-    def _recognised(self, numbers: Sequence[int], hca_type: str) -> str:
-        """Tell what driver a device looks to have that does not say it, or is bound to one in between."""
-        try:
-            counters = os.listdir(self._folder / "ports" / str(numbers[0]) / HW_COUNTERS)  # noqa: PTH208  # names alone
-        except (OSError, IndexError):
-            counters = []
-        return recognised(self.name, hca_type, counters)
+    def _ways(self, names: RdmaNames) -> Choices:
+        """Tell how each counter of a port can be read, by what the device is."""
+        function = pci_function(self._folder)
+        virtual = function is not None and is_virtual_function(function)
+        iwarp = parse_numbered(read_once(self._folder / "node_type") or b"") == IWARP
+        return choices(names.of_port(virtual=virtual, iwarp=iwarp), PMA)
 
     def _uplinks(self, numbers: Sequence[int], known: RdmaDevice | None) -> dict[int, str]:
         """Choose the ports to be read; by number, their network devices.
@@ -206,7 +207,7 @@ class Device:
     ) -> Port:
         """Make a port, or look at it anew."""
         folder = self._folder / "ports" / str(number)
-        ways = choices(self._names.port, PMA)
+        ways = self._port_ways
         port = before
         if port is None or port.counters.choices is not ways:
             if port is not None:
@@ -217,6 +218,7 @@ class Device:
         mac = read_text(self._net / netdev / "address") if netdev else ""
         kind = " ".join(filter(None, (link_layer, shared["hca_type"] or self.driver, shared["board_id"])))
         port.know({**shared, "netdev": netdev, "link_layer": link_layer, "mac": mac}, kind)
+        port.speed.know(self._looks, link_layer, self._net / netdev if netdev else None)
         ask: Ask | None = None if known is None else partial(self._reader.statistics, known.index, number)
         port.counters.find(ask)
         return port

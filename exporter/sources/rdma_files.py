@@ -53,6 +53,8 @@ class RdmaNames:
 
     Attributes:
         port: Those of a port.
+        virtual: Those of a port of a virtual function, where it has names whose values stay 0; None for the same.
+        iwarp: Those that a port of an iWARP device has beside.
         device: Those of a device as a whole.
         devices: Shell patterns of the names that devices of the driver have.
         types: Shell patterns of their `hca_type`.
@@ -60,10 +62,17 @@ class RdmaNames:
     """
 
     port: tuple[Statistic, ...] = ()
+    virtual: tuple[Statistic, ...] | None = None
+    iwarp: tuple[Statistic, ...] = ()
     device: tuple[Statistic, ...] = ()
     devices: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     signs: frozenset[str] = frozenset()
+
+    def of_port(self, *, virtual: bool, iwarp: bool) -> tuple[Statistic, ...]:
+        """Give those of a port, by what its device is."""
+        names = self.port if self.virtual is None or not virtual else self.virtual
+        return names + self.iwarp if iwarp else names
 
 
 def _pma(ending: str, name: str, width: int = 64, *, factor: int = 1) -> Choice:

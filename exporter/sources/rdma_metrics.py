@@ -7,7 +7,9 @@ from exporter.vocabulary import ENDINGS, counter, gauge, info, unknown
 
 LABELS = ("device", "port")
 
-_PORT_COUNTERS = origins(ways for names in DRIVERS.values() for ways in choices(names.port, PMA))
+_PORT_COUNTERS = origins(
+    ways for names in DRIVERS.values() for ways in choices(names.of_port(virtual=False, iwarp=True), PMA)
+)
 _DEVICE_COUNTERS = origins(ways for names in DRIVERS.values() for ways in choices(names.device))
 
 LINK = ("link_up", "link_speed_bytes_per_second", "link_lanes", "port_state", "port_physical_state")
@@ -192,7 +194,8 @@ DEVICE = vocabulary.schema(
         "commands_unanswered_total": counter("Commands that the device never answered."),
         "keep_alives_received_total": counter("Signs of life of the device."),
         "resource_errors_total": counter(
-            "Protection domains, queues, address handles, memory regions and contexts that could not be made."
+            "Protection domains, queues, address handles, memory regions, contexts and mappings that could not be made,"
+            " as far as the driver counts them."
         ),
         **{ending: declared for ending, declared in {**_COUNTERS, **_REQUESTS}.items() if ending in _DEVICE_COUNTERS},
     },

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import NamedTuple
 
-from exporter.linux.infiniband import ACTIVE, parse_link_rate, parse_numbered
+from exporter.linux.infiniband import ACTIVE, parse_numbered
 from exporter.linux.kept import COUNTER_SIZE
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
 from exporter.sources.kept_file import KeptFile
 from exporter.sources.rdma_counters import Counters
 from exporter.sources.rdma_files import STATES
+from exporter.sources.rdma_speed import LinkSpeed
 from exporter.table import LabelValues
 
 
@@ -35,6 +36,7 @@ class Port:
         counters: What is counted of it.
         facts: What else is known of it, by the labels of its info.
         kind: The same for its siblings, the ports that it can be measured against.
+        speed: How fast its link is.
         info: Values of the labels of its info; None until the ports of all devices were put in order.
     """
 
@@ -43,6 +45,7 @@ class Port:
         self.device, self.number, self.epoch, self.counters = device, number, epoch, counters
         self.facts: Mapping[str, str] = {}
         self.kind = ""
+        self.speed = LinkSpeed()
         self.info: LabelValues | None = None
         self._states = [KeptFile(f"{folder}/{name}") for name in STATES]
         self._texts: list[bytes] = []
@@ -86,8 +89,20 @@ class Port:
             resting = file.rests(now, came_up=came_up)
             texts.append(b"" if resting else self._read_state(file, failures, now))
         self._texts = texts if len(failures) == before and b"" not in texts else []
-        self._link = _link_of(*texts, ethernet=self.facts["link_layer"] == "Ethernet")
+        self._link = self._link_of(*texts)
         return came_up
+
+    def _link_of(self, state: bytes, physical: bytes, rate: bytes) -> dict[str, int | float | None]:
+        """Read the texts of a link."""
+        number = parse_numbered(state)
+        speed = self.speed.of(state, rate)
+        return {
+            "link_up": None if number is None else int(number >= ACTIVE),
+            "link_speed_bytes_per_second": None if speed is None else speed.bytes_per_second,
+            "link_lanes": None if speed is None else speed.lanes,
+            "port_state": number,
+            "port_physical_state": parse_numbered(physical),
+        }
 
     def _read_state(self, file: KeptFile, failures: list[Failure], now: float) -> bytes:
         try:
@@ -95,16 +110,3 @@ class Port:
         except OSError as error:
             failures.append(failure_of(self.device, error, file.path))
             return b""
-
-
-def _link_of(state: bytes, physical: bytes, rate: bytes, *, ethernet: bool) -> dict[str, int | float | None]:
-    """Read the texts of a link."""
-    number = parse_numbered(state)
-    speed = parse_link_rate(state, rate, ethernet=ethernet)
-    return {
-        "link_up": None if number is None else int(number >= ACTIVE),
-        "link_speed_bytes_per_second": None if speed is None else speed.bytes_per_second,
-        "link_lanes": None if speed is None else speed.lanes,
-        "port_state": number,
-        "port_physical_state": parse_numbered(physical),
-    }

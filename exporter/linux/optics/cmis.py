@@ -26,18 +26,28 @@ from exporter.linux.optics.module import (
     thresholds,
 )
 
-KINDS = {0x18: "QSFP-DD", 0x19: "OSFP", 0x1E: "QSFP CMIS", 0x1F: "SFP-DD CMIS", 0x20: "SFP CMIS"}
+KINDS = {
+    0x18: "QSFP-DD",
+    0x19: "OSFP",
+    0x1B: "DSFP",
+    0x1E: "QSFP CMIS",
+    0x1F: "SFP-DD CMIS",
+    0x20: "SFP CMIS",
+}
 """By identifier (SFF-8024)."""
 
-_LANES = {"QSFP-DD": 8, "OSFP": 8, "QSFP CMIS": 4, "SFP-DD CMIS": 2, "SFP CMIS": 1}
+_LANES = {"QSFP-DD": 8, "OSFP": 8, "DSFP": 2, "QSFP CMIS": 4, "SFP-DD CMIS": 2, "SFP CMIS": 1}
 """Lanes of a cage. All are in bank 0: no other is read, as some drivers give bank 0 again for the next."""
 
 _MARK = Span(0, 166, 45)  # serial number to media lanes
 _IDENTITY = Span(0, 129, 37)  # vendor to revision
 _ADVERTISED = Span(1, 159, 2)
 _THRESHOLDS = Span(2, 128, 72)
+_STATE = Span(0, 3, 1)  # no part of START: in other families that byte is a latched flag
 _MODULE = Span(0, 14, 4)  # temperature, supply
 _MONITORS = Span(0x11, 154, 48)
+
+_STATES = {1: "low_power", 2: "powering_up", 3: "ready", 4: "powering_down", 5: "fault"}  # bits 1 to 3
 
 _FLAT = 0x80  # in the status: there are no pages but 00h, as in a copper cable
 _TEMPERATURE, _VOLTAGE = 0x01, 0x02  # advertised in byte 159
@@ -53,14 +63,18 @@ _THRESHOLD_PLACES: dict[Quantity, int] = {
 }
 
 
-def _facts(pages: Pages) -> Sequence[Span]:
+def _is_paged(pages: Pages) -> bool:
     start = answered(pages, START)
-    return (_IDENTITY,) if byte(start, 2) & _FLAT or len(start) < 3 else (_IDENTITY, _ADVERTISED, _THRESHOLDS)
+    return len(start) == START.length and not start[2] & _FLAT
+
+
+def _facts(pages: Pages) -> Sequence[Span]:
+    return (_IDENTITY, _ADVERTISED, _THRESHOLDS) if _is_paged(pages) else (_IDENTITY,)
 
 
 def _values(pages: Pages) -> Sequence[Span]:
     advertised = answered(pages, _ADVERTISED)
-    spans = []
+    spans = [_STATE] if _is_paged(pages) else []  # a cable of flat memory is ready, always
     if byte(advertised, 0) & (_TEMPERATURE | _VOLTAGE):
         spans.append(_MODULE)
     if byte(advertised, 1) & (_BIAS | _TRANSMIT_POWER | _RECEIVE_POWER):
@@ -82,6 +96,7 @@ def _decode(kind: str, pages: Pages) -> Module:
         VOLTAGE.read(module, 2) if byte(advertised, 0) & _VOLTAGE else None,
         _lanes(kind, byte(mark, 44), byte(advertised, 1), answered(pages, _MONITORS), factor),
         thresholds(answered(pages, _THRESHOLDS), _THRESHOLD_PLACES, {BIAS: lambda raw: raw * factor}),
+        _STATES.get(byte(answered(pages, _STATE), 0) >> 1 & 0x07),
     )
 
 

@@ -90,6 +90,11 @@ BIAS = Quantity("bias_amperes", 500_000, 0.0, 0.6)
 QUANTITIES = (TEMPERATURE, VOLTAGE, RECEIVE_POWER, TRANSMIT_POWER, BIAS)
 OF_LANES = (RECEIVE_POWER, TRANSMIT_POWER, BIAS)
 
+HIGHEST = {quantity.name: quantity.highest for quantity in QUANTITIES}
+
+WILD = 10
+"""Times what can be measured that a threshold may be: makers who want no alarm set one that is never reached."""
+
 DARK = 1e-7
 """Watts that still are no light: the smallest step, which many modules report with the laser off."""
 
@@ -118,6 +123,7 @@ class Module:
         voltage_volts: Supply, nominally 3.3.
         lanes: Those that are in use.
         thresholds: By the name of their quantity.
+        state: What it is doing, in a word: ready, fault …; None where its kind does not tell.
         doubts: What it says that cannot be true, and is therefore left out.
     """
 
@@ -130,6 +136,7 @@ class Module:
     voltage_volts: float | None = None
     lanes: tuple[Lane, ...] = ()
     thresholds: Mapping[str, Levels] = field(default_factory=dict)
+    state: str | None = None
     doubts: tuple[str, ...] = ()
 
 
@@ -196,6 +203,9 @@ def believed(module: Module) -> Module:
     for name, found in module.thresholds.items():
         if found.low_alarm >= found.high_alarm:
             doubts.append(f"the low alarm of {name}, {found.low_alarm:g}, is not below its high, {found.high_alarm:g}")
+            del levels[name]
+        elif max(map(abs, found)) > WILD * HIGHEST[name]:
+            doubts.append(f"a threshold of {name}, {max(found, key=abs):g}, is beyond all that a module can measure")
             del levels[name]
     return replace(module, lanes=used(lanes), thresholds=levels, doubts=tuple(doubts))
 

@@ -5,19 +5,17 @@ by queue and in total, for the port and for the function) one of them is read. W
 not read at all.
 """
 
-from collections.abc import Mapping
-
 from exporter.sources.nic_drivers.broadcom import BNXT, BNXT_VIRTUAL
 from exporter.sources.nic_drivers.chelsio import CXGB4
 from exporter.sources.nic_drivers.cloud import ENA, GVE, MANA, VIRTIO
 from exporter.sources.nic_drivers.hisilicon import HNS3
 from exporter.sources.nic_drivers.intel import I40E, IAVF, ICE, IXGBE
 from exporter.sources.nic_drivers.mlx4 import MLX4
-from exporter.sources.nic_drivers.mlx5 import MLX5, MLX5_VIRTUAL
+from exporter.sources.nic_drivers.mlx5 import MLX5, MLX5_INFINIBAND, MLX5_VIRTUAL
 from exporter.sources.nic_drivers.pensando import IONIC, IONIC_VIRTUAL
 from exporter.sources.statistics import DriverNames
 
-DRIVERS: Mapping[str, DriverNames] = {
+DRIVERS: dict[str, DriverNames] = {
     "bnxt_en": BNXT,
     "cxgb4": CXGB4,
     "ena": ENA,
@@ -34,10 +32,13 @@ DRIVERS: Mapping[str, DriverNames] = {
     "virtio_net": VIRTIO,
 }
 
-VIRTUAL: Mapping[str, DriverNames] = {
+VIRTUAL: dict[str, DriverNames] = {
     "bnxt_en": BNXT_VIRTUAL,
     "iavf": IAVF,
     "ionic": IONIC_VIRTUAL,
     "mlx5_core": MLX5_VIRTUAL,
 }
 """The same of virtual functions and subfunctions, which are asked only where the configuration wants it."""
+
+INFINIBAND: dict[str, DriverNames] = {"mlx5_core[ib_ipoib]": MLX5_INFINIBAND}
+"""The same of ports of InfiniBand, by the driver of their device for IP, where the card's own driver made that."""

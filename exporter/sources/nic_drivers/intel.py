@@ -41,11 +41,11 @@ ICE = DriverNames(
 I40E = DriverNames(
     port=(
         *_port("port.", ""),
-        Statistic("receive_discards_total", ("port.rx_discards",)),  # another version's name
+        Statistic("receive_discards_total", ("port.rx_discards",)),  # some builds' name
     ),
     priority=(
         *both("pfc_frames_total", "port.{way}_priority_{p}_xoff"),
-        *both("pfc_frames_total", "port.{way}_priority_{p}_xoff_{way}"),  # up to 2.3
+        *both("pfc_frames_total", "port.{way}_priority_{p}_xoff_{way}"),  # some builds' name, Linux's own among them
     ),
 )
 
@@ -55,6 +55,8 @@ IXGBE = DriverNames(
         *both("packets_total", "{way}_pkts_nic"),
         Statistic("receive_errors_total", ("rx_errors",)),
         Statistic("receive_discards_total", ("rx_missed_errors",)),
+        # Packets that found no descriptor in their queue (QPRDC), which others count as out of buffer. The name that
+        # says so, rx_no_buffer_count, is of chips before the 82599 alone.
         Statistic("out_of_buffer_total", ("rx_no_dma_resources",)),
         *both("pause_frames_total", "{way}_flow_control_xoff"),
         Statistic("fcs_errors_total", ("rx_crc_errors",)),

@@ -15,6 +15,31 @@ _FUNCTION = (
     Statistic("kernel_ecn_marked_packets_total", ("rx_ecn_mark",)),
 )
 
+_LINK = (
+    Statistic("pcs_symbol_errors_total", ("rx_pcs_symbol_err_phy",)),
+    Statistic("fec_corrected_errors_total", ("rx_corrected_bits_phy",)),
+    Statistic("link_down_total", ("link_down_events_phy",), 32),
+    Statistic("link_error_recovery_total", ("total_success_recovery_phy",), 32),
+)
+
+_PCI = (
+    Statistic("pci_buffer_overflows_total", ("outbound_pci_buffer_overflow",)),
+    # Without "_events" it is the share of the last second, in percent; with it, seconds of more than 30 %.
+    Statistic("pci_read_stalled_ratio", ("outbound_pci_stalled_rd",), divisor=PERCENT),
+    Statistic("pci_write_stalled_ratio", ("outbound_pci_stalled_wr",), divisor=PERCENT),
+    Statistic("pci_read_stalled_seconds_total", ("outbound_pci_stalled_rd_events",)),
+    Statistic("pci_write_stalled_seconds_total", ("outbound_pci_stalled_wr_events",)),
+    Statistic("pci_receive_recoveries_total", ("rx_pci_signal_integrity",), 32),
+    Statistic("pci_transmit_recoveries_total", ("tx_pci_signal_integrity",), 32),
+)
+
+_MODULE = (
+    Statistic("module_unplugs_total", ("module_unplug",)),
+    Statistic("module_bus_stuck_total", ("module_bus_stuck",)),
+    Statistic("module_overheats_total", ("module_high_temp",)),
+    Statistic("module_faults_total", ("module_bad_shorted",)),
+)
+
 MLX5 = DriverNames(
     port=(
         *both("bytes_total", "{way}_bytes_phy"),
@@ -26,9 +51,7 @@ MLX5 = DriverNames(
         Statistic("receive_pause_transitions_total", ("rx_global_pause_transition",)),
         Statistic("fcs_errors_total", ("rx_crc_errors_phy",)),
         Statistic("symbol_errors_total", ("rx_symbol_err_phy",)),
-        Statistic("pcs_symbol_errors_total", ("rx_pcs_symbol_err_phy",)),
-        Statistic("fec_corrected_errors_total", ("rx_corrected_bits_phy",)),
-        Statistic("link_down_total", ("link_down_events_phy",), 32),
+        *_LINK,
         *_FUNCTION,
         Statistic("receive_buffer_threshold_total", ("rx_buffer_passed_thres_phy",)),
         Statistic("transmit_pause_storm_warnings_total", ("tx_pause_storm_warning_events",)),
@@ -38,18 +61,8 @@ MLX5 = DriverNames(
         Statistic("receive_fragments_total", ("rx_fragments_phy",)),
         Statistic("receive_jabbers_total", ("rx_jabbers_phy",)),
         Statistic("receive_length_errors_total", ("rx_in_range_len_errors_phy", "rx_out_of_range_len_phy")),
-        Statistic("pci_buffer_overflows_total", ("outbound_pci_buffer_overflow",)),
-        # Without "_events" it is the share of the last second, in percent; with it, seconds of more than 30 %.
-        Statistic("pci_read_stalled_ratio", ("outbound_pci_stalled_rd",), divisor=PERCENT),
-        Statistic("pci_write_stalled_ratio", ("outbound_pci_stalled_wr",), divisor=PERCENT),
-        Statistic("pci_read_stalled_seconds_total", ("outbound_pci_stalled_rd_events",)),
-        Statistic("pci_write_stalled_seconds_total", ("outbound_pci_stalled_wr_events",)),
-        Statistic("pci_receive_recoveries_total", ("rx_pci_signal_integrity",), 32),
-        Statistic("pci_transmit_recoveries_total", ("tx_pci_signal_integrity",), 32),
-        Statistic("module_unplugs_total", ("module_unplug",)),
-        Statistic("module_bus_stuck_total", ("module_bus_stuck",)),
-        Statistic("module_overheats_total", ("module_high_temp",)),
-        Statistic("module_faults_total", ("module_bad_shorted",)),
+        *_PCI,
+        *_MODULE,
     ),
     priority=(
         *both("pfc_frames_total", "{way}_prio{p}_pause"),
@@ -66,3 +79,9 @@ MLX5 = DriverNames(
 
 MLX5_VIRTUAL = DriverNames(port=_FUNCTION, wire=False)
 """A function without the right to the port's counters shows all of them as 0, which they are not."""
+
+MLX5_INFINIBAND = DriverNames(port=(*_LINK, *_PCI, *_MODULE), wire=False)
+"""What a port of InfiniBand has beside its RDMA port's counters, which are those of its traffic (mlx5/core/ipoib).
+
+Its groups of IEEE 802.3 and its priorities are those of Ethernet, of which such a port has none.
+"""

@@ -4,7 +4,8 @@ from exporter.sources.statistics import MICROSECONDS, DriverNames, Statistic, bo
 
 _FUNCTION = (
     Statistic("transmit_discards_total", ("hw_tx_dropped",)),
-    Statistic("out_of_buffer_total", ("hw_rx_missed_errors",)),
+    # The queue was empty; hw_rx_missed_errors are faults of the device's own access to memory.
+    Statistic("out_of_buffer_total", ("hw_rx_over_errors",)),
 )
 
 IONIC = DriverNames(
@@ -32,5 +33,8 @@ IONIC = DriverNames(
     ),
 )
 
-IONIC_VIRTUAL = DriverNames(port=_FUNCTION, wire=False)
+IONIC_VIRTUAL = DriverNames(
+    port=(Statistic("receive_discards_total", ("hw_rx_dropped",)), *_FUNCTION),
+    wire=False,
+)
 """A virtual function shows the counters of the whole port: read, they would be counted twice."""

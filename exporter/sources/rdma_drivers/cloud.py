@@ -3,6 +3,8 @@
 from exporter.sources.rdma_files import RdmaNames
 from exporter.sources.statistics import Statistic, both
 
+_RESOURCES = ("alloc_pd_err", "create_qp_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err")
+
 EFA = RdmaNames(
     port=(
         *both("bytes_total", "{way}_bytes"),
@@ -20,7 +22,6 @@ EFA = RdmaNames(
         Statistic("transmit_write_bytes_total", ("rdma_write_bytes",)),
         Statistic("receive_write_bytes_total", ("rdma_write_recv_bytes",)),
         Statistic("requester_write_errors_total", ("rdma_write_wr_err",)),
-        # Amazon's own driver has more than the kernel's.
         Statistic("retransmitted_packets_total", ("retrans_pkts",)),
         Statistic("retransmitted_bytes_total", ("retrans_bytes",)),
         Statistic("local_ack_timeouts_total", ("retrans_timeout_events",)),
@@ -33,10 +34,10 @@ EFA = RdmaNames(
         Statistic("command_errors_total", ("cmds_err",)),
         Statistic("commands_unanswered_total", ("no_completion_cmds",)),
         Statistic("keep_alives_received_total", ("keep_alive_rcvd",)),
-        Statistic(
-            "resource_errors_total",
-            ("alloc_pd_err", "create_qp_err", "create_cq_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err"),
-        ),
+        # What an older driver does not count is no part of the sum: these are kinds of errors, not parts of a whole.
+        Statistic("resource_errors_total", (*_RESOURCES, "create_cq_err", "mmap_err")),
+        Statistic("resource_errors_total", (*_RESOURCES, "create_cq_err")),
+        Statistic("resource_errors_total", _RESOURCES),
     ),
     devices=("efa_*", "rdmap*"),
     signs=frozenset({"rx_drops", "send_wrs"}),
@@ -75,6 +76,11 @@ MANA = RdmaNames(
 
 ERDMA = RdmaNames(
     port=(
+        *both("bytes_total", "{way}_bytes_cnt"),
+        *both("packets_total", "{way}_packets_cnt"),
+        Statistic("receive_discards_total", ("rx_disable_drop_cnt", "rx_bps_limit_drop_cnt", "rx_pps_limit_drop_cnt")),
+        Statistic("transmit_discards_total", ("tx_disable_drop_cnt", "tx_bps_limit_drop_cnt", "tx_pps_limit_drop_cnt")),
+        # Alibaba's own driver.
         *both("bytes_total", "hw_{way}_bytes_cnt"),
         *both("packets_total", "hw_{way}_packets_cnt"),
         Statistic(

@@ -16,8 +16,6 @@ IRDMA = RdmaNames(
         Statistic("cnp_sent_total", ("cnpSent",)),
         Statistic("cnp_handled_total", ("cnpHandled",)),
         Statistic("cnp_ignored_total", ("cnpIgnored",)),
-        Statistic("retransmitted_packets_total", ("tcpRetransSegs",)),  # of iWARP; the newer driver drops the prefix
-        Statistic("retransmitted_packets_total", ("RetransSegs",)),
         Statistic("receive_read_requests_total", ("iwInRdmaReads",)),
         Statistic("receive_read_requests_total", ("InRdmaReads",)),
         Statistic("receive_write_requests_total", ("iwInRdmaWrites",)),
@@ -38,6 +36,11 @@ IRDMA = RdmaNames(
         Statistic("local_ack_timeouts_total", ("RTO",)),
         Statistic("out_of_sequence_total", ("Rcvd Out of order packets",)),
         Statistic("icrc_errors_total", ("CRC errors",)),
+    ),
+    # Of TCP, which carries iWARP alone: RoCE repeats packets too, and does not count them here.
+    iwarp=(
+        Statistic("retransmitted_packets_total", ("tcpRetransSegs",)),
+        Statistic("retransmitted_packets_total", ("RetransSegs",)),
     ),
     devices=("irdma*", "i40iw*"),
     signs=frozenset({"ip4InOctets", "cnpHandled"}),

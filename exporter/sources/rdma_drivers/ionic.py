@@ -1,4 +1,8 @@
-"""ionic: AMD Pensando, Pollara. The firmware names its counters, spelling faults and all, and newer ones have more."""
+"""ionic: AMD Pensando, Pollara. The firmware names its counters, spelling faults and all, and newer ones have more.
+
+Newer firmware counts collectives apart (`…_ccl_cts_…`). Whether `…_ucast_…` includes them is not known, so they are in
+no sum here, and a share of the packets has none of them either.
+"""
 
 from exporter.sources.rdma_files import RdmaNames
 from exporter.sources.statistics import Statistic, both
