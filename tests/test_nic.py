@@ -726,6 +726,14 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
         assert row["carrier_changes_total"] == int((folder / "carrier_changes").read_text())
 
 
+async def test_a_share_of_more_than_all_is_nonsense(nics, tmp_path):
+    pci_function(tmp_path, "eth2")
+    nics.add(hardware("eth2", 2), statistics={"outbound_pci_stalled_rd": 101, "outbound_pci_stalled_wr": 100})
+    async with opened(nics, tmp_path) as source:
+        found = values_of((await source.read()).tables)["eth2"]
+    assert (found.get("pci_read_stalled_ratio"), found["pci_write_stalled_ratio"]) == (None, 1.0)
+
+
 # InfiniBand.
 
 OVER_INFINIBAND = "mlx5_core[ib_ipoib]"

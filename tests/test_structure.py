@@ -1,6 +1,7 @@
 """The structure that the project promises: who imports whom, what a source consists of, what is never done."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -193,6 +194,12 @@ def test_no_file_names_a_machine_or_a_registry():
         if path != own and (found := MACHINES.search(path.read_text(errors="replace")))
     ]
     assert wrong == []
+
+
+def test_no_link_of_a_fixture_leads_back_into_where_it_is():
+    """Whoever follows links, as setuptools and pytest do, would never come out again."""
+    links = [Path(folder) / name for folder, names, _ in os.walk(FIXTURES) for name in names]
+    assert [link for link in links if link.is_symlink() and link.parent.is_relative_to(link.resolve())] == []
 
 
 def test_every_fixture_is_used():
