@@ -77,7 +77,7 @@ def port_file(tree, device, path, port=1):
 class NoNetlink:
     """Stands for a kernel without RDMA netlink."""
 
-    def devices(self):
+    def device(self, name, node_guid):
         raise OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
 
     def close(self):
@@ -178,8 +178,9 @@ class Netlink:
     def __call__(self):
         return self
 
-    def devices(self):
-        return self.given("devices", self.listed)
+    def device(self, name, node_guid):
+        listed = self.given("devices", self.listed)
+        return next((one for one in listed if (one.name, one.node_guid) == (name, node_guid) and node_guid), None)
 
     def port(self, index, port):
         return self.given("port", self.ports.get((index, port), RdmaPort()), index, port)

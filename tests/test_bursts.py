@@ -9,15 +9,17 @@ import threading
 from pathlib import Path
 
 import pytest
+from rdma_trees import Netlink, NoNetlink
 
 from exporter import vocabulary
 from exporter.config import ConfigError, parse
 from exporter.linux.kept import COUNTER_SIZE
+from exporter.linux.rdma_netlink import RdmaDevice, RdmaPort
 from exporter.meaning import bursts as meaning
 from exporter.meaning import rates
 from exporter.serial import HungError, Serial
 from exporter.source import Host, SourceError
-from exporter.sources import burst_device, bursts, kept_file
+from exporter.sources import burst_device, bursts, kept_file, rdma_ports
 from exporter.sources.bursts import BurstOptions, BurstSource
 from exporter.table import Column, RowKeeper, Table
 from exporter.units import Duration
@@ -126,8 +128,8 @@ def ticks(clock, monkeypatch):
 
 
 @contextlib.asynccontextmanager
-async def opened(tree, **options):
-    source = BurstSource(BurstOptions(**options), Host("gpu-1", tree.sysfs, tree.sysfs / "proc"))
+async def opened(tree, reader=NoNetlink, **options):
+    source = BurstSource(BurstOptions(**options), Host("gpu-1", tree.sysfs, tree.sysfs / "proc"), reader)
     try:
         yield source
     finally:
@@ -187,7 +189,7 @@ async def test_a_tick_reads_two_files_that_stay_open_and_no_excluded_device(tree
     tree.add("mlx5_0")
     tree.add("mlx5_9")
     opens = []
-    monkeypatch.setattr(kept_file, "open_kept", lambda path: opens.append(path) or os.open(path, os.O_RDONLY))
+    monkeypatch.setattr(kept_file, "open_kept", lambda path, _: opens.append(path) or os.open(path, os.O_RDONLY))
     async with opened(tree, exclude=("mlx5_9",)) as source:
         await source.read()
         await ticks.advance(9)
@@ -239,7 +241,7 @@ async def test_drivers_that_count_bytes_by_themselves_are_sampled_at_one_command
     tree.add("dev0", files=[*received, *sent, "hw_counters/rx_drops"], driver=case.partition(",")[0])
     for power, name in enumerate((*received, *sent)):
         tree.set("dev0", name, 10**power)
-    device = burst_device.Device(tree.folder / "dev0", 1.0)
+    device = burst_device.Device(tree.folder / "dev0", 1.0, NoNetlink())
     device.visit(look=True)
     visit = device.visit(look=False)
     device.close()
@@ -280,7 +282,7 @@ async def test_a_driver_on_an_auxiliary_bus_is_told_by_its_counters(tree, ticks)
 def test_a_link_whose_speed_mlx5_cannot_name_is_as_fast_as_its_network_device_says(tree, clock):
     tree.add("mlx5_0", link_layer="Ethernet", rate="40 Gb/sec (4X QDR)")
     tree.write(tree.folder / "mlx5_0" / "device" / "net" / "eth0" / "dev_port", 0)
-    device = burst_device.Device(tree.folder / "mlx5_0", 1.0)
+    device = burst_device.Device(tree.folder / "mlx5_0", 1.0, NoNetlink())
 
     def speeds(*, said=None, later=0):
         clock.now += later
@@ -532,6 +534,59 @@ async def test_a_device_that_hangs_is_asked_once_and_costs_no_other_anything(
         assert reading.failures == []
 
 
+async def until_back(source):
+    """Wait until no call hangs."""
+    async with asyncio.timeout(LONG):
+        while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+            await asyncio.sleep(0.001)
+
+
+def held_open(tree):
+    """List the files of the tree that this process holds open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(str(descriptor.readlink()))
+    return sorted(path for path in found if path.startswith(str(tree.folder)))
+
+
+async def test_a_call_that_comes_back_to_a_closed_source_closes_its_files(tree, ticks, files, hang, monkeypatch):
+    monkeypatch.setattr(bursts, "CALL_DEADLINE", 0.2)
+    tree.add("good")
+    tree.add("stuck")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(1)
+        assert len(held_open(tree)) == 4
+        files.before["stuck"] = hang
+        await ticks.advance(1)
+        await source.close()
+        assert [Path(path).name for path in held_open(tree)] == ["port_rcv_data", "port_xmit_data"]  # of the stuck one
+        hang.go.set()
+        await until_back(source)
+        assert held_open(tree) == []
+
+
+async def test_a_call_that_a_closed_source_cancelled_closes_its_files(tree, ticks, files, hang):
+    tree.add("slow")
+    async with opened(tree) as source:
+        await source.read()
+        await ticks.advance(0)
+        files.before["slow"] = hang
+        source._task.cancel()
+        ticks.end = float("inf")
+        visit = asyncio.create_task(source._tick())
+        async with asyncio.timeout(LONG):
+            while not hang.calls:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+                await asyncio.sleep(0.001)
+        visit.cancel()
+        await source.close()
+        assert len(held_open(tree)) == 2
+        hang.go.set()
+        await until_back(source)
+        assert held_open(tree) == []
+
+
 async def test_what_a_hung_call_held_up_is_charged_to_its_device(tree, ticks, files, hang, monkeypatch):
     monkeypatch.setattr(bursts, "CALL_DEADLINE", 0.05)
     monkeypatch.setattr(bursts, "TIME_AHEAD", 0.0)
@@ -706,7 +761,7 @@ async def test_a_file_that_cannot_be_opened_is_told_and_tried_again(tree, ticks,
     tree.add("mlx5_0")
     answers = iter([errno.EMFILE] * 2)
 
-    def open_one(path):
+    def open_one(path, _):
         number = next(answers, None) if path.endswith(SENT) else None
         if number is not None:
             raise OSError(number, "too many files are open; raise the limit")
@@ -800,7 +855,7 @@ async def test_close_ends_the_ticks_and_closes_the_files(tree, ticks, monkeypatc
     tree.add("mlx5_0")
     opens, closed = [], []
 
-    def open_one(path):
+    def open_one(path, _):
         opens.append(os.open(path, os.O_RDONLY))
         return opens[-1]
 
@@ -869,3 +924,104 @@ def test_all_that_it_declares_is_named_well():
     metrics = [one for schema in (bursts.TICKS, bursts.SKIPPED) for one in schema.metrics.values()]
     assert vocabulary.check([*metrics, *meaning.outputs(bursts.SCHEMA)]) == []
     assert len(meaning.outputs(bursts.SCHEMA)) == 4
+
+
+# Which ports are sampled: those that the source `rdma` reads.
+
+GUID = "0200c0fffe000001"
+
+
+def known(tree, device="mlx5_0", kind=""):
+    """Have netlink know a device of the tree."""
+    tree.write(tree.folder / device / "node_guid", "0200:c0ff:fe00:0001")
+    return Netlink(RdmaDevice(0, device, GUID, 1, kind))
+
+
+async def test_a_device_of_a_thousand_ports_is_sampled_at_a_few_of_them_and_it_is_said_while_it_lasts(
+    tree, ticks, files, clock
+):
+    for number in range(1, 1001):
+        tree.add("mlx5_0", number=number)
+    async with opened(tree, commands=10_000) as source:
+        await source.read()
+        await ticks.advance(0)
+        for _ in range(2):
+            await ticks.advance(5)
+            reading = await source.read()
+            assert taken(reading).keys() == {("mlx5_0", str(number)) for number in range(1, 9)}
+            assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "too_many")]
+        assert not files.count("/ports/9/")
+        for number in range(3, 1001):
+            shutil.rmtree(tree.port("mlx5_0", number))
+        await ticks.advance(1)
+        await ticks.advance(1)
+        reading = await source.read()
+        assert taken(reading).keys() == {("mlx5_0", "1"), ("mlx5_0", "2")}
+        await ticks.advance(1)
+        assert (await source.read()).failures == []
+    assert rdma_ports.MAX_PORTS == 8
+
+
+async def test_ports_of_virtual_functions_behind_the_cards_switch_are_not_sampled(tree, ticks, files):
+    netlink = known(tree)
+    for number in range(1, 5):
+        tree.add("mlx5_0", number=number, link_layer="Ethernet")
+        netdev = "rail0" if number == 1 else f"rail0vf{number}"
+        tree.write(tree.sysfs / "class" / "net" / netdev / "phys_port_name", "p0" if number == 1 else f"pf0vf{number}")
+        netlink.ports[0, number] = RdmaPort(netdev, number, 4, 5)
+    async with opened(tree, netlink) as source:
+        await source.read()
+        await ticks.advance(1)
+        reading = await source.read()
+    assert (taken(reading).keys(), reading.failures) == ({("mlx5_0", "1")}, [])
+    assert not files.count("/ports/2/")
+
+
+async def test_planes_of_another_port_are_not_sampled(tree, ticks, files):
+    tree.add("mlx5_0")
+    tree.add("smi0")
+    async with opened(tree, known(tree, "smi0", "smi")) as source:
+        await source.read()
+        await ticks.advance(1)
+        reading = await source.read()
+    assert (taken(reading).keys(), reading.failures) == ({("mlx5_0", "1")}, [])
+    assert not files.count("smi0")
+
+
+async def test_of_a_device_made_anew_the_ports_are_chosen_anew_at_once(tree, ticks):
+    tree.add("mlx5_0")
+    netlink = known(tree)
+    async with opened(tree, netlink) as source:
+        await source.read()
+        await ticks.advance(1)
+        assert taken(await source.read()).keys() == {("mlx5_0", "1")}
+        (tree.folder / "mlx5_0").rename(tree.sysfs / "away")
+        tree.add("mlx5_0")
+        netlink.listed = known(tree, kind="smi").listed
+        await ticks.advance(1)
+        await ticks.advance(1)
+        assert taken(await source.read()) == {}
+
+
+async def test_what_netlink_is_asked_for_is_charged_as_commands(tree, ticks, clock):
+    netlink = known(tree)
+    for number in (1, 2):
+        tree.add("mlx5_0", number=number, link_layer="Ethernet")
+    device = burst_device.Device(tree.folder / "mlx5_0", 1.0, netlink)
+    # One for each port that netlink is asked for, two for the look at its link, two for its samples.
+    assert [device.visit(look=True).commands for _ in range(2)] == [2 * (1 + 2 + 2), 2 * (2 + 2)]
+    clock.now += burst_device.FACTS_KEPT
+    assert device.visit(look=True).commands == 2 * (1 + 2 + 2)
+    device.close()
+
+
+async def test_where_netlink_fails_the_files_tell_and_it_is_said(tree, ticks):
+    netlink = known(tree)
+    netlink.listed = OSError(errno.EIO, "no")
+    tree.add("mlx5_0")
+    async with opened(tree, netlink) as source:
+        await source.read()
+        await ticks.advance(1)
+        reading = await source.read()
+    assert taken(reading).keys() == {("mlx5_0", "1")}
+    assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "eio")]

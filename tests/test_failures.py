@@ -15,6 +15,9 @@ from exporter.sources.failures import failure_of
     [
         (HungError("eth2: no answer within 2 s"), "timeout", "eth2: no answer within 2 s"),
         (OSError(errno.EINVAL, os.strerror(errno.EINVAL), "eth2"), "einval", "/a: Invalid argument"),
+        (OSError(95, os.strerror(95)), "eopnotsupp", "/a: Operation not supported"),
+        (OSError(35, os.strerror(35)), "edeadlk", "/a: Resource deadlock avoided"),
+        (OSError(11, os.strerror(11)), "eagain", "/a: Resource temporarily unavailable"),
         (OSError(100_000, "of another kernel"), "oserror", "/a: of another kernel"),
         (ValueError("no number"), "malformed", "/a: no number"),
         (OSError("without a number"), "internal", "/a: OSError: without a number"),

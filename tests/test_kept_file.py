@@ -5,8 +5,9 @@ import os
 
 import pytest
 
+from exporter.linux import kept
 from exporter.sources import kept_file
-from exporter.sources.kept_file import REST, TRIES, KeptFile
+from exporter.sources.kept_file import COUNTERS_SHARE, RAW_SHARE, REST, TRIES, InUse, KeptFile
 
 
 @pytest.fixture
@@ -75,3 +76,44 @@ def test_only_refusals_that_follow_each_other_count(file, answers, between):
     assert not file.rests(0.0, came_up=False)
     refuse(file, answers, errno.EINVAL)
     assert file.rests(0.0, came_up=False)
+
+
+@pytest.mark.parametrize(("taken", "refused"), [(0.45, 0), (0.55, 1), (0.7, 2), (0.8, 3)])
+def test_what_is_many_leaves_descriptors_to_what_is_few(tmp_path, monkeypatch, taken, refused):
+    """Raw counters stop first, then counters; files that tell of links and bursts go on to three quarters."""
+    path = tmp_path / "counter"
+    path.write_text("1\n")
+    lowest = os.dup(0)
+    os.close(lowest)
+    monkeypatch.setattr(kept.resource, "getrlimit", lambda _: (round(lowest / taken), 0))
+    answers = []
+    for share in (RAW_SHARE, COUNTERS_SHARE, kept.SHARE):
+        file = KeptFile(str(path), share)
+        try:
+            answers.append(file.read(0.0))
+        except OSError as error:
+            answers.append(error.errno)
+        file.close()
+    assert answers == [errno.EMFILE] * refused + [b"1\n"] * (3 - refused)
+    assert kept.read_small(path) == b"1\n"  # at once closed again: it always may
+
+
+def test_what_is_in_use_at_the_end_is_closed_by_the_call_that_uses_it():
+    closed, things = [], InUse()
+    with things.use("idle", closed.append):
+        pass
+    with things.use("busy", closed.append):
+        assert things.end(["idle", "busy"]) == ["idle"]
+        assert closed == []
+    assert closed == ["busy"]
+    with pytest.raises(OSError, match="has ended") as caught, things.use("late", closed.append):
+        pass
+    assert caught.value.errno == errno.ECANCELED
+    assert closed == ["busy"]
+
+
+def test_a_call_that_fails_closes_what_it_used_too():
+    closed, things = [], InUse()
+    with pytest.raises(ZeroDivisionError), things.use("busy", closed.append):
+        1 / len(things.end([]))
+    assert closed == ["busy"]

@@ -289,12 +289,28 @@ def test_a_file_that_changed_is_read_again(replay, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"[" * 5000, b'{"devices": {}}', b'{"ports": {"x": {}}}'])
-def test_a_broken_file_loses_no_other_device_and_is_told_once(replay, tmp_path, caplog, content):
+def test_a_broken_file_loses_no_other_device_and_whoever_asks_for_it_is_told(replay, tmp_path, caplog, content):
     write(tmp_path, "broken", content)
-    assert [device.name for device in replay.devices()] == ["mlx5_0"]
-    assert [device.name for device in replay.devices()] == ["mlx5_0"]
-    assert len(caplog.records) == 1
-    assert "broken.json" in caplog.text
+    for _ in range(2):
+        assert replay.device("mlx5_0", "9c63c003001a2b3c").index == 3
+        assert replay.device("absent", "9c63c003001a2b3c") is None
+        with pytest.raises(OSError, match=r"broken\.json") as caught:
+            replay.device("broken", "9c63c003001a2b3c")
+        assert caught.value.errno == errno.EBADMSG
+    assert caplog.records == []  # whoever asked counts it, or it would be logged twice
+    write(tmp_path, "broken", {"device": {"index": 4, "node_guid": "9c63c003001a2b3d", "ports": 1}})
+    assert replay.device("broken", "9c63c003001a2b3d").index == 4
+
+
+def test_queue_pairs_that_are_recorded_are_held_to_the_limits_of_the_kernels(replay, tmp_path):
+    group = {"pid": None, "command": "", "type": "RC", "state": "RTS"}
+    groups = [{**group, "pid": pid, "count": pid} for pid in range(1, 1001)]
+    write(tmp_path, "mlx5_0", {**RECORDED, "queue_pairs": groups})
+    replay.devices()
+    found = replay.queue_pairs(3)
+    assert len(found) == 501
+    assert found[499] == QueuePairs(500, "", "RC", "RTS", 500)
+    assert found[500] == QueuePairs(None, "other", "", "", sum(range(501, 1001)))
 
 
 @pytest.mark.parametrize(
@@ -307,6 +323,9 @@ def test_a_broken_file_loses_no_other_device_and_is_told_once(replay, tmp_path, 
         ("queue_pairs", [{"count": 1}]),
         ("queue_pairs", [{"pid": None, "command": "", "type": "", "state": "", "count": 1, "owner": 2}]),
         ("queue_pairs", {}),
+        ("queue_pairs", [{"pid": None, "command": "", "type": "", "state": "", "count": 2**64}]),
+        ("queue_pairs", [{"pid": None, "command": "", "type": "", "state": "", "count": -1}]),
+        ("queue_pairs", [{"pid": None, "command": "", "type": "", "state": "", "count": 2**63}] * 2),
     ],
 )
 def test_a_broken_part_loses_no_other(replay, tmp_path, caplog, part, content):
@@ -322,12 +341,13 @@ def test_a_broken_part_loses_no_other(replay, tmp_path, caplog, part, content):
     assert replay.port(3, 1).netdev == "rail0"
 
 
-def test_a_device_whose_index_is_taken_is_left_out_and_named(replay, tmp_path, caplog):
+def test_a_device_whose_index_is_taken_is_left_out_and_told_so(replay, tmp_path):
     write(tmp_path, "mlx5_1", RECORDED)
     assert [device.name for device in replay.devices()] == ["mlx5_0"]
-    assert [device.name for device in replay.devices()] == ["mlx5_0"]
-    assert len(caplog.records) == 1
-    assert "mlx5_1: index 3 is taken" in caplog.text
+    for _ in range(2):
+        with pytest.raises(OSError, match="recording of mlx5_1: index 3 is taken by mlx5_0") as caught:
+            replay.device("mlx5_1", "9c63c003001a2b3c")
+        assert (caught.value.errno, caught.value.filename) == (errno.EBADMSG, "mlx5_1")
 
 
 def names_in(folder):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import FIXTURES
 
+from exporter.linux import kept
 from exporter.serial import Serial
 from exporter.source import Host, SourceError
 from exporter.sources import pci
@@ -261,7 +262,7 @@ async def test_what_is_excluded_is_never_opened(machine, monkeypatch):
     machine.nic(f"{SLOT}/0000:17:00.0", name="rail0")
     machine.nic(f"{SLOT}/0000:17:00.1", name="rail1")
     opened = []
-    monkeypatch.setattr(pci, "open_kept", lambda path: opened.append(path) or os.open(path, os.O_RDONLY))
+    monkeypatch.setattr(pci, "read_small", lambda path: opened.append(path) or path.read_bytes())
     rows, _, _ = await read(machine.source(exclude=("0000:17:00.1",)))
     assert set(rows) == {"0000:17:00.0"}
     assert opened
@@ -281,20 +282,13 @@ async def test_a_file_that_fails_loses_nothing_else(machine, monkeypatch):
     machine.nic(aer_dev_correctable="nonsense", aer_dev_fatal="TOTAL_ERR_FATAL 1", numa_node="two")
     machine.nic(f"{SLOT}/0000:18:00.0", name="rail1", aer_dev_correctable="TOTAL_ERR_COR 4")
     sick = f"{machine.folder}/devices/{SLOT}/0000:17:00.0/current_link_speed"
-    pread, where = os.pread, {}
 
-    def open_noted(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        where[descriptor] = str(path)
-        return descriptor
-
-    def pread_sick(descriptor, size, offset):
-        if where.get(descriptor) == sick:
+    def read_small(path):
+        if str(path) == sick:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return pread(descriptor, size, offset)
+        return kept.read_small(path)
 
-    monkeypatch.setattr(pci, "open_kept", open_noted)
-    monkeypatch.setattr(pci.os, "pread", pread_sick)
+    monkeypatch.setattr(pci, "read_small", read_small)
     rows, errors, failures = await read(machine.source())
     assert {(one.device, one.reason) for one in failures} == {("0000:17:00.0", "eio"), ("0000:17:00.0", "malformed")}
     assert len(failures) == 3
@@ -304,6 +298,13 @@ async def test_a_file_that_fails_loses_nothing_else(machine, monkeypatch):
     assert info_of(row)["numa_node"] == ""
     assert rows["0000:18:00.0"]["link_degraded"] == 0
     assert errors == {("0000:17:00.0", "fatal"): 1, ("0000:18:00.0", "correctable"): 4}
+
+
+async def test_files_that_others_keep_open_refuse_none_of_its_own(machine, monkeypatch):
+    machine.nic(aer_dev_correctable="TOTAL_ERR_COR 4")
+    monkeypatch.setattr(kept.resource, "getrlimit", lambda _: (1, 1))  # no file can be kept open any more
+    _, errors, failures = await read(machine.source())
+    assert (errors, failures) == ({("0000:17:00.0", "correctable"): 4}, [])
 
 
 async def test_a_function_that_is_pulled_while_it_is_read_is_no_failure(machine, monkeypatch):
@@ -336,7 +337,7 @@ async def test_a_function_that_hangs_loses_no_other(machine, monkeypatch):
     pipe = machine.folder / "devices" / SLOT / "0000:17:00.0" / "max_link_speed"
     pipe.unlink()
     os.mkfifo(pipe)
-    monkeypatch.setattr(pci, "open_kept", lambda path: os.open(path, os.O_RDONLY))  # which waits for a writer
+    monkeypatch.setattr(pci, "read_small", lambda path: path.read_bytes())  # which waits for a writer
     source = machine.source()
     source._serial = Serial("pci", SHORT)
     rows, _, failures = await read(source)

@@ -1,6 +1,7 @@
 """RDMA ports: a tree of made-up devices of every kind, and all that can go wrong with its files."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
@@ -15,7 +16,7 @@ from exporter.linux import kept
 from exporter.linux.infiniband import parse_counter, parse_guid, parse_netdev_speed, parse_numbered, parse_rate
 from exporter.meaning import rates
 from exporter.source import SourceError
-from exporter.sources import rdma, rdma_device, rdma_port, rdma_queue_pairs
+from exporter.sources import kept_file, rdma, rdma_device, rdma_port, rdma_queue_pairs
 from exporter.sources.rdma_drivers.mlx5 import MLX5
 from exporter.sources.rdma_files import PMA, choices
 from exporter.sources.rdma_metrics import SCHEMA
@@ -877,6 +878,37 @@ async def test_a_device_whose_first_scan_hung_gets_its_rail_when_it_comes_back(f
     assert [found[device, "1"]["info"]["rail"] for device in ("mlx5_1", "mlx5_0")] == ["0", "1"]
 
 
+def held_open(tree):
+    """List the files of the tree that this process holds open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(str(descriptor.readlink()))
+    return [path for path in found if path.startswith(str(tree))]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_call_that_comes_back_to_a_closed_source_closes_its_files(tree, files, monkeypatch, again):
+    """Whether the device was known before, or is looked at for the first time."""
+    monkeypatch.setattr(rdma, "CALL_DEADLINE", 0.3)
+    go = threading.Event()
+    async with opened(tree) as source:
+        if again:
+            await source.read()
+            files.faults["read", "mlx5_0/ports/1/counters/link_downed"] = lambda: go.wait(LONG) and None
+        else:
+            files.faults["open", "mlx5_0/hca_type"] = lambda: go.wait(LONG) and None
+        assert (await ports_of(source))[1] == [("mlx5_0", "timeout")]
+        await source.close()
+        assert all("mlx5_0" in path for path in held_open(tree))
+        files.faults.clear()
+        go.set()
+        async with asyncio.timeout(LONG):
+            while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+                await asyncio.sleep(0.001)
+    assert held_open(tree) == []
+
+
 async def test_rows_keep_their_text_from_poll_to_poll():
     async with opened(TREE) as source:
         one, other = (await source.read()).tables, (await source.read()).tables
@@ -907,6 +939,23 @@ def test_open_files_leave_descriptors_to_others(tree, monkeypatch):
     assert kept.read_once(path) == path.read_bytes()  # at once closed again: it may
     monkeypatch.setattr(kept.resource, "getrlimit", lambda _: (2 * limit, 2 * limit))
     os.close(kept.open_kept(path))
+
+
+async def test_counters_and_raw_ones_before_them_leave_descriptors_to_what_tells_of_links(tmp_path, monkeypatch):
+    make(tmp_path, "mlx5_0", {"np_cnp_sent": 1, "odd": 2}, pma={"port_rcv_data": 3}, driver="mlx5_core")
+    shares = {}
+
+    def open_kept(path, share):
+        shares[Path(path).name] = share
+        return kept.open_kept(path, share)
+
+    monkeypatch.setattr(kept_file, "open_kept", open_kept)
+    async with opened(tmp_path, raw=("*",)) as source:
+        assert (await ports_of(source))[1] == []
+    links = dict.fromkeys(("state", "phys_state", "rate"), kept.SHARE)
+    counters = dict.fromkeys(("np_cnp_sent", "port_rcv_data"), kept_file.COUNTERS_SHARE)
+    assert shares == {**links, **counters, "odd": kept_file.RAW_SHARE}
+    assert kept.SHARE > kept_file.COUNTERS_SHARE > kept_file.RAW_SHARE
 
 
 @pytest.mark.parametrize("text", ["0 GB/sec\n", "0 Gb/sec (4X NDR)\n", "-1\n", "\n"])

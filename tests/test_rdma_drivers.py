@@ -372,14 +372,14 @@ async def test_where_both_are_told_the_standard_counts(tmp_path):
     assert (port["receive_bytes_total"], port["transmit_bytes_total"], port["receive_packets_total"]) == (40, 80, 22)
 
 
-@pytest.mark.parametrize("fault", [errno.EINVAL, errno.EOPNOTSUPP])
-async def test_where_the_standard_is_refused_the_driver_counts(tmp_path, monkeypatch, fault):
+@pytest.mark.parametrize(("fault", "reason"), [(errno.EINVAL, "einval"), (errno.EOPNOTSUPP, "eopnotsupp")])
+async def test_where_the_standard_is_refused_the_driver_counts(tmp_path, monkeypatch, fault, reason):
     make(tmp_path, "bnxt_re0", {"rx_bytes": 7521781137064}, pma={"port_rcv_data": 10}, driver="bnxt_en")
     files = Files(monkeypatch)
     files.faults["read", "counters/port_rcv_data"] = fault
     async with opened(tmp_path) as source:
         found, failures = await ports_of(source)
-        assert failures == [("bnxt_re0", errno.errorcode[fault].lower())]
+        assert failures == [("bnxt_re0", reason)]
         assert "receive_bytes_total" not in found["bnxt_re0", "1"]
         for _ in range(2):  # from the next read on
             found, failures = await ports_of(source)

@@ -10,7 +10,7 @@ from rdma_trees import OPENED, Netlink, make, netdev, opened, port_file, ports_o
 
 from exporter.linux.rdma_netlink import QueuePairs, RdmaDevice, RdmaPort
 from exporter.source import Host
-from exporter.sources import rdma, rdma_counters, rdma_device, rdma_port, rdma_queue_pairs
+from exporter.sources import rdma, rdma_counters, rdma_device, rdma_port, rdma_ports, rdma_queue_pairs
 from exporter.sources.rdma import DEFINITION, RdmaOptions
 from exporter.sources.rdma_metrics import QUEUE_PAIRS, SCHEMA
 
@@ -189,6 +189,39 @@ async def test_recordings_answer_in_the_place_of_the_kernel(tree):
     assert (cnps(found), found["mlx5_0", "1"]["info"]["netdev"], failures) == (301, "ens9", [])
 
 
+@pytest.mark.parametrize("queue_pairs", [False, True])
+@pytest.mark.parametrize("content", ["", "[" * 5000, '{"device": {"index": -3, "ports": 1}}', None])
+async def test_a_broken_recording_is_a_failure_of_its_device(tree, caplog, clock, content, queue_pairs):
+    folder = tree / "replay" / "rdma"
+    folder.mkdir(parents=True)
+    if content is None:
+        (folder / "mlx5_0.json").mkdir()
+    else:
+        (folder / "mlx5_0.json").write_text(content)
+    options = RdmaOptions(queue_pairs=queue_pairs)
+    (source,) = DEFINITION.build(options, Host("gpu-1", tree, tree / "proc", tree / "replay"))
+    for _ in range(3):
+        reading = await source.read()
+        ((name, reason, detail),) = [(one.device, one.reason, one.detail) for one in reading.failures]
+        assert (name, reason, cnps(rows_of(reading, SCHEMA))) == ("mlx5_0", "ebadmsg", 1)
+        assert str(folder / "mlx5_0.json") in detail
+        if queue_pairs:
+            await settled(source)
+        clock.now += rdma.RESCAN
+    await source.close()
+    assert caplog.records == []  # the poller logs a failure when it begins
+
+
+async def test_where_the_folder_of_recordings_is_none_it_is_named(tree):
+    (tree / "replay").mkdir()
+    (tree / "replay" / "rdma").write_text("")
+    (source,) = DEFINITION.build(RdmaOptions(), Host("gpu-1", tree, tree / "proc", tree / "replay"))
+    (failure,) = (await source.read()).failures
+    await source.close()
+    told = f"RDMA netlink: recordings in {tree / 'replay' / 'rdma'}: Not a directory"
+    assert (failure.device, failure.reason, failure.detail) == ("mlx5_0", "enotdir", told)
+
+
 # Which network device, and which ports.
 
 
@@ -210,12 +243,13 @@ async def test_a_network_device_that_is_elsewhere_is_not_told(tree, netlink):
     assert (found["mlx5_0", "1"]["info"]["netdev"], failures) == ("", [])
 
 
-async def test_where_the_kernel_does_not_answer_the_files_tell(tree, netlink):
+@pytest.mark.parametrize(("error", "told"), [(errno.EIO, [("mlx5_0", "eio")]), (errno.EOPNOTSUPP, [])])
+async def test_where_the_kernel_does_not_answer_the_files_tell(tree, netlink, error, told):
     netdev(tree, "ens1f0")
-    netlink.ports[0, 1] = OSError(errno.EIO, "no")
+    netlink.ports[0, 1] = OSError(error, "no")
     async with opened(tree, netlink) as source:
         found, failures = await ports_of(source)
-    assert (found["mlx5_0", "1"]["info"]["netdev"], failures) == ("ens1f0", [("mlx5_0", "eio")])
+    assert (found["mlx5_0", "1"]["info"]["netdev"], failures) == ("ens1f0", told)
 
 
 async def test_planes_of_another_port_are_left_out(tree, netlink):
@@ -387,14 +421,43 @@ async def test_a_device_that_cannot_tell_its_queue_pairs_costs_nothing_else(tree
     make(tree, "mlx5_1", {"np_cnp_sent": 3}, driver="mlx5_core", pci="0000:22:00.0", guid="0200:c0ff:fe00:0002")
     netlink.listed.append(device("mlx5_1", 1, "0200c0fffe000002"))
     netlink.counters[1, 1] = statistics(np_cnp_sent=4)
-    netlink.pairs = {0: OSError(errno.EPERM, "no"), 1: PAIRS[:1]}
+    netlink.pairs = {0: OSError(errno.EIO, "no"), 1: PAIRS[:1]}
     async with opened(tree, netlink, queue_pairs=True) as source:
         await source.read()
         await settled(source)
         reading = await source.read()
-    assert [(failure.device, failure.reason) for failure in reading.failures] == [("mlx5_0", "eperm")]
+    assert [(failure.device, failure.reason) for failure in reading.failures] == [("mlx5_0", "eio")]
     assert rows_of(reading, QUEUE_PAIRS) == {("mlx5_1", "python", "RC", "RTS"): {"queue_pairs": 64}}
     assert rows_of(reading, SCHEMA).keys() == {("mlx5_0", "1"), ("mlx5_1", "1")}
+
+
+async def test_a_failure_to_tell_queue_pairs_counts_once_each_time_that_it_is_asked(tree, netlink, clock):
+    netlink.pairs[0] = OSError(errno.EIO, "no")
+    counted = []
+    async with opened(tree, netlink, queue_pairs=True) as source:
+        for seconds in (0, 5, 5, 50, 5, 5):
+            clock.now += seconds
+            counted.append(len((await source.read()).failures))
+            await settled(source)
+    assert counted == [0, 1, 0, 0, 1, 0]
+    assert netlink.asked.count(("queue_pairs", 0)) == 2
+
+
+@pytest.mark.parametrize(("error", "asked"), [("EOPNOTSUPP", 1), ("EINVAL", 3), ("EPERM", 3)])
+async def test_queue_pairs_that_cannot_be_told_are_no_failure(tree, netlink, clock, error, asked):
+    netlink.pairs[0] = OSError(getattr(errno, error), "no")
+    async with opened(tree, netlink, queue_pairs=True) as source:
+        for _ in range(3):
+            assert (await source.read()).failures == []
+            await settled(source)
+            clock.now += rdma_queue_pairs.EVERY
+        assert netlink.asked.count(("queue_pairs", 0)) == asked
+        port_file(tree, "mlx5_0", "../../node_guid").write_text("0200:c0ff:fe00:0099\n")  # another one of that name
+        netlink.listed = [device(guid="0200c0fffe000099")]
+        netlink.pairs[0] = PAIRS
+        await source.read()
+        await settled(source)
+        assert len(rows_of(await source.read(), QUEUE_PAIRS)) == 3
 
 
 async def test_a_device_too_slow_to_tell_its_queue_pairs_fails_alone_and_is_not_asked_again(
@@ -449,7 +512,7 @@ def test_queue_pairs_leave_reads_half_of_their_interval(tmp_path):
 
 
 def test_limits_are_those_that_are_promised():
-    assert (rdma_device.MAX_PORTS, rdma_counters.MAX_RAW, rdma_queue_pairs.EVERY) == (8, 1000, 60.0)
+    assert (rdma_ports.MAX_PORTS, rdma_counters.MAX_RAW, rdma_queue_pairs.EVERY) == (8, 1000, 60.0)
 
 
 async def test_queue_pairs_of_a_device_that_netlink_does_not_know_are_none(tree):

@@ -20,7 +20,6 @@ Of errors, changes and broken files the module `recording` tells.
 """
 
 import errno
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -36,9 +35,7 @@ from exporter.linux.ethtool import Statistics
 from exporter.linux.kept import read_text
 from exporter.linux.netlink import Requests
 from exporter.linux.rdma_netlink import Layout, QueuePair, QueuePairs, RdmaDevice, RdmaPort
-from exporter.linux.recording import Failed, Recordings, build, given, read_part, statistics
-
-_log = logging.getLogger(__name__)
+from exporter.linux.recording import Failed, Recordings, build, check_values, given, read_part, statistics
 
 MAX_QUEUE_PAIRS = 100_000
 """Queue pairs of one device that are looked at; the rest is only counted."""
@@ -55,11 +52,14 @@ class RdmaReader(Protocol):
 
     Every request may raise OSError. EPROTONOSUPPORT: this kernel has no RDMA. EINVAL: there is no such device or port
     (now), or it has no counters. EMSGSIZE: it has more counters than the kernel fits into an answer. EOPNOTSUPP: what
-    is asked for cannot be told this way.
+    is asked for cannot be told this way. EBADMSG: it is recorded, but the recording is broken.
     """
 
-    def devices(self) -> list[RdmaDevice]:
-        """Give all devices that this network namespace sees."""
+    def device(self, name: str, node_guid: str) -> RdmaDevice | None:
+        """Find a device of sysfs: the same name, and the same GUID; None where there is none such.
+
+        The name alone would take a device of this machine for one of a tree that was recorded on another.
+        """
 
     def port(self, index: int, port: int) -> RdmaPort:
         """Give a port's link and its network device."""
@@ -94,8 +94,12 @@ class KernelRdma:
         self._closed = False
         self._layouts: dict[tuple[int, int], Layout] = {}
 
-    def devices(self) -> list[RdmaDevice]:
+    def device(self, name: str, node_guid: str) -> RdmaDevice | None:
         """See RdmaReader."""
+        return _same(self.devices(), name, node_guid)
+
+    def devices(self) -> list[RdmaDevice]:
+        """Give all devices that this network namespace sees."""
         with self._socket() as requests:
             bodies = requests.dump(codec.GET_DEVICES)
         found = [device for body in bodies if (device := codec.parse_device(body)) is not None]
@@ -148,6 +152,10 @@ class KernelRdma:
     def _command(self, pid: int) -> str:
         """Name a process; empty once it is gone."""
         return read_text(self._procfs / str(pid) / "comm")
+
+
+def _same(listed: Iterable[RdmaDevice], name: str, node_guid: str) -> RdmaDevice | None:
+    return next((one for one in listed if one.name == name and one.node_guid == node_guid != ""), None)
 
 
 def tally(entries: Iterable[bytes], command: Callable[[int], str]) -> list[QueuePairs]:
@@ -208,25 +216,29 @@ class ReplayRdma:
         """Take the folder that has the folder `rdma`."""
         self._recordings = Recordings(folder / "rdma", _parse)
         self._names: dict[int, str] = {}
-        self._told: dict[str, str] = {}
+        self._broken: dict[str, OSError] = {}
+
+    def device(self, name: str, node_guid: str) -> RdmaDevice | None:
+        """See RdmaReader."""
+        found = self.devices()
+        if name in self._broken:
+            raise self._broken[name]
+        return _same(found, name, node_guid)
 
     def devices(self) -> list[RdmaDevice]:
-        """See RdmaReader; a device whose file is broken is left out, and the log says why, once."""
+        """Give all devices that are recorded, but for those whose file is broken: whoever asks for one is told."""
         found: dict[int, RdmaDevice] = {}
-        told: dict[str, str] = {}
+        self._broken = {}
         for name in self._listed():
             try:
                 device = given(self._recordings.get(name).device, name)
+                first = found.setdefault(device.index, device)
+                if first is not device:
+                    text = f"recording of {name}: index {device.index} is taken by {first.name}; give it its own"
+                    raise OSError(errno.EBADMSG, text, name)
             except OSError as error:
                 if error.errno not in {errno.ENODEV, errno.EOPNOTSUPP}:  # gone since, or recorded without this part
-                    told[name] = error.strerror or str(error)
-            else:
-                if found.setdefault(device.index, device) is not device:
-                    told[name] = f"index {device.index} is taken; give it its own"
-        for name, why in told.items():
-            if self._told.get(name) != why:
-                _log.warning("recording of %s: %s", name, why)
-        self._told = told
+                    self._broken[name] = error
         self._names = {index: device.name for index, device in found.items()}
         return sorted(found.values(), key=lambda device: device.index)
 
@@ -250,10 +262,17 @@ class ReplayRdma:
         self._recordings.clear()
 
     def _listed(self) -> list[str]:
+        """List the recordings; without the folder there are none.
+
+        Raises:
+            OSError: The folder cannot be listed.
+        """
         try:
             return self._recordings.names()
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise OSError(error.errno, f"recordings in {error.filename}: {error.strerror}", error.filename) from None
 
     def _of(self, index: int) -> tuple[str, _Recording]:
         """Give what is recorded of a device, as the list of devices named it last."""
@@ -290,4 +309,11 @@ def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
 
 
 def _groups(raw: msgspec.Raw) -> list[QueuePairs]:
-    return [build(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    """Read groups of queue pairs; those beyond the limit are counted as `other`."""
+    groups = [build(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    total = sum(group.count for group in groups)
+    check_values([("count of all", total)])
+    if len(groups) <= MAX_GROUPS:
+        return groups
+    kept = groups[:MAX_GROUPS]
+    return [*kept, QueuePairs(None, OTHER, "", "", total - sum(group.count for group in kept))]

@@ -1,7 +1,7 @@
 """One RDMA device whose bytes are sampled: its ports, the few files of each that stay open, and a visit to it."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -10,12 +10,13 @@ from typing import NamedTuple, TypeAlias
 
 from exporter.linux.infiniband import parse_counter, port_numbers
 from exporter.linux.kept import read_once, read_text
+from exporter.linux.rdma import RdmaReader
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
 from exporter.sources.kept_file import KeptFile
 from exporter.sources.rdma_drivers import DRIVERS
 from exporter.sources.rdma_files import choices
-from exporter.sources.rdma_netdevs import netdev_by_files
+from exporter.sources.rdma_ports import choose
 from exporter.sources.rdma_recognition import recognise
 from exporter.sources.rdma_speed import LinkSpeed
 from exporter.table import LabelValues
@@ -163,12 +164,17 @@ class _Port:
 class Device:
     """One device. It is visited in a thread, by one call at a time."""
 
-    def __init__(self, folder: Path, tick: float) -> None:
-        """Take its folder, and how often it is visited in seconds."""
+    def __init__(self, folder: Path, tick: float, reader: RdmaReader) -> None:
+        """Take its folder, how often it is visited in seconds, and what tells which of its ports are read."""
         self._folder = folder
+        self._net = folder.parent.parent / "net"
+        self._reader = reader
         self._tick = tick
         self._epoch = 0
         self._known_until = -inf
+        self._numbers: Sequence[int] = ()
+        self._netdevs: Mapping[int, str] = {}  # of the ports that are read
+        self._standing: Sequence[Failure] = ()  # what is the matter until the ports are chosen again
         self._ports: dict[int, _Port] = {}
 
     def visit(self, *, look: bool) -> Visit:
@@ -203,7 +209,7 @@ class Device:
         """Close all files and forget the ports."""
         for port in self._ports.values():
             port.close()
-        self._ports = {}
+        self._ports, self._known_until = {}, -inf
 
     def _look(self, now: float, failures: list[Failure]) -> int:
         """Find the ports and look at the link of each; gives the firmware commands that it took."""
@@ -212,22 +218,24 @@ class Device:
             self.close()
             self._epoch = epoch
         numbers = port_numbers(self._folder)
-        for gone in self._ports.keys() - set(numbers):
-            self._ports.pop(gone).close()
-        fresh = [number for number in numbers if number not in self._ports]
-        if now >= self._known_until:
-            self._known_until = now + FACTS_KEPT
-            self._learn(numbers, numbers)
-        elif fresh:
-            self._learn(numbers, fresh)
+        commands = 0
+        if now >= self._known_until or numbers != self._numbers:
+            self._known_until, self._numbers = now + FACTS_KEPT, numbers
+            chosen = choose(self._folder, self._net, numbers, self._reader)
+            commands, self._netdevs, self._standing = chosen.asked, chosen.netdevs, chosen.failures
+            for gone in self._ports.keys() - self._netdevs.keys():
+                self._ports.pop(gone).close()
+            self._learn(self._netdevs)
+        elif fresh := self._netdevs.keys() - self._ports.keys():
+            self._learn(fresh)
+        failures += self._standing
         failures += [failure for port in self._ports.values() if (failure := port.look(self._tick)) is not None]
-        return LINK_COMMANDS * len(self._ports)
+        return commands + LINK_COMMANDS * len(self._ports)
 
-    def _learn(self, numbers: Sequence[int], wanted: Sequence[int]) -> None:
-        """Find out what the wanted ones of all ports are; those that cannot be sampled are left out."""
-        driver = recognise(self._folder, numbers).looks
-        net = self._folder.parent.parent / "net"
-        for number in wanted:
+    def _learn(self, wanted: Collection[int]) -> None:
+        """Find out what the wanted ports are; those that cannot be sampled are left out."""
+        driver = recognise(self._folder, self._numbers).looks
+        for number in sorted(wanted):
             folder = f"{self._folder}/ports/{number}"
             port = self._ports.get(number)
             if port is None:
@@ -236,5 +244,5 @@ class Device:
                     continue
                 files = [KeptFile(path) for path in counters.files(folder)]
                 port = self._ports[number] = _Port((self._folder.name, str(number)), folder, counters, files)
-            netdev = netdev_by_files(net, self._folder, number, several=len(numbers) > 1)
-            port.link.know(driver, read_text(f"{folder}/link_layer"), net / netdev if netdev else None)
+            netdev = self._netdevs[number]
+            port.link.know(driver, read_text(f"{folder}/link_layer"), self._net / netdev if netdev else None)

@@ -9,7 +9,7 @@ and counted, never stretched and never made up for.
 import asyncio
 import os
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, inf
@@ -19,12 +19,15 @@ from typing import Annotated
 import msgspec
 
 from exporter import vocabulary
+from exporter.linux.rdma import RdmaReader
 from exporter.serial import HungError, Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source
 from exporter.sources.burst_device import BY_DRIVER, Device, Sample, Visit, byte_counters
 from exporter.sources.failures import failure_of
 from exporter.sources.host_ports import SCAN, not_listed
+from exporter.sources.kept_file import InUse
 from exporter.sources.rdma_metrics import LABELS
+from exporter.sources.rdma_ports import rdma_reader
 from exporter.table import LabelValues, RowKeeper, Samples, Table, TableBuilder
 from exporter.units import Duration
 from exporter.vocabulary import counter, gauge
@@ -153,14 +156,22 @@ class BurstSource:
     target = ""
     changed: asyncio.Event | None = None
 
-    def __init__(self, options: BurstOptions, host: Host) -> None:
-        """Take the configuration and the roots of the file systems."""
+    def __init__(self, options: BurstOptions, host: Host, open_reader: Callable[[], RdmaReader]) -> None:
+        """Take what is wanted.
+
+        Args:
+            options: The configuration.
+            host: The roots of the file systems.
+            open_reader: Opens what tells which ports are read: those that the source `rdma` reads.
+        """
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._class = host.sysfs / "class" / "infiniband"
         self._serial = Serial("bursts", CALL_DEADLINE, self._class)
         self._task: asyncio.Task[None] | None = None
+        self._reader = open_reader()
         self._devices: dict[str, _Sampled] = {}
+        self._in_use = InUse()
         self._rows: dict[LabelValues, _Row] = {}
         self._scan_due = True
         self._fault: Exception | None = None
@@ -194,16 +205,15 @@ class BurstSource:
         return Reading(self._tables(), failures)
 
     async def close(self) -> None:
-        """Stop, and close all files that no hung call may still be using."""
+        """Stop, and close all files; those that a hung call may be using are closed when it comes back."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self._serial.close()
-        for name, one in self._devices.items():
-            if name not in self._serial.out:
-                one.device.close()
-        self._devices = {}
+        for name in self._in_use.end(tuple(self._devices)):
+            self._close_device(name)
+        self._reader.close()
 
     async def _run(self) -> None:
         """Tick until cancelled, at times that are fixed from the beginning."""
@@ -231,7 +241,7 @@ class BurstSource:
         now, calls = monotonic(), []
         for name, one in self._devices.items():
             if one.time.is_open(now, TIME_AHEAD) and one.commands.is_open(now, COMMANDS_AHEAD):
-                calls.append((name, partial(one.device.visit, look=one.look)))
+                calls.append((name, partial(self._visit, name, one.device, look=one.look)))
             else:
                 self._skip("budget")
         out = self._serial.out
@@ -247,6 +257,16 @@ class BurstSource:
             else:
                 self._fail(failure_of(name, result, self._class / name))
 
+    def _visit(self, name: str, device: Device, *, look: bool) -> Visit:
+        """Visit a device; runs in the thread."""
+        with self._in_use.use(name, self._close_device):
+            return device.visit(look=look)
+
+    def _close_device(self, name: str) -> None:
+        one = self._devices.pop(name, None)
+        if one is not None:
+            one.device.close()
+
     async def _scan(self) -> None:
         """See which devices there are; where they cannot be listed, those that are known stay."""
         names = (await self._serial.run([(SCAN, self._names)]))[SCAN]
@@ -259,7 +279,7 @@ class BurstSource:
             self._forget(gone, ())
         for name in names:
             if name not in self._devices:
-                self._devices[name] = _Sampled(Device(self._class / name, self._options.tick))
+                self._devices[name] = _Sampled(Device(self._class / name, self._options.tick, self._reader))
 
     def _names(self) -> list[str]:
         """List the devices that may be touched; runs in the thread."""
@@ -322,7 +342,7 @@ async def _until(due: float) -> None:
 
 
 def _build(options: BurstOptions, host: Host) -> list[Source]:
-    return [BurstSource(options, host)]
+    return [BurstSource(options, host, rdma_reader(host))]
 
 
 DEFINITION = Definition("bursts", BurstOptions, (SCHEMA, TICKS, SKIPPED), _build)

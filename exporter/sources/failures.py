@@ -5,6 +5,9 @@ import errno
 from exporter.serial import HungError
 from exporter.source import Failure
 
+_NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP", errno.EDEADLK: "EDEADLK"}
+"""Names of errors. Of these two, each of which has another, Python gives the name that the kernel does not use."""
+
 
 def failure_of(device: str, error: Exception, place: object = "") -> Failure:
     """Say what went wrong.
@@ -22,7 +25,7 @@ def failure_of(device: str, error: Exception, place: object = "") -> Failure:
         return Failure(device, "timeout", str(error))
     detail = str(error)
     if isinstance(error, OSError) and error.errno is not None:
-        reason, detail = errno.errorcode.get(error.errno, "oserror").lower(), error.strerror or detail
+        reason, detail = _NAMES.get(error.errno, "oserror").lower(), error.strerror or detail
     elif isinstance(error, ValueError):
         reason = "malformed"
     else:

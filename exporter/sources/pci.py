@@ -18,7 +18,7 @@ from time import monotonic
 from typing import NamedTuple, TypeVar
 
 from exporter import vocabulary
-from exporter.linux.kept import SIZE, close_kept, open_kept, read_text
+from exporter.linux.kept import read_small, read_text
 from exporter.linux.pci import (
     bridge,
     driver_of,
@@ -288,11 +288,7 @@ class _Files:
     def read(self, path: Path, parse: Callable[[bytes], Read]) -> Read | None:
         """Read one file; None where it is lacking, tells nothing, or failed."""
         try:
-            descriptor = open_kept(path)
-            try:
-                return parse(os.pread(descriptor, SIZE, 0))
-            finally:
-                close_kept(descriptor)
+            return parse(read_small(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 
-from exporter.linux.rdma import KernelRdma, RdmaReader, ReplayRdma
+from exporter.linux.rdma import RdmaReader
 from exporter.serial import Serial
 from exporter.source import Definition, Failure, Host, Reading, Source
 from exporter.sources.failures import failure_of
 from exporter.sources.host_ports import SCAN, PortOptions, Seat, not_listed, number_rails
+from exporter.sources.kept_file import InUse
 from exporter.sources.rdma_counters import Wanted
 from exporter.sources.rdma_device import Device, DeviceReading
 from exporter.sources.rdma_metrics import DEVICE, QUEUE_PAIRS, RAW, SCHEMA
+from exporter.sources.rdma_ports import rdma_reader
 from exporter.sources.rdma_queue_pairs import QueuePairsWatch
 from exporter.sources.rdma_tables import RdmaTables
 
@@ -65,6 +67,7 @@ class RdmaSource:
         self._reader = open_reader()
         self._watch = QueuePairsWatch(self.interval, self._class, open_reader) if options.queue_pairs else None
         self._devices: dict[str, Device] = {}
+        self._in_use = InUse()
         self._scanned = float("-inf")
         self._scanned_any = False
         self._listed: list[str] = []
@@ -108,14 +111,12 @@ class RdmaSource:
         return Reading(tables, failures)
 
     async def close(self) -> None:
-        """Close all files that no hung call may still be using."""
+        """Close all files; those that a hung call may be using are closed when it comes back."""
         if self._watch is not None:
             self._watch.close()
         self._serial.close()
-        for name, device in self._devices.items():
-            if name not in self._serial.out:
-                device.close()
-        self._devices = {}
+        for name in self._in_use.end(tuple(self._devices)):
+            self._close_device(name)
         self._reader.close()
 
     def _sorted_out(
@@ -149,6 +150,11 @@ class RdmaSource:
 
     def _read_device(self, name: str, rescan: bool) -> DeviceReading:
         """Read all ports of one device; runs in the thread."""
+        with self._in_use.use(name, self._close_device):
+            return self._device(name, rescan).read()
+
+    def _device(self, name: str, rescan: bool) -> Device:
+        """Give a device, made and looked at anew where that is due; runs in the thread."""
         before = device = self._devices.get(name)
         epoch = os.stat(f"{self._class}/{name}").st_ino  # noqa: PTH116  # follows the link: another inode is another device
         if device is None or device.epoch != epoch:
@@ -160,7 +166,12 @@ class RdmaSource:
             self._devices[name] = device
             if before is not None and before is not device:
                 before.close()
-        return device.read()
+        return device
+
+    def _close_device(self, name: str) -> None:
+        device = self._devices.pop(name, None)
+        if device is not None:
+            device.close()
 
     def _number_rails(self) -> None:
         """Number the ports of each kind in the order of their PCI addresses, which completes what is told of them."""
@@ -173,10 +184,7 @@ class RdmaSource:
 
 
 def _build(options: RdmaOptions, host: Host) -> list[Source]:
-    replay = host.nic_replay
-    return [
-        RdmaSource(options, host, partial(KernelRdma, host.procfs) if replay is None else partial(ReplayRdma, replay))
-    ]
+    return [RdmaSource(options, host, rdma_reader(host))]
 
 
 DEFINITION = Definition("rdma", RdmaOptions, (SCHEMA, DEVICE, RAW, QUEUE_PAIRS), _build)

@@ -15,7 +15,7 @@ from exporter.linux.infiniband import ABSENT, parse_counter
 from exporter.linux.kept import COUNTER_SIZE
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
-from exporter.sources.kept_file import KeptFile
+from exporter.sources.kept_file import COUNTERS_SHARE, RAW_SHARE, KeptFile
 from exporter.sources.rdma_files import HW_COUNTERS, LIFESPAN, Choices
 from exporter.sources.rdma_plan import Plan, has_other, plan
 
@@ -147,7 +147,11 @@ class Counters:
         paths = [path for path in places if not (asked and path.startswith(HW_COUNTERS))]
         for path in self._files.keys() - set(paths):
             self._files.pop(path).close()
-        self._files = {path: self._files.get(path) or KeptFile(f"{self._folder}/{path}") for path in paths}
+        raw = {place for _, place in self.plan.raw}
+        for path in paths:
+            if path not in self._files:
+                share = RAW_SHARE if places[path] in raw else COUNTERS_SHARE
+                self._files[path] = KeptFile(f"{self._folder}/{path}", share)
         # Backwards, so that of a name that stands twice the first is taken.
         told = {f"{HW_COUNTERS}/{name}": place for place, name in reversed(list(enumerate(self._names)))}
         self._where = [(place, told[path]) for path, place in places.items() if path not in self._files]

@@ -1,45 +1,23 @@
-"""One RDMA device: which of its ports are read, what is known of them, and whether netlink knows the device too."""
+"""One RDMA device: the ports that are read, what is known of each, and what is counted of the device as a whole."""
 
-import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from exporter.linux.infiniband import IWARP, parse_guid, parse_numbered, port_numbers
+from exporter.linux.infiniband import IWARP, parse_numbered, port_numbers
 from exporter.linux.kept import read_once, read_text
 from exporter.linux.pci import is_virtual_function, pci_address, pci_function
 from exporter.linux.rdma import RdmaReader
 from exporter.linux.rdma_netlink import RdmaDevice
 from exporter.source import Failure
-from exporter.sources.failures import failure_of
 from exporter.sources.rdma_counters import Ask, Counters, Wanted
 from exporter.sources.rdma_drivers import DRIVERS, UNKNOWN
 from exporter.sources.rdma_files import PMA, Choices, RdmaNames, choices
-from exporter.sources.rdma_netdevs import is_uplink, netdev_by_files
 from exporter.sources.rdma_port import Port, PortReading
+from exporter.sources.rdma_ports import choose
 from exporter.sources.rdma_recognition import recognise
-
-MAX_PORTS = 8
-"""Ports of one device that are read. Cards have two; a switched one shows a port for each virtual function too."""
-
-MAX_LISTED = 1024
-"""Ports of one device that are looked at to find those."""
-
-PLANE = "smi"
-"""Kind of a device whose ports are the planes of another device's port: the traffic of both is the same."""
-
-NO_NETLINK = frozenset({errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.ESOCKTNOSUPPORT})
-"""What the kernel answers that has no RDMA netlink: no failure."""
-
-
-def same_device(listed: Iterable[RdmaDevice], name: str, node_guid: str) -> RdmaDevice | None:
-    """Find a device of sysfs among those of netlink: the same name, and the same GUID.
-
-    The name alone would take a device of this machine for one of a tree that was recorded on another.
-    """
-    return next((one for one in listed if one.name == name and one.node_guid == node_guid != ""), None)
 
 
 class DeviceReading(NamedTuple):
@@ -85,7 +63,7 @@ class Device:
         self._net = sysfs / "class" / "net"
         self._reader = reader
         self._of_port, self._of_device = of_port, of_device
-        self._standing: list[Failure] = []  # what is the matter until the device is scanned again
+        self._standing: Sequence[Failure] = ()  # what is the matter until the device is scanned again
         self._looks = ""
         self._port_ways = choices(UNKNOWN.port, PMA)
         self._is_plane = False
@@ -110,10 +88,9 @@ class Device:
             OSError: The ports cannot be listed.
         """
         numbers = port_numbers(self._folder)
-        self._standing = []
-        self.node_guid = parse_guid(read_once(self._folder / "node_guid") or b"") or ""
-        known = self._by_netlink()
-        self._is_plane = known is not None and known.kind == PLANE
+        chosen = choose(self._folder, self._net, numbers, self._reader)
+        self.node_guid, known, self._standing = chosen.node_guid, chosen.known, chosen.failures
+        self._is_plane = chosen.is_plane
         if self._is_plane:
             self.close()
             return
@@ -122,7 +99,6 @@ class Device:
         self.driver, self._looks = found.bound or found.looks, found.looks
         names = DRIVERS.get(found.looks, UNKNOWN)
         self._port_ways = self._ways(names)
-        netdevs = self._uplinks(numbers, known)
         shared = {
             "pci": pci_address(self._folder),
             "driver": self.driver,
@@ -133,7 +109,8 @@ class Device:
         }
         before = {port.number: port for port in self.ports}
         self.ports = [
-            self._port(number, netdev, shared, known, before.pop(number, None)) for number, netdev in netdevs.items()
+            self._port(number, netdev, shared, known, before.pop(number, None))
+            for number, netdev in chosen.netdevs.items()
         ]
         for gone in before.values():
             gone.close()
@@ -152,50 +129,12 @@ class Device:
         values = [] if self.counters is None else self.counters.read(now, failures)
         return DeviceReading(ports, self, values, failures, now)
 
-    def _by_netlink(self) -> RdmaDevice | None:
-        """Find the device among those that the kernel lists; None where it is none of them, or it lists none."""
-        try:
-            return same_device(self._reader.devices(), self.name, self.node_guid)
-        except OSError as error:
-            if error.errno not in NO_NETLINK:
-                self._standing.append(failure_of(self.name, error, "RDMA netlink"))
-            return None
-
     def _ways(self, names: RdmaNames) -> Choices:
         """Tell how each counter of a port can be read, by what the device is."""
         function = pci_function(self._folder)
         virtual = function is not None and is_virtual_function(function)
         iwarp = parse_numbered(read_once(self._folder / "node_type") or b"") == IWARP
         return choices(names.of_port(virtual=virtual, iwarp=iwarp), PMA)
-
-    def _uplinks(self, numbers: Sequence[int], known: RdmaDevice | None) -> dict[int, str]:
-        """Choose the ports to be read; by number, their network devices.
-
-        Where the card is switched, each virtual function has a port too, whose traffic the uplink's port counts.
-        """
-        several = len(numbers) > 1
-        netdevs = {number: self._netdev(number, known, several=several) for number in numbers[:MAX_LISTED]}
-        if several:
-            netdevs = {number: netdev for number, netdev in netdevs.items() if is_uplink(self._net, netdev)}
-        if len(netdevs) > MAX_PORTS or len(numbers) > MAX_LISTED:
-            kept = sorted(netdevs, key=lambda number: (not netdevs[number], number))[:MAX_PORTS]
-            detail = f"{self._folder}: {len(numbers)} ports; {len(kept)} are read: those of uplinks, then the first"
-            self._standing.append(Failure(self.name, "too_many", detail))
-            netdevs = {number: netdevs[number] for number in sorted(kept)}
-        return netdevs
-
-    def _netdev(self, number: int, known: RdmaDevice | None, *, several: bool) -> str:
-        """Name the network device of a port: by the kernel, which tells whether it is in this network namespace.
-
-        The kernel does not name those of InfiniBand ports.
-        """
-        ethernet = read_text(self._folder / "ports" / str(number) / "link_layer") == "Ethernet"
-        if known is not None and ethernet:
-            try:
-                return self._reader.port(known.index, number).netdev or ""
-            except OSError as error:
-                self._standing.append(failure_of(self.name, error, f"port {number} by RDMA netlink"))
-        return netdev_by_files(self._net, self._folder, number, several=several)
 
     def _port(
         self,

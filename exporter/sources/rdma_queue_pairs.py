@@ -5,6 +5,7 @@ its deadline is left alone until it has answered; meanwhile all else is read at 
 """
 
 import asyncio
+import errno
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,7 +17,6 @@ from exporter.linux.rdma_netlink import QueuePairs
 from exporter.serial import Serial
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
-from exporter.sources.rdma_device import same_device
 from exporter.sources.rdma_metrics import QUEUE_PAIRS
 from exporter.table import Column, RowKeeper, Table
 
@@ -28,6 +28,9 @@ DEADLINE = 5.0
 
 SHARE = 0.5
 """Share of the interval of reading that one device may take at most: what waits for it still has the rest."""
+
+UNTOLD = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM})
+"""What is answered where queue pairs cannot be told: no failure. After the first a device is not asked again."""
 
 CALL = "/queue_pairs"
 """What the names of these calls have at their end; no device can be named so."""
@@ -49,22 +52,25 @@ class QueuePairsWatch:
         self._task: asyncio.Task[None] | None = None
         self._begun = float("-inf")
         self._found: dict[str, list[QueuePairs]] = {}
-        self._failures: dict[str, Failure] = {}
+        self._lacks: dict[str, str] = {}  # GUIDs, by name, of devices that cannot tell
+        self._failures: list[Failure] = []
         self._time = 0.0
         self._keeper = RowKeeper(QUEUE_PAIRS.labels)
 
     def begin(self, guids: Mapping[str, str]) -> None:
         """Ask the devices, by name and GUID, on the side, unless that is under way or not due."""
         self._found = {name: found for name, found in self._found.items() if name in guids}
-        self._failures = {name: failure for name, failure in self._failures.items() if name in guids}
+        self._lacks = {name: guid for name, guid in self._lacks.items() if guids.get(name) == guid}
         now = monotonic()
         if now - self._begun >= EVERY and (self._task is None or self._task.done()):
             self._begun = now
-            self._task = asyncio.create_task(self._ask_all(dict(guids)), name="rdma queue pairs")
+            wanted = {name: guid for name, guid in guids.items() if name not in self._lacks}
+            self._task = asyncio.create_task(self._ask_all(wanted), name="rdma queue pairs")
 
     def failures(self) -> list[Failure]:
-        """Give what went wrong when each device was asked last."""
-        return list(self._failures.values())
+        """Give what went wrong since this was asked last: each failure once, not for as long as it is the last word."""
+        failures, self._failures = self._failures, []
+        return failures
 
     def table(self) -> Table | None:
         """Make the table of what was told last; None where there is nothing."""
@@ -91,13 +97,17 @@ class QueuePairsWatch:
             result = (await self._serial.run([(key, partial(self._ask, name, guid))]))[key]
             self._time = monotonic()
             self._found.pop(name, None)
-            self._failures.pop(name, None)
-            if isinstance(result, Exception):
-                self._failures[name] = failure_of(name, result, "queue pairs")
-            else:
+            if not isinstance(result, Exception):
                 self._found[name] = result
+            elif not isinstance(result, OSError) or result.errno not in UNTOLD:
+                self._failures.append(failure_of(name, result, "queue pairs"))
+            elif result.errno == errno.EOPNOTSUPP:
+                self._lacks[name] = guid
 
     def _ask(self, name: str, guid: str) -> list[QueuePairs]:
-        """Ask one device; runs in the thread. One that netlink does not know has none."""
-        device = same_device(self._reader.devices(), name, guid)
+        """Ask one device; runs in the thread. One that netlink does not know has none, and the source says why."""
+        try:
+            device = self._reader.device(name, guid)
+        except OSError:
+            return []
         return [] if device is None else self._reader.queue_pairs(device.index)
