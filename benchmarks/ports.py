@@ -36,6 +36,7 @@ from exporter.sources.bursts import TICKS, BurstOptions, BurstSource
 from exporter.sources.nic import NicOptions, NicSource
 from exporter.sources.pci import PciOptions, PciSource
 from exporter.sources.rdma import RdmaOptions, RdmaSource
+from exporter.sources.rdma_ports import rdma_reader
 from exporter.units import Duration
 
 COUNTS = (1, 8, 64)
@@ -140,7 +141,8 @@ async def _reads(made: Node, count: int) -> list[Cost]:
 async def _ticks(made: Node, count: int) -> list[Cost]:
     """Sample bursts for a while, much faster than by default, and hand over once."""
     options = BurstOptions(interval=Duration(TICKING), tick=Duration(TICK), budget=1.0, commands=10**6)
-    poller = Poller(BurstSource(options, Host("bench", made.sysfs, Path("/proc"))), _steps())
+    host = Host("bench", made.sysfs, Path("/proc"))
+    poller = Poller(BurstSource(options, host, rdma_reader(host)), _steps())
     await poller.poll()
     began = time.process_time()
     await asyncio.sleep(TICKING)
