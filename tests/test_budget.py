@@ -43,7 +43,12 @@ ABSENT = (
 )
 """What eight healthy ports of mlx5 do not have, as patterns."""
 
-SHARES = {f"fabric_rdma_{name}_ratio" for name in ("ecn_marked", "cnp_handled", "retransmission")}
+SHARES = {f"fabric_rdma_{name}_ratio" for name in ("ecn_marked", "cnp_handled", "retransmission", "asymmetry")} | {
+    f"fabric_{source}_{way}_{what}_ratio"
+    for source in ("rdma", "nic")
+    for way in ("receive", "transmit")
+    for what in ("imbalance", "deficit")
+}
 """What is there only for an interval in which packets moved."""
 
 OF_HOST = ("rdma", "bursts", "nic", "pci", "optics", "nccl")
