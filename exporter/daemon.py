@@ -99,11 +99,19 @@ def _check_patterns(settings: Config) -> None:
     for definition in SOURCES:
         dropped, kept = _exported(definition, settings)
         for key, patterns, what in (("drop", dropped, "metric"), ("keep", kept, "detail")):
-            names = [one.name for one in metrics() if one.detail or key == "drop"] if patterns else []
+            # What is dropped may be listed once for all sources; what is kept is kept of this one.
+            names = [one.name for one in (metrics() if key == "drop" else _details(definition))] if patterns else []
             for pattern in patterns:
                 if not any(fnmatchcase(name, pattern) for name in names):
                     where = f"{_section(definition)}.{key}"
                     raise ConfigError(f"{where}: {pattern!r} fits no {what}; docs/metrics.md lists their full names")
+
+
+def _details(definition: Definition) -> list[Metric]:
+    """List the details among what a source tells, and among what is made of it."""
+    found = [metric for schema in definition.schemas if not schema.internal for metric in schema.metrics.values()]
+    found += [metric for schema in definition.schemas for meaning in MEANINGS for metric in meaning.outputs(schema)]
+    return [metric for metric in found if metric.detail]
 
 
 def _check_expectations(settings: Config) -> None:

@@ -16,6 +16,9 @@ import msgspec
 from exporter.table import Metric, Schema, Table
 from exporter.units import Duration
 
+LEAST_INTERVAL = 0.1
+"""Seconds that lie at least between two reads of a source."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -137,6 +140,11 @@ class Options(Selection, frozen=True, kw_only=True):
     interval: Duration = Duration(5.0)
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse an interval in which nothing can be read: one letter too many, on every node of a fleet."""
+        if self.interval < LEAST_INTERVAL:
+            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL * 1000:g}ms or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,6 +287,10 @@ def load(folder, text):
             "sources.rdma.keep: 'fabric_rdma_link_up' fits no detail; docs/metrics.md lists their full names",
         ),
         (
+            'sources: {nic: {keep: ["fabric_rdma_vl15_*"]}}',
+            "sources.nic.keep: 'fabric_rdma_vl15_*' fits no detail; docs/metrics.md lists their full names",
+        ),
+        (
             "switches: {keep: [cnp_sent_ratio]}",
             "switches.keep: 'cnp_sent_ratio' fits no detail; docs/metrics.md lists their full names",
         ),
