@@ -26,9 +26,9 @@ from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import Handlers, WebServer
 from exporter.poller import Poller, Step
-from exporter.source import Definition, Host, Source
+from exporter.source import Definition, Host, Source, exports
 from exporter.sources import bursts, nccl, nic, optics, pci, rdma, switch
-from exporter.table import Metric, Table
+from exporter.table import Metric, Schema, Table
 
 logger = logging.getLogger(__name__)
 
@@ -96,22 +96,16 @@ def _check_patterns(settings: Config) -> None:
     Raises:
         ConfigError: One fits none.
     """
+    every = metrics()
     for definition in SOURCES:
         dropped, kept = _exported(definition, settings)
-        for key, patterns, what in (("drop", dropped, "metric"), ("keep", kept, "detail")):
-            # What is dropped may be listed once for all sources; what is kept is kept of this one.
-            names = [one.name for one in (metrics() if key == "drop" else _details(definition))] if patterns else []
+        details = [metric for metric in _told(definition.schemas) if metric.detail]
+        # What is dropped may be listed once for all sources; what is kept is kept of this one.
+        for key, patterns, what, known in (("drop", dropped, "metric", every), ("keep", kept, "detail", details)):
             for pattern in patterns:
-                if not any(fnmatchcase(name, pattern) for name in names):
+                if not any(fnmatchcase(metric.name, pattern) for metric in known):
                     where = f"{_section(definition)}.{key}"
                     raise ConfigError(f"{where}: {pattern!r} fits no {what}; docs/metrics.md lists their full names")
-
-
-def _details(definition: Definition) -> list[Metric]:
-    """List the details among what a source tells, and among what is made of it."""
-    found = [metric for schema in definition.schemas if not schema.internal for metric in schema.metrics.values()]
-    found += [metric for schema in definition.schemas for meaning in MEANINGS for metric in meaning.outputs(schema)]
-    return [metric for metric in found if metric.detail]
 
 
 def _check_expectations(settings: Config) -> None:
@@ -165,12 +159,15 @@ async def _no_reload() -> None:
 
 def metrics() -> list[Metric]:
     """List every metric that can be exported: those of the sources, what meaning makes of them, and our own."""
-    schemas = [schema for definition in SOURCES for schema in definition.schemas]
-    found = [
-        metric for schema in (*schemas, *health.SCHEMAS) if not schema.internal for metric in schema.metrics.values()
-    ]
-    found += [metric for schema in schemas for meaning in MEANINGS for metric in meaning.outputs(schema)]
+    found = _told([schema for definition in SOURCES for schema in definition.schemas])
+    found += [metric for schema in health.SCHEMAS for metric in schema.metrics.values()]
     return list({metric.name: metric for metric in reversed(found)}.values())[::-1]
+
+
+def _told(schemas: Sequence[Schema]) -> list[Metric]:
+    """List what tables of these schemas can hold, and what meaning makes of them."""
+    found = [metric for schema in schemas if not schema.internal for metric in schema.metrics.values()]
+    return found + [metric for schema in schemas for meaning in MEANINGS for metric in meaning.outputs(schema)]
 
 
 @dataclass(slots=True)
@@ -196,11 +193,7 @@ class _Running:
         if self.ports is None or begins:
             return tables
         *others, counted = expectations.summed(self.ports, tables, now)
-        wanted = {
-            ending: column
-            for ending, column in counted.columns.items()
-            if not any(fnmatchcase(column.metric.name, pattern) for pattern in self.drop)
-        }
+        wanted = {ending: column for ending, column in counted.columns.items() if exports(column.metric, self.drop, ())}
         return [*others, replace(counted, columns=wanted)]
 
 

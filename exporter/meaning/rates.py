@@ -323,32 +323,28 @@ def _is_wrap(table: Table, column: Column, place: int, delta: int, seconds: floa
     """Judge a fall that no restart explains; `delta` is what the counter rose by if it wrapped."""
     if column.saturates or seconds <= 0 or not 0 <= delta < 1 << (column.width - 1):
         return False  # below zero where the counter was wider than its declared width
-    limit = _limit(table, column.metric.ending, place)
+    limit = _limits(table, column.metric.ending)[place]
     if limit is None:
         return column.width <= UNBOUNDED_WIDTH
     return delta * column.factor / column.divisor <= limit * seconds * SLACK
 
 
-def _limit(table: Table, ending: str, place: int) -> float | None:
-    """Give the most a counter can rise in a second on this link, or None where that is not known."""
-    if ending.endswith("_seconds_total"):
-        return 1.0
-    speeds = table.numbers(vocabulary.SPEED)
-    speed = None if speeds is None else speeds[place]
-    if not speed:
-        return None
-    if ending.endswith("_bytes_total"):
-        return speed
-    return speed / SMALLEST_PACKET if ending in vocabulary.RATES else None
+def _limits(table: Table, ending: str, unknown: float | None = None) -> Sequence[float | None]:
+    """Give for each row the most that a counter can rise in a second on its link, None where nothing tells.
 
-
-def _believed(table: Table, ending: str) -> Sequence[float]:
-    """Give for each row the most that a counter is believed to rise in a second."""
+    Args:
+        table: The table that the counter is of.
+        ending: The counter's.
+        unknown: Bytes per second to reckon with where the link's speed is not known.
+    """
     size = len(table.rows)
     if ending.endswith("_seconds_total"):
-        return [IMPOSSIBLE] * size
-    limits = [IMPOSSIBLE * (speed or FASTEST) for speed in table.numbers(vocabulary.SPEED) or [None] * size]
-    return limits if ending.endswith("_bytes_total") else [limit / SMALLEST_PACKET for limit in limits]
+        return [1.0] * size
+    of_bytes = ending.endswith("_bytes_total")
+    if not of_bytes and ending not in vocabulary.RATES:
+        return [None] * size
+    speeds = [speed or unknown for speed in table.numbers(vocabulary.SPEED) or [None] * size]
+    return speeds if of_bytes else [speed and speed / SMALLEST_PACKET for speed in speeds]
 
 
 def _exported(column: Column, values: Sequence[int | None]) -> Column:
@@ -365,9 +361,12 @@ def _rate_columns(table: Table, column: Column, deltas: Deltas) -> list[Column]:
     """Divide deltas by the seconds they took; where the link's speed is known, set bytes against it."""
     ending = vocabulary.RATES[column.metric.ending]
     scale = column.factor / column.divisor
+    limits = _limits(table, column.metric.ending, FASTEST)
     rates = [
-        None if pair is None or pair[1] <= 0 or pair[0] * scale > limit * pair[1] else pair[0] * scale / pair[1]
-        for pair, limit in zip(deltas, _believed(table, column.metric.ending), strict=True)
+        None
+        if pair is None or pair[1] <= 0 or (limit is not None and pair[0] * scale > IMPOSSIBLE * limit * pair[1])
+        else pair[0] * scale / pair[1]
+        for pair, limit in zip(deltas, limits, strict=True)
     ]
     speeds = table.numbers(vocabulary.SPEED)
     made = [Column(_derived(table.schema, ending), rates)]
