@@ -9,7 +9,8 @@ import traceback
 import pytest
 import trustme
 
-from exporter.rest import onyx
+from exporter.rest import http, onyx, onyx_data
+from exporter.rest.tls import tls_context
 from exporter.simulator.onyx import OnyxPort, OnyxSimulator, OnyxSwitch, OnyxTraffic
 
 COUNTERS = "show interfaces ethernet counters"
@@ -58,7 +59,7 @@ async def client(device, clock):
     await made.close()
 
 
-async def failure(client, command=COUNTERS, kind=onyx.OnyxError):
+async def failure(client, command=COUNTERS, kind=http.RestError):
     """Give the error of a command, after a look that nothing of it tells the password."""
     with pytest.raises(kind) as caught:
         await client.show(command)
@@ -68,8 +69,8 @@ async def failure(client, command=COUNTERS, kind=onyx.OnyxError):
 
 
 async def test_all_tables(client, switch):
-    counters = onyx.parse_counters(await client.show(COUNTERS))
-    assert counters.ports["Eth1/1"] == onyx.Counters(
+    counters = onyx_data.parse_counters(await client.show(COUNTERS))
+    assert counters.ports["Eth1/1"] == onyx_data.Counters(
         receive_packets=10,
         receive_bytes=2**60,
         receive_errors=1,
@@ -83,13 +84,13 @@ async def test_all_tables(client, switch):
     )
     assert counters.ports["Eth1/2/1"].receive_bytes is None
     assert counters.ports["Eth1/2/1"].receive_packets == 0
-    states = onyx.parse_description(await client.show(DESCRIPTION)).ports
+    states = onyx_data.parse_description(await client.show(DESCRIPTION)).ports
     assert states == {
-        "Eth1/1": onyx.PortState(up=True, speed=10**11),
-        "Eth1/2/1": onyx.PortState(up=False, speed=25 * 10**9),
+        "Eth1/1": onyx_data.PortState(up=True, speed=10**11),
+        "Eth1/2/1": onyx_data.PortState(up=False, speed=25 * 10**9),
     }
-    marks = onyx.parse_congestion_control(await client.show(CONGESTION)).ports
-    assert marks == {"Eth1/1": onyx.Congestion(7), "Eth1/2/1": onyx.Congestion(None)}
+    marks = onyx_data.parse_congestion_control(await client.show(CONGESTION)).ports
+    assert marks == {"Eth1/1": onyx_data.Congestion(7), "Eth1/2/1": onyx_data.Congestion(None)}
     assert switch.logins == ["json"]
     assert switch.commands == [COUNTERS, DESCRIPTION, CONGESTION]
 
@@ -98,7 +99,7 @@ async def test_all_tables(client, switch):
 @pytest.mark.parametrize("shape", ["object", "list"])
 async def test_reply_forms_read_alike(client, switch, shape, several):
     switch.counters_shape, switch.several_results = shape, several
-    read = onyx.parse_counters(await client.show(COUNTERS))
+    read = onyx_data.parse_counters(await client.show(COUNTERS))
     assert read.ports["Eth1/1"].receive_bytes == 2**60
     assert read.problems == ()
 
@@ -106,11 +107,11 @@ async def test_reply_forms_read_alike(client, switch, shape, several):
 @pytest.mark.parametrize("shape", ["object", "list"])
 async def test_one_malformed_port_loses_nothing_else(client, switch, shape):
     switch.counters_shape, switch.faults.malformed = shape, "Eth1/2/1"
-    read = onyx.parse_counters(await client.show(COUNTERS))
+    read = onyx_data.parse_counters(await client.show(COUNTERS))
     assert set(read.ports) == {"Eth1/1"}
     assert len(read.problems) == 1
     assert "malformed" in read.problems[0]
-    assert set(onyx.parse_congestion_control(await client.show(CONGESTION)).ports) == {"Eth1/1"}
+    assert set(onyx_data.parse_congestion_control(await client.show(CONGESTION)).ports) == {"Eth1/1"}
 
 
 async def test_form_login_where_json_is_unknown_is_remembered(client, switch):
@@ -125,7 +126,7 @@ async def test_form_login_where_json_is_unknown_is_remembered(client, switch):
 async def test_an_expired_session_is_renewed_once(client, switch):
     await client.show(COUNTERS)
     switch.expire_sessions()
-    assert onyx.parse_counters(await client.show(COUNTERS)).ports
+    assert onyx_data.parse_counters(await client.show(COUNTERS)).ports
     assert switch.logins == ["json", "json"]
 
 
@@ -139,18 +140,18 @@ async def test_a_session_expires_after_every_command_without_rest(client, switch
 @pytest.mark.parametrize("form", [False, True])
 async def test_a_wrong_password_rests_longer_each_time(client, switch, clock, form):
     switch.password, switch.faults.no_json_login = "another", form
-    refused = await failure(client, kind=onyx.OnyxLoginError)
+    refused = await failure(client, kind=http.LoginError)
     assert ("check the password" if form else "log-in refused: 'Invalid password ***'") in str(refused)
     assert client.address in str(refused)
     for seconds in (60, 120, 240):
         clock.now += seconds - 1
         before = switch.requests
-        resting = await failure(client, kind=onyx.OnyxBackoffError)
+        resting = await failure(client, kind=http.BackoffError)
         assert resting.retry_after == 1
         assert "no log-in for another 1 s" in str(resting)
         assert switch.requests == before
         clock.now += 1
-        assert not isinstance(await failure(client, kind=onyx.OnyxLoginError), onyx.OnyxBackoffError)
+        assert not isinstance(await failure(client, kind=http.LoginError), http.BackoffError)
     assert len(switch.logins) == 4
     switch.password = PASSWORD
     clock.now += 480
@@ -169,15 +170,15 @@ async def test_the_rest_is_never_longer_than_an_hour(client, switch, clock):
 
 async def test_a_web_page_for_every_command_is_one_login_then_rest(client, switch):
     switch.faults.html = True
-    error = await failure(client, kind=onyx.OnyxLoginError)
+    error = await failure(client, kind=http.LoginError)
     assert "a fresh session does not answer 'show interfaces ethernet counters': HTTP 200 with a page" in str(error)
     assert "json-gw enable" in str(error)
-    await failure(client, kind=onyx.OnyxBackoffError)
+    await failure(client, kind=http.BackoffError)
     assert switch.logins == ["json"]
 
 
 async def test_a_refused_command_keeps_the_session(client, switch):
-    error = await failure(client, "show interfaces ethernet counters everything", onyx.OnyxCommandError)
+    error = await failure(client, "show interfaces ethernet counters everything", http.CommandError)
     assert error.command == "show interfaces ethernet counters everything"
     assert "Unrecognized command" in error.message
     assert "Unrecognized command" in str(error)
@@ -188,9 +189,9 @@ async def test_a_refused_command_keeps_the_session(client, switch):
 async def test_a_refusal_that_speaks_of_the_session_renews_it(client, switch):
     await client.show(COUNTERS)
     switch.faults.refuse = "Session has expired"
-    await failure(client, kind=onyx.OnyxLoginError)
+    await failure(client, kind=http.LoginError)
     assert switch.logins == ["json", "json"]
-    await failure(client, kind=onyx.OnyxBackoffError)
+    await failure(client, kind=http.BackoffError)
 
 
 @pytest.mark.parametrize(
@@ -206,14 +207,14 @@ async def test_other_commands_are_not_sent(client, switch, command):
 
 async def test_redirects_keep_method_and_body(client, switch):
     switch.faults.redirect = ""
-    assert onyx.parse_counters(await client.show(COUNTERS)).ports
+    assert onyx_data.parse_counters(await client.show(COUNTERS)).ports
     assert switch.logins == ["json"]
 
 
 async def test_a_redirect_to_elsewhere_gets_no_password(client, switch):
     async with OnyxSimulator(OnyxSwitch()) as other:
         switch.faults.redirect = other.url.replace("127.0.0.1", "localhost")
-        error = await failure(client, kind=onyx.OnyxReplyError)
+        error = await failure(client, kind=http.ReplyError)
         assert "a redirect away from the switch" in str(error)
         assert other.switch.requests == 0
 
@@ -221,9 +222,9 @@ async def test_a_redirect_to_elsewhere_gets_no_password(client, switch):
 async def test_a_slow_answer_ends_in_time_and_the_login_counts_as_failed(device, switch, clock):
     switch.faults.delay = 3600
     client = onyx.OnyxClient(device.url, "monitor", PASSWORD, timeout=0.05, clock=clock)
-    error = await failure(client, kind=onyx.OnyxTimeoutError)
+    error = await failure(client, kind=http.AnswerTimeoutError)
     assert "no complete answer within 0.05 s" in str(error)
-    await failure(client, kind=onyx.OnyxBackoffError)
+    await failure(client, kind=http.BackoffError)
     await client.close()
 
 
@@ -232,13 +233,13 @@ async def test_a_cancelled_login_counts_as_failed(client, switch):
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await client.show(COUNTERS)
-    await failure(client, kind=onyx.OnyxBackoffError)
+    await failure(client, kind=http.BackoffError)
 
 
 async def test_a_huge_answer_is_dropped(device, switch, clock):
     client = onyx.OnyxClient(device.url, "monitor", PASSWORD, max_reply=2**20, clock=clock)
     switch.faults.huge = 2**22
-    error = await failure(client, kind=onyx.OnyxReplyError)
+    error = await failure(client, kind=http.ReplyError)
     assert "an answer of more than 1048576 bytes was dropped" in str(error)
     switch.faults.huge = 2**19
     assert await client.show(COUNTERS)
@@ -256,7 +257,7 @@ async def test_no_connection_is_no_failed_login(switch, clock):
         url = gone.url
     client = onyx.OnyxClient(url, "monitor", PASSWORD, clock=clock)
     for _ in range(2):
-        error = await failure(client, kind=onyx.OnyxTransportError)
+        error = await failure(client, kind=http.TransportError)
         assert "not connected" in str(error)
     await client.close()
 
@@ -306,7 +307,7 @@ async def test_the_password_is_in_no_text(client, switch, caplog):
     ],
 )
 async def test_addresses(address, base):
-    client = onyx.OnyxClient(address, "u", "p", tls=onyx.tls_context(insecure=True))
+    client = onyx.OnyxClient(address, "u", "p", tls=tls_context(insecure=True))
     assert repr(client) == f"OnyxClient({base!r})"
     await client.close()
 
@@ -361,12 +362,12 @@ async def shows(device, tls):
 
 
 async def test_tls_by_ca_by_pin_and_unchecked(secure, ca_file, issued):
-    assert await shows(secure, onyx.tls_context(ca_file=ca_file))
+    assert await shows(secure, tls_context(ca_file=ca_file))
     digits = fingerprint(issued)
-    assert await shows(secure, onyx.tls_context(sha256=digits))
+    assert await shows(secure, tls_context(sha256=digits))
     colons = ":".join(digits[i : i + 2] for i in range(0, 64, 2)).upper()
-    assert await shows(secure, onyx.tls_context(sha256=colons))
-    assert await shows(secure, onyx.tls_context(insecure=True))
+    assert await shows(secure, tls_context(sha256=colons))
+    assert await shows(secure, tls_context(insecure=True))
 
 
 @pytest.mark.parametrize(
@@ -374,9 +375,9 @@ async def test_tls_by_ca_by_pin_and_unchecked(secure, ca_file, issued):
     [(None, "CERTIFICATE_VERIFY_FAILED"), ({}, "CERTIFICATE_VERIFY_FAILED"), ({"sha256": "00" * 32}, "not the pinned")],
 )
 async def test_tls_with_a_stranger_sends_nothing(secure, switch, options, text):
-    tls = None if options is None else onyx.tls_context(**options)
+    tls = None if options is None else tls_context(**options)
     client = onyx.OnyxClient(secure.url, "monitor", PASSWORD, tls=tls)
-    error = await failure(client, kind=onyx.OnyxTransportError)
+    error = await failure(client, kind=http.TransportError)
     assert text in str(error)
     assert "ca_file or its fingerprint as sha256" in str(error)
     assert switch.requests == 0
@@ -387,15 +388,15 @@ async def test_tls_checks_the_name_against_a_ca(switch, authority, ca_file, tmp_
     path = tmp_path / "other.pem"
     authority.issue_cert("other.example").private_key_and_cert_chain_pem.write_to_path(path)
     async with OnyxSimulator(switch, certificate=path) as running:
-        client = onyx.OnyxClient(running.url, "monitor", PASSWORD, tls=onyx.tls_context(ca_file=ca_file))
-        assert "IP address mismatch" in str(await failure(client, kind=onyx.OnyxTransportError))
+        client = onyx.OnyxClient(running.url, "monitor", PASSWORD, tls=tls_context(ca_file=ca_file))
+        assert "IP address mismatch" in str(await failure(client, kind=http.TransportError))
         await client.close()
 
 
 def test_tls_options_that_are_wrong(ca_file, tmp_path):
     with pytest.raises(ValueError, match="exclude each other"):
-        onyx.tls_context(ca_file=ca_file, insecure=True)
+        tls_context(ca_file=ca_file, insecure=True)
     with pytest.raises(ValueError, match="'abc' is not a fingerprint of 64 hexadecimal digits"):
-        onyx.tls_context(sha256="abc")
+        tls_context(sha256="abc")
     with pytest.raises(FileNotFoundError):
-        onyx.tls_context(ca_file=tmp_path / "none.pem")
+        tls_context(ca_file=tmp_path / "none.pem")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.rest import onyx
+from exporter.rest import onyx_data as onyx
 
 FIXTURES = Path(__file__).parent / "fixtures" / "onyx"
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
+from exporter.rest.http import excerpt
+
 SWITCH = ""
 """The name under which `normalise` keeps what belongs to no port."""
 
@@ -56,12 +58,6 @@ class PerPort(Generic[T]):
     ports: dict[str, T]
     problems: tuple[str, ...] = ()
     text: str = ""
-
-
-def excerpt(value: object, limit: int = 120) -> str:
-    """Give the beginning of a value as one printable line, for an error text."""
-    text = ascii(value[: limit * 2] if isinstance(value, str | bytes) else value)
-    return text if len(text) <= limit else text[:limit] + "…"
 
 
 def port_name(text: str) -> str | None:

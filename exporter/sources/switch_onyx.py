@@ -6,23 +6,19 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
-from exporter.rest.onyx import (
+from exporter.rest.http import AnswerTimeoutError, BackoffError, CommandError, LoginError, RestError
+from exporter.rest.onyx import OnyxClient
+from exporter.rest.onyx_data import (
     Congestion,
     Counters,
-    OnyxBackoffError,
-    OnyxClient,
-    OnyxCommandError,
-    OnyxError,
-    OnyxLoginError,
     OnyxShapeError,
-    OnyxTimeoutError,
     PerPort,
     PortState,
     parse_congestion_control,
     parse_counters,
     parse_description,
-    tls_context,
 )
+from exporter.rest.tls import tls_context
 from exporter.secret import SecretError, read_secret
 from exporter.source import Failure, Reading, SourceError
 from exporter.sources.switch import SCHEMA, Onyx, Target
@@ -126,15 +122,15 @@ class OnyxReader:
         except OnyxShapeError as error:
             failures.append(Failure(command, "malformed", f"{client.address}: {command}: {error}"))
             return {}
-        except OnyxCommandError as error:
+        except CommandError as error:
             failures.append(Failure(command, "refused", str(error)))
             return {}
-        except OnyxTimeoutError as error:
+        except AnswerTimeoutError as error:
             raise SourceError("timeout", str(error)) from None
-        except OnyxLoginError as error:
+        except LoginError as error:
             await self._renew()
-            raise SourceError("login_rest" if isinstance(error, OnyxBackoffError) else "login", str(error)) from None
-        except OnyxError as error:
+            raise SourceError("login_rest" if isinstance(error, BackoffError) else "login", str(error)) from None
+        except RestError as error:
             raise SourceError("unreachable", str(error)) from None
         failures += [Failure(command, "malformed", f"{client.address}: {command}: {one}") for one in found.problems]
         return found.ports
