@@ -19,7 +19,8 @@ from time import monotonic, time
 from typing import NamedTuple
 
 from exporter import __version__, config, health, log
-from exporter.config import Config, ConfigError, Expected
+from exporter.config import Config, Expected
+from exporter.document import ConfigError
 from exporter.meaning import bursts as burst_shares
 from exporter.meaning import expectations, imbalance, links, rates, shares, stragglers
 from exporter.outputs import page, text

@@ -267,12 +267,14 @@ class TableBuilder:
                 cells.extend([None] * (place - len(cells)))
                 cells.append(value)
 
-    def table(self, keeper: RowKeeper, time: float, **options: object) -> Table:
-        """Finish; `options` are those of Table."""
-        metrics = self.schema.metrics
-        size = len(self.keys)
-        columns = {
+    def columns(self) -> dict[str, Column]:
+        """Give the columns of the rows so far, by ending."""
+        metrics, size = self.schema.metrics, len(self.keys)
+        return {
             ending: Column(metrics[ending], cells + [None] * (size - len(cells)))
             for ending, cells in self.cells.items()
         }
-        return Table(self.schema, keeper.rows(self.keys), columns, time, **options)  # type: ignore[arg-type]
+
+    def table(self, keeper: RowKeeper, time: float, **options: object) -> Table:
+        """Finish; `options` are those of Table."""
+        return Table(self.schema, keeper.rows(self.keys), self.columns(), time, **options)  # type: ignore[arg-type]

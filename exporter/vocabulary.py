@@ -184,6 +184,9 @@ SPEED = "link_speed_bytes_per_second"
 MAX_SPEED = "link_max_speed_bytes_per_second"
 EXPECTED_SPEED = "link_expected_speed_bytes_per_second"
 
+RESETS = "resets_total"
+"""Filled in by meaning where the schema declares it: tables of finer rows start anew together with the port's own."""
+
 SAMPLES = "byte_samples"
 """Column of an internal schema: per row the samples of one interval, each (time, bytes received, bytes transmitted,
 bytes per second that the link can do), from which bursts are told."""

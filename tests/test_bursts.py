@@ -12,7 +12,8 @@ import pytest
 from rdma_trees import Netlink, NoNetlink
 
 from exporter import vocabulary
-from exporter.config import ConfigError, parse
+from exporter.config import parse
+from exporter.document import ConfigError
 from exporter.linux.kept import COUNTER_SIZE
 from exporter.linux.rdma_netlink import RdmaDevice, RdmaPort
 from exporter.meaning import bursts as meaning

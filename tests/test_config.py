@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from conftest import FIXTURES
 
-from exporter import config
-from exporter.config import Config, ConfigError, Expect, Expected, HostClass, default, load, parse
+from exporter import document
+from exporter.config import Config, Expect, Expected, HostClass, default, load, parse
+from exporter.document import ConfigError
 from exporter.sources import rdma
 from exporter.units import Duration
 
@@ -76,7 +77,8 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (512 << 20,) * 2)
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 from pathlib import Path
-from exporter.config import ConfigError, load
+from exporter.config import load
+from exporter.document import ConfigError
 for path in sys.argv[1:]:
     try:
         load(Path(path), [])
@@ -110,7 +112,7 @@ def test_a_file_without_permission(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(config, "read_regular", refuse)
+    monkeypatch.setattr(document, "read_regular", refuse)
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "c.yml", PARTS)
     assert str(caught.value).endswith(
@@ -126,14 +128,14 @@ def test_a_file_that_would_block_for_ever(tmp_path):
 
 def test_a_file_that_is_too_large(tmp_path):
     path = tmp_path / "c.yml"
-    path.write_bytes(b"#" * (config.MAX_SIZE + 1))
+    path.write_bytes(b"#" * (document.MAX_SIZE + 1))
     with pytest.raises(ConfigError) as caught:
         load(path, PARTS)
     assert (
         str(caught.value)
         == f"{path}: cannot be read: it is larger than 4194304 bytes; check --config.file and its permissions"
     )
-    path.write_bytes(b"#" * config.MAX_SIZE)
+    path.write_bytes(b"#" * document.MAX_SIZE)
     assert load(path, PARTS) == default(PARTS)
 
 

@@ -21,8 +21,8 @@ from blockbuster import blockbuster_ctx
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporter import config, demo
 from exporter import daemon as module
+from exporter import demo, document
 from exporter.daemon import Daemon, Settings
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.host import HostFiles
@@ -39,8 +39,7 @@ OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
 @pytest.fixture(autouse=True)
 def _no_names_taken():
     yield
-    switch._named.clear()
-    switch._targets.clear()
+    switch.ROSTER.configure({})
 
 
 def samples_of(text, parse=parse_text):
@@ -301,7 +300,7 @@ def load(folder, text):
     ],
 )
 def test_a_pattern_that_fits_nothing_is_an_error_since_it_is_a_typo(tmp_path, text, error):
-    with pytest.raises(config.ConfigError) as caught:
+    with pytest.raises(document.ConfigError) as caught:
         load(tmp_path, text)
     assert str(caught.value) == error
 
@@ -415,7 +414,7 @@ async def test_the_class_of_a_host_is_found_by_its_name(tmp_path):
 )
 def test_report_97_ports_that_are_expected_and_not_read_are_an_error(tmp_path, monkeypatch, expect, place, ports):
     monkeypatch.setenv("NODE_NAME", "gpu-1")
-    with pytest.raises(config.ConfigError) as caught:
+    with pytest.raises(document.ConfigError) as caught:
         load(tmp_path, f"{{expect: {expect}, sources: {{rdma: {{enabled: false}}}}}}")
     assert str(caught.value) == (
         f"{place}: is {ports} for the host 'gpu-1', and sources.rdma.enabled is false, so that no port is counted;"

@@ -12,7 +12,7 @@ from conftest import FIXTURES
 from golden import compare, scraped
 from module_memory import BIAS, POWER, Memory, cmis, sff8472, sff8636
 
-from exporter import config, daemon, vocabulary
+from exporter import config, daemon, document, vocabulary
 from exporter.linux.rtnetlink import Link
 from exporter.serial import Serial
 from exporter.source import Host, SourceError
@@ -231,7 +231,7 @@ def test_it_is_off_unless_it_is_switched_on():
 
 def test_an_interval_under_a_minute_is_an_error_that_names_its_place():
     text = b"sources:\n  optics:\n    enabled: true\n    interval: 30s\n"
-    with pytest.raises(config.ConfigError) as caught:
+    with pytest.raises(document.ConfigError) as caught:
         config.parse(text, "config.yml", [DEFINITION])
     assert "sources.optics" in str(caught.value)
     assert "60s or longer" in str(caught.value)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from exporter import vocabulary
 from exporter.meaning import rates, shares
-from exporter.sources.switch import SCHEMA as SWITCH
+from exporter.sources.switches.metrics import PORTS as SWITCH
 from exporter.table import Column, RowKeeper, Table
 from exporter.vocabulary import counter
 

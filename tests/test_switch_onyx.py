@@ -10,9 +10,9 @@ import pytest
 from exporter.rest import onyx as client_module
 from exporter.simulator.onyx import OnyxPort, OnyxSimulator, OnyxSwitch, OnyxTraffic
 from exporter.source import SourceError
-from exporter.sources import switch_onyx as reader_module
-from exporter.sources.switch import Onyx, Target
-from exporter.sources.switch_onyx import CONGESTION, COUNTERS, DESCRIPTION, OnyxReader
+from exporter.sources.switches import onyx as reader_module
+from exporter.sources.switches.onyx import CONGESTION, COUNTERS, DESCRIPTION, OnyxReader
+from exporter.sources.switches.options import Onyx, Target
 
 PASSWORD = "s3cret-of-a-test"
 LONG = 60.0
@@ -45,7 +45,7 @@ async def started(switch=None, given=None, **options):
     switch = switch or model()
     given = given or Onyx(username="monitor", password=PASSWORD)
     async with OnyxSimulator(switch) as simulator:
-        reader = OnyxReader(Target(name="leaf-2", address=simulator.url, onyx=given, **options), given)
+        reader = OnyxReader(Target(name="leaf-2", address=simulator.url, onyx=given, **options), given, LONG)
         reader.switch = switch
         try:
             yield reader
@@ -54,9 +54,9 @@ async def started(switch=None, given=None, **options):
 
 
 def rows_of(reading):
-    (table,) = reading.tables
+    (table,) = reading.parts
     found = {}
-    for place, key in enumerate(table.rows.keys):
+    for place, key in enumerate(table.keys):
         values = {ending: column.values[place] for ending, column in table.columns.items()}
         found[key] = {ending: value for ending, value in values.items() if value is not None}
     return found
@@ -265,7 +265,7 @@ async def test_a_file_of_trust_that_is_none_is_named(tmp_path, content):
     if content is not None:
         file.write_text(content)
     given = Onyx(username="monitor", password=PASSWORD, ca_file=str(file))
-    reader = OnyxReader(Target(name="leaf-2", address="127.0.0.1", onyx=given), given)
+    reader = OnyxReader(Target(name="leaf-2", address="127.0.0.1", onyx=given), given, LONG)
     with pytest.raises(SourceError, match=f"leaf-2: ca_file {file}: .*; name a PEM file of CAs") as caught:
         await reader.read()
     assert caught.value.reason == "configuration"
@@ -275,7 +275,7 @@ async def test_a_file_of_trust_that_is_none_is_named(tmp_path, content):
 async def test_a_switch_that_takes_too_long_is_a_timeout(monkeypatch):
     usual = client_module.OnyxClient
     monkeypatch.setattr(
-        "exporter.sources.switch_onyx.OnyxClient", lambda *args, **more: usual(*args, timeout=0.05, **more)
+        "exporter.sources.switches.onyx.OnyxClient", lambda *args, **more: usual(*args, timeout=0.05, **more)
     )
     async with started() as reader:
         reader.switch.faults.delay = LONG
@@ -289,7 +289,7 @@ async def test_nothing_that_listens_is_unreachable_and_heals():
     given = Onyx(username="monitor", password=PASSWORD)
     async with OnyxSimulator(model()) as simulator:
         address = simulator.url
-    reader = OnyxReader(Target(name="leaf-2", address=address, onyx=given), given)
+    reader = OnyxReader(Target(name="leaf-2", address=address, onyx=given), given, LONG)
     for _ in range(3):
         with pytest.raises(SourceError, match="not connected") as caught:
             await reader.read()

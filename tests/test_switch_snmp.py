@@ -26,9 +26,11 @@ from exporter.snmp.ber import (
     Typed,
 )
 from exporter.source import Host, SourceError
-from exporter.sources import switch, switch_snmp
-from exporter.sources.switch import Snmp, SwitchOptions, Target
-from exporter.sources.switch_snmp import SnmpReader
+from exporter.sources import switch
+from exporter.sources.switch import SwitchSource
+from exporter.sources.switches import snmp as switch_snmp
+from exporter.sources.switches.options import Snmp, SwitchOptions, Target
+from exporter.sources.switches.snmp import SnmpReader
 from exporter.table import escape_label
 
 LONG = 60.0
@@ -95,11 +97,9 @@ def system(name="leaf-a", uptime=100_000):
 
 @pytest.fixture(autouse=True)
 def _no_names_taken():
-    switch._named.clear()
-    switch._targets.clear()
+    switch.ROSTER.configure({})
     yield
-    switch._named.clear()
-    switch._targets.clear()
+    switch.ROSTER.configure({})
 
 
 @pytest.fixture
@@ -119,11 +119,11 @@ async def served(rows, **options):
 async def reader_of(agent, name="target-1", *, interval=LONG, snmp=None, **options):
     snmp = snmp or Snmp(community="public", timeout=20.0, retries=1)
     target = Target(name=name, address=agent.address, snmp=snmp, **options)
-    reader = SnmpReader(target, snmp, interval)
+    source = SwitchSource(target, interval, [SnmpReader(target, snmp, interval)])
     try:
-        yield reader
+        yield source
     finally:
-        await reader.close()
+        await source.close()
 
 
 class Meaning:
@@ -135,7 +135,8 @@ class Meaning:
     def __call__(self, reading):
         found = {}
         for table in reading.tables:
-            self.states[table.schema], tables = rates.step(self.states.get(table.schema), table)
+            key = (table.schema, table.part)
+            self.states[key], tables = rates.step(self.states.get(key), table)
             for one in tables:
                 for place, key in enumerate(one.rows.keys):
                     row = found.setdefault(key, {})
@@ -578,7 +579,7 @@ async def test_the_timeout_comes_before_the_pollers_own():
     snmp = Snmp(community="public", timeout=20.0)
     async with served(system()) as agent, reader_of(agent, snmp=snmp, interval=0.2) as reader:
         agent.faults.silent = True
-        source = switch.SwitchSource(Target(name="t", address=agent.address, snmp=snmp), 0.2, reader)
+        source = SwitchSource(Target(name="t", address=agent.address, snmp=snmp), 0.2, [reader])
         poller = Poller(source)
         with pytest.MonkeyPatch.context() as patch:
             lines = []

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from exporter import vocabulary
 from exporter.table import Column, Kind, Metric, Rows, Schema, Table
+from exporter.vocabulary import RESETS
 
 Times: TypeAlias = list[float]
 
@@ -36,9 +37,6 @@ FASTEST = 1.6e12 / 8
 
 UNBOUNDED_WIDTH = 32
 """Counters wider than this do not wrap in practice: without a link speed to judge by, a fall of one is a reset."""
-
-RESETS = "resets_total"
-"""Filled in where the schema declares it: a port's tables of finer rows start anew together with the port's own."""
 
 SATURATED = "saturated"
 

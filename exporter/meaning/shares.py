@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter import vocabulary
-from exporter.meaning.rates import RESETS
 from exporter.table import Column, Metric, Rows, Schema, Table
 
 LEAST_PACKETS = 1000
@@ -118,7 +117,7 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     if not plan:
         return state, (table,)
     before = _aligned(state, table)
-    now = State(table.rows, _counters(plan, before, table), table.numbers(RESETS))
+    now = State(table.rows, _counters(plan, before, table), table.numbers(vocabulary.RESETS))
     rises = {ending: _rises(before.counters.get(ending), seen) for ending, seen in now.counters.items()}
     anew = _anew(before, now)
     columns = []

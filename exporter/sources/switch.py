@@ -1,302 +1,196 @@
-"""Ethernet switches, each polled by what it speaks: SNMP or Onyx's JSON API.
+"""Ethernet switches: one source a switch, asked in one way or in several at once.
 
-One source a switch: a switch that does not answer costs its own time alone. What is common to all of them is here:
-the metrics, the configuration and the names; how a switch is asked is in the reader of its protocol.
+A switch that does not answer costs its own time alone, and a way that fails its own columns. What is exported, how it
+is configured and how a switch is asked is in `switches/`.
 """
 
 import asyncio
-import re
-from collections import Counter
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from importlib import import_module
+from time import monotonic
+from typing import Any, cast
 
-import msgspec
+from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
+from exporter.sources.switches.metrics import DEVICE, FAMILIES, SCHEMAS
+from exporter.sources.switches.options import SwitchOptions, Target
+from exporter.sources.switches.parts import Device, Family, Harvest, Joint, Reader, Support
+from exporter.sources.switches.roster import Roster
+from exporter.table import RowKeeper, Table, TableBuilder
 
-from exporter import vocabulary
-from exporter.secret import check_one
-from exporter.source import Definition, Host, Reading, Selection, Source
-from exporter.units import Duration
-from exporter.vocabulary import gauge, info
+SHARE = 0.9
+"""Of the interval, that a way may take: what it has to say of a silent switch must come before the next poll."""
 
-LABELS = ("switch", "port")
+READERS = {
+    "snmp": ("exporter.sources.switches.snmp", "SnmpReader"),
+    "onyx": ("exporter.sources.switches.onyx", "OnyxReader"),
+    "nvue": ("exporter.sources.switches.nvue", "NvueReader"),
+    "eapi": ("exporter.sources.switches.eapi", "EapiReader"),
+    "nxapi": ("exporter.sources.switches.nxapi", "NxapiReader"),
+    "restconf": ("exporter.sources.switches.restconf", "RestconfReader"),
+    "redis": ("exporter.sources.switches.sonic_db", "RedisReader"),
+}
+"""By way: module and class of its reader, which is loaded only where a switch needs it."""
 
-SCHEMA = vocabulary.schema(
-    "fabric_switch_",
-    LABELS,
-    [
-        *(
-            f"{way}_{what}_total"
-            for what in (
-                "bytes",
-                "packets",
-                "unicast_packets",
-                "multicast_packets",
-                "broadcast_packets",
-                "errors",
-                "discards",
-                "pause_frames",
-            )
-            for way in ("receive", "transmit")
-        ),
-        "fcs_errors_total",
-        "symbol_errors_total",
-        "ecn_marked_packets_total",
-        "link_up",
-        "link_speed_bytes_per_second",
-        "resets_total",
-    ],
-    {
-        "info": info(
-            "What the port is; target is the switch's name in the configuration.",
-            "target",
-            "ifindex",
-            "alias",
-            "if_type",
-        ),
-        "admin_up": gauge("Whether the port is switched on by configuration (1) or not (0)."),
-    },
-    note="On the wire.",
-    origins={
-        "receive_bytes_total": ["IF-MIB ifHCInOctets", "Onyx: Rx bytes"],
-        "transmit_bytes_total": ["IF-MIB ifHCOutOctets", "Onyx: Tx bytes"],
-        "receive_packets_total": [
-            "IF-MIB ifHCInUcastPkts + ifHCInMulticastPkts + ifHCInBroadcastPkts",
-            "Onyx: Rx packets",
-        ],
-        "transmit_packets_total": [
-            "IF-MIB ifHCOutUcastPkts + ifHCOutMulticastPkts + ifHCOutBroadcastPkts",
-            "Onyx: Tx packets",
-        ],
-        "receive_unicast_packets_total": ["IF-MIB ifHCInUcastPkts"],
-        "transmit_unicast_packets_total": ["IF-MIB ifHCOutUcastPkts"],
-        "receive_multicast_packets_total": ["IF-MIB ifHCInMulticastPkts"],
-        "transmit_multicast_packets_total": ["IF-MIB ifHCOutMulticastPkts"],
-        "receive_broadcast_packets_total": ["IF-MIB ifHCInBroadcastPkts"],
-        "transmit_broadcast_packets_total": ["IF-MIB ifHCOutBroadcastPkts"],
-        "receive_errors_total": ["IF-MIB ifInErrors", "Onyx: Rx error packets"],
-        "transmit_errors_total": ["IF-MIB ifOutErrors", "Onyx: Tx error packets"],
-        "receive_discards_total": ["IF-MIB ifInDiscards", "Onyx: Rx discard packets"],
-        "transmit_discards_total": ["IF-MIB ifOutDiscards", "Onyx: Tx discard packets"],
-        "receive_pause_frames_total": ["Onyx: Rx pause packets"],
-        "transmit_pause_frames_total": ["Onyx: Tx pause packets"],
-        "fcs_errors_total": ["Onyx: Rx FCS errors"],
-        "symbol_errors_total": ["Onyx: Rx symbol errors"],
-        "ecn_marked_packets_total": ["Onyx congestion-control: ECN marked packets"],
-        "link_up": ["IF-MIB ifOperStatus", "Onyx: Operational state"],
-        "link_speed_bytes_per_second": ["IF-MIB ifHighSpeed", "Onyx: Speed"],
-        "admin_up": ["IF-MIB ifAdminStatus"],
-        "info": ["IF-MIB ifName, ifAlias, ifType", "Onyx: Description"],
-    },
-)
-
-PRIORITY = vocabulary.schema(
-    "fabric_switch_",
-    (*LABELS, "priority"),
-    ["receive_pfc_frames_total", "transmit_pfc_frames_total"],
-    origins={
-        "receive_pfc_frames_total": ["CISCO-PFC-EXT-MIB cpfcIfPriorityIndications"],
-        "transmit_pfc_frames_total": ["CISCO-PFC-EXT-MIB cpfcIfPriorityRequests"],
-    },
-)
-
-DEVICE = vocabulary.schema(
-    "fabric_switch_",
-    ("switch",),
-    own={
-        "device_info": info(
-            "The switch; target is its name in the configuration.", "target", "description", "object_id"
-        ),
-        "uptime_seconds": gauge("Time since the switch's management started."),
-    },
-    origins={
-        "device_info": ["SNMPv2-MIB sysDescr, sysObjectID"],
-        "uptime_seconds": ["SNMPv2-MIB sysUpTime"],
-    },
-)
-
-
-class Snmp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a switch is asked by SNMP; the community is given in one of three ways.
-
-    Attributes:
-        version: Version of the protocol.
-        timeout: Time to wait for the first try of a question.
-        retries: Tries after the first.
-    """
-
-    version: Literal["2c"] = "2c"
-    community: str | None = None
-    community_file: str | None = None
-    community_env: str | None = None
-    timeout: Duration = Duration(1.0)
-    retries: int = 2
-
-    def __post_init__(self) -> None:
-        """See that there is one community."""
-        check_one("community", self.community, self.community_file, self.community_env)
-
-
-class Onyx(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a switch is asked by Onyx's JSON API; the password is given in one of three ways.
-
-    Attributes:
-        username: User with the right to `show`.
-        ca_file: PEM file of the CAs to trust in place of the system's.
-        sha256: Fingerprint of the switch's own certificate, which then is all that is trusted.
-        insecure: Whether to trust whoever answers.
-    """
-
-    username: str
-    password: str | None = None
-    password_file: str | None = None
-    password_env: str | None = None
-    ca_file: str | None = None
-    sha256: str | None = None
-    insecure: bool = False
-
-    def __post_init__(self) -> None:
-        """See that there is one password, and one way to trust."""
-        check_one("password", self.password, self.password_file, self.password_env)
-        if (self.ca_file is not None) + (self.sha256 is not None) + self.insecure > 1:
-            raise ValueError("ca_file, sha256 and insecure exclude each other; give one of them")
-        if self.sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", self.sha256.replace(":", "").strip()):
-            raise ValueError("sha256 is no fingerprint: it has 64 hexadecimal digits, with or without colons")
-
-
-class Target(Selection, frozen=True, kw_only=True):
-    """One switch; include and exclude are names of its ports.
-
-    Attributes:
-        name: Its name in the exporter; also its label where it does not tell its own.
-        address: Host, or host and port.
-        interval: Time between polls; that of the defaults where not given.
-    """
-
-    name: str
-    address: str
-    interval: Duration | None = None
-    snmp: Snmp | None = None
-    onyx: Onyx | None = None
-
-    def __post_init__(self) -> None:
-        """See that there is a name, one protocol and an address fit for it."""
-        if not self.name:
-            raise ValueError("the name is empty; give one, it becomes a label")
-        if (self.snmp is None) == (self.onyx is None):
-            raise ValueError("give exactly one of snmp and onyx")
-        if self.snmp is not None:
-            from exporter.snmp.client import parse_address  # noqa: PLC0415  # only where there are switches
-
-            parse_address(self.address)
-
-
-class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What holds for every switch that does not say otherwise."""
-
-    interval: Duration = Duration(15.0)
-
-
-class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Configuration of `switches`.
-
-    Attributes:
-        defaults: What holds for all targets.
-        targets: The switches.
-        drop: Metric names, as shell patterns, that are not exported.
-        keep: Names of details, as shell patterns, that are exported too.
-    """
-
-    defaults: Defaults = Defaults()
-    targets: tuple[Target, ...] = ()
-    drop: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """See that no name stands twice."""
-        names = [target.name for target in self.targets]
-        twice = next((name for name, count in Counter(names).items() if count > 1), None)
-        if twice is not None:
-            raise ValueError(f"two targets are named {twice!r}; names tell them apart")
-
-
-class Reader(Protocol):
-    """Asks one switch in its own protocol."""
-
-    async def read(self) -> Reading:
-        """Poll once; raises SourceError when the switch gives nothing."""
-
-    async def close(self) -> None:
-        """Let go of the connection."""
+ROSTER = Roster()
+"""The switches of this process."""
 
 
 class SwitchSource:
-    """One switch."""
+    """One switch.
+
+    Args:
+        target: What to poll.
+        interval: Seconds between polls.
+        readers: By what, in order of preference.
+        roster: The other switches.
+    """
 
     name = "switch"
-    changed: asyncio.Event | None = None
 
-    def __init__(self, target: Target, interval: float, reader: Reader) -> None:
-        """Take what to poll, how often in seconds, and by what."""
+    def __init__(self, target: Target, interval: float, readers: Sequence[Reader], roster: Roster = ROSTER) -> None:
         self.target = target.name
         self.interval = interval
         self.settings = (target, interval)
-        self._reader = reader
+        self.label = target.name
+        self.changed: asyncio.Event | None = asyncio.Event()
+        self._options = target
+        self._readers = readers
+        self._roster = roster
+        self._joint = Joint()
+        self._device_rows = RowKeeper(DEVICE.labels)
+        self._family_rows = RowKeeper(FAMILIES.labels)
+        self._system_name = ""
 
     async def applies(self) -> bool:
         """Tell that a switch that was configured is there to be read, whether it answers or not."""
         return True
 
     async def read(self) -> Reading:
-        """Poll the switch once."""
-        return await self._reader.read()
+        """Poll the switch once, in all ways at the same time.
+
+        Raises:
+            SourceError: Every way failed; the reason is that of the first.
+        """
+        harvests, failures, errors = await self._harvests()
+        if not harvests:
+            raise errors[0]
+        for harvest in harvests.values():
+            failures += harvest.failures
+        device = _joined([harvest.device for harvest in harvests.values()])
+        self._system_name = device.name or self._system_name  # it goes by the name that it had
+        self.label = self._roster.claim(self.target, self._system_name)
+        tables = self._joint.tables(self.label, harvests)
+        tables += self._own(device, _families(harvests.values()))
+        return Reading(tables, failures)
+
+    def nudge(self, port: str = "") -> None:
+        """Poll at once: a trap told of a port, or of the switch as a whole where that is empty."""
+        for reader in self._readers:
+            reader.nudge(port)
+        if self.changed is not None:
+            self.changed.set()
 
     async def close(self) -> None:
-        """Close the connection."""
-        await self._reader.close()
+        """Close the connections."""
+        self._roster.release(self.target)
+        await asyncio.gather(*(reader.close() for reader in self._readers), return_exceptions=True)
+
+    async def _harvests(self) -> tuple[dict[str, Harvest], list[Failure], list[SourceError]]:
+        if len(self._readers) == 1:  # the usual case, and a task costs
+            (reader,) = self._readers
+            return {reader.way: await reader.read()}, [], []
+        answers = await asyncio.gather(*(self._asked(reader) for reader in self._readers))
+        harvests: dict[str, Harvest] = {}
+        failures: list[Failure] = []
+        errors: list[SourceError] = []
+        for reader, answer in zip(self._readers, answers, strict=True):
+            if isinstance(answer, Harvest):
+                harvests[reader.way] = answer
+            else:
+                errors.append(answer)
+                failures.append(Failure(reader.way, answer.reason, str(answer)))
+        return harvests, failures, errors
+
+    async def _asked(self, reader: Reader) -> Harvest | SourceError:
+        limit = self.interval * SHARE
+        try:
+            async with asyncio.timeout(limit):
+                return await reader.read()
+        except TimeoutError:
+            return SourceError("timeout", f"{self.target}: {reader.way}: no answer within {limit:g} s")
+        except SourceError as error:
+            return error
+
+    def _own(self, device: Device, families: Mapping[Family, Support]) -> list[Table]:
+        now = monotonic()
+        about = TableBuilder(DEVICE)
+        about.row(
+            (self.label,),
+            {
+                "device_info": (
+                    self.target,
+                    self._options.role or "",
+                    device.profile,
+                    device.description,
+                    device.object_id,
+                    device.model,
+                    device.version,
+                ),
+                "uptime_seconds": device.uptime,
+                "refresh_seconds": device.refresh,
+                "unchanged_polls_total": device.unchanged,
+            },
+        )
+        states = TableBuilder(FAMILIES)
+        for family, support in families.items():
+            states.row((self.label, family.value), {"family_info": (support.value,)})
+        return [about.table(self._device_rows, now), states.table(self._family_rows, now)]
 
 
-_named: dict[str, str] = {}
-"""System name to the target that goes by it: two switches of one name would give one series two values."""
-
-_targets: set[str] = set()
-"""Names in the configuration last read, by which a switch goes that has no system name of its own."""
+_BETTER = (Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED)
+"""What is said of a family that several ways were asked for: the first of these that one of them says."""
 
 
-def claim_name(target: str, system_name: str) -> str:
-    """Give the label of a switch: its system name, unless another target goes by it or it has none."""
-    if _named.get(system_name) != target:
-        release_name(target)
-    if system_name and system_name not in _targets - {target} and _named.setdefault(system_name, target) == target:
-        return system_name
-    return target
+def _families(harvests: Iterable[Harvest]) -> dict[Family, Support]:
+    """Say of each family that was asked for whether the switch counts it."""
+    found: dict[Family, Support] = {}
+    for harvest in harvests:
+        for family, support in harvest.families.items():
+            known = found.get(family, support)
+            found[family] = min(known, support, key=_BETTER.index)
+    return found
 
 
-def release_name(target: str) -> None:
-    """Let another target go by the name that this one had."""
-    for name in [name for name, owner in _named.items() if owner == target]:
-        del _named[name]
+def _joined(devices: Sequence[Device]) -> Device:
+    """Put together what several ways told of the switch: each fact from the first that has it."""
+    joined, *others = devices
+    for other in others:
+        facts = {one.name: getattr(other, one.name) for one in fields(other)}
+        joined = replace(joined, **{name: fact for name, fact in facts.items() if getattr(joined, name) in ("", None)})
+    return joined
 
 
 def _build(options: SwitchOptions, host: Host) -> Sequence[Source]:  # noqa: ARG001  # a switch is not on this host
+    ROSTER.configure({target.name: target.address for target in options.targets})
     sources = []
-    _targets.clear()
-    _targets.update(target.name for target in options.targets)
     for target in options.targets:
         interval = float(target.interval if target.interval is not None else options.defaults.interval)
-        sources.append(SwitchSource(target, interval, _reader(target, interval)))
+        sources.append(SwitchSource(target, interval, [reader(target, way, interval) for way in target.ways()]))
     return sources
 
 
-def _reader(target: Target, interval: float) -> Reader:
-    """Make the reader; its module is loaded only where a switch needs it."""
-    if target.snmp is not None:
-        from exporter.sources.switch_snmp import SnmpReader  # noqa: PLC0415
+def reader(target: Target, way: str, interval: float) -> Reader:
+    """Make the reader of one way to ask a switch.
 
-        return SnmpReader(target, target.snmp, interval)
-    from exporter.sources.switch_onyx import OnyxReader  # noqa: PLC0415
+    Args:
+        target: The switch.
+        way: One of `target.ways()`.
+        interval: Seconds between polls.
+    """
+    module, name = READERS[way]
+    made = cast(Callable[[Target, Any, float], Reader], getattr(import_module(module), name))
+    return made(target, getattr(target, way), interval)
 
-    assert target.onyx is not None  # noqa: S101  # Target has exactly one of the two
-    return OnyxReader(target, target.onyx)
 
-
-DEFINITION = Definition("switch", SwitchOptions, (SCHEMA, PRIORITY, DEVICE), _build, section="switches")
+DEFINITION = Definition("switch", SwitchOptions, SCHEMAS, _build, section="switches")

@@ -6,7 +6,7 @@ is not in the list; each poll asks for the counters alone, and only for those th
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import NamedTuple
 
@@ -16,9 +16,11 @@ from exporter.snmp.ber import Value as Wire
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpError, SnmpTimeout
 from exporter.snmp.walk import WalkResult
-from exporter.source import Failure, Reading, SourceError
-from exporter.sources.switch import DEVICE, PRIORITY, SCHEMA, Snmp, Target, claim_name, release_name
-from exporter.table import Column, RowKeeper, Schema, Table
+from exporter.source import Failure, SourceError
+from exporter.sources.switches.metrics import PORTS, PRIORITIES
+from exporter.sources.switches.options import Snmp, Target
+from exporter.sources.switches.parts import Device, Family, Harvest, Part, Support
+from exporter.table import Column
 
 INVENTORY_AGE = 300.0
 """Seconds after which names and aliases are read again."""
@@ -90,7 +92,6 @@ class _Inventory:
     """What is known of a switch between its inventories.
 
     Attributes:
-        switch: The label.
         ports: Interface index to the label of its port, for ports that are wanted.
         facts: Interface index to the values of the info's labels.
         unwanted: Indexes that have a name but are not exported.
@@ -98,7 +99,6 @@ class _Inventory:
         silent: Columns that the switch does not have.
     """
 
-    switch: str
     ports: Mapping[Oid, str]
     facts: Mapping[Oid, tuple[str, ...]]
     unwanted: frozenset[Oid]
@@ -108,6 +108,8 @@ class _Inventory:
 
 class SnmpReader:
     """Polls one switch."""
+
+    way = "snmp"
 
     def __init__(
         self,
@@ -127,13 +129,12 @@ class SnmpReader:
         self._inventory: _Inventory | None = None
         self._inventory_time = 0.0
         self._nameless: frozenset[Oid] = frozenset()
-        self._device: tuple[str, ...] = ("", "", "")
+        self._device = Device()
         self._name = ""
         self._uptime: int | None = None
         self._restarts = 0
-        self._keepers = {schema: RowKeeper(schema.labels) for schema in (SCHEMA, PRIORITY, DEVICE)}
 
-    async def read(self) -> Reading:
+    async def read(self) -> Harvest:
         """Poll once.
 
         Raises:
@@ -147,14 +148,17 @@ class SnmpReader:
             failures = [Failure("system", one.reason.value, str(one)) for one in system.problems]
             stale = monotonic() - self._inventory_time >= INVENTORY_AGE
             if self._inventory is None or stale:
-                texts = [
+                description, object_id = (
                     _text(system.values[oid][1]) if oid in system.values else "" for oid in (DESCRIPTION, OBJECT_ID)
-                ]
-                self._device = (self._target.name, *texts)
+                )
                 if NAME not in {one.oid for one in system.problems}:  # else it goes by the name that it had
                     self._name = _text(system.values[NAME][1]) if NAME in system.values else ""
-                failures += await self._take_inventory(client, self._name)
-            return Reading(await self._poll(client, uptime, failures), failures)
+                self._device = Device(self._name, description, object_id)
+                failures += await self._take_inventory(client)
+            parts = await self._poll(client, failures)
+            families = {Family.TRAFFIC: Support.COUNTED}
+            device = replace(self._device, uptime=None if uptime is None else uptime / TICKS)
+            return Harvest(device, parts, families, None, failures)
         except SecretError as error:
             raise SourceError("credentials", str(error)) from None
         except SnmpTimeout as error:
@@ -168,13 +172,15 @@ class SnmpReader:
             self._hang_up()  # as it may have come of a switch that is silent
             raise
 
-    def forget_inventory(self) -> None:
+    def nudge(self, port: str) -> None:  # noqa: ARG002  # names and aliases are read all together
         """Read names and aliases anew at the next poll."""
+        self._forget_inventory()
+
+    def _forget_inventory(self) -> None:
         self._inventory_time = float("-inf")
 
     async def close(self) -> None:
         """Close the socket."""
-        release_name(self._target.name)
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -186,9 +192,10 @@ class SnmpReader:
         """Make the client when there is none; its community is read then."""
         if self._client is None:
             given = self._options
+            address = given.address or self._target.address
             community = await asyncio.to_thread(read_secret, given.community, given.community_file, given.community_env)
             self._client = SnmpClient(
-                self._target.address,
+                address,
                 community,
                 timeout=float(given.timeout),
                 retries=given.retries,
@@ -205,7 +212,7 @@ class SnmpReader:
             self._inventory = None  # interface indexes may have moved
         self._uptime = uptime
 
-    async def _take_inventory(self, client: SnmpClient, name: str) -> list[Failure]:
+    async def _take_inventory(self, client: SnmpClient) -> list[Failure]:
         """Read the names of all interfaces.
 
         Raises:
@@ -228,13 +235,12 @@ class SnmpReader:
             index: (self._target.name, _number(index), _text(aliases.get(index)), _text(types.get(index)))
             for index in wanted
         }
-        switch = claim_name(self._target.name, name)
-        self._inventory = _Inventory(switch, wanted, facts, frozenset(ports.keys() - wanted.keys()), texts)
+        self._inventory = _Inventory(wanted, facts, frozenset(ports.keys() - wanted.keys()), texts)
         self._inventory_time = monotonic()
         return _failures(result)
 
-    async def _poll(self, client: SnmpClient, uptime: int | None, failures: list[Failure]) -> list[Table]:
-        """Read counters and states, and make the tables."""
+    async def _poll(self, client: SnmpClient, failures: list[Failure]) -> list[Part]:
+        """Read counters and states, and make the parts."""
         inventory = self._inventory
         assert inventory is not None  # noqa: S101  # taken just before
         columns = (*STATES, *(one.oid for one in (*self._counters, *self._pfc)))
@@ -253,15 +259,14 @@ class SnmpReader:
         indexes = [index for index in inventory.ports if index in seen]
         nameless = frozenset(seen - inventory.ports.keys() - inventory.unwanted)
         if nameless - self._nameless:
-            self.forget_inventory()  # there is an interface that is not in the list
+            self._forget_inventory()  # there is an interface that is not in the list
         self._nameless = nameless
-        tables = [self._ports(inventory, indexes, rows, now), self._switch(inventory, uptime, now)]
-        return [*tables, *self._priorities(inventory, rows, now)]
+        return [self._ports(inventory, indexes, rows, now), *self._priorities(inventory, rows, now)]
 
     def _ports(
         self, inventory: _Inventory, indexes: Sequence[Oid], rows: Mapping[Oid, Mapping[Oid, Wire]], now: float
-    ) -> Table:
-        metrics = SCHEMA.metrics
+    ) -> Part:
+        metrics = PORTS.metrics
         columns: dict[str, Column] = {}
         for one in self._counters:
             cells = rows.get(one.oid)
@@ -282,16 +287,11 @@ class SnmpReader:
             [_speed(speeds.get(index)) if up else None for index, up in zip(indexes, ups, strict=True)],
         )
         columns["info"] = Column(metrics["info"], [inventory.facts[index] for index in indexes])
-        return Table(
-            SCHEMA,
-            self._keeper(SCHEMA).rows([(inventory.switch, inventory.ports[index]) for index in indexes]),
-            columns,
-            now,
-            epochs=[self._restarts] * len(indexes),
-        )
+        keys = [(inventory.ports[index],) for index in indexes]
+        return Part(PORTS, keys, columns, now, epochs=[self._restarts] * len(indexes))
 
-    def _priorities(self, inventory: _Inventory, rows: Mapping[Oid, Mapping[Oid, Wire]], now: float) -> list[Table]:
-        """Make the table by port and priority; none where the switch has no such counters."""
+    def _priorities(self, inventory: _Inventory, rows: Mapping[Oid, Mapping[Oid, Wire]], now: float) -> list[Part]:
+        """Make the part by port and priority; none where the switch has no such counters."""
         cells = {one: rows[one.oid] for one in self._pfc if rows.get(one.oid)}
         if not cells:
             return []
@@ -300,27 +300,15 @@ class SnmpReader:
         indexes = sorted(index for index in seen if len(index) == 2 and index[:1] in ports)
         columns = {
             one.ending: Column(
-                PRIORITY.metrics[one.ending],
+                PRIORITIES.metrics[one.ending],
                 [_count(found.get(index)) for index in indexes],
                 one.width,
             )
             for one, found in cells.items()
         }
-        keys = [(inventory.switch, ports[index[:1]], str(index[1])) for index in indexes]
+        keys = [(ports[index[:1]], str(index[1])) for index in indexes]
         epochs = [self._restarts] * len(indexes)
-        return [Table(PRIORITY, self._keeper(PRIORITY).rows(keys), columns, now, epochs=epochs)]
-
-    def _switch(self, inventory: _Inventory, uptime: int | None, now: float) -> Table:
-        metrics = DEVICE.metrics
-        seconds = None if uptime is None else uptime / TICKS
-        columns = {
-            "device_info": Column(metrics["device_info"], [self._device]),
-            "uptime_seconds": Column(metrics["uptime_seconds"], [seconds]),
-        }
-        return Table(DEVICE, self._keeper(DEVICE).rows([(inventory.switch,)]), columns, now)
-
-    def _keeper(self, schema: Schema) -> RowKeeper:
-        return self._keepers[schema]
+        return [Part(PRIORITIES, keys, columns, now, epochs=epochs)]
 
 
 def _text(value: Wire | None) -> str:

@@ -20,9 +20,11 @@ from exporter.rest.onyx_data import (
 )
 from exporter.rest.tls import tls_context
 from exporter.secret import SecretError, read_secret
-from exporter.source import Failure, Reading, SourceError
-from exporter.sources.switch import SCHEMA, Onyx, Target
-from exporter.table import RowKeeper, TableBuilder, Value
+from exporter.source import Failure, SourceError
+from exporter.sources.switches.metrics import PORTS
+from exporter.sources.switches.options import Onyx, Target
+from exporter.sources.switches.parts import Family, Harvest, PartBuilder, Support
+from exporter.table import Value
 
 Record = TypeVar("Record")
 
@@ -34,15 +36,17 @@ CONGESTION = "show interfaces ethernet congestion-control"
 class OnyxReader:
     """Polls one switch."""
 
-    def __init__(self, target: Target, options: Onyx) -> None:
-        """Take the target and how to log in."""
+    way = "onyx"
+
+    def __init__(self, target: Target, options: Onyx, interval: float) -> None:  # noqa: ARG002
+        """Take the target, how to log in, and the seconds between polls."""
         self._target = target
+        self._address = options.address or target.address
         self._options = options
         self._client: OnyxClient | None = None
         self._password = ""
-        self._keeper = RowKeeper(SCHEMA.labels)
 
-    async def read(self) -> Reading:
+    async def read(self) -> Harvest:
         """Poll once; a command that fails costs its own columns.
 
         Raises:
@@ -57,14 +61,17 @@ class OnyxReader:
         if not counters and not states:
             detail = failures[0].detail if failures else f"{client.address}: has no Ethernet port to show"
             raise SourceError(failures[0].reason if failures else "empty", detail)
-        builder = TableBuilder(SCHEMA)
+        builder = PartBuilder(PORTS)
         for port in {**counters, **states}:
             if self._target.wants(port):
                 row = _row(counters.get(port), states.get(port), congestion.get(port))
                 state = states.get(port)
                 alias = (state.description if state else None) or ""
-                builder.row((self._target.name, port), {**row, "info": (self._target.name, "", alias, "")})
-        return Reading([builder.table(self._keeper, now)], failures)
+                builder.row((port,), {**row, "info": (self._target.name, "", alias, "")})
+        return Harvest(parts=[builder.part(now)], families={Family.TRAFFIC: Support.COUNTED}, failures=failures)
+
+    def nudge(self, port: str) -> None:
+        """Do nothing: each poll asks for all."""
 
     async def close(self) -> None:
         """Log out and close the connection; bounded in time by the client."""
@@ -94,9 +101,9 @@ class OnyxReader:
         given = self._options
         password = self._password = self._read_password()
         tls = None
-        if not self._target.address.startswith("http://"):
+        if not self._address.startswith("http://"):
             tls = tls_context(ca_file=given.ca_file, sha256=given.sha256, insecure=given.insecure)
-        return OnyxClient(self._target.address, given.username, password, tls=tls)
+        return OnyxClient(self._address, given.username, password, tls=tls, timeout=float(given.timeout))
 
     def _read_password(self) -> str:
         given = self._options

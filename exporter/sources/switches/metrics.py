@@ -1,0 +1,236 @@
+"""What is exported of switches: their ports, by priority, queue and priority group, their modules, and themselves.
+
+One switch tells more than another; what it does not tell has no series. Of queues and priority groups all is a detail,
+since there are eight and more a port: the port's own row has their sums, and the deepest queue.
+"""
+
+from exporter import vocabulary
+from exporter.vocabulary import counter, gauge, info
+
+PREFIX = "fabric_switch_"
+
+PORTS = vocabulary.schema(
+    PREFIX,
+    ("switch", "port"),
+    [
+        *(
+            f"{way}_{what}_total"
+            for what in (
+                "bytes",
+                "packets",
+                "unicast_packets",
+                "multicast_packets",
+                "broadcast_packets",
+                "errors",
+                "discards",
+                "pause_frames",
+            )
+            for way in ("receive", "transmit")
+        ),
+        "fcs_errors_total",
+        "symbol_errors_total",
+        "ecn_marked_packets_total",
+        "link_up",
+        "link_speed_bytes_per_second",
+        "link_down_total",
+        "resets_total",
+    ],
+    {
+        "info": info(
+            "What the port is; target is the switch's name in the configuration.",
+            "target",
+            "ifindex",
+            "alias",
+            "if_type",
+        ),
+        "admin_up": gauge("Whether the port is switched on by configuration (1) or not (0)."),
+        "congestion_discards_total": counter(
+            "Packets dropped for want of room in a queue, or early, before it was full: of all queues that tell."
+        ),
+        "deepest_queue_bytes": gauge("Bytes that wait in the fullest queue of the port."),
+    },
+    note="On the wire.",
+    origins={
+        "receive_bytes_total": ["IF-MIB ifHCInOctets", "Onyx: Rx bytes"],
+        "transmit_bytes_total": ["IF-MIB ifHCOutOctets", "Onyx: Tx bytes"],
+        "receive_packets_total": [
+            "IF-MIB ifHCInUcastPkts + ifHCInMulticastPkts + ifHCInBroadcastPkts",
+            "Onyx: Rx packets",
+        ],
+        "transmit_packets_total": [
+            "IF-MIB ifHCOutUcastPkts + ifHCOutMulticastPkts + ifHCOutBroadcastPkts",
+            "Onyx: Tx packets",
+        ],
+        "receive_unicast_packets_total": ["IF-MIB ifHCInUcastPkts"],
+        "transmit_unicast_packets_total": ["IF-MIB ifHCOutUcastPkts"],
+        "receive_multicast_packets_total": ["IF-MIB ifHCInMulticastPkts"],
+        "transmit_multicast_packets_total": ["IF-MIB ifHCOutMulticastPkts"],
+        "receive_broadcast_packets_total": ["IF-MIB ifHCInBroadcastPkts"],
+        "transmit_broadcast_packets_total": ["IF-MIB ifHCOutBroadcastPkts"],
+        "receive_errors_total": ["IF-MIB ifInErrors", "Onyx: Rx error packets"],
+        "transmit_errors_total": ["IF-MIB ifOutErrors", "Onyx: Tx error packets"],
+        "receive_discards_total": ["IF-MIB ifInDiscards", "Onyx: Rx discard packets"],
+        "transmit_discards_total": ["IF-MIB ifOutDiscards", "Onyx: Tx discard packets"],
+        "receive_pause_frames_total": ["Onyx: Rx pause packets"],
+        "transmit_pause_frames_total": ["Onyx: Tx pause packets"],
+        "fcs_errors_total": ["Onyx: Rx FCS errors"],
+        "symbol_errors_total": ["Onyx: Rx symbol errors"],
+        "ecn_marked_packets_total": ["Onyx congestion-control: ECN marked packets"],
+        "congestion_discards_total": ["sum of queues"],
+        "deepest_queue_bytes": ["most of queues"],
+        "link_up": ["IF-MIB ifOperStatus", "Onyx: Operational state"],
+        "link_speed_bytes_per_second": ["IF-MIB ifHighSpeed", "Onyx: Speed"],
+        "link_down_total": [],
+        "admin_up": ["IF-MIB ifAdminStatus"],
+        "info": ["IF-MIB ifName, ifAlias, ifType", "Onyx: Description"],
+    },
+)
+"""Rows are ports; keys of a Part are `(port,)`."""
+
+PRIORITIES = vocabulary.schema(
+    PREFIX,
+    ("switch", "port", "priority"),
+    [f"{way}_pfc_{what}_total" for what in ("frames", "paused_seconds") for way in ("receive", "transmit")],
+    origins={
+        "receive_pfc_frames_total": ["CISCO-PFC-EXT-MIB cpfcIfPriorityIndications"],
+        "transmit_pfc_frames_total": ["CISCO-PFC-EXT-MIB cpfcIfPriorityRequests"],
+        "receive_pfc_paused_seconds_total": [],
+        "transmit_pfc_paused_seconds_total": [],
+    },
+    details=["receive_pfc_paused_ratio", "transmit_pfc_paused_ratio"],
+)
+"""Rows are the priorities of ports; keys are `(port, priority)`, the priority from 0 to 7."""
+
+QUEUES = vocabulary.schema(
+    PREFIX,
+    ("switch", "port", "queue"),
+    own={
+        "queue_transmit_bytes_total": counter("Bytes that left by the queue."),
+        "queue_transmit_packets_total": counter("Packets that left by the queue."),
+        "queue_ecn_marked_packets_total": counter("Packets with the congestion mark (ECN CE) set in the queue."),
+        "queue_full_discards_total": counter("Packets dropped since the queue had no room."),
+        "queue_early_discards_total": counter("Packets dropped early, before the queue was full (WRED)."),
+        "queue_depth_bytes": gauge("Bytes that wait in the queue."),
+        "queue_highest_depth_bytes": gauge(
+            "Most bytes that waited in the queue, over a period that the switch chooses; then it begins anew."
+        ),
+        "queue_pfc_deadlocks_total": counter("Times the switch's watchdog found the queue paused without end."),
+    },
+    details=[
+        "queue_transmit_bytes_total",
+        "queue_transmit_packets_total",
+        "queue_ecn_marked_packets_total",
+        "queue_full_discards_total",
+        "queue_early_discards_total",
+        "queue_depth_bytes",
+        "queue_highest_depth_bytes",
+        "queue_pfc_deadlocks_total",
+    ],
+)
+"""Rows are the egress queues (or traffic classes) of ports; keys are `(port, queue)`."""
+
+PRIORITY_GROUPS = vocabulary.schema(
+    PREFIX,
+    ("switch", "port", "priority_group"),
+    own={
+        "priority_group_depth_bytes": gauge("Bytes of the priority group that wait in the ingress buffer."),
+        "priority_group_highest_depth_bytes": gauge(
+            "Most bytes of the priority group that waited in the ingress buffer, over a period that the switch chooses."
+        ),
+        "priority_group_highest_headroom_bytes": gauge(
+            "Most bytes of the headroom, which takes what arrives after a pause was sent, in use at a time, over a"
+            " period that the switch chooses."
+        ),
+        "priority_group_discards_total": counter("Packets dropped since the ingress buffer had no room for them."),
+    },
+    details=[
+        "priority_group_depth_bytes",
+        "priority_group_highest_depth_bytes",
+        "priority_group_highest_headroom_bytes",
+        "priority_group_discards_total",
+    ],
+)
+"""Rows are the ingress priority groups of ports; keys are `(port, priority_group)`."""
+
+MODULES = vocabulary.schema(
+    PREFIX,
+    ("switch", "port"),
+    own={
+        "module_temperature_celsius": gauge("Temperature inside the module."),
+        "module_voltage_volts": gauge("Supply voltage of the module, nominally 3.3."),
+    },
+)
+"""Rows are the optical modules and cables in ports; keys are `(port,)`. Only where `optics` is switched on."""
+
+LANES = vocabulary.schema(
+    PREFIX,
+    ("switch", "port", "lane"),
+    own={
+        "module_lane_receive_power_watts": gauge("Light that comes in on the lane; 0 where there is none."),
+        "module_lane_transmit_power_watts": gauge("Light that goes out on the lane; 0 where there is none."),
+        "module_lane_bias_amperes": gauge("Current of the lane's laser; 0 while it is off."),
+    },
+)
+"""Rows are the lanes of modules, the first is 1; keys are `(port, lane)`. Only where `optics` is switched on."""
+
+DEVICE = vocabulary.schema(
+    PREFIX,
+    ("switch",),
+    own={
+        "device_info": info(
+            "The switch in its own words; target is its name in the configuration, role is leaf, spine or the like.",
+            "target",
+            "role",
+            "profile",
+            "description",
+            "object_id",
+            "model",
+            "version",
+        ),
+        "uptime_seconds": gauge("Time since the switch's management started."),
+        "refresh_seconds": gauge(
+            "Time between refreshes of the switch's counters, as seen: rates over less than four times it mean little."
+        ),
+        "unchanged_polls_total": counter("Polls that found the counters not refreshed since the one before."),
+    },
+    origins={
+        "device_info": ["SNMPv2-MIB sysDescr, sysObjectID"],
+        "uptime_seconds": ["SNMPv2-MIB sysUpTime"],
+        "refresh_seconds": ["time stamps of the switch, or the times at which its counters moved"],
+        "unchanged_polls_total": ["time stamps of the switch, or the times at which its counters moved"],
+    },
+)
+"""The one row is the switch."""
+
+FAMILIES = vocabulary.schema(
+    PREFIX,
+    ("switch", "family"),
+    own={
+        "family_info": info(
+            "Whether the switch counts a family of metrics: counted; not_counted, where it knows of it and says that it"
+            " does not; unsupported; failed, where asking failed.",
+            "state",
+        )
+    },
+    origins={"family_info": ["what the switch answered"]},
+)
+"""Rows are families of metrics."""
+
+LINKS = vocabulary.schema(
+    "fabric_link_",
+    ("host", "device", "switch", "port", "peer", "peer_port"),
+    own={
+        "info": info(
+            "Who is at the other end of a link, by LLDP: seen from a switch's port or a host's device. peer is a switch"
+            " by its label `switch`, or a host or other device by its name; peer_port is its port by its label, or its"
+            " MAC address.",
+            "peer_kind",
+            "peer_mac",
+            "peer_port_description",
+        )
+    },
+    origins={"info": ["LLDP-MIB lldpRemTable", "LLDP-V2-MIB lldpV2RemTable"]},
+)
+"""Rows are links, seen from one end; the labels of the other kind of end are empty."""
+
+SCHEMAS = (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES, DEVICE, FAMILIES, LINKS)
