@@ -10,29 +10,26 @@ It knows nothing of switches. Whoever simulates one fills the rows, and sets val
 """
 
 import asyncio
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping
+import socket
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self, cast
 
-from exporter.snmp.ber import (
-    END_OF_MIB_VIEW,
-    NO_SUCH_INSTANCE,
-    Oid,
-    Typed,
-    decode_oid,
-    encode_oid,
-    encode_value,
-)
+from exporter.simulator.snmp_rows import Rows, RowValue, end_of_view
+from exporter.simulator.snmp_v3 import Asked, Engine
+from exporter.snmp.ber import COUNTER64, NO_SUCH_INSTANCE, Oid, decode_oid, encode_oid, encode_value, read_header
 from exporter.snmp.errors import DecodeError
 from exporter.snmp.message import (
     GEN_ERR,
     GET,
     GETBULK,
     NO_ERROR,
+    NO_SUCH_NAME,
     RESPONSE,
     TOO_BIG,
+    V1,
     V2C,
+    V3,
     Pdu,
     decode_message,
     encode_message,
@@ -46,7 +43,8 @@ MAX_REPLY_BYTES: Final = 1472
 _REPLY_OVERHEAD: Final = 40  # headers around the variables, beside the community
 _JUNK: Final = b"\x30\x84\xff\xff\xff\xff junk"
 _NO_SUCH_INSTANCE: Final = encode_value(NO_SUCH_INSTANCE, None)
-_END_OF_MIB_VIEW: Final = encode_value(END_OF_MIB_VIEW, None)
+_MOST_IDS: Final = 1000
+"""Request-ids that an agent which filters duplicates remembers."""
 
 
 @dataclass(slots=True)
@@ -63,9 +61,13 @@ class Faults:
         gen_err_without_index: leave the error index 0.
         silent_on: columns that nothing is answered about, nor about others in the same request.
         truncate: columns that walks leave after so many rows, although GET finds the rest.
+        unsorted: columns that a walk gets with each two neighbouring rows in the wrong order.
         wrong_id_first: send each reply with another request-id before the right one.
         junk_first: send a datagram of junk before each reply.
         drop_every: leave every n-th request unanswered; 0 drops none.
+        late: answer each question only when it is asked again, and then as it was asked first.
+        filter_duplicates: answer no request-id twice.
+        other_port: reply from another port than was asked.
     """
 
     silent: bool = False
@@ -77,9 +79,13 @@ class Faults:
     gen_err_without_index: bool = False
     silent_on: set[Oid] = field(default_factory=set)
     truncate: dict[Oid, int] = field(default_factory=dict)
+    unsorted: set[Oid] = field(default_factory=set)
     wrong_id_first: bool = False
     junk_first: bool = False
     drop_every: int = 0
+    late: bool = False
+    filter_duplicates: bool = False
+    other_port: bool = False
 
 
 class _Found(NamedTuple):
@@ -100,17 +106,19 @@ class SnmpAgent:
 
     def __init__(
         self,
-        rows: Mapping[Oid, Typed] | None = None,
+        rows: Mapping[Oid, RowValue] | Rows | None = None,
         *,
         community: str | bytes = "public",
+        engine: Engine | None = None,
         max_reply: int = MAX_REPLY_BYTES,
         faults: Faults | None = None,
     ) -> None:
         """Make an agent.
 
         Args:
-            rows: identifier of each instance to its typed value.
-            community: the only one it answers.
+            rows: identifier of each instance to its typed value; or rows that are shared with other agents.
+            community: the only one it answers, in v1 and v2c.
+            engine: of v3, with its users; without one, v3 is not answered.
             max_reply: bytes of a reply, at which GETBULK is cut short and GET is answered tooBig.
             faults: see `Faults`.
 
@@ -121,35 +129,37 @@ class SnmpAgent:
         self.requests = 0
         self._community = community.encode() if isinstance(community, str) else community
         self._room = max_reply - _REPLY_OVERHEAD - len(self._community)
-        self._encoded = {oid: _encode(oid, value) for oid, value in (rows or {}).items()}
-        self._order = sorted(self._encoded)
+        self.engine = engine
+        self._wrap: Callable[[bytes], bytes] = self._in_community
+        self._version = V2C
+        self._rows = rows if isinstance(rows, Rows) else Rows(rows)
+        self._late: dict[tuple[object, ...], int] = {}
+        self._answered: dict[int, None] = {}
         self._transport: asyncio.DatagramTransport | None = None
+        self._other: socket.socket | None = None
 
-    def set(self, oid: Oid, value: Typed) -> None:
+    def set(self, oid: Oid, value: RowValue) -> None:
         """Add a row or change its value. Raises ValueError as the constructor does."""
-        encoded = _encode(oid, value)
-        if oid not in self._encoded:
-            insort(self._order, oid)
-        self._encoded[oid] = encoded
+        self._rows.set_many({oid: value})
 
-    def set_many(self, rows: Mapping[Oid, Typed]) -> None:
+    def set_many(self, rows: Mapping[Oid, RowValue]) -> None:
         """Add or change several rows at once. Raises ValueError as the constructor does, and then changes none."""
-        encoded = {oid: _encode(oid, value) for oid, value in rows.items()}
-        if not encoded.keys() <= self._encoded.keys():
-            self._order = sorted(self._encoded.keys() | encoded.keys())
-        self._encoded.update(encoded)
+        self._rows.set_many(rows)
+
+    def clear(self) -> None:
+        """Take all rows away."""
+        self._rows.remove(0, len(self._rows))
 
     def remove(self, oid: Oid) -> None:
         """Take a row away. Raises KeyError if there is none."""
-        del self._encoded[oid]
-        del self._order[bisect_left(self._order, oid)]
+        place = self._rows.place(oid)
+        if place is None:
+            raise KeyError(oid)
+        self._rows.remove(place, place + 1)
 
     def remove_below(self, prefix: Oid) -> None:
         """Take all rows away whose identifiers begin with `prefix`: a column, or a table."""
-        first, last = self._span(prefix)
-        for oid in self._order[first:last]:
-            del self._encoded[oid]
-        del self._order[first:last]
+        self._rows.remove(*self._rows.span(prefix))
 
     # --- the network ---------------------------------------------------------------------------------------------
 
@@ -157,7 +167,6 @@ class SnmpAgent:
         """Listen; give the address and the port, which the system chooses if it is 0."""
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_datagram_endpoint(lambda: _Server(self), local_addr=(host, port))
-        self._transport = transport
         name = transport.get_extra_info("sockname")
         return name[0], name[1]
 
@@ -166,6 +175,26 @@ class SnmpAgent:
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
+        if self._other is not None:
+            self._other.close()
+            self._other = None
+
+    def listening(self, transport: asyncio.DatagramTransport) -> None:
+        """Take the socket to send from."""
+        self._transport = transport
+
+    def send(self, reply: bytes, to: tuple[str, int]) -> None:
+        """Send a datagram, from the port that was asked or, as a fault, from another one."""
+        if self._transport is None:  # closed while a delayed reply waited
+            return
+        if not self.faults.other_port:
+            self._transport.sendto(reply, to)
+            return
+        if self._other is None:
+            listening = self._transport.get_extra_info("socket")
+            self._other = socket.socket(listening.family, socket.SOCK_DGRAM)
+            self._other.bind((listening.getsockname()[0], 0))
+        self._other.sendto(reply, to)
 
     async def __aenter__(self) -> Self:
         return self
@@ -178,56 +207,115 @@ class SnmpAgent:
     def answer(self, datagram: bytes) -> list[bytes]:
         """Give the datagrams to send back for one that came: none for junk, strangers and faults, else one or more."""
         self.requests += 1
-        faults = self.faults
+        asked = self._opened(datagram)
+        if isinstance(asked, bytes):  # a report
+            return [] if self.faults.silent else [asked]
+        return [] if asked is None or self._is_ignored(asked) else self._answer_to(asked)
+
+    def _opened(self, datagram: bytes) -> Pdu | bytes | None:
+        """Give the question in a datagram, a report that answers it, or None where nobody is answered."""
         try:
             message = decode_message(datagram)
-            oids = [decode_oid(oid) for oid, _, _ in message.pdu.varbinds]
         except DecodeError:
-            return []
-        pdu = message.pdu
-        if message.version != V2C or message.community != self._community or pdu.kind == RESPONSE:
-            return []
-        if faults.silent or (faults.drop_every and self.requests % faults.drop_every == 0):
-            return []
-        asked = _asked(pdu)
-        if faults.silent_above is not None and asked > faults.silent_above:
-            return []
-        if faults.too_big_above is not None and asked > faults.too_big_above:
-            return self._datagrams(pdu, TOO_BIG, 0, [])
-        return self._reply(pdu, oids)
+            opened = self.engine.open(datagram) if self.engine is not None else None
+            if not isinstance(opened, Asked):
+                return opened
+            self._wrap, self._version = opened.wrap, V3
+            return opened.pdu
+        if message.community != self._community or message.pdu.kind == RESPONSE:
+            return None
+        self._wrap, self._version = self._in_community, message.version
+        return message.pdu
 
-    def _reply(self, pdu: Pdu, oids: list[Oid]) -> list[bytes]:
+    def _in_community(self, pdu: bytes) -> bytes:
+        return encode_message(self._version, self._community, pdu)
+
+    def _answer_to(self, pdu: Pdu) -> list[bytes]:
         faults = self.faults
-        first = [self._found(oid) if pdu.kind == GET else self._next(oid) for oid in oids]
-        if any(_within(found.oid, faults.silent_on) for found in first):
-            return []
-        for place, found in enumerate(first, start=1):
-            if _within(found.oid, faults.gen_err):
-                index = 0 if faults.gen_err_without_index else place
-                return self._datagrams(pdu, GEN_ERR, index, [encode_varbind(oid) for oid, _, _ in pdu.varbinds])
-        encoded = self._bulk(pdu, oids) if pdu.kind == GETBULK else [found.encoded for found in first]
+        if faults.too_big_above is not None and _asked(pdu) > faults.too_big_above:
+            return self._datagrams(pdu, TOO_BIG, 0, [])
+        if faults.late:
+            first_id = self._first_id(pdu)
+            return [] if first_id is None else self._reply(pdu._replace(request_id=first_id))
+        return self._reply(pdu)
+
+    def _is_ignored(self, pdu: Pdu) -> bool:
+        """Tell whether a fault leaves a request without an answer."""
+        faults = self.faults
+        if faults.silent or (faults.drop_every and self.requests % faults.drop_every == 0):
+            return True
+        if faults.silent_above is not None and _asked(pdu) > faults.silent_above:
+            return True
+        return faults.filter_duplicates and self._is_duplicate(pdu)
+
+    def _is_duplicate(self, pdu: Pdu) -> bool:
+        """Tell whether a request-id was seen before; remember it."""
+        if pdu.request_id in self._answered:
+            return True
+        self._answered[pdu.request_id] = None
+        if len(self._answered) > _MOST_IDS:
+            del self._answered[next(iter(self._answered))]
+        return False
+
+    def _first_id(self, pdu: Pdu) -> int | None:
+        """Give the request-id of the first try of a question, None if this is the first."""
+        question = (pdu.kind, pdu.error_index, *(name for name, _, _ in pdu.varbinds))
+        first_id = self._late.pop(question, None)
+        if first_id is None:
+            self._late[question] = pdu.request_id
+        return first_id
+
+    def _reply(self, pdu: Pdu) -> list[bytes]:
+        faults = self.faults
+        names = [name for name, _, _ in pdu.varbinds]
+        if self._version == V1:
+            return self._reply_v1(pdu, names)
+        if pdu.kind != GETBULK or faults.silent_on or faults.gen_err:
+            first = [self._found(name) if pdu.kind == GET else self._next(name) for name in names]
+            if any(_within(found.oid, faults.silent_on) for found in first):
+                return []
+            for place, found in enumerate(first, start=1):
+                if _within(found.oid, faults.gen_err):
+                    index = 0 if faults.gen_err_without_index else place
+                    return self._datagrams(pdu, GEN_ERR, index, [encode_varbind(name) for name in names])
+            encoded = [found.encoded for found in first]
+        if pdu.kind == GETBULK:
+            encoded = self._bulk(pdu, names)
         if sum(map(len, encoded)) > self._room:
             return self._datagrams(pdu, TOO_BIG, 0, [])
         return self._datagrams(pdu, NO_ERROR, 0, encoded)
+
+    def _reply_v1(self, pdu: Pdu, names: list[bytes]) -> list[bytes]:
+        """Answer in v1, which has neither GETBULK nor 64-bit counters, and one error for all that is not there."""
+        if pdu.kind == GETBULK:
+            return []
+        found = [self._found(name) if pdu.kind == GET else self._next(name) for name in names]
+        for place, name in enumerate(names):
+            while pdu.kind != GET and not found[place].ended and _is_wide(found[place].encoded):
+                found[place] = self._next(encode_oid(found[place].oid))
+            missing = pdu.kind == GET and (self._rows.place(decode_oid(name)) is None or _is_wide(found[place].encoded))
+            if missing or found[place].ended:
+                return self._datagrams(pdu, NO_SUCH_NAME, place + 1, [encode_varbind(one) for one in names])
+        return self._datagrams(pdu, NO_ERROR, 0, [one.encoded for one in found])
 
     def _datagrams(self, pdu: Pdu, status: int, index: int, varbinds: list[bytes]) -> list[bytes]:
         ids = [pdu.request_id]
         if self.faults.wrong_id_first:
             ids.insert(0, pdu.request_id ^ 0x2A)
-        replies = [
-            encode_message(V2C, self._community, encode_pdu(RESPONSE, number, status, index, varbinds))
-            for number in ids
-        ]
+        replies = [self._wrap(encode_pdu(RESPONSE, number, status, index, varbinds)) for number in ids]
         return [_JUNK, *replies] if self.faults.junk_first else replies
 
-    def _bulk(self, pdu: Pdu, oids: list[Oid]) -> list[bytes]:
+    def _bulk(self, pdu: Pdu, names: list[bytes]) -> list[bytes]:
         """Step as often as asked, as far as the reply has room and the view goes on (RFC 3416, 4.2.3)."""
-        once = max(0, min(pdu.error_status, len(oids)))  # non-repeaters
-        out = [self._next(oid).encoded for oid in oids[:once]]
+        once = max(0, min(pdu.error_status, len(names)))  # non-repeaters
+        out = [self._next(name).encoded for name in names[:once]]
         size = sum(map(len, out))
-        row = oids[once:]
+        row = names[once:]
+        faults = self.faults
+        if not (faults.loop or faults.truncate or faults.unsorted):
+            return out + self._rows.bulk(row, pdu.error_index, self._room - size)
         for _ in range(max(0, pdu.error_index)):
-            found = [self._next(oid) for oid in row]
+            found = [self._next(name) for name in row]
             for one in found:
                 size += len(one.encoded)
                 if size > self._room:
@@ -235,42 +323,50 @@ class SnmpAgent:
                 out.append(one.encoded)
             if all(one.ended for one in found):
                 break
-            row = [one.oid for one in found]
+            row = [encode_oid(one.oid) for one in found]
         return out
 
-    def _found(self, oid: Oid) -> _Found:
-        return _Found(oid, self._encoded.get(oid) or encode_varbind(encode_oid(oid), _NO_SUCH_INSTANCE))
+    def _found(self, name: bytes) -> _Found:
+        oid = decode_oid(name)
+        place = self._rows.place(oid)
+        encoded = encode_varbind(name, _NO_SUCH_INSTANCE) if place is None else self._rows.varbind(place)
+        return _Found(oid, encoded)
 
-    def _next(self, oid: Oid) -> _Found:
-        """Find the row behind `oid`."""
-        at = bisect_right(self._order, oid)
+    def _next(self, name: bytes) -> _Found:
+        """Find the row behind an identifier."""
+        rows = self._rows
+        at = rows.behind(name)
+        oid: Oid | None = None
+        for column in self.faults.unsorted:
+            oid = oid or decode_oid(name)
+            at = _next_unsorted(rows.place(oid), at, rows.span(column))
         for column in self.faults.loop:
-            first, behind = self._span(column)
+            oid = oid or decode_oid(name)
+            first, behind = rows.span(column)
             if at == behind > first and oid[: len(column)] == column:
                 at = first
-        for column, rows in self.faults.truncate.items():
-            first, behind = self._span(column)
-            if first + rows <= at < behind:
+        for column, most in self.faults.truncate.items():
+            first, behind = rows.span(column)
+            if first + most <= at < behind:
                 at = behind
-        if at == len(self._order):
-            return _Found(oid, encode_varbind(encode_oid(oid), _END_OF_MIB_VIEW), ended=True)
-        return _Found(self._order[at], self._encoded[self._order[at]])
+        if at == len(rows):
+            return _Found(decode_oid(name), end_of_view(name), ended=True)
+        return _Found(rows.oid(at), rows.varbind(at))
 
-    def _span(self, prefix: Oid) -> tuple[int, int]:
-        """Give the places in the order of the first row below `prefix`, and of the first one behind."""
-        return bisect_left(self._order, prefix), bisect_left(self._order, (*prefix[:-1], prefix[-1] + 1))
+
+def _is_wide(varbind: bytes) -> bool:
+    """Tell whether the value of an encoded variable is a 64-bit counter."""
+    _, start, _ = read_header(varbind, 0, len(varbind))
+    _, _, behind = read_header(varbind, start, len(varbind))
+    return varbind[behind] == COUNTER64
 
 
 class _Server(asyncio.DatagramProtocol):
     def __init__(self, agent: SnmpAgent) -> None:
         self._agent = agent
-        self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.DatagramTransport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - nobody waits for the server
-        self._transport = None
+        self._agent.listening(cast(asyncio.DatagramTransport, transport))
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         replies = self._agent.answer(data)
@@ -281,12 +377,28 @@ class _Server(asyncio.DatagramProtocol):
 
     def _send(self, replies: list[bytes], addr: tuple[str, int]) -> None:
         for reply in replies:
-            if self._transport is not None:  # closed while a delayed reply waited
-                self._transport.sendto(reply, addr)
+            self._agent.send(reply, addr)
 
 
-def _encode(oid: Oid, value: Typed) -> bytes:
-    return encode_varbind(encode_oid(oid), encode_value(*value))
+def _next_unsorted(place: int | None, at: int, span: tuple[int, int]) -> int:
+    """Give the place of the next row where those of a column come with each two neighbours swapped.
+
+    Args:
+        place: of the row that was asked for; None if it is none.
+        at: place of the next row in the right order.
+        span: places of the column's first row, and of the first one behind it.
+    """
+    first, behind = span
+
+    def swapped(step: int) -> int:
+        """Give the place of the row that comes at a step, which is also the step at which the row of a place comes."""
+        other = first + ((step - first) ^ 1)
+        return other if other < behind else step
+
+    if place is not None and first <= place < behind:
+        step = swapped(place) + 1
+        return swapped(step) if step < behind else behind
+    return swapped(first) if at == first < behind else at
 
 
 def _asked(pdu: Pdu) -> int:

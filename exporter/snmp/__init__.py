@@ -1,1 +1,1 @@
-"""SNMP v2c without I/O in its core: BER, messages, a many-column walk as a state machine, and an asyncio client."""
+"""SNMP v1, v2c and v3 without I/O in its core: messages, users and keys, a walk of many columns; an asyncio client."""

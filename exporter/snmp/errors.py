@@ -15,3 +15,7 @@ class SnmpTimeout(SnmpError):  # noqa: N818 - the word says it; asyncio and the 
 
 class SnmpUnreachable(SnmpError):  # noqa: N818 - as above
     """The network or the target's host said at once that nobody will answer (no route, port closed, unknown name)."""
+
+
+class SnmpAuthenticationError(SnmpError):
+    """The target does not know the user of v3, or its password or algorithms are others."""

@@ -12,7 +12,7 @@ from exporter.snmp.ber import (
     Typed,
     encode_oid,
 )
-from exporter.snmp.message import GET, NO_ERROR, TOO_BIG, Pdu, status_name
+from exporter.snmp.message import GET, NO_ERROR, NO_SUCH_NAME, TOO_BIG, Pdu, status_name
 from exporter.snmp.poll import Memory, Pace, Problem, Reason, Request
 
 
@@ -62,6 +62,10 @@ class Get:
         if status == TOO_BIG and len(places) > 1:
             self.pace.too_big(len(places))
             self._chunks.appendleft(places)
+        elif status == NO_SUCH_NAME and 1 <= response.error_index <= len(places):
+            self._chunks.appendleft([place for place in places if place != places[response.error_index - 1]])
+        elif status == NO_SUCH_NAME and len(places) == 1:
+            pass  # how v1 says that there is no such object
         elif status != NO_ERROR:
             self._apart(places, Reason.TOO_BIG if status == TOO_BIG else Reason.ERROR_STATUS, status_name(status))
         else:

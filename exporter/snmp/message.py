@@ -1,4 +1,4 @@
-"""SNMP messages of versions 1 and 2c: community, PDU and its variables (RFC 1157, RFC 1901, RFC 3416)."""
+"""SNMP messages of versions 1 and 2c, and the PDUs of all: their variables (RFC 1157, RFC 1901, RFC 3416)."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -23,15 +23,19 @@ from exporter.snmp.errors import DecodeError
 
 V1: Final = 0
 V2C: Final = 1
+V3: Final = 3
+VERSION_NAMES: Final = {V1: "1", V2C: "2c", V3: "3"}
 
 GET: Final = 0xA0
 GETNEXT: Final = 0xA1
 RESPONSE: Final = 0xA2
 GETBULK: Final = 0xA5
-PDU_NAMES: Final = {GET: "GET", GETNEXT: "GETNEXT", RESPONSE: "RESPONSE", GETBULK: "GETBULK"}
+REPORT: Final = 0xA8
+PDU_NAMES: Final = {GET: "GET", GETNEXT: "GETNEXT", RESPONSE: "RESPONSE", GETBULK: "GETBULK", REPORT: "REPORT"}
 
 NO_ERROR: Final = 0
 TOO_BIG: Final = 1
+NO_SUCH_NAME: Final = 2
 GEN_ERR: Final = 5
 STATUS_NAMES: Final = (
     "noError",
@@ -109,10 +113,15 @@ def decode_message(data: bytes) -> Message:
     tag, start, at = read_header(data, at, end)
     if tag != OCTET_STRING:
         raise DecodeError(f"byte {start}: the community is an OCTET STRING, tag 0x{tag:02x} found")
-    return Message(version, data[start:at], _decode_pdu(data, at, end))
+    return Message(version, data[start:at], decode_pdu(data, at, end))
 
 
-def _decode_pdu(data: bytes, at: int, stop: int) -> Pdu:
+def decode_pdu(data: bytes, at: int, stop: int) -> Pdu:
+    """Decode a PDU between two offsets; what stands behind it is passed over.
+
+    Raises:
+        DecodeError: it is none; see `decode_message` about its variables.
+    """
     kind, at, end = read_header(data, at, stop)
     if kind not in PDU_NAMES:
         raise DecodeError(f"byte {at}: PDU type 0x{kind:02x} is none of {', '.join(PDU_NAMES.values())}")

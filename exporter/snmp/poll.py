@@ -77,12 +77,14 @@ class Memory:
         apart: columns that got an error in company, and are asked alone since.
         indexes: tail of an encoded identifier to its numbers.
         varbind_bytes: mean size of a variable in recent replies.
+        bulk: whether the agent knows GETBULK, which v1 does not have.
     """
 
     varbinds: int = MAX_VARBINDS
     apart: set[Oid] = field(default_factory=set)
     indexes: dict[bytes, Oid] = field(default_factory=dict)
     varbind_bytes: float = _ASSUMED_VARBIND_BYTES
+    bulk: bool = True
     _clean: int = 0
 
     def end(self, varbinds: int, *, shrunk: bool) -> None:

@@ -22,7 +22,7 @@ from exporter.snmp.ber import (
     encode_oid,
     format_oid,
 )
-from exporter.snmp.message import GETBULK, NO_ERROR, TOO_BIG, Pdu, VarBind, status_name
+from exporter.snmp.message import GETBULK, GETNEXT, NO_ERROR, NO_SUCH_NAME, TOO_BIG, Pdu, VarBind, status_name
 from exporter.snmp.poll import Memory, Pace, Problem, Reason, Request
 
 MAX_ROWS: Final = 20_000
@@ -115,11 +115,12 @@ class Walk:
                 self._groups.appendleft(group[self.pace.varbinds :])
                 group = group[: self.pace.varbinds]
             self._groups.appendleft(group)
+            bulk = self._memory.bulk
             return Request(
-                GETBULK,
+                GETBULK if bulk else GETNEXT,
                 [cursor.position for cursor in group],
                 [cursor.place for cursor in group],
-                self.pace.repetitions(len(group)),
+                self.pace.repetitions(len(group)) if bulk else 0,
             )
         return None
 
@@ -229,6 +230,10 @@ class Walk:
 
     def _refused(self, cursors: list[_Cursor], status: int, index: int) -> None:
         """Find the column that is to blame for an error: by the index if it names one, else by halves."""
+        if status == NO_SUCH_NAME and not self._memory.bulk and (len(cursors) == 1 or 1 <= index <= len(cursors)):
+            ended = cursors[0] if len(cursors) == 1 else cursors[index - 1]  # how v1 says that nothing comes behind
+            ended.done = ended.column.complete = True
+            return
         if len(cursors) == 1:
             reason = Reason.TOO_BIG if status == TOO_BIG else Reason.ERROR_STATUS
             self._stop(cursors[0], reason, f"{status_name(status)} after {len(cursors[0].column.rows)} rows")
@@ -250,6 +255,28 @@ class Walk:
     def _stop(self, cursor: _Cursor, reason: Reason, detail: str) -> None:
         cursor.done = True
         self._problems.append(Problem(cursor.column.oid, reason, detail))
+
+
+def shares(columns: Sequence[Oid], walks: int) -> list[list[Oid]]:
+    """Divide columns among so many walks at the same time; those of one table, as far as it goes, stay together."""
+    tables: dict[Oid, list[Oid]] = {}
+    for oid in dict.fromkeys(columns):
+        tables.setdefault(oid[:-1], []).append(oid)
+    made: list[list[Oid]] = [[] for _ in range(max(1, min(walks, len(columns))))]
+    size = -(-len(columns) // len(made))
+    for table in tables.values():
+        for start in range(0, len(table), size):
+            min(made, key=len).extend(table[start : start + size])
+    return [share for share in made if share] or [[]]
+
+
+def merged(results: Sequence[WalkResult], columns: Sequence[Oid]) -> WalkResult:
+    """Put the results of walks together, in the order in which the columns were asked for."""
+    if len(results) == 1:
+        return results[0]
+    found = {oid: column for result in results for oid, column in result.columns.items()}
+    problems = [problem for result in results for problem in result.problems]
+    return WalkResult({oid: found[oid] for oid in dict.fromkeys(columns)}, problems)
 
 
 def _grouped(cursors: Sequence[_Cursor], apart: set[Oid]) -> list[list[_Cursor]]:

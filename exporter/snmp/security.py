@@ -1,0 +1,95 @@
+"""Who asks: a community of SNMP v1 or v2c, or a user of v3 with the algorithms that go with the name."""
+
+import enum
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from exporter.snmp.message import V1, V2C
+
+MIN_PASSWORD = 8
+"""Bytes of a password of v3 at least (RFC 3414, section 11.2); agents refuse shorter ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Community:
+    """The community of v1 or v2c.
+
+    Attributes:
+        community: It, which is a password; never shown.
+        version: `message.V1` or `message.V2C`.
+    """
+
+    community: bytes = field(repr=False)
+    version: int = V2C
+
+    def __post_init__(self) -> None:
+        """Refuse other versions."""
+        if self.version not in (V1, V2C):
+            raise ValueError("a community belongs to version 1 or 2c; version 3 has users")
+
+
+class Authentication(enum.Enum):
+    """How a message of v3 is signed: HMAC with this hash (RFC 3414, RFC 7860)."""
+
+    MD5 = "md5"
+    SHA = "sha"
+    SHA224 = "sha224"
+    SHA256 = "sha256"
+    SHA384 = "sha384"
+    SHA512 = "sha512"
+
+
+class Privacy(enum.Enum):
+    """How a message of v3 is encrypted.
+
+    DES in CBC mode (RFC 3414), AES in CFB mode (RFC 3826 for 128 bits). No RFC says how longer keys of AES are made
+    from a password: those without a `c` follow the draft of Blumenthal, those with one follow Reeder's, as Cisco does.
+    """
+
+    DES = "des"
+    AES = "aes"
+    AES192 = "aes192"
+    AES256 = "aes256"
+    AES192C = "aes192c"
+    AES256C = "aes256c"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of v3.
+
+    Attributes:
+        name: Its name.
+        authentication: How its messages are signed; None for not at all.
+        authentication_password: Never shown.
+        privacy: How they are encrypted; None for not at all.
+        privacy_password: Never shown.
+        context: Name of the context that it asks, empty for the default one.
+    """
+
+    name: str
+    authentication: Authentication | None = None
+    authentication_password: bytes = field(default=b"", repr=False)
+    privacy: Privacy | None = None
+    privacy_password: bytes = field(default=b"", repr=False)
+    context: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Refuse what no agent would take.
+
+        Raises:
+            ValueError: The name is empty or too long, encryption lacks a signature, or a password is too short.
+        """
+        if not 1 <= len(self.name.encode()) <= 32:
+            raise ValueError("the name of a user of v3 has 1 to 32 bytes")
+        if self.privacy is not None and self.authentication is None:
+            raise ValueError("encryption needs authentication: v3 has no level with the first alone")
+        for what, kind, password in (
+            ("authentication", self.authentication, self.authentication_password),
+            ("privacy", self.privacy, self.privacy_password),
+        ):
+            if kind is not None and len(password) < MIN_PASSWORD:
+                raise ValueError(f"the {what} password is shorter than {MIN_PASSWORD} bytes, which v3 forbids")
+
+
+Credentials: TypeAlias = Community | User

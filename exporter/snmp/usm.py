@@ -1,0 +1,217 @@
+"""The user-based security model of SNMPv3: keys from passwords, signatures, encryption (RFC 3414, 3826, 7860).
+
+Pure functions and small objects without I/O. Primitives are those of hashlib and of the package cryptography, which is
+loaded only where something is encrypted.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from exporter.snmp.errors import DecodeError
+from exporter.snmp.security import Authentication, Privacy, User
+
+_PASSWORD_BYTES: Final = 2**20
+"""Bytes of a repeated password that are hashed to its key: a megabyte, so that guessing is slow."""
+
+_SALT_BYTES: Final = 8
+_DES_BLOCK: Final = 8
+
+
+class Algorithm(NamedTuple):
+    """A kind of signature: the name of its hash, and the bytes of it that are sent."""
+
+    hash: str
+    size: int
+
+
+ALGORITHMS: Final = {
+    Authentication.MD5: Algorithm("md5", 12),
+    Authentication.SHA: Algorithm("sha1", 12),
+    Authentication.SHA224: Algorithm("sha224", 16),
+    Authentication.SHA256: Algorithm("sha256", 24),
+    Authentication.SHA384: Algorithm("sha384", 32),
+    Authentication.SHA512: Algorithm("sha512", 48),
+}
+"""RFC 3414 for the first two, RFC 7860 for the others."""
+
+KEY_BYTES: Final = {
+    Privacy.DES: 16,  # eight of the key, eight to begin with
+    Privacy.AES: 16,
+    Privacy.AES192: 24,
+    Privacy.AES256: 32,
+    Privacy.AES192C: 24,
+    Privacy.AES256C: 32,
+}
+
+
+@lru_cache(maxsize=256)
+def password_key(authentication: Authentication, password: bytes) -> bytes:
+    """Make a key of a password (RFC 3414, A.2). It costs milliseconds, and many switches share a password."""
+    repeated = password * (_PASSWORD_BYTES // len(password) + 1)
+    return hashlib.new(ALGORITHMS[authentication].hash, repeated[:_PASSWORD_BYTES]).digest()
+
+
+def localized(authentication: Authentication, key: bytes, engine_id: bytes) -> bytes:
+    """Make the key of one engine from the key of a password (RFC 3414, 2.6)."""
+    return hashlib.new(ALGORITHMS[authentication].hash, key + engine_id + key).digest()
+
+
+def authentication_key(user: User, engine_id: bytes) -> bytes:
+    """Give the key by which a user's messages to an engine are signed."""
+    assert user.authentication is not None  # noqa: S101  # asked for only where there is one
+    return localized(user.authentication, password_key(user.authentication, user.authentication_password), engine_id)
+
+
+def privacy_key(user: User, engine_id: bytes) -> bytes:
+    """Give the key by which a user's messages to an engine are encrypted, as long as the algorithm needs it."""
+    assert user.authentication is not None  # noqa: S101  # User has no encryption without it
+    assert user.privacy is not None  # noqa: S101  # asked for only where there is one
+    key = localized(user.authentication, password_key(user.authentication, user.privacy_password), engine_id)
+    wanted = KEY_BYTES[user.privacy]
+    extend = _reeder if user.privacy in (Privacy.AES192C, Privacy.AES256C) else _blumenthal
+    while len(key) < wanted:
+        key = extend(user.authentication, key, engine_id)
+    return key[:wanted]
+
+
+def _blumenthal(authentication: Authentication, key: bytes, _: bytes) -> bytes:
+    """Lengthen a key by the hash of what there is (draft-blumenthal-aes-usm-04)."""
+    return key + hashlib.new(ALGORITHMS[authentication].hash, key).digest()
+
+
+def _reeder(authentication: Authentication, key: bytes, engine_id: bytes) -> bytes:
+    """Lengthen a key by the key made of its last part as if that were a password (draft-reeder-snmpv3-usm-3desede)."""
+    size = hashlib.new(ALGORITHMS[authentication].hash).digest_size
+    return key + localized(authentication, password_key(authentication, key[-size:]), engine_id)
+
+
+class Signer:
+    """Signs messages to one engine, and checks its signatures.
+
+    Args:
+        authentication: The algorithm.
+        key: The user's key for the engine.
+    """
+
+    def __init__(self, authentication: Authentication, key: bytes) -> None:
+        algorithm = ALGORITHMS[authentication]
+        self.size = algorithm.size
+        self._begun = hmac.new(key, digestmod=algorithm.hash)  # the two passes over the key are made once
+
+    def sign(self, message: bytes) -> bytes:
+        """Give the signature of a message in which zeros stand where it belongs."""
+        made = self._begun.copy()
+        made.update(message)
+        return made.digest()[: self.size]
+
+    def is_signed(self, message: bytes, at: int) -> bool:
+        """Tell whether the signature at an offset of a message is the right one."""
+        found = message[at : at + self.size]
+        bare = b"".join((message[:at], bytes(self.size), message[at + self.size :]))
+        return hmac.compare_digest(found, self.sign(bare))
+
+
+class Cipher:
+    """Encrypts messages to one engine, and decrypts its own. What it adds to a message is its salt.
+
+    Args:
+        privacy: The algorithm.
+        key: The user's key for the engine.
+    """
+
+    def __init__(self, privacy: Privacy, key: bytes) -> None:
+        self._salt = int.from_bytes(os.urandom(_SALT_BYTES), "big")
+        if privacy is Privacy.DES:
+            self._encrypt, self._decrypt = _des(key)
+        else:
+            self._encrypt, self._decrypt = _aes(key)
+        self._is_des = privacy is Privacy.DES
+
+    def encrypt(self, plain: bytes, boots: int, time: int) -> tuple[bytes, bytes]:
+        """Encrypt a scoped PDU; give it with the salt. No salt comes twice."""
+        self._salt = (self._salt + 1) % 2 ** (8 * _SALT_BYTES)
+        if self._is_des:  # RFC 3414, 8.1.1.1: the engine's boots, then a number of ours
+            salt = boots.to_bytes(4, "big") + (self._salt % 2**32).to_bytes(4, "big")
+        else:
+            salt = self._salt.to_bytes(_SALT_BYTES, "big")
+        return self._encrypt(plain, salt, boots, time), salt
+
+    def decrypt(self, secret: bytes, salt: bytes, boots: int, time: int) -> bytes:
+        """Decrypt a scoped PDU. A wrong key is not noticed: what comes out is noise.
+
+        Raises:
+            DecodeError: The salt or the text has no fitting size.
+        """
+        if len(salt) != _SALT_BYTES or (self._is_des and len(secret) % _DES_BLOCK):
+            raise DecodeError(
+                f"{len(secret)} encrypted bytes with a salt of {len(salt)}: nothing that can be decrypted"
+            )
+        return self._decrypt(secret, salt, boots, time)
+
+
+Transform = Callable[[bytes, bytes, int, int], bytes]
+"""(text, salt, boots, time) to text."""
+
+
+def _aes(key: bytes) -> tuple[Transform, Transform]:
+    """AES in CFB mode; the engine's boots and time and the salt are where it begins (RFC 3826, 3.1.2.1)."""
+    from cryptography.hazmat.primitives.ciphers import Cipher as Block  # noqa: PLC0415  # only where it is used
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES  # noqa: PLC0415
+
+    mode, algorithm = _cfb(), AES(key)
+
+    def block(salt: bytes, boots: int, time: int) -> Any:  # noqa: ANN401  # a cipher of cryptography
+        return Block(algorithm, mode(boots.to_bytes(4, "big") + time.to_bytes(4, "big") + salt))
+
+    def encrypt(plain: bytes, salt: bytes, boots: int, time: int) -> bytes:
+        working = block(salt, boots, time).encryptor()
+        return bytes(working.update(plain) + working.finalize())
+
+    def decrypt(secret: bytes, salt: bytes, boots: int, time: int) -> bytes:
+        working = block(salt, boots, time).decryptor()
+        return bytes(working.update(secret) + working.finalize())
+
+    return encrypt, decrypt
+
+
+def _cfb() -> Any:  # noqa: ANN401  # a class of cryptography
+    """Find the mode, which moved to the decrepit ones: SNMP has no other."""
+    try:
+        from cryptography.hazmat.decrepit.ciphers.modes import CFB  # noqa: PLC0415
+    except ImportError:
+        from cryptography.hazmat.primitives.ciphers.modes import CFB  # noqa: PLC0415
+    return CFB
+
+
+def _des(key: bytes) -> tuple[Transform, Transform]:
+    """DES in CBC mode: eight bytes of key, and eight that with the salt are where it begins (RFC 3414, 8.1.1.1)."""
+    from cryptography.hazmat.primitives.ciphers import Cipher as Block  # noqa: PLC0415  # only where it is used
+    from cryptography.hazmat.primitives.ciphers.modes import CBC  # noqa: PLC0415
+
+    algorithm, before = _triple_des()(key[:8] * 3), int.from_bytes(key[8:16], "big")
+
+    def block(salt: bytes) -> Any:  # noqa: ANN401  # a cipher of cryptography
+        return Block(algorithm, CBC((before ^ int.from_bytes(salt, "big")).to_bytes(8, "big")))
+
+    def encrypt(plain: bytes, salt: bytes, _boots: int, _time: int) -> bytes:
+        working = block(salt).encryptor()
+        return bytes(working.update(plain + bytes(-len(plain) % _DES_BLOCK)) + working.finalize())
+
+    def decrypt(secret: bytes, salt: bytes, _boots: int, _time: int) -> bytes:
+        working = block(salt).decryptor()
+        return bytes(working.update(secret) + working.finalize())
+
+    return encrypt, decrypt
+
+
+def _triple_des() -> Any:  # noqa: ANN401  # a class of cryptography
+    """Find triple DES, which with one key three times is DES; it moved to the decrepit ones."""
+    try:
+        from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES  # noqa: PLC0415
+    except ImportError:
+        from cryptography.hazmat.primitives.ciphers.algorithms import TripleDES  # noqa: PLC0415
+    return TripleDES
