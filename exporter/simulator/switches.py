@@ -1,8 +1,10 @@
 """The simulated leaf switches by their protocols: one answers SNMP, the other is an Onyx with its JSON API."""
 
 from exporter.simulator.onyx import OnyxPort, OnyxSwitch
-from exporter.simulator.ports import UNICAST, Leaf, Port
+from exporter.simulator.ports import HOST, UNICAST, Leaf, Port
 from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.switch_kinds import CISCO_PFC, PRIORITIES
+from exporter.simulator.switch_rows import HOSTS, SWITCHES, Neighbour, lldp_local, lldp_port, mac
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import (
     COUNTER32,
@@ -21,17 +23,22 @@ _IF_NUMBER = (1, 3, 6, 1, 2, 1, 2, 1, 0)
 _IF = (1, 3, 6, 1, 2, 1, 2, 2, 1)
 _IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 
+_PFC_SENT, _PFC_RECEIVED = (column.oid for column in CISCO_PFC)
+LOSSLESS = 3
+"""The priority that RDMA travels in, as on the host."""
+
 _ETHERNET = 6
 _UP, _DOWN = 1, 2
 _LARGEST_GAUGE = 2**32 - 1
 _MANAGEMENT_INDEX = 999001
+_DESCRIPTION = "Simulated leaf switch of fabric-exporter's demo"
 
 
 def fill_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
-    """Give an agent all rows of a switch: the system group and the two tables of interfaces."""
+    """Give an agent all rows of a switch: the system group, the two tables of interfaces, LLDP and PFC."""
     indexed = _indexed(leaf)
     rows: dict[Oid, Typed] = {
-        (*_SYSTEM, 1, 0): _text("Simulated leaf switch of fabric-exporter's demo"),
+        (*_SYSTEM, 1, 0): _text(_DESCRIPTION),
         # 2.999 is the arc for examples: no vendor's.
         (*_SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (2, 999, 1)),
         (*_SYSTEM, 4, 0): _text("demo@example.com"),
@@ -47,6 +54,10 @@ def fill_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
             (*_IFX, 1, index): _text(port.name),
             (*_IFX, 18, index): _text(port.alias),
         }
+    rows |= lldp_local(leaf.name, _DESCRIPTION, mac(0x02, 1))
+    neighbours = _neighbours(leaf, training)
+    for index, port in indexed.items():
+        rows |= lldp_port(port.name, port.alias, index, neighbours.get(port.name))
     agent.set_many(rows)
     update_agent(agent, leaf, training)
 
@@ -59,6 +70,8 @@ def update_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
         # Where the columns of a direction stand: octets, then packets by cast; discards and errors.
         rows |= _traffic(index, port, "receive", (*_IFX, 6), (*_IF, 13))
         rows |= _traffic(index, port, "transmit", (*_IFX, 10), (*_IF, 19))
+        if index != _MANAGEMENT_INDEX:
+            rows |= _pfc(index, port)
     agent.set_many(rows)
     agent.faults.silent = "switch-silent" in training.faults
 
@@ -80,6 +93,34 @@ def update_onyx(switch: OnyxSwitch, leaf: Leaf) -> None:
 
 def _indexed(leaf: Leaf) -> dict[int, Port]:
     return {_MANAGEMENT_INDEX: leaf.management} | dict(enumerate(leaf.ports, start=1))
+
+
+def _neighbours(leaf: Leaf, training: Training) -> dict[str, Neighbour]:
+    """Give who is plugged in, by port: four hosts with a NIC on each rail, and four spines with two links each."""
+    found = {}
+    for rail, hosts in leaf.hosts.items():
+        for place, port in enumerate(hosts):
+            name, _, device = port.alias.partition(" ")
+            chassis = mac(0x0A, 1, place + 1)
+            nic = bytes.fromhex(training.rails[rail].mac.replace(":", "")) if name == HOST else mac(0x0E, rail, place)
+            found[port.name] = Neighbour(name, "Simulated host", HOSTS, chassis, nic, device, (10, 1, 0, place + 1))
+    for place, port in enumerate(leaf.uplinks):
+        name, spine = port.alias.partition(" ")[0], place // 2 + 1
+        there = f"Ethernet1/{place % 2 + 1}"
+        found[port.name] = Neighbour(
+            name, "Simulated spine", SWITCHES, mac(0x06, spine), there, "", (10, 255, 0, spine)
+        )
+    return found
+
+
+def _pfc(index: int, port: Port) -> dict[Oid, Typed]:
+    """Give the frames of priority flow control; all pauses of the model are of the one lossless priority."""
+    rows: dict[Oid, Typed] = {}
+    for column, name in ((_PFC_SENT, "sent_pause_frames"), (_PFC_RECEIVED, "pause_frames")):
+        for priority in PRIORITIES:
+            frames = port.counters[name] if priority == LOSSLESS else 0
+            rows[*column, index, priority] = Typed(COUNTER64, frames)
+    return rows
 
 
 def _text(text: str) -> Typed:

@@ -1,0 +1,150 @@
+"""The ports of a simulated switch and what they count: RDMA in a lossless priority, with its pauses and marks.
+
+A model without I/O and without a clock. Bytes follow from packets, all counters are whole numbers, and the same seed
+and the same calls give the same counters.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from exporter.simulator.ports import Ledger
+
+LOSSLESS: Final = 3
+"""The priority that RDMA travels in."""
+
+NOTICES: Final = 6
+"""The priority of congestion notifications."""
+
+RDMA_BYTES: Final = 4158
+NOTICE_BYTES: Final = 78
+MULTICAST_BYTES: Final = 204
+BROADCAST_BYTES: Final = 64
+
+STORM: Final = 0.6
+"""Share of time for which the neighbour pauses the port in a storm."""
+
+CALM: Final = 0.001
+"""The same when all is well."""
+
+PAUSE_MICROSECONDS: Final = 40
+"""For which one frame pauses."""
+
+FLAP_SECONDS: Final = 10.0
+"""For which a flapping port is up, and then down."""
+
+WAYS: Final = ("receive", "transmit")
+
+
+class SwitchPort:
+    """One port.
+
+    Attributes:
+        name: As the switch spells it.
+        number: From 1.
+        uplink: Whether a spine is at the other end, else a host.
+        alias: What the operator wrote to it.
+        speed: Bits per second that the link runs at.
+        up: Whether there is a link.
+        last_change: Seconds since the start of the switch at which that last changed.
+        counters: All that it counts, in full width. Names end in the number of the priority or queue where there is
+            one: `receive_pfc_frames_3`.
+        levels: What goes up and down: depths of queues and buffers in bytes, by names likewise.
+    """
+
+    def __init__(self, name: str, number: int, *, uplink: bool, alias: str, speed: int) -> None:
+        """Make a port that is up and has counted nothing."""
+        self.name, self.number, self.uplink, self.alias, self.speed = name, number, uplink, alias, speed
+        self.up = True
+        self.last_change = 0.0
+        self.counters = Ledger({})
+        self.levels: dict[str, int] = {}
+        self._names: set[str] = set()
+
+    def add(self, name: str, amount: float) -> int:
+        """Move a counter; give by how much it moved in the end."""
+        self._names.add(name)
+        return self.counters.add(name, amount)
+
+    def truth(self) -> Mapping[str, int]:
+        """Give all that it counted so far, in full width; what never moved is not in it."""
+        return {name: self.counters[name] for name in sorted(self._names)}
+
+    def restart(self, counters: Mapping[str, int]) -> None:
+        """Forget all that was counted, and begin with these counters."""
+        self.counters = Ledger(counters)
+        self.levels.clear()
+        self._names = set(counters)
+        self.last_change = 0.0
+
+    def carry(self, seconds: float, load: Mapping[str, float], storm: float) -> None:
+        """Let traffic pass.
+
+        Args:
+            seconds: For which.
+            load: Share of the speed, by way.
+            storm: Share of the time for which the neighbour pauses the lossless priority.
+        """
+        if not self.up:
+            return
+        for way in WAYS:
+            share = load[way] * (1 - storm) if way == "transmit" else load[way]
+            self._carry_way(way, seconds, share)
+        self._pause("receive", storm * seconds)
+        self._pause("transmit", CALM * seconds)
+        depth = round(2_000_000 * storm + 50_000 * load["transmit"])
+        self.levels[f"queue_depth_{LOSSLESS}"] = depth
+        highest = f"queue_highest_depth_{LOSSLESS}"
+        self.levels[highest] = max(depth, self.levels.get(highest, 0))
+        self.levels[f"ingress_depth_{LOSSLESS}"] = depth // 2
+
+    def err(self, seconds: float) -> None:
+        """Let a few frames be lost, in all ways that are counted."""
+        for name in ("fcs_errors", "symbol_errors"):
+            self.add(name, 2 * seconds)
+        self.add("receive_errors", 4 * seconds)
+        self.add("transmit_errors", seconds)
+        self.add("receive_discards", 3 * seconds)
+        self.add(f"ingress_discards_{LOSSLESS}", seconds)
+
+    def _carry_way(self, way: str, seconds: float, share: float) -> None:
+        packets = self.add(f"{way}_rdma", share * self.speed / 8 / RDMA_BYTES * seconds)
+        notices = self.add(f"{way}_notices", packets * 1e-5)
+        multicast = self.add(f"{way}_multicast_packets", seconds / 2)
+        broadcast = self.add(f"{way}_broadcast_packets", seconds / 5)
+        self.add(f"{way}_unicast_packets", packets + notices)
+        ordinary = multicast * MULTICAST_BYTES + broadcast * BROADCAST_BYTES
+        self.add(f"{way}_bytes", packets * RDMA_BYTES + notices * NOTICE_BYTES + ordinary)
+        if way == "receive":
+            return
+        for queue, count, size in (
+            (LOSSLESS, packets, packets * RDMA_BYTES),
+            (NOTICES, notices, notices * NOTICE_BYTES),
+            (0, multicast + broadcast, ordinary),
+        ):
+            self.add(f"queue_packets_{queue}", count)
+            self.add(f"queue_bytes_{queue}", size)
+        marked = self.add(f"queue_ecn_marked_{LOSSLESS}", packets * 2e-5)
+        self.add("ecn_marked", marked)
+        early = self.add("queue_early_discards_0", seconds / 4)
+        full = self.add("queue_full_discards_0", seconds / 8)
+        self.add("queue_discards_0", early + full)
+        self.add("transmit_discards", early + full)
+
+    def _pause(self, way: str, seconds: float) -> None:
+        paused = self.add(f"{way}_pfc_microseconds_{LOSSLESS}", seconds * 1e6)
+        frames = self.add(f"{way}_pfc_frames_{LOSSLESS}", paused / PAUSE_MICROSECONDS)
+        self.add(f"{way}_pfc_frames", frames)
+
+
+class Loads:
+    """How busy the ports are: each has its own share, which wanders a little."""
+
+    def __init__(self, ports: Sequence[SwitchPort], seed: int) -> None:
+        """Draw the shares."""
+        self._chance = random.Random(seed)
+        self._base = {port.number: {way: self._chance.uniform(0.3, 0.7) for way in WAYS} for port in ports}
+
+    def of(self, port: SwitchPort) -> dict[str, float]:
+        """Give the shares of a port's speed, by way, for the next while."""
+        return {way: base * self._chance.uniform(0.95, 1.0) for way, base in self._base[port.number].items()}
