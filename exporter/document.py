@@ -5,6 +5,7 @@ key that nobody knows is an error, since a typo that is passed over is a check t
 """
 
 import difflib
+import enum
 import re
 import types
 import typing
@@ -163,6 +164,8 @@ class _Document:
             text = f"unknown key; {_suggestion(unknown[1], _keys_at(root, path[:-1]))}"
         elif missing:
             text = f"lacks the key {missing[1]!r}; add it"
+        elif message.startswith("Invalid enum value"):
+            text = f"is {_shown(path, _value_at(data, path))}; known are {', '.join(_choices(_type_at(root, path)))}"
         else:
             text = _wrong(message, path, _value_at(data, path))
         return ConfigError(f"{self._name}:{self._line(path)}: {_dotted(path)}{text}")
@@ -318,6 +321,13 @@ def _type_at(wanted: Any, path: Sequence[str | int]) -> Any:  # noqa: ANN401  # 
         if isinstance(wanted, types.UnionType):  # an optional one
             wanted = next((one for one in typing.get_args(wanted) if one is not types.NoneType), None)
     return wanted
+
+
+def _choices(wanted: Any) -> list[str]:  # noqa: ANN401  # any type expression
+    """List the values that a type of few values has."""
+    if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
+        return [str(one.value) for one in wanted]
+    return [choice for one in typing.get_args(wanted) for choice in ([one] if isinstance(one, str) else _choices(one))]
 
 
 def _is_struct(wanted: object) -> bool:

@@ -12,26 +12,83 @@ from exporter.units import Duration
 
 
 class Snmp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a switch is asked by SNMP; the community is given in one of three ways.
+    """How a switch is asked by SNMP: by a community in versions 1 and 2c, by a user in version 3.
+
+    Secrets are given in one of three ways each.
 
     Attributes:
         address: Where, if not at the target's address: host, or host and port.
         version: Version of the protocol.
+        user: Name of the user, of version 3.
+        auth: How its messages are signed; not at all where not given.
+        priv: How they are encrypted; not at all where not given.
+        context: Name of the context that is asked, of version 3.
+        engine_id: Identity of the switch's engine in hexadecimal digits, by which signed traps are understood.
         timeout: Time to wait for the first try of a question.
         retries: Tries after the first.
+        window: Questions under way at the same time; many agents starve at more than one.
+        any_source: Whether answers are taken from other addresses and ports too, as some switches send them.
     """
 
     address: str | None = None
-    version: Literal["2c"] = "2c"
+    version: Literal["1", "2c", "3"] | int = "2c"
     community: str | None = None
     community_file: str | None = None
     community_env: str | None = None
+    user: str | None = None
+    auth: Literal["md5", "sha", "sha224", "sha256", "sha384", "sha512"] | None = None
+    auth_password: str | None = None
+    auth_password_file: str | None = None
+    auth_password_env: str | None = None
+    priv: Literal["des", "aes", "aes192", "aes256", "aes192c", "aes256c"] | None = None
+    priv_password: str | None = None
+    priv_password_file: str | None = None
+    priv_password_env: str | None = None
+    context: str = ""
+    engine_id: str | None = None
     timeout: Duration = Duration(1.0)
     retries: int = 2
+    window: int = 1
+    any_source: bool = False
 
     def __post_init__(self) -> None:
-        """See that there is one community."""
-        check_one("community", self.community, self.community_file, self.community_env)
+        """See that the version has what it needs, and nothing that belongs to another."""
+        if self.version not in ("1", "2c", "3", 1, 3):
+            raise ValueError(f"version is {self.version}; SNMP has 1, 2c and 3")
+        if not 0 <= self.retries <= 10:
+            raise ValueError(f"retries is {self.retries}; give 0 to 10")
+        if not 1 <= self.window <= 4:
+            raise ValueError(f"window is {self.window}; give 1 to 4 questions at a time")
+        if self.is_v3:
+            self._check_user()
+        else:
+            check_one("community", self.community, self.community_file, self.community_env)
+            self._refuse("user", "auth", "priv", "engine_id", "context", why=f"version {self.version} has communities")
+
+    @property
+    def is_v3(self) -> bool:
+        """Whether it is the version with users."""
+        return str(self.version) == "3"
+
+    def _check_user(self) -> None:
+        self._refuse("community", "community_file", "community_env", why="version 3 has users")
+        if not self.user:
+            raise ValueError("version 3 needs a user; give its name")
+        if self.priv is not None and self.auth is None:
+            raise ValueError("priv needs auth: version 3 has no encryption without a signature")
+        for what in ("auth", "priv"):
+            ways = [getattr(self, f"{what}_password{end}") for end in ("", "_file", "_env")]
+            if getattr(self, what) is not None:
+                check_one(f"{what}_password", *ways)
+            elif any(way is not None for way in ways):
+                raise ValueError(f"{what}_password is given without {what}; name the algorithm too")
+        if self.engine_id is not None and not re.fullmatch("(?:0x)?(?:[0-9A-Fa-f]{2}){5,32}", self.engine_id):
+            raise ValueError("engine_id is no identity: it has 10 to 64 hexadecimal digits")
+
+    def _refuse(self, *names: str, why: str) -> None:
+        for name in names:
+            if getattr(self, name):
+                raise ValueError(f"{name} does not go with version {self.version}: {why}")
 
 
 class Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -159,6 +216,25 @@ class Target(Selection, frozen=True, kw_only=True):
         return {way: options for way in WAYS if (options := getattr(self, way)) is not None}
 
 
+class Traps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where traps and informs are listened for. They are heeded from targets alone, by the credentials of their `snmp`.
+
+    Attributes:
+        listen: Addresses with ports.
+    """
+
+    listen: tuple[str, ...] = (":162",)
+
+    def __post_init__(self) -> None:
+        """See that there are addresses, and what they are."""
+        if not self.listen:
+            raise ValueError("listen is empty; give an address such as ':162'")
+        for address in self.listen:
+            host, colon, port = address.rpartition(":")
+            if not colon or (":" in host and not host.startswith("[")) or not (port.isdecimal() and int(port) < 65536):
+                raise ValueError(f"listen has {address!r}; write :PORT, HOST:PORT or [IPV6]:PORT")
+
+
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What holds for every switch that does not say otherwise."""
 
@@ -171,12 +247,14 @@ class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     Attributes:
         defaults: What holds for all targets.
         targets: The switches.
+        traps: Where their traps are listened for; nowhere where not given.
         drop: Metric names, as shell patterns, that are not exported.
         keep: Names of details, as shell patterns, that are exported too.
     """
 
     defaults: Defaults = Defaults()
     targets: tuple[Target, ...] = ()
+    traps: Traps | None = None
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
 
