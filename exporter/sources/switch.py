@@ -72,6 +72,7 @@ class SwitchSource:
         Raises:
             SourceError: Every way failed; the reason is that of the first.
         """
+        self._roster.nudges[self.target] = self.nudge
         harvests, failures, errors = await self._harvests()
         if not harvests:
             raise errors[0]
@@ -94,6 +95,8 @@ class SwitchSource:
     async def close(self) -> None:
         """Close the connections."""
         self._roster.release(self.target)
+        if self._roster.nudges.get(self.target) == self.nudge:
+            del self._roster.nudges[self.target]
         await asyncio.gather(*(reader.close() for reader in self._readers), return_exceptions=True)
 
     async def _harvests(self) -> tuple[dict[str, Harvest], list[Failure], list[SourceError]]:
@@ -173,10 +176,14 @@ def _joined(devices: Sequence[Device]) -> Device:
 
 def _build(options: SwitchOptions, host: Host) -> Sequence[Source]:  # noqa: ARG001  # a switch is not on this host
     ROSTER.configure({target.name: target.address for target in options.targets})
-    sources = []
+    sources: list[Source] = []
     for target in options.targets:
         interval = float(target.interval if target.interval is not None else options.defaults.interval)
         sources.append(SwitchSource(target, interval, [reader(target, way, interval) for way in target.ways()]))
+    if options.traps is not None:
+        from exporter.sources.switches.traps import TrapSource  # noqa: PLC0415  # brings in pysnmp
+
+        sources.append(TrapSource(options.traps, options.targets, ROSTER))
     return sources
 
 

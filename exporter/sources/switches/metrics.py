@@ -48,6 +48,12 @@ PORTS = vocabulary.schema(
             "Packets dropped for want of room in a queue, or early, before it was full: of all queues that tell."
         ),
         "deepest_queue_bytes": gauge("Bytes that wait in the fullest queue of the port."),
+        "receive_pfc_all_priorities_frames_total": counter(
+            "Priority flow control frames received, of all priorities: where the switch does not count them apart."
+        ),
+        "transmit_pfc_all_priorities_frames_total": counter(
+            "Priority flow control frames transmitted, of all priorities: where the switch does not count them apart."
+        ),
     },
     note="On the wire.",
     origins={
@@ -71,15 +77,41 @@ PORTS = vocabulary.schema(
         "transmit_errors_total": ["IF-MIB ifOutErrors", "Onyx: Tx error packets"],
         "receive_discards_total": ["IF-MIB ifInDiscards", "Onyx: Rx discard packets"],
         "transmit_discards_total": ["IF-MIB ifOutDiscards", "Onyx: Tx discard packets"],
-        "receive_pause_frames_total": ["Onyx: Rx pause packets"],
-        "transmit_pause_frames_total": ["Onyx: Tx pause packets"],
-        "fcs_errors_total": ["Onyx: Rx FCS errors"],
-        "symbol_errors_total": ["Onyx: Rx symbol errors"],
+        "receive_pause_frames_total": [
+            "EtherLike-MIB dot3HCInPauseFrames, dot3InPauseFrames",
+            "MELLANOX-QOS-MIB mellanoxQoSPortRxPausePkts",
+            "CUMULUS-COUNTERS-MIB clIntInPausePkt",
+            "Onyx: Rx pause packets",
+        ],
+        "transmit_pause_frames_total": [
+            "EtherLike-MIB dot3HCOutPauseFrames, dot3OutPauseFrames",
+            "MELLANOX-QOS-MIB mellanoxQoSPortTxPausePkts",
+            "CUMULUS-COUNTERS-MIB clIntOutPausePkt",
+            "Onyx: Tx pause packets",
+        ],
+        "fcs_errors_total": [
+            "EtherLike-MIB dot3HCStatsFCSErrors, dot3StatsFCSErrors",
+            "MELLANOX-IF-VPI-MIB mellanoxIfVPIFCSErrors",
+            "Onyx: Rx FCS errors",
+        ],
+        "symbol_errors_total": [
+            "EtherLike-MIB dot3HCStatsSymbolErrors, dot3StatsSymbolErrors",
+            "MELLANOX-IF-VPI-MIB mellanoxIfVPISymbolErrorCounter",
+            "Onyx: Rx symbol errors",
+        ],
         "ecn_marked_packets_total": ["Onyx congestion-control: ECN marked packets"],
-        "congestion_discards_total": ["sum of queues"],
+        "congestion_discards_total": ["sum of queues", "CUMULUS-COUNTERS-MIB clEgressQOverflowDiscards"],
         "deepest_queue_bytes": ["most of queues"],
         "link_up": ["IF-MIB ifOperStatus", "Onyx: Operational state"],
-        "link_speed_bytes_per_second": ["IF-MIB ifHighSpeed", "Onyx: Speed"],
+        "receive_pfc_all_priorities_frames_total": [
+            "IEEE8021-PFC-MIB ieee8021PfcIndications",
+            "CISCO-PFC-EXT-MIB cpfcIfIndications",
+        ],
+        "transmit_pfc_all_priorities_frames_total": [
+            "IEEE8021-PFC-MIB ieee8021PfcRequests",
+            "CISCO-PFC-EXT-MIB cpfcIfRequests",
+        ],
+        "link_speed_bytes_per_second": ["IF-MIB ifHighSpeed, ifSpeed", "Onyx: Speed"],
         "link_down_total": [],
         "admin_up": ["IF-MIB ifAdminStatus"],
         "info": ["IF-MIB ifName, ifAlias, ifType", "Onyx: Description"],
@@ -92,10 +124,26 @@ PRIORITIES = vocabulary.schema(
     ("switch", "port", "priority"),
     [f"{way}_pfc_{what}_total" for what in ("frames", "paused_seconds") for way in ("receive", "transmit")],
     origins={
-        "receive_pfc_frames_total": ["CISCO-PFC-EXT-MIB cpfcIfPriorityIndications"],
-        "transmit_pfc_frames_total": ["CISCO-PFC-EXT-MIB cpfcIfPriorityRequests"],
-        "receive_pfc_paused_seconds_total": [],
-        "transmit_pfc_paused_seconds_total": [],
+        "receive_pfc_frames_total": [
+            "CISCO-PFC-EXT-MIB cpfcIfPriorityIndications",
+            "ARISTA-PFC-MIB aristaPfcPriorityIndications",
+            "MELLANOX-QOS-MIB mellanoxQoSPFCRxPausePkts",
+            "CUMULUS-COUNTERS-MIB clIntInPfc0Pkt to clIntInPfc7Pkt",
+        ],
+        "transmit_pfc_frames_total": [
+            "CISCO-PFC-EXT-MIB cpfcIfPriorityRequests",
+            "ARISTA-PFC-MIB aristaPfcPriorityRequests",
+            "MELLANOX-QOS-MIB mellanoxQoSPFCTxPausePkts",
+            "CUMULUS-COUNTERS-MIB clIntOutPfc0Pkt to clIntOutPfc7Pkt",
+        ],
+        "receive_pfc_paused_seconds_total": [
+            "CISCO-PFC-EXT-MIB cpfcIfPriorityWaitRx",
+            "MELLANOX-QOS-MIB mellanoxQoSPFCRxPauseDuration",
+        ],
+        "transmit_pfc_paused_seconds_total": [
+            "CISCO-PFC-EXT-MIB cpfcIfPriorityWaitTx",
+            "MELLANOX-QOS-MIB mellanoxQoSPFCTxPauseDuration",
+        ],
     },
     details=["receive_pfc_paused_ratio", "transmit_pfc_paused_ratio"],
 )
@@ -115,6 +163,32 @@ QUEUES = vocabulary.schema(
             "Most bytes that waited in the queue, over a period that the switch chooses; then it begins anew."
         ),
         "queue_pfc_deadlocks_total": counter("Times the switch's watchdog found the queue paused without end."),
+    },
+    origins={
+        "queue_transmit_bytes_total": [
+            "ARISTA-QUEUE-MIB aristaEgressQueueBytes",
+            "CISCO-SWITCH-QOS-MIB csqIfQosGroupStatsValue 2",
+            "MELLANOX-QOS-MIB mellanoxQoSTCBytes",
+            "JUNIPER-COS-MIB jnxCosQstatTxedBytes",
+        ],
+        "queue_transmit_packets_total": [
+            "ARISTA-QUEUE-MIB aristaEgressQueuePkts",
+            "CISCO-SWITCH-QOS-MIB csqIfQosGroupStatsValue 1",
+            "MELLANOX-QOS-MIB mellanoxQoSTCPkts",
+            "JUNIPER-COS-MIB jnxCosQstatTxedPkts",
+        ],
+        "queue_ecn_marked_packets_total": ["ARISTA-QOS-MIB aristaEcnQueuePktsMarked"],
+        "queue_full_discards_total": [
+            "ARISTA-QUEUE-MIB aristaEgressQueuePktsDropped",
+            "CISCO-SWITCH-QOS-MIB csqIfQosGroupStatsValue 5",
+            "MELLANOX-QOS-MIB mellanoxQoSTCUnicastNoBufferDiscard",
+            "JUNIPER-COS-MIB jnxCosQstatTailDropPkts",
+        ],
+        "queue_early_discards_total": [
+            "MELLANOX-QOS-MIB mellanoxQoSTCWREDDiscard",
+            "JUNIPER-COS-MIB jnxCosQstatTotalRedDropPkts",
+        ],
+        "queue_pfc_deadlocks_total": ["CISCO-PFC-EXT-MIB cpfcWatchdogIfQueueShutdowns"],
     },
     details=[
         "queue_transmit_bytes_total",
@@ -143,6 +217,7 @@ PRIORITY_GROUPS = vocabulary.schema(
         ),
         "priority_group_discards_total": counter("Packets dropped since the ingress buffer had no room for them."),
     },
+    origins={"priority_group_discards_total": ["MELLANOX-QOS-MIB mellanoxQoSPGNoBufferDiscard"]},
     details=[
         "priority_group_depth_bytes",
         "priority_group_highest_depth_bytes",
@@ -159,6 +234,16 @@ MODULES = vocabulary.schema(
         "module_temperature_celsius": gauge("Temperature inside the module."),
         "module_voltage_volts": gauge("Supply voltage of the module, nominally 3.3."),
     },
+    origins={
+        "module_temperature_celsius": [
+            "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in degrees",
+            "JUNIPER-DOM-MIB jnxDomCurrentModuleTemperature",
+        ],
+        "module_voltage_volts": [
+            "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in volts",
+            "JUNIPER-DOM-MIB jnxDomCurrentModuleVoltage",
+        ],
+    },
 )
 """Rows are the optical modules and cables in ports; keys are `(port,)`. Only where `optics` is switched on."""
 
@@ -169,6 +254,20 @@ LANES = vocabulary.schema(
         "module_lane_receive_power_watts": gauge("Light that comes in on the lane; 0 where there is none."),
         "module_lane_transmit_power_watts": gauge("Light that goes out on the lane; 0 where there is none."),
         "module_lane_bias_amperes": gauge("Current of the lane's laser; 0 while it is off."),
+    },
+    origins={
+        "module_lane_receive_power_watts": [
+            "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in watts or dBm named RX or receive",
+            "JUNIPER-DOM-MIB jnxDomCurrentLaneRxLaserPower, jnxDomCurrentRxLaserPower",
+        ],
+        "module_lane_transmit_power_watts": [
+            "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in watts or dBm named TX or transmit",
+            "JUNIPER-DOM-MIB jnxDomCurrentLaneTxLaserOutputPower, jnxDomCurrentTxLaserOutputPower",
+        ],
+        "module_lane_bias_amperes": [
+            "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in amperes",
+            "JUNIPER-DOM-MIB jnxDomCurrentLaneTxLaserBiasCurrent, jnxDomCurrentTxLaserBiasCurrent",
+        ],
     },
 )
 """Rows are the lanes of modules, the first is 1; keys are `(port, lane)`. Only where `optics` is switched on."""
@@ -216,6 +315,27 @@ FAMILIES = vocabulary.schema(
 )
 """Rows are families of metrics."""
 
+TRAPS = vocabulary.schema(
+    PREFIX,
+    ("switch", "event"),
+    own={"traps_total": counter("Traps and informs of the switch that were heeded, by what they tell of.")},
+    origins={"traps_total": ["traps and informs of SNMP"]},
+)
+"""Rows are kinds of events of switches."""
+
+TRAPS_REFUSED = vocabulary.schema(
+    PREFIX,
+    ("reason",),
+    own={
+        "traps_refused_total": counter(
+            "Datagrams at the trap port that were not heeded: stranger, of no target; limited, too many from one"
+            " address; junk, no SNMP; credentials, not those of the target."
+        )
+    },
+    origins={"traps_refused_total": ["traps and informs of SNMP"]},
+)
+"""Rows are reasons."""
+
 LINKS = vocabulary.schema(
     "fabric_link_",
     ("host", "device", "switch", "port", "peer", "peer_port"),
@@ -233,4 +353,4 @@ LINKS = vocabulary.schema(
 )
 """Rows are links, seen from one end; the labels of the other kind of end are empty."""
 
-SCHEMAS = (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES, DEVICE, FAMILIES, LINKS)
+SCHEMAS = (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES, DEVICE, FAMILIES, TRAPS, TRAPS_REFUSED, LINKS)

@@ -4,7 +4,7 @@ Two switches of one system name would give one series two values, and what is at
 its label only if the other end is known here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.sources.switches.parts import Neighbour
@@ -35,9 +35,15 @@ class Known:
 
 @dataclass(slots=True)
 class Roster:
-    """The switches of the configuration last read."""
+    """The switches of the configuration last read.
+
+    Attributes:
+        known: What is known of each, by target.
+        nudges: What to call with a port, or nothing, for a poll at once; of targets that are polled, by their name.
+    """
 
     known: dict[str, Known] = field(default_factory=dict)
+    nudges: dict[str, Callable[[str], None]] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)
     _reserved: frozenset[str] = frozenset()
 
