@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import resource
@@ -18,17 +19,20 @@ from pathlib import Path
 from time import monotonic, time
 from typing import NamedTuple
 
-from exporter import __version__, config, health, log
+from exporter import __version__, config, discovery, health, log, probe
 from exporter.config import Config, Expected
 from exporter.document import ConfigError
 from exporter.meaning import bursts as burst_shares
-from exporter.meaning import expectations, imbalance, links, rates, shares, stragglers
+from exporter.meaning import expectations, imbalance, links, oversubscription, rates, shares, stragglers
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
-from exporter.outputs.web import Handlers, WebServer
+from exporter.outputs.web import Handlers, ProbeAsked, Probed, WebServer
 from exporter.poller import Poller, Step
+from exporter.shard import Shard
+from exporter.snmp.client import parse_address
 from exporter.source import Definition, Host, Source, exports
 from exporter.sources import bursts, nccl, nic, optics, pci, rdma, switch
+from exporter.sources.switches.targets import resolved
 from exporter.table import Metric, Schema, Table
 
 logger = logging.getLogger(__name__)
@@ -44,7 +48,10 @@ SOURCES: tuple[Definition, ...] = (
 )
 """Every kind of source there is: a new one adds its line here."""
 
-MEANINGS = (rates, burst_shares, shares, links, imbalance, stragglers, expectations)
+SECTIONS: tuple[config.Section, ...] = (*SOURCES, probe.Section())
+"""All parts of the configuration."""
+
+MEANINGS = (rates, burst_shares, shares, links, imbalance, oversubscription, stragglers, expectations)
 """What is made of the tables, in this order."""
 
 READY_AFTER = 10.0
@@ -75,6 +82,7 @@ class Settings:
     sysfs: Path = Path("/sys")
     procfs: Path = Path("/proc")
     nic_replay: Path | None = None
+    shard: Shard = field(default_factory=Shard)
 
 
 def load_config(path: Path | None) -> Config:
@@ -84,11 +92,35 @@ def load_config(path: Path | None) -> Config:
         ConfigError: It cannot be used.
     """
     if path is None:
-        return config.default(SOURCES)
-    loaded = config.load(path, SOURCES)
+        return config.default(SECTIONS)
+    loaded = config.load(path, SECTIONS)
+    whole = {
+        one.name: loaded.sources[one.name]
+        if one.complete is None
+        else one.complete(loaded.sources[one.name], path.parent)
+        for one in SOURCES
+    }
+    loaded = replace(loaded, sources={**loaded.sources, **whole})
     _check_patterns(loaded)
     _check_expectations(loaded)
+    _check_probe(loaded)
     return loaded
+
+
+def _check_probe(settings: Config) -> None:
+    """See that nothing that is polled in the background may be probed as well.
+
+    Raises:
+        ConfigError: Something may.
+    """
+    allowed = settings.sources["probe"].allow
+    for target, _ in resolved(settings.sources[switch.DEFINITION.name]):
+        host = parse_address(target.address)[0] if "://" not in target.address else target.address
+        if target.poll and probe.is_allowed(host, allowed):
+            raise ConfigError(
+                f"probe.allow: allows {target.address!r}, which is the switch {target.name!r} that is polled in the"
+                " background; give that `poll: false`, or allow less"
+            )
 
 
 def _check_patterns(settings: Config) -> None:
@@ -242,8 +274,9 @@ class Daemon:
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
         self._started = monotonic()
+        self._prober = self._made_prober(self._config)
         self.web = WebServer(
-            Handlers(self._render, self._page, self._not_ready, self.reload),
+            Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
             telemetry_path=settings.telemetry_path,
             max_requests=settings.max_requests,
@@ -295,8 +328,8 @@ class Daemon:
         for task in tasks:
             task.cancel()
         await self.web.stop(STOP_GRACE / 2)
-        if tasks:
-            await asyncio.wait(tasks, timeout=STOP_GRACE / 2)
+        closing = asyncio.create_task(self._prober.close())
+        await asyncio.wait([closing, *tasks], timeout=STOP_GRACE / 2)
         self._running = {}
 
     async def reload(self) -> str | None:
@@ -319,6 +352,9 @@ class Daemon:
                 logger.error("reload: %s; the configuration before stays in use", error)  # noqa: TRY400  # says it all
                 self._reloads.good = False
                 return str(error)
+            if _asked_by_probes(fresh) != _asked_by_probes(self._config):
+                before, self._prober = self._prober, self._made_prober(fresh)
+                await before.close()
             self._config = fresh
             self._reloads = health.Reloads(good=True, good_at=time())
             logger.info("configuration read")
@@ -349,6 +385,8 @@ class Daemon:
         wanted: dict[tuple[str, str], tuple[Source, Definition, tuple[object, ...]]] = {}
         for definition in SOURCES:
             for source in _built(definition, fresh, host):
+                if source.target and not self._settings.shard.owns(source.target):
+                    continue
                 key = (source.name, source.target)
                 if key in wanted:
                     raise ConfigError(f"{_section(definition)}: {source.target!r} is named twice")
@@ -373,6 +411,27 @@ class Daemon:
     def _render(self, form: Format) -> Iterator[bytes]:
         """Print everything; called in the web server's thread, never twice at a time."""
         return self._renderers[form].render(self.tables())
+
+    async def _probe(self, asked: ProbeAsked, form: Format) -> Probed:
+        """Answer a probe."""
+        try:
+            outcome = await self._prober.probe(asked.target, asked.module, asked.auth, asked.seconds)
+        except probe.RefusedError as error:
+            return Probed(error.status, None, str(error))
+        if asked.debug:
+            return Probed(200, None, outcome.story)
+        renderer = text.Renderer(openmetrics=form is Format.OPENMETRICS)
+        return Probed(200, list(renderer.render(outcome.tables)))
+
+    def _made_prober(self, settings: Config) -> probe.Prober:
+        options, switches = settings.sources["probe"], settings.sources[switch.DEFINITION.name]
+        return probe.Prober(options, switches, lambda: _steps(_Expectation()))
+
+    def _discovery(self) -> bytes:
+        """Give the switches that there are, as Prometheus's service discovery by HTTP has it."""
+        known = switch.ROSTER.known
+        found = discovery.configured(resolved(self._config.sources[switch.DEFINITION.name]), known)
+        return json.dumps([*found, *discovery.discovered(known.values())]).encode()
 
     def _page(self) -> str:
         now = time()
@@ -429,6 +488,11 @@ def _built(definition: Definition, settings: Config, host: Host) -> Sequence[Sou
         raise ConfigError(f"{_section(definition)}: {error}") from None
 
 
+def _asked_by_probes(settings: Config) -> tuple[object, ...]:
+    """Give what decides how probes are made."""
+    return settings.sources["probe"], settings.sources[switch.DEFINITION.name]
+
+
 def _section(definition: Definition) -> str:
     """Name a kind of source's place in the configuration."""
     return definition.section or f"sources.{definition.name}"
@@ -462,6 +526,7 @@ def _steps(expected: _Expectation) -> list[Step]:
         shares.step,
         partial(links.step, expected.speed, expected.of_carriers),
         imbalance.step,
+        oversubscription.step,
         stragglers.step,
     ]
     return steps if expected.ports is None else [*steps, expectations.step]

@@ -157,6 +157,8 @@ class Definition:
         schemas: All that its tables can hold.
         build: Makes the sources from options; several where there are several targets.
         section: Key at the top of the configuration, for a source that is not configured under `sources:`.
+        complete: Takes in what stands in other files that the options name; given the folder of the configuration. May
+            block, and raises ConfigError.
     """
 
     name: str
@@ -164,3 +166,4 @@ class Definition:
     schemas: Sequence[Schema]
     build: Callable[[Any, Host], Sequence[Source]]
     section: str = ""
+    complete: Callable[[Any, Path], Any] | None = None

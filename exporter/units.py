@@ -3,6 +3,9 @@
 import math
 import re
 
+DARK = -40.0
+"""dBm from which on downwards there is no light: what modules say of a lane that gets none, or the most they tell."""
+
 _DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PREFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
@@ -48,3 +51,8 @@ class BitRate(float):
         if not 0 < speed < math.inf:
             raise ValueError("expected a link speed with its unit, such as 400Gb/s or 100G")
         return cls(speed)
+
+
+def watts_of_dbm(level: float) -> float:
+    """Turn a power in dBm into watts; what is as good as no light is 0."""
+    return 10 ** (level / 10) / 1000 if level > DARK else 0.0

@@ -9,8 +9,9 @@ import pytest
 
 from exporter.source import SourceError
 from exporter.sources.switches import traps
-from exporter.sources.switches.options import Snmp, SwitchOptions, Target, Traps
+from exporter.sources.switches.options import Snmp, Target, Traps
 from exporter.sources.switches.roster import Roster
+from exporter.sources.switches.targets import SwitchOptions
 from exporter.sources.switches.traps import TrapSource
 
 LINK_DOWN, LINK_UP, COLD_START = (f"1.3.6.1.6.3.1.1.5.{number}" for number in (3, 4, 1))

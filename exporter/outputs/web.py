@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.outputs.http import BACKLOG, Connection, Server
-from exporter.outputs.webapp import DEFAULT_MAX_REQUESTS, Handlers, WebApp, WebStats
+from exporter.outputs.webapp import DEFAULT_MAX_REQUESTS, Handlers, ProbeAsked, Probed, WebApp, WebStats
 
 if TYPE_CHECKING:  # only with a web configuration file; YAML and bcrypt cost memory
     from exporter.outputs.webconfig import WebConfigFile
     from exporter.outputs.webtls import TlsListener
 
-__all__ = ["Handlers", "ListenError", "WebServer", "WebStats", "parse_listen_address"]
+__all__ = ["Handlers", "ListenError", "ProbeAsked", "Probed", "WebServer", "WebStats", "parse_listen_address"]
 
 
 class ListenError(OSError):

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qs
 
 from exporter.outputs.http import Application, ConnectionStats
 from exporter.outputs.negotiation import Format, accepts_gzip, choose_format
@@ -26,11 +28,37 @@ _FEED_SIZE = 64 * 1024
 QUICK = 0.002
 """Seconds of a rendering below which it is made on the loop: to a thread and back is a matter of 0.25 to 0.5 ms."""
 
+SCRAPE_TIMEOUT = b"x-prometheus-scrape-timeout-seconds"
+"""Header in which Prometheus says how long it waits."""
+
+MAX_PARAMETERS = 20
+
 _PAGE_HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
 )
+
+
+class ProbeAsked(NamedTuple):
+    """What a request for a probe asks for; empty where it does not say.
+
+    `seconds` is how long the one who asks waits, None where he does not say; `debug` asks for a story, not metrics.
+    """
+
+    target: str
+    module: str
+    auth: str
+    seconds: float | None
+    debug: bool
+
+
+class Probed(NamedTuple):
+    """The answer to a probe: metrics in UTF-8 in the format that was asked for, or words."""
+
+    status: int
+    metrics: Iterable[bytes] | None
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +68,16 @@ class Handlers:
     `metrics` is called in a thread that is not the event loop's, or in the loop's where it took less than a millisecond
     the last time; never twice at a time. It may be a generator and yields UTF-8 in pieces of any size. `page` gives the
     HTML for people. `ready` gives None, or the reason why not yet. `reload` gives None, or the text of what is wrong
-    with the new configuration.
+    with the new configuration. `probe` asks one switch; `discovery` gives the JSON of service discovery; where one of
+    them is None, its path is not served.
     """
 
     metrics: Callable[[Format], Iterable[bytes]]
     page: Callable[[], str]
     ready: Callable[[], str | None]
     reload: Callable[[], Awaitable[str | None]]
+    probe: Callable[[ProbeAsked, Format], Awaitable[Probed]] | None = None
+    discovery: Callable[[], bytes] | None = None
 
 
 @dataclass(slots=True)
@@ -107,6 +138,10 @@ class WebApp(Application):
             "/-/reload": _Route(("POST", "PUT"), self._reload),
             telemetry_path: _Route(_READ, self._metrics),
         }
+        if handlers.probe is not None:
+            self._routes["/probe"] = _Route(("GET",), self._probe)
+        if handlers.discovery is not None:
+            self._routes["/sd"] = _Route(_READ, self._discover)
 
     def answer(self, request: Request) -> Reply | Awaitable[Reply]:
         """Serve one request."""
@@ -174,6 +209,23 @@ class WebApp(Application):
         error = await asyncio.shield(asyncio.ensure_future(self._handlers.reload()))
         return text(200, "reloaded") if error is None else text(500, error)
 
+    async def _probe(self, request: Request) -> Reply:
+        assert self._handlers.probe is not None  # noqa: S101  # else there is no route
+        asked = _probe_asked(request)
+        if isinstance(asked, str):
+            return text(400, asked)
+        headers = request.headers
+        chosen, gzip, answer_headers = _negotiate(headers.get(b"accept", b""), headers.get(b"accept-encoding", b""))
+        probed = await self._handlers.probe(asked, chosen)
+        if probed.metrics is None:
+            return text(probed.status, probed.words)
+        chunks = _compressed(probed.metrics) if gzip else probed.metrics
+        return Reply(probed.status, answer_headers, list(_blocks(chunks, CHUNK_SIZE)))
+
+    def _discover(self, _request: Request) -> Reply:
+        assert self._handlers.discovery is not None  # noqa: S101  # else there is no route
+        return Reply(200, ((b"content-type", b"application/json"),), (self._handlers.discovery(),))
+
     def _metrics(self, request: Request) -> Reply | Awaitable[Reply]:
         if self.stats.in_flight > self._max_requests:
             return text(503, f"more than {self._max_requests} requests at a time", (b"retry-after", b"1"))
@@ -183,6 +235,33 @@ class WebApp(Application):
             return Reply(200, headers, None)
         body = self._renderings.get(chosen, gzip)
         return Reply(200, headers, body) if isinstance(body, list) else _rendered(headers, body)
+
+
+def _probe_asked(request: Request) -> ProbeAsked | str:
+    """Read the parameters of a probe; or say what is wrong with them."""
+    try:
+        given = parse_qs(request.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
+    except ValueError as error:
+        return f"the query cannot be read: {error}"
+    unknown = given.keys() - {"target", "module", "auth", "debug"}
+    if unknown:
+        return f"there is no parameter {min(unknown)!r}; known are target, module, auth and debug"
+    if any(len(values) > 1 for values in given.values()):
+        return "a parameter stands twice; give each once"
+    one = {name: values[0] for name, values in given.items()}
+    if not one.get("target"):
+        return "give target=HOST, target=HOST:PORT or target=NAME of a switch of the configuration"
+    if one.get("debug", "") not in ("", "true", "false", "1", "0"):
+        return "debug is true or false"
+    text = request.headers.get(SCRAPE_TIMEOUT, b"").decode("latin-1")
+    try:
+        seconds = float(text) if text else None
+    except ValueError:
+        seconds = None
+    if seconds is not None and not 0 < seconds < inf:
+        seconds = None
+    debug = one.get("debug", "") in ("true", "1")
+    return ProbeAsked(one["target"], one.get("module", ""), one.get("auth", ""), seconds, debug)
 
 
 async def _rendered(headers: Headers, body: Awaitable[list[bytes]]) -> Reply:

@@ -8,14 +8,17 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
+from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
+from exporter.document import ConfigError
 from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
 from exporter.sources.switches.metrics import DEVICE, FAMILIES, SCHEMAS
-from exporter.sources.switches.options import SwitchOptions, Target
+from exporter.sources.switches.options import Target
 from exporter.sources.switches.parts import Device, Family, Harvest, Joint, Reader, Support
 from exporter.sources.switches.roster import Roster
+from exporter.sources.switches.targets import INTERVAL, SwitchOptions, complete, matching, resolved
 from exporter.table import RowKeeper, Table, TableBuilder
 
 SHARE = 0.9
@@ -175,16 +178,25 @@ def _joined(devices: Sequence[Device]) -> Device:
 
 
 def _build(options: SwitchOptions, host: Host) -> Sequence[Source]:  # noqa: ARG001  # a switch is not on this host
-    ROSTER.configure({target.name: target.address for target in options.targets})
-    sources: list[Source] = []
-    for target in options.targets:
-        interval = float(target.interval if target.interval is not None else options.defaults.interval)
-        sources.append(SwitchSource(target, interval, [reader(target, way, interval) for way in target.ways()]))
+    targets = [target for target, _ in resolved(options)]
+    ROSTER.configure({target.name: target.address for target in targets})
+    sources: list[Source] = [source_of(target) for target in targets if target.poll]
     if options.traps is not None:
         from exporter.sources.switches.traps import TrapSource  # noqa: PLC0415  # brings in pysnmp
 
-        sources.append(TrapSource(options.traps, options.targets, ROSTER))
+        sources.append(TrapSource(options.traps, targets, ROSTER))
     return sources
+
+
+def source_of(target: Target, interval: float | None = None) -> SwitchSource:
+    """Make the source of one switch.
+
+    Args:
+        target: The switch.
+        interval: Seconds between polls, where that of the target is not meant.
+    """
+    seconds = interval if interval is not None else float(INTERVAL if target.interval is None else target.interval)
+    return SwitchSource(target, seconds, [reader(target, way, seconds) for way in target.ways()])
 
 
 def reader(target: Target, way: str, interval: float) -> Reader:
@@ -200,4 +212,22 @@ def reader(target: Target, way: str, interval: float) -> Reader:
     return made(target, getattr(target, way), interval)
 
 
-DEFINITION = Definition("switch", SwitchOptions, SCHEMAS, _build, section="switches")
+def _complete(options: SwitchOptions, folder: Path) -> SwitchOptions:
+    """Take in the files that the configuration names, those of targets and those of profiles."""
+    whole = complete(options, folder)
+    targets = [target for target, _ in resolved(whole) if target.snmp is not None]
+    if targets or options.profiles:
+        from exporter.sources.switches import snmp_profiles  # noqa: PLC0415  # only where there are switches
+
+        profiles = snmp_profiles.load(matching(options.profiles, folder))
+        for target in targets:
+            if target.profile is not None:
+                try:
+                    profiles.named(target.profile)
+                except ConfigError as error:
+                    raise ConfigError(f"switches: {target.name}: {error}") from None
+        snmp_profiles.use(profiles)
+    return whole
+
+
+DEFINITION = Definition("switch", SwitchOptions, SCHEMAS, _build, section="switches", complete=_complete)

@@ -32,6 +32,8 @@ PORTS = vocabulary.schema(
         "ecn_marked_packets_total",
         "link_up",
         "link_speed_bytes_per_second",
+        "link_expected_speed_bytes_per_second",
+        "link_degraded",
         "link_down_total",
         "resets_total",
     ],
@@ -42,6 +44,10 @@ PORTS = vocabulary.schema(
             "ifindex",
             "alias",
             "if_type",
+        ),
+        "group_info": info(
+            "What the port is compared with: the uplinks of its switch, or the ports that hosts are at. Others have none.",
+            "group",
         ),
         "admin_up": gauge("Whether the port is switched on by configuration (1) or not (0)."),
         "congestion_discards_total": counter(
@@ -113,6 +119,7 @@ PORTS = vocabulary.schema(
         ],
         "link_speed_bytes_per_second": ["IF-MIB ifHighSpeed, ifSpeed", "Onyx: Speed"],
         "link_down_total": [],
+        "group_info": ["configuration: uplinks", "neighbours by LLDP"],
         "admin_up": ["IF-MIB ifAdminStatus"],
         "info": ["IF-MIB ifName, ifAlias, ifType", "Onyx: Description"],
     },

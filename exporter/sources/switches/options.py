@@ -1,7 +1,6 @@
-"""Configuration of `switches`: the targets, and each way to ask one."""
+"""Configuration of one switch: its target, and each way to ask it."""
 
 import re
-from collections import Counter
 from typing import Literal
 
 import msgspec
@@ -180,6 +179,7 @@ class Target(Selection, frozen=True, kw_only=True):
         uplinks: Ports that lead up, as shell patterns; by the roles of neighbours where not given.
         optics: Whether the modules in its ports are read: many rows on most switches, so they are asked seldom.
         lldp: Whether its neighbours are asked for.
+        poll: Whether it is polled in the background; if not, only when somebody asks by `/probe`.
         pfc_swapped: Whether its agent has the directions of PFC swapped, as old images of SONiC do.
     """
 
@@ -191,6 +191,7 @@ class Target(Selection, frozen=True, kw_only=True):
     uplinks: tuple[str, ...] = ()
     optics: bool = False
     lldp: bool = True
+    poll: bool = True
     pfc_swapped: bool = False
     snmp: Snmp | None = None
     onyx: Onyx | None = None
@@ -205,7 +206,7 @@ class Target(Selection, frozen=True, kw_only=True):
         if not self.name:
             raise ValueError("the name is empty; give one, it becomes a label")
         if not self.ways():
-            raise ValueError(f"gives no way to ask it; give one or more of {', '.join(WAYS)}")
+            raise ValueError(f"{self.name} gives no way to ask it; give one or more of {', '.join(WAYS)}")
         if self.snmp is not None:
             from exporter.snmp.client import parse_address  # noqa: PLC0415  # only where there are switches
 
@@ -233,34 +234,3 @@ class Traps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             host, colon, port = address.rpartition(":")
             if not colon or (":" in host and not host.startswith("[")) or not (port.isdecimal() and int(port) < 65536):
                 raise ValueError(f"listen has {address!r}; write :PORT, HOST:PORT or [IPV6]:PORT")
-
-
-class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What holds for every switch that does not say otherwise."""
-
-    interval: Duration = Duration(15.0)
-
-
-class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Configuration of `switches`.
-
-    Attributes:
-        defaults: What holds for all targets.
-        targets: The switches.
-        traps: Where their traps are listened for; nowhere where not given.
-        drop: Metric names, as shell patterns, that are not exported.
-        keep: Names of details, as shell patterns, that are exported too.
-    """
-
-    defaults: Defaults = Defaults()
-    targets: tuple[Target, ...] = ()
-    traps: Traps | None = None
-    drop: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """See that no name stands twice."""
-        names = [target.name for target in self.targets]
-        twice = next((name for name, count in Counter(names).items() if count > 1), None)
-        if twice is not None:
-            raise ValueError(f"two targets are named {twice!r}; names tell them apart")

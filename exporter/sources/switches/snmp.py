@@ -1,109 +1,54 @@
 """A switch by SNMP: inventory and counters apart.
 
 Names, aliases and types of interfaces are read seldom, and anew when the switch restarted or shows an interface that
-is not in the list; each poll asks for the counters alone, and only for those that the switch has.
+is not in the list; each poll asks for the counters and states alone, and only for those that the switch has.
+Neighbours and modules are read behind them, at a slower pace, in what is left of the time.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from time import monotonic
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
+from exporter.document import ConfigError
 from exporter.secret import SecretError, read_secret
-from exporter.snmp.ber import Oid, Typed
-from exporter.snmp.ber import Value as Wire
+from exporter.snmp.ber import Oid
 from exporter.snmp.client import SnmpClient
-from exporter.snmp.errors import SnmpError, SnmpTimeout
-from exporter.snmp.walk import WalkResult
+from exporter.snmp.errors import SnmpAuthenticationError, SnmpError, SnmpTimeout
+from exporter.snmp.get import GetResult
+from exporter.snmp.security import Community, Credentials
 from exporter.source import Failure, SourceError
-from exporter.sources.switches.metrics import PORTS, PRIORITIES
+from exporter.sources.switches import snmp_inventory, snmp_lldp
 from exporter.sources.switches.options import Snmp, Target
-from exporter.sources.switches.parts import Device, Family, Harvest, Part, Support
-from exporter.table import Column
+from exporter.sources.switches.parts import Device, Family, Harvest, Neighbour, Part, Support
+from exporter.sources.switches.snmp_counters import Counters, Times
+from exporter.sources.switches.snmp_inventory import Inventory
+from exporter.sources.switches.snmp_profiles import Profile, Profiles, used
+from exporter.sources.switches.snmp_refresh import TICKS, Refresh
+from exporter.sources.switches.snmp_sensors import Modules
+from exporter.sources.switches.snmp_text import failures_of, number_of, single, text_of
 
 INVENTORY_AGE = 300.0
 """Seconds after which names and aliases are read again."""
 
-TICKS = 100
-"""Ticks of sysUpTime in a second."""
+SLOW_AGE = 60.0
+"""Seconds after which neighbours and modules are read again."""
 
 WRAP = 2**32
 """Where sysUpTime starts anew without a restart, after 497 days."""
 
 SYSTEM = (1, 3, 6, 1, 2, 1, 1)
 DESCRIPTION, OBJECT_ID, UPTIME, NAME = (*SYSTEM, 1, 0), (*SYSTEM, 2, 0), (*SYSTEM, 3, 0), (*SYSTEM, 5, 0)
+ALL = (UPTIME, NAME, DESCRIPTION, OBJECT_ID)
 
-IF = (1, 3, 6, 1, 2, 1, 2, 2, 1)
-IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
-IF_DESCR, IF_TYPE, IF_ADMIN, IF_OPER = (*IF, 2), (*IF, 3), (*IF, 7), (*IF, 8)
-IF_NAME, IF_HIGH_SPEED, IF_ALIAS = (*IFX, 1), (*IFX, 15), (*IFX, 18)
-INVENTORY = (IF_NAME, IF_DESCR, IF_TYPE, IF_ALIAS)
-
-
-class CounterColumn(NamedTuple):
-    """One column of counters: where it is, the ending of its metric, its width."""
-
-    oid: Oid
-    ending: str
-    width: int = 64
-
-
-IF_MIB: tuple[CounterColumn, ...] = (
-    CounterColumn((*IFX, 6), "receive_bytes_total"),
-    CounterColumn((*IFX, 7), "receive_unicast_packets_total"),
-    CounterColumn((*IFX, 8), "receive_multicast_packets_total"),
-    CounterColumn((*IFX, 9), "receive_broadcast_packets_total"),
-    CounterColumn((*IFX, 10), "transmit_bytes_total"),
-    CounterColumn((*IFX, 11), "transmit_unicast_packets_total"),
-    CounterColumn((*IFX, 12), "transmit_multicast_packets_total"),
-    CounterColumn((*IFX, 13), "transmit_broadcast_packets_total"),
-    CounterColumn((*IF, 13), "receive_discards_total", 32),
-    CounterColumn((*IF, 14), "receive_errors_total", 32),
-    CounterColumn((*IF, 19), "transmit_discards_total", 32),
-    CounterColumn((*IF, 20), "transmit_errors_total", 32),
-)
-"""IF-MIB (RFC 2863): the high-capacity columns, and the error columns, which have none and wrap at 2^32."""
-
-CISCO_PFC = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
-PFC: tuple[CounterColumn, ...] = (
-    CounterColumn((*CISCO_PFC, 2), "transmit_pfc_frames_total"),
-    CounterColumn((*CISCO_PFC, 3), "receive_pfc_frames_total"),
-)
-"""CISCO-PFC-EXT-MIB, by interface and priority, which SONiC has too. Requests are frames sent, indications received.
-
-The sums by interface of the same MIB are left alone: SONiC's hold priority 3 only.
-"""
-
-SUMS: Mapping[str, tuple[str, ...]] = {
-    f"{way}_packets_total": tuple(f"{way}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast"))
-    for way in ("receive", "transmit")
-}
-
-STATES = (IF_ADMIN, IF_OPER, IF_HIGH_SPEED)
-UP, UNKNOWN = 1, 4
+MAX_ROWS = 50_000
+"""Rows of a column: SONiC has all that it counts of queues in one, 160 a port."""
 
 SHARE = 0.9
 """Of the interval, that an exchange may take: what it has to say of a silent switch must come before the next poll."""
 
-
-@dataclass(slots=True)
-class _Inventory:
-    """What is known of a switch between its inventories.
-
-    Attributes:
-        ports: Interface index to the label of its port, for ports that are wanted.
-        facts: Interface index to the values of the info's labels.
-        unwanted: Indexes that have a name but are not exported.
-        texts: What was read, by column, for a later reading that misses some of it.
-        silent: Columns that the switch does not have.
-    """
-
-    ports: Mapping[Oid, str]
-    facts: Mapping[Oid, tuple[str, ...]]
-    unwanted: frozenset[Oid]
-    texts: Mapping[Oid, Mapping[Oid, Wire]]
-    silent: set[Oid] = field(default_factory=set)
+Found = TypeVar("Found")
 
 
 class SnmpReader:
@@ -111,77 +56,74 @@ class SnmpReader:
 
     way = "snmp"
 
-    def __init__(
-        self,
-        target: Target,
-        options: Snmp,
-        interval: float,
-        counters: Sequence[CounterColumn] = IF_MIB,
-        pfc: Sequence[CounterColumn] = PFC,
-    ) -> None:
-        """Take the target, the seconds between its polls, and the columns of counters by port and by priority."""
+    def __init__(self, target: Target, options: Snmp, interval: float, profiles: Profiles | None = None) -> None:
+        """Take the target, the seconds between its polls, and the profiles to choose from."""
         self._target = target
         self._options = options
+        self._interval = interval
         self._deadline = interval * SHARE
-        self._counters = counters
-        self._pfc = pfc
+        self._profiles = profiles or used()
         self._client: SnmpClient | None = None
-        self._inventory: _Inventory | None = None
+        self._inventory: Inventory | None = None
         self._inventory_time = 0.0
         self._nameless: frozenset[Oid] = frozenset()
         self._device = Device()
-        self._name = ""
+        self._object_id: Oid = ()
         self._uptime: int | None = None
+        self._boots: int | None = None
         self._restarts = 0
+        self._profile = Profile("", ())
+        self._counters = Counters(self._profile)
+        self._refresh = Refresh()
+        self._neighbours = _Slow[Sequence[Neighbour]]()
+        self._modules: Modules | None = None
+        self._optics = _Slow[Sequence[Part]]()
+        self._last: Harvest | None = None
+        self._last_time = 0.0
 
     async def read(self) -> Harvest:
-        """Poll once.
+        """Poll once; or give what there is, where the profile asks for longer pauses than the exporter makes.
 
         Raises:
             SourceError: The switch does not answer, or has nothing to say.
         """
+        if self._last is not None and self._is_early():
+            return self._last
         try:
-            client = await self._opened()
-            system = await client.get([UPTIME, NAME, DESCRIPTION, OBJECT_ID])
-            uptime = _ticks(system.values.get(UPTIME))
-            self._note_uptime(uptime)
-            failures = [Failure("system", one.reason.value, str(one)) for one in system.problems]
-            stale = monotonic() - self._inventory_time >= INVENTORY_AGE
-            if self._inventory is None or stale:
-                description, object_id = (
-                    _text(system.values[oid][1]) if oid in system.values else "" for oid in (DESCRIPTION, OBJECT_ID)
-                )
-                if NAME not in {one.oid for one in system.problems}:  # else it goes by the name that it had
-                    self._name = _text(system.values[NAME][1]) if NAME in system.values else ""
-                self._device = Device(self._name, description, object_id)
-                failures += await self._take_inventory(client)
-            parts = await self._poll(client, failures)
-            families = {Family.TRAFFIC: Support.COUNTED}
-            device = replace(self._device, uptime=None if uptime is None else uptime / TICKS)
-            return Harvest(device, parts, families, None, failures)
+            harvest = await self._read(await self._opened())
         except SecretError as error:
             raise SourceError("credentials", str(error)) from None
+        except ConfigError as error:
+            raise SourceError("configuration", f"{self._target.name}: {error}") from None
         except SnmpTimeout as error:
             self._hang_up()  # the community may have changed: it is read anew
             raise SourceError(
                 "timeout", f"{error}; check the address, the community and the switch's access list"
             ) from None
+        except SnmpAuthenticationError as error:
+            self._hang_up()
+            raise SourceError("login", str(error)) from None
         except SnmpError as error:
             raise SourceError("unreachable", str(error)) from None
         except asyncio.CancelledError:
             self._hang_up()  # as it may have come of a switch that is silent
             raise
+        self._last = replace(harvest, failures=())  # which are told once
+        return harvest
 
     def nudge(self, port: str) -> None:  # noqa: ARG002  # names and aliases are read all together
-        """Read names and aliases anew at the next poll."""
-        self._forget_inventory()
-
-    def _forget_inventory(self) -> None:
-        self._inventory_time = float("-inf")
+        """Read names, aliases and neighbours anew at the next poll."""
+        self._inventory_time = self._neighbours.time = float("-inf")
+        self._last = None
 
     async def close(self) -> None:
         """Close the socket."""
         self._hang_up()
+
+    def _is_early(self) -> bool:
+        """Tell whether the pause that the profile asks for is not over, where the configuration names none."""
+        pause = self._profile.interval if self._target.interval is None else None
+        return pause is not None and monotonic() - self._last_time < pause - self._interval / 2
 
     def _hang_up(self) -> None:
         if self._client is not None:
@@ -189,177 +131,198 @@ class SnmpReader:
             self._client = None
 
     async def _opened(self) -> SnmpClient:
-        """Make the client when there is none; its community is read then."""
+        """Make the client when there is none; its secrets are read then."""
         if self._client is None:
             given = self._options
-            address = given.address or self._target.address
-            community = await asyncio.to_thread(read_secret, given.community, given.community_file, given.community_env)
+            credentials = await asyncio.to_thread(_credentials, given)
             self._client = SnmpClient(
-                address,
-                community,
+                given.address or self._target.address,
+                credentials,
                 timeout=float(given.timeout),
                 retries=given.retries,
                 deadline=self._deadline,
             )
         return self._client
 
-    def _note_uptime(self, uptime: int | None) -> None:
-        """Recognise a restart: the time since the last one is shorter than it was, and did not just run over."""
-        if uptime is None:
-            return
-        if self._uptime is not None and uptime < self._uptime and self._uptime < WRAP - 3600 * TICKS:
-            self._restarts += 1
-            self._inventory = None  # interface indexes may have moved
-        self._uptime = uptime
+    async def _read(self, client: SnmpClient) -> Harvest:
+        begun = asyncio.get_running_loop().time()
+        now = monotonic()
+        stale = self._inventory is None or now - self._inventory_time >= INVENTORY_AGE
+        system = await client.get(ALL if stale else [UPTIME])
+        uptime = number_of(single(system.values, UPTIME))
+        if self._note_restart(uptime, client.boots) and not stale:
+            stale, system = True, await client.get(ALL)
+        failures = [Failure("system", one.reason.value, str(one)) for one in system.problems]
+        if stale:
+            self._note_system(system)
+        if stale or self._inventory is None:
+            self._inventory, more = await snmp_inventory.take(client, self._target, self._inventory)
+            self._inventory_time = monotonic()
+            self._counters.forget()
+            failures += more
+        inventory = self._inventory
+        parts = await self._poll(client, inventory, uptime, failures)
+        families = self._counters.families()
+        await self._read_slow(client, inventory, begun + self._deadline, failures)
+        self._add_slow(families, parts)
+        device = replace(
+            self._device,
+            uptime=None if uptime is None else uptime / TICKS,
+            refresh=self._refresh.seen,
+            unchanged=self._refresh.unchanged,
+        )
+        self._last_time = now
+        return Harvest(device, parts, families, self._neighbours.found, failures)
 
-    async def _take_inventory(self, client: SnmpClient) -> list[Failure]:
-        """Read the names of all interfaces.
+    def _note_system(self, system: GetResult) -> None:
+        """Take note of what the switch says of itself, and choose its profile; what it fails to say is what it was.
 
         Raises:
-            SourceError: There are none.
+            ConfigError: The profile that the configuration names does not exist.
         """
-        result = await client.walk(INVENTORY)
-        if result.empty:
-            raise SourceError("empty", f"{client.address}: answers, but has no interface to show; check its SNMP view")
-        texts: dict[Oid, Mapping[Oid, Wire]] = {oid: column.rows for oid, column in result.columns.items()}
-        if self._inventory is not None:  # what could not be read this time is what it was: a label must not flicker
-            known = self._inventory.texts
-            texts |= {one.oid: {**known[one.oid], **texts[one.oid]} for one in result.problems}
-        names, descriptions, types, aliases = (texts[oid] for oid in INVENTORY)
-        found: dict[Oid, str] = {}
-        for index in sorted({*names, *descriptions}):
-            found[index] = _text(names.get(index)) or _text(descriptions.get(index)) or _number(index)
-        ports = _distinct(found)
-        wanted = {index: port for index, port in ports.items() if self._target.wants(port)}
-        facts = {
-            index: (self._target.name, _number(index), _text(aliases.get(index)), _text(types.get(index)))
-            for index in wanted
-        }
-        self._inventory = _Inventory(wanted, facts, frozenset(ports.keys() - wanted.keys()), texts)
-        self._inventory_time = monotonic()
-        return _failures(result)
+        unread = {one.oid for one in system.problems}
+        told = {oid: text_of(single(system.values, oid)) for oid in (NAME, DESCRIPTION, OBJECT_ID) if oid not in unread}
+        known = self._device
+        self._device = replace(
+            known,
+            name=told.get(NAME, known.name),
+            description=told.get(DESCRIPTION, known.description),
+            object_id=told.get(OBJECT_ID, known.object_id),
+        )
+        if OBJECT_ID in told:
+            value = single(system.values, OBJECT_ID)
+            self._object_id = value if isinstance(value, tuple) else ()
+        self._choose()
 
-    async def _poll(self, client: SnmpClient, failures: list[Failure]) -> list[Part]:
+    def _note_restart(self, uptime: int | None, boots: int | None) -> bool:
+        """Recognise a restart: the time since the last one is shorter than it was, and did not just run over."""
+        restarted = boots is not None and self._boots is not None and boots > self._boots
+        if uptime is not None and self._uptime is not None and uptime < self._uptime:
+            restarted = restarted or self._uptime < WRAP - 3600 * TICKS
+        if restarted:
+            self._restarts += 1
+            self._inventory = None  # interface indexes may have moved
+            self._refresh.forget()
+            self._neighbours.time = self._optics.time = float("-inf")
+            if self._modules is not None:
+                self._modules.forget()
+        self._uptime = self._uptime if uptime is None else uptime
+        self._boots = self._boots if boots is None else boots
+        return restarted
+
+    def _choose(self) -> None:
+        """Choose the profile, and begin anew where it is another than before."""
+        named = self._target.profile
+        if named is None:
+            profile = self._profiles.of(self._object_id, self._device.description)
+        else:
+            profile = self._profiles.named(named)
+        if profile is self._profile:
+            return
+        self._profile = profile
+        wide = str(self._options.version) != "1"  # which has no counters of 64 bits
+        self._counters = Counters(profile, swapped=self._target.pfc_swapped, wide=wide)
+        self._refresh = Refresh(profile.refresh)
+        self._modules = Modules(profile.optics) if self._target.optics and profile.optics is not None else None
+        self._device = replace(self._device, profile=profile.name)
+
+    async def _poll(
+        self, client: SnmpClient, inventory: Inventory, uptime: int | None, failures: list[Failure]
+    ) -> list[Part]:
         """Read counters and states, and make the parts."""
-        inventory = self._inventory
-        assert inventory is not None  # noqa: S101  # taken just before
-        columns = (*STATES, *(one.oid for one in (*self._counters, *self._pfc)))
-        wanted = [oid for oid in columns if oid not in inventory.silent]
+        counters = self._counters
         now = monotonic()
-        result = await client.walk(wanted)
-        failures += _failures(result)
+        result = await client.walk(counters.wanted(now), max_rows=MAX_ROWS)
+        failures += failures_of(result)
         if result.empty:
             raise SourceError("empty", f"{client.address}: answers, but has no counters to show; check its SNMP view")
-        troubled = {one.oid for one in result.problems}
-        inventory.silent |= {
-            oid for oid, column in result.columns.items() if column.complete and not column.rows and oid not in troubled
-        }
-        rows = {oid: column.rows for oid, column in result.columns.items()}
-        seen = set().union(*(rows[oid] for oid in rows.keys() - {one.oid for one in self._pfc}))
-        indexes = [index for index in inventory.ports if index in seen]
-        nameless = frozenset(seen - inventory.ports.keys() - inventory.unwanted)
+        missing = counters.take(result, inventory, now)
+        if missing:
+            single_ones = await client.get(missing)
+            counters.add(missing, single_ones.values)
+        failures += counters.rows_missing(inventory)
+        nameless = frozenset(counters.indexes() - inventory.ports.keys() - inventory.unwanted)
         if nameless - self._nameless:
-            self._forget_inventory()  # there is an interface that is not in the list
+            self._inventory_time = float("-inf")  # there is an interface that is not in the list
         self._nameless = nameless
-        return [self._ports(inventory, indexes, rows, now), *self._priorities(inventory, rows, now)]
+        return counters.parts(inventory, self._times(uptime, now), self._restarts)
 
-    def _ports(
-        self, inventory: _Inventory, indexes: Sequence[Oid], rows: Mapping[Oid, Mapping[Oid, Wire]], now: float
-    ) -> Part:
-        metrics = PORTS.metrics
-        columns: dict[str, Column] = {}
-        for one in self._counters:
-            cells = rows.get(one.oid)
-            if cells:
-                values = [_count(cells.get(index)) for index in indexes]
-                columns[one.ending] = Column(metrics[one.ending], values, one.width)
-        for ending, parts in SUMS.items():
-            if all(part in columns for part in parts):
-                cast = zip(*(columns[part].values for part in parts), strict=True)
-                columns[ending] = Column(metrics[ending], [None if None in row else sum(row) for row in cast])
-        none: Mapping[Oid, Wire] = {}
-        admin, oper, speeds = (rows.get(oid, none) for oid in STATES)
-        ups = [_is_up(oper.get(index)) for index in indexes]
-        columns["link_up"] = Column(metrics["link_up"], ups)
-        columns["admin_up"] = Column(metrics["admin_up"], [_is_up(admin.get(index)) for index in indexes])
-        columns["link_speed_bytes_per_second"] = Column(
-            metrics["link_speed_bytes_per_second"],
-            [_speed(speeds.get(index)) if up else None for index, up in zip(indexes, ups, strict=True)],
-        )
-        columns["info"] = Column(metrics["info"], [inventory.facts[index] for index in indexes])
-        keys = [(inventory.ports[index],) for index in indexes]
-        return Part(PORTS, keys, columns, now, epochs=[self._restarts] * len(indexes))
+    def _times(self, uptime: int | None, now: float) -> Times:
+        """Give what tells when the switch counted the rows of ports."""
+        stamps = self._counters.stamps()
+        if stamps is not None and uptime is not None:
+            counted = dict(zip(stamps, self._refresh.by_stamps(list(stamps.values()), uptime, now), strict=True))
+            return lambda ports: (now, [counted.get(port, now) for port in ports])
+        then = self._refresh.by_octets(self._counters.octets(), now)
+        return lambda _: (then, None)
 
-    def _priorities(self, inventory: _Inventory, rows: Mapping[Oid, Mapping[Oid, Wire]], now: float) -> list[Part]:
-        """Make the part by port and priority; none where the switch has no such counters."""
-        cells = {one: rows[one.oid] for one in self._pfc if rows.get(one.oid)}
-        if not cells:
-            return []
-        ports = inventory.ports
-        seen = set().union(*cells.values())
-        indexes = sorted(index for index in seen if len(index) == 2 and index[:1] in ports)
-        columns = {
-            one.ending: Column(
-                PRIORITIES.metrics[one.ending],
-                [_count(found.get(index)) for index in indexes],
-                one.width,
+    async def _read_slow(self, client: SnmpClient, inventory: Inventory, end: float, failures: list[Failure]) -> None:
+        """Read neighbours and modules where it is time, and there is some left."""
+
+        async def lldp() -> Sequence[Neighbour]:
+            found = await snmp_lldp.neighbours(client, inventory)
+            failures.extend(found.failures)
+            support = Support.COUNTED if found.known else Support.UNSUPPORTED
+            self._neighbours.support = Support.FAILED if found.failed and not found.known else support
+            return found.neighbours
+
+        async def optics() -> Sequence[Part]:
+            assert self._modules is not None  # noqa: S101  # only asked where there is one
+            parts, more = await self._modules.read(client, inventory, monotonic())
+            failures.extend(more)
+            self._optics.support = Support.COUNTED if parts else Support.FAILED if more else Support.UNSUPPORTED
+            return parts
+
+        if self._target.lldp:
+            await self._neighbours.read(lldp, "lldp", end, failures)
+        if self._modules is not None:
+            await self._optics.read(optics, "optics", end, failures)
+
+    def _add_slow(self, families: dict[Family, Support], parts: list[Part]) -> None:
+        if self._neighbours.support is not None:
+            families[Family.LLDP] = self._neighbours.support
+        if self._target.optics:
+            families[Family.OPTICS] = self._optics.support or Support.UNSUPPORTED
+            parts += self._optics.found or ()
+
+
+class _Slow(Generic[Found]):
+    """Something that is read seldom, and kept from one reading to the next, also past one that failed.
+
+    Attributes:
+        found: What was read last; None where nothing was yet.
+        support: What is known of whether the switch has it.
+        time: When it was read, or tried.
+    """
+
+    def __init__(self) -> None:
+        self.found: Found | None = None
+        self.support: Support | None = None
+        self.time = float("-inf")
+
+    async def read(self, ask: Callable[[], Awaitable[Found]], name: str, end: float, failures: list[Failure]) -> None:
+        """Read, if it is time; `end` is when the event loop's clock says that there is no more time for it."""
+        now = monotonic()
+        if now - self.time < SLOW_AGE:
+            return
+        self.time = now
+        try:
+            async with asyncio.timeout_at(end):
+                self.found = await ask()
+        except TimeoutError:
+            self._fail(
+                failures, Failure(name, "timeout", f"{name}: the time for this poll was over before it was read")
             )
-            for one, found in cells.items()
-        }
-        keys = [(ports[index[:1]], str(index[1])) for index in indexes]
-        epochs = [self._restarts] * len(indexes)
-        return [Part(PRIORITIES, keys, columns, now, epochs=epochs)]
+        except SnmpError as error:
+            self._fail(
+                failures, Failure(name, "timeout" if isinstance(error, SnmpTimeout) else "unreachable", str(error))
+            )
+
+    def _fail(self, failures: list[Failure], failure: Failure) -> None:
+        failures.append(failure)
+        self.support = self.support or Support.FAILED
 
 
-def _text(value: Wire | None) -> str:
-    """Read a text that an agent sent, whatever its bytes; numbers and identifiers as they are written."""
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape").strip("\0 \t\r\n")
-    if isinstance(value, tuple):
-        return ".".join(map(str, value))
-    return str(value)
-
-
-def _number(index: Oid) -> str:
-    return ".".join(map(str, index))
-
-
-def _distinct(names: Mapping[Oid, str]) -> dict[Oid, str]:
-    """Tell ports of one name apart by their interface index."""
-    counts: dict[str, int] = {}
-    for name in names.values():
-        counts[name] = counts.get(name, 0) + 1
-    found, taken = {}, {name for name, count in counts.items() if count == 1}
-    for index, name in names.items():
-        label = name
-        if counts[name] > 1:
-            label = f"{name}#{_number(index)}"
-            while label in taken:  # a switch may have a port of that very name
-                label += "#"
-            taken.add(label)
-        found[index] = label
-    return found
-
-
-def _ticks(found: Typed | None) -> int | None:
-    return found[1] if found is not None and isinstance(found[1], int) else None
-
-
-def _count(value: Wire | None) -> int | None:
-    """Read a counter; some agents send them as signed numbers, and below zero is none."""
-    return value if isinstance(value, int) and value >= 0 else None
-
-
-def _is_up(value: Wire | None) -> int | None:
-    return int(value == UP) if isinstance(value, int) and value != UNKNOWN else None
-
-
-def _speed(value: Wire | None) -> float | None:
-    """Read ifHighSpeed, in Mb/s; virtual ports have 0, which is no speed."""
-    return value * 1e6 / 8 if isinstance(value, int) and value > 0 else None
-
-
-def _failures(result: WalkResult) -> list[Failure]:
-    return [Failure(_number(one.oid), one.reason.value, str(one)) for one in result.problems]
+def _credentials(given: Snmp) -> Credentials:
+    """Read the secrets. Raises SecretError if one cannot be read."""
+    return Community(read_secret(given.community, given.community_file, given.community_env).encode())
