@@ -13,7 +13,22 @@ COMMANDS = {
     "run": "serve metrics (what the bare command does)",
     "check-config": "check the configuration files, say what is wrong, and exit with 1",
     "demo": "serve simulated devices with traffic that moves, to look at without hardware",
+    "snapshot": "record what a switch says by SNMP, without names and addresses, for a report",
+    "replay": "serve such a recording as a switch on loopback",
 }
+
+
+SNMP_FLAGS = {
+    "version": "version of SNMP: 1, 2c (default) or 3",
+    "community_file": "file of the community",
+    "community_env": "environment variable of the community",
+    "user": "user of version 3",
+    "auth": "how its messages are signed: md5, sha, sha224, sha256, sha384 or sha512",
+    "auth_password_file": "file of the password of that",
+    "priv": "how they are encrypted: des, aes, aes192, aes256, aes192c or aes256c",
+    "priv_password_file": "file of the password of that",
+}
+"""Keys of a target's `snmp`, as flags of `snapshot`; passwords are never flags, since others can read those."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="new or empty folder for the simulated host, kept at the end; a temporary one by default",
     )
+    _add_shard_flag(made["run"])
+    _add_snapshot_flags(made["snapshot"])
+    _add_replay_flags(made["replay"])
     faults = made["demo"]
     faults.formatter_class = argparse.RawDescriptionHelpFormatter  # which would break names at their hyphens
     width = max(map(len, FAULTS)) + 1
@@ -64,6 +82,32 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_config_flag(to: argparse.ArgumentParser) -> None:
     to.add_argument("--config.file", dest="config_file", type=Path, metavar="FILE", help="configuration file (YAML)")
+
+
+def _add_shard_flag(to: argparse.ArgumentParser) -> None:
+    to.add_argument(
+        "--shard",
+        metavar="NUMBER/COUNT",
+        help="which of several exporters this is, from 0, of how many: each polls its share of the switches; NUMBER may"
+        " be the name of a StatefulSet's pod (default $FABRIC_SHARD, else all)",
+    )
+
+
+def _add_snapshot_flags(to: argparse.ArgumentParser) -> None:
+    to.add_argument("target", metavar="TARGET", help="switch of the configuration, or HOST or HOST:PORT")
+    to.add_argument("output", nargs="?", type=Path, metavar="FILE", help="where to (default standard output)")
+    to.add_argument("--raw", action="store_true", help="keep names, addresses and serial numbers")
+    _add_config_flag(to)
+    for name, text in SNMP_FLAGS.items():
+        to.add_argument(f"--snmp.{name.replace('_', '-')}", dest=f"snmp_{name}", metavar="VALUE", help=text)
+
+
+def _add_replay_flags(to: argparse.ArgumentParser) -> None:
+    to.add_argument("recording", type=Path, metavar="FILE", help="recording, as snapshot makes it")
+    to.add_argument(
+        "--listen", default="127.0.0.1:1161", metavar="ADDRESS", help="where to answer (default 127.0.0.1:1161)"
+    )
+    to.add_argument("--community", default="public", help="community that is answered (default public)")
 
 
 def _add_web_flags(to: argparse.ArgumentParser) -> None:
@@ -159,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.insert(0, "run")
     chosen = parser().parse_args(given)
     try:
-        return {"run": _run, "check-config": _check_config, "demo": _demo}[chosen.command](chosen)
+        return _COMMANDS[chosen.command](chosen)
     except KeyboardInterrupt:
         return 130
     except (ValueError, OSError, RuntimeError) as error:
@@ -177,8 +221,13 @@ def _fail(error: Exception) -> int:
 
 def _run(chosen: argparse.Namespace) -> int:
     from exporter.daemon import Daemon, Settings, check_roots  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.shard import Shard  # noqa: PLC0415  # likewise
 
     log.set_up(chosen.log_level, chosen.log_format)
+    try:
+        shard = Shard.of_environment() if chosen.shard is None else Shard.parse(chosen.shard)
+    except ValueError as error:
+        raise ValueError(f"--shard: {error}" if chosen.shard is not None else str(error)) from None
     settings = Settings(
         chosen.config_file,
         tuple(chosen.listen_addresses or [":10315"]),
@@ -188,6 +237,7 @@ def _run(chosen: argparse.Namespace) -> int:
         chosen.sysfs,
         chosen.procfs,
         chosen.nic_replay,
+        shard,
     )
 
     check_roots(settings)
@@ -224,6 +274,31 @@ def _demo(chosen: argparse.Namespace) -> int:
         )
     )
     return 0
+
+
+def _snapshot(chosen: argparse.Namespace) -> int:
+    from exporter import recording_commands  # noqa: PLC0415  # only this command needs it
+    from exporter.daemon import load_config  # noqa: PLC0415  # likewise
+    from exporter.document import convert  # noqa: PLC0415  # likewise
+    from exporter.sources.switches.options import Snmp  # noqa: PLC0415  # likewise
+
+    given = {name: value for name in SNMP_FLAGS if (value := getattr(chosen, f"snmp_{name}")) is not None}
+    options = recording_commands.SnapshotOptions(
+        chosen.target, chosen.output, chosen.raw, convert(given, Snmp, "--snmp.") if given else None
+    )
+    switches = None if chosen.config_file is None else load_config(chosen.config_file).sources["switch"]
+    asyncio.run(recording_commands.take_snapshot(options, switches))
+    return 0
+
+
+def _replay(chosen: argparse.Namespace) -> int:
+    from exporter import recording_commands  # noqa: PLC0415  # only this command needs it
+
+    asyncio.run(recording_commands.serve_replay(chosen.recording, chosen.listen, chosen.community))
+    return 0
+
+
+_COMMANDS = {"run": _run, "check-config": _check_config, "demo": _demo, "snapshot": _snapshot, "replay": _replay}
 
 
 if __name__ == "__main__":

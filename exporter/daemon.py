@@ -442,7 +442,9 @@ class Daemon:
             for (_, reason), count in status.failures.items():
                 failures[reason] = failures.get(reason, 0) + count
             age = None if status.last_success is None else now - status.last_success
-            sources.append(page.SourceStatus(name, target, status.up, age, one.poller.count_rows(), failures))
+            sources.append(
+                page.SourceStatus(name, target, status.up, age, one.poller.count_rows(), failures, status.detail)
+            )
         return page.page(
             name="fabric-exporter",
             version=__version__,

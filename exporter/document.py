@@ -9,7 +9,7 @@ import enum
 import re
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,27 @@ def parse(raw: bytes, name: str, wanted: type) -> Any:  # noqa: ANN401  # an obj
         return msgspec.convert({} if data is None else data, wanted, dec_hook=_read_custom)
     except msgspec.ValidationError as error:
         raise document.error(error, data, wanted) from None
+
+
+def convert(values: Mapping[str, object], wanted: type, name: str) -> Any:  # noqa: ANN401  # an object of `wanted`
+    """Make an object of a type from values that stand in no file.
+
+    Args:
+        values: By key.
+        wanted: The type, a msgspec.Struct.
+        name: What stands before a key, for errors.
+
+    Raises:
+        ConfigError: They do not fit.
+    """
+    try:
+        return msgspec.convert(values, wanted, dec_hook=_read_custom)
+    except msgspec.ValidationError as error:
+        at = str(error).partition(" - at `$.")[2].rstrip("`")
+        text = str(error).partition(" - at ")[0]
+        if text.startswith("Invalid enum value"):
+            text = f"is {values[at]!r}; known are {', '.join(_choices(_type_at(wanted, [at])))}"
+        raise ConfigError(f"{name}{at.replace('_', '-')}: {text}" if at else f"{name}*: {text}") from None
 
 
 def _read_custom(wanted: type, value: object) -> object:

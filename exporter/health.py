@@ -33,6 +33,22 @@ FAILURE = vocabulary.schema(
     own={"failures_total": counter("What could not be read, by device and reason; nothing else was lost by it.")},
 )
 
+SWITCH = vocabulary.schema(
+    "fabric_switch_",
+    ("switch", "target"),
+    own={
+        "up": gauge(
+            "Whether the last poll of the switch was good (1) or not (0); target is its name in the configuration, and"
+            " switch the label that its ports have."
+        ),
+        "poll_duration_seconds": gauge("How long the last poll of the switch took, good or bad."),
+        "overruns_total": counter(
+            "Polls of the switch that were left out, as the one before was still under way or began late."
+        ),
+    },
+)
+"""How each switch is doing; there while a switch is down too, when its ports have gone."""
+
 BUILD = vocabulary.schema(
     "fabric_exporter_",
     (),
@@ -77,7 +93,7 @@ PROCESS = vocabulary.schema(
 )
 """The process's own metrics, under the names and texts that every Prometheus client library gives them."""
 
-SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, BUILD, REQUEST, REFUSAL, PROCESS)
+SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, SWITCH, BUILD, REQUEST, REFUSAL, PROCESS)
 
 _PAGE = resource.getpagesize()
 
@@ -139,7 +155,7 @@ class Health:
             refused: Clients that were turned away, by reason.
             lag: Seconds that the event loop was late at most; None where nothing was due.
         """
-        sources, failures = TableBuilder(SOURCE), TableBuilder(FAILURE)
+        sources, failures, switches = TableBuilder(SOURCE), TableBuilder(FAILURE), TableBuilder(SWITCH)
         for poller in pollers:
             status = poller.status
             key = (poller.source.name, poller.source.target)
@@ -154,6 +170,11 @@ class Health:
                     "rows": poller.count_rows(),
                 },
             )
+            label = getattr(poller.source, "label", "")  # of a switch alone: it is known by it in other tables
+            if label:
+                up = None if status.up is None else int(status.up)
+                values = {"up": up, "poll_duration_seconds": status.duration, "overruns_total": status.overruns}
+                switches.row((label, poller.source.target), values)
             for (device, reason), count in list(status.failures.items()):
                 failures.row((*key, device, reason), {"failures_total": count})
         build = TableBuilder(BUILD)
@@ -175,5 +196,5 @@ class Health:
         process = TableBuilder(PROCESS)
         process.row((), self._process.values())
         now = monotonic()
-        builders = (sources, failures, build, answered, away, process)
+        builders = (sources, failures, switches, build, answered, away, process)
         return [one.table(self._keepers[one.schema], now) for one in builders]

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 LEAST_GAP = 0.2
 """Seconds that lie at least between two reads, however often the source says that something changed."""
 
+SPREAD = 0.9
+"""Share of the interval over which the polls of targets that start together are spread."""
+
 MAX_LINES = 20
 """Failures that are told one by one when they begin at the same read, and likewise when they end."""
 
@@ -43,6 +46,7 @@ class Status:
         overruns: Ticks that were skipped because a read was still under way or came too late.
         failures: How often what failed: by (device, reason).
         reason: Why the source as a whole is down; empty while it is not.
+        detail: The same in words.
     """
 
     up: bool | None = None
@@ -52,6 +56,7 @@ class Status:
     overruns: int = 0
     failures: dict[tuple[str, str], int] = field(default_factory=dict)
     reason: str = ""
+    detail: str = ""
 
 
 class Poller:
@@ -96,7 +101,7 @@ class Poller:
         """Poll until cancelled; closes the source at the end."""
         interval = self.source.interval
         # Targets that start together drift apart over the first interval, so that switches are not asked in bursts.
-        spread = crc32(self.source.target.encode()) / 2**33 * interval if self.source.target else 0.0
+        spread = crc32(self.source.target.encode()) / 2**32 * interval * SPREAD if self.source.target else 0.0
         begin = monotonic() - spread
         tick = 1
         try:
@@ -194,12 +199,12 @@ class Poller:
         if self.status.up is False:
             logger.info("%s: nothing to read any more", self._name)
         self.tables = ()
-        self.status.up, self.status.reason = None, ""
+        self.status.up, self.status.reason, self.status.detail = None, "", ""
 
     def _succeeded(self, reading: Reading, tables: Sequence[Table]) -> None:
         if self.status.up is False:
             logger.info("%s: reads again", self._name)
-        self.status.up, self.status.reason = True, ""
+        self.status.up, self.status.reason, self.status.detail = True, "", ""
         self.status.last_success = time()
         self.tables = tables
         self._good_until = monotonic() + 2 * self.source.interval
@@ -208,7 +213,7 @@ class Poller:
     def _failed(self, error: SourceError) -> None:
         if self.status.up is not False or self.status.reason != error.reason:
             logger.warning("%s: cannot be read (%s): %s", self._name, error.reason, error)
-        self.status.up, self.status.reason = False, error.reason
+        self.status.up, self.status.reason, self.status.detail = False, error.reason, str(error)
         self._bump("", error.reason)
 
     def _bump(self, device: str, reason: str) -> None:

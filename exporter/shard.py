@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-_FORM = re.compile(r"(?:(?P<number>\d{1,6})|(?P<pod>.*-)(?P<ordinal>\d{1,6}))/(?P<count>\d{1,6})", re.DOTALL)
+_FORM = re.compile(r"(?:(?P<number>\d{1,6})|(?P<pod>.+-)(?P<ordinal>\d{1,6}))/(?P<count>\d{1,6})", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

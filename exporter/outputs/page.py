@@ -24,8 +24,12 @@ th { color: var(--soft); font-weight: 600; }
 .n { font-variant-numeric: tabular-nums; text-align: right; }
 td.n { white-space: nowrap; }
 .up { color: var(--good); } .down { color: var(--bad); font-weight: 600; }
+small { color: var(--soft); font-weight: 400; }
 @media (max-width: 30rem) { body { padding: .75rem; } th, td { padding: .4rem .2rem; font-size: .875rem; } }
 """
+
+MAX_WHY = 400
+"""Characters of what is said of one source that is down."""
 
 _COLUMNS = (("Source", ""), ("Target", ""), ("State", ""), ("Last success", "n"), ("Rows", "n"), ("Failures", ""))
 """Heads, and the class of those that stand over numbers."""
@@ -37,7 +41,7 @@ class SourceStatus:
 
     `target` is the device or address, "" for this host. `up` is None before the first reading, and while there is
     nothing to read. `age` is the time since the last success in seconds, None when there was none yet. `failures`
-    counts by reason.
+    counts by reason. `why` says why it is down, in words.
     """
 
     name: str
@@ -46,6 +50,7 @@ class SourceStatus:
     age: float | None
     rows: int
     failures: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
 
 
 def page(*, name: str, version: str, telemetry_path: str, sources: Iterable[SourceStatus], summary: str = "") -> str:
@@ -78,9 +83,14 @@ def _row(source: SourceStatus) -> str:
     failures = ", ".join(f"{reason}: {count}" for reason, count in sorted(source.failures.items()) if count)
     return (
         f"<tr><td>{escape(source.name)}</td><td>{escape(source.target) or 'this host'}</td>"
-        f'<td class="{look}">{state}</td><td class="n">{_age(source.age)}</td>'
+        f'<td class="{look}">{state}{_why(source.why)}</td><td class="n">{_age(source.age)}</td>'
         f'<td class="n">{source.rows}</td><td>{escape(failures) or "none"}</td></tr>'
     )
+
+
+def _why(text: str) -> str:
+    """Write why a source is down; agents can say much."""
+    return f"<br><small>{escape(text[:MAX_WHY])}</small>" if text else ""
 
 
 def _age(seconds: float | None) -> str:
