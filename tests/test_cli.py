@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from exporter import __version__, cli, daemon, demo, log
+from exporter.shard import Shard
 from exporter.simulator.faults import FAULTS
 
 
@@ -49,6 +50,7 @@ FLAGS = [
     (["--path.sysfs", "/host/sys"], "sysfs", Path("/host/sys")),
     (["--path.procfs", "/host/proc"], "procfs", Path("/host/proc")),
     (["--path.nic-replay", "nics"], "nic_replay", Path("nics")),
+    (["--shard", "switches-1/3"], "shard", Shard(1, 3)),
 ]
 
 
@@ -280,7 +282,7 @@ def test_nothing_to_check(capsys):
         (GOOD.replace("192.0.2.10", "192.0.2.10:0"), "port '0' is not a number from 1 to 65535"),
         (GOOD.replace("snmp: {community: x}", "snmp: {}"), "exactly one of community, community_file and"),
         (GOOD.replace("password: x", "password: x, insecure: true, sha256: a"), "exclude each other"),
-        (GOOD.replace(", snmp: {community: x}", ""), "give exactly one of snmp and onyx"),
+        (GOOD.replace(", snmp: {community: x}", ""), "leaf-01 gives no way to ask it; give one or more of snmp, onyx"),
     ],
 )
 def test_switches_that_cannot_be_polled_are_found(capsys, tmp_path, text, says):

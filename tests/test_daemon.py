@@ -552,7 +552,8 @@ async def test_nothing_blocks_the_loop(tmp_path):
     """Polls, scrapes in both formats, the page, reloads good and bad, a silent switch and a dead one, and the end."""
     with blockbuster_ctx() as watch, socket.socket() as dead:
         # Once, before anything is served: the configuration, and what the kernel says of this process.
-        watch.functions["io.BufferedReader.read"].can_block_in("exporter/daemon.py", {"__init__"})
+        for call in ("io.BufferedReader.read", "os.stat", "os.scandir"):
+            watch.functions[call].can_block_in("exporter/daemon.py", {"__init__"})
         watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon.py", {"_warn_of_own_namespace"})
         # What the kernel says of this process comes from its memory; a scrape that is quick is made on the loop.
         watch.functions["io.BufferedReader.read"].can_block_in("exporter/health.py", {"__init__"})

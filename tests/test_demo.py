@@ -134,7 +134,8 @@ async def test_it_never_blocks_the_loop(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with blockbuster_ctx() as watch:
         # Once, before anything is served: the configuration, and what the kernel says of this process.
-        watch.functions["io.BufferedReader.read"].can_block_in("exporter/daemon.py", {"__init__"})
+        for call in ("io.BufferedReader.read", "os.stat", "os.scandir"):
+            watch.functions[call].can_block_in("exporter/daemon.py", {"__init__"})
         watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon.py", {"_warn_of_own_namespace"})
         # What the kernel says of this process comes from its memory; a scrape that is quick is made on the loop.
         watch.functions["os.stat"].can_block_in("exporter/health.py", {"values"})

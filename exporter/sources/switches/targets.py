@@ -5,14 +5,16 @@ taken as a whole: nothing is mixed from two places, so that no password ever goe
 """
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from exporter import document
 from exporter.document import ConfigError
+from exporter.rules import RuleError, check_patterns
+from exporter.source import LEAST_INTERVAL
 from exporter.sources.switches.options import (
     Eapi,
     Nvue,
@@ -26,11 +28,17 @@ from exporter.sources.switches.options import (
 )
 from exporter.units import Duration
 
+if TYPE_CHECKING:  # only where there are switches; it brings in the decoder of SNMP
+    from exporter.sources.switches.snmp_profiles import Profiles
+
 INTERVAL = 15.0
 """Seconds between polls of a switch of which neither the configuration nor its profile says anything else."""
 
-LEAST_INTERVAL = 1.0
-"""Seconds: no switch refreshes its counters more often, and its processor has other things to do."""
+TRAFFIC = "receive_bytes_total"
+"""What a profile has that tells traffic."""
+
+Place: TypeAlias = tuple[str | int, ...]
+"""Keys and indexes that lead to a target."""
 
 
 class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -55,9 +63,11 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     redis: Redis | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an interval that is a slip."""
+        """Refuse an interval that is a slip, and patterns that are not whole."""
         if self.interval is not None and self.interval < LEAST_INTERVAL:
-            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL:g}s or more")
+            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL * 1000:g}ms or more")
+        for key in ("include", "exclude", "uplinks"):
+            check_patterns(key, getattr(self, key) or ())
 
     def said(self) -> dict[str, Any]:
         """Give what is said here, by key."""
@@ -128,60 +138,111 @@ def resolved(options: SwitchOptions) -> list[tuple[Target, str]]:
     """Give all targets with what their group and the defaults say of them, each with the name of its group.
 
     Raises:
-        ValueError: One is not whole, or two go by one name.
+        RuleError: One is not whole, or two go by one name.
     """
-    alone = ((target, None) for target in options.targets)
-    grouped = ((target, group) for group in options.groups for target in group.targets)
     found: dict[str, tuple[Target, str]] = {}
-    for written, group in (*alone, *grouped):
-        said = options.defaults.said() | (group.said() if group is not None else {}) | written.said()
-        if written.name in found:
-            raise ValueError(f"two targets are named {written.name!r}; names tell them apart")
-        target = Target(name=written.name, address=written.address, **said)
-        found[written.name] = (target, group.name if group is not None else "")
+    for place, target, group in _merged(options.defaults, options):
+        if target.name in found:
+            raise RuleError(place, f"two targets are named {target.name!r}; names tell them apart")
+        found[target.name] = (target, group)
     return list(found.values())
 
 
-def complete(options: SwitchOptions, folder: Path) -> SwitchOptions:
+def complete(options: SwitchOptions, folder: Path, check: Callable[[Target], None]) -> SwitchOptions:
     """Take in the files that the configuration names. Blocks.
 
     Args:
         options: What stands in the configuration.
         folder: Where that is.
+        check: Raises ValueError where something else is wrong with a target.
 
     Raises:
-        ConfigError: A file cannot be read, or does not fit; or a target is not whole, or there twice.
+        ConfigError: A file cannot be read, or does not fit; or a target in one is not whole, or there twice.
+        RuleError: The same of a target in the configuration itself, or a file is not there.
     """
     groups, targets = list(options.groups), list(options.targets)
-    places = {one.name: "switches" for one in _targets(groups, targets)}
-    for path in matching(options.files, folder):
+    homes = {target.name: "the configuration" for _, target, _ in _merged(options.defaults, options, check)}
+    for path in matching("files", options.files, folder):
         more: TargetsFile = document.read(path, TargetsFile, "its permissions, and switches.files")
-        for one in _targets(more.groups, more.targets):
-            if one.name in places:
-                raise ConfigError(f"{path}: the target {one.name!r} stands in {places[one.name]} too; rename one")
-            places[one.name] = str(path)
+        try:
+            for place, target, _ in _merged(options.defaults, more, check):
+                if target.name in homes:
+                    home = homes[target.name]
+                    raise RuleError(place, f"the target {target.name!r} stands in {home} too; rename one of them")
+                homes[target.name] = str(path)
+        except RuleError as error:
+            raise document.located(path, error.steps, error.text) from None
         groups += more.groups
         targets += more.targets
-    try:
-        return msgspec.structs.replace(options, groups=tuple(groups), targets=tuple(targets))
-    except ValueError as error:
-        raise ConfigError(f"switches: {error}") from None
+    return msgspec.structs.replace(options, groups=tuple(groups), targets=tuple(targets))
 
 
-def matching(patterns: Iterable[str], folder: Path) -> list[Path]:
-    """List the files that fit shell patterns, in order. Blocks.
+def _merged(
+    defaults: Common, written: SwitchOptions | TargetsFile, check: Callable[[Target], None] = lambda _: None
+) -> Iterator[tuple[Place, Target, str]]:
+    """Give each target with its place and the name of its group, after what group and defaults say of it.
 
     Raises:
-        ConfigError: A pattern without wildcards fits none.
+        RuleError: One is not whole.
+    """
+    alone = ((("targets", place), target, None) for place, target in enumerate(written.targets))
+    grouped = (
+        (("groups", number, "targets", place), target, group)
+        for number, group in enumerate(written.groups)
+        for place, target in enumerate(group.targets)
+    )
+    for place, target, group in (*alone, *grouped):
+        said = defaults.said() | (group.said() if group is not None else {}) | target.said()
+        try:
+            made = Target(name=target.name, address=target.address, **said)
+            check(made)
+        except RuleError as error:
+            raise RuleError([*place, *error.steps], error.text) from None
+        except ValueError as error:
+            raise RuleError(place, str(error)) from None
+        yield place, made, group.name if group is not None else ""
+
+
+def matching(key: str, patterns: Iterable[str], folder: Path) -> list[Path]:
+    """List the files that fit shell patterns, in order. Blocks.
+
+    Args:
+        key: Where the patterns stand.
+        patterns: The patterns; relative ones are taken from
+        folder: the configuration's.
+
+    Raises:
+        RuleError: A pattern without wildcards fits none.
     """
     found: list[Path] = []
-    for pattern in patterns:
+    for place, pattern in enumerate(patterns):
         paths = sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207  # absolute patterns too
         if not paths and not glob.has_magic(pattern):
-            raise ConfigError(f"there is no file {folder / pattern}; remove it from the configuration, or make it")
+            raise RuleError([key, place], f"there is no file {folder / pattern}; make it, or leave it away here")
         found += [folder / path for path in paths if folder / path not in found]
     return found
 
 
-def _targets(groups: Iterable[Group], targets: Iterable[TargetOptions]) -> list[TargetOptions]:
-    return [*targets, *(target for group in groups for target in group.targets)]
+def check_profile(target: Target, profiles: "Profiles") -> None:
+    """See that there is the profile that a target names, and that its version of SNMP can carry what that counts.
+
+    Args:
+        target: One that is asked by SNMP.
+        profiles: All that there are.
+
+    Raises:
+        ValueError: There is none; or the version is 1, and traffic is in counters of 64 bits alone.
+    """
+    try:
+        fitting = [profiles.named(name) for name in ([target.profile] if target.profile else profiles.names)]
+    except ConfigError as error:
+        raise RuleError(["profile"], str(error)) from None
+    counters = [counter for profile in fitting for table in profile.tables for counter in table.counters]
+    narrow = any(counter.ending == TRAFFIC and counter.width == 32 for counter in counters)
+    if target.snmp is not None and str(target.snmp.version) == "1" and not narrow:
+        which = f"the profile {target.profile!r}" if target.profile else "every profile"
+        raise RuleError(
+            ["snmp"],
+            f"version 1 has no counters of 64 bits, by which {which} counts traffic; use version 2c or 3, or a profile"
+            " of your own with the counters of 32 bits",
+        )
