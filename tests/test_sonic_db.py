@@ -399,7 +399,7 @@ RECORDINGS = {
         60,  # of 90 names; the others have no counters
         "Ethernet4",
         {"receive_bytes_total": 400, "transmit_bytes_total": 4000},
-        (403, 413, 40.000003),
+        (403, 413, None),  # durations are estimates of software there
     ),
     "premday_sonic-exporter/counters_db_data.json": (4, 0, "Ethernet0", {}, (None, None, None)),
     "vinted_sonic-exporter/counters_db_data.json": (4, 0, "Ethernet0", {}, (None, None, None)),
@@ -420,7 +420,7 @@ async def test_recordings(corpus, server, databases, name):
     priority = found.get(("priority", port, "3"), {})
     assert priority.get("receive_pfc_frames_total") == received
     assert priority.get("transmit_pfc_frames_total") == sent
-    assert priority.get("receive_pfc_paused_seconds_total") == (paused and pytest.approx(paused))
+    assert priority.get("receive_pfc_paused_seconds_total") == paused
 
 
 def test_every_recording_of_counters_has_a_row(corpus):

@@ -324,13 +324,14 @@ class RedisReader:
         return found
 
 
-_DENIED = ("AuthenticationError", "NOAUTH", "NOPERM", "WRONGPASS", "invalid username-password")
+_DENIED = ("AuthenticationError", "NOAUTH", "NOPERM", "WRONGPASS", "invalid username-password", "authenticated")
 
 
 def _reason(errors: Any, error: Exception) -> tuple[str, str]:  # noqa: ANN401  # a module
     """Give the reason and the words of an error of the library."""
     text = str(error)
-    if any(word in text for word in _DENIED):  # the class alone does not tell: it is wrapped in one of connections
+    cause = type(error.__cause__ or error.__context__).__name__
+    if any(word in f"{text} {cause}" for word in _DENIED):  # its class does not tell: the library wraps it in others
         return "login", f"{text}; check user and password"
     if isinstance(error, errors.BusyLoadingError):
         return "refused", "it is loading its data, and will answer in a moment"
