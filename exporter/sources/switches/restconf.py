@@ -1,0 +1,134 @@
+"""A switch by RESTCONF, as SONiC has it: ports, and by the minute neighbours.
+
+Its models have neither PFC nor marks nor queues: those of such a switch come by SNMP, or from its database.
+"""
+
+from ssl import SSLContext
+from time import monotonic
+
+from exporter.rest.http import CommandError, ReplyError, RestError
+from exporter.rest.restconf import INTERFACES, NEIGHBOURS, SYSTEM, RestconfClient, UnknownPathError
+from exporter.rest.restconf_data import Port, ShapeError, parse_hostname, parse_interfaces, parse_neighbours
+from exporter.source import Failure, SourceError
+from exporter.sources.switches import rest_reader
+from exporter.sources.switches.metrics import PORTS
+from exporter.sources.switches.options import Restconf, Target
+from exporter.sources.switches.parts import Device, Family, Harvest, Neighbour, PartBuilder, Support
+from exporter.table import Value
+
+SLOW = 60.0
+"""Seconds between two readings of neighbours and of the switch's name."""
+
+UNTOLD = (Family.PFC, Family.PFC_DURATION, Family.ECN, Family.QUEUES, Family.BUFFERS)
+"""Families of which the models know nothing."""
+
+
+class RestconfReader:
+    """Polls one switch."""
+
+    way = "restconf"
+
+    def __init__(self, target: Target, options: Restconf, interval: float) -> None:  # noqa: ARG002  # asked when told
+        """Take the target, how to log in, and the seconds between polls."""
+        self._target = target
+        self._options = options
+        self._client: RestconfClient | None = None
+        self._password = ""
+        self._slow_at = float("-inf")
+        self._device = Device()
+        self._neighbours: list[Neighbour] | None = None
+        self._lldp = Support.FAILED
+        self._ports = PartBuilder(PORTS)
+
+    async def read(self) -> Harvest:
+        """Poll once; a malformed port or value costs itself.
+
+        Raises:
+            SourceError: The ports could not be read.
+        """
+        client = await self._opened()
+        failures: list[Failure] = []
+        now = monotonic()
+        try:
+            read = parse_interfaces(await client.get(INTERFACES))
+            if now - self._slow_at >= SLOW:
+                await self._learn(client, failures)
+                self._slow_at = now
+        except RestError as error:
+            raise await self._failed(error) from None
+        except ShapeError as error:
+            raise SourceError("malformed", f"{client.address}: {INTERFACES}: {error}") from None
+        if not read.ports:
+            raise SourceError("empty", f"{client.address}: has no interface to show")
+        failures += [Failure(INTERFACES, "malformed", f"{client.address}: {problem}") for problem in read.problems]
+        for name, port in read.ports.items():
+            if self._target.wants(name):
+                self._ports.row((name,), self._row(port))
+        parts = [self._ports.part(now)]
+        asked = {
+            Family.TRAFFIC: Support.NOT_COUNTED,
+            Family.ERRORS: Support.NOT_COUNTED,
+            Family.PAUSE: Support.NOT_COUNTED,
+        }
+        families = rest_reader.families(parts, asked) | dict.fromkeys(UNTOLD, Support.UNSUPPORTED)
+        if self._target.lldp:
+            families[Family.LLDP] = self._lldp
+        return Harvest(self._device, parts, families, self._neighbours, failures)
+
+    def nudge(self, port: str) -> None:  # noqa: ARG002  # all neighbours come in one answer
+        """Ask for the neighbours anew at the next poll."""
+        self._slow_at = float("-inf")
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    async def _opened(self) -> RestconfClient:
+        client = self._client
+        if client is None:
+            client, self._password = await rest_reader.made(self._target, self._options, self._made)
+            self._client = client
+        return client
+
+    def _made(self, address: str, password: str, tls: SSLContext | None) -> RestconfClient:
+        given = self._options
+        return RestconfClient(address, given.username, password, tls=tls, timeout=float(given.timeout))
+
+    async def _failed(self, error: RestError) -> SourceError:
+        given = rest_reader.source_error(error)
+        if given.reason in ("login", "login_rest") and await rest_reader.is_changed(self._options, self._password):
+            await self.close()
+        return given
+
+    async def _learn(self, client: RestconfClient, failures: list[Failure]) -> None:
+        """Read what changes seldom: what the switch lacks is no failure, and what it fails to say is as it was."""
+        try:
+            self._device = Device(name=parse_hostname(await client.get(SYSTEM)) or self._device.name)
+        except UnknownPathError:
+            pass
+        except (CommandError, ReplyError) as error:
+            failures.append(Failure(SYSTEM, rest_reader.source_error(error).reason, str(error)))
+        if not self._target.lldp:
+            return
+        try:
+            heard = parse_neighbours(await client.get(NEIGHBOURS))
+        except UnknownPathError:
+            self._neighbours, self._lldp = None, Support.UNSUPPORTED
+        except (CommandError, ReplyError, ShapeError) as error:
+            self._lldp = Support.FAILED
+            reason = rest_reader.source_error(error).reason if isinstance(error, RestError) else "malformed"
+            failures.append(Failure(NEIGHBOURS, reason, f"{client.address}: {NEIGHBOURS}: {error}"))
+        else:
+            self._neighbours = [rest_reader.neighbour(one) for one in heard]
+            self._lldp = Support.COUNTED if heard else Support.NOT_COUNTED
+
+    def _row(self, port: Port) -> dict[str, Value | None]:
+        return {
+            **port.counters,
+            "link_up": None if port.up is None else int(port.up),
+            "admin_up": None if port.admin_up is None else int(port.admin_up),
+            "link_speed_bytes_per_second": port.speed / 8 if port.up and port.speed else None,
+            "info": (self._target.name, port.index, port.description, port.kind),
+        }
