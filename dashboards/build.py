@@ -10,6 +10,7 @@ from pathlib import Path
 
 import host_board
 import overview
+import switches_board
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
@@ -23,6 +24,9 @@ _INSTANCE = 'label_values(fabric_exporter_build_info{job=~"$job"}, instance)'
 
 _HOST = 'label_values({__name__=~"fabric_(nic|rdma)_info", job=~"$job"}, host)'
 _HOST_INSTANCE = 'label_values({__name__=~"fabric_(nic|rdma)_info", job=~"$job", host="$host"}, instance)'
+
+
+_SWITCH = 'label_values(fabric_switch_up{job=~"$job"}, switch)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,17 @@ BOARDS = (
             _choice("instance", "Instance", _HOST_INSTANCE),
         ),
         rows=host_board.ROWS,
+    ),
+    Board(
+        uid="fabric-switches",
+        title="Fabric switches",
+        description="Switches: uplinks, congestion, links and who is plugged in, by fabric-exporter.",
+        variables=(
+            _choice("job", "Job", _JOB).all_value(".+"),
+            _choice("instance", "Instance", _INSTANCE).all_value(".+"),
+            _choice("switch", "Switch", _SWITCH).all_value(".+"),
+        ),
+        rows=switches_board.ROWS,
     ),
 )
 

@@ -5,7 +5,19 @@ and by device where the kernel's network devices are asked.
 """
 
 from host_hardware import errors, optics, pcie, settings
-from joins import DOWN, HIGHEST, MARKED, MISSING, PHYSICAL_STATES, PORT, PORT_INFO, SENT_AGAIN, WENT_DOWN, above
+from joins import (
+    DOWN,
+    HIGHEST,
+    MARKED,
+    MISSING,
+    PHYSICAL_STATES,
+    PORT,
+    PORT_INFO,
+    SENT_AGAIN,
+    SWITCH_PORTS,
+    WENT_DOWN,
+    above,
+)
 from panels import (
     FULL,
     HALF,
@@ -97,6 +109,14 @@ def ports() -> list[Panel]:
                 Column("Went down, last hour", "none", _port("round(increase(fabric_rdma_link_down_total{}[1h]))")),
             ],
             labels=PORT_LABELS,
+            width=FULL,
+        ),
+        facts(
+            "Switch ports",
+            "The switch and the port behind each NIC, as the switches tell by LLDP; none where they do not, or are not"
+            " polled.",
+            SWITCH_PORTS,
+            labels=["device", "switch", "port", "mac"],
             width=FULL,
         ),
     ]

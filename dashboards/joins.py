@@ -16,6 +16,14 @@ PORT = "rail {{rail}} {{device}}/{{port}}"
 HOST_OF = "on (job, instance) group_left (host) max by (job, instance, host) (fabric_rdma_info{} or fabric_nic_info{})"
 """Names the host of what has one series an exporter, also where all its RDMA ports are gone."""
 
+SWITCH_PORTS = (
+    'label_join(fabric_link_info{job=~"$job", instance=~".+", switch!="", peer_mac!=""}, "mac", "", "peer_mac")'
+    " * on (mac) group_left (device) topk by (mac) (1, fabric_nic_info{})"
+)
+"""Names the switch and the port behind each NIC by the MAC address that the switch sees there. Whoever polls switches
+is another exporter than that of the host, so that its instance is any. A bond has the address of one of its members,
+and a join that finds two of one address fails for all."""
+
 JOBS_OF = "max by (job, instance, train_job, host) (fabric_nccl_rank_info{}) * on (job, instance) group_left"
 """Carries what is true of a host to the jobs that run on it; what follows has one series an exporter."""
 

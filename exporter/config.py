@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from exporter import document
+from exporter.rules import check_patterns
 from exporter.units import BitRate
 
 
@@ -49,6 +50,7 @@ class HostClass(Expected, frozen=True, kw_only=True):
         super().__post_init__()
         if not self.hosts:
             raise ValueError("hosts is empty; name at least one host or pattern, such as 'gpu-*'")
+        check_patterns("hosts", self.hosts)
 
 
 class Expect(Expected, frozen=True, kw_only=True):
@@ -76,8 +78,8 @@ class Expect(Expected, frozen=True, kw_only=True):
             }
         )
 
-    def place_of(self, name: str, host: str) -> str:
-        """Name the key that says what is expected of a host.
+    def place_of(self, name: str, host: str) -> tuple[str | int, ...]:
+        """Give the keys and indexes that lead from here to what says what is expected of a host.
 
         Args:
             name: A key such as `rdma_ports`.
@@ -85,7 +87,7 @@ class Expect(Expected, frozen=True, kw_only=True):
         """
         place = self._class_of(host)
         own = place is not None and getattr(self.classes[place], name) is not None
-        return f"expect.classes[{place}].{name}" if own else f"expect.{name}"
+        return ("classes", place, name) if place is not None and own else (name,)
 
     def _class_of(self, host: str) -> int | None:
         fits = (

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from typing import NamedTuple
 
-from exporter import __version__, config, discovery, health, log, probe
+from exporter import __version__, checks, config, discovery, document, health, log, probe
 from exporter.config import Config, Expected
 from exporter.document import ConfigError
 from exporter.meaning import bursts as burst_shares
@@ -28,10 +27,10 @@ from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import Handlers, ProbeAsked, Probed, WebServer
 from exporter.poller import Poller, Step
+from exporter.rules import RuleError
 from exporter.shard import Shard
-from exporter.snmp.client import parse_address
 from exporter.source import Definition, Host, Source, exports
-from exporter.sources import bursts, nccl, nic, optics, pci, rdma, switch
+from exporter.sources import bursts, lldp, nccl, nic, optics, pci, rdma, switch
 from exporter.sources.switches.targets import resolved
 from exporter.table import Metric, Schema, Table
 
@@ -43,6 +42,7 @@ SOURCES: tuple[Definition, ...] = (
     nic.DEFINITION,
     pci.DEFINITION,
     optics.DEFINITION,
+    lldp.DEFINITION,
     switch.DEFINITION,
     nccl.DEFINITION,
 )
@@ -94,67 +94,46 @@ def load_config(path: Path | None) -> Config:
     if path is None:
         return config.default(SECTIONS)
     loaded = config.load(path, SECTIONS)
-    whole = {
-        one.name: loaded.sources[one.name]
-        if one.complete is None
-        else one.complete(loaded.sources[one.name], path.parent)
-        for one in SOURCES
-    }
-    loaded = replace(loaded, sources={**loaded.sources, **whole})
-    _check_patterns(loaded)
-    _check_expectations(loaded)
-    _check_probe(loaded)
+    try:
+        loaded = _completed(loaded, path.parent)
+        _check_patterns(loaded)
+        checks.check_expectations(loaded, _host_name(loaded))
+        checks.check_probe(loaded.sources["probe"], loaded.sources[switch.DEFINITION.name])
+    except RuleError as error:
+        raise document.located(path, error.steps, error.text) from None
     return loaded
 
 
-def _check_probe(settings: Config) -> None:
-    """See that nothing that is polled in the background may be probed as well.
+def _completed(loaded: Config, folder: Path) -> Config:
+    """Take in what stands in other files. Blocks.
 
     Raises:
-        ConfigError: Something may.
+        ConfigError: Something is wrong in one of them.
+        RuleError: Something is wrong here that is seen only with them.
     """
-    allowed = settings.sources["probe"].allow
-    for target, _ in resolved(settings.sources[switch.DEFINITION.name]):
-        host = parse_address(target.address)[0] if "://" not in target.address else target.address
-        if target.poll and probe.is_allowed(host, allowed):
-            raise ConfigError(
-                f"probe.allow: allows {target.address!r}, which is the switch {target.name!r} that is polled in the"
-                " background; give that `poll: false`, or allow less"
-            )
+    sources = dict(loaded.sources)
+    for one in SOURCES:
+        if one.complete is not None:
+            try:
+                sources[one.name] = one.complete(sources[one.name], folder)
+            except RuleError as error:
+                raise RuleError([*_steps_to(one), *error.steps], error.text) from None
+    return replace(loaded, sources=sources)
 
 
 def _check_patterns(settings: Config) -> None:
-    """See that every pattern of `drop` fits a metric, and of `keep` a detail: one that fits none is a typo.
+    """See that the patterns of metrics fit some.
 
     Raises:
-        ConfigError: One fits none.
+        RuleError: One fits none.
     """
     every = metrics()
-    for definition in SOURCES:
-        dropped, kept = _exported(definition, settings)
-        details = [metric for metric in _told(definition.schemas) if metric.detail]
+    probed: tuple[config.Section, Sequence[Schema]] = (probe.Section(), switch.DEFINITION.schemas)
+    for section, schemas in (*((one, one.schemas) for one in SOURCES), probed):
+        drop, keep = _exported(section, settings)
         # What is dropped may be listed once for all sources; what is kept is kept of this one.
-        for key, patterns, what, known in (("drop", dropped, "metric", every), ("keep", kept, "detail", details)):
-            for pattern in patterns:
-                if not any(fnmatchcase(metric.name, pattern) for metric in known):
-                    where = f"{_section(definition)}.{key}"
-                    raise ConfigError(f"{where}: {pattern!r} fits no {what}; docs/metrics.md lists their full names")
-
-
-def _check_expectations(settings: Config) -> None:
-    """See that ports whose number is expected are read: else nothing would be said of them, whatever is gone.
-
-    Raises:
-        ConfigError: They are not.
-    """
-    host = _host_name(settings)
-    ports = settings.expect.of(host).rdma_ports
-    if ports is not None and not settings.sources[rdma.DEFINITION.name].enabled:
-        where = settings.expect.place_of("rdma_ports", host)
-        raise ConfigError(
-            f"{where}: is {ports} for the host {host!r}, and sources.rdma.enabled is false, so that no port is counted;"
-            " remove one of the two"
-        )
+        checks.check_patterns([*_steps_to(section), "drop"], drop, every, details=False)
+        checks.check_patterns([*_steps_to(section), "keep"], keep, _told(schemas), details=True)
 
 
 def _host_name(settings: Config) -> str:
@@ -175,10 +154,15 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
     lines = []
     if config_file is not None:
         settings = load_config(config_file)
+        try:
+            checks.check_classes(settings)
+        except RuleError as error:
+            raise document.located(config_file, error.steps, error.text) from None
         host = Host(settings.host or "", Path("/sys"), Path("/proc"))
         sources = [source for definition in SOURCES for source in _built(definition, settings, host)]
-        targets = sum(bool(source.target) for source in sources)
-        lines.append(f"{config_file}: good; {len(sources) - targets} sources of this host, {targets} targets")
+        own = sum(not source.target for source in sources)
+        switches = [target for target, _ in resolved(settings.sources[switch.DEFINITION.name])]
+        lines.append(f"{config_file}: good; {own} sources of this host, {checks.counted(switches)}")
     if web_config_file is not None:
         nothing = Handlers(lambda _: (), str, lambda: None, _no_reload)
         WebServer(nothing, (":0",), config_file=web_config_file)  # reads certificates and keys too
@@ -420,8 +404,8 @@ class Daemon:
             return Probed(error.status, None, str(error))
         if asked.debug:
             return Probed(200, None, outcome.story)
-        renderer = text.Renderer(openmetrics=form is Format.OPENMETRICS)
-        return Probed(200, list(renderer.render(outcome.tables)))
+        renderer = text.Renderer(openmetrics=form is Format.OPENMETRICS)  # which is not shared: this is a thread
+        return Probed(200, await asyncio.to_thread(lambda: list(renderer.render(outcome.tables))))
 
     def _made_prober(self, settings: Config) -> probe.Prober:
         options, switches = settings.sources["probe"], settings.sources[switch.DEFINITION.name]
@@ -495,12 +479,17 @@ def _asked_by_probes(settings: Config) -> tuple[object, ...]:
     return settings.sources["probe"], settings.sources[switch.DEFINITION.name]
 
 
-def _section(definition: Definition) -> str:
+def _steps_to(definition: config.Section) -> list[str | int]:
+    """Give the keys that lead to a kind of source's part of the configuration."""
+    return [definition.section] if definition.section else ["sources", definition.name]
+
+
+def _section(definition: config.Section) -> str:
     """Name a kind of source's place in the configuration."""
-    return definition.section or f"sources.{definition.name}"
+    return ".".join(map(str, _steps_to(definition)))
 
 
-def _exported(definition: Definition, settings: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _exported(definition: config.Section, settings: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Give the patterns of one kind of source: of metrics that are not wanted, and of details that are."""
     options = settings.sources[definition.name]
     return options.drop, options.keep

@@ -1,6 +1,7 @@
 """Service discovery: the switches of the configuration, and those that they see, as Prometheus's HTTP discovery has it.
 
-Prometheus then asks `/probe` for those that are not polled in the background, or relabels what is.
+Those that are not polled in the background have the parameter of a probe with them, so that Prometheus, once it is told
+by relabelling where this exporter is, asks `/probe` for each.
 """
 
 import ipaddress
@@ -46,7 +47,7 @@ def configured(targets: Iterable[tuple[Target, str]], known: Mapping[str, Known]
             "polled": str(target.poll).lower(),
             "found_by": "configuration",
         }
-        found.append(_entry(target.name, labels))
+        found.append(_entry(target.name, labels, probed=not target.poll))
     return found
 
 
@@ -69,7 +70,7 @@ def discovered(known: Iterable[Known]) -> list[TargetGroup]:
             if is_known or canonical(neighbour.name) in names:
                 continue
             identity = neighbour.chassis or neighbour.name or address
-            found.setdefault(identity, _entry(address, _labels(one, neighbour, address)))
+            found.setdefault(identity, _entry(address, _labels(one, neighbour, address), probed=True))
     return list(found.values())
 
 
@@ -87,8 +88,9 @@ def _labels(seen_by: Known, neighbour: Neighbour, address: str) -> dict[str, str
     }
 
 
-def _entry(target: str, labels: Mapping[str, str]) -> TargetGroup:
-    return {"targets": [target], "labels": {f"{PREFIX}{name}": value for name, value in labels.items() if value}}
+def _entry(target: str, labels: Mapping[str, str], *, probed: bool) -> TargetGroup:
+    given = {f"{PREFIX}{name}": value for name, value in labels.items() if value}
+    return {"targets": [target], "labels": given | ({"__param_target": target} if probed else {})}
 
 
 def _reachable(addresses: Sequence[str]) -> str | None:

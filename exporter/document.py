@@ -10,12 +10,14 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from exporter.files import read_regular
+from exporter.rules import RuleError, dotted
 from exporter.units import BitRate, Duration
 
 MAX_SIZE = 4 * 1024 * 1024
@@ -104,6 +106,20 @@ def convert(values: Mapping[str, object], wanted: type, name: str) -> Any:  # no
         raise ConfigError(f"{name}{at.replace('_', '-')}: {text}" if at else f"{name}*: {text}") from None
 
 
+def located(path: Path, steps: Sequence[str | int], text: str) -> ConfigError:
+    """Make the error of a value that fits its type and is wrong all the same. Blocks: it reads the file once more.
+
+    Args:
+        path: The file.
+        steps: Keys and indexes that lead to the value.
+        text: What is wrong with it.
+    """
+    document = _Document(str(path))
+    with suppress(OSError, ConfigError):  # it was good when it was read
+        document.load(read_regular(path, MAX_SIZE))
+    return document.placed(steps, text)
+
+
 def _read_custom(wanted: type, value: object) -> object:
     """Read what YAML has no type for; called by msgspec."""
     if issubclass(wanted, Duration | BitRate):
@@ -187,11 +203,17 @@ class _Document:
             text = f"lacks the key {missing[1]!r}; add it"
         elif message.startswith("Invalid enum value"):
             text = f"is {_shown(path, _value_at(data, path))}; known are {', '.join(_choices(_type_at(root, path)))}"
+        elif isinstance(error.__cause__, RuleError):
+            path, text = [*path, *error.__cause__.steps], error.__cause__.text
         else:
             text = _wrong(message, path, _value_at(data, path))
-        return ConfigError(f"{self._name}:{self._line(path)}: {_dotted(path)}{text}")
+        return self.placed(path, text)
 
-    def _line(self, path: list[str | int]) -> int:
+    def placed(self, path: Sequence[str | int], text: str) -> ConfigError:
+        """Say something of a place in the file."""
+        return ConfigError(f"{self._name}:{self._line(path)}: {dotted(path)}{text}")
+
+    def _line(self, path: Sequence[str | int]) -> int:
         """Find the line of the deepest part of a path that there is."""
         node, line = self._root, 1
         for step in path:
@@ -283,12 +305,6 @@ def _fits(value: object, wanted: Any) -> bool:  # noqa: ANN401  # any type expre
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _dotted(path: Sequence[str | int]) -> str:
-    shown = (step if isinstance(step, int) or step.isprintable() else repr(step) for step in path)
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in shown).removeprefix(".")
-    return f"{text}: " if text else ""
 
 
 def _value_at(data: object, path: Sequence[str | int]) -> object:

@@ -8,25 +8,30 @@ probe has rates, and asks for counters alone.
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from exporter import vocabulary
 from exporter.poller import Poller, Step
+from exporter.rules import RuleError, check_patterns
 from exporter.snmp.client import parse_address
 from exporter.source import Reading, SourceError
-from exporter.sources.switch import SwitchSource, source_of
+from exporter.sources.switch import ROSTER, SwitchSource, source_of
+from exporter.sources.switches.metrics import FAMILIES
 from exporter.sources.switches.options import WAYS, Target
 from exporter.sources.switches.targets import Common, SwitchOptions, resolved
 from exporter.table import RowKeeper, Table, TableBuilder
 from exporter.vocabulary import gauge
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds that a probe may take where the one who asks does not say."""
@@ -42,6 +47,9 @@ MOST_AT_ONCE = 100
 MOST_KEPT = 1000
 IDLE = 600.0
 """Switches of which what was learnt is kept, and seconds after their last probe."""
+
+Key: TypeAlias = tuple[str, str, str]
+"""Target, module and auth: probes that have the same share what is kept."""
 
 MAX_TARGET = 255
 MAX_LINES = 200
@@ -60,7 +68,8 @@ class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Configuration of `probe`.
 
     Attributes:
-        allow: What may be probed beside switches of the configuration: names, as shell patterns, and networks.
+        allow: What may be probed beside switches of the configuration: names, as shell patterns, and networks. A name
+            that no pattern fits may be probed if all its addresses are in the networks.
         modules: Ways of asking, by the name that stands in `module`; added to the defaults of `switches`.
         auths: Credentials, by the name that stands in `auth`; they replace those of the module.
         drop: Metric names, as shell patterns, that are not exported.
@@ -74,13 +83,27 @@ class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """See that networks are such, and that credentials are nothing else."""
-        for pattern in self.allow:
-            _network(pattern)
+        """See that networks are such, that credentials are nothing else, and that the target alone says who is asked.
+
+        Raises:
+            RuleError: Something is not so.
+        """
+        check_patterns("allow", self.allow)
+        for place, pattern in enumerate(self.allow):
+            try:
+                _network(pattern)
+            except ValueError as error:
+                raise RuleError(["allow", place], str(error)) from None
         for name, auth in self.auths.items():
             others = auth.said().keys() - set(WAYS)
             if others:
-                raise ValueError(f"auths.{name} says {min(others)}; it can have {', '.join(WAYS)} alone")
+                raise RuleError(["auths", name, min(others)], f"does not belong here; known are {', '.join(WAYS)}")
+        for key, named in (("modules", self.modules), ("auths", self.auths)):
+            for name, common in named.items():
+                for way in WAYS:
+                    if getattr(getattr(common, way), "address", None) is not None:
+                        text = "does not belong here: it is the target of a probe that says who is asked"
+                        raise RuleError([key, name, way, "address"], text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,23 @@ class RefusedError(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Who is asked, and how.
+
+    Attributes:
+        target: The switch.
+        found: All addresses of the name that was given; empty for a switch of the configuration.
+    """
+
+    target: Target
+    found: tuple[str, ...] = ()
+
+
+class _UnknownNameError(Exception):
+    """A name that cannot be looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +183,9 @@ class _Remembering:
 class _Kept:
     """What is kept of one switch between its probes."""
 
+    chosen: _Chosen
     source: _Remembering
     poller: Poller
-    asked: str
     used: float = field(default_factory=monotonic)
     running: asyncio.Task[None] | None = None
 
@@ -163,8 +203,10 @@ class Prober:
         self._options = options
         self._defaults = switches.defaults
         self._configured = {target.name: target for target, _ in resolved(switches)}
+        polled = [target for target in self._configured.values() if target.poll]
+        self._polled = {place: target.name for target in polled for place in places_of(target)}
         self._steps = steps
-        self._kept: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._at_once = 0
         self._rows = RowKeeper(PROBE.labels)
         self._closing: set[asyncio.Task[None]] = set()
@@ -181,14 +223,17 @@ class Prober:
         Raises:
             RefusedError: It is not made: nothing was sent to the target.
         """
-        if self._at_once >= MOST_AT_ONCE:
-            raise RefusedError(503, f"{MOST_AT_ONCE} probes are under way; ask less often, or use more shards")
+        under_way = max(self._at_once, sum(kept.running is not None for kept in self._kept.values()))
+        if under_way >= MOST_AT_ONCE:
+            raise RefusedError(503, f"{under_way} probes are under way; ask less often, or use more shards")
         limit = max(MARGIN, min(seconds or DEFAULT_TIMEOUT, LONGEST_TIMEOUT) - MARGIN)
         begun = monotonic()
+        kept = None
+        trouble = ""
         self._at_once += 1
         try:
             async with asyncio.timeout(limit) as clock:
-                kept = await self._kept_of(target, module, auth)
+                kept = await self._kept_of((target, module, auth))
                 if kept.running is None:
                     kept.running = asyncio.create_task(kept.poller.poll())
                     kept.running.add_done_callback(lambda _: setattr(kept, "running", None))
@@ -196,41 +241,54 @@ class Prober:
         except TimeoutError:
             if not clock.expired():
                 raise
-            return self._outcome(None, monotonic() - begun, f"no answer within {limit:g} s")
+            trouble = f"timeout: no answer within {limit:g} s"
+        except _UnknownNameError as error:
+            trouble = f"unreachable: {error}"
         finally:
             self._at_once -= 1
-        return self._outcome(kept, monotonic() - begun, "")
+        return self._outcome(kept, monotonic() - begun, trouble)
 
     async def close(self) -> None:
         """Let go of all switches; bounded in time."""
         kept, self._kept = list(self._kept.values()), OrderedDict()
-        for one in kept:
-            if one.running is not None:
-                one.running.cancel()
+        running = [one.running for one in kept if one.running is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await asyncio.gather(*(one.source.close() for one in kept), *self._closing, return_exceptions=True)
 
     # --- who may be asked ----------------------------------------------------------------------------------------
 
-    async def _kept_of(self, target: str, module: str, auth: str) -> _Kept:
-        """Give what is kept of a switch, or begin."""
-        key = (target, module, auth)
+    async def _kept_of(self, key: Key) -> _Kept:
+        """Give what is kept of a switch, or begin; a name is looked up anew where what it led to did not answer."""
         kept = self._kept.get(key)
-        if kept is None:
-            wanted = await self._target(target, module, auth)
-            source = _Remembering(source_of(wanted, DEFAULT_TIMEOUT))
-            options = self._options
-            poller = Poller(source, self._steps(), drop=options.drop, keep=options.keep, deadline=LONGEST_TIMEOUT)
-            kept = self._kept.setdefault(key, _Kept(source, poller, wanted.address))
+        if kept is None or (kept.chosen.found and kept.running is None and kept.poller.status.up is False):
+            chosen = await self._choose(*key)
+            kept = self._kept.get(key)  # another probe may have begun meanwhile
+            if kept is not None and kept.running is None and kept.chosen.target.address != chosen.target.address:
+                self._let_go(key)
+                kept = None
+            if kept is None:
+                kept = self._kept[key] = self._begun(chosen)
         kept.used = monotonic()
         self._kept.move_to_end(key)
         self._tidy()
         return kept
 
-    async def _target(self, target: str, module: str, auth: str) -> Target:
-        """Say what is asked, and how.
+    def _begun(self, chosen: _Chosen) -> _Kept:
+        target, options = chosen.target, self._options
+        source = _Remembering(source_of(target, float(target.interval or DEFAULT_TIMEOUT)))
+        if chosen.found:
+            ROSTER.note(target.name, address=target.address)
+        poller = Poller(source, self._steps(), drop=options.drop, keep=options.keep, deadline=LONGEST_TIMEOUT)
+        return _Kept(chosen, source, poller)
+
+    async def _choose(self, target: str, module: str, auth: str) -> _Chosen:
+        """Say who is asked, and how.
 
         Raises:
             RefusedError: It must not be asked, or nobody knows how.
+            _UnknownNameError: Nobody knows where it is.
         """
         configured = self._configured.get(target)
         if configured is not None:
@@ -240,11 +298,11 @@ class Prober:
                 )
             if module or auth:
                 raise RefusedError(400, f"{target!r} is asked as the configuration says: leave module and auth away")
-            return configured
+            return _Chosen(configured)
         said = self._said(module, auth)
-        address = await self._allowed(target)
+        address, found = await self._allowed(target)
         try:
-            return Target(name=target, address=address, **said)
+            return _Chosen(Target(name=target, address=address, **said), found)
         except ValueError as error:
             raise RefusedError(400, f"target {target!r}: {error}; give a module or auth that has one") from None
 
@@ -261,7 +319,6 @@ class Prober:
                 raise RefusedError(400, f"there is no auth {auth!r} among {_listed(options.auths)} of probe.auths")
             said |= options.auths[auth].said()
         said.pop("poll", None)
-        said.pop("interval", None)
         return said
 
     def _profile(self, module: str) -> str:
@@ -273,11 +330,12 @@ class Prober:
             raise RefusedError(400, f"there is no module {module!r} among {known}")
         return module
 
-    async def _allowed(self, target: str) -> str:
-        """Give the one address that a target that is not configured is asked at.
+    async def _allowed(self, target: str) -> tuple[str, tuple[str, ...]]:
+        """Give the one address that a target that is not configured is asked at, and all that it has.
 
         Raises:
             RefusedError: It is not allowed.
+            _UnknownNameError: Its name cannot be looked up.
         """
         if not target or len(target) > MAX_TARGET or not target.isprintable():
             raise RefusedError(400, "give target=HOST or target=HOST:PORT, or the name of a switch")
@@ -287,25 +345,19 @@ class Prober:
             raise RefusedError(400, str(error)) from None
         refused = RefusedError(403, f"{target!r} is neither a switch of the configuration nor allowed by probe.allow")
         networks = [network for pattern in self._options.allow if (network := _network(pattern)) is not None]
-        patterns = [pattern for pattern in self._options.allow if _network(pattern) is None]
-        by_name = any(fnmatchcase(host, pattern) for pattern in patterns)
-        if not (by_name or networks):
+        named = _is_named(host, self._options.allow)
+        if not (named or networks):
             raise refused  # also without a question to the name server
-        addresses = await self._addresses(host)
-        if not by_name and not all(any(one in network for network in networks) for one in addresses):
+        addresses = await _addresses(host)
+        if not named and not all(any(one in network for network in networks) for one in addresses):
             raise refused
-        for one in self._configured.values():
-            if one.poll and one.address in {target, host, *map(str, addresses)}:
-                raise RefusedError(400, f"{target!r} is {one.name}, which is polled in the background")
-        chosen = f"[{addresses[0]}]" if addresses[0].version == 6 else str(addresses[0])
-        return f"{chosen}:{port}" if ":" in target.rpartition("]")[2] else chosen
-
-    async def _addresses(self, host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-        except (OSError, UnicodeError) as error:
-            raise RefusedError(400, f"the name {host!r} cannot be looked up: {error}") from None
-        return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
+        found = tuple(map(str, addresses))
+        for place in (host.lower(), *found):
+            if (place, port) in self._polled:
+                name = self._polled[place, port]
+                raise RefusedError(400, f"{target!r} is the switch {name!r}, which is polled in the background")
+        chosen = f"[{found[0]}]" if addresses[0].version == 6 else found[0]
+        return f"{chosen}:{port}" if ":" in target.rpartition("]")[2] else chosen, found
 
     def _tidy(self) -> None:
         """Let go of those that nobody asked for in a while, and of the oldest where there are too many."""
@@ -313,42 +365,75 @@ class Prober:
         for key, kept in list(self._kept.items()):
             if kept.running is not None or (now - kept.used < IDLE and len(self._kept) <= MOST_KEPT):
                 break
-            del self._kept[key]
-            task = asyncio.create_task(kept.source.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._let_go(key)
+
+    def _let_go(self, key: Key) -> None:
+        kept = self._kept.pop(key)
+        task = asyncio.create_task(kept.source.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        if all(name != key[0] for name, _, _ in self._kept):
+            task.add_done_callback(lambda _: ROSTER.forget(key[0]))
 
     # --- what came of it -----------------------------------------------------------------------------------------
 
     def _outcome(self, kept: _Kept | None, seconds: float, trouble: str) -> Outcome:
-        good = kept is not None and kept.poller.status.up is True
+        good = not trouble and kept is not None and kept.poller.status.up is True
         built = TableBuilder(PROBE)
         built.row((), {"success": int(good), "duration_seconds": seconds})
         tables = list(kept.poller.fresh_tables()) if kept is not None and good else []
         tables.append(built.table(self._rows, monotonic()))
-        return Outcome(tables, _story(kept, good=good, seconds=seconds, trouble=trouble))
+        head = f"{'success' if good else 'FAILURE'} after {seconds:.3f} s"
+        return Outcome(tables, "\n".join([head, *_told(kept, trouble)]))
 
 
-def _story(kept: _Kept | None, *, good: bool, seconds: float, trouble: str) -> str:
-    """Tell how a probe went, line by line."""
-    lines = [f"{'success' if good else 'FAILURE'} after {seconds:.3f} s"]
+def _told(kept: _Kept | None, trouble: str) -> Iterator[str]:
+    """Tell how a probe went, line by line; of a switch that says much, the beginning."""
+    if trouble:
+        yield trouble
     if kept is None:
-        return "\n".join([*lines, trouble])
-    lines.append(f"asked {kept.asked}")
+        return
+    target = kept.chosen.target
+    if kept.chosen.found:
+        yield f"{target.name} has the addresses {', '.join(kept.chosen.found)}"
+    yield f"asked {target.address} by {', '.join(target.ways())}, profile {target.profile or 'as it says what it is'}"
     last = kept.source.last
     if isinstance(last, SourceError):
-        lines.append(f"{last.reason}: {last}")
-    elif last is None:
-        lines.append(trouble or kept.poller.status.reason)
-    else:
-        lines.append(f"{len(last.failures)} failures beside what was read")
-        lines += [f"  {one.device or 'switch'}: {one.reason}: {one.detail}" for one in last.failures[:MAX_LINES]]
-        lines.append("tables")
-        for table in last.tables:
-            columns = ", ".join(sorted(table.columns))
-            way = f" by {table.part}" if table.part else ""
-            lines.append(f"  {len(table.rows)} rows of {','.join(table.schema.labels)}{way}: {columns}")
-    return "\n".join(lines)
+        yield f"{last.reason}: {last}"
+    elif last is not None and not trouble:
+        yield from _read(last)
+
+
+def _read(reading: Reading) -> Iterator[str]:
+    """Tell what was read: what failed, what the switch counts, and of each column how many values came."""
+    yield f"{len(reading.failures)} failures beside what was read"
+    for one in reading.failures[:MAX_LINES]:
+        yield f"  {one.device or 'switch'}: {one.reason}: {one.detail}"
+    for table in reading.tables:
+        for column in table.columns.values() if table.schema is FAMILIES else ():
+            for key, value in zip(table.rows.keys, column.values, strict=True):
+                yield f"{key[-1]}: {', '.join(value) if isinstance(value, tuple) else value}"
+    for table in reading.tables:
+        way = f" by {table.part}" if table.part else ""
+        rows = "1 row" if len(table.rows) == 1 else f"{len(table.rows)} rows"
+        yield f"{rows} of {', '.join(table.schema.labels)}{way}"
+        for ending, column in sorted(table.columns.items()):
+            yield f"  {ending}: {sum(value is not None for value in column.values)}"
+
+
+def places_of(target: Target) -> Iterator[tuple[str, int]]:
+    """Give the hosts and ports that a switch is asked at; what is no such place is left out.
+
+    Args:
+        target: The switch.
+    """
+    addresses = [target.address, *(str(own) for way in target.ways().values() if (own := getattr(way, "address", "")))]
+    for address in addresses:
+        try:
+            host, port = parse_address(address.rpartition("://")[2].rstrip("/"))
+        except ValueError:
+            continue  # the path of a socket, of which no probe asks
+        yield host.lower(), port
 
 
 def is_allowed(host: str, allow: Iterable[str]) -> bool:
@@ -358,15 +443,39 @@ def is_allowed(host: str, allow: Iterable[str]) -> bool:
         host: A name or an address.
         allow: Shell patterns of names, and networks.
     """
+    patterns = list(allow)
+    if _is_named(host, patterns):
+        return True
+    address = _address(host)
+    networks = [network for pattern in patterns if (network := _network(pattern)) is not None]
+    return address is not None and any(address in network for network in networks)
+
+
+def _is_named(host: str, allow: Iterable[str]) -> bool:
+    """Tell whether a name fits a pattern; an address is allowed by networks alone."""
+    if _address(host) is not None:
+        return False
+    return any(fnmatchcase(host.lower(), pattern.lower()) for pattern in allow if _network(pattern) is None)
+
+
+async def _addresses(host: str) -> list[Address]:
+    """Look a host up.
+
+    Raises:
+        _UnknownNameError: It has no address.
+    """
     try:
-        address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = ipaddress.ip_address(host)
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        raise _UnknownNameError(f"the name {host!r} cannot be looked up: {error}") from None
+    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
+
+
+def _address(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
     except ValueError:
-        address = None
-    for pattern in allow:
-        network = _network(pattern)
-        if fnmatchcase(host, pattern) or (network is not None and address is not None and address in network):
-            return True
-    return False
+        return None
 
 
 def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
@@ -379,8 +488,14 @@ def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | No
         return ipaddress.ip_network(pattern)
     except ValueError as error:
         if "/" in pattern:
-            raise ValueError(f"allow has {pattern!r}, which is no network: {error}") from None
+            raise ValueError(f"is no network: {error}") from None
+        if ":" in pattern or _LIKE_ADDRESS.fullmatch(pattern):
+            raise ValueError(f"{pattern!r} is no name; write addresses as a network, such as 192.0.2.0/24") from None
         return None
+
+
+_LIKE_ADDRESS = re.compile(r"[\d.]*\d\.[\d.*?\[\]!-]*")
+"""A pattern of addresses rather than names: it would fit names such as `10.0.example.com` as well."""
 
 
 def _listed(names: Iterable[str] | Mapping[str, object]) -> str:

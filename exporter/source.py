@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from exporter.rules import check_patterns
 from exporter.table import Metric, Schema, Table
 from exporter.units import Duration
 
@@ -121,6 +122,11 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """See that the patterns are whole."""
+        check_patterns("include", self.include)
+        check_patterns("exclude", self.exclude)
+
     def wants(self, name: str) -> bool:
         """Tell whether a name is wanted."""
         return _fits(name, self.include) and not _fits(name, self.exclude)
@@ -143,6 +149,7 @@ class Options(Selection, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse an interval in which nothing can be read: one letter too many, on every node of a fleet."""
+        super().__post_init__()
         if self.interval < LEAST_INTERVAL:
             raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL * 1000:g}ms or more")
 

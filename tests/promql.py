@@ -50,9 +50,9 @@ def _missing(word: str, labels: set[str], expr: promql.Expr, known: Mapping[str,
 
 
 def _written(expr: promql.Expr) -> set[str]:
-    """Give the labels that `label_replace` writes."""
-    calls = (node for node in _nodes(expr) if isinstance(node, promql.Call) and node.func.name == "label_replace")
-    return {call.args[1].val for call in calls}
+    """Give the labels that `label_replace` and `label_join` write."""
+    calls = (node for node in _nodes(expr) if isinstance(node, promql.Call))
+    return {call.args[1].val for call in calls if call.func.name in {"label_replace", "label_join"}}
 
 
 def _nodes(expr: promql.Expr) -> Iterator[promql.Expr]:

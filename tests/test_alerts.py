@@ -18,12 +18,14 @@ TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
 RUNBOOK = ROOT / "docs" / "alerts.md"
 ALERTS = {
     "FabricCongestion",
+    "FabricCongestionDiscards",
     "FabricFecUncorrectable",
     "FabricLinkDegraded",
     "FabricLinkDown",
     "FabricLinkFlapping",
     "FabricOpticsReceivePowerLow",
     "FabricOpticsTooHot",
+    "FabricOversubscription",
     "FabricPauseShare",
     "FabricPauseStorm",
     "FabricPciDegraded",
@@ -32,6 +34,10 @@ ALERTS = {
     "FabricRetransmissions",
     "FabricSourceStale",
     "FabricStraggler",
+    "FabricSwitchCountersStale",
+    "FabricSwitchDown",
+    "FabricSwitchRestarted",
+    "FabricUplinkImbalance",
 }
 
 
@@ -72,7 +78,7 @@ def test_each_symptom_has_rules_that_can_be_told_apart():
 @every_rule
 def test_names_labels_and_annotations_keep_to_the_conventions(rule):
     assert re.fullmatch(r"Fabric([A-Z][a-z]+)+", rule["alert"])
-    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
     summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
     assert re.fullmatch(r"[A-Z][^{}]*\.", summary), "a static sentence"
@@ -92,7 +98,8 @@ def test_the_runbook_has_its_section(rule):
 
 
 def test_imbalance_never_pages():
-    assert {rule["labels"]["severity"] for rule in rules() if rule["alert"] == "FabricRailImbalance"} == {"warning"}
+    imbalances = {"FabricRailImbalance", "FabricUplinkImbalance"}
+    assert {rule["labels"]["severity"] for rule in rules() if rule["alert"] in imbalances} == {"warning"}
 
 
 @every_rule

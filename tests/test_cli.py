@@ -131,6 +131,8 @@ def test_flags_of_the_demo(monkeypatch):
         (["check-config", "--log.level", "info"], "unrecognized arguments: --log.level info"),
         (["demo", "--path.sysfs", "/"], "unrecognized arguments: --path.sysfs /"),
         (["demo", "--demo.fault", "fire"], "'fire'"),
+        (["snapshot"], "the following arguments are required: TARGET"),
+        (["replay"], "the following arguments are required: FILE"),
     ],
 )
 def test_a_wrong_flag_is_exit_status_2(capsys, arguments, says):
@@ -211,6 +213,7 @@ def test_a_wrong_web_configuration_is_one_line(capsys, tmp_path, command):
         (["--web.listen-address", "localhost"], "--web.listen-address: 'localhost': write :PORT, HOST:PORT"),
         (["--web.listen-address", ":99999"], "the port '99999' is no number from 0 to 65535"),
         (["--web.telemetry-path", "metrics"], "--web.telemetry-path: 'metrics': start it with /"),
+        (["--shard", "5/5"], "--shard: '5/5' is no shard: the number goes from 0 to 4"),
     ],
 )
 def test_a_flag_that_cannot_be_used_is_one_line(capsys, flags, says):
@@ -265,7 +268,8 @@ def test_good_files_are_said_to_be(capsys, tmp_path):
     told = capsys.readouterr()
     assert told.err == ""
     first, second = told.out.splitlines()
-    assert re.fullmatch(re.escape(str(config)) + r": good; \d sources of this host, 2 targets", first)
+    ways = r"2 targets \(1 by onyx, 1 by snmp\)"
+    assert re.fullmatch(re.escape(str(config)) + r": good; \d sources of this host, " + ways, first)
     assert second == f"{web}: good"
 
 

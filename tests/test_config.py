@@ -225,10 +225,10 @@ def test_nothing_is_expected_of_a_host_of_no_class():
 @pytest.mark.parametrize(
     ("host", "name", "place"),
     [
-        ("gpu-7", "rdma_ports", "expect.classes[2].rdma_ports"),
-        ("gpu-7", "rdma_speed", "expect.rdma_speed"),
-        ("gpu-old-7", "rdma_ports", "expect.rdma_ports"),
-        ("header", "rdma_ports", "expect.rdma_ports"),
+        ("gpu-7", "rdma_ports", ("classes", 2, "rdma_ports")),
+        ("gpu-7", "rdma_speed", ("rdma_speed",)),
+        ("gpu-old-7", "rdma_ports", ("rdma_ports",)),
+        ("header", "rdma_ports", ("rdma_ports",)),
     ],
 )
 def test_the_place_of_what_is_expected_of_a_host_can_be_named(host, name, place):

@@ -279,30 +279,34 @@ def load(folder, text):
     [
         (
             'sources: {nic: {keep: ["fabric_nic_kernel_recieve_*"]}}',
-            "sources.nic.keep: 'fabric_nic_kernel_recieve_*' fits no detail; docs/metrics.md lists their full names",
+            "1: sources.nic.keep[0]: 'fabric_nic_kernel_recieve_*' fits no detail; docs/metrics.md lists their full names",
         ),
         (  # that is exported anyway
             "sources: {rdma: {keep: [fabric_rdma_link_up]}}",
-            "sources.rdma.keep: 'fabric_rdma_link_up' fits no detail; docs/metrics.md lists their full names",
+            "1: sources.rdma.keep[0]: 'fabric_rdma_link_up' fits no detail; docs/metrics.md lists their full names",
         ),
         (
             'sources: {nic: {keep: ["fabric_rdma_vl15_*"]}}',
-            "sources.nic.keep: 'fabric_rdma_vl15_*' fits no detail; docs/metrics.md lists their full names",
+            "1: sources.nic.keep[0]: 'fabric_rdma_vl15_*' fits no detail; docs/metrics.md lists their full names",
         ),
         (
             "switches: {keep: [cnp_sent_ratio]}",
-            "switches.keep: 'cnp_sent_ratio' fits no detail; docs/metrics.md lists their full names",
+            "1: switches.keep[0]: 'cnp_sent_ratio' fits no detail; docs/metrics.md lists their full names",
+        ),
+        (
+            "probe:\n  keep:\n  - fabric_nic_kernel_*\n",
+            "3: probe.keep[0]: 'fabric_nic_kernel_*' fits no detail; docs/metrics.md lists their full names",
         ),
         (
             'sources: {rdma: {drop: ["fabric_rmda_*"]}}',
-            "sources.rdma.drop: 'fabric_rmda_*' fits no metric; docs/metrics.md lists their full names",
+            "1: sources.rdma.drop[0]: 'fabric_rmda_*' fits no metric; docs/metrics.md lists their full names",
         ),
     ],
 )
 def test_a_pattern_that_fits_nothing_is_an_error_since_it_is_a_typo(tmp_path, text, error):
     with pytest.raises(document.ConfigError) as caught:
         load(tmp_path, text)
-    assert str(caught.value) == error
+    assert str(caught.value) == f"{tmp_path}/config.yml:{error}"
 
 
 def test_patterns_fit_what_meaning_makes_too(tmp_path):
@@ -417,7 +421,7 @@ def test_report_97_ports_that_are_expected_and_not_read_are_an_error(tmp_path, m
     with pytest.raises(document.ConfigError) as caught:
         load(tmp_path, f"{{expect: {expect}, sources: {{rdma: {{enabled: false}}}}}}")
     assert str(caught.value) == (
-        f"{place}: is {ports} for the host 'gpu-1', and sources.rdma.enabled is false, so that no port is counted;"
+        f"{tmp_path}/config.yml:1: {place}: is {ports} for the host 'gpu-1', and sources.rdma.enabled is false, so that no port is counted;"
         " remove one of the two"
     )
 
@@ -426,6 +430,14 @@ def test_report_97_ports_that_are_expected_and_not_read_are_an_error(tmp_path, m
 def test_what_is_expected_of_other_hosts_needs_no_ports_read_here(tmp_path, expect):
     text = f"{{host: head, expect: {expect}, sources: {{rdma: {{enabled: false}}}}}}"
     assert load(tmp_path, text).sources["rdma"].enabled is False
+
+
+def test_a_file_that_is_checked_for_a_fleet_is_judged_for_every_class_of_hosts(tmp_path):
+    text = "host: head\nexpect:\n  classes:\n  - hosts: [gpu-*]\n    rdma_ports: 8\nsources: {rdma: {enabled: false}}\n"
+    load(tmp_path, text)
+    with pytest.raises(document.ConfigError) as caught:
+        module.check(tmp_path / "config.yml", None)
+    assert str(caught.value).startswith(f"{tmp_path}/config.yml:5: expect.classes[0].rdma_ports: is 8, and sources.rdma.")
 
 
 async def test_a_reload_that_stops_reading_the_ports_that_are_expected_changes_nothing(tmp_path):

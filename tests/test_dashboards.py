@@ -30,7 +30,8 @@ UNITS = {
 """Units of Grafana (ids of `getValueFormats` in @grafana/data) that the boards use, and one made of a word of ours."""
 
 BOARDS: dict[str, dict[str, Any]] = {
-    name: json.loads((FOLDER / f"{name}.json").read_text()) for name in ("fabric-overview", "fabric-host")
+    name: json.loads((FOLDER / f"{name}.json").read_text())
+    for name in ("fabric-overview", "fabric-host", "fabric-switches")
 }
 VARIABLES = {name: {one["name"]: one for one in board["templating"]["list"]} for name, board in BOARDS.items()}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -72,7 +73,8 @@ def series() -> dict[str, set[str]]:
 
 def substituted(expr: str) -> str:
     """Put values in the place of variables, as Grafana does with all jobs and instances selected."""
-    for name, value in (("$__rate_interval", "5s"), ("$job", ".+"), ("$instance", ".+"), ("$host", "gpu-001")):
+    every = {f"${name}": ".+" for name in ("job", "instance", "switch")}
+    for name, value in {"$__rate_interval": "5s", "$host": "gpu-001", **every}.items():
         expr = expr.replace(name, value)
     assert "$" not in expr, expr
     return expr
@@ -252,6 +254,12 @@ LIMITS = {
     "fabric-host-Packets received with a mark": ("FabricCongestion",),
     "fabric-host-Share sent again": ("FabricRetransmissions",),
     "fabric-host-Imbalance of ports": ("FabricRailImbalance", "FabricRailImbalance"),
+    "fabric-switches-Fullest uplink": ("FabricUplinkImbalance",),
+    "fabric-switches-Busiest uplink of a switch": ("FabricUplinkImbalance",),
+    "fabric-switches-Fullest uplinks": ("FabricUplinkImbalance",),
+    "fabric-switches-Most uneven uplinks": ("FabricUplinkImbalance",),
+    "fabric-switches-Imbalance of uplinks": ("FabricUplinkImbalance",),
+    "fabric-switches-Packets sent with a mark": ("FabricCongestion",),
 }
 """Panels whose limits are those of alerts: of the alert for what is bad, and of the one for what is worth a look."""
 

@@ -51,6 +51,7 @@ def test_switches_of_the_configuration():
                 "__meta_fabric_profile": "arista",
                 "__meta_fabric_polled": "false",
                 "__meta_fabric_found_by": "configuration",
+                "__param_target": "leaf-02",
             },
         },
     ]
@@ -74,6 +75,7 @@ def test_a_switch_that_is_seen_and_not_configured():
             "__meta_fabric_found_by": "lldp",
             "__meta_fabric_seen_by": "leaf-01",
             "__meta_fabric_seen_by_port": "Ethernet1",
+            "__param_target": "192.0.2.9",
         },
     }
     assert json.loads(json.dumps([found])) == [found]

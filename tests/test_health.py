@@ -16,11 +16,11 @@ from exporter.poller import Status
 from exporter.table import Rows
 
 
-def poller(name="rdma", target="", rows=0, **status):
+def poller(name="rdma", target="", rows=0, label="", **status):
     """Stand for a poller of which only its state is looked at."""
     table = SimpleNamespace(rows=Rows(("device",), [(str(number),) for number in range(rows)], {}))
     return SimpleNamespace(
-        source=SimpleNamespace(name=name, target=target),
+        source=SimpleNamespace(name=name, target=target, **({"label": label} if label else {})),
         status=Status(**status),
         tables=[table] if rows else [],
         fresh_tables=lambda: [table] if rows else [],
@@ -57,6 +57,18 @@ def test_a_source_that_was_read(up):
         f"fabric_source_reads_total{labels} 7",
         f"fabric_source_rows{labels} 3",
         f"fabric_source_up{labels} {int(up)}",
+    ]
+
+
+@pytest.mark.parametrize("up", [True, False, None])
+def test_a_switch_is_told_of_also_while_it_is_down(up):
+    one = poller("switch", "leaf-01", label="leaf-01.example.com", up=up, duration=0.25, overruns=2)
+    labels = '{switch="leaf-01.example.com",target="leaf-01"}'
+    found = [line for line in lines([one, poller()]) if line.startswith("fabric_switch_")]
+    assert found == [
+        f"fabric_switch_overruns_total{labels} 2",
+        f"fabric_switch_poll_duration_seconds{labels} 0.25",
+        *([] if up is None else [f"fabric_switch_up{labels} {int(up)}"]),
     ]
 
 

@@ -212,3 +212,63 @@ def test_asymmetry_is_exported_by_default_only_for_ports_whose_directions_should
     (rdma,) = [one for one in imbalance.outputs(OWN_RAILS) if one.ending == "asymmetry_ratio"]
     (other,) = [one for one in imbalance.outputs(SCHEMA) if one.ending == "asymmetry_ratio"]
     assert (rdma.detail, other.detail) == (False, True)
+
+
+SWITCH = vocabulary.schema("fabric_switch_", ("switch", "port"), ENDINGS)
+
+
+class Switch:
+    """Steps the uplinks of a switch through imbalance; each row has the time at which the switch counted it."""
+
+    def __init__(self):
+        self.state = None
+        self.keys = [("leaf1", "p1"), ("leaf1", "p2")]
+
+    def read(self, time, counted, sent, received=(50.0, 50.0)):
+        columns = {
+            "receive_bytes_per_second": received,
+            "transmit_bytes_per_second": sent,
+            vocabulary.SPEED: [SPEED] * 2,
+        }
+        made = {ending: Column(SWITCH.metrics[ending], values) for ending, values in columns.items()}
+        table = Table(SWITCH, Rows(SWITCH.labels, self.keys, {}), made, time, kinds=["uplink"] * 2, times=counted)
+        self.state, tables = imbalance.step(self.state, table)
+        return tables[1:]
+
+
+def test_a_group_of_a_switch_has_the_label_of_the_switch():
+    switch = Switch()
+    switch.read(0.0, [0.0, 0.0], [10.0, 30.0])
+    (groups,) = switch.read(15.0, [15.0, 15.0], [10.0, 30.0])
+    assert groups.schema.labels == ("switch", "group")
+    assert groups.rows.keys == (("leaf1", "uplink"),)
+    assert groups.values("transmit_imbalance_ratio") == [pytest.approx(0.5)]
+
+
+def test_a_row_that_was_not_counted_since_is_no_new_sample():
+    """The same rate four times is one minute at that rate, not four of a quarter, and the window goes on."""
+    switch = Switch()
+    for poll in range(13):
+        counted = poll * 15.0 // 60 * 60
+        sent = [30.0, 10.0] if counted % 120 else [10.0, 10.0]
+        out = switch.read(poll * 15.0, [counted] * 2, sent)
+    assert {len(samples) for samples in switch.state.samples.values()} == {2}
+    assert out[0].values("transmit_imbalance_ratio") == [pytest.approx(0.5)]
+
+
+def test_a_table_that_comes_again_changes_nothing():
+    switch = Switch()
+    for time in (0.0, 15.0, 30.0):
+        switch.read(time, None, [10.0, 30.0])
+    before = switch.state.samples
+    (groups,) = switch.read(30.0, None, [10.0, 30.0])
+    assert switch.state.samples == before
+    assert groups.values("transmit_imbalance_ratio") == [pytest.approx(0.5)]
+
+
+def test_members_that_were_counted_at_different_times_are_compared_all_the_same():
+    """Each chip of a switch refreshes on its own: windows of 60 and 100 s are both whole."""
+    switch = Switch()
+    for time, counted in ((0.0, [0.0, 0.0]), (61.0, [60.0, 61.0]), (100.0, [60.0, 100.0]), (121.0, [120.0, 100.0])):
+        out = switch.read(time, counted, [10.0, 30.0])
+    assert out[0].values("transmit_imbalance_ratio") == [pytest.approx(0.5)]

@@ -75,3 +75,9 @@ def test_where_all_rails_are_slow_alike_the_network_devices_alone_tell():
 
 def test_report_96_a_port_that_is_down_gets_no_verdict():
     assert judge([50e9, None], most=[50e9, 50e9]) == ([50e9, 50e9], [0, None])
+
+
+def test_ports_of_a_switch_to_hosts_are_not_measured_against_each_other():
+    """A leaf has 400 Gb/s for GPUs beside 100 Gb/s for storage by design."""
+    kinds = ["host", "host", "uplink", "uplink"]
+    assert judge([50e9, 12.5e9, 50e9, 25e9], kinds=kinds) == ([None, None, 50e9, 50e9], [None, None, 0, 1])

@@ -139,7 +139,7 @@ def test_a_row_that_lost_its_header_is_not_given_to_the_port_before_it():
 def test_congestion_control_belongs_to_the_interface_before_it():
     data = fixture("congestion_control")
     read = onyx.parse_congestion_control(data)
-    assert read.ports == {"Eth1/1": onyx.Congestion(40), "Eth1/2/1": onyx.Congestion(None)}
+    assert read.ports == {"Eth1/1": onyx.Congestion(40, {3: 6}), "Eth1/2/1": onyx.Congestion(None)}
     assert read.problems == ("data[3]: 'Interface ethernet' names no port: 'broken'",)
     rows = onyx.normalise(data).ports
     assert rows["Eth1/1"] == {

@@ -75,7 +75,11 @@ async def test_a_probe_of_what_is_allowed(agent):
     assert found["fabric_probe_success", ()] == 1
     assert found["fabric_probe_duration_seconds", ()] > 0
     assert outcome.story.startswith("success after")
-    assert agent.address in outcome.story
+    assert f"asked {agent.address} by snmp, profile as it says what it is" in outcome.story
+    assert "traffic: counted" in outcome.story
+    assert "pfc: unsupported" in outcome.story
+    assert "1 row of switch, port by snmp\n" in outcome.story
+    assert "  receive_bytes_total: 1" in outcome.story
 
 
 async def test_the_next_probe_has_rates_and_asks_for_less(agent):
@@ -164,6 +168,34 @@ async def test_a_name_is_looked_up_once_and_that_address_is_asked(agent, monkeyp
     assert set(asked) <= {"127.0.0.1"}
 
 
+async def test_a_name_that_cannot_be_looked_up_is_a_failure_like_another(monkeypatch):
+    async with prober(allow=("leaf-*",)) as probing:
+
+        async def unknown(*_, **__):
+            raise socket.gaierror(-2, "Name or service not known")
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+        outcome = await probing.probe("leaf-1.example.com")
+    assert values(outcome)["fabric_probe_success", ()] == 0
+    assert "unreachable: the name 'leaf-1.example.com' cannot be looked up" in outcome.story
+
+
+async def test_a_switch_that_moved_is_found_where_its_name_leads_to_now(agent, monkeypatch):
+    port = agent.address.rpartition(":")[2]
+    homes = ["127.0.0.2"]
+    async with prober(allow=("leaf-*",), snmp=QUICK) as probing:
+        loop = asyncio.get_running_loop()
+        usual = loop.getaddrinfo
+
+        async def lookup(host, *given, **more):
+            return await usual(homes[0] if host.startswith("leaf-") else host, *given, **more)
+
+        monkeypatch.setattr(loop, "getaddrinfo", lookup)
+        assert values(await probing.probe(f"leaf-a:{port}"))["fabric_probe_success", ()] == 0
+        homes[:] = ["127.0.0.1"]
+        assert values(await probing.probe(f"leaf-a:{port}"))["fabric_probe_success", ()] == 1
+
+
 async def test_every_address_of_a_name_must_be_allowed(monkeypatch):
     async with prober(allow=LOOPBACK) as probing:
 
@@ -211,6 +243,17 @@ async def test_a_switch_that_is_polled_is_not_probed_too(agent):
                 await probing.probe(name)
             assert caught.value.status == 400
     assert agent.requests == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "probed"),
+    [("127.0.0.1", "127.0.0.1:161"), ("127.0.0.1:161", "127.0.0.1"), ("LocalHost", "localhost")],
+)
+async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(address, probed):
+    target = TargetOptions(name="leaf-1", address=address)
+    async with prober(targets=[target], allow=(*LOOPBACK, "localhost")) as probing:
+        with pytest.raises(RefusedError, match=r"is the switch 'leaf-1', which is polled in the background"):
+            await probing.probe(probed)
 
 
 # --- modules and credentials
@@ -286,6 +329,22 @@ async def test_switches_that_nobody_asks_for_are_let_go(agent, monkeypatch):
         for module in ("", "arista", "cumulus", "nxos"):
             await probing.probe(agent.address, module=module)
         assert [key[1] for key in probing._kept] == ["cumulus", "nxos"]
+        assert agent.address in switch.ROSTER.known
+
+
+async def test_what_is_let_go_is_forgotten_unless_it_is_configured(agent):
+    switch.ROSTER.configure({"leaf-1": agent.address})
+    target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
+    async with prober(allow=LOOPBACK, targets=[target]) as probing:
+        for name in (agent.address, "leaf-1"):
+            await probing.probe(name)
+        assert set(switch.ROSTER.known) == {agent.address, "leaf-1"}
+        for kept in probing._kept.values():
+            kept.used -= probe.IDLE
+        probing._tidy()
+        await asyncio.gather(*probing._closing)
+        assert not probing._kept
+        assert list(switch.ROSTER.known) == ["leaf-1"]
 
 
 # --- configuration
@@ -294,8 +353,16 @@ async def test_switches_that_nobody_asks_for_are_let_go(agent, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("allow: [10.0.0.0/33]", r"allow has '10.0.0.0/33', which is no network"),
-        ("auths: {a: {profile: arista}}", r"auths\.a says profile; it can have snmp, onyx"),
+        ("allow: [leaf-*, 10.0.0.0/33]", r"^c\.yml:1: allow\[1\]: is no network: '10\.0\.0\.0/33'"),
+        ("allow: [10.0.0.1/24]", r"is no network: 10\.0\.0\.1/24 has host bits set"),
+        ("allow: ['10.0.*']", r"'10\.0\.\*' is no name; write addresses as a network, such as 192\.0\.2\.0/24"),
+        ("allow: ['2001:db8:*']", "is no name; write addresses as a network"),
+        ("allow: ['leaf-[0']", r"allow\[0\]: the pattern 'leaf-\[0' has a \[ that no \] closes"),
+        ("auths: {a: {profile: arista}}", r"auths\.a\.profile: does not belong here; known are snmp, onyx"),
+        (
+            "modules: {a: {snmp: {community: c, address: 192.0.2.1}}}",
+            r"modules\.a\.snmp\.address: does not belong here: it is the target of a probe that says who is asked",
+        ),
         ("modules: {a: {profle: arista}}", "unknown key; did you mean 'profile'"),
         ("allowed: [x]", "unknown key; did you mean 'allow'"),
     ],
@@ -319,6 +386,10 @@ def test_nothing_is_allowed_unless_it_is_configured():
         ("2001:db8::1", ("2001:db8::/32",), True),
         ("192.0.2.7", ("192.0.2.7",), True),
         ("leaf-1", ("0.0.0.0/0",), False),
+        ("LEAF-1", ("leaf-*",), True),
+        ("leaf-1", ("*",), True),
+        ("192.0.2.7", ("*",), False),  # by networks alone
+        ("::ffff:192.0.2.7", ("192.0.2.0/24",), False),
     ],
 )
 def test_what_a_list_allows(host, allow, allowed):

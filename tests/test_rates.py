@@ -40,7 +40,7 @@ class Meter:
     def __init__(self, schema=SCHEMA):
         self.schema, self.keeper, self.state = schema, RowKeeper(("device",)), None
 
-    def read(self, time, rows, *, epochs=None, speed=SPEED_400G, **columns):
+    def read(self, time, rows, *, epochs=None, speed=SPEED_400G, times=None, **columns):
         """Step; `columns` are values, or (values, options of Column); give values by ending, and saturated names."""
         size = len(rows)
         made = {}
@@ -50,7 +50,7 @@ class Meter:
         if speed is not None:
             speeds = speed if isinstance(speed, list) else [speed] * size
             made[vocabulary.SPEED] = Column(self.schema.metrics[vocabulary.SPEED], speeds)
-        table = Table(self.schema, self.keeper.rows([(row,) for row in rows]), made, time, epochs)
+        table = Table(self.schema, self.keeper.rows([(row,) for row in rows]), made, time, epochs, times=times)
         self.state, tables = rates.step(self.state, table)
         out = {ending: list(column.values) for ending, column in tables[0].columns.items()}
         out["stuck"] = set(tables[1].rows.keys) if len(tables) > 1 else set()
@@ -101,11 +101,11 @@ class Model:
     def __init__(self):
         self.rows = {}
 
-    def read(self, time, rows, epochs, speeds, columns):
+    def read(self, now, rows, epochs, speeds, columns, times):
         self.rows = {row: self.rows.get(row, {"epoch": None, "resets": 0, "last": {}}) for row in rows}
         expected = {}
         for place, row in enumerate(rows):
-            memory = self.rows[row]
+            memory, time = self.rows[row], times[place]
             readings = {ending: values[place] for ending, values in columns.items()}
             last = memory["last"]
             falls = sum(1 for name, new in readings.items() if new is not None and name in last and new < last[name][0])
@@ -121,9 +121,15 @@ class Model:
                     continue
                 offset, rate = 0, None
                 if name in last:
-                    old, then, offset = last[name]
+                    old, then, offset, last_rate = last[name]
                     passed, offset = self.passed(name, new - old, time - then, speeds[place], offset)
                     reset = reset or passed is None
+                    if passed is not None and time == then:  # the device had not counted since
+                        rate = last_rate if now - time <= 600 else None
+                        last[name] = (old, then, offset, rate)
+                        expected[row, name] = self.scaled(name, new + offset)
+                        expected[row, vocabulary.RATES.get(name)] = rate
+                        continue
                     if passed is not None and time > then:
                         rate = self.scaled(name, passed) / Fraction(time - then)
                         most = (
@@ -132,7 +138,7 @@ class Model:
                             else Fraction(speeds[place] or 200e9) / (1 if "bytes" in name else 64)
                         )
                         rate = rate if rate <= 16 * most else None
-                last[name] = (new, time, offset)
+                last[name] = (new, time, offset, rate)
                 expected[row, name] = self.scaled(name, new + offset)
                 if name in vocabulary.RATES:
                     expected[row, vocabulary.RATES[name]] = rate
@@ -171,7 +177,10 @@ def values_of(name):
 
 @st.composite
 def polls(draw):
-    """Draw a history: rows come and go in any order, clocks stand still and go back, columns and values are missing."""
+    """Draw a history: rows come and go in any order, clocks stand still and go back, columns and values are missing.
+
+    Rows that have a time of their own were counted then: for some of them it stands still.
+    """
     now, history = 100.0, []
     for _ in range(draw(st.integers(1, 8))):
         now += draw(st.sampled_from([5.0, 5.0, 5.03125, 0.0, -3.0, 0.25, 86400.0]))
@@ -185,14 +194,15 @@ def polls(draw):
             columns |= {
                 name: values for name, values in history[-1][4].items() if len(values) == size and name in names[1:]
             }
-        history.append((now, rows, epochs, speeds, columns))
+        times = draw(st.none() | st.lists(st.sampled_from([now, now - 1.0, 90.0]), min_size=size, max_size=size))
+        history.append((now, rows, epochs, speeds, columns, times))
     return history
 
 
 def told(meter, poll):
-    now, rows, epochs, speeds, columns = poll
+    now, rows, epochs, speeds, columns, times = poll
     given_as = {name: (values, COLUMNS[name]) for name, values in columns.items()}
-    return meter.read(now, rows, epochs=epochs, speed=speeds, **given_as)
+    return meter.read(now, rows, epochs=epochs, speed=speeds, times=times, **given_as)
 
 
 @UNHURRIED
@@ -200,9 +210,10 @@ def told(meter, poll):
 def test_any_history_gives_what_plain_bookkeeping_gives(history):
     meter, model = Meter(), Model()
     for poll in history:
-        _, rows, epochs, speeds, columns = poll
+        now, rows, epochs, speeds, columns, times = poll
         out = told(meter, poll)
-        for (row, ending), value in model.read(poll[0], rows, epochs, speeds, columns).items():
+        expected = model.read(now, rows, epochs, speeds, columns, times or [now] * len(rows))
+        for (row, ending), value in expected.items():
             if ending is None:
                 continue
             got = out.get(ending, [None] * len(rows))[rows.index(row)]
@@ -232,7 +243,7 @@ def test_the_fast_way_and_the_slow_way_agree(history):
     fast, slow = Meter(), Meter()
     taken = [told(fast, poll) for poll in history]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rates, "_suspects", lambda _before, _table, counters: counters)
+        patch.setattr(rates, "_suspects", lambda _before, _times, counters: counters)
         for poll, expected in zip(history, taken, strict=True):
             out = told(slow, poll)
             for ending in out.keys() | expected.keys():
@@ -249,6 +260,9 @@ def test_the_fast_way_is_really_taken(monkeypatch):
     monkeypatch.setattr(rates, "_advance_slowly", refuse)
     assert meter.read(4.0, ["a", "b"], receive_bytes_total=[9, 2])["receive_bytes_per_second"] == [2.0, 0.0]
     assert meter.read(8.0, ["a", "b"], receive_bytes_total=[9, 2])["receive_bytes_per_second"] == [0.0, 0.0]
+    for now in (9.0, 10.0):  # the device told the time of its counters, which stood still: that is no slower
+        out = meter.read(now, ["a", "b"], times=[8.0, 8.0], receive_bytes_total=[9, 2])
+        assert out["receive_bytes_per_second"] == [0.0, 0.0]
     with pytest.raises(AssertionError, match="slow"):
         meter.read(12.0, ["a", "b"], receive_bytes_total=[None, 2])
 
@@ -341,12 +355,89 @@ def test_a_column_that_was_missing_at_a_restart_is_not_measured_across_it():
     assert out["transmit_bytes_per_second"] == [1.0]
 
 
-@pytest.mark.parametrize("later", [100.0, 97.0])
-def test_a_clock_that_stands_or_goes_back_gives_no_rate_and_loses_no_count(later):
+def test_a_clock_that_goes_back_gives_no_rate_and_loses_no_count():
     meter = Meter()
     one(100.0, meter, 1000)
-    assert one(later, meter, 2000) == (2000, None, 0)
-    assert one(later + 10, meter, 2500) == (2500, 50.0, 0)
+    assert one(97.0, meter, 2000) == (2000, None, 0)
+    assert one(107.0, meter, 2500) == (2500, 50.0, 0)
+
+
+def test_a_row_whose_time_stands_still_keeps_its_rates_and_what_comes_later_spans_the_whole_time():
+    """Of the two ports the second has a cache of 60 s: 6000 bytes a minute are 100 a second, never 0 and never 400."""
+    meter, seen = Meter(), []
+    for poll in range(9):
+        now = 15.0 * poll
+        counted = [now, now // 60 * 60]
+        out = meter.read(
+            now, ["a", "b"], times=counted, speed=1000.0, receive_bytes_total=[int(100 * time) for time in counted]
+        )
+        assert out["receive_bytes_total"] == [100 * time for time in counted]
+        seen.append((out.get("receive_bytes_per_second"), out.get("receive_utilization_ratio")))
+    assert seen[0] == (None, None)
+    assert seen[1:4] == [([100.0, None], [0.1, None])] * 3  # nobody knows yet
+    assert seen[4:] == [([100.0, 100.0], [0.1, 0.1])] * 5
+
+
+@pytest.mark.parametrize("others", [[], ["b"]])
+def test_what_rises_while_the_time_stands_still_is_exported_and_is_part_of_the_next_rate(others):
+    meter, rows = Meter(), ["a", *others]
+
+    def read(now, counted, value):
+        times = [counted, *(now for _ in others)]
+        return meter.read(now, rows, times=times, receive_bytes_total=[value] * len(rows))
+
+    read(0.0, 0.0, 1000)
+    read(10.0, 10.0, 1100)
+    out = read(20.0, 10.0, 1600)
+    assert (out["receive_bytes_total"][0], out["receive_bytes_per_second"][0]) == (1600, 10.0)
+    out = read(30.0, 30.0, 2100)
+    assert (out["receive_bytes_total"][0], out["receive_bytes_per_second"][0]) == (2100, 50.0)
+
+
+def test_a_column_that_is_handed_in_again_moves_on_with_the_time():
+    """Sources hand in the very same column where nothing changed."""
+    keeper, state, seen = RowKeeper(SCHEMA.labels), None, []
+    first, second = (Column(SCHEMA.metrics["receive_bytes_total"], [value]) for value in (100, 300))
+    for now, counted, column in (
+        (0.0, 0.0, first),
+        (10.0, 0.0, second),  # which was counted late
+        (20.0, 20.0, second),
+        (30.0, 30.0, second),
+    ):
+        table = Table(SCHEMA, keeper.rows([("a",)]), {"receive_bytes_total": column}, now, times=[counted])
+        state, (out,) = rates.step(state, table)
+        seen.append((out.values("receive_bytes_total"), out.values("receive_bytes_per_second")))
+    assert seen == [([100], None), ([300], [None]), ([300], [10.0]), ([300], [0.0])]
+
+
+@pytest.mark.parametrize("others", [[], ["b"]])
+def test_a_restart_is_seen_while_the_time_stands_still(others):
+    meter, rows = Meter(), ["a", *others]
+    for now, epoch, value in ((0.0, 1, 1000), (10.0, 1, 2000)):
+        meter.read(now, rows, epochs=[epoch] * len(rows), receive_bytes_total=[value] * len(rows))
+    times = [10.0, *(20.0 for _ in others)]
+    out = meter.read(20.0, rows, times=times, epochs=[2] * len(rows), receive_bytes_total=[3000] * len(rows))
+    assert (out["receive_bytes_per_second"][0], out[rates.RESETS][0]) == (None, 1)
+    out = meter.read(20.0, rows, times=times, epochs=[2] * len(rows), receive_bytes_total=[5] * len(rows))
+    assert (out["receive_bytes_total"][0], out["receive_bytes_per_second"][0], out[rates.RESETS][0]) == (5, None, 2)
+
+
+@pytest.mark.parametrize("others", [[], ["b"]])
+def test_a_rate_holds_over_a_read_that_missed_it_but_not_for_ever(others):
+    meter, rows = Meter(), ["a", *others]
+
+    def read(now, counted, value):
+        times = [counted, *(now for _ in others)]
+        out = meter.read(now, rows, times=times, receive_bytes_total=[value] * len(rows))
+        return out.get("receive_bytes_per_second", [None])[0]
+
+    read(0.0, 0.0, 0)
+    assert read(10.0, 10.0, 50) == 5.0
+    assert read(20.0, 10.0, None) is None
+    assert read(30.0, 10.0, 50) == 5.0
+    assert read(610.0, 10.0, 50) == 5.0
+    assert read(611.0, 10.0, 50) is None, "a time stamp that never moves"
+    assert read(620.0, 620.0, 6150) == 10.0
 
 
 def test_counters_above_2_to_53_are_exact():

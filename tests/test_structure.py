@@ -27,9 +27,10 @@ ALLOWED = {
     "serial": set(),
     "log": set(),
     "vocabulary": {"table"},
-    "source": {"table", "units"},
-    "document": {"files", "units"},
-    "config": {"document", "units"},
+    "rules": set(),
+    "source": {"rules", "table", "units"},
+    "document": {"files", "rules", "units"},
+    "config": {"document", "rules", "units"},
     "poller": {"source", "table"},
     "health": {"linux", "poller", "table", "vocabulary"},
     "linux": {"linux"},
@@ -47,11 +48,19 @@ ALLOWED = {
         "snmp",
         "rest",
         "document",
+        "rules",
     },
     "meaning": {"meaning", "table", "vocabulary"},
     "outputs": {"outputs", "table", "files"},
+    "anonymise": {"snmp"},
+    "snapshot": {"anonymise", "simulator", "snmp"},  # of the simulator the form of recordings
     "simulator": {"simulator", "snmp", "outputs"},  # of outputs the HTTP server, which simulates those of switches too
-    "cli": {"daemon", "demo", "log", "simulator"},
+    "checks": {"config", "probe", "rules", "sources", "table"},
+    "probe": {"poller", "rules", "snmp", "source", "sources", "table", "vocabulary"},
+    "discovery": {"sources"},
+    "shard": set(),
+    "recording_commands": {"document", "secret", "simulator", "snapshot", "snmp", "sources"},
+    "cli": {"daemon", "demo", "document", "log", "recording_commands", "shard", "simulator", "sources"},
     "__main__": {"cli"},
 }
 """What the modules and packages of `exporter` may import of it; `daemon` and `demo` may import all."""
@@ -249,7 +258,7 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_is_whole_and_holds_the_package_alone(wheel):
     package = {name for name in wheel if ".dist-info/" not in name}
-    assert package == {str(path.relative_to(ROOT)) for path in [*MODULES, PACKAGE / "py.typed"]}
+    assert package == {str(path.relative_to(ROOT)) for path in [*MODULES, *PACKAGE.rglob("*.yml"), PACKAGE / "py.typed"]}
     (entry,) = (text for name, text in wheel.items() if name.endswith("entry_points.txt"))
     assert "fabric-exporter = exporter.cli:main" in entry
 

@@ -13,6 +13,7 @@ from exporter.meaning import rates
 from exporter.poller import Poller
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_v3 import Engine
 from exporter.simulator.switches import fill_agent, update_agent
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import (
@@ -25,12 +26,15 @@ from exporter.snmp.ber import (
     TIME_TICKS,
     Typed,
 )
+from exporter.snmp.security import Authentication, User
 from exporter.source import Host, SourceError
 from exporter.sources import switch
 from exporter.sources.switch import SwitchSource
 from exporter.sources.switches import snmp as switch_snmp
-from exporter.sources.switches.options import Snmp, SwitchOptions, Target
+from exporter.sources.switches.metrics import FAMILIES
+from exporter.sources.switches.options import Snmp, Target
 from exporter.sources.switches.snmp import SnmpReader
+from exporter.sources.switches.targets import SwitchOptions, TargetOptions
 from exporter.table import escape_label
 
 LONG = 60.0
@@ -127,14 +131,19 @@ async def reader_of(agent, name="target-1", *, interval=LONG, snmp=None, **optio
 
 
 class Meaning:
-    """Puts readings through the rates, and gives rows by label with what they have."""
+    """Puts readings through the rates, and gives rows by label with what they have; families of metrics apart."""
 
     def __init__(self):
         self.states = {}
+        self.families = {}
 
     def __call__(self, reading):
         found = {}
         for table in reading.tables:
+            if table.schema is FAMILIES:
+                states = table.columns["family_info"].values
+                self.families = {key[1]: state[0] for key, state in zip(table.rows.keys, states, strict=True)}
+                continue
             key = (table.schema, table.part)
             self.states[key], tables = rates.step(self.states.get(key), table)
             for one in tables:
@@ -178,13 +187,25 @@ async def test_every_column_becomes_its_metric():
     }
     assert row == expected
     device = found[("leaf-a",)]
-    assert device["device_info"] == {"target": "target-1", "description": "A switch of tests", "object_id": "2.999.7"}
+    assert {name: value for name, value in device["device_info"].items() if value} == {
+        "target": "target-1",
+        "profile": "generic",
+        "description": "A switch of tests",
+        "object_id": "2.999.7",
+    }
     assert device["uptime_seconds"] == 1000.0
 
 
 @pytest.mark.parametrize(
     ("oper", "speed", "up", "exported"),
-    [(1, 0, 1, None), (2, 400_000, 0, None), (1, 10, 1, 1.25e6), (7, 100, 0, None), (4, 100, None, None)],
+    [
+        (1, 0, 1, None),
+        (1, 2**32 - 1, 1, None),
+        (2, 400_000, 0, None),
+        (1, 10, 1, 1.25e6),
+        (7, 100, 0, None),
+        (4, 100, None, None),
+    ],
 )
 async def test_speed_is_that_of_a_link_that_is_up(oper, speed, up, exported):
     async with served(system() | port(1, "e1", oper=oper, speed=speed)) as agent, reader_of(agent) as reader:
@@ -230,6 +251,7 @@ async def test_frames_of_flow_control_by_priority():
     for column, base in ((2, 100), (3, 200)):
         rows |= {(*pfc, column, 1, number): Typed(COUNTER64, base + number) for number in range(8)}
         rows |= {(*pfc, column, 2, 3): Typed(COUNTER64, 1), (*pfc, column, 77, 3): Typed(COUNTER64, 1)}
+        rows |= {(*pfc, column, 1, 3, 9): Typed(COUNTER64, 999), (*pfc, column, 1): Typed(COUNTER64, 999)}
     del rows[*pfc, 2, 1, 5]
     async with served(rows) as agent, reader_of(agent, exclude=("u*",)) as reader:
         found = await read(reader)
@@ -316,7 +338,7 @@ async def test_two_switches_of_one_name_are_told_apart_and_the_name_is_free_agai
 async def test_a_switch_does_not_go_by_the_name_of_another_target(clock):
     options = SwitchOptions(
         targets=tuple(
-            Target(name=name, address="127.0.0.1:1", snmp=Snmp(community="x")) for name in ("target-1", "leaf-a")
+            TargetOptions(name=name, address="127.0.0.1:1", snmp=Snmp(community="x")) for name in ("target-1", "leaf-a")
         )
     )
     switch._build(options, Host("", Path(), Path()))
@@ -409,13 +431,14 @@ async def test_a_column_that_a_switch_lacks_is_not_asked_until_the_next_inventor
 
 
 async def test_names_that_cannot_be_read_once_do_not_change_the_labels(clock):
-    async with served(system() | port(1, "e1", alias="spine")) as agent, reader_of(agent) as reader:
+    rows = system() | port(1, "e1", alias="spine")
+    async with served(rows) as agent, reader_of(agent) as reader:
         await read(reader)
         agent.faults.gen_err |= {NAME, ALIAS}
         clock.now += switch_snmp.INVENTORY_AGE
         reading = await reader.read()
     assert Meaning()(reading)["leaf-a", "e1"]["info"]["alias"] == "spine"
-    assert [reason for _, reason in reasons(reading)] == ["error_status"] * 2
+    assert {(".".join(map(str, column)), "error_status") for column in (NAME, ALIAS)} <= set(reasons(reading))
 
 
 # Restarts and wraps.
@@ -454,7 +477,7 @@ async def test_counters_of_errors_wrap_at_32_bits(clock):
     async with served(rows) as agent, reader_of(agent) as reader:
         meaning = Meaning()
         meaning(await reader.read())
-        agent.set((*IN_ERRORS, 1), Typed(COUNTER32, 4))
+        agent.set_many({(*IN_ERRORS, 1): Typed(COUNTER32, 4), (*IN_OCTETS, 1): Typed(COUNTER64, 9000)})
         row = await step(meaning, reader, clock, agent)
     assert (row["receive_errors_total"], row["resets_total"]) == (2**32 + 4, 0)
 
@@ -505,13 +528,81 @@ async def test_what_the_simulated_switch_carried_is_what_comes_out(clock):
 # What agents do wrong.
 
 
-async def test_a_column_that_ends_too_soon_leaves_rows_absent():
+async def test_what_is_behind_the_end_of_a_column_is_asked_by_name(clock):
+    """SONiC ends a column at the first port of which it has nothing; GET finds the ports behind it."""
+    rows = system() | port(1, "e1") | port(2, "e2") | port(3, "e3")
+    del rows[*IN_OCTETS, 2]
+    async with served(rows) as agent, reader_of(agent) as reader:
+        agent.faults.truncate[IN_OCTETS] = 1
+        for _ in range(2):
+            reading = await reader.read()
+            found = Meaning()(reading)
+            octets = [found["leaf-a", name].get("receive_bytes_total") for name in ("e1", "e2", "e3")]
+            assert octets == [1000, None, 3000]
+            assert found["leaf-a", "e2"]["transmit_bytes_total"] == 2004
+            assert reasons(reading) == [("e2", "rows_missing")]
+        polls = [await count(agent, reader) for _ in range(3)]
+        agent.faults.truncate.clear()
+        agent.set((*IN_OCTETS, 2), Typed(COUNTER64, 77))
+        whole = [await count(agent, reader) for _ in range(2)]
+        assert (await read(reader))["leaf-a", "e2"]["receive_bytes_total"] == 77
+    assert polls == [whole[0] + 1] * 3, "one GET for all that is missing, and none for what was not there"
+
+
+async def test_rows_by_priority_that_are_missing_are_asked_by_name_too():
+    pfc = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
+    rows = system() | port(1, "e1") | port(2, "e2")
+    for column, one in ((column, one) for column in (2, 3) for one in (1, 2)):
+        rows |= {(*pfc, column, one, number): Typed(COUNTER64, 10 * one + number) for number in range(8)}
+    async with served(rows) as agent, reader_of(agent) as reader:
+        agent.faults.truncate[(*pfc, 3)] = 8
+        found = await read(reader)
+    assert [found["leaf-a", "e2", str(number)]["receive_pfc_frames_total"] for number in range(8)] == [*range(20, 28)]
+
+
+async def test_what_cannot_be_asked_by_name_is_asked_again_and_costs_nothing_else(clock):
     async with served(system() | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent) as reader:
         agent.faults.truncate[IN_OCTETS] = 1
-        found = await read(reader)
-    assert found["leaf-a", "e1"]["receive_bytes_total"] == 1000
-    assert "receive_bytes_total" not in found["leaf-a", "e2"]
-    assert found["leaf-a", "e2"]["transmit_bytes_total"] == 2004
+        agent.faults.gen_err.add((*IN_OCTETS, 2))
+        reading = await reader.read()
+        assert Meaning()(reading)["leaf-a", "e2"]["transmit_bytes_total"] == 2004
+        assert ("counters", "error_status") in reasons(reading)
+        agent.faults.gen_err.clear()
+        assert (await read(reader))["leaf-a", "e2"]["receive_bytes_total"] == 2000
+
+
+async def test_a_column_that_fails_midway_is_no_reason_to_call_its_ports_incomplete():
+    async with served(system() | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent) as reader:
+        agent.faults.unsorted.add(IN_OCTETS)
+        reading = await reader.read()
+    assert reasons(reading) == [("1.3.6.1.2.1.31.1.1.1.6", "oid_not_increasing")]
+    found = Meaning()(reading)
+    assert [found["leaf-a", name].get("receive_bytes_total") for name in ("e1", "e2")] == [None, 2000]
+
+
+async def test_what_is_not_there_by_name_either_is_not_asked_again_until_the_next_inventory(clock):
+    rows = system() | port(1, "e1") | port(2, "e2")
+    async with served(rows) as agent, reader_of(agent) as reader:
+        await read(reader)
+        whole = await count(agent, reader)
+    del rows[*IN_OCTETS, 2]
+    async with served(rows) as agent, reader_of(agent) as reader:
+        await read(reader)
+        assert await count(agent, reader) == whole
+        clock.now += switch_snmp.INVENTORY_AGE
+        anew = await count(agent, reader)
+        clock.now += switch_snmp.INVENTORY_AGE
+        agent.set((*IN_OCTETS, 2), Typed(COUNTER64, 1))
+        assert await count(agent, reader) == anew - 1
+
+
+async def test_a_port_that_is_down_or_answers_only_by_name_is_no_failure():
+    rows = system() | port(1, "e1") | port(2, "e2", oper=2) | {(*TYPE, 3): Typed(INTEGER, 53)}
+    for column in (IN_OCTETS, (*IFX, 10)):
+        del rows[*column, 2]
+    rows |= {(*OPER, 3): Typed(INTEGER, 1), (*NAME, 3): text("vlan3")}
+    async with served(rows) as agent, reader_of(agent) as reader:
+        assert reasons(await reader.read()) == []
 
 
 @pytest.mark.parametrize("indexed", [True, False])
@@ -579,8 +670,7 @@ async def test_the_timeout_comes_before_the_pollers_own():
     snmp = Snmp(community="public", timeout=20.0)
     async with served(system()) as agent, reader_of(agent, snmp=snmp, interval=0.2) as reader:
         agent.faults.silent = True
-        source = SwitchSource(Target(name="t", address=agent.address, snmp=snmp), 0.2, [reader])
-        poller = Poller(source)
+        poller = Poller(reader)
         with pytest.MonkeyPatch.context() as patch:
             lines = []
             patch.setattr("exporter.poller.logger.warning", lambda text, *values: lines.append(text % values))
@@ -612,7 +702,7 @@ async def test_a_community_that_was_changed_is_read_anew_from_its_file(tmp_path)
         file.write_text("rotated")
         with pytest.raises(SourceError):
             await reader.read()
-        reader._options = Snmp(community_file=str(file), timeout=20.0)
+        reader._readers[0]._options = Snmp(community_file=str(file), timeout=20.0)
         assert (await read(reader))["leaf-a", "e1"]["receive_bytes_total"] == 1000
 
 
@@ -641,6 +731,177 @@ async def test_a_community_that_cannot_be_read_names_its_file(tmp_path):
     assert caught.value.reason == "credentials"
 
 
+# Versions, profiles and paces.
+
+
+async def test_version_1_is_asked_for_no_counter_of_64_bits():
+    snmp = Snmp(version="1", community="public", timeout=20.0)
+    async with served(system() | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent, snmp=snmp) as reader:
+        reading = await reader.read()
+        meaning = Meaning()
+        found = meaning(reading)
+    assert reading.failures == []
+    assert "traffic" not in meaning.families
+    assert found["leaf-a", "e2"]["receive_errors_total"] == 2009
+    assert not [ending for ending in found["leaf-a", "e2"] if "bytes_total" in ending or "packets_total" in ending]
+
+
+async def test_a_restart_of_an_engine_of_version_3_is_one_though_the_uptime_went_on(clock):
+    """As after a restart of the agent that was long enough ago for its uptime to have passed the old one."""
+    user = User("watch", Authentication.SHA256, b"signed for the test")
+    engine = Engine([user])
+    snmp = Snmp(version="3", user="watch", auth="sha256", auth_password="signed for the test", timeout=20.0)
+    async with served(system() | port(1, "e1"), engine=engine) as agent, reader_of(agent, snmp=snmp) as reader:
+        meaning = Meaning()
+        assert meaning(await reader.read())["leaf-a", "e1"]["resets_total"] == 0
+        engine.reboot()
+        agent.set_many({UPTIME: Typed(TIME_TICKS, 200_000), (*IN_OCTETS, 1): Typed(COUNTER64, 9000)})
+        clock.now += 15
+        await reader.read()  # the engine says so in the reply to the first question, and the poll is the next one
+        clock.now += 15
+        row = meaning(await reader.read())["leaf-a", "e1"]
+    assert row["resets_total"] == 1
+
+
+async def test_a_series_goes_on_by_its_name_where_the_index_moves(clock):
+    async with served(system(uptime=500_000) | port(1313, "Bundle-Ether10")) as agent, reader_of(agent) as reader:
+        await read(reader)
+        agent.remove_below(IF)
+        agent.remove_below(IFX)
+        agent.set_many({UPTIME: Typed(TIME_TICKS, 3)} | port(29, "Bundle-Ether10"))
+        row = (await read(reader))["leaf-a", "Bundle-Ether10"]
+    assert (row["info"]["ifindex"], row["receive_bytes_total"]) == ("29", 29_000)
+
+
+async def test_tables_whose_indexes_differ_are_not_joined_by_guess():
+    """The one names a port 1, the other 1000001: each row has what its own table says."""
+    rows = system()
+    for oid, value in port(1, "e1").items():
+        rows[(*oid[:-1], 1_000_001) if oid[:-2] == IFX[:-1] or oid[: len(IFX)] == IFX else oid] = value
+    async with served(rows) as agent, reader_of(agent) as reader:
+        found = await read(reader)
+    assert found["leaf-a", "e1"]["receive_bytes_total"] == 1000
+    assert "receive_errors_total" not in found["leaf-a", "e1"]
+    assert found["leaf-a", "port 1"]["receive_errors_total"] == 1009
+    assert "receive_bytes_total" not in found["leaf-a", "port 1"]
+
+
+@pytest.mark.parametrize(("speed", "exported"), [(1_000_000_000, 125e6), (2**32 - 1, None), (0, None)])
+async def test_the_speed_in_bits_is_taken_where_there_is_none_in_megabits(speed, exported):
+    rows = {oid: value for oid, value in (system() | port(1, "e1")).items() if oid[:-1] != HIGH_SPEED}
+    rows[*IF, 5, 1] = Typed(GAUGE32, speed)
+    async with served(rows) as agent, reader_of(agent) as reader:
+        await read(reader)
+        row = (await read(reader))["leaf-a", "e1"]
+    assert row.get("link_speed_bytes_per_second") == exported
+
+
+async def test_rows_of_another_type_or_beyond_the_table_cost_themselves():
+    """A row of text among counters, an index that no interface has: as agents were seen to send them."""
+    totals = (1, 3, 111, 2, 802, 1, 1, 21, 1, 1, 1)
+    rows = system() | port(1, "e1") | port(2, "e2") | {(*IN_UNICAST, 1): text("")}
+    rows |= {(*totals, column, index): Typed(COUNTER32, 7) for column in (2, 3) for index in (1, 2)}
+    rows[*totals, 3, 999_001] = text("")
+    async with served(rows) as agent, reader_of(agent) as reader:
+        reading = await reader.read()
+        found = Meaning()(reading)
+    assert reading.failures == []
+    assert "receive_unicast_packets_total" not in found["leaf-a", "e1"]
+    assert found["leaf-a", "e2"]["receive_pfc_all_priorities_frames_total"] == 7
+    assert {key[1] for key in found if len(key) == 2} == {"e1", "e2"}
+
+
+async def test_frames_of_all_priorities_are_left_out_where_there_are_those_of_each():
+    totals, each = (1, 3, 111, 2, 802, 1, 1, 21, 1, 1, 1), (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
+    rows = system() | port(1, "e1")
+    rows |= {(*totals, column, 1): Typed(COUNTER32, 7) for column in (2, 3)}
+    rows |= {(*each, column, 1, 3): Typed(COUNTER64, 5) for column in (2, 3)}
+    async with served(rows) as agent, reader_of(agent) as reader:
+        for _ in range(2):
+            found = await read(reader)
+            assert found["leaf-a", "e1", "3"]["transmit_pfc_frames_total"] == 5
+            assert not [ending for ending in found["leaf-a", "e1"] if "all_priorities" in ending]
+
+
+async def test_a_slow_profile_is_polled_as_seldom_as_it_says(clock):
+    """Onyx refreshes its counters once a minute: where no interval is set, what was read last is given meanwhile."""
+    rows = system() | port(1, "e1") | {(*SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (1, 3, 6, 1, 4, 1, 33049, 1))}
+    async with served(rows) as agent, reader_of(agent, interval=15.0) as reader:
+        agent.faults.gen_err.add(IN_ERRORS)
+        first = await reader.read()
+        assert first.failures
+        asked = agent.requests
+        for _ in range(3):
+            clock.now += 15
+            again = await reader.read()
+            assert again.failures == []
+            assert [table.time for table in again.tables[:1]] == [first.tables[0].time]
+        assert agent.requests == asked
+        clock.now += 15
+        agent.set((*IN_OCTETS, 1), Typed(COUNTER64, 9000))
+        assert (await reader.read()).tables[0].time == first.tables[0].time + 60
+        asked = agent.requests
+        reader.nudge("e1")
+        await reader.read()
+        assert agent.requests > asked
+
+
+async def test_an_interval_that_is_set_wins_over_the_profiles(clock):
+    rows = system() | port(1, "e1") | {(*SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (1, 3, 6, 1, 4, 1, 33049, 1))}
+    async with served(rows) as agent:
+        snmp = Snmp(community="public", timeout=20.0)
+        target = Target(name="t", address=agent.address, snmp=snmp, interval=15.0)
+        reader = SnmpReader(target, snmp, 15.0)
+        await reader.read()
+        asked = agent.requests
+        clock.now += 15
+        await reader.read()
+        await reader.close()
+        assert agent.requests > asked
+
+
+async def test_counters_from_a_cache_have_the_time_of_the_reading_that_filled_it(clock):
+    rows = system() | port(1, "e1") | port(2, "e2")
+    async with served(rows) as agent, reader_of(agent) as reader:
+        times, unchanged = [], []
+        for poll in range(6):
+            clock.now += 10
+            if poll % 3 == 0:  # it refreshes every 30 s
+                for index in (1, 2):
+                    agent.set((*IN_OCTETS, index), Typed(COUNTER64, 10**9 * index * (poll + 1)))
+            reading = await reader.read()
+            times.append(reading.tables[0].time)
+            unchanged.append(Meaning()(reading)[("leaf-a",)]["unchanged_polls_total"])
+    assert times == [5010.0, 5010.0, 5010.0, 5040.0, 5040.0, 5040.0]
+    assert unchanged == [0, 1, 2, 2, 3, 4]
+
+
+async def test_families_say_what_a_switch_counts():
+    rows = system() | port(1, "e1")
+    async with served(rows) as agent, reader_of(agent) as reader:
+        meaning = Meaning()
+        meaning(await reader.read())
+    expected = {"traffic": "counted", "errors": "counted", "pause": "unsupported", "pfc": "unsupported"}
+    assert meaning.families == expected | {"lldp": "unsupported"}
+
+
+async def test_a_family_that_could_not_be_asked_for_is_failed():
+    each = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
+    rows = system() | port(1, "e1") | {(*each, column, 1, 3): Typed(COUNTER64, 5) for column in (2, 3)}
+    async with served(rows) as agent, reader_of(agent) as reader:
+        agent.faults.gen_err |= {(*each, 2), (*each, 3)}
+        meaning = Meaning()
+        meaning(await reader.read())
+    assert meaning.families["pfc"] == "failed"
+
+
+async def test_a_profile_that_there_is_not_is_told():
+    async with served(system() | port(1, "e1")) as agent, reader_of(agent, profile="onix") as reader:
+        with pytest.raises(SourceError, match=r"target-1: there is no profile 'onix'; known are arista") as caught:
+            await reader.read()
+    assert caught.value.reason == "configuration"
+
+
 # Another's agent.
 
 
@@ -667,7 +928,8 @@ def loopback_bytes():
 
 async def test_net_snmps_agent_shows_this_machines_interfaces(snmpd):
     snmp = Snmp(community="public", timeout=1.0, retries=5)
-    reader = SnmpReader(Target(name="t", address=snmpd, snmp=snmp, include=("lo",)), snmp, LONG)
+    target = Target(name="t", address=snmpd, snmp=snmp, include=("lo",))
+    reader = SwitchSource(target, LONG, [SnmpReader(target, snmp, LONG)])
     end = time.monotonic() + LONG
     while True:
         try:

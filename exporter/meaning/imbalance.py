@@ -1,9 +1,10 @@
 """Imbalance: does one of several peers carry more or less than its share, and one direction of a port more than other.
 
-The ports of one kind on a host (its rails) are peers of each other. Over a window, imbalance is what the busiest
-moved over the mean of all, minus one; the deficit is one minus what the idlest moved over the mean, since one idle
-rail of eight lifts the busiest by 14 % only. Both are said only when there is traffic to speak of and every member
-that is up was read all along; else nothing is said. Asymmetry sets what a port received against what it sent.
+The ports of one kind on a host (its rails) or on a switch (its uplinks) are peers of each other. Over a window,
+imbalance is what the busiest moved over the mean of all, minus one; the deficit is one minus what the idlest moved over
+the mean, since one idle rail of eight lifts the busiest by 14 % only. Both are said only when there is traffic to speak
+of and every member that is up was read all along; else nothing is said. Asymmetry sets what a port received against
+what it sent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,10 @@ LEAST_RATE = 10e6
 """The same floor in bytes per second where speeds are not known."""
 
 COVERAGE = 0.9
-"""Share of the window of the longest known member that each member must have been read in."""
+"""Share of the window, or of that part of it in which the longest known member was read, that each must have been."""
+
+WHOLE = "switch"
+"""Label of the rows of a switch's ports that a group of them has too; what one source reads on a host needs none."""
 
 DIRECTIONS = ("receive", "transmit")
 
@@ -71,7 +75,8 @@ def _group_schema(schema: Schema) -> Schema:
     made = _schemas.get(schema)
     if made is None:
         endings = [f"{way}_{what}_ratio" for way in DIRECTIONS for what in ("imbalance", "deficit")]
-        made = _schemas[schema] = vocabulary.schema(schema.prefix, ("group",), endings)
+        whole = tuple(label for label in schema.labels if label == WHOLE)
+        made = _schemas[schema] = vocabulary.schema(schema.prefix, (*whole, "group"), endings)
     return made
 
 
@@ -97,28 +102,34 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     times = table.times or [table.time] * len(table.rows)
     samples: dict[LabelValues, tuple[Sample, ...]] = {}
     for key, time, received, sent in zip(table.rows.keys, times, receive, transmit, strict=True):
-        if received is not None and sent is not None and interval > 0:
-            kept = old.get(key) or (Sample(time - interval, 0.0, 0.0, 0.0),)
+        kept = old.get(key)
+        if received is None or sent is None:
+            continue  # the window of this row begins anew: what was not read all along is no measure
+        if kept and time == kept[-1].time:
+            samples[key] = kept  # its device had not counted since: that is no new sample
+        elif interval > 0:
+            kept = kept or (Sample(time - interval, 0.0, 0.0, 0.0),)
             total = kept[-1]
             seconds = time - total.time  # a row that was read late has its own interval
             moved = (total.seconds + seconds, total.receive + received * seconds, total.transmit + sent * seconds)
             samples[key] = (*kept[_expired(kept, time - WINDOW) :], Sample(time, *moved))
-        # Else the window of this row begins anew: what was not read all along is no measure.
     new = State(table.time, samples)
     groups = _groups(table)
-    found = {kind: verdict for kind, places in groups.items() if (verdict := _verdict(new, table, places))}
+    found = {group: verdict for group, places in groups.items() if (verdict := _verdict(new, table, places))}
     ports = _with_asymmetry(new, table)
     return new, (ports, _table_of(table, found)) if found else (ports,)
 
 
-def _groups(table: Table) -> dict[str, list[int]]:
+def _groups(table: Table) -> dict[LabelValues, list[int]]:
     """Collect the places of the rows of each kind whose link is not down; a group needs two."""
     ups = table.values("link_up")
-    groups: dict[str, list[int]] = {}
-    for place, kind in enumerate(table.kinds or ()):
+    labels = table.schema.labels
+    whole = [labels.index(WHOLE)] if WHOLE in labels else []
+    groups: dict[LabelValues, list[int]] = {}
+    for place, (key, kind) in enumerate(zip(table.rows.keys, table.kinds or (), strict=True)):
         if kind is not None and (ups is None or ups[place] == 1):
-            groups.setdefault(kind, []).append(place)
-    return {kind: places for kind, places in groups.items() if len(places) > 1}
+            groups.setdefault((*(key[one] for one in whole), kind), []).append(place)
+    return {group: places for group, places in groups.items() if len(places) > 1}
 
 
 def _expired(samples: Sequence[Sample], begin: float) -> int:
@@ -138,7 +149,7 @@ def _verdict(state: State, table: Table, places: Sequence[int]) -> Verdict:
             return {}
         spans.append((samples[0], samples[-1]))
     covered = [last.seconds - first.seconds for first, last in spans]
-    if min(covered) < COVERAGE * max(covered) or not min(covered) > 0:
+    if min(covered) < COVERAGE * min(max(covered), WINDOW) or not min(covered) > 0:
         return {}
     floor = _floor(table, places)
     moved = (
@@ -181,9 +192,9 @@ def _asymmetry(samples: Sequence[Sample] | None, floor: float) -> float | None:
     return (received - sent) / both if both > 0 and both >= 2 * floor * seconds else None
 
 
-def _table_of(table: Table, found: Mapping[str, Verdict]) -> Table:
+def _table_of(table: Table, found: Mapping[LabelValues, Verdict]) -> Table:
     schema = _group_schema(table.schema)
-    rows = Rows(schema.labels, [(kind,) for kind in found], {})
+    rows = Rows(schema.labels, found, {})
     columns = {
         ending: Column(metric, [verdict.get(ending) for verdict in found.values()])
         for ending, metric in schema.metrics.items()

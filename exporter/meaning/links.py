@@ -2,9 +2,10 @@
 
 What is expected of a link is what the configuration says, else the most that its own hardware can do, else the best
 speed among its siblings. Only network devices that carry RDMA tell of their hardware, so that RDMA ports are measured
-against the configuration or their siblings: where all are slow alike, the verdict is the network devices'. A port of
-which none of these is known, and one that is down, get no verdict. Lanes are not judged apart: a link that lost some is
-slower.
+against the configuration or their siblings: where all are slow alike, the verdict is the network devices'. The uplinks
+of a switch are siblings. Its ports to hosts are not: a leaf may have fast ones for GPUs beside slow ones for storage by
+design, and the host's own end of such a link tells. A port of which none of these is known, and one that is down, get
+no verdict. Lanes are not judged apart: a link that lost some is slower.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ from exporter.table import Column, Metric, Schema, Table
 from exporter.vocabulary import EXPECTED_SPEED
 
 DEGRADED = "link_degraded"
+
+UNLIKE = frozenset({"host"})
+"""Kinds whose rows need not be of one speed."""
 
 TOLERANCE = 0.99
 """Share of the expected speed that still counts as all of it: some agents round."""
@@ -60,7 +64,7 @@ def _best_of_siblings(table: Table, speeds: Sequence[float | None]) -> list[floa
         return [None] * len(speeds)
     known: dict[str, list[float]] = {}
     for kind, speed in zip(table.kinds, speeds, strict=True):
-        if kind is not None and speed is not None:
+        if kind is not None and kind not in UNLIKE and speed is not None:
             known.setdefault(kind, []).append(speed)
     best = {kind: max(found) for kind, found in known.items() if len(found) > 1}
     return [None if kind is None else best.get(kind) for kind in table.kinds]

@@ -4,10 +4,13 @@ A counter that falls either wrapped or started anew. It is a wrap only if nothin
 epoch changed, another counter of the row fell too), the counter is one that wraps, and the wrapped delta is under
 half the range and possible on the link. All else is a reset: no rate for that interval, and a new baseline. Baselines
 advance for each value alone: a read that misses one keeps that one's baseline and measures over the longer time.
+
+Where the time of a row did not move on since the last read, its device answered from what it had counted by then: the
+row keeps its baselines and its rates, so that a cache makes no rate of 0 now and of twice the truth next time.
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import ge
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -38,6 +41,10 @@ FASTEST = 1.6e12 / 8
 UNBOUNDED_WIDTH = 32
 """Counters wider than this do not wrap in practice: without a link speed to judge by, a fall of one is a reset."""
 
+LONGEST_HOLD = 600.0
+"""Seconds for which a row keeps a rate while its time stands still: no cache that is known lasts longer, and a device
+whose time stamps stand for ever has no rates."""
+
 SATURATED = "saturated"
 
 _SATURATED_LABEL = "counter"
@@ -66,11 +73,12 @@ class State:
     """What a table's counters were.
 
     Attributes:
-        time: When the table was read, and `times` that of each row, where rows were read apart.
+        time: When the rows were read, and `times` that of each, where that differs.
         rows: Its rows, in whose order all else is.
         epochs: The last known of each row.
         columns: What is remembered of each column, by ending.
         resets: How often each row started anew.
+        rates: By ending of the counter, what each row rose by per second up to its last good value.
         saturated: The rows of the table that names saturated counters, kept for their text.
     """
 
@@ -80,6 +88,7 @@ class State:
     epochs: Sequence[Hashable] | None
     columns: dict[str, Baseline]
     resets: Sequence[int]
+    rates: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     saturated: Rows | None = None
 
 
@@ -119,51 +128,71 @@ def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Tabl
     counters = [column for column in table.columns.values() if column.metric.kind is Kind.COUNTER]
     if table.schema.internal or not counters:
         return state, (table,)
-    before = _aligned(state, table)
-    suspects = _suspects(before, table, counters)
+    time, times = _read_at(table)
+    before = _aligned(state, table, time, times)
+    suspects = _suspects(before, times, counters)
     suspected = {column.metric.ending for column in suspects}
     restarted = _restarted(before, table, suspects)
     resets = [count + (place in restarted) for place, count in enumerate(before.resets)]
+    held = time == before.time  # all of them, where rows have no times of their own
     baselines: dict[str, Baseline] = {}
+    known_rates = dict(before.rates)
     columns: list[Column] = []
     for column in counters:
         ending = column.metric.ending
         old = before.columns.get(ending)
         deltas: Deltas | None = None
+        slow = bool(restarted) or ending in suspected
         if old is None:
-            baseline = _begin(column, table)
-        elif restarted or ending in suspected:
+            baseline = _begin(column, time, times)
+        elif slow:
             baseline, deltas = _advance_slowly(old, before, table, column, restarted, resets)
         else:
-            baseline = old if column is old.raw else _advance(old, column)
-            deltas = _deltas(old, before, table, column) if ending in vocabulary.RATES else None
+            baseline = _advance(old, column, held=held)
+            deltas = _deltas(old, time - before.time, column) if ending in vocabulary.RATES else None
         baselines[ending] = baseline
         columns.append(baseline.exported)
         if deltas is not None and ending in vocabulary.RATES:
-            columns += _rate_columns(table, column, deltas)
+            rates = _rates(table, column, deltas)
+            last = known_rates.get(ending)
+            if last is not None and (slow or held):
+                rates = _with_held(rates, last, table, deltas)
+                known_rates[ending] = _last_known_rates(rates, last, column)
+            else:
+                known_rates[ending] = rates
+            columns += _rate_columns(table, ending, rates)
     missing = {ending: old for ending, old in before.columns.items() if ending not in baselines}
     baselines |= {ending: _without(old, before, restarted) for ending, old in missing.items()}
     if RESETS in table.schema.metrics:
         columns.append(Column(table.schema.metrics[RESETS], resets))
     saturated = _saturated(before.saturated, table, counters)
     done = State(
-        table.time,
-        table.times,
+        time,
+        times,
         table.rows,
         _last_known(before.epochs, table.epochs),
         baselines,
         resets,
+        known_rates,
         None if saturated is None else saturated.rows,
     )
     ready = table.with_columns(columns)
     return done, (ready,) if saturated is None else (ready, saturated)
 
 
-def _aligned(state: State | None, table: Table) -> State:
+def _read_at(table: Table) -> tuple[float, Sequence[float] | None]:
+    """Give the time at which the rows were read, and that of each row where these differ."""
+    times = table.times
+    if not times:
+        return table.time, None
+    return times[0], None if times.count(times[0]) == len(times) else times
+
+
+def _aligned(state: State | None, table: Table, time: float, times: Sequence[float] | None) -> State:
     """Bring the state into the order of the table's rows; rows that are gone are forgotten, new ones start empty."""
     size = len(table.rows)
     if state is None:
-        return State(table.time, table.times, table.rows, table.epochs, {}, [0] * size)
+        return State(time, times, table.rows, table.epochs, {}, [0] * size)
     if state.rows is table.rows:
         return state
     places = [state.rows.index.get(key) for key in table.rows.keys]
@@ -181,8 +210,9 @@ def _aligned(state: State | None, table: Table) -> State:
         )
         for ending, old in state.columns.items()
     }
+    rates = {ending: moved(last, None) for ending, last in state.rates.items()}
     epochs = None if state.epochs is None else moved(state.epochs, None)
-    return State(state.time, None, table.rows, epochs, columns, moved(state.resets, 0), state.saturated)
+    return State(state.time, None, table.rows, epochs, columns, moved(state.resets, 0), rates, state.saturated)
 
 
 def _times(old: Baseline, before: State) -> Times:
@@ -238,16 +268,22 @@ def _restarted(before: State, table: Table, suspects: Sequence[Column]) -> froze
     return frozenset(restarted)
 
 
-def _suspects(before: State, table: Table, counters: list[Column]) -> list[Column]:
-    """Find the columns that are not all there, or fell somewhere, at the speed of C; the others are steady."""
-    if before.times is not None or table.times is not None:  # each row has its own interval
+def _suspects(before: State, times: Sequence[float] | None, counters: list[Column]) -> list[Column]:
+    """Find the columns that are not all there, or fell somewhere, at the speed of C; the others are steady.
+
+    Args:
+        before: What the counters were.
+        times: The time of each row, where these differ.
+        counters: The columns.
+    """
+    if before.times is not None or times is not None:  # each row has its own interval
         return counters
     known = before.columns
     return [
         column
         for column in counters
         if (old := known.get(column.metric.ending)) is not None
-        and not (old.times is None and (column is old.raw or _is_steady(column, old)))
+        and not (old.times is None and (column.values is old.values or _is_steady(column, old)))
     ]
 
 
@@ -258,25 +294,26 @@ def _is_steady(column: Column, old: Baseline) -> bool:
     )
 
 
-def _begin(column: Column, table: Table) -> Baseline:
+def _begin(column: Column, time: float, times: Sequence[float] | None) -> Baseline:
     """Take the first values of a column."""
     values: Sequence[int | None] = column.values  # type: ignore[assignment]  # counters are integers
-    times = None
+    own = None
     if None in values:
-        times = [table.time] * len(values) if table.times is None else list(table.times)
-    return Baseline(column, values, times, None, _exported(column, values))
+        own = [time] * len(values) if times is None else list(times)
+    return Baseline(column, values, own, None, _exported(column, values))
 
 
-def _advance(old: Baseline, column: Column) -> Baseline:
-    """Move a column on of which every value is there and none fell."""
+def _advance(old: Baseline, column: Column, *, held: bool) -> Baseline:
+    """Move a column on of which every value is there and none fell; where time stood still, its baseline stays."""
+    if column is old.raw and (held or column.values is old.values):
+        return old
     values: Sequence[int] = column.values  # type: ignore[assignment]  # integers, and none is missing
     extended = values if old.offsets is None else list(map(int.__add__, values, old.offsets))
-    return Baseline(column, values, None, old.offsets, _exported(column, extended))
+    return Baseline(column, old.values if held else values, None, old.offsets, _exported(column, extended))
 
 
-def _deltas(old: Baseline, before: State, table: Table, column: Column) -> Deltas:
+def _deltas(old: Baseline, seconds: float, column: Column) -> Deltas:
     """Give what each row of a steady column rose by."""
-    seconds = table.time - before.time
     values: Sequence[int] = column.values  # type: ignore[assignment]  # integers, and none is missing
     last: Sequence[int] = old.values  # type: ignore[assignment]  # likewise
     return [(new - was, seconds) for new, was in zip(values, last, strict=True)]
@@ -298,10 +335,12 @@ def _advance_slowly(
             continue
         now = table.time if table.times is None else table.times[place]
         last, seconds = values[place], now - times[place]
+        held = False
         if last is None or place in restarted:
             offsets[place] = 0
         elif new >= last:
             deltas[place] = (new - last, seconds)
+            held = seconds == 0
         else:
             delta = new - last + (1 << column.width)
             if _is_wrap(table, column, place, delta, seconds):
@@ -310,7 +349,8 @@ def _advance_slowly(
             else:
                 offsets[place] = 0
                 resets[place] += 1
-        values[place], times[place] = new, now
+        if not held:
+            values[place], times[place] = new, now
         exported[place] = new + offsets[place]
     kept = offsets if any(offsets) else None
     all_new = None not in column.values
@@ -355,17 +395,39 @@ def _exported(column: Column, values: Sequence[int | None]) -> Column:
     return Column(column.metric, values)
 
 
-def _rate_columns(table: Table, column: Column, deltas: Deltas) -> list[Column]:
-    """Divide deltas by the seconds they took; where the link's speed is known, set bytes against it."""
-    ending = vocabulary.RATES[column.metric.ending]
+def _rates(table: Table, column: Column, deltas: Deltas) -> list[float | None]:
+    """Divide deltas by the seconds they took."""
     scale = column.factor / column.divisor
     limits = _limits(table, column.metric.ending, FASTEST)
-    rates = [
+    return [
         None
         if pair is None or pair[1] <= 0 or (limit is not None and pair[0] * scale > IMPOSSIBLE * limit * pair[1])
         else pair[0] * scale / pair[1]
         for pair, limit in zip(deltas, limits, strict=True)
     ]
+
+
+def _with_held(
+    rates: Sequence[float | None], last: Sequence[float | None], table: Table, deltas: Deltas
+) -> list[float | None]:
+    """Put the last rates in the place of those of rows whose time stands still, but not for ever."""
+    times = table.times or [table.time] * len(rates)
+    return [
+        was if pair is not None and pair[1] == 0 and table.time - time <= LONGEST_HOLD else rate
+        for rate, was, pair, time in zip(rates, last, deltas, times, strict=True)
+    ]
+
+
+def _last_known_rates(
+    rates: Sequence[float | None], last: Sequence[float | None], column: Column
+) -> Sequence[float | None]:
+    """Keep the rate of a row whose value was not told this time, as its baseline is kept."""
+    return [was if value is None else rate for rate, was, value in zip(rates, last, column.values, strict=True)]
+
+
+def _rate_columns(table: Table, counted: str, rates: Sequence[float | None]) -> list[Column]:
+    """Make columns of the rates of a counter, of the ending `counted`; bytes are set against the link's speed."""
+    ending = vocabulary.RATES[counted]
     speeds = table.numbers(vocabulary.SPEED)
     made = [Column(_derived(table.schema, ending), rates)]
     if ending in vocabulary.UTILIZATION and speeds is not None:

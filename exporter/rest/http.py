@@ -6,11 +6,14 @@ answers up to a size, and a rest after failed log-ins, so that an account is not
 
 import asyncio
 import ipaddress
+import json
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Self
+from urllib.parse import quote, quote_plus
 
 import httpx
 import msgspec
@@ -23,6 +26,9 @@ LONGEST_REST = 3600.0
 """Seconds without a log-in after the first failed one, and at most: twice as long after each further one."""
 
 CONNECT_TIMEOUT = 10.0
+
+LONG = 2**18
+"""Bytes of JSON from which on it is decoded beside the event loop: a millisecond's work."""
 
 
 class RestError(Exception):
@@ -86,7 +92,7 @@ class Logins:
         self._address = address
         self._clock = clock
         self._failed = 0
-        self._rest_until = 0.0
+        self._rest_until = float("-inf")
         self._last_failure = ""
 
     def begin(self) -> None:
@@ -109,7 +115,7 @@ class Logins:
     def not_sent(self) -> None:
         """Take back the last `begin`: there was no connection, so no password went out."""
         self._failed = max(0, self._failed - 1)
-        self._rest_until = 0.0 if not self._failed else self._rest_until
+        self._rest_until = float("-inf")  # it was over, or nothing would have begun
 
     def failed(self, reason: str) -> None:
         """Note why the last log-in failed, without the switch's address."""
@@ -151,7 +157,7 @@ class Http:
     ) -> None:
         self.base = base_url(address, port)
         self.address = self.base.netloc.decode()
-        self._secrets = tuple(secret for secret in secrets if secret)
+        self._secrets = _forms((*secrets, *([auth[1], _basic(*auth)] if auth is not None else ())))
         self._timeout = timeout
         self._max_reply = max_reply
         # No proxy and no .netrc: the password goes to the switch alone.  Compressed answers could not be bounded.
@@ -209,7 +215,7 @@ class Http:
             if not response.has_redirect_location or arrived():
                 return response, body
             url = self._redirected(url, response.headers["Location"])
-        raise ReplyError(f"{self.address}: more than {MAX_REDIRECTS} redirects, the last to {excerpt(str(url))}")
+        raise ReplyError(f"{self.address}: more than {MAX_REDIRECTS} redirects, the last to {self.quoted(url)}")
 
     async def exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
         """Send one request and read its whole answer.
@@ -249,21 +255,22 @@ class Http:
         kind = "a page (HTML)" if body.lstrip()[:1] == b"<" else "no JSON"
         return f"HTTP {response.status_code} with {kind} in place of a reply: {self.quoted(body)}"
 
-    def quoted(self, said: object) -> str:
-        """Quote the switch, which may quote us."""
+    def quoted(self, said: object, limit: int = 120) -> str:
+        """Quote the beginning of what the switch said, which may quote us."""
         text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return excerpt(text)
+        return excerpt(text, limit)
 
     def _redirected(self, url: httpx.URL, location: str) -> httpx.URL:
         """Where to post next; what is posted may be the password, so it stays on the host and on TLS."""
         try:
             target = url.join(location)
         except (httpx.InvalidURL, ValueError):
-            raise ReplyError(f"{self.address}: redirected to no URL: {excerpt(location)}") from None
+            raise ReplyError(f"{self.address}: redirected to no URL: {self.quoted(location)}") from None
         if target.host != url.host or target.scheme not in (url.scheme, "https") or target.userinfo:
-            raise ReplyError(f"{self.address}: not followed: a redirect away from the switch to {excerpt(location)}")
+            where = self.quoted(location)
+            raise ReplyError(f"{self.address}: not followed: a redirect away from the switch to {where}")
         return target
 
     async def _bounded(self, response: httpx.Response) -> bytes:
@@ -281,6 +288,11 @@ def json_value(body: bytes) -> object:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return msgspec.UNSET
+
+
+async def decoded(body: bytes) -> object:
+    """Decode JSON as `json_value` does; a long text off the loop, which has others to serve."""
+    return json_value(body) if len(body) < LONG else await asyncio.to_thread(json_value, body)
 
 
 def json_object(body: bytes) -> dict[str, Any] | None:
@@ -316,6 +328,22 @@ def base_url(address: str, port: int | None = None) -> httpx.URL:
     if url.scheme not in ("https", "http") or not url.host or url.path not in ("", "/") or url.query or url.fragment:
         raise ValueError(f"address: {excerpt(address)} is not a host, host:port, https:// or http:// address")
     return url if port is None or url.port is not None else url.copy_with(port=port)
+
+
+def _basic(username: str, password: str) -> str:
+    """Give what stands for user and password in the header of HTTP Basic."""
+    return b64encode(f"{username}:{password}".encode()).decode()
+
+
+def _forms(secrets: tuple[str, ...]) -> tuple[str, ...]:
+    """Give each secret as it is, and as it looks in JSON, in a form and in a URL; the longest first."""
+    forms = {
+        form
+        for secret in secrets
+        if secret
+        for form in (secret, json.dumps(secret)[1:-1], quote_plus(secret), quote(secret, safe=""))
+    }
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 def _bracketed(host: str) -> str:

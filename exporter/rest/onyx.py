@@ -22,6 +22,7 @@ from exporter.rest.http import (
     NotConnectedError,
     ReplyError,
     RestError,
+    decoded,
     excerpt,
     is_denied,
     json_object,
@@ -113,6 +114,10 @@ class OnyxClient:
                     "is 'json-gw enable' set and may this user run it?"
                 ) from None
 
+    def quoted(self, said: object, limit: int = 120) -> str:
+        """Quote the switch, without the password."""
+        return self._http.quoted(said, limit)
+
     async def close(self) -> None:
         """End the session on the switch, which has few of them, and close the connection; never raises, takes 2 s."""
         self._closed = True
@@ -128,8 +133,8 @@ class OnyxClient:
 
     async def _run(self, command: str) -> object:
         response, body = await self._http.post(_COMMAND, json={"cmd": command, "execution_type": "sync"})
-        reply = json_object(body)
-        if reply is None or not self._http.has_cookie():
+        reply = await decoded(body)
+        if not isinstance(reply, dict) or not self._http.has_cookie():
             self._has_session = False
             raise _SessionLostError(self._http.described(response, body))
         if "results" in reply:

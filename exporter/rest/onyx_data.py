@@ -13,11 +13,12 @@ Every number is text in there; `number`, `speed` and `state` read it.  A missing
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from exporter.rest.http import excerpt
+from exporter.rest.texts import known, number, speed
 
 SWITCH = ""
 """The name under which `normalise` keeps what belongs to no port."""
@@ -25,21 +26,12 @@ SWITCH = ""
 _MAX_DEPTH = 8
 _MAX_PROBLEMS = 100
 _MAX_PORTS = 4096  # several times what the largest switch has, with all its ports split
-_COUNTER_TOP = 2**64 - 1
-_ABSENT = frozenset({"", "-", "--", "n/a", "n\\a", "none", "not advertised", "not supported", "unknown"})
 _PREFIXES = {"eth": "Eth", "ethernet": "Eth", "po": "Po", "mpo": "Mpo", "vlan": "Vlan ", "mgmt": "mgmt", "ib": "Ib"}
 _PORT = re.compile(
     r"(?:interface )?(" + "|".join(sorted(_PREFIXES, key=len, reverse=True)) + r") ?([0-9]{1,4}(?:/[0-9]{1,4}){0,3})"
     r"(?: ?\([^()]{0,64}\))?",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"[0-9]{1,20}|[0-9]{1,3}(?:,[0-9]{3}){1,6}", re.ASCII)
-_SPEED = re.compile(
-    r"([0-9]{1,6})(?:\.([0-9]{1,3}))? ?([kKmMgGtT])(?:b(?:it)?(?:ps|/s(?:ec)?)?)?(?:x[0-9]{1,2})?(?: \([^()]*\))?",
-    re.ASCII,
-)
-_POWERS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-
 T = TypeVar("T")
 
 
@@ -66,58 +58,21 @@ def port_name(text: str) -> str | None:
     return _PREFIXES[found[1].lower()] + found[2] if found else None
 
 
-def _known(text: str | None) -> str | None:
-    """Give the text without blanks around it, None for one of the words that mean "no value"."""
-    stripped = (text or "").strip()
-    return None if stripped.lower() in _ABSENT else stripped
-
-
-def number(text: str | None) -> int | None:
-    """Read a counter, `"1,234"` included; None where the switch has no value.
-
-    Raises:
-        ValueError: the text is neither a number of up to 64 bits nor one of the words for "no value".
-    """
-    known = _known(text)
-    if known is None:
-        return None
-    value = int(known.replace(",", "")) if _NUMBER.fullmatch(known) else None
-    if value is None or value > _COUNTER_TOP:
-        raise ValueError(f"{excerpt(known, 40)} is not a counter of at most 64 bits")
-    return value
-
-
-def speed(text: str | None) -> int | None:
-    """Read a link speed (`100 Gbps`, `25G`, `1000Mb/s (auto)`, `200Gx4`) in bits per second; None if there is none.
-
-    Raises:
-        ValueError: the text is neither a speed nor one of the words for "no value".
-    """
-    known = _known(text)
-    if known is None:
-        return None
-    found = _SPEED.fullmatch(known)
-    if not found:
-        raise ValueError(f"{excerpt(known, 40)} is not a link speed")
-    thousandths = int(found[1] + (found[2] or "").ljust(3, "0"))
-    return thousandths * _POWERS[found[3].lower()] // 1000
-
-
 def state(text: str | None) -> bool | None:
     """Read an operational state: True for `Up`, False for `Down`, with or without a remark after it.
 
     Raises:
         ValueError: the text is neither of them nor one of the words for "no value".
     """
-    known = _known(text)
-    if known is None:
+    told = known(text)
+    if told is None:
         return None
-    match known.split()[0].lower():
+    match told.split()[0].lower():
         case "up":
             return True
         case "down":
             return False
-    raise ValueError(f"{excerpt(known, 40)} is neither Up nor Down")
+    raise ValueError(f"{excerpt(told, 40)} is neither Up nor Down")
 
 
 def normalise(data: object) -> PerPort[dict[str, str]]:
@@ -201,7 +156,7 @@ class _Rows:
         except OnyxShapeError as error:
             texts = [str(error)]
         for text in texts:
-            if _known(text) is not None:
+            if known(text) is not None:
                 self.problem(f"the switch reports an exception: {excerpt(text)}")
 
     def _add(self, name: str, prefix: str, value: object) -> None:
@@ -286,6 +241,16 @@ class Congestion:
     """Packets that a port marked with "congestion experienced", over all its traffic classes."""
 
     ecn_marked_packets: int | None = None
+    red_dropped_packets: Mapping[int, int] = field(default_factory=dict)
+    """Dropped early, by traffic class; a class that neither marks nor drops early has no count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pfc:
+    """PFC frames of one priority of a port: received, by which the peer paused it, and transmitted."""
+
+    receive_frames: int | None = None
+    transmit_frames: int | None = None
 
 
 _Reader = Callable[[str | None], object]
@@ -308,11 +273,17 @@ _COUNTER_KEYS: dict[str, tuple[tuple[str, ...], _Reader]] = {
 _STATE_KEYS: dict[str, tuple[tuple[str, ...], _Reader]] = {
     "up": (("operational state",), state),
     "speed": (("speed", "actual speed"), speed),
-    "description": (("description",), _known),
+    "description": (("description",), known),
 }
 _CONGESTION_KEYS: dict[str, tuple[tuple[str, ...], _Reader]] = {
     "ecn_marked_packets": (("ecn marked packets",), number),
 }
+_PFC_KEYS: dict[str, tuple[tuple[str, ...], _Reader]] = {
+    "receive_frames": (("rx pause packets",), number),
+    "transmit_frames": (("tx pause packets",), number),
+}
+_RED = re.compile(r"TC-([0-9]{1,2}) RED dropped packets", re.ASCII | re.IGNORECASE)
+_PAUSE_PACKETS = re.compile(r"([0-9]{1,20})\s+pause packets", re.ASCII)
 
 
 def parse_counters(data: object) -> PerPort[Counters]:
@@ -323,7 +294,7 @@ def parse_counters(data: object) -> PerPort[Counters]:
     Raises:
         OnyxShapeError: there are rows, and not one of them has a counter.
     """
-    return _records(data, Counters, _COUNTER_KEYS)
+    return _records(normalise(data), data, Counters, _COUNTER_KEYS)
 
 
 def parse_description(data: object) -> PerPort[PortState]:
@@ -332,38 +303,115 @@ def parse_description(data: object) -> PerPort[PortState]:
     Raises:
         OnyxShapeError: there are rows, and not one of them has a state, a speed or a description.
     """
-    return _records(data, PortState, _STATE_KEYS)
+    return _records(normalise(data), data, PortState, _STATE_KEYS)
 
 
 def parse_congestion_control(data: object) -> PerPort[Congestion]:
-    """Read `show interfaces ethernet congestion-control`; marks are counted per port, not per traffic class.
+    """Read `show interfaces ethernet congestion-control`; marks are counted per port, drops per traffic class.
 
     Raises:
         OnyxShapeError: there are rows, and not one of them has the count of marked packets.
     """
-    return _records(data, Congestion, _CONGESTION_KEYS)
-
-
-R = TypeVar("R", Counters, PortState, Congestion)
-
-
-def _records(data: object, record: type[R], keys: dict[str, tuple[tuple[str, ...], _Reader]]) -> PerPort[R]:
-    """Make a record of each physical port; port channels repeat what their members count, so they are left out."""
     rows = normalise(data)
+    read = _records(rows, data, Congestion, _CONGESTION_KEYS)
+    problems = list(read.problems)
+    ports = {
+        name: replace(port, red_dropped_packets=_red_drops(name, rows.ports[name], problems))
+        for name, port in read.ports.items()
+    }
+    return PerPort(ports, tuple(problems[:_MAX_PROBLEMS]), read.text)
+
+
+def _red_drops(name: str, row: Mapping[str, str], problems: list[str]) -> dict[int, int]:
+    drops: dict[int, int] = {}
+    for key, text in row.items():
+        found = _RED.fullmatch(key)
+        if found:
+            try:
+                value = number(text)
+            except ValueError as error:
+                problems.append(f"{name}: {key}: {error}")
+                continue
+            if value is not None:
+                drops[int(found[1])] = value
+    return drops
+
+
+def parse_pfc(data: object) -> PerPort[Pfc]:
+    """Read `show interfaces ethernet counters pfc prio N`.
+
+    No public sample shows it in JSON.  Any of the shapes is read where its keys end in `Rx pause packets` and
+    `Tx pause packets`; of text the first count of `pause packets` below a port is of frames received, the second of
+    frames transmitted.
+
+    Raises:
+        OnyxShapeError: there are rows, and not one of them has such a count.
+    """
+    rows = normalise(data)
+    if not rows.ports and rows.text:
+        return _pfc_text(rows.text)
+    return _records(rows, data, Pfc, _PFC_KEYS)
+
+
+def _pfc_text(text: str) -> PerPort[Pfc]:
+    ports: dict[str, Pfc] = {}
+    problems: list[str] = []
+    for name, lines in _sections(text):
+        counts = [found[1] for line in lines if (found := _PAUSE_PACKETS.search(line))]
+        try:
+            receive, transmit = map(number, counts)
+            ports[name] = Pfc(receive, transmit)
+        except ValueError:
+            problems.append(f"{name}: not two counts of pause packets: {excerpt(counts)}")
+    if not ports and _PAUSE_PACKETS.search(text):
+        raise OnyxShapeError(f"counts of pause packets without the names of ports: {excerpt(text)}")
+    return PerPort(ports, tuple(problems[:_MAX_PROBLEMS]), "" if ports else text)
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Give the lines below each line that is the name of an Ethernet port."""
+    name, lines = "", list[str]()
+    for line in text.splitlines():
+        port = port_name(line.strip().rstrip(":"))
+        if port is None:
+            lines.append(line)
+            continue
+        if name:
+            yield name, lines
+        name, lines = (port if port.startswith("Eth") else ""), []
+    if name:
+        yield name, lines
+
+
+R = TypeVar("R", Counters, PortState, Congestion, Pfc)
+
+
+def _records(
+    rows: PerPort[dict[str, str]], data: object, record: type[R], keys: dict[str, tuple[tuple[str, ...], _Reader]]
+) -> PerPort[R]:
+    """Make a record of each physical port; port channels repeat what their members count, so they are left out."""
     problems = list(rows.problems)
     ports: dict[str, R] = {}
     for name, row in rows.ports.items():
         if not name.startswith("Eth"):
             continue
         folded = {key.lower(): text for key, text in row.items()}
-        if not any(key in folded for wanted, _ in keys.values() for key in wanted):
+        if not any(_key(folded, wanted) for wanted, _ in keys.values()):
             problems.append(f"{name}: none of the expected keys among {excerpt(sorted(row), 100)}")
             continue
         ports[name] = record(**_values(name, folded, keys, problems))
     if rows.ports and not ports:
-        wanted = ", ".join(item.name for item in fields(record))
+        wanted = ", ".join(keys)
         raise OnyxShapeError(f"data without any of {wanted} for any port: {excerpt(data)}")
     return PerPort(ports, tuple(problems[:_MAX_PROBLEMS]), rows.text)
+
+
+def _key(folded: Mapping[str, str], wanted: tuple[str, ...]) -> str | None:
+    """Give the key that is one of those wanted, or ends in one: what stands before it is a heading."""
+    exact = next((key for key in wanted if key in folded), None)
+    if exact is not None:
+        return exact
+    return next((key for key in folded for end in wanted if " " in end and key.endswith(f" {end}")), None)
 
 
 def _values(
@@ -371,7 +419,7 @@ def _values(
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for target, (wanted, read) in keys.items():
-        key = next((key for key in wanted if key in folded), None)
+        key = _key(folded, wanted)
         if key is None:
             continue
         try:

@@ -23,7 +23,7 @@ from exporter.simulator.inspector import InspectorJob
 from exporter.simulator.onyx import OnyxSimulator, OnyxSwitch
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switches import fill_agent, update_agent, update_onyx
+from exporter.simulator.switches import fill_agent, fill_onyx, update_agent, update_onyx
 from exporter.simulator.traffic import Training
 
 TICK = 0.5
@@ -79,6 +79,8 @@ switches:
         retries: 1
     - name: leaf-02
       address: "{onyx}"         # a real switch: https, which the bare host name stands for
+      role: leaf                 # default: by its neighbours, where these say what they are
+      uplinks: ["Eth1/2[5-9]", "Eth1/3?"]
       onyx:
         username: monitor
         password_file: {password_file}
@@ -153,7 +155,7 @@ class Cluster:
             fill_agent(self.agent, self.training.leaves[0], self.training)
             host, port = await self.agent.start()
             stack.callback(self.agent.close)
-            update_onyx(self.onyx, self.training.leaves[1])
+            fill_onyx(self.onyx, self.training.leaves[1], self.training)
             simulator = await stack.enter_async_context(OnyxSimulator(self.onyx))
             await asyncio.to_thread(self._create, f"{host}:{port}", simulator.url)
             self._open = stack.pop_all()

@@ -35,8 +35,23 @@ class OnyxTraffic:
 
 
 @dataclass(slots=True)
+class OnyxNeighbour:
+    """Who is at the other end of a port."""
+
+    chassis: str = "02:00:00:00:00:01"
+    port: str = "eth0"
+    name: str = "N/A"
+
+
+@dataclass(slots=True)
 class OnyxPort:
-    """One Ethernet port; `speed` is shown as it stands."""
+    """One Ethernet port; `speed` is shown as it stands.
+
+    Attributes:
+        pfc: PFC frames received and transmitted, by priority.
+        red_dropped_packets: Packets dropped early, by traffic class.
+        neighbours: By LLDP.
+    """
 
     up: bool = True
     speed: str = "100G"
@@ -44,6 +59,9 @@ class OnyxPort:
     receive: OnyxTraffic = field(default_factory=OnyxTraffic)
     transmit: OnyxTraffic = field(default_factory=OnyxTraffic)
     ecn_marked_packets: int | None = 0
+    pfc: dict[int, tuple[int, int]] = field(default_factory=dict)
+    red_dropped_packets: dict[int, int] = field(default_factory=dict)
+    neighbours: list[OnyxNeighbour] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -56,6 +74,8 @@ class OnyxFaults:
         delay: seconds before a log-in or command is answered.
         huge: bytes of padding before the end of a reply.
         refuse: the `status_message` with which every command is refused.
+        unknown: commands that this release does not know.
+        replies: what is answered to a command in place of its data.
         no_json_login: the release knows only the log-in by form.
         redirect: every request is redirected once, with 302, to this host (`http://…`; "" is the switch itself).
     """
@@ -65,14 +85,28 @@ class OnyxFaults:
     delay: float = 0.0
     huge: int = 0
     refuse: str | None = None
+    unknown: set[str] = field(default_factory=set)
+    replies: dict[str, object] = field(default_factory=dict)
     no_json_login: bool = False
     redirect: str | None = None
 
 
 @dataclass(slots=True)
 class OnyxSwitch:
-    """The model of a switch, and what its clients did so far."""
+    """The model of a switch, and what its clients did so far.
 
+    Attributes:
+        counters_shape: how counters are shown: ports as keys, or as headers of a list.
+        pfc_shape: how counters of PFC are shown, of which no public sample is in JSON.
+        lossless: priorities that pause.
+        name: what it calls itself; nothing where empty.
+    """
+
+    name: str = ""
+    model: str = "x86onie"
+    release: str = "3.10.4206"
+    lossless: tuple[int, ...] = (3,)
+    pfc_shape: Literal["object", "text"] = "object"
     ports: dict[str, OnyxPort] = field(default_factory=dict)
     username: str = "monitor"
     password: str = "monitor"  # noqa: S105 - of a switch that does not exist
@@ -91,18 +125,81 @@ class OnyxSwitch:
 
     def answer(self, command: str) -> dict[str, Any]:
         """Give the reply to one command."""
-        tables = {
-            "show interfaces ethernet counters": self._counters,
-            "show interfaces ethernet description": self._description,
-            "show interfaces ethernet congestion-control": self._congestion_control,
-        }
+        faults = self.faults
+        data = None if command in faults.unknown else faults.replies.get(command, self._data(command))
         reply: dict[str, Any] = {"executed_command": command, "status": "OK", "status_message": ""}
-        refusal = self.faults.refuse or (None if command in tables else f'% Unrecognized command "{command}".')
+        refusal = faults.refuse or (None if data is not None else f'% Unrecognized command "{command}".')
         if refusal is None:
-            reply["data"] = tables[command]()
+            reply["data"] = data
         else:
             reply |= {"status": "ERROR", "status_message": refusal, "data": ""}
         return {"results": [reply]} if self.several_results else reply
+
+    def _data(self, command: str) -> object:
+        """Give what a command shows; None for one that no release knows."""
+        tables: dict[str, Callable[[], object]] = {
+            "show interfaces ethernet counters": self._counters,
+            "show interfaces ethernet description": self._description,
+            "show interfaces ethernet congestion-control": self._congestion_control,
+            "show dcb priority-flow-control": self._priority_flow_control,
+            "show version": self._version,
+            "show lldp local": self._local,
+            "show lldp interfaces ethernet remote": self._neighbours,
+            "show lldp remote": self._neighbours_of_old,
+        }
+        if command in tables:
+            return tables[command]()
+        head, _, priority = command.rpartition(" ")
+        if head == "show interfaces ethernet counters pfc prio" and priority in {*"01234567"}:
+            return self._pfc(int(priority))
+        return None
+
+    def _pfc(self, priority: int) -> object:
+        counts = {name: port.pfc.get(priority, (0, 0)) for name, port in self.ports.items()}
+        if self.pfc_shape == "text":
+            lines = []
+            for name, (received, sent) in counts.items():
+                lines += [f"{name}:", "  Rx:", f"    {received}     pause packets", "    0     pause duration"]
+                lines += ["  Tx:", f"    {sent}     pause packets", "    0     pause duration", ""]
+            return {"Lines": lines}
+        return {
+            name: [
+                {f"PFC {priority} Rx": [{"pause packets": str(received), "pause duration": "0"}]},
+                {f"PFC {priority} Tx": [{"pause packets": str(sent), "pause duration": "0"}]},
+            ]
+            for name, (received, sent) in counts.items()
+        }
+
+    def _priority_flow_control(self) -> object:
+        if not self.lossless:
+            return [{"PFC": "disabled"}]
+        listed = [" ".join(str(one) for one in range(8) if (one in self.lossless) is is_on) for is_on in (True, False)]
+        return [{"PFC": "enabled", "Priority Enabled List": listed[0], "Priority Disabled List": listed[1]}]
+
+    def _version(self) -> object:
+        told = {"Product name": "Onyx", "Product release": self.release, "Product model": self.model}
+        return told | {"Uptime": "2d 3h 4m 5.678s"}
+
+    def _local(self) -> object:
+        told = {"System Description": f"Simulated {self.model}", "Chassis id": "02:00:00:00:00:AA"}
+        if self.name:
+            told["System Name"] = self.name
+        return [{"LLDP": "enabled"}, {"header": "Local global configuration", **told}]
+
+    def _neighbours(self) -> object:
+        rows = [
+            {f"{name} (Po1)": [{"Remote chassis id": one.chassis, "Remote port-id": one.port, **_named(one)}]}
+            for name, port in self.ports.items()
+            for one in port.neighbours
+        ]
+        return rows or {"Lines": ["", "No lldp remote information.", ""]}
+
+    def _neighbours_of_old(self) -> object:
+        return {
+            name: [{"Device ID": one.chassis, "Port ID": one.port, "System Name": one.name} for one in port.neighbours]
+            for name, port in self.ports.items()
+            if port.neighbours
+        }
 
     def _counters(self) -> object:
         if self.counters_shape == "list":
@@ -131,8 +228,15 @@ class OnyxSwitch:
         for name, port in self.ports.items():
             number = "malformed" if name == self.faults.malformed else name.removeprefix("Eth")
             rows.append({"Interface ethernet": number, "ECN marked packets": _shown(port.ecn_marked_packets)})
-            rows.extend({"header": f"TC-{tc}", "Mode": "ECN" if tc == 3 else "none"} for tc in range(8))
+            for tc in range(8):
+                drops = port.red_dropped_packets
+                counted = {"Mode": "RED", "RED dropped packets": str(drops[tc])} if tc in drops else {"Mode": "none"}
+                rows.append({"header": f"TC-{tc}", **counted})
         return rows
+
+
+def _named(neighbour: OnyxNeighbour) -> dict[str, str]:
+    return {"Remote system name": neighbour.name, "Remote port description": "N/A"}
 
 
 def _shown(value: int | None) -> str:

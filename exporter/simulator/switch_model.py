@@ -34,9 +34,16 @@ SLOW_SECONDS: Final = 0.3
 
 BYTES_RECEIVED: Final = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)
 
-NEAR_32: Final = 2**32 - 100
-NEAR_64: Final = 2**64 - 10**12
-"""Where counters of errors start, so that they run over soon, and the octets received at the first port."""
+HIGH: Final[Mapping[str, int]] = {
+    "receive_errors": 2**32 - 600,
+    "transmit_errors": 2**32 - 1000,
+    "receive_discards": 2**32 - 300,
+    "fcs_errors": 2**32 - 500,
+}
+"""Where counters of 32 bits start, so that they run over soon; not two at once, which would look like a restart."""
+
+HIGH_BYTES: Final = 2**64 - 10**12
+"""Where the octets received at the first port start."""
 
 RENUMBERED: Final = 1000
 """By which interface indexes move with a restart that renumbers."""
@@ -149,9 +156,8 @@ class SimulatedSwitch:
         return SwitchPort(name, number, uplink=uplink, alias=f"{self.name} port {number}", speed=self._speed)
 
     def _start_high(self) -> None:
-        high = dict.fromkeys(("receive_errors", "transmit_errors", "receive_discards", "fcs_errors"), NEAR_32)
         for port in self.ports:
-            port.restart(high | ({"receive_bytes": NEAR_64} if port is self.ports[0] else {}))
+            port.restart({**HIGH, "receive_bytes": HIGH_BYTES} if port is self.ports[0] else HIGH)
 
     def _load(self, port: SwitchPort) -> dict[str, float]:
         if "uplink-imbalance" in self.faults and port.uplink:

@@ -1,6 +1,6 @@
 """The simulated leaf switches by their protocols: one answers SNMP, the other is an Onyx with its JSON API."""
 
-from exporter.simulator.onyx import OnyxPort, OnyxSwitch
+from exporter.simulator.onyx import OnyxNeighbour, OnyxPort, OnyxSwitch
 from exporter.simulator.ports import HOST, UNICAST, Leaf, Port
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.switch_kinds import CISCO_PFC, PRIORITIES
@@ -74,6 +74,14 @@ def update_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
             rows |= _pfc(index, port)
     agent.set_many(rows)
     agent.faults.silent = "switch-silent" in training.faults
+
+
+def fill_onyx(switch: OnyxSwitch, leaf: Leaf, training: Training) -> None:
+    """Give an Onyx switch its ports and their neighbours."""
+    update_onyx(switch, leaf)
+    for name, one in _neighbours(leaf, training).items():
+        port = one.port if isinstance(one.port, str) else one.port.hex(":")
+        switch.ports[name].neighbours = [OnyxNeighbour(one.chassis.hex(":"), port, one.name)]
 
 
 def update_onyx(switch: OnyxSwitch, leaf: Leaf) -> None:

@@ -145,7 +145,7 @@ class SnmpClient:
             self._wire.close()
             self._wire = None
 
-    async def walk(self, columns: Sequence[Oid], *, max_rows: int = MAX_ROWS) -> WalkResult:
+    async def walk(self, columns: Sequence[Oid], *, max_rows: int = MAX_ROWS, unordered: bool = False) -> WalkResult:
         """Walk several columns; see `Walk` and `WalkResult`.
 
         A target that falls silent midway costs only what is missing then, which the result's problems say.
@@ -156,7 +156,9 @@ class SnmpClient:
             SnmpAuthenticationError: it does not know the user of v3, or its passwords.
             ValueError: a column is no object identifier.
         """
-        walks = [Walk(share, self._memory, max_rows=max_rows) for share in shares(columns, self._window)]
+        walks = [
+            Walk(share, self._memory, max_rows=max_rows, unordered=unordered) for share in shares(columns, self._window)
+        ]
         await self._run(walks)
         return merged([walk.result() for walk in walks], columns)
 

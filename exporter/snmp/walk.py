@@ -86,13 +86,16 @@ class _Cursor:
 class Walk:
     """One walk over several columns; an `Exchange`."""
 
-    def __init__(self, columns: Sequence[Oid], memory: Memory, *, max_rows: int = MAX_ROWS) -> None:
+    def __init__(
+        self, columns: Sequence[Oid], memory: Memory, *, max_rows: int = MAX_ROWS, unordered: bool = False
+    ) -> None:
         """Plan the walk.
 
         Args:
             columns: the columns' identifiers; one named twice is walked once.
             memory: what is known of the target; the walk adds to it.
             max_rows: rows after which a column is cut off, give or take those of one reply.
+            unordered: take rows in any order, and a column for one that goes round only at a row that was there before.
 
         Raises:
             ValueError: a column is no object identifier.
@@ -100,6 +103,7 @@ class Walk:
         self.pace = Pace(memory)
         self._memory = memory
         self._max_rows = max_rows
+        self._unordered = unordered
         self._bytes = 0
         self._cursors = [_Cursor(place, oid) for place, oid in enumerate(dict.fromkeys(columns))]
         self._groups = deque(_grouped(self._cursors, memory.apart))
@@ -201,7 +205,7 @@ class Walk:
             if index is None:
                 index = indexes[tail] = decode_index(tail)
             # Numbers and not bytes are compared: base 128 puts 16383 (ff 7f) behind 16384 (81 80 00).
-            if index <= last:
+            if index <= last and (index in rows or not self._unordered):
                 self._stop(
                     cursor,
                     Reason.NOT_INCREASING,

@@ -113,6 +113,7 @@ class BurstOptions(Options, frozen=True):
                 f"tick: {self.tick:g} s does not go with an interval of {self.interval:g} s,"
                 f" which holds from 1 to {MOST_TICKS} ticks"
             )
+        super().__post_init__()
 
 
 @dataclass(slots=True)

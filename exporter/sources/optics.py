@@ -111,6 +111,7 @@ class OpticsOptions(Options, frozen=True, kw_only=True):
             raise ValueError(
                 f"interval is {self.interval:g}s; reading modules can delay packets: give {LEAST_INTERVAL:g}s or longer"
             )
+        super().__post_init__()
 
 
 class OpticsSource:

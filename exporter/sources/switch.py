@@ -7,19 +7,23 @@ is configured and how a switch is asked is in `switches/`.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from exporter.document import ConfigError
 from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
 from exporter.sources.switches.metrics import DEVICE, FAMILIES, SCHEMAS
 from exporter.sources.switches.options import Target
 from exporter.sources.switches.parts import Device, Family, Harvest, Joint, Reader, Support
+from exporter.sources.switches.place import Place
 from exporter.sources.switches.roster import Roster
-from exporter.sources.switches.targets import INTERVAL, SwitchOptions, complete, matching, resolved
+from exporter.sources.switches.targets import INTERVAL, SwitchOptions, check_profile, complete, matching, resolved
 from exporter.table import RowKeeper, Table, TableBuilder
+
+if TYPE_CHECKING:
+    from exporter.sources.switches.snmp_profiles import Profiles
 
 SHARE = 0.9
 """Of the interval, that a way may take: what it has to say of a silent switch must come before the next poll."""
@@ -57,13 +61,13 @@ class SwitchSource:
         self.settings = (target, interval)
         self.label = target.name
         self.changed: asyncio.Event | None = asyncio.Event()
-        self._options = target
         self._readers = readers
         self._roster = roster
         self._joint = Joint()
         self._device_rows = RowKeeper(DEVICE.labels)
         self._family_rows = RowKeeper(FAMILIES.labels)
         self._system_name = ""
+        self._place = Place(target, roster)
 
     async def applies(self) -> bool:
         """Tell that a switch that was configured is there to be read, whether it answers or not."""
@@ -84,7 +88,9 @@ class SwitchSource:
         device = _joined([harvest.device for harvest in harvests.values()])
         self._system_name = device.name or self._system_name  # it goes by the name that it had
         self.label = self._roster.claim(self.target, self._system_name)
+        neighbours = next((one.neighbours for one in harvests.values() if one.neighbours is not None), None)
         tables = self._joint.tables(self.label, harvests)
+        tables = self._place.tables(self.label, tables, neighbours, device.chassis, monotonic())
         tables += self._own(device, _families(harvests.values()))
         return Reading(tables, failures)
 
@@ -136,7 +142,7 @@ class SwitchSource:
             {
                 "device_info": (
                     self.target,
-                    self._options.role or "",
+                    self._place.role,
                     device.profile,
                     device.description,
                     device.object_id,
@@ -214,20 +220,22 @@ def reader(target: Target, way: str, interval: float) -> Reader:
 
 def _complete(options: SwitchOptions, folder: Path) -> SwitchOptions:
     """Take in the files that the configuration names, those of targets and those of profiles."""
-    whole = complete(options, folder)
-    targets = [target for target, _ in resolved(whole) if target.snmp is not None]
-    if targets or options.profiles:
+
+    @cache
+    def profiles() -> "Profiles":
         from exporter.sources.switches import snmp_profiles  # noqa: PLC0415  # only where there are switches
 
-        profiles = snmp_profiles.load(matching(options.profiles, folder))
-        for target in targets:
-            if target.profile is not None:
-                try:
-                    profiles.named(target.profile)
-                except ConfigError as error:
-                    raise ConfigError(f"switches: {target.name}: {error}") from None
-        snmp_profiles.use(profiles)
-    return whole
+        made = snmp_profiles.load(matching("profiles", options.profiles, folder))
+        snmp_profiles.use(made)
+        return made
+
+    def check(target: Target) -> None:
+        if target.snmp is not None:
+            check_profile(target, profiles())
+
+    if options.profiles:
+        profiles()  # also those that no target names
+    return complete(options, folder, check)
 
 
 DEFINITION = Definition("switch", SwitchOptions, SCHEMAS, _build, section="switches", complete=_complete)

@@ -63,15 +63,17 @@ PORTS = vocabulary.schema(
     },
     note="On the wire.",
     origins={
-        "receive_bytes_total": ["IF-MIB ifHCInOctets", "Onyx: Rx bytes"],
-        "transmit_bytes_total": ["IF-MIB ifHCOutOctets", "Onyx: Tx bytes"],
+        "receive_bytes_total": ["IF-MIB ifHCInOctets", "Onyx: Rx bytes", "NVUE: link stats in-bytes"],
+        "transmit_bytes_total": ["IF-MIB ifHCOutOctets", "Onyx: Tx bytes", "NVUE: link stats out-bytes"],
         "receive_packets_total": [
             "IF-MIB ifHCInUcastPkts + ifHCInMulticastPkts + ifHCInBroadcastPkts",
             "Onyx: Rx packets",
+            "NVUE: link stats in-pkts",
         ],
         "transmit_packets_total": [
             "IF-MIB ifHCOutUcastPkts + ifHCOutMulticastPkts + ifHCOutBroadcastPkts",
             "Onyx: Tx packets",
+            "NVUE: link stats out-pkts",
         ],
         "receive_unicast_packets_total": ["IF-MIB ifHCInUcastPkts"],
         "transmit_unicast_packets_total": ["IF-MIB ifHCOutUcastPkts"],
@@ -79,10 +81,10 @@ PORTS = vocabulary.schema(
         "transmit_multicast_packets_total": ["IF-MIB ifHCOutMulticastPkts"],
         "receive_broadcast_packets_total": ["IF-MIB ifHCInBroadcastPkts"],
         "transmit_broadcast_packets_total": ["IF-MIB ifHCOutBroadcastPkts"],
-        "receive_errors_total": ["IF-MIB ifInErrors", "Onyx: Rx error packets"],
-        "transmit_errors_total": ["IF-MIB ifOutErrors", "Onyx: Tx error packets"],
-        "receive_discards_total": ["IF-MIB ifInDiscards", "Onyx: Rx discard packets"],
-        "transmit_discards_total": ["IF-MIB ifOutDiscards", "Onyx: Tx discard packets"],
+        "receive_errors_total": ["IF-MIB ifInErrors", "Onyx: Rx error packets", "NVUE: link stats in-errors"],
+        "transmit_errors_total": ["IF-MIB ifOutErrors", "Onyx: Tx error packets", "NVUE: link stats out-errors"],
+        "receive_discards_total": ["IF-MIB ifInDiscards", "Onyx: Rx discard packets", "NVUE: link stats in-drops"],
+        "transmit_discards_total": ["IF-MIB ifOutDiscards", "Onyx: Tx discard packets", "NVUE: link stats out-drops"],
         "receive_pause_frames_total": [
             "EtherLike-MIB dot3HCInPauseFrames, dot3InPauseFrames",
             "MELLANOX-QOS-MIB mellanoxQoSPortRxPausePkts",
@@ -105,10 +107,14 @@ PORTS = vocabulary.schema(
             "MELLANOX-IF-VPI-MIB mellanoxIfVPISymbolErrorCounter",
             "Onyx: Rx symbol errors",
         ],
-        "ecn_marked_packets_total": ["Onyx congestion-control: ECN marked packets"],
+        "ecn_marked_packets_total": [
+            "Onyx congestion-control: ECN marked packets",
+            "sum of queues",
+            "NVUE: port-stats ecn-marked-packets",
+        ],
         "congestion_discards_total": ["sum of queues", "CUMULUS-COUNTERS-MIB clEgressQOverflowDiscards"],
         "deepest_queue_bytes": ["most of queues"],
-        "link_up": ["IF-MIB ifOperStatus", "Onyx: Operational state"],
+        "link_up": ["IF-MIB ifOperStatus", "Onyx: Operational state", "NVUE: link state"],
         "receive_pfc_all_priorities_frames_total": [
             "IEEE8021-PFC-MIB ieee8021PfcIndications",
             "CISCO-PFC-EXT-MIB cpfcIfIndications",
@@ -117,11 +123,11 @@ PORTS = vocabulary.schema(
             "IEEE8021-PFC-MIB ieee8021PfcRequests",
             "CISCO-PFC-EXT-MIB cpfcIfRequests",
         ],
-        "link_speed_bytes_per_second": ["IF-MIB ifHighSpeed, ifSpeed", "Onyx: Speed"],
+        "link_speed_bytes_per_second": ["IF-MIB ifHighSpeed, ifSpeed", "Onyx: Speed", "NVUE: link speed"],
         "link_down_total": [],
         "group_info": ["configuration: uplinks", "neighbours by LLDP"],
         "admin_up": ["IF-MIB ifAdminStatus"],
-        "info": ["IF-MIB ifName, ifAlias, ifType", "Onyx: Description"],
+        "info": ["IF-MIB ifName, ifAlias, ifType", "Onyx: Description", "NVUE: ifindex, description"],
     },
 )
 """Rows are ports; keys of a Part are `(port,)`."""
@@ -136,12 +142,16 @@ PRIORITIES = vocabulary.schema(
             "ARISTA-PFC-MIB aristaPfcPriorityIndications",
             "MELLANOX-QOS-MIB mellanoxQoSPFCRxPausePkts",
             "CUMULUS-COUNTERS-MIB clIntInPfc0Pkt to clIntInPfc7Pkt",
+            "Onyx counters pfc: Rx pause packets",
+            "NVUE: pfc-stats rx-pause-frames",
         ],
         "transmit_pfc_frames_total": [
             "CISCO-PFC-EXT-MIB cpfcIfPriorityRequests",
             "ARISTA-PFC-MIB aristaPfcPriorityRequests",
             "MELLANOX-QOS-MIB mellanoxQoSPFCTxPausePkts",
             "CUMULUS-COUNTERS-MIB clIntOutPfc0Pkt to clIntOutPfc7Pkt",
+            "Onyx counters pfc: Tx pause packets",
+            "NVUE: pfc-stats tx-pause-frames",
         ],
         "receive_pfc_paused_seconds_total": [
             "CISCO-PFC-EXT-MIB cpfcIfPriorityWaitRx",
@@ -177,23 +187,31 @@ QUEUES = vocabulary.schema(
             "CISCO-SWITCH-QOS-MIB csqIfQosGroupStatsValue 2",
             "MELLANOX-QOS-MIB mellanoxQoSTCBytes",
             "JUNIPER-COS-MIB jnxCosQstatTxedBytes",
+            "NVUE: egress-queue-stats tx-bytes",
         ],
         "queue_transmit_packets_total": [
             "ARISTA-QUEUE-MIB aristaEgressQueuePkts",
             "CISCO-SWITCH-QOS-MIB csqIfQosGroupStatsValue 1",
             "MELLANOX-QOS-MIB mellanoxQoSTCPkts",
             "JUNIPER-COS-MIB jnxCosQstatTxedPkts",
+            "NVUE: egress-queue-stats tx-frames",
         ],
-        "queue_ecn_marked_packets_total": ["ARISTA-QOS-MIB aristaEcnQueuePktsMarked"],
+        "queue_ecn_marked_packets_total": [
+            "ARISTA-QOS-MIB aristaEcnQueuePktsMarked",
+            "NVUE: egress-queue-stats ecn-marked-frames",
+        ],
         "queue_full_discards_total": [
             "ARISTA-QUEUE-MIB aristaEgressQueuePktsDropped",
             "CISCO-SWITCH-QOS-MIB csqIfQosGroupStatsValue 5",
             "MELLANOX-QOS-MIB mellanoxQoSTCUnicastNoBufferDiscard",
             "JUNIPER-COS-MIB jnxCosQstatTailDropPkts",
+            "NVUE: egress-queue-stats tx-uc-buffer-discards",
         ],
         "queue_early_discards_total": [
             "MELLANOX-QOS-MIB mellanoxQoSTCWREDDiscard",
             "JUNIPER-COS-MIB jnxCosQstatTotalRedDropPkts",
+            "Onyx congestion-control: RED dropped packets",
+            "NVUE: egress-queue-stats wred-discards",
         ],
         "queue_pfc_deadlocks_total": ["CISCO-PFC-EXT-MIB cpfcWatchdogIfQueueShutdowns"],
     },
@@ -224,7 +242,12 @@ PRIORITY_GROUPS = vocabulary.schema(
         ),
         "priority_group_discards_total": counter("Packets dropped since the ingress buffer had no room for them."),
     },
-    origins={"priority_group_discards_total": ["MELLANOX-QOS-MIB mellanoxQoSPGNoBufferDiscard"]},
+    origins={
+        "priority_group_discards_total": [
+            "MELLANOX-QOS-MIB mellanoxQoSPGNoBufferDiscard",
+            "NVUE: ingress-buffer-stats rx-buffer-discards",
+        ]
+    },
     details=[
         "priority_group_depth_bytes",
         "priority_group_highest_depth_bytes",
@@ -245,10 +268,12 @@ MODULES = vocabulary.schema(
         "module_temperature_celsius": [
             "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in degrees",
             "JUNIPER-DOM-MIB jnxDomCurrentModuleTemperature",
+            "NVUE: transceiver temperature",
         ],
         "module_voltage_volts": [
             "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in volts",
             "JUNIPER-DOM-MIB jnxDomCurrentModuleVoltage",
+            "NVUE: transceiver voltage",
         ],
     },
 )
@@ -266,14 +291,17 @@ LANES = vocabulary.schema(
         "module_lane_receive_power_watts": [
             "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in watts or dBm named RX or receive",
             "JUNIPER-DOM-MIB jnxDomCurrentLaneRxLaserPower, jnxDomCurrentRxLaserPower",
+            "NVUE: transceiver ch-N-rx-power",
         ],
         "module_lane_transmit_power_watts": [
             "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in watts or dBm named TX or transmit",
             "JUNIPER-DOM-MIB jnxDomCurrentLaneTxLaserOutputPower, jnxDomCurrentTxLaserOutputPower",
+            "NVUE: transceiver ch-N-tx-power",
         ],
         "module_lane_bias_amperes": [
             "ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB: sensors in amperes",
             "JUNIPER-DOM-MIB jnxDomCurrentLaneTxLaserBiasCurrent, jnxDomCurrentTxLaserBiasCurrent",
+            "NVUE: transceiver ch-N-tx-bias-current",
         ],
     },
 )
@@ -300,8 +328,8 @@ DEVICE = vocabulary.schema(
         "unchanged_polls_total": counter("Polls that found the counters not refreshed since the one before."),
     },
     origins={
-        "device_info": ["SNMPv2-MIB sysDescr, sysObjectID"],
-        "uptime_seconds": ["SNMPv2-MIB sysUpTime"],
+        "device_info": ["SNMPv2-MIB sysDescr, sysObjectID", "Onyx: show version, show lldp local", "NVUE: system"],
+        "uptime_seconds": ["SNMPv2-MIB sysUpTime", "NVUE: system"],
         "refresh_seconds": ["time stamps of the switch, or the times at which its counters moved"],
         "unchanged_polls_total": ["time stamps of the switch, or the times at which its counters moved"],
     },
@@ -356,7 +384,14 @@ LINKS = vocabulary.schema(
             "peer_port_description",
         )
     },
-    origins={"info": ["LLDP-MIB lldpRemTable", "LLDP-V2-MIB lldpV2RemTable"]},
+    origins={
+        "info": [
+            "LLDP-MIB lldpRemTable",
+            "LLDP-V2-MIB lldpV2RemTable",
+            "systemd-networkd: netif/lldp",
+            "frames of LLDP",
+        ]
+    },
 )
 """Rows are links, seen from one end; the labels of the other kind of end are empty."""
 

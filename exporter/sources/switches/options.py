@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from exporter.rules import check_patterns
 from exporter.secret import check_one
 from exporter.source import Selection
 from exporter.units import Duration
@@ -207,6 +208,8 @@ class Target(Selection, frozen=True, kw_only=True):
             raise ValueError("the name is empty; give one, it becomes a label")
         if not self.ways():
             raise ValueError(f"{self.name} gives no way to ask it; give one or more of {', '.join(WAYS)}")
+        super().__post_init__()
+        check_patterns("uplinks", self.uplinks)
         if self.snmp is not None:
             from exporter.snmp.client import parse_address  # noqa: PLC0415  # only where there are switches
 

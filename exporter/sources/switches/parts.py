@@ -57,6 +57,7 @@ class Part:
             stamps, or since its counters were not refreshed since the last reading. A row whose time did not move on
             keeps its rates.
         epochs: One hashable a row that changes with a restart; None where unknown.
+        aspect: Tells apart several parts of one schema, where a reader asks for their columns at different times.
     """
 
     schema: Schema
@@ -65,6 +66,7 @@ class Part:
     time: float
     times: Sequence[float] | None = None
     epochs: Sequence[Hashable] | None = None
+    aspect: str = ""
 
 
 class PartBuilder:
@@ -73,9 +75,10 @@ class PartBuilder:
     It may be kept from poll to poll: as long as the rows are the same, so is the object of their keys.
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, aspect: str = "") -> None:
         self._rows = TableBuilder(schema)
         self._schema = schema
+        self._aspect = aspect
         self._keys: Sequence[LabelValues] = ()
 
     def row(self, key: LabelValues, values: Mapping[str, Value | None]) -> None:
@@ -89,7 +92,7 @@ class PartBuilder:
         done, self._rows = self._rows, TableBuilder(self._schema)
         if done.keys != self._keys:
             self._keys = done.keys
-        return Part(self._schema, self._keys, done.columns(), time, times, epochs)
+        return Part(self._schema, self._keys, done.columns(), time, times, epochs, self._aspect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,7 @@ class Device:
         uptime: Seconds since its management started.
         refresh: Seconds between refreshes of its counters, as seen; None where they always moved.
         unchanged: Readings so far that brought counters not refreshed since the one before.
+        chassis: Its own identity in LLDP, a MAC address as `aa:bb:cc:dd:ee:ff`, else text.
     """
 
     name: str = ""
@@ -142,6 +146,7 @@ class Device:
     uptime: float | None = None
     refresh: float | None = None
     unchanged: int | None = None
+    chassis: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,7 @@ class Harvest:
 
     Attributes:
         device: What it says of itself.
-        parts: Rows, one Part a schema at most.
+        parts: Rows, one Part a schema and aspect at most.
         families: What it counts and what not, of those families that this reader asks for.
         neighbours: All of them; None where they were not asked for, or could not be had.
         failures: What could not be read beside this.
@@ -208,26 +213,31 @@ class Joint:
         tables: list[Table] = []
         for way, harvest in harvests.items():
             for part in harvest.parts:
-                columns = {ending: one for ending, one in part.columns.items() if self._owns(way, part.schema, ending)}
+                owner = f"{way} {part.aspect}".rstrip()
+                columns = {
+                    ending: one for ending, one in part.columns.items() if self._owns(owner, part.schema, ending)
+                }
                 if columns:
-                    tables.append(self._table(switch, way, part, columns))
+                    tables.append(self._table(switch, owner, part, columns))
         return tables
 
-    def _owns(self, way: str, schema: Schema, ending: str) -> bool:
-        return self._owners.setdefault((schema.prefix, schema.labels, ending), way) == way
+    def _owns(self, owner: str, schema: Schema, ending: str) -> bool:
+        return self._owners.setdefault((schema.prefix, schema.labels, ending), owner) == owner
 
-    def _table(self, switch: str, way: str, part: Part, columns: Mapping[str, Column]) -> Table:
+    def _table(self, switch: str, owner: str, part: Part, columns: Mapping[str, Column]) -> Table:
         # The count of resets is a column of its own that meaning adds: one table of each kind of rows has it.
-        first = self._owns(way, part.schema, RESETS)
+        first = self._owns(owner, part.schema, RESETS)
         schema = part.schema if first else _without_resets(part.schema)
-        place = (way, part.schema)
+        place = (owner, part.schema)
         known = self._keys.get(place)
         if known is None or known[0] != switch or known[1] is not part.keys:
             known = self._keys[place] = (switch, part.keys, [(switch, *key) for key in part.keys])
         keeper = self._keepers.get(place)
         if keeper is None:
             keeper = self._keepers[place] = RowKeeper(schema.labels)
-        return Table(schema, keeper.rows(known[2]), columns, part.time, epochs=part.epochs, times=part.times, part=way)
+        return Table(
+            schema, keeper.rows(known[2]), columns, part.time, epochs=part.epochs, times=part.times, part=owner
+        )
 
 
 _reduced: dict[Schema, Schema] = {}

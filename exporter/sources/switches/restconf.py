@@ -86,11 +86,11 @@ class RestconfReader:
             await client.close()
 
     async def _opened(self) -> RestconfClient:
-        client = self._client
-        if client is None:
-            client, self._password = await rest_reader.made(self._target, self._options, self._made)
-            self._client = client
-        return client
+        if self._client is None:
+            fresh, self._password = await rest_reader.made(self._target, self._options, self._made)
+            self._client = fresh
+            return fresh
+        return self._client
 
     def _made(self, address: str, password: str, tls: SSLContext | None) -> RestconfClient:
         given = self._options

@@ -83,6 +83,12 @@ class Roster:
         for name in [name for name, owner in self._owners.items() if owner == target]:
             del self._owners[name]
 
+    def forget(self, target: str) -> None:
+        """Forget a switch that was probed, unless it is one of the configuration."""
+        if target not in self._reserved and self.known.pop(target, None) is not None:
+            self.release(target)
+            self.version += 1
+
     def note(self, target: str, **facts: object) -> Known:
         """Take note of what a switch told; `facts` are attributes of Known."""
         known = self.known.setdefault(target, Known(target, target))

@@ -12,14 +12,14 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from exporter.document import ConfigError
-from exporter.secret import SecretError, read_secret
+from exporter.secret import SecretError
 from exporter.snmp.ber import Oid
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpAuthenticationError, SnmpError, SnmpTimeout
 from exporter.snmp.get import GetResult
-from exporter.snmp.security import Community, Credentials
 from exporter.source import Failure, SourceError
 from exporter.sources.switches import snmp_inventory, snmp_lldp
+from exporter.sources.switches.credentials import credentials_of
 from exporter.sources.switches.options import Snmp, Target
 from exporter.sources.switches.parts import Device, Family, Harvest, Neighbour, Part, Support
 from exporter.sources.switches.snmp_counters import Counters, Times
@@ -91,8 +91,6 @@ class SnmpReader:
             return self._last
         try:
             harvest = await self._read(await self._opened())
-        except SecretError as error:
-            raise SourceError("credentials", str(error)) from None
         except ConfigError as error:
             raise SourceError("configuration", f"{self._target.name}: {error}") from None
         except SnmpTimeout as error:
@@ -134,13 +132,18 @@ class SnmpReader:
         """Make the client when there is none; its secrets are read then."""
         if self._client is None:
             given = self._options
-            credentials = await asyncio.to_thread(_credentials, given)
+            try:
+                credentials = await asyncio.to_thread(credentials_of, given)
+            except (SecretError, ValueError) as error:
+                raise SourceError("credentials", f"{self._target.name}: {error}") from None
             self._client = SnmpClient(
                 given.address or self._target.address,
                 credentials,
                 timeout=float(given.timeout),
                 retries=given.retries,
                 deadline=self._deadline,
+                window=given.window,
+                unconnected=given.any_source,
             )
         return self._client
 
@@ -172,7 +175,7 @@ class SnmpReader:
             unchanged=self._refresh.unchanged,
         )
         self._last_time = now
-        return Harvest(device, parts, families, self._neighbours.found, failures)
+        return Harvest(device, parts, families, self._known_neighbours(), failures)
 
     def _note_system(self, system: GetResult) -> None:
         """Take note of what the switch says of itself, and choose its profile; what it fails to say is what it was.
@@ -236,16 +239,28 @@ class SnmpReader:
         failures += failures_of(result)
         if result.empty:
             raise SourceError("empty", f"{client.address}: answers, but has no counters to show; check its SNMP view")
-        missing = counters.take(result, inventory, now)
-        if missing:
-            single_ones = await client.get(missing)
-            counters.add(missing, single_ones.values)
+        await self._complete(client, counters.take(result, inventory, now), failures)
         failures += counters.rows_missing(inventory)
         nameless = frozenset(counters.indexes() - inventory.ports.keys() - inventory.unwanted)
         if nameless - self._nameless:
             self._inventory_time = float("-inf")  # there is an interface that is not in the list
         self._nameless = nameless
         return counters.parts(inventory, self._times(uptime, now), self._restarts)
+
+    async def _complete(self, client: SnmpClient, missing: Sequence[Oid], failures: list[Failure]) -> None:
+        """Ask by name for what the walk left out; what cannot be asked now is asked again at the next poll."""
+        if not missing:
+            return
+        try:
+            found = await client.get(missing)
+        except SnmpError as error:
+            failures.append(
+                Failure("counters", "timeout" if isinstance(error, SnmpTimeout) else "unreachable", str(error))
+            )
+            return
+        unread = {one.oid for one in found.problems}
+        self._counters.add([oid for oid in missing if oid not in unread], found.values)
+        failures += [Failure("counters", one.reason.value, str(one)) for one in found.problems[:1]]
 
     def _times(self, uptime: int | None, now: float) -> Times:
         """Give what tells when the switch counted the rows of ports."""
@@ -262,9 +277,10 @@ class SnmpReader:
         async def lldp() -> Sequence[Neighbour]:
             found = await snmp_lldp.neighbours(client, inventory)
             failures.extend(found.failures)
+            self._device = replace(self._device, chassis=found.chassis or self._device.chassis)
             support = Support.COUNTED if found.known else Support.UNSUPPORTED
             self._neighbours.support = Support.FAILED if found.failed and not found.known else support
-            return found.neighbours
+            return self._neighbours.unless_once(found.neighbours, failed=found.failed)
 
         async def optics() -> Sequence[Part]:
             assert self._modules is not None  # noqa: S101  # only asked where there is one
@@ -277,6 +293,11 @@ class SnmpReader:
             await self._neighbours.read(lldp, "lldp", end, failures)
         if self._modules is not None:
             await self._optics.read(optics, "optics", end, failures)
+
+    def _known_neighbours(self) -> Sequence[Neighbour] | None:
+        """Give the neighbours; None where the switch does not tell, so that another way may."""
+        told = self._neighbours.found or self._neighbours.support is Support.COUNTED
+        return self._neighbours.found if told else None
 
     def _add_slow(self, families: dict[Family, Support], parts: list[Part]) -> None:
         if self._neighbours.support is not None:
@@ -299,6 +320,13 @@ class _Slow(Generic[Found]):
         self.found: Found | None = None
         self.support: Support | None = None
         self.time = float("-inf")
+        self._failed = False
+
+    def unless_once(self, new: Found, *, failed: bool) -> Found:
+        """Give what was read; or what is known, where some of the new could not be read, and all could before."""
+        once = failed and not self._failed
+        self._failed = failed
+        return self.found if once and self.found is not None else new
 
     async def read(self, ask: Callable[[], Awaitable[Found]], name: str, end: float, failures: list[Failure]) -> None:
         """Read, if it is time; `end` is when the event loop's clock says that there is no more time for it."""
@@ -321,8 +349,3 @@ class _Slow(Generic[Found]):
     def _fail(self, failures: list[Failure], failure: Failure) -> None:
         failures.append(failure)
         self.support = self.support or Support.FAILED
-
-
-def _credentials(given: Snmp) -> Credentials:
-    """Read the secrets. Raises SecretError if one cannot be read."""
-    return Community(read_secret(given.community, given.community_file, given.community_env).encode())

@@ -33,11 +33,16 @@ SUMS: Mapping[str, tuple[str, ...]] = {
 }
 """What IF-MIB counts only by kind of addressee."""
 
+OCTETS = ("receive_bytes_total", "transmit_bytes_total")
+
 SWAPPED = {"receive_pfc_": "transmit_pfc_", "transmit_pfc_": "receive_pfc_"}
 
 UP, UNKNOWN = 1, 4
 SATURATED = 2**32 - 1
 """ifSpeed of all that is faster than it can say."""
+
+FASTEST = 10**8
+"""Of ifHighSpeed, in Mb/s: more is the top of its range, and no speed."""
 
 MOST_SINGLES = 2000
 """Instances that are asked by name in one poll, at most."""
@@ -51,14 +56,14 @@ class _Rows:
     """Rows of one schema, and where their cells are; made anew only where the indexes that columns have changed.
 
     Attributes:
-        seen: Indexes of each column when this was made.
+        seen: Indexes of each column when this was made; None where it is to be made anew.
         keys: Of the part.
         ports: Index of the port of each row.
         sources: By ending: the columns that have it, with the index of each row in it, which is empty where the column
             has no such row.
     """
 
-    seen: Mapping[Counter, Sequence[Oid]] = field(default_factory=dict)
+    seen: Mapping[Counter, Sequence[Oid]] | None = None
     keys: Sequence[LabelValues] = ()
     ports: Sequence[Oid] = ()
     sources: Mapping[str, Sequence[tuple[Counter, Sequence[Oid]]]] = field(default_factory=dict)
@@ -90,6 +95,8 @@ class Counters:
         self._rows: dict[Schema, _Rows] = {}
         self._parts: dict[Schema, Part] = {}
         self._sums = PortSums()
+        self._summed: tuple[Part, dict[str, dict[LabelValues, Value | None]]] | None = None
+        self._troubled: set[Oid] = set()
         self._families: dict[str, Support] = {}
 
     def forget(self) -> None:
@@ -97,7 +104,7 @@ class Counters:
         for kept in (self._silent, self._absent, self._resting, self._checked, self._settled, self._parts):
             kept.clear()
         for rows in self._rows.values():
-            rows.seen = {}  # the keys stay, as long as they are the same
+            rows.seen = None  # the keys stay, as long as they are the same
         self._cells.clear()
 
     def wanted(self, now: float) -> list[Oid]:
@@ -117,7 +124,7 @@ class Counters:
         Returns:
             Instances that it should have had and had not: to be asked by name, and handed to `add`.
         """
-        troubled = {one.oid for one in result.problems}
+        troubled = self._troubled = {one.oid for one in result.problems}
         for oid, column in result.columns.items():
             self._cells[oid], self._tags[oid] = _cells(column), column.tag
             if not column.rows and column.complete and oid not in troubled:
@@ -160,7 +167,7 @@ class Counters:
         """Give the counters of bytes, by column and interface."""
         found: dict[Hashable, int] = {}
         for one, ending in self._endings.items():
-            if ending in ("receive_bytes_total", "transmit_bytes_total"):
+            if ending in OCTETS:
                 found.update(((ending, index), count) for index, count in self._cells.get(one.oid, _NONE).items())
         return found
 
@@ -184,7 +191,7 @@ class Counters:
         octets = [
             self._cells[one.oid]
             for one, ending in self._endings.items()
-            if ending in ("receive_bytes_total", "transmit_bytes_total") and self._cells.get(one.oid)
+            if ending in OCTETS and self._cells.get(one.oid) and one.oid not in self._troubled
         ]
         return [
             Failure(
@@ -233,7 +240,7 @@ class Counters:
             self._cells[one.oid] = {index: cell for index, cell in self._cells[one.oid].items() if index in counted}
         if not counted:
             self._families[table.name] = Support.FAILED if column in troubled else Support.NOT_COUNTED
-            self._silent.update(one.oid for one in walked)
+            self._silent.update([column, *(one.oid for one in walked)])
 
     def _drop_losers(self, table: CounterTable) -> None:
         """Let columns rest whose metric stands in an earlier one too."""
@@ -283,13 +290,21 @@ class Counters:
             if all(part in columns for part in parts):
                 cast = zip(*(columns[part].values for part in parts), strict=True)
                 columns[ending] = Column(metrics[ending], [None if None in row else sum(row) for row in cast])
-        if QUEUES in others:
-            keys, summed = self._sums.columns(others[QUEUES])
-            for ending, column in summed.items():
-                values = dict(zip(keys, column.values, strict=True))
-                columns.setdefault(ending, Column(metrics[ending], [values.get(key) for key in rows.keys]))
+        for ending, values in self._of_queues().items():
+            columns.setdefault(ending, Column(metrics[ending], [values.get(key) for key in rows.keys]))
         columns |= self._states(rows.ports, inventory)
         return Part(PORTS, rows.keys, columns, *times(rows.ports), epochs=[epoch] * len(rows.keys))
+
+    def _of_queues(self) -> dict[str, dict[LabelValues, Value | None]]:
+        """Give what the queues of each port come to, by ending and port; queues are read more seldom than ports."""
+        queues = self._parts.get(QUEUES)
+        if queues is None:
+            return {}
+        if self._summed is None or self._summed[0] is not queues:
+            keys, summed = self._sums.columns(queues)
+            values = {ending: dict(zip(keys, column.values, strict=True)) for ending, column in summed.items()}
+            self._summed = (queues, values)
+        return self._summed[1]
 
     def _states(self, indexes: Sequence[Oid], inventory: Inventory) -> dict[str, Column]:
         admin, oper = (self._cells.get(oid, _NONE) for oid in (IF_ADMIN, IF_OPER))
@@ -431,5 +446,5 @@ def _is_up(value: int | None) -> int | None:
 def _speed(fast: int | None, slow: int | None) -> float | None:
     """Read ifHighSpeed, in Mb/s, or ifSpeed, in b/s; virtual ports have 0, which is no speed."""
     if fast is not None:
-        return fast * 1e6 / 8 if fast else None
+        return fast * 1e6 / 8 if 0 < fast <= FASTEST else None
     return slow / 8 if slow and slow != SATURATED else None

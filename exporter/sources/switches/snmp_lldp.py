@@ -42,6 +42,7 @@ class Mib:
         remote: Entry of the table of neighbours.
         first: Column of the kind of the chassis' identity; the others come behind it in one order.
         addresses: Column of the table of their management addresses of which the index is all that counts.
+        chassis: Above the kind of the switch's own identity, which is 1, and the identity, which is 2.
         local: Entry of the table of the switch's own ports.
         port: Place of the port in an index of neighbours.
         length: Numbers of such an index.
@@ -51,6 +52,7 @@ class Mib:
     remote: Oid
     first: int
     addresses: Oid
+    chassis: Oid
     local: Oid
     port: int
     length: int
@@ -61,8 +63,8 @@ class Mib:
         return (*self.remote, self.first + place)
 
 
-OLD = Mib((*_V1, 4, 1, 1), 4, (*_V1, 4, 2, 1, 3), (*_V1, 3, 7, 1), port=1, length=3, by_interface=False)
-NEW = Mib((*_V2, 4, 1, 1), 5, (*_V2, 4, 2, 1, 3), (*_V2, 3, 7, 1), port=1, length=4, by_interface=True)
+OLD = Mib((*_V1, 4, 1, 1), 4, (*_V1, 4, 2, 1, 3), (*_V1, 3), (*_V1, 3, 7, 1), port=1, length=3, by_interface=False)
+NEW = Mib((*_V2, 4, 1, 1), 5, (*_V2, 4, 2, 1, 3), (*_V2, 3), (*_V2, 3, 7, 1), port=1, length=4, by_interface=True)
 """Index of neighbours: time mark, port, number; in the newer MIB time mark, interface, destination address, number."""
 
 CHASSIS_KIND, CHASSIS, PORT_KIND, PORT, PORT_DESCRIPTION, NAME, DESCRIPTION, _SUPPORTED, ENABLED = range(9)
@@ -75,12 +77,14 @@ class Found:
 
     Attributes:
         neighbours: In the order of ports.
+        chassis: Identity of the switch itself; empty where it does not tell.
         known: Whether the switch has the tables, empty or not.
         failures: What could not be read.
         failed: Whether it could be that nothing was read for a failure.
     """
 
     neighbours: list[Neighbour] = field(default_factory=list)
+    chassis: str = ""
     known: bool = False
     failures: list[Failure] = field(default_factory=list)
     failed: bool = False
@@ -96,6 +100,7 @@ async def neighbours(client: SnmpClient, inventory: Inventory) -> Found:
     if not found.neighbours:
         newer = await _read(client, NEW, inventory)
         newer.failures = found.failures + newer.failures
+        newer.chassis = newer.chassis or found.chassis
         newer.known = newer.known or found.known
         newer.failed = newer.failed or found.failed
         return newer
@@ -105,9 +110,12 @@ async def neighbours(client: SnmpClient, inventory: Inventory) -> Found:
 async def _read(client: SnmpClient, mib: Mib, inventory: Inventory) -> Found:
     columns = [mib.column(place) for place in READ]
     local = [(*mib.local, place) for place in (3, 4)]
-    result = await client.walk([*columns, *local, mib.addresses], max_rows=MAX_ROWS, unordered=True)
+    own = [(*mib.chassis, place) for place in (1, 2)]
+    result = await client.walk([*columns, *local, *own, mib.addresses], max_rows=MAX_ROWS, unordered=True)
     rows = {oid: column.rows for oid, column in result.columns.items()}
-    found = Found(known=any(rows[oid] for oid in (*columns, *local)), failures=failures_of(result))
+    found = Found(known=any(rows[oid] for oid in (*columns, *local, *own)), failures=failures_of(result))
+    kind, chassis = (rows[oid].get((0,)) for oid in own)
+    found.chassis = identity(chassis, number_of(kind), _CHASSIS_MAC, _CHASSIS_ADDRESS)
     found.failed = any(one.reason is not Reason.NOT_INCREASING for one in result.problems)
     remote = {place: rows[mib.column(place)] for place in READ}
     ids, descriptions = (rows[oid] for oid in local)
@@ -143,8 +151,9 @@ def _local_port(
         return (number,)
     own, description = text_of(ids.get((number,))), text_of(descriptions.get((number,)))
     for text in (own, description):
-        index = inventory.joined.get(canonical(text)) if text else None
-        if index is not None and not (text == own and own.isdecimal()):
+        known = inventory.named if text.isdecimal() else inventory.joined  # an alias may be any number
+        index = known.get(canonical(text)) if text else None
+        if index is not None:
             return index
     return (number,) if own in ("", str(number)) else ()
 

@@ -147,8 +147,6 @@ def _chain(sensor: Oid, holders: Mapping[Oid, Wire]) -> list[Oid]:
     """Give a sensor, what holds it, what holds that, and so on."""
     chain = [sensor]
     while len(chain) < _HIGHEST_HOLDER and (holder := number_of(holders.get(chain[-1]))):
-        if (holder,) in chain:
-            break
         chain.append((holder,))
     return chain
 
