@@ -5,18 +5,25 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter import __version__, log
 from exporter.simulator.faults import FAULTS
+
+if TYPE_CHECKING:
+    from exporter.sources.switches.options import Snmp
 
 COMMANDS = {
     "run": "serve metrics (what the bare command does)",
     "check-config": "check the configuration files, say what is wrong, and exit with 1",
     "demo": "serve simulated devices with traffic that moves, to look at without hardware",
+    "probe": "ask one switch once, and say how it went",
     "snapshot": "record what a switch says by SNMP, without names and addresses, for a report",
     "replay": "serve such a recording as a switch on loopback",
 }
 
+PROBE_SECONDS = 60.0
+"""That somebody at a terminal waits for a switch."""
 
 SNMP_FLAGS = {
     "version": "version of SNMP: 1, 2c (default) or 3",
@@ -28,7 +35,7 @@ SNMP_FLAGS = {
     "priv": "how they are encrypted: des, aes, aes192, aes256, aes192c or aes256c",
     "priv_password_file": "file of the password of that",
 }
-"""Keys of a target's `snmp`, as flags of `snapshot`; passwords are never flags, since others can read those."""
+"""Keys of a target's `snmp`, as flags of `probe` and `snapshot`; passwords are none, since others can read flags."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
         help="new or empty folder for the simulated host, kept at the end; a temporary one by default",
     )
     _add_shard_flag(made["run"])
+    _add_probe_flags(made["probe"])
     _add_snapshot_flags(made["snapshot"])
     _add_replay_flags(made["replay"])
     faults = made["demo"]
@@ -93,11 +101,24 @@ def _add_shard_flag(to: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_probe_flags(to: argparse.ArgumentParser) -> None:
+    to.add_argument("target", metavar="TARGET", help="switch of the configuration, or HOST or HOST:PORT")
+    _add_config_flag(to)
+    to.add_argument("--module", default="", metavar="NAME", help="module of the configuration, or profile of SNMP")
+    to.add_argument("--auth", default="", metavar="NAME", help="credentials of the configuration")
+    to.add_argument("--metrics", action="store_true", help="print the metrics, and the rest to standard error")
+    _add_snmp_flags(to)
+
+
 def _add_snapshot_flags(to: argparse.ArgumentParser) -> None:
     to.add_argument("target", metavar="TARGET", help="switch of the configuration, or HOST or HOST:PORT")
     to.add_argument("output", nargs="?", type=Path, metavar="FILE", help="where to (default standard output)")
     to.add_argument("--raw", action="store_true", help="keep names, addresses and serial numbers")
     _add_config_flag(to)
+    _add_snmp_flags(to)
+
+
+def _add_snmp_flags(to: argparse.ArgumentParser) -> None:
     for name, text in SNMP_FLAGS.items():
         to.add_argument(f"--snmp.{name.replace('_', '-')}", dest=f"snmp_{name}", metavar="VALUE", help=text)
 
@@ -276,19 +297,48 @@ def _demo(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _probe(chosen: argparse.Namespace) -> int:
+    from exporter import daemon  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.outputs.text import Renderer  # noqa: PLC0415  # likewise
+    from exporter.probe import RefusedError  # noqa: PLC0415  # likewise
+
+    async def ask() -> int:
+        prober = daemon.prober(daemon.load_config(chosen.config_file), trusted=True)
+        auth = chosen.auth
+        if (snmp := _snmp_of(chosen)) is not None:
+            auth = prober.add_auth(snmp)
+        try:
+            outcome = await prober.probe(chosen.target, chosen.module, auth, PROBE_SECONDS)
+        except RefusedError as error:
+            raise ValueError(str(error)) from None
+        finally:
+            await prober.close()
+        if chosen.metrics:
+            sys.stdout.writelines(part.decode() for part in Renderer(openmetrics=False).render(outcome.tables))
+        print(outcome.story, file=sys.stderr if chosen.metrics else sys.stdout)
+        return 0 if outcome.good else 1
+
+    return asyncio.run(ask())
+
+
 def _snapshot(chosen: argparse.Namespace) -> int:
     from exporter import recording_commands  # noqa: PLC0415  # only this command needs it
     from exporter.daemon import load_config  # noqa: PLC0415  # likewise
-    from exporter.document import convert  # noqa: PLC0415  # likewise
-    from exporter.sources.switches.options import Snmp  # noqa: PLC0415  # likewise
 
-    given = {name: value for name in SNMP_FLAGS if (value := getattr(chosen, f"snmp_{name}")) is not None}
-    options = recording_commands.SnapshotOptions(
-        chosen.target, chosen.output, chosen.raw, convert(given, Snmp, "--snmp.") if given else None
-    )
+    options = recording_commands.SnapshotOptions(chosen.target, chosen.output, chosen.raw, _snmp_of(chosen))
     switches = None if chosen.config_file is None else load_config(chosen.config_file).sources["switch"]
     asyncio.run(recording_commands.take_snapshot(options, switches))
     return 0
+
+
+def _snmp_of(chosen: argparse.Namespace) -> "Snmp | None":
+    """Give how the flags say that a switch is asked; None where they say nothing."""
+    from exporter.document import convert  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.sources.switches.options import Snmp  # noqa: PLC0415  # likewise
+
+    given = {name: value for name in SNMP_FLAGS if (value := getattr(chosen, f"snmp_{name}")) is not None}
+    made: Snmp | None = convert(given, Snmp, "--snmp.") if given else None
+    return made
 
 
 def _replay(chosen: argparse.Namespace) -> int:
@@ -298,7 +348,14 @@ def _replay(chosen: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"run": _run, "check-config": _check_config, "demo": _demo, "snapshot": _snapshot, "replay": _replay}
+_COMMANDS = {
+    "run": _run,
+    "check-config": _check_config,
+    "demo": _demo,
+    "probe": _probe,
+    "snapshot": _snapshot,
+    "replay": _replay,
+}
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ async def _no_reload() -> None:
 def metrics() -> list[Metric]:
     """List every metric that can be exported: those of the sources, what meaning makes of them, and our own."""
     found = _told([schema for definition in SOURCES for schema in definition.schemas])
-    found += [metric for schema in health.SCHEMAS for metric in schema.metrics.values()]
+    found += [metric for schema in (*health.SCHEMAS, probe.PROBE) for metric in schema.metrics.values()]
     return list({metric.name: metric for metric in reversed(found)}.values())[::-1]
 
 
@@ -258,7 +258,7 @@ class Daemon:
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
         self._started = monotonic()
-        self._prober = self._made_prober(self._config)
+        self._prober = prober(self._config)
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -337,7 +337,7 @@ class Daemon:
                 self._reloads.good = False
                 return str(error)
             if _asked_by_probes(fresh) != _asked_by_probes(self._config):
-                before, self._prober = self._prober, self._made_prober(fresh)
+                before, self._prober = self._prober, prober(fresh)
                 await before.close()
             self._config = fresh
             self._reloads = health.Reloads(good=True, good_at=time())
@@ -407,10 +407,6 @@ class Daemon:
         renderer = text.Renderer(openmetrics=form is Format.OPENMETRICS)  # which is not shared: this is a thread
         return Probed(200, await asyncio.to_thread(lambda: list(renderer.render(outcome.tables))))
 
-    def _made_prober(self, settings: Config) -> probe.Prober:
-        options, switches = settings.sources["probe"], settings.sources[switch.DEFINITION.name]
-        return probe.Prober(options, switches, lambda: _steps(_Expectation()))
-
     def _discovery(self) -> bytes:
         """Give the switches that there are, as Prometheus's service discovery by HTTP has it."""
         known = switch.ROSTER.known
@@ -472,6 +468,17 @@ def _built(definition: Definition, settings: Config, host: Host) -> Sequence[Sou
         return definition.build(options, host)
     except ValueError as error:
         raise ConfigError(f"{_section(definition)}: {error}") from None
+
+
+def prober(settings: Config, *, trusted: bool = False) -> probe.Prober:
+    """Make what makes probes.
+
+    Args:
+        settings: The configuration.
+        trusted: Whether every switch may be asked.
+    """
+    options, switches = settings.sources["probe"], settings.sources[switch.DEFINITION.name]
+    return probe.Prober(options, switches, lambda: _steps(_Expectation()), trusted=trusted)
 
 
 def _asked_by_probes(settings: Config) -> tuple[object, ...]:

@@ -169,8 +169,8 @@ def test_the_proofs_show_a_rule_fire_resolve_and_stay_silent(rule):
 
 def test_inhibitions_of_the_runbook_name_alerts_and_labels_that_exist():
     (text,) = re.findall(r"```yaml\n(inhibit_rules:.*?)```", RUNBOOK.read_text(), re.DOTALL)
-    layers = {rule["labels"]["layer"] for rule in rules()}
+    known = {name: {rule["labels"].get(name) for rule in rules()} for name in ("layer", "side")} | {"alertname": ALERTS}
     for one in yaml.safe_load(text)["inhibit_rules"]:
         for matcher in (*one["source_matchers"], *one["target_matchers"]):
             name, _, values = re.fullmatch(r'(\w+) (=~?) "?([\w|]+)"?', matcher).groups()
-            assert set(values.split("|")) <= {"alertname": ALERTS, "layer": layers}[name], matcher
+            assert set(values.split("|")) <= known[name], matcher

@@ -45,13 +45,13 @@ ABSENT = (
 
 SHARES = {f"fabric_rdma_{name}_ratio" for name in ("ecn_marked", "cnp_handled", "retransmission", "asymmetry")} | {
     f"fabric_{source}_{way}_{what}_ratio"
-    for source in ("rdma", "nic")
+    for source in ("rdma", "nic", "switch")
     for way in ("receive", "transmit")
     for what in ("imbalance", "deficit")
 }
 """What is there only for an interval in which packets moved."""
 
-OF_HOST = ("rdma", "bursts", "nic", "pci", "optics", "nccl")
+OF_HOST = ("rdma", "bursts", "nic", "pci", "optics", "lldp", "nccl")
 """Sources that are configured under `sources`."""
 
 
@@ -134,7 +134,13 @@ def families(text):
     return {name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if not name.startswith(OWN)}
 
 
-OWN = ("fabric_source_", "fabric_exporter_", "process_")
+OWN = (
+    "fabric_source_",
+    "fabric_exporter_",
+    "process_",
+    *(f"fabric_switch_{name}" for name in ("up", "poll_duration_seconds", "overruns_total")),
+)
+"""What is told of the exporter's own doings, which no source can drop."""
 
 
 async def test_the_series_of_a_full_cluster_keep_to_the_budget(tmp_path, full):

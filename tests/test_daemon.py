@@ -151,10 +151,11 @@ def targets(*agents, **changed):
 
 
 def is_all_up(page):
-    """Tell whether every kind of source is read that there is, of switches two."""
+    """Tell whether every kind of source is read that there is, of switches two; recorded devices have no neighbours."""
     ups = page.all("fabric_source_up")
     names = sorted(dict(labels)["source"] for _, labels in ups)
-    return names == sorted([*(one.name for one in module.SOURCES), "switch"]) and set(ups.values()) == {1}
+    sources = {one.name for one in module.SOURCES} - {"lldp"}
+    return names == sorted([*sources, "switch"]) and set(ups.values()) == {1}
 
 
 # Serving.
@@ -279,34 +280,35 @@ def load(folder, text):
     [
         (
             'sources: {nic: {keep: ["fabric_nic_kernel_recieve_*"]}}',
-            "1: sources.nic.keep[0]: 'fabric_nic_kernel_recieve_*' fits no detail; docs/metrics.md lists their full names",
+            "1: sources.nic.keep[0]: 'fabric_nic_kernel_recieve_*' fits no detail; {LISTED}",
         ),
         (  # that is exported anyway
             "sources: {rdma: {keep: [fabric_rdma_link_up]}}",
-            "1: sources.rdma.keep[0]: 'fabric_rdma_link_up' fits no detail; docs/metrics.md lists their full names",
+            "1: sources.rdma.keep[0]: 'fabric_rdma_link_up' fits no detail; {LISTED}",
         ),
         (
             'sources: {nic: {keep: ["fabric_rdma_vl15_*"]}}',
-            "1: sources.nic.keep[0]: 'fabric_rdma_vl15_*' fits no detail; docs/metrics.md lists their full names",
+            "1: sources.nic.keep[0]: 'fabric_rdma_vl15_*' fits no detail; {LISTED}",
         ),
         (
             "switches: {keep: [cnp_sent_ratio]}",
-            "1: switches.keep[0]: 'cnp_sent_ratio' fits no detail; docs/metrics.md lists their full names",
+            "1: switches.keep[0]: 'cnp_sent_ratio' fits no detail; {LISTED}",
         ),
         (
             "probe:\n  keep:\n  - fabric_nic_kernel_*\n",
-            "3: probe.keep[0]: 'fabric_nic_kernel_*' fits no detail; docs/metrics.md lists their full names",
+            "3: probe.keep[0]: 'fabric_nic_kernel_*' fits no detail; {LISTED}",
         ),
         (
             'sources: {rdma: {drop: ["fabric_rmda_*"]}}',
-            "1: sources.rdma.drop[0]: 'fabric_rmda_*' fits no metric; docs/metrics.md lists their full names",
+            "1: sources.rdma.drop[0]: 'fabric_rmda_*' fits no metric; {LISTED}",
         ),
     ],
 )
 def test_a_pattern_that_fits_nothing_is_an_error_since_it_is_a_typo(tmp_path, text, error):
     with pytest.raises(document.ConfigError) as caught:
         load(tmp_path, text)
-    assert str(caught.value) == f"{tmp_path}/config.yml:{error}"
+    listed = "docs/metrics.md lists their full names"
+    assert str(caught.value) == f"{tmp_path}/config.yml:{error.replace('{LISTED}', listed)}"
 
 
 def test_patterns_fit_what_meaning_makes_too(tmp_path):
@@ -421,8 +423,8 @@ def test_report_97_ports_that_are_expected_and_not_read_are_an_error(tmp_path, m
     with pytest.raises(document.ConfigError) as caught:
         load(tmp_path, f"{{expect: {expect}, sources: {{rdma: {{enabled: false}}}}}}")
     assert str(caught.value) == (
-        f"{tmp_path}/config.yml:1: {place}: is {ports} for the host 'gpu-1', and sources.rdma.enabled is false, so that no port is counted;"
-        " remove one of the two"
+        f"{tmp_path}/config.yml:1: {place}: is {ports} for the host 'gpu-1', and sources.rdma.enabled is false, so that"
+        " no port is counted; remove one of the two"
     )
 
 
@@ -437,7 +439,7 @@ def test_a_file_that_is_checked_for_a_fleet_is_judged_for_every_class_of_hosts(t
     load(tmp_path, text)
     with pytest.raises(document.ConfigError) as caught:
         module.check(tmp_path / "config.yml", None)
-    assert str(caught.value).startswith(f"{tmp_path}/config.yml:5: expect.classes[0].rdma_ports: is 8, and sources.rdma.")
+    assert str(caught.value).startswith(f"{tmp_path}/config.yml:5: expect.classes[0].rdma_ports: is 8, and sources.")
 
 
 async def test_a_reload_that_stops_reading_the_ports_that_are_expected_changes_nothing(tmp_path):

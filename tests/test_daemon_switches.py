@@ -1,10 +1,12 @@
 """The daemon's ways to switches: polled or probed, each by its shard, listed for Prometheus, told of while down."""
 
 import json
+import re
 import subprocess
 
 import pytest
 import yaml
+from conftest import ROOT
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from test_daemon import OPENMETRICS, Page, leaf, samples_of, serving, targets
 
@@ -234,7 +236,9 @@ async def test_each_shard_polls_its_own_and_lists_all(tmp_path):
 
 async def test_prometheus_understands_what_is_listed(tmp_path, program):
     async with leaf() as agent, serving(tmp_path, on_demand(agent.address)) as served:
-        job = {"job_name": "switches", "http_sd_configs": [{"url": f"{served.client.base_url}/sd"}]}
+        readme = (ROOT / "deploy" / "README.md").read_text()
+        (job,) = yaml.safe_load(re.search(r"```yaml\n(.*?)```", readme, re.DOTALL)[1])["scrape_configs"]
+        job["http_sd_configs"] = [{"url": f"{served.client.base_url}/sd"}]
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
         command = [program("promtool"), "check", "service-discovery", tmp_path / "prometheus.yml", "switches"]
         done = await module.asyncio.to_thread(
@@ -242,11 +246,20 @@ async def test_prometheus_understands_what_is_listed(tmp_path, program):
         )
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)
+    assert found["labels"] == {
+        "__address__": "fabric-exporter-switches.fabric-exporter-switches.svc:10315",
+        "__metrics_path__": "/probe",
+        "__param_target": "leaf-0",
+        "__scheme__": "http",
+        "__scrape_interval__": "1m",
+        "__scrape_timeout__": "10s",
+        "instance": "leaf-0",
+        "job": "switches",
+    }
     labels = found["discoveredLabels"]
-    assert labels["__address__"] == "leaf-0"
     assert labels["__meta_fabric_polled"] == "false"
     assert labels["__meta_fabric_ways"] == "snmp"
-    assert labels["__param_target"] == "leaf-0"
+    assert labels["__meta_fabric_name"] == "leaf-0"
 
 
 # Health.

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from exporter.outputs.web import parse_listen_address
+from exporter.shard import Shard
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -26,7 +27,7 @@ UNIT = DEPLOY / "systemd" / "fabric-exporter.service"
 PROGRAM = "/opt/fabric-exporter/bin/fabric-exporter"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 OLDEST, NEWEST = "1.29", kubernetes_validate.latest_version().rpartition(".")[0]
-CUSTOM_KINDS = {"PodMonitor"}  # kinds that Kubernetes has no schema of
+CUSTOM_KINDS = {"PodMonitor", "ScrapeConfig"}  # kinds that Kubernetes has no schema of
 
 Manifest = dict[str, Any]
 Program = Callable[[str], str]
@@ -64,7 +65,7 @@ def one(manifests: list[Manifest], kind: str) -> Manifest:
 
 
 def pod_of(manifests: list[Manifest]) -> Manifest:
-    return one(manifests, "DaemonSet" if manifests is NODE else "Deployment")["spec"]["template"]
+    return one(manifests, "DaemonSet" if manifests is NODE else "StatefulSet")["spec"]["template"]
 
 
 def container_of(manifests: list[Manifest]) -> Manifest:
@@ -106,7 +107,7 @@ def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
     for manifest in manifests:
         spec = manifest.get("spec", {})
         match manifest["kind"]:
-            case "DaemonSet" | "Deployment":
+            case "DaemonSet" | "StatefulSet":
                 wanted = spec["selector"]["matchLabels"]
             case "Service":
                 wanted = spec["selector"]
@@ -265,9 +266,36 @@ def test_switch_poller_stays_off_the_host() -> None:
     assert level == "restricted"
 
 
-def test_no_switch_is_polled_twice() -> None:
-    spec = one(SWITCHES, "Deployment")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+def test_every_switch_is_polled_once() -> None:
+    """There are as many pods as shards, each by the number that its name ends with."""
+    spec = one(SWITCHES, "StatefulSet")["spec"]
+    environment = {each["name"]: each for each in container_of(SWITCHES)["env"]}
+    assert environment["POD_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    (text,) = flag(container_of(SWITCHES)["args"], "--shard")
+    text = text.replace("$(SHARDS)", environment["SHARDS"]["value"])
+    names = [f"{one(SWITCHES, 'StatefulSet')['metadata']['name']}-{number}" for number in range(spec["replicas"])]
+    shards = [Shard.parse(text.replace("$(POD_NAME)", name)) for name in names]
+    assert shards == [Shard(number, spec["replicas"]) for number in range(spec["replicas"])]
+    assert spec["serviceName"] == one(SWITCHES, "Service")["metadata"]["name"]
+
+
+def test_probes_and_discovery_ask_the_service() -> None:
+    (config,) = documents(DEPLOY / "kubernetes" / "scrapeconfig.yaml")
+    service = one(SWITCHES, "Service")
+    address = (
+        f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc:{service['spec']['ports'][0]['port']}"
+    )
+    spec = config["spec"]
+    assert [each["url"] for each in spec["httpSDConfigs"]] == [f"http://{address}/sd"]
+    assert [each["replacement"] for each in spec["relabelings"] if each.get("targetLabel") == "__address__"] == [
+        address
+    ]
+    assert seconds(spec["scrapeTimeout"]) < seconds(spec["scrapeInterval"])
+    (job,) = yaml.safe_load(re.search(r"```yaml\n(.*?)```", README, re.DOTALL)[1])["scrape_configs"]
+    camel = {"source_labels": "sourceLabels", "target_label": "targetLabel"}
+    shown = [{camel.get(key, key): value for key, value in each.items()} for each in job["relabel_configs"]]
+    assert [{"action": "replace"} | each for each in shown] == spec["relabelings"]
+    assert (job["metrics_path"], job["http_sd_configs"]) == (spec["metricsPath"], [{"url": f"http://{address}/sd"}])
 
 
 def test_switch_credentials_come_from_the_secret_that_the_readme_makes() -> None:
@@ -500,7 +528,7 @@ def test_objects_in_the_readme_exist(words: list[str]) -> None:
         assert ("namespace", words[words.index("-n") + 1]) in made
     for word in words:
         kind, slash, name = word.partition("/")
-        if slash and kind in {"daemonset", "deployment"}:
+        if slash and kind in {"daemonset", "statefulset"}:
             assert (kind, name) in made
     if "namespace" in words:
         assert ("namespace", words[-1]) in made

@@ -30,6 +30,7 @@ from test_structure import ALLOWED, parts_imported, starters
 
 from exporter import cli, daemon
 from exporter.outputs import webconfig
+from exporter.sources.switches import options, targets
 from exporter.units import BitRate, Duration
 
 DOCS = ROOT / "docs"
@@ -123,22 +124,40 @@ WORDS = {
     BitRate: "link speed",
     tuple[str, ...]: "list of text",
     dict[str, str]: "mapping of text",
-    typing.Literal["2c"]: "`2c`",
+    typing.Literal["leaf", "spine", "core"]: "`leaf`, `spine` or `core`",
+    options.Snmp.__annotations__["version"]: "`1`, `2c` or `3`",
+    typing.get_args(options.Snmp.__annotations__["auth"])[0]: "`md5`, `sha`, `sha224`, `sha256`, `sha384` or `sha512`",
+    typing.get_args(options.Snmp.__annotations__["priv"])[0]: (
+        "`des`, `aes`, `aes192`, `aes256`, `aes192c` or `aes256c`"
+    ),
+    dict[str, targets.Common]: "mapping",
 }
-IN_YAML = {"5s": Duration(5), "15s": Duration(15), "1s": Duration(1), "1m": Duration(60)}
+SAME = {
+    "switches.defaults": "switches.targets[]",
+    **{f"switches.targets[].{way}": "switches.targets[].onyx" for way in ("nvue", "eapi", "nxapi", "restconf")},
+    **{f"switches.groups[].{key}": f"switches.targets[].{key}" for key in targets.Common.__struct_fields__},
+    "switches.groups[].targets": "switches.targets",
+}
+"""Places that take the keys of another one: they are said there alone."""
+
+IN_YAML = {f"{seconds}s": Duration(seconds) for seconds in (1, 5, 15, 30, 35)} | {"1m": Duration(60)}
 
 
 def fields(wanted: type, path: str = "") -> Iterator[tuple[str, object, object]]:
     """List every key below a struct: its path, its type in words, its default."""
     for field in msgspec.structs.fields(wanted):
         kind, place = field.type, f"{path}{field.encode_name}"
-        if isinstance(kind, types.UnionType):
+        if types.NoneType in typing.get_args(kind):
             (kind,) = (one for one in typing.get_args(kind) if one is not types.NoneType)
         if typing.get_origin(kind) is typing.Annotated:  # with its bounds
             kind = typing.get_args(kind)[0]
         of = typing.get_args(kind)
         inner = of[0] if typing.get_origin(kind) is tuple else kind
         struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+        if place in SAME:
+            if not place.startswith("switches.groups[]."):
+                yield place, "mapping", None
+            continue
         default = (
             field.default_factory() if field.default is msgspec.NODEFAULT and not field.required else field.default
         )
@@ -154,7 +173,7 @@ def fields(wanted: type, path: str = "") -> Iterator[tuple[str, object, object]]
 
 
 def all_keys() -> dict[str, tuple[object, object]]:
-    root = daemon.config._root_type(daemon.SOURCES)
+    root = daemon.config._root_type(daemon.SECTIONS)
     return {place: (kind, default) for place, kind, default in fields(root)}
 
 
@@ -184,11 +203,19 @@ def paths(value: object, path: str = "") -> Iterator[str]:
 
 def test_the_example_sets_every_key_and_is_good():
     loaded = daemon.load_config(DOCS / "example.yml")
-    assert [target.name for target in loaded.sources["switch"].targets] == [f"leaf-0{number}" for number in range(1, 7)]
+    names = {target.name for target, _ in targets.resolved(loaded.sources["switch"])}
+    assert {"leaf-01", "leaf-12", "spine-03", "lab-01"} <= names
     assert loaded.expect.rdma_speed == 400e9 / 8
     of_host = {f"sources.{one.name}" for one in daemon.SOURCES if not one.section}
-    containers = {"sources", *of_host, "expect", "switches", "switches.defaults"}
-    assert set(paths(yaml.safe_load((DOCS / "example.yml").read_text()))) - containers == all_keys().keys()
+    containers = {"sources", *of_host, "expect", "switches", "probe"}
+    given = set(paths(yaml.safe_load((DOCS / "example.yml").read_text())))
+    # Keys that are said elsewhere stand for those; names of modules and the like are free.
+    said = {one.replace("switches.groups[].targets[]", "switches.targets[]") for one in given}
+    own = {"switches.groups", "switches.groups[].name"}
+    said = {one for one in said if not one.startswith("switches.groups") or one in own}
+    alike = (*(f"{place}." for place in SAME), "probe.modules.", "probe.auths.")
+    said = {one for one in said if not one.startswith(alike)}
+    assert said - containers == all_keys().keys()
 
 
 def test_every_flag_is_documented_with_its_commands_and_default():
@@ -198,7 +225,8 @@ def test_every_flag_is_documented_with_its_commands_and_default():
         for action in parser._actions:
             if action.dest != "help":
                 default = "" if action.default in (None, []) else str(action.default)
-                found.setdefault(action.option_strings[0], (set(), default))[0].add(name)
+                flag = action.option_strings[0] if action.option_strings else str(action.metavar)
+                found.setdefault(flag, (set(), default))[0].add(name)
     found["--web.listen-address"] = (found["--web.listen-address"][0], ":10315")
     listed = {
         cells[1].strip("`"): (set(cells[0].replace("`", "").split(", ")), cells[2].strip("`"))

@@ -13,6 +13,8 @@ from conftest import FIXTURES
 from golden import OPENMETRICS, compare, is_fixed, scraped
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
+from test_lldp import Kernel
+from test_lldp_frames import HOST, SWITCH, filed
 
 from exporter.daemon import SOURCES
 from exporter.simulator.onyx import OnyxPort, OnyxSimulator, OnyxSwitch, OnyxTraffic
@@ -130,7 +132,29 @@ async def nccl(tmp_path):
         yield scraper
 
 
-SCRAPES = {"rdma": rdma, "bursts": bursts, "nic": nic, "pci": pci, "optics": optics, "switch": switch, "nccl": nccl}
+@asynccontextmanager
+async def lldp(tmp_path):
+    folder = tmp_path / "lldp"
+    folder.mkdir()
+    for index, frame in ((2, SWITCH), (3, HOST)):
+        (folder / str(index)).write_bytes(filed(frame))
+    config = configured(tmp_path, lldp=f'{{interval: 100ms, folder: "{folder}"}}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("exporter.sources.lldp.nic_reader", lambda _host: Kernel)
+        async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
+            yield scraper
+
+
+SCRAPES = {
+    "rdma": rdma,
+    "bursts": bursts,
+    "nic": nic,
+    "pci": pci,
+    "optics": optics,
+    "lldp": lldp,
+    "switch": switch,
+    "nccl": nccl,
+}
 
 
 @pytest.fixture(params=[definition.name for definition in SOURCES])

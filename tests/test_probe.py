@@ -310,6 +310,15 @@ async def test_who_asks_is_answered_before_he_gives_up(agent):
     assert "no answer within" in outcome.story
 
 
+async def test_what_was_good_before_is_no_success_of_this_probe(agent):
+    async with prober(allow=LOOPBACK) as probing:
+        assert values(await probing.probe(agent.address))["fabric_probe_success", ()] == 1
+        agent.faults.silent = True
+        found = values(await probing.probe(agent.address, seconds=0.6))
+    assert set(found) == {("fabric_probe_success", ()), ("fabric_probe_duration_seconds", ())}
+    assert found["fabric_probe_success", ()] == 0
+
+
 async def test_too_many_at_once_are_turned_away(agent, monkeypatch):
     monkeypatch.setattr(probe, "MOST_AT_ONCE", 1)
     agent.faults.silent = True

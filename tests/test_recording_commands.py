@@ -1,4 +1,4 @@
-"""The commands `snapshot` and `replay`: by which credentials, to where, and what is said to whom."""
+"""The commands `probe`, `snapshot` and `replay`: by which credentials, to where, and what is said to whom."""
 
 import asyncio
 import socket
@@ -109,13 +109,61 @@ def test_what_is_missing_is_one_line(capsys, flags, says):
     assert says in told.err
 
 
-def test_a_wrong_community_is_one_line_without_it(capsys, tmp_path, monkeypatch, switch):
+def test_a_wrong_community_is_one_line_without_it(capsys, monkeypatch, switch):
+    monkeypatch.setattr("exporter.snapshot._TIMEOUT", 0.2)
     monkeypatch.setenv("COMMUNITY", "wrong-hush")
     assert cli.main(["snapshot", switch, "--snmp.community-env", "COMMUNITY"]) == 1
     told = capsys.readouterr()
     assert len(told.err.splitlines()) == 1
     assert switch in told.err
     assert "hush" not in told.err + told.out
+
+
+@pytest.mark.parametrize("poll", ["true", "false"])
+def test_a_probe_of_a_switch_of_the_configuration_whether_polled_or_not(capsys, tmp_path, switch, poll):
+    config = tmp_path / "config.yml"
+    text = f"{{name: leaf-7, address: '{switch}', poll: {poll}, snmp: {{community: right}}}}"
+    config.write_text(f"switches: {{targets: [{text}]}}")
+    assert cli.main(["probe", "leaf-7", "--config.file", str(config)]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out.startswith("success after")
+    assert "  receive_bytes_total: 1\n" in told.out
+    assert "right" not in told.out
+
+
+def test_a_probe_by_flags_with_its_metrics(capsys, switch, community):
+    assert cli.main(["probe", switch, "--metrics", *community]) == 0
+    told = capsys.readouterr()
+    assert 'fabric_switch_receive_bytes_total{switch="leaf-secret-7",port="Ethernet1"} 1000\n' in told.out
+    assert "fabric_probe_success 1\n" in told.out
+    assert told.err.startswith("success after")
+
+
+def test_a_probe_that_fails_says_why_and_a_status_of_1(capsys, monkeypatch, switch):
+    monkeypatch.setenv("COMMUNITY", "wrong-hush")
+    monkeypatch.setattr(cli, "PROBE_SECONDS", 0.8)
+    assert cli.main(["probe", switch, "--snmp.community-env", "COMMUNITY"]) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("FAILURE after")
+    assert "timeout: " in told.out
+    assert "hush" not in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 gives no way to ask it; give one or more of snmp"),
+        (["127.0.0.1", "--auth", "lab"], "there is no auth 'lab' among none of probe.auths"),
+        (["127.0.0.1", "--module", "ios"], "there is no module 'ios' among none of probe.modules, and the profiles"),
+        (["127.0.0.1", "--snmp.version", "4"], "--snmp.version: is '4'; known are 1, 2c, 3"),
+    ],
+)
+def test_a_probe_that_nobody_can_make_is_one_line(capsys, arguments, says):
+    assert cli.main(["probe", *arguments]) == 1
+    told = capsys.readouterr()
+    assert (told.out, len(told.err.splitlines())) == ("", 1)
+    assert says in told.err
 
 
 def test_a_recording_is_served_as_a_switch(tmp_path):
@@ -127,12 +175,12 @@ def test_a_recording_is_served_as_a_switch(tmp_path):
 
     async def ask():
         async with SnmpClient(address, Community(b"public")) as client:
-            return (await client.get([NAME])).values
+            return (await client.get([NAME])).values[NAME]
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert address in process.stdout.readline()
-            (value,) = asyncio.run(ask())
+            value = asyncio.run(ask())
         finally:
             process.kill()
     assert value == ROWS[NAME]

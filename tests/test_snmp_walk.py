@@ -152,6 +152,23 @@ def test_a_looping_column_ends_with_its_rows():
     assert not result.columns[IN].complete
 
 
+def test_rows_in_any_order_are_kept_where_that_is_wanted():
+    """As tables of neighbours have them whose first index is a time, which goes back."""
+    strict, _ = walk(SnmpAgent(rows(), faults=Faults(unsorted={IN})), [IN])
+    assert reasons(strict) == {IN: Reason.NOT_INCREASING}
+    loose, _ = walk(SnmpAgent(rows(), faults=Faults(unsorted={IN})), [IN], unordered=True)
+    assert loose.problems == []
+    assert loose.columns[IN].complete
+    assert loose.columns[IN].rows == expected(IN)
+
+
+def test_a_looping_column_ends_also_where_any_order_is_taken():
+    result, requests = walk(SnmpAgent(rows(), faults=Faults(loop={IN})), [IN], unordered=True)
+    assert reasons(result) == {IN: Reason.NOT_INCREASING}
+    assert result.columns[IN].rows == expected(IN)
+    assert requests == 1
+
+
 def test_an_agent_that_goes_back_to_an_earlier_subtree():
     walk_ = Walk([IN], Memory())
     request = walk_.next_request()

@@ -58,6 +58,8 @@ sources:
   optics:
     enabled: true               # off by default: on some NICs, reading modules delays packets
     interval: 60s
+  lldp:
+    interval: 30s
   nccl:
     interval: {interval}
     inspector: [{inspector}]

@@ -1,4 +1,4 @@
-"""A simulated SNMP v2c agent: rows in, GET, GETNEXT and GETBULK answered, and the faults of real agents at a switch.
+"""A simulated SNMP agent: rows in, GET, GETNEXT and GETBULK answered, and the faults of real agents at a switch.
 
 It knows nothing of switches. Whoever simulates one fills the rows, and sets values as the traffic goes on:
 
@@ -133,7 +133,7 @@ class SnmpAgent:
         self._wrap: Callable[[bytes], bytes] = self._in_community
         self._version = V2C
         self._rows = rows if isinstance(rows, Rows) else Rows(rows)
-        self._late: dict[tuple[object, ...], int] = {}
+        self._late: dict[tuple[object, ...], tuple[int, Callable[[bytes], bytes]]] = {}
         self._answered: dict[int, None] = {}
         self._transport: asyncio.DatagramTransport | None = None
         self._other: socket.socket | None = None
@@ -235,8 +235,11 @@ class SnmpAgent:
         if faults.too_big_above is not None and _asked(pdu) > faults.too_big_above:
             return self._datagrams(pdu, TOO_BIG, 0, [])
         if faults.late:
-            first_id = self._first_id(pdu)
-            return [] if first_id is None else self._reply(pdu._replace(request_id=first_id))
+            first = self._first_try(pdu)
+            if first is None:
+                return []
+            first_id, self._wrap = first
+            return self._reply(pdu._replace(request_id=first_id))
         return self._reply(pdu)
 
     def _is_ignored(self, pdu: Pdu) -> bool:
@@ -257,13 +260,13 @@ class SnmpAgent:
             del self._answered[next(iter(self._answered))]
         return False
 
-    def _first_id(self, pdu: Pdu) -> int | None:
-        """Give the request-id of the first try of a question, None if this is the first."""
+    def _first_try(self, pdu: Pdu) -> tuple[int, Callable[[bytes], bytes]] | None:
+        """Give request-id of the first try of a question and what wraps its answer, None if this is the first."""
         question = (pdu.kind, pdu.error_index, *(name for name, _, _ in pdu.varbinds))
-        first_id = self._late.pop(question, None)
-        if first_id is None:
-            self._late[question] = pdu.request_id
-        return first_id
+        first = self._late.pop(question, None)
+        if first is None:
+            self._late[question] = (pdu.request_id, self._wrap)
+        return first
 
     def _reply(self, pdu: Pdu) -> list[bytes]:
         faults = self.faults

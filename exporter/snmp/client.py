@@ -317,7 +317,8 @@ class _Lane:
 
     def _expired(self, request: Request) -> None:
         exchange = self._exchange
-        exchange.pace.try_lost(request.varbinds)
+        if self._wire.session.known:  # else it was asked who is there, which cannot have been too much
+            exchange.pace.try_lost(request.varbinds)
         if self._tries_left:
             self._wire.counters.retries += 1
             self._try(exchange.next_request() or request)  # the same question, smaller perhaps

@@ -260,10 +260,13 @@ class UserSession:
             raise ForeignError("signed by somebody who is not known yet")
         if not signer.is_signed(data, message.signature_at):
             raise ForeignError("its signature is wrong")
-        if message.boots > self._boots or (message.boots == self._boots and message.time > self._now()):
-            self._set_clock(message)  # RFC 3414, 3.2.7 b
-        elif message.boots < self._boots or message.time < self._now() - TIME_WINDOW:
+        restarted = message.boots > self._boots
+        if not restarted and (message.boots < self._boots or message.time < self._now() - TIME_WINDOW):
             raise ForeignError("it is of an earlier time")
+        # What counts is the latest time that the agent told and not ours (RFC 3414, 3.2.7 b): the clock of one that is
+        # slow is set back with each answer, and never gets out of the window.
+        if restarted or message.time > self._time:
+            self._set_clock(message)
         self.boots = self._boots
 
     def _set_clock(self, message: Message) -> None:

@@ -11,7 +11,20 @@ from exporter.source import Selection
 from exporter.units import Duration
 
 
-class Snmp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Secretive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What holds secrets, and shows none of them."""
+
+    def __repr__(self) -> str:
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown = {name: "***" if name.endswith(_SECRETS) and value else value for name, value in values.items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+_SECRETS = ("community", "password")
+"""Ends of the keys of secrets."""
+
+
+class Snmp(Secretive, frozen=True, kw_only=True):
     """How a switch is asked by SNMP: by a community in versions 1 and 2c, by a user in version 3.
 
     Secrets are given in one of three ways each.
@@ -91,7 +104,7 @@ class Snmp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
                 raise ValueError(f"{name} does not go with version {self.version}: {why}")
 
 
-class Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Login(Secretive, frozen=True, kw_only=True):
     """How to log in to an API of a switch; the password is given in one of three ways.
 
     Attributes:
@@ -144,7 +157,7 @@ class Restconf(Login, frozen=True, kw_only=True):
     """RESTCONF, as SONiC has it."""
 
 
-class Redis(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Redis(Secretive, frozen=True, kw_only=True):
     """SONiC's counters database, where it can be reached; the password is given in one of three ways, or not at all.
 
     Attributes:

@@ -1,0 +1,122 @@
+"""The guide to switches: its examples are loaded, its commands parsed, and its questions to Prometheus answered for."""
+
+import re
+import subprocess
+
+import promql_parser as promql
+import pytest
+import yaml
+from conftest import ROOT
+from promql import exported, faults
+
+from exporter import cli, daemon
+from exporter.shard import Shard
+from exporter.sources.switch import READERS
+from exporter.sources.switches import snmp_profiles
+from exporter.sources.switches.parts import Support
+from exporter.sources.switches.targets import resolved
+
+PAGE = (ROOT / "docs" / "switches.md").read_text()
+
+FILES = dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+"""Each example under the name that stands in its first line."""
+
+COMMANDS = [
+    line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+]
+QUESTIONS = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Give a folder with the examples as files."""
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    yield tmp_path
+    snmp_profiles.use(snmp_profiles.builtin())
+
+
+def test_every_example_has_a_name():
+    assert PAGE.count("```yaml\n") == len(FILES)
+    assert len(QUESTIONS) == PAGE.count("```promql\n") > 2
+    assert len(COMMANDS) > 2
+
+
+def test_the_configuration_is_read_with_all_its_files(folder):
+    options = daemon.load_config(folder / "fabric.yml").sources["switch"]
+    found = {target.name: (target, group) for target, group in resolved(options)}
+    assert sorted(found) == ["leaf-01", "leaf-02", "leaf-201", "leaf-202", "old-leaf", "spine-01"]
+    leaf, group = found["leaf-01"]
+    assert (group, leaf.role, list(leaf.ways())) == ("leaves", "leaf", ["snmp"])
+    assert leaf.snmp.is_v3
+    assert leaf.snmp.priv == "aes"
+    spine, group = found["spine-01"]
+    assert (group, spine.role, list(spine.ways()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
+    assert not spine.snmp.is_v3, "a way of asking is taken as a whole"
+    old, group = found["old-leaf"]
+    assert (group, old.poll, old.snmp.any_source) == ("", False, True)
+    assert found["leaf-201"][0].snmp.is_v3
+
+
+def test_the_profile_is_one(folder):
+    daemon.load_config(folder / "fabric.yml")
+    profile = snmp_profiles.used().of((1, 3, 6, 1, 4, 1, 99999, 7))
+    assert profile is snmp_profiles.used().of((), "AcmeOS 4.2")
+    assert (profile.name, profile.interval, profile.refresh, profile.optics) == ("acme", 30.0, 10.0, "entity")
+    tables = {table.name: table for table in profile.tables}
+    assert "pause" not in tables
+    assert "traffic" in tables, "it extends the generic one"
+    assert [counter.divisor for counter in tables["pfc"].counters] == [1, 1, 1000]
+    assert tables["queues"].label == (2, 1), "queues count from 1"
+    assert tables["queues"].every == 60.0
+
+
+def test_prometheus_takes_the_example(folder, program):
+    command = [program("promtool"), "check", "config", folder / "prometheus.yml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_relabelling_keeps_what_service_discovery_says_of_switches_that_are_not_polled():
+    """Names that relabelling asks for are those that /sd gives."""
+    job = yaml.safe_load(FILES["prometheus.yml"])["scrape_configs"][1]
+    asked = {label for rule in job["relabel_configs"] for label in rule.get("source_labels", ())}
+    given = set(re.findall(r"`(?:__meta_fabric)?(_\w+)`", PAGE.partition("`/sd` lists")[2].partition("\n\n")[0]))
+    assert {label.removeprefix("__meta_fabric") for label in asked} - {"__param_target"} <= given
+    kept = next(rule for rule in job["relabel_configs"] if rule.get("action") == "keep")
+    assert re.fullmatch(kept["regex"], "false;configuration")
+    assert not re.fullmatch(kept["regex"], "true;configuration")
+    assert not re.fullmatch(kept["regex"], "false;lldp")
+
+
+def test_the_shard_of_the_stateful_set_is_one():
+    pod = yaml.safe_load(FILES["statefulset.yml"])["spec"]
+    (container,) = pod["template"]["spec"]["containers"]
+    (shard,) = (one.removeprefix("--shard=") for one in container["args"] if one.startswith("--shard="))
+    assert Shard.parse(shard.replace("$(POD_NAME)", "fabric-exporter-switches-2")) == Shard(2, pod["replicas"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_understood(command):
+    program, *words = command.split()
+    assert program == "fabric-exporter"
+    cli.parser().parse_args(words)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_questions_ask_for_what_exists(question):
+    assert faults(promql.parse(question), exported()) == []
+
+
+def test_the_tables_name_ways_profiles_and_states_that_there_are():
+    below = PAGE.partition("## The ways to ask\n")[2].partition("### Several")[0]
+    first, second = below.split("\nWhat each tells")
+    listed = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
+    assert set(listed) == {*READERS}
+    assert set(re.findall(r"^\| `(\w+)`", second, re.MULTILINE)) == {*READERS}
+    states = re.findall(r"^\| `(\w+)` \|", PAGE.partition("| state |")[2].partition("\n\n")[0], re.MULTILINE)
+    assert states == [one.value for one in Support]
+    profiles = PAGE.partition("The package brings ")[2].partition(";")[0]
+    assert sorted(re.findall(r"`(\w+)`", profiles)) == snmp_profiles.builtin().names
