@@ -24,7 +24,7 @@ from exporter.poller import Poller, Step
 from exporter.rules import RuleError, check_patterns
 from exporter.snmp.client import parse_address
 from exporter.source import Reading, SourceError
-from exporter.sources.switch import ROSTER, SwitchSource, source_of
+from exporter.sources.switch import ROSTER, SwitchSource, prepare, source_of
 from exporter.sources.switches.metrics import FAMILIES
 from exporter.sources.switches.options import WAYS, Snmp, Target
 from exporter.sources.switches.targets import Common, SwitchOptions, resolved
@@ -37,6 +37,8 @@ DEFAULT_TIMEOUT = 10.0
 """Seconds that a probe may take where the one who asks does not say."""
 
 LONGEST_TIMEOUT = 120.0
+
+ANEW = "the configuration was read anew meanwhile; ask again"
 
 MARGIN = 0.5
 """Seconds less than the one who asks waits, so that the answer, also one of failure, still reaches him."""
@@ -189,6 +191,7 @@ class _Kept:
     """What is kept of one switch between its probes."""
 
     chosen: _Chosen
+    limit: float
     source: _Remembering
     poller: Poller
     used: float = field(default_factory=monotonic)
@@ -222,6 +225,7 @@ class Prober:
         self._steps = steps
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._at_once = 0
+        self._closed = False
         self._rows = RowKeeper(PROBE.labels)
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -247,11 +251,14 @@ class Prober:
         self._at_once += 1
         try:
             async with asyncio.timeout(limit) as clock:
-                kept = await self._kept_of((target, module, auth))
+                kept = await self._kept_of((target, module, auth), limit)
                 if kept.running is None:
                     kept.running = asyncio.create_task(kept.poller.poll())
                     kept.running.add_done_callback(lambda _: setattr(kept, "running", None))
-                await asyncio.shield(kept.running)
+                running = kept.running
+                await asyncio.wait([running])  # which goes on where this one gives up: another may wait for it
+                if running.cancelled():
+                    trouble = ANEW
         except TimeoutError:
             if not clock.expired():
                 raise
@@ -270,6 +277,7 @@ class Prober:
 
     async def close(self) -> None:
         """Let go of all switches; bounded in time."""
+        self._closed = True
         kept, self._kept = list(self._kept.values()), OrderedDict()
         running = [one.running for one in kept if one.running is not None]
         for task in running:
@@ -279,29 +287,37 @@ class Prober:
 
     # --- who may be asked ----------------------------------------------------------------------------------------
 
-    async def _kept_of(self, key: Key) -> _Kept:
-        """Give what is kept of a switch, or begin; a name is looked up anew where what it led to did not answer."""
+    async def _kept_of(self, key: Key, limit: float) -> _Kept:
+        """Give what is kept of a switch, or begin; a name is looked up anew where what it led to did not answer.
+
+        Args:
+            key: The switch, and how it is asked.
+            limit: Seconds that this probe may take: what is kept is begun anew where it was begun for fewer.
+        """
         kept = self._kept.get(key)
-        if kept is None or (kept.chosen.found and kept.running is None and kept.poller.status.up is False):
+        failed = kept is not None and kept.poller.status.up is False and bool(kept.chosen.found)
+        if kept is None or (kept.running is None and (failed or kept.limit < limit)):
             chosen = await self._choose(*key)
+            if self._closed:
+                raise RefusedError(503, ANEW)
             kept = self._kept.get(key)  # another probe may have begun meanwhile
-            if kept is not None and kept.running is None and kept.chosen.target.address != chosen.target.address:
+            if kept is not None and kept.running is None and (kept.chosen != chosen or kept.limit < limit):
                 self._let_go(key)
                 kept = None
             if kept is None:
-                kept = self._kept[key] = self._begun(chosen)
+                kept = self._kept[key] = self._begun(chosen, limit)
         kept.used = monotonic()
         self._kept.move_to_end(key)
         self._tidy()
         return kept
 
-    def _begun(self, chosen: _Chosen) -> _Kept:
+    def _begun(self, chosen: _Chosen, limit: float) -> _Kept:
         target, options = chosen.target, self._options
-        source = _Remembering(source_of(target, float(target.interval or DEFAULT_TIMEOUT)))
+        source = _Remembering(source_of(target, float(target.interval or limit)))
         if chosen.found:
             ROSTER.note(target.name, address=target.address)
         poller = Poller(source, self._steps(), drop=options.drop, keep=options.keep, deadline=LONGEST_TIMEOUT)
-        return _Kept(chosen, source, poller)
+        return _Kept(chosen, limit, source, poller)
 
     async def _choose(self, target: str, module: str, auth: str) -> _Chosen:
         """Say who is asked, and how.
@@ -318,16 +334,23 @@ class Prober:
                 )
             if module or auth:
                 raise RefusedError(400, f"{target!r} is asked as the configuration says: leave module and auth away")
+            await asyncio.to_thread(prepare, configured)
             return _Chosen(configured)
-        said = self._said(module, auth)
+        said = await asyncio.to_thread(self._said, module, auth)  # as profiles may have to be read
         address, found = await self._allowed(target)
         try:
-            return _Chosen(Target(name=target, address=address, **said), found)
+            chosen = _Chosen(Target(name=target, address=address, **said), found)
         except ValueError as error:
             raise RefusedError(400, f"target {target!r}: {error}; give a module or auth that has one") from None
+        await asyncio.to_thread(prepare, chosen.target)
+        return chosen
 
     def _said(self, module: str, auth: str) -> dict[str, Any]:
-        """Put together how to ask: the defaults, the module, and the credentials."""
+        """Put together how to ask: the defaults, the module, and the credentials. Blocks.
+
+        Raises:
+            RefusedError: There is no such module, or no such credentials.
+        """
         options = self._options
         said = self._defaults.said()
         if module in options.modules:

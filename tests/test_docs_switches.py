@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from importlib.util import find_spec
 
 import promql_parser as promql
 import pytest
@@ -10,7 +11,6 @@ from conftest import ROOT
 from promql import exported, faults
 
 from exporter import cli, daemon
-from exporter.shard import Shard
 from exporter.sources.switch import READERS
 from exporter.sources.switches import snmp_profiles
 from exporter.sources.switches.parts import Support
@@ -91,13 +91,6 @@ def test_relabelling_keeps_what_service_discovery_says_of_switches_that_are_not_
     assert not re.fullmatch(kept["regex"], "false;lldp")
 
 
-def test_the_shard_of_the_stateful_set_is_one():
-    pod = yaml.safe_load(FILES["statefulset.yml"])["spec"]
-    (container,) = pod["template"]["spec"]["containers"]
-    (shard,) = (one.removeprefix("--shard=") for one in container["args"] if one.startswith("--shard="))
-    assert Shard.parse(shard.replace("$(POD_NAME)", "fabric-exporter-switches-2")) == Shard(2, pod["replicas"])
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_understood(command):
     program, *words = command.split()
@@ -110,13 +103,85 @@ def test_questions_ask_for_what_exists(question):
     assert faults(promql.parse(question), exported()) == []
 
 
+NIC = 'fabric_nic_info{job="node", instance="n1", host="gpu-001", device="eth2", mac="a0:88:c2:00:10:08"}'
+RANK = 'fabric_nccl_rank_info{job="node", instance="n1", train_job="demo", rank="0", host="gpu-001"}'
+HEARD = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e1", peer_mac="a0:88:c2:00:10:08"}'
+SPINE = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e49", peer="spine-01", peer_port="e1"}'
+DROPS = 'fabric_switch_transmit_discards_total{job="sw", instance="p", switch="leaf-01", port="%s"}'
+
+
+def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
+    """Evaluated by promtool over one host at port e1, which drops two packets a second, and an uplink."""
+    whose = 'host="gpu-001", device="eth2"'
+    mac = 'mac="a0:88:c2:00:10:08"'
+    place = f"{{{HEARD.partition('{')[2].removesuffix('}')}, {whose}, {mac}}}"
+    dropped = f'{{job="sw", instance="p", switch="leaf-01", port="e1", {whose}}}'
+    answers = [(place, 1), (place, 1), (dropped, 2)]
+    series = {
+        NIC: "1x20",
+        RANK: "1x20",
+        HEARD: "1x20",
+        SPINE: "1x20",
+        DROPS % "e1": "0+60x20",
+        DROPS % "e49": "0+90x20",
+    }
+    case = {
+        "interval": "30s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": question, "eval_time": "8m", "exp_samples": [{"labels": labels, "value": value}]}
+            for question, (labels, value) in zip(QUESTIONS, answers, strict=True)
+        ],
+    }
+    (tmp_path / "case.yml").write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}))
+    command = [program("promtool"), "test", "rules", tmp_path / "case.yml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_tables_name_ways_profiles_and_states_that_there_are():
     below = PAGE.partition("## The ways to ask\n")[2].partition("### Several")[0]
     first, second = below.split("\nWhat each tells")
     listed = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
-    assert set(listed) == {*READERS}
-    assert set(re.findall(r"^\| `(\w+)`", second, re.MULTILINE)) == {*READERS}
+    ways = {way for way, (module, _) in READERS.items() if find_spec(module)}
+    assert set(listed) == ways
+    assert set(re.findall(r"^\| `(\w+)`", second, re.MULTILINE)) == ways
     states = re.findall(r"^\| `(\w+)` \|", PAGE.partition("| state |")[2].partition("\n\n")[0], re.MULTILINE)
     assert states == [one.value for one in Support]
     profiles = PAGE.partition("The package brings ")[2].partition(";")[0]
     assert sorted(re.findall(r"`(\w+)`", profiles)) == snmp_profiles.builtin().names
+
+
+MAKERS = {"Arista": "arista", "NX-OS": "nxos", "Onyx": "onyx", "Cumulus": "cumulus", "SONiC": "sonic", "Junos": "junos"}
+
+TOLD = {
+    1: {"receive_bytes_total"},
+    2: {"receive_pfc_frames_total"},
+    3: {"receive_pfc_paused_seconds_total"},
+    4: {"queue_ecn_marked_packets_total"},
+    5: {"queue_full_discards_total", "congestion_discards_total"},
+    6: {"priority_group_discards_total"},
+}
+"""Columns of the table of what each way tells, and metrics of which a profile must have one."""
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_the_table_says_of_snmp_what_the_profiles_have(maker):
+    (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `snmp`, {maker} |"))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    counters = {one.ending for table in snmp_profiles.builtin().named(MAKERS[maker]).tables for one in table.counters}
+    if maker == "Junos":
+        counters -= {"receive_pfc_frames_total"}  # what any switch is asked for; no MIB of Junos has it
+    assert {place: bool(cells[place]) for place in TOLD} == {
+        place: bool(counters & ones) for place, ones in TOLD.items()
+    }
+
+
+def test_the_configuration_of_the_readme_is_read(tmp_path):
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "fabric.yml").write_text(text)
+    options = daemon.load_config(tmp_path / "fabric.yml").sources["switch"]
+    assert [(target.name, target.snmp.is_v3) for target, _ in resolved(options)] == [
+        ("leaf-01", True),
+        ("leaf-02", True),
+    ]

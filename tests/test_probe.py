@@ -5,6 +5,7 @@ import contextlib
 import socket
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 from exporter import probe
 from exporter.document import ConfigError, parse
@@ -13,6 +14,7 @@ from exporter.probe import ProbeOptions, Prober, RefusedError
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp.ber import COUNTER64, INTEGER, OCTET_STRING, TIME_TICKS, Typed
 from exporter.sources import switch
+from exporter.sources.switches import snmp_profiles
 from exporter.sources.switches.options import Snmp
 from exporter.sources.switches.targets import Common, SwitchOptions, TargetOptions
 
@@ -304,10 +306,14 @@ async def test_a_silent_switch_is_told_in_words_and_its_community_is_not(agent):
 
 async def test_who_asks_is_answered_before_he_gives_up(agent):
     agent.faults.silent = True
-    async with prober(allow=LOOPBACK, snmp=Snmp(community="public", timeout=60.0, retries=0)) as probing:
-        outcome = await probing.probe(agent.address, seconds=0.6)
-    assert values(outcome)["fabric_probe_success", ()] == 0
-    assert "no answer within" in outcome.story
+    patient = Snmp(community="public", timeout=60.0, retries=0)
+    async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": Common(interval=60.0)}) as probing:
+        outcome = await probing.probe(agent.address, seconds=0.7)
+        assert not outcome.good
+        assert "before an answer to GET" in outcome.story  # what the switch was asked last
+        outcome = await probing.probe(agent.address, module="slow", seconds=0.7)
+        assert not outcome.good
+        assert "no answer within 0.5 s" in outcome.story
 
 
 async def test_what_was_good_before_is_no_success_of_this_probe(agent):
@@ -317,6 +323,40 @@ async def test_what_was_good_before_is_no_success_of_this_probe(agent):
         found = values(await probing.probe(agent.address, seconds=0.6))
     assert set(found) == {("fabric_probe_success", ()), ("fabric_probe_duration_seconds", ())}
     assert found["fabric_probe_success", ()] == 0
+
+
+async def test_who_waits_longer_gives_the_switch_more_time(agent):
+    async with prober(allow=LOOPBACK) as probing:
+        for seconds, limit in ((5.0, 4.5), (20.0, 19.5), (5.0, 19.5)):
+            assert (await probing.probe(agent.address, seconds=seconds)).good
+            (kept,) = probing._kept.values()
+            assert kept.source.interval == limit
+
+
+async def test_who_waits_while_the_configuration_changes_is_told(agent):
+    agent.faults.silent = True
+    async with prober(allow=LOOPBACK) as probing:
+        waiting = asyncio.create_task(probing.probe(agent.address))
+        while not agent.requests:  # noqa: ASYNC110  # the agent has nothing to wait for
+            await asyncio.sleep(0)
+        await probing.close()
+        outcome = await waiting
+        assert not outcome.good
+        assert "the configuration was read anew meanwhile; ask again" in outcome.story
+        with pytest.raises(RefusedError, match="read anew") as caught:
+            await probing.probe(agent.address)
+    assert caught.value.status == 503
+
+
+@pytest.mark.parametrize("module", ["", "arista"])
+async def test_the_first_probe_blocks_nothing_though_profiles_are_read_for_it(agent, monkeypatch, module):
+    snmp_profiles.builtin.cache_clear()
+    monkeypatch.setattr(snmp_profiles, "_used", [])
+    async with prober(allow=LOOPBACK) as probing:
+        with blockbuster_ctx("exporter"):
+            outcome = await probing.probe(agent.address, module=module)
+    assert outcome.good, outcome.story
+    assert snmp_profiles.builtin.cache_info().currsize == 1
 
 
 async def test_too_many_at_once_are_turned_away(agent, monkeypatch):

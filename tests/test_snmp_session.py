@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_v3 import Asked, Engine
+from exporter.snmp import v3
 from exporter.snmp.ber import COUNTER32, Typed
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import DecodeError, SnmpAuthenticationError, SnmpTimeout
@@ -84,6 +85,43 @@ def test_a_late_answer_does_not_widen_the_window():
     with pytest.raises(ForeignError, match="earlier time"):
         session.unwrap(first)
     assert session.unwrap(newest)
+
+
+# --- answers to something else
+
+
+def test_an_answer_to_another_question_under_the_number_of_ours_is_not_taken():
+    engine, session = Engine(USERS), UserSession(PRIVATE)
+    met(engine, session)
+    asked = engine.open(session.wrap(2, encode_pdu(GET, 2, 0, 0, ())))
+    with pytest.raises(DecodeError, match="message 2 answers request 3"):
+        session.unwrap(asked.wrap(encode_pdu(RESPONSE, 3, 0, 0, ())))
+
+
+@pytest.mark.parametrize("other", [{"users": [User("other")]}, {"engine_id": bytes.fromhex("80000000050102030405")}])
+def test_an_unsigned_answer_of_another_engine_or_user_is_not_taken(other):
+    """Nothing but names tells them apart where nobody signs."""
+    engine, session = Engine([User("nobody")]), UserSession(User("nobody"))
+    met(engine, session)
+    assert session.unwrap(answered(engine, session, 2)).kind == RESPONSE
+    liar = Engine(**{"users": [User("nobody")], "engine_id": engine.engine_id} | other)
+    (keys,) = liar._keys.values()
+    with pytest.raises(ForeignError, match="another engine or user"):
+        session.unwrap(liar._wrapped(keys, b"", 3, encode_pdu(RESPONSE, 3, 0, 0, ())))
+
+
+def test_an_identity_that_is_too_long_is_not_taken():
+    engine, session = Engine(USERS, engine_id=bytes(33)), UserSession(PRIVATE)
+    with pytest.raises(ForeignError, match="33 bytes"):
+        session.unwrap(engine.open(session.hello(1)))
+
+
+@pytest.mark.parametrize(("boots", "time"), [(-1, 0), (0, -1), (2**31, 0), (0, 2**31), (2**40, 5)])
+def test_boots_and_times_beyond_what_there_can_be(boots, time):
+    """They would not fit where the encryption begins."""
+    data, _ = v3.encode(1, v3.AUTHENTICATED, (bytes(12), boots, time), b"private", b"0\0", signature_size=24)
+    with pytest.raises(DecodeError, match="neither goes beyond"):
+        v3.decode(data)
 
 
 # --- what is refused is counted, and costs no answer that is right
@@ -179,6 +217,17 @@ async def test_refusals_are_told_at_once_with_their_remedy(agent, asking, text):
         assert client.counters.requests == 2
     assert agent.address in str(caught.value)
     assert "password" not in str(caught.value).replace("authentication password", "")
+
+
+async def test_v1_asks_again_without_what_the_agent_lacks(agent):
+    """Whose error names it: one question more for each, and not halves of halves."""
+    have = list(ROWS)[:7]
+    missing = [(*COLUMNS[0], 1000), (*COLUMNS[0], 1001)]
+    async with SnmpClient(agent.address, Community(b"public", V1), timeout=20) as client:
+        found = await client.get([*have[:3], *missing, *have[3:]])
+    assert found.values == {oid: ROWS[oid] for oid in have}
+    assert found.problems == []
+    assert client.counters.requests == 3
 
 
 # --- late and reordered answers

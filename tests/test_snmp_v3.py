@@ -489,7 +489,7 @@ def test_changed_and_cut_messages_are_never_more_than_an_error(place, value, siz
     for one in (bytes(data), bytes(data[:size])):
         with contextlib.suppress(DecodeError, ForeignError):
             session.unwrap(one)
-        assert engine.open(one) is None or engine.open(one)
+        engine.open(one)  # which gives a question, a report or nothing, and raises nothing
 
 
 def test_signatures_are_as_long_as_their_rfc_says():

@@ -301,19 +301,19 @@ class _Lane:
             self.done.set_exception(error)
 
     def _try(self, request: Request) -> None:
-        wait = self._wire.timeout * _BACK_OFF ** len(self._sent)
+        wire = self._wire
+        wait = wire.timeout * _BACK_OFF ** len(self._sent)
         self._timer = asyncio.get_running_loop().call_later(wait, self._expired, request)
         self._tries_left -= 1
-        if self._wire.session.known:
-            varbinds = map(encode_varbind, request.oids)
-            number = self._wire.number(self)
+        number = wire.number(self)
+        if wire.session.known:
             self._sent[number] = request
+            varbinds = map(encode_varbind, request.oids)
             pdu = encode_pdu(request.kind, number, 0, request.max_repetitions, varbinds)
-            self._wire.send(self._wire.session.wrap(number, pdu))
+            wire.send(wire.session.wrap(number, pdu))
         else:
-            number = self._wire.number(self)
             self._sent[number] = None
-            self._wire.send(self._wire.session.hello(number))
+            wire.send(wire.session.hello(number))
 
     def _expired(self, request: Request) -> None:
         exchange = self._exchange
@@ -436,7 +436,8 @@ class _Wire(asyncio.DatagramProtocol):
             self._reported(lane, pdu, addr)
         else:
             self.counters.replies += 1
-            self.counters.elsewhere += self._is_elsewhere(addr)
+            if self.to is not None:
+                self.counters.elsewhere += self._is_elsewhere(addr)
             lane.take(pdu.request_id, pdu, len(data))
 
     def _reported(self, lane: _Lane, report: Pdu, addr: object) -> None:

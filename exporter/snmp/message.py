@@ -196,8 +196,12 @@ def _decode_varbind(data: bytes, at: int, stop: int) -> tuple[VarBind, int]:
 
 def encode_message(version: int, community: bytes, pdu: bytes) -> bytes:
     """Wrap an encoded PDU."""
-    content = encode_integer(version) + encode_tlv(OCTET_STRING, community) + pdu
-    return encode_tlv(SEQUENCE, content)
+    return encode_tlv(SEQUENCE, encode_head(version, community) + pdu)
+
+
+def encode_head(version: int, community: bytes) -> bytes:
+    """Encode what stands before the PDU, which is the same in all messages to one target."""
+    return encode_integer(version) + encode_tlv(OCTET_STRING, community)
 
 
 def encode_pdu(kind: int, request_id: int, status: int, index: int, varbinds: Iterable[bytes]) -> bytes:
@@ -208,4 +212,7 @@ def encode_pdu(kind: int, request_id: int, status: int, index: int, varbinds: It
 
 def encode_varbind(oid: bytes, value: bytes = _NULL_VALUE) -> bytes:
     """Join an encoded identifier (content only) and an encoded value (with tag and length); a question has NULL."""
+    size = len(oid)
+    if size + len(value) < 0x7E:  # both lengths in one byte, as nearly always; a question has up to 16 of these
+        return bytes((SEQUENCE, size + len(value) + 2, OBJECT_IDENTIFIER, size)) + oid + value
     return encode_tlv(SEQUENCE, encode_tlv(OBJECT_IDENTIFIER, oid) + value)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from exporter.snmp.ber import Oid, decode_oid
+from exporter.snmp.ber import SEQUENCE, Oid, decode_oid, encode_tlv
 from exporter.snmp.errors import DecodeError
 from exporter.snmp.message import (
     GET,
@@ -19,7 +19,7 @@ from exporter.snmp.message import (
     VERSION_NAMES,
     Pdu,
     decode_message,
-    encode_message,
+    encode_head,
     encode_pdu,
 )
 from exporter.snmp.security import Community, Credentials, User
@@ -104,6 +104,7 @@ class CommunitySession:
         self.engine_id = b""
         self._version = credentials.version
         self._community = credentials.community
+        self._head = encode_head(credentials.version, credentials.community)
 
     def hello(self, number: int) -> bytes:
         """Ask nothing: there is nothing to learn."""
@@ -111,7 +112,7 @@ class CommunitySession:
 
     def wrap(self, _: int, pdu: bytes) -> bytes:
         """Put the community before a PDU."""
-        return encode_message(self._version, self._community, pdu)
+        return encode_tlv(SEQUENCE, self._head + pdu)
 
     def unwrap(self, data: bytes) -> Pdu:
         """Give the PDU of an answer of the same version and community."""
@@ -190,8 +191,8 @@ class UserSession:
         """
         message = decode(data)
         level, wanted = message.flags & LEVEL, self._flags & LEVEL
-        if level & ~wanted or len(message.engine_id) > _MAX_ENGINE_ID:
-            raise ForeignError("of a level of security, or an engine, that nobody asked for")
+        if len(message.engine_id) > _MAX_ENGINE_ID:
+            raise ForeignError(f"of an engine whose identity has {len(message.engine_id)} bytes")
         signed = bool(level & AUTHENTICATED)
         if signed:
             self._check(data, message)

@@ -205,6 +205,20 @@ def source_of(target: Target, interval: float | None = None) -> SwitchSource:
     return SwitchSource(target, seconds, [reader(target, way, seconds) for way in target.ways()])
 
 
+def prepare(target: Target) -> None:
+    """Load what the readers of a switch need, so that making its source is quick. Blocks.
+
+    Args:
+        target: The switch.
+    """
+    for way in target.ways():
+        import_module(READERS[way][0])
+    if target.snmp is not None:
+        from exporter.sources.switches import snmp_profiles  # noqa: PLC0415  # only where there are switches
+
+        snmp_profiles.used()
+
+
 def reader(target: Target, way: str, interval: float) -> Reader:
     """Make the reader of one way to ask a switch.
 

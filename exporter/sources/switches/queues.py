@@ -1,9 +1,10 @@
 """What a port's own row says of its queues: sums and the fullest one, where the switch tells of queues alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from exporter.sources.switches.metrics import PORTS
+from exporter.sources.switches.metrics import PORTS, QUEUES
 from exporter.sources.switches.parts import Part
 from exporter.table import Column, LabelValues
 
@@ -54,6 +55,19 @@ class PortSums:
             ]
             made[DEEPEST] = Column(PORTS.metrics[DEEPEST], [max(cells, default=None) for cells in known])
         return self._keys, made
+
+    def added_to(self, ports: Part, parts: Sequence[Part]) -> Part:
+        """Give rows of PORTS with the sums of the queues that are among some parts, as far as there are any."""
+        queues = next((part for part in parts if part.schema is QUEUES), None)
+        if queues is None:
+            return ports
+        keys, sums = self.columns(queues)
+        places = {key: place for place, key in enumerate(keys)}
+        columns = {
+            ending: Column(column.metric, [column.values[places[key]] if key in places else None for key in ports.keys])
+            for ending, column in sums.items()
+        }
+        return replace(ports, columns={**ports.columns, **columns})
 
     def part(self, queues: Part) -> Part:
         """Give the same as rows of PORTS, for a reader that knows of ports only by their queues."""

@@ -19,7 +19,7 @@ from exporter.sources.switches.metrics import LANES, MODULES, PORTS, PRIORITIES,
 from exporter.sources.switches.options import Redis, Target
 from exporter.sources.switches.parts import Device, Family, Harvest, Neighbour, Part, PartBuilder, Support
 from exporter.sources.switches.queues import PortSums
-from exporter.table import Column, LabelValues, Value
+from exporter.table import LabelValues, Value
 from exporter.units import watts_of_dbm
 
 APPLICATION, COUNTERS, CONFIGURATION, STATE = 0, 2, 4, 6
@@ -258,7 +258,7 @@ class RedisReader:
             self._add_module(name, module)
         parts = [builder.part(now) for builder in self._builders.values()]
         scaled = [_in_seconds(part) if part.schema is PRIORITIES else part for part in parts if part.keys]
-        return [self._with_sums(part, scaled) if part.schema is PORTS else part for part in scaled]
+        return [self._sums.added_to(part, scaled) if part.schema is PORTS else part for part in scaled]
 
     def _add_port(self, name: str, values: Mapping[str, int], state: State) -> None:
         row: dict[str, Value | None] = {ending: count for ending, count in values.items() if "/" not in ending}
@@ -298,19 +298,6 @@ class RedisReader:
                     "module_lane_bias_amperes": module.bias.get(lane),
                 },
             )
-
-    def _with_sums(self, ports: Part, parts: Sequence[Part]) -> Part:
-        """Add to the ports what their queues sum up to."""
-        queues = next((part for part in parts if part.schema is QUEUES), None)
-        if queues is None:
-            return ports
-        keys, sums = self._sums.columns(queues)
-        places = {key: place for place, key in enumerate(keys)}
-        columns = {
-            ending: Column(column.metric, [column.values[places[key]] if key in places else None for key in ports.keys])
-            for ending, column in sums.items()
-        }
-        return Part(ports.schema, ports.keys, {**ports.columns, **columns}, ports.time)
 
     def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
         """Say what is counted: what the database has no field for, the switch was not told to count."""
