@@ -224,6 +224,13 @@ def test_pysnmp_writes_what_we_read_and_reads_what_we_write(rows):
     assert [(tuple(oid), value) for oid, value in seen] == [(tuple(oid), value) for oid, value in expected]
 
 
+@pytest.mark.parametrize("size", range(110, 140))
+def test_lengths_of_a_variable_are_in_one_byte_as_long_as_they_can_be(size):
+    name, value = bytes(size // 2), encode_tlv(ber.OCTET_STRING, bytes(size - size // 2))
+    made = encode_varbind(name, value)
+    assert made == encode_tlv(ber.SEQUENCE, encode_tlv(ber.OBJECT_IDENTIFIER, name) + value)
+
+
 @given(st.binary(max_size=400))
 def test_garbage_gives_the_one_error(data):
     with pytest.raises(DecodeError):

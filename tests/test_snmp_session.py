@@ -87,6 +87,18 @@ def test_a_late_answer_does_not_widen_the_window():
     assert session.unwrap(newest)
 
 
+def test_a_report_that_nobody_signed_does_not_set_the_clock_of_an_engine_that_is_known():
+    engine, session = Engine(USERS), UserSession(PRIVATE)
+    met(engine, session)
+    right = answered(engine, session, 2)
+    assert session.unwrap(right)
+    liar = Engine([], engine_id=engine.engine_id, boots=99)
+    verdict, _ = session.reported(session.unwrap(liar._report(4, v3.decode(session.hello(3)))))
+    assert verdict is Verdict.AGAIN  # a bounded number of times
+    assert session.boots == 1
+    assert session.unwrap(right)
+
+
 # --- answers to something else
 
 

@@ -466,10 +466,8 @@ def test_page_tells_the_sources_and_escapes_what_they_say():
     assert "version 1.2.3" in text
     assert '<td class="up">up</td><td class="n">1.2 s ago</td><td class="n">8</td><td>none</td>' in text
     why = "&lt;b&gt;no" + "n" * 395
-    assert (
-        f'<td class="down">down<br><small>{why}</small></td><td class="n">2.0 h ago</td><td class="n">0</td><td>time&lt;out: 3</td>'
-        in text
-    )
+    assert f'<td class="down">down<br><small>{why}</small></td><td class="n">2.0 h ago</td><td class="n">0</td>' in text
+    assert "<td>time&lt;out: 3</td>" in text
     assert '<td class="">nothing found</td><td class="n">never</td>' in text
     assert "&lt;b&gt;leaf" in text
     assert "<b>" not in text

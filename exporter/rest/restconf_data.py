@@ -40,13 +40,27 @@ ETHERNET_COUNTERS: Mapping[str, str] = {
 MOST_PORTS = 4096
 MOST_PROBLEMS = 100
 
+_TYPES = {
+    "ethernetCsmacd": "6",
+    "softwareLoopback": "24",
+    "propVirtual": "53",
+    "tunnel": "131",
+    "l2vlan": "135",
+    "l3ipvlan": "136",
+    "ieee8023adLag": "161",
+}
+"""Types of interfaces that a switch has, by name, as numbers of IANA's ifType."""
+
 _SPEED = re.compile(r"(?:[\w-]+:)?SPEED_([0-9]{1,5})(GB|MB)", re.ASCII)
 _POWERS = {"GB": 10**9, "MB": 10**6}
 
 
 @dataclass(slots=True)
 class Port:
-    """One interface: its counters by the ending of their metric, and how it is. `speed` is in bits per second."""
+    """One interface: its counters by the ending of their metric, and how it is.
+
+    `speed` is in bits per second; `kind` is the number of its ifType where that is known, else the word for it.
+    """
 
     counters: dict[str, int] = field(default_factory=dict)
     up: bool | None = None
@@ -129,7 +143,8 @@ def _port(name: str, entry: object, problems: list[str]) -> Port:
     index = _at(state, "ifindex")
     port.index = str(index) if isinstance(index, int) else ""
     port.description = known(_text(_at(state, "description"))) or ""
-    port.kind = _text(_at(state, "type")).rpartition(":")[2]
+    kind = _text(_at(state, "type")).rpartition(":")[2]
+    port.kind = _TYPES.get(kind, kind)
     return port
 
 

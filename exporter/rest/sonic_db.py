@@ -2,7 +2,8 @@
 
 Names are those of SAI, in `COUNTERS:oid:…` of the counters database; a port's identifier is in the name maps.  Every
 value is text; one that is missing or `N/A` is None, never 0.  Durations of pauses are read where their unit is in the
-name alone: `…_PAUSE_DURATION` without one is the vendor's choice, and `EST_…` is an estimate of software.
+name alone: `…_PAUSE_DURATION` without one is the vendor's choice, and `EST_…` is an estimate of software.  Symbols that
+forward error correction found wrong are not read: it mends them, and a link of 400 Gb/s has them all the time.
 """
 
 import re
@@ -33,7 +34,9 @@ PORT_FIELDS: Mapping[str, str] = {
     "SAI_PORT_STAT_IF_OUT_DISCARDS": "transmit_discards_total",
     "SAI_PORT_STAT_PAUSE_RX_PKTS": "receive_pause_frames_total",
     "SAI_PORT_STAT_PAUSE_TX_PKTS": "transmit_pause_frames_total",
-    "SAI_PORT_STAT_IF_IN_FEC_SYMBOL_ERRORS": "symbol_errors_total",
+    "SAI_PORT_STAT_ETHER_STATS_CRC_ALIGN_ERRORS": "fcs_errors_total",
+    "SAI_PORT_STAT_IF_IN_FEC_CORRECTABLE_FRAMES": "fec_corrected_blocks_total",
+    "SAI_PORT_STAT_IF_IN_FEC_NOT_CORRECTABLE_FRAMES": "fec_uncorrectable_blocks_total",
 }
 """Field to the ending of its metric."""
 
@@ -71,7 +74,31 @@ GROUP_WATERMARKS: Mapping[str, str] = {
 PORT_TABLE = ("oper_status", "admin_status", "speed", "alias", "description")
 """Fields of PORT_TABLE in the application's database."""
 
-LANES = 8
+LLDP_ENTRY = (
+    "lldp_rem_chassis_id",
+    "lldp_rem_port_id",
+    "lldp_rem_sys_name",
+    "lldp_rem_port_desc",
+    "lldp_rem_sys_desc",
+    "lldp_rem_sys_cap_enabled",
+    "lldp_rem_man_addr",
+)
+"""Fields of LLDP_ENTRY_TABLE in the application's database; it has one neighbour a port."""
+
+LANES = range(1, 9)
+
+DOM_SENSOR = (
+    "temperature",
+    "voltage",
+    *(form.format(lane) for lane in LANES for form in ("rx{}power", "tx{}power", "tx{}bias")),
+)
+"""Fields of TRANSCEIVER_DOM_SENSOR in the database of states."""
+
+FLEX_GROUPS: Mapping[str, float] = {"PORT": 1.0, "QUEUE": 10.0, "PG_DROP": 10.0, "WRED_ECN_QUEUE": 10.0}
+"""Groups of counters that are switched on one by one, with the seconds after which each is read by default."""
+
+FLEX_COUNTER = ("FLEX_COUNTER_STATUS", "POLL_INTERVAL")
+"""Fields of FLEX_COUNTER_TABLE in the configuration's database; the interval is in milliseconds."""
 
 _OID = re.compile(rb"oid:0x[0-9a-f]{1,16}")
 _PLACE = re.compile(r"([A-Za-z][\w./-]{0,63})[:|]([0-9]{1,3})", re.ASCII)
@@ -124,6 +151,14 @@ class Dom:
     bias: Mapping[int, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of counters: whether it is switched on, None where nothing says so, and seconds between its readings."""
+
+    enabled: bool | None
+    seconds: float
+
+
 def ports(names: Hash) -> Names:
     """Read COUNTERS_PORT_NAME_MAP: keys `(port,)`."""
     return _names(names, lambda text: (text,))
@@ -167,34 +202,34 @@ def state(values: Iterable[bytes | None]) -> State:
     )
 
 
-def heard(port: str, entry: Hash) -> Heard | None:
-    """Read LLDP_ENTRY_TABLE of a port; None where nobody was heard."""
-    texts = {_text(name): known(_text(value)) or "" for name, value in entry.items()}
-    if not (texts.get("lldp_rem_chassis_id") or texts.get("lldp_rem_sys_name")):
+def heard(port: str, values: Iterable[bytes | None]) -> Heard | None:
+    """Read the fields LLDP_ENTRY of a port; None where nobody was heard."""
+    texts = ["" if value is None else known(_text(value)) or "" for value in values]
+    chassis, peer_port, name, port_description, description, capabilities, addresses = texts
+    if not (chassis or name):
         return None
-    addresses = texts.get("lldp_rem_man_addr", "").replace(";", ",").split(",")
+    listed = addresses.replace(";", ",").split(",")
     return Heard(
         port,
-        identity(texts.get("lldp_rem_chassis_id")),
-        identity(texts.get("lldp_rem_port_id")),
-        texts.get("lldp_rem_sys_name", ""),
-        texts.get("lldp_rem_port_desc", ""),
-        texts.get("lldp_rem_sys_desc", ""),
-        _capabilities(texts.get("lldp_rem_sys_cap_enabled", "")),
-        tuple(address.strip() for address in addresses if address.strip()),
+        identity(chassis),
+        identity(peer_port),
+        name,
+        port_description,
+        description,
+        _capabilities(capabilities),
+        tuple(address.strip() for address in listed if address.strip()),
     )
 
 
-def dom(sensor: Hash) -> Dom | None:
-    """Read TRANSCEIVER_DOM_SENSOR of a port: dBm, mA, celsius and volts as text.
+def dom(values: Iterable[bytes | None]) -> Dom | None:
+    """Read the fields DOM_SENSOR of a port: dBm, mA, celsius and volts as text.
 
     None where there is no module that measures: without one the table says 0 volts, at which nothing would measure.
     """
-    texts = {_text(name): _text(value) for name, value in sensor.items()}
-    lanes = range(1, LANES + 1)
+    texts = {name: _text(value) for name, value in zip(DOM_SENSOR, values, strict=True) if value is not None}
 
     def each(form: str) -> dict[int, float]:
-        read = {lane: _measured(texts.get(form.format(lane))) for lane in lanes}
+        read = {lane: _measured(texts.get(form.format(lane))) for lane in LANES}
         return {lane: value for lane, value in read.items() if value is not None}
 
     if not _measured(texts.get("voltage")):
@@ -203,6 +238,14 @@ def dom(sensor: Hash) -> Dom | None:
     return Dom(
         _measured(texts.get("temperature")), _measured(texts.get("voltage")), each("rx{}power"), each("tx{}power"), bias
     )
+
+
+def group(values: Iterable[bytes | None], default: float) -> Group:
+    """Read the fields FLEX_COUNTER of a group; `default` is its interval in seconds where none is configured."""
+    status, interval = ("" if value is None else _text(value) for value in values)
+    said = interval.isascii() and interval.isdecimal() and len(interval) <= 8
+    milliseconds = int(interval) if said else 0
+    return Group({"enable": True, "disable": False}.get(status), milliseconds / 1000 or default)
 
 
 def _names(names: Hash, split: Splitter) -> Names:

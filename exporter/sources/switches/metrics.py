@@ -29,6 +29,8 @@ PORTS = vocabulary.schema(
         ),
         "fcs_errors_total",
         "symbol_errors_total",
+        "fec_corrected_blocks_total",
+        "fec_uncorrectable_blocks_total",
         "ecn_marked_packets_total",
         "link_up",
         "link_speed_bytes_per_second",
@@ -166,14 +168,16 @@ PORTS = vocabulary.schema(
             "EtherLike-MIB dot3HCStatsFCSErrors, dot3StatsFCSErrors",
             "MELLANOX-IF-VPI-MIB mellanoxIfVPIFCSErrors",
             "Onyx: Rx FCS errors",
+            "SONiC: SAI_PORT_STAT_ETHER_STATS_CRC_ALIGN_ERRORS",
             "OpenConfig: in-fcs-errors",
         ],
         "symbol_errors_total": [
             "EtherLike-MIB dot3HCStatsSymbolErrors, dot3StatsSymbolErrors",
             "MELLANOX-IF-VPI-MIB mellanoxIfVPISymbolErrorCounter",
             "Onyx: Rx symbol errors",
-            "SONiC: SAI_PORT_STAT_IF_IN_FEC_SYMBOL_ERRORS",
         ],
+        "fec_corrected_blocks_total": ["SONiC: SAI_PORT_STAT_IF_IN_FEC_CORRECTABLE_FRAMES"],
+        "fec_uncorrectable_blocks_total": ["SONiC: SAI_PORT_STAT_IF_IN_FEC_NOT_CORRECTABLE_FRAMES"],
         "ecn_marked_packets_total": [
             "Onyx congestion-control: ECN marked packets",
             "sum of queues",
@@ -205,7 +209,13 @@ PORTS = vocabulary.schema(
         ],
         "group_info": ["configuration: uplinks", "neighbours by LLDP"],
         "admin_up": ["IF-MIB ifAdminStatus", "SONiC: PORT_TABLE admin_status", "OpenConfig: admin-status"],
-        "info": ["IF-MIB ifName, ifAlias, ifType", "Onyx: Description", "NVUE: ifindex, description"],
+        "info": [
+            "IF-MIB ifName, ifAlias, ifType",
+            "Onyx: Description",
+            "NVUE: ifindex, description",
+            "SONiC: PORT_TABLE description, alias",
+            "OpenConfig: ifindex, description, type",
+        ],
     },
 )
 """Rows are ports; keys of a Part are `(port,)`."""
@@ -424,14 +434,23 @@ DEVICE = vocabulary.schema(
         ),
         "uptime_seconds": gauge("Time since the switch's management started."),
         "refresh_seconds": gauge(
-            "Time between refreshes of the switch's counters, as seen: rates over less than four times it mean little."
+            "Time between refreshes of the switch's counters, as seen or as it is configured: rates over less than four times it mean little."
         ),
         "unchanged_polls_total": counter("Polls that found the counters not refreshed since the one before."),
     },
     origins={
-        "device_info": ["SNMPv2-MIB sysDescr, sysObjectID", "Onyx: show version, show lldp local", "NVUE: system"],
+        "device_info": [
+            "SNMPv2-MIB sysDescr, sysObjectID",
+            "Onyx: show version, show lldp local",
+            "NVUE: system",
+            "SONiC: DEVICE_METADATA, LLDP_LOC_CHASSIS",
+            "OpenConfig: system hostname",
+        ],
         "uptime_seconds": ["SNMPv2-MIB sysUpTime", "NVUE: system"],
-        "refresh_seconds": ["time stamps of the switch, or the times at which its counters moved"],
+        "refresh_seconds": [
+            "time stamps of the switch, or the times at which its counters moved",
+            "SONiC: FLEX_COUNTER_TABLE POLL_INTERVAL, the longest",
+        ],
         "unchanged_polls_total": ["time stamps of the switch, or the times at which its counters moved"],
     },
 )
@@ -489,6 +508,8 @@ LINKS = vocabulary.schema(
         "info": [
             "LLDP-MIB lldpRemTable",
             "LLDP-V2-MIB lldpV2RemTable",
+            "SONiC: LLDP_ENTRY_TABLE",
+            "OpenConfig: lldp neighbor",
             "systemd-networkd: netif/lldp",
             "frames of LLDP",
         ]

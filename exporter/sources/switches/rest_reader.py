@@ -22,7 +22,7 @@ _ENDINGS: Mapping[Family, frozenset[str]] = {
     Family.PFC: frozenset({"receive_pfc_frames_total", "transmit_pfc_frames_total"}),
     Family.ECN: frozenset({"ecn_marked_packets_total", "queue_ecn_marked_packets_total"}),
     Family.QUEUES: frozenset({"queue_full_discards_total", "queue_early_discards_total"}),
-    Family.BUFFERS: frozenset({"priority_group_discards_total"}),
+    Family.BUFFERS: frozenset({"priority_group_discards_total", "priority_group_highest_depth_bytes"}),
     Family.OPTICS: frozenset({"module_temperature_celsius", "module_lane_receive_power_watts"}),
 }
 

@@ -1,0 +1,211 @@
+"""Client of Cisco's NX-API: `show` commands as JSON-RPC, and the classes of the object store (DME) beside it.
+
+Commands go with HTTP Basic, several in one request, and each has an answer or an error of its own. The object store
+gives a token for a log-in, which ends after some minutes; a request that is refused logs in once more. What the answers
+hold is the matter of `nxapi_data`.
+"""
+
+import asyncio
+import contextlib
+import re
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from exporter.rest.http import (
+    CommandError,
+    Http,
+    LoginError,
+    Logins,
+    ReplyError,
+    RestError,
+    decoded,
+    excerpt,
+    is_denied,
+    json_object,
+)
+
+CLASSES = ("ipqosQueuingStats",)
+"""Classes of the object store that are asked for, and no others."""
+
+_PATH = "/ins"
+_LOGIN = "/api/aaaLogin.json"
+_LOGOUT = "/api/aaaLogout.json"
+_HEADERS = {"Content-Type": "application/json-rpc"}
+_LOGOUT_TIMEOUT = 2.0
+# No control characters, quotes, pipes or separators: what is sent can only be the one command that was checked.
+_SHOW = re.compile(r"show [A-Za-z0-9 _./:,-]{1,200}")
+_INVALID = re.compile(
+    r"invalid (?:command|number)|syntax error|incomplete|structured output unsupported", re.IGNORECASE
+)
+
+
+class UnsupportedError(CommandError):
+    """The release does not know the command or class, or not as JSON."""
+
+
+class NxapiClient:
+    """One switch, one request at a time.
+
+    Args:
+        address: host, `host:port` or a URL; https unless it begins with `http://`.
+        username: a user with the right to `show`.
+        password: its password; it appears in no text that this class makes.
+        tls: from `tls_context`.
+        timeout: seconds for one request, its answer included.
+        max_reply: largest answer in bytes.
+        clock: monotonic seconds, for the rest after failed log-ins.
+
+    Raises:
+        ValueError: the address is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        username: str,
+        password: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 10.0,
+        max_reply: int = 16 * 2**20,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._http = Http(
+            address, (password,), tls=tls, auth=(username, password), timeout=timeout, max_reply=max_reply
+        )
+        self.address = self._http.address
+        self._username = username
+        self._password = password
+        self._logins = Logins(self.address, clock)
+        self._is_known = False
+        self._has_token = False
+        self._one_at_a_time = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"NxapiClient({str(self._http.base)!r})"
+
+    async def show(self, commands: Sequence[str]) -> list[object]:
+        """Run commands in one request; give for each its body, None where it printed nothing, or a CommandError.
+
+        Raises:
+            ValueError: one is not a plain `show …`; nothing was sent.
+            RestError: one of its kinds, where the switch does not answer at all.
+        """
+        for command in commands:
+            if not _SHOW.fullmatch(command):
+                raise ValueError(f"{excerpt(command)} is not sent: only plain commands that begin with 'show ' are")
+        async with self._one_at_a_time:
+            if not self._is_known:
+                self._logins.begin()
+            try:
+                return await self._run(commands)
+            except LoginError:
+                raise
+            except BaseException:
+                if not self._is_known:
+                    self._logins.not_sent()  # nobody judged the password
+                raise
+
+    async def objects(self, name: str) -> list[dict[str, Any]]:
+        """Give the attributes of all objects of a class.
+
+        Raises:
+            ValueError: the class is none that is asked for; nothing was sent.
+            UnsupportedError: the switch has no object store, or not this class.
+            RestError: one of its other kinds.
+        """
+        if name not in CLASSES:
+            raise ValueError(f"{excerpt(name)} is not asked for")
+        async with self._one_at_a_time:
+            for fresh in (False, True):
+                if not self._has_token:
+                    await self._take_token()
+                response, body = await self._http.get(f"/api/node/class/{name}.json")
+                if not is_denied(response):
+                    break
+                self._has_token = False  # it ends after some minutes
+                if fresh:
+                    raise LoginError(f"{self.address}: {name}: a fresh token is refused: {self._http.quoted(body)}")
+        reply = await decoded(body)
+        if not isinstance(reply, dict):
+            raise ReplyError(f"{self.address}: {name}: {self._http.described(response, body)}")
+        listed = reply.get("imdata")
+        if response.status_code != HTTPStatus.OK or not isinstance(listed, list):
+            raise UnsupportedError(self.address, name, f"HTTP {response.status_code}: {self._http.quoted(body)}")
+        found = [
+            one[name].get("attributes") for one in listed if isinstance(one, dict) and isinstance(one.get(name), dict)
+        ]
+        return [attributes for attributes in found if isinstance(attributes, dict)]
+
+    async def close(self) -> None:
+        """End the session of the object store, and close the connection; never raises, takes 2 s."""
+        try:
+            async with asyncio.timeout(_LOGOUT_TIMEOUT), self._one_at_a_time:
+                if self._has_token:
+                    self._has_token = False
+                    await self._http.post(_LOGOUT, json={"aaaUser": {"attributes": {"name": self._username}}})
+        except (TimeoutError, RestError):
+            pass
+        finally:
+            await self._http.close()
+
+    async def _run(self, commands: Sequence[str]) -> list[object]:
+        calls = [
+            {"jsonrpc": "2.0", "method": "cli", "params": {"cmd": command, "version": 1}, "id": number}
+            for number, command in enumerate(commands, start=1)
+        ]
+        response, body = await self._http.post(_PATH, json=calls, headers=_HEADERS)
+        if is_denied(response):
+            self._refuse(response.status_code, body)
+        reply = await decoded(body)
+        listed: list[Any] = reply if isinstance(reply, list) else [reply]
+        if not all(isinstance(one, dict) for one in listed):
+            hint = "; is 'feature nxapi' on?"
+            raise ReplyError(f"{self.address}: {self._http.described(response, body)}{hint}")
+        self._is_known = True
+        self._logins.succeeded()
+        by_number = {one.get("id"): one for one in listed}
+        return [self._answer(command, by_number.get(number)) for number, command in enumerate(commands, start=1)]
+
+    def _answer(self, command: str, reply: dict[str, Any] | None) -> object:
+        if reply is None:
+            return CommandError(self.address, command, "no answer among those of the request")
+        if "error" not in reply:
+            result = reply.get("result")
+            return result.get("body") if isinstance(result, dict) else None
+        error = reply["error"] if isinstance(reply["error"], dict) else {}
+        data = error.get("data")
+        words = data.get("msg") if isinstance(data, dict) else None
+        message = self._http.quoted(str(words or error.get("message") or error).strip())
+        kind = UnsupportedError if _INVALID.search(f"{words} {error.get('message')}") else CommandError
+        return kind(self.address, command, message)
+
+    async def _take_token(self) -> None:
+        """Log in to the object store; the token is a cookie."""
+        self._logins.begin()
+        credentials = {"aaaUser": {"attributes": {"name": self._username, "pwd": self._password}}}
+        try:
+            response, body = await self._http.post(_LOGIN, json=credentials)
+        except BaseException:
+            self._logins.not_sent()
+            raise
+        if is_denied(response):
+            self._refuse(response.status_code, body, begun=True)
+        if response.status_code != HTTPStatus.OK or json_object(body) is None:
+            self._logins.succeeded()  # it is no refusal
+            raise UnsupportedError(self.address, _LOGIN, self._http.described(response, body))
+        self._logins.succeeded()
+        self._has_token = True
+
+    def _refuse(self, status: int, body: bytes, *, begun: bool = False) -> None:
+        """Note a refused log-in, and say so."""
+        if self._is_known and not begun:
+            with contextlib.suppress(LoginError):
+                self._logins.begin()
+        self._is_known = False
+        reason = f"{self.address}: HTTP {status}: {self._http.quoted(body)}; check user and password"
+        self._logins.failed(reason)
+        raise LoginError(reason)

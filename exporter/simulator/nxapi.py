@@ -1,0 +1,184 @@
+"""A simulated Nexus switch: NX-API's JSON-RPC over bodies by command, and the object store with its log-in.
+
+Whoever drives it changes `NxapiSwitch` at any time; the next request shows it.
+"""
+
+import asyncio
+import json
+import secrets
+import socket
+import ssl
+from base64 import b64decode
+from binascii import Error as NotBase64Error
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from exporter.outputs.http import Application, ConnectionStats, Server
+from exporter.outputs.reply import Reply, text
+from exporter.outputs.request import Request
+
+_JSON = ((b"content-type", b"application/json"),)
+_PAGE = b"<!DOCTYPE html><html><body>It works.</body></html>"
+_CLASS = "/api/node/class/"
+
+
+@dataclass(slots=True)
+class NxapiFaults:
+    """What goes wrong, until it is set back.
+
+    Attributes:
+        html: Every request is answered by a web page, with 200.
+        delay: Seconds before an answer.
+        errors: Message by command, of commands that fail.
+        no_store: There is no object store.
+    """
+
+    html: bool = False
+    delay: float = 0.0
+    errors: dict[str, str] = field(default_factory=dict)
+    no_store: bool = False
+
+
+@dataclass(slots=True)
+class NxapiSwitch:
+    """The model of a switch, and what its clients did so far.
+
+    Attributes:
+        bodies: By command; None is a command that prints nothing.
+        objects: Attributes of the objects of each class.
+        requests: Commands of each request.
+        logins: Log-ins to the object store, and `logouts`.
+        refused: Requests with a wrong user or password.
+    """
+
+    bodies: dict[str, object] = field(default_factory=dict)
+    objects: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    username: str = "monitor"
+    password: str = "monitor"  # noqa: S105 - of a switch that does not exist
+    faults: NxapiFaults = field(default_factory=NxapiFaults)
+    requests: list[list[str]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    logins: int = 0
+    logouts: int = 0
+    refused: int = 0
+    tokens: set[str] = field(default_factory=set)
+
+    def expire_tokens(self) -> None:
+        """End all sessions of the object store."""
+        self.tokens.clear()
+
+    def run(self, command: str) -> dict[str, object]:
+        """Give result or error of a command."""
+        message = self.faults.errors.get(command)
+        if message is not None:
+            return {"error": {"code": -32603, "message": "Internal error", "data": {"msg": message}}}
+        if command not in self.bodies:
+            data = {"msg": "% Invalid command\n"}
+            return {"error": {"code": -32602, "message": "Invalid params", "data": data}}
+        body = self.bodies[command]
+        return {"result": None if body is None else {"body": body}}
+
+
+class NxapiSimulator:
+    """The web server of one simulated switch on loopback; `async with` starts and stops it.
+
+    Args:
+        switch: the model that it shows.
+        certificate: PEM file of key and chain, for https.
+    """
+
+    def __init__(self, switch: NxapiSwitch, *, certificate: Path | None = None) -> None:
+        self.switch = switch
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        scheme = "http" if certificate is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
+        tls = None
+        if certificate is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(certificate)
+        self._server = Server(_Application(switch), ConnectionStats(), tls=tls)
+
+    async def __aenter__(self) -> Self:
+        await self._server.listen(self._socket)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(1.0)
+        self._socket.close()
+
+
+class _Application(Application):
+    """What the switch answers."""
+
+    max_body = 1 << 16
+
+    def __init__(self, switch: NxapiSwitch) -> None:
+        self._switch = switch
+
+    async def answer(self, request: Request) -> Reply:
+        """Serve one request; a client that hangs up ends it."""
+        await asyncio.sleep(self._switch.faults.delay)
+        return self._reply(request)
+
+    def _reply(self, request: Request) -> Reply:
+        switch = self._switch
+        if switch.faults.html:
+            return Reply(200, ((b"content-type", b"text/html"),), (_PAGE,))
+        if request.path == "/ins" and request.method == "POST":
+            return self._commands(request)
+        if switch.faults.no_store or not request.path.startswith("/api/"):
+            return text(404, "not found")
+        return self._store(request)
+
+    def _commands(self, request: Request) -> Reply:
+        switch = self._switch
+        if _login(request) != (switch.username, switch.password):
+            switch.refused += 1
+            return text(401, "Unauthorized")
+        calls = json.loads(request.body)
+        switch.requests.append([call["params"]["cmd"] for call in calls])
+        answers = [{"jsonrpc": "2.0", **switch.run(call["params"]["cmd"]), "id": call["id"]} for call in calls]
+        return _json(answers[0] if len(answers) == 1 else answers)
+
+    def _store(self, request: Request) -> Reply:
+        switch = self._switch
+        if request.path == "/api/aaaLogin.json":
+            given = json.loads(request.body)["aaaUser"]["attributes"]
+            if (given["name"], given["pwd"]) != (switch.username, switch.password):
+                switch.refused += 1
+                return _json(_refusal("401", "Authentication failed"), 401)
+            switch.logins += 1
+            token = secrets.token_urlsafe(16)
+            switch.tokens.add(token)
+            body = {"imdata": [{"aaaLogin": {"attributes": {"token": token, "refreshTimeoutSeconds": "600"}}}]}
+            return _json(body, 200, (b"set-cookie", f"APIC-cookie={token}; Path=/".encode()))
+        if request.path == "/api/aaaLogout.json":
+            switch.logouts += 1
+            return _json({"imdata": []})
+        cookie = request.headers.get(b"cookie", b"").decode("latin-1")
+        if not any(f"APIC-cookie={token}" in cookie for token in switch.tokens):
+            return _json(_refusal("403", "Token was invalid (Error: Token timeout)"), 403)
+        name = request.path.removeprefix(_CLASS).removesuffix(".json")
+        switch.asked.append(name)
+        if name not in switch.objects:
+            return _json(_refusal("400", "unresolved class"), 400)
+        listed = [{name: {"attributes": attributes}} for attributes in switch.objects[name]]
+        return _json({"totalCount": str(len(listed)), "imdata": listed})
+
+
+def _refusal(code: str, words: str) -> dict[str, object]:
+    return {"imdata": [{"error": {"attributes": {"code": code, "text": words}}}]}
+
+
+def _json(body: object, status: int = 200, *headers: tuple[bytes, bytes]) -> Reply:
+    return Reply(status, (*_JSON, *headers), (json.dumps(body).encode(),))
+
+
+def _login(request: Request) -> tuple[str, str] | None:
+    scheme, _, token = request.headers.get(b"authorization", b"").partition(b" ")
+    try:
+        user, _, password = b64decode(token, validate=True).decode().partition(":")
+    except (NotBase64Error, UnicodeDecodeError):
+        return None
+    return (user, password) if scheme == b"Basic" else None
