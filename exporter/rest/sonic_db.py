@@ -204,7 +204,7 @@ def state(values: Iterable[bytes | None]) -> State:
 
 def heard(port: str, values: Iterable[bytes | None]) -> Heard | None:
     """Read the fields LLDP_ENTRY of a port; None where nobody was heard."""
-    texts = ["" if value is None else known(_text(value)) or "" for value in values]
+    texts = [text(value) for value in values]
     chassis, peer_port, name, port_description, description, capabilities, addresses = texts
     if not (chassis or name):
         return None
@@ -238,6 +238,11 @@ def dom(values: Iterable[bytes | None]) -> Dom | None:
     return Dom(
         _measured(texts.get("temperature")), _measured(texts.get("voltage")), each("rx{}power"), each("tx{}power"), bias
     )
+
+
+def text(value: bytes | None) -> str:
+    """Read a text; empty where there is none."""
+    return "" if value is None else known(_text(value)) or ""
 
 
 def group(values: Iterable[bytes | None], default: float) -> Group:

@@ -434,7 +434,8 @@ DEVICE = vocabulary.schema(
         ),
         "uptime_seconds": gauge("Time since the switch's management started."),
         "refresh_seconds": gauge(
-            "Time between refreshes of the switch's counters, as seen or as it is configured: rates over less than four times it mean little."
+            "Time between refreshes of the switch's counters, as seen or as it is configured: rates over less than four"
+            " times it mean little."
         ),
         "unchanged_polls_total": counter("Polls that found the counters not refreshed since the one before."),
     },

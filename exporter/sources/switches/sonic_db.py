@@ -8,10 +8,11 @@ import asyncio
 import ipaddress
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from exporter.rest import sonic_db
-from exporter.rest.sonic_db import Dom, Hash, Names, State
+from exporter.rest.sonic_db import Dom, Group, Names, State
+from exporter.rest.texts import identity
 from exporter.secret import SecretError, read_secret
 from exporter.source import Failure, SourceError
 from exporter.sources.switches import rest_reader
@@ -33,6 +34,9 @@ SLOW = 60.0
 MOST_NAMES = 50_000
 """Entries of a name map; a larger one is something else."""
 
+MOST_FAILURES = 100
+"""That one poll tells of; a broken database has one a queue."""
+
 BATCH = 500
 """Commands that go out at once: the loop and the switch's redis have other things to do in between."""
 
@@ -42,12 +46,27 @@ SUMS = {
 }
 MICROSECONDS = 10**6
 
+GROUPS = {
+    Family.TRAFFIC: "PORT",
+    Family.ERRORS: "PORT",
+    Family.PAUSE: "PORT",
+    Family.PFC: "PORT",
+    Family.PFC_DURATION: "PORT",
+    Family.ECN: "WRED_ECN_QUEUE",
+    Family.QUEUES: "QUEUE",
+    Family.BUFFERS: "PG_DROP",
+}
+"""Which group of counters a family belongs to, which may be switched off."""
+
+Answer: TypeAlias = Sequence[bytes | None]
+"""Values of the fields that were asked for."""
+
 
 class Command(NamedTuple):
-    """HMGET of some fields, or HGETALL where there are none."""
+    """HMGET of some fields."""
 
     key: bytes
-    fields: tuple[str, ...] = ()
+    fields: tuple[str, ...]
 
 
 class RedisReader:
@@ -63,6 +82,7 @@ class RedisReader:
         self._slow_at = float("-inf")
         self._ports = self._queues = self._groups = Names({})
         self._device = Device()
+        self._counter_groups: dict[str, Group] = {}
         self._neighbours: list[Neighbour] | None = None
         self._modules: dict[str, Dom] = {}
         self._marks: dict[LabelValues, dict[str, int]] = {}
@@ -118,7 +138,7 @@ class RedisReader:
             host, port = _host_and_port(address)
             where = {"host": host, "port": port, "ssl": given.tls}
             if given.tls:
-                where |= {"ssl_ca_certs": given.ca_file}
+                where |= {"ssl_ca_certs": given.ca_file, "ssl_cert_reqs": "required", "ssl_check_hostname": True}
         seconds = float(given.timeout)
         for database in (APPLICATION, COUNTERS, CONFIGURATION, STATE):
             self._clients[database] = redis.Redis(
@@ -129,6 +149,7 @@ class RedisReader:
                 socket_timeout=seconds,
                 socket_connect_timeout=seconds,
                 single_connection_client=True,
+                retry=_once_more(),
             )
 
     def _password(self) -> str:
@@ -141,21 +162,33 @@ class RedisReader:
         where = self._options.address or self._target.address
         return SourceError(reason, f"{self._target.name}: redis at {where}: {text}")
 
-    async def _ask(self, database: int, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in batches; give a list of values for each that names fields, else a hash."""
+    async def _ask(self, database: int, commands: Sequence[Command]) -> list[Answer]:
+        """Send commands in batches; give the values of each. What is no hash, or is not shown, costs itself."""
         answers: list[Any] = []
         for start in range(0, len(commands), BATCH):
             pipeline = self._clients[database].pipeline(transaction=False)
             for command in commands[start : start + BATCH]:
-                if command.fields:
-                    pipeline.hmget(command.key, command.fields)
-                else:
-                    pipeline.hgetall(command.key)
+                pipeline.hmget(command.key, command.fields)
             answers += await pipeline.execute(raise_on_error=False)
-        first = next((answer for answer in answers if isinstance(answer, Exception)), None)
-        if first is not None:
-            raise first
-        return answers
+        found: list[Answer] = []
+        for command, answer in zip(commands, answers, strict=True):
+            if isinstance(answer, Exception):
+                key = command.key.decode("utf-8", "surrogateescape")
+                self._spare(key, answer)
+                found.append([None] * len(command.fields))
+            else:
+                found.append(answer)
+        return found
+
+    def _spare(self, key: str, error: Exception) -> None:
+        """Take note of an error that concerns one key alone; any other is raised."""
+        if not any(words in str(error) for words in _OF_A_KEY):
+            raise error
+        self._fail(key, "refused", f"{key}: {error}")
+
+    def _fail(self, device: str, reason: str, detail: str) -> None:
+        if len(self._failures) < MOST_FAILURES:
+            self._failures.append(Failure(device, reason, detail))
 
     # --- what changes seldom -------------------------------------------------------------------------------------
 
@@ -175,21 +208,39 @@ class RedisReader:
         self._ports = Names(wanted, self._ports.problems)
         self._queues = self._of_ports(await self._names("COUNTERS_QUEUE_NAME_MAP"))
         self._groups = self._of_ports(await self._names("COUNTERS_PG_NAME_MAP"))
-        (facts,) = await self._ask(CONFIGURATION, [Command(b"DEVICE_METADATA|localhost", ("hostname", "hwsku"))])
-        name, model = (value.decode("utf-8", "surrogateescape") if value else "" for value in facts)
-        self._device = Device(name=name, model=model)
+        await self._learn_device()
         names = [port for (port,) in self._ports.places]
         if self._target.lldp:
-            entries = await self._ask(APPLICATION, [Command(f"LLDP_ENTRY_TABLE:{name}".encode()) for name in names])
-            found = [sonic_db.heard(name, entry) for name, entry in zip(names, entries, strict=True)]
+            told = await self._of_each(APPLICATION, "LLDP_ENTRY_TABLE:", sonic_db.LLDP_ENTRY)
+            found = [sonic_db.heard(name, answer) for name, answer in zip(names, told, strict=True)]
             self._neighbours = [rest_reader.neighbour(one) for one in found if one is not None]
         if self._target.optics:
-            keys = [Command(f"TRANSCEIVER_DOM_SENSOR|{name}".encode()) for name in names]
-            sensors: list[Hash] = await self._ask(STATE, keys)
-            modules = {name: sonic_db.dom(one) for name, one in zip(names, sensors, strict=True)}
+            told = await self._of_each(STATE, "TRANSCEIVER_DOM_SENSOR|", sonic_db.DOM_SENSOR)
+            modules = {name: sonic_db.dom(answer) for name, answer in zip(names, told, strict=True)}
             self._modules = {name: module for name, module in modules.items() if module is not None}
         await self._learn_marks()
         self._slow_at = monotonic()
+
+    async def _learn_device(self) -> None:
+        """Read what the switch says of itself, and which counters it was told to count."""
+        wanted = [
+            Command(f"FLEX_COUNTER_TABLE|{name}".encode(), sonic_db.FLEX_COUNTER) for name in sonic_db.FLEX_GROUPS
+        ]
+        facts, *groups = await self._ask(
+            CONFIGURATION, [Command(b"DEVICE_METADATA|localhost", ("hostname", "hwsku")), *wanted]
+        )
+        (local,) = await self._ask(
+            APPLICATION, [Command(b"LLDP_LOC_CHASSIS", ("lldp_loc_chassis_id", "lldp_loc_sys_desc"))]
+        )
+        name, model, chassis, description = (sonic_db.text(value) for value in (*facts, *local))
+        self._counter_groups = {
+            group: sonic_db.group(answer, default)
+            for (group, default), answer in zip(sonic_db.FLEX_GROUPS.items(), groups, strict=True)
+        }
+        periods = [group.seconds for group in self._counter_groups.values() if group.enabled]
+        self._device = Device(
+            name, description, model=model, refresh=max(periods, default=None), chassis=identity(chassis)
+        )
 
     async def _learn_marks(self) -> None:
         self._marks = {}
@@ -201,17 +252,27 @@ class RedisReader:
             for place, values in read.items():
                 self._marks.setdefault(place, {}).update(values)
 
+    async def _of_each(self, database: int, table: str, fields: tuple[str, ...]) -> list[Answer]:
+        """Read some fields of each port from a table that has a key a port."""
+        return await self._ask(database, [Command(f"{table}{port}".encode(), fields) for (port,) in self._ports.places])
+
     async def _names(self, key: str, *, ports: bool = False) -> Names:
-        """Read a name map, unless it is of a size that none has."""
-        size = await self._clients[COUNTERS].hlen(key)
-        if size > MOST_NAMES:
-            self._failures.append(
-                Failure(key, "malformed", f"{key} has {size} entries; none has more than {MOST_NAMES}")
-            )
+        """Read a name map, unless it is of a size that none has; without that of the ports there is nothing."""
+        client = self._clients[COUNTERS]
+        try:
+            size = await client.hlen(key)
+            if size > MOST_NAMES:
+                self._fail(key, "malformed", f"{key} has {size} entries; none has more than {MOST_NAMES}")
+                return Names({})
+            found = await client.hgetall(key)
+        except _errors().ResponseError as error:
+            if ports:
+                raise
+            self._spare(key, error)
             return Names({})
-        (found,) = await self._ask(COUNTERS, [Command(key.encode())])
         names = sonic_db.ports(found) if ports else sonic_db.parts(found)
-        self._failures += [Failure(key, "malformed", f"{key}: {problem}") for problem in names.problems]
+        for problem in names.problems:
+            self._fail(key, "malformed", f"{key}: {problem}")
         return names
 
     def _of_ports(self, names: Names) -> Names:
@@ -230,16 +291,12 @@ class RedisReader:
         for place, answer in zip(names.places, answers, strict=True):
             values = sonic_db.counters(answer, endings)
             found[place] = values.found
-            self._failures += [
-                Failure(place[0], "malformed", f"{':'.join(place)}: {problem}") for problem in values.problems
-            ]
+            for problem in values.problems:
+                self._fail(place[0], "malformed", f"{':'.join(place)}: {problem}")
         return found
 
     async def _counted(self) -> list[Part]:
-        names = [port for (port,) in self._ports.places]
-        states = await self._ask(
-            APPLICATION, [Command(f"PORT_TABLE:{name}".encode(), sonic_db.PORT_TABLE) for name in names]
-        )
+        states = await self._of_each(APPLICATION, "PORT_TABLE:", sonic_db.PORT_TABLE)
         now = monotonic()
         by_priority = {
             form.format(priority): f"{priority}/{ending}"
@@ -300,16 +357,26 @@ class RedisReader:
             )
 
     def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
-        """Say what is counted: what the database has no field for, the switch was not told to count."""
-        asked = [Family.TRAFFIC, Family.ERRORS, Family.PAUSE, Family.PFC, Family.ECN, Family.QUEUES, Family.BUFFERS]
-        asked += [Family.OPTICS] if self._target.optics else []
-        found = rest_reader.families(parts, dict.fromkeys(asked, Support.NOT_COUNTED))
-        paused = any("receive_pfc_paused_seconds_total" in part.columns for part in parts)
-        found[Family.PFC_DURATION] = Support.COUNTED if paused else Support.NOT_COUNTED
+        """Say what is counted, and else why not: it was switched off, or the chip does not have it."""
+        is_counting = any("receive_bytes_total" in part.columns for part in parts)
+        otherwise = {
+            family: Support.UNSUPPORTED if is_counting and self._is_on(group) else Support.NOT_COUNTED
+            for family, group in GROUPS.items()
+        }
+        if self._target.optics:
+            otherwise[Family.OPTICS] = Support.NOT_COUNTED
+        found = rest_reader.families(parts, otherwise)
         if self._target.lldp:
             found[Family.LLDP] = Support.COUNTED if self._neighbours else Support.NOT_COUNTED
         return found
 
+    def _is_on(self, group: str) -> bool:
+        known = self._counter_groups.get(group)
+        return known is not None and known.enabled is True
+
+
+_OF_A_KEY = ("WRONGTYPE", "permissions to access")
+"""Words of errors that concern one key alone."""
 
 _DENIED = ("AuthenticationError", "NOAUTH", "NOPERM", "WRONGPASS", "invalid username-password", "authenticated")
 
@@ -362,6 +429,14 @@ def _library(target: str) -> Any:  # noqa: ANN401  # a module
     return redis.asyncio
 
 
+def _once_more() -> Any:  # noqa: ANN401  # a class of the library
+    """Have a request sent once more, at once, where a connection was lost, which a switch closes when it is idle."""
+    from redis.asyncio.retry import Retry  # noqa: PLC0415  # an extra
+    from redis.backoff import NoBackoff  # noqa: PLC0415  # likewise
+
+    return Retry(NoBackoff(), 1, (_errors().ConnectionError,))
+
+
 def _errors() -> Any:  # noqa: ANN401  # a module
     try:
         import redis.exceptions  # noqa: PLC0415  # an extra
@@ -378,5 +453,7 @@ class _NoErrors:
     class BusyLoadingError(RedisError): ...
 
     class TimeoutError(RedisError): ...  # noqa: A001  # as it is called there
+
+    class ConnectionError(RedisError): ...  # noqa: A001  # likewise
 
     class ResponseError(RedisError): ...
