@@ -1,7 +1,9 @@
 """SONiC's databases: hashes become values, and a real redis that holds them becomes a switch's rows."""
 
+import asyncio
 import contextlib
 import json
+import ssl
 import subprocess
 import sys
 import time
@@ -9,6 +11,7 @@ from math import inf
 
 import pytest
 import redis
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +42,10 @@ APPLICATION = {
         "lldp_rem_sys_cap_enabled": "01 00",
         "lldp_rem_man_addr": "192.0.2.7,2001:db8::7",
     },
+    "LLDP_LOC_CHASSIS": {
+        "lldp_loc_chassis_id": "A0:88:C2:AA:00:01",
+        "lldp_loc_sys_desc": "SONiC Software Version: SONiC.1",
+    },
 }
 COUNTERS = {
     "COUNTERS_PORT_NAME_MAP": OIDS,
@@ -56,6 +63,10 @@ COUNTERS = {
         "SAI_PORT_STAT_IF_IN_BROADCAST_PKTS": "5",
         "SAI_PORT_STAT_IF_IN_ERRORS": "0",
         "SAI_PORT_STAT_IF_OUT_DISCARDS": "N/A",
+        "SAI_PORT_STAT_ETHER_STATS_CRC_ALIGN_ERRORS": "6",
+        "SAI_PORT_STAT_IF_IN_FEC_CORRECTABLE_FRAMES": "800",
+        "SAI_PORT_STAT_IF_IN_FEC_NOT_CORRECTABLE_FRAMES": "8",
+        "SAI_PORT_STAT_IF_IN_FEC_SYMBOL_ERRORS": "9000",
         "SAI_PORT_STAT_PFC_3_RX_PKTS": "31",
         "SAI_PORT_STAT_PFC_3_TX_PKTS": "32",
         "SAI_PORT_STAT_PFC_3_RX_PAUSE_DURATION_US": "2500000",
@@ -77,7 +88,12 @@ COUNTERS = {
         "SAI_INGRESS_PRIORITY_GROUP_STAT_XOFF_ROOM_WATERMARK_BYTES": "128",
     },
 }
-CONFIGURATION = {"DEVICE_METADATA|localhost": {"hostname": "leaf-s", "hwsku": "Sim-64x400"}}
+CONFIGURATION = {
+    "DEVICE_METADATA|localhost": {"hostname": "leaf-s", "hwsku": "Sim-64x400"},
+    "FLEX_COUNTER_TABLE|PORT": {"FLEX_COUNTER_STATUS": "enable", "POLL_INTERVAL": "1000"},
+    "FLEX_COUNTER_TABLE|QUEUE": {"FLEX_COUNTER_STATUS": "enable", "POLL_INTERVAL": "5000"},
+    "FLEX_COUNTER_TABLE|PG_DROP": {"FLEX_COUNTER_STATUS": "disable", "POLL_INTERVAL": "30000"},
+}
 STATE = {
     "TRANSCEIVER_DOM_SENSOR|Ethernet0": {
         "temperature": "41.5",
@@ -156,6 +172,9 @@ async def test_what_the_databases_hold_becomes_rows(server, databases):
     found = rows(harvest)
     assert harvest.failures == []
     assert (harvest.device.name, harvest.device.model) == ("leaf-s", "Sim-64x400")
+    assert harvest.device.description == "SONiC Software Version: SONiC.1"
+    assert harvest.device.chassis == "a0:88:c2:aa:00:01"
+    assert harvest.device.refresh == 5.0  # of what is switched on
     assert found["Ethernet0",] == {
         "receive_bytes_total": 2**63 + 11,
         "transmit_bytes_total": 22,
@@ -164,6 +183,9 @@ async def test_what_the_databases_hold_becomes_rows(server, databases):
         "receive_broadcast_packets_total": 5,
         "receive_packets_total": 12,
         "receive_errors_total": 0,
+        "fcs_errors_total": 6,
+        "fec_corrected_blocks_total": 800,
+        "fec_uncorrectable_blocks_total": 8,
         "link_up": 1,
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
@@ -217,14 +239,29 @@ async def test_modules_where_they_are_wanted(server, databases):
 
 
 async def test_what_is_counted_and_what_not(server, databases):
+    """Else it was switched off, or the chip does not have it: only the configuration tells."""
+    group = "FLEX_COUNTER_TABLE|WRED_ECN_QUEUE"
     async with reader_of(server) as reader:
         families = (await reader.read()).families
         assert families[Family.ECN] is families[Family.PFC_DURATION] is families[Family.LLDP] is Support.COUNTED
-        assert families[Family.PAUSE] is Support.NOT_COUNTED
+        assert families[Family.PAUSE] is Support.UNSUPPORTED
         databases[2].hdel("COUNTERS:oid:0x15000000000013", "SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS")
         harvest = await reader.read()
-    assert harvest.families[Family.ECN] is Support.NOT_COUNTED
-    assert "ecn_marked_packets_total" not in rows(harvest)["Ethernet0",]
+        assert harvest.families[Family.ECN] is Support.NOT_COUNTED
+        assert "ecn_marked_packets_total" not in rows(harvest)["Ethernet0",]
+        for status, support in (("enable", Support.UNSUPPORTED), ("disable", Support.NOT_COUNTED)):
+            databases[4].hset(group, "FLEX_COUNTER_STATUS", status)
+            reader.nudge("")
+            assert (await reader.read()).families[Family.ECN] is support
+
+
+async def test_highest_depths_alone_are_a_family_that_is_counted(server, databases):
+    databases[2].delete("COUNTERS:oid:0x1a000000000033")
+    async with reader_of(server) as reader:
+        assert (await reader.read()).families[Family.BUFFERS] is Support.COUNTED
+        databases[2].delete("PERIODIC_WATERMARKS:oid:0x1a000000000033")
+        reader.nudge("")
+        assert (await reader.read()).families[Family.BUFFERS] is Support.NOT_COUNTED
 
 
 async def test_a_queue_that_falls_silent_takes_the_sum_with_it(server, databases):
@@ -248,6 +285,17 @@ async def test_only_what_moves_is_asked_for_again(server, databases):
         assert rows(await reader.read())["Ethernet8",]["link_up"] == 1
 
 
+async def test_a_switch_that_began_anew_has_its_counters_elsewhere(server, databases):
+    async with reader_of(server) as reader:
+        await reader.read()
+        databases[2].rename("COUNTERS:oid:0x1000000000002", "COUNTERS:oid:0x1000000000f02")
+        databases[2].hset("COUNTERS_PORT_NAME_MAP", "Ethernet0", "oid:0x1000000000f02")
+        harvest = await reader.read()
+        assert rows(harvest)["Ethernet0",]["link_up"] == 1
+        assert harvest.families[Family.TRAFFIC] is Support.NOT_COUNTED
+        assert rows(await reader.read())["Ethernet0",]["transmit_bytes_total"] == 22
+
+
 async def test_only_ports_that_are_wanted(server, databases):
     async with reader_of(server, exclude=("Ethernet0",)) as reader:
         assert {key[0] for key in rows(await reader.read())} == {"Ethernet4", "queue"} - {"queue"}
@@ -268,6 +316,41 @@ async def test_what_is_malformed_costs_itself(server, databases):
     assert "transmit_bytes_total" not in row
     assert "receive_errors_total" not in row
     assert row["receive_bytes_total"] == 2**63 + 11
+
+
+@pytest.mark.parametrize(
+    ("number", "key", "lost"),
+    [
+        (0, "LLDP_ENTRY_TABLE:Ethernet0", None),
+        (0, "PORT_TABLE:Ethernet0", "link_up"),
+        (2, "COUNTERS_QUEUE_NAME_MAP", "ecn_marked_packets_total"),
+        (2, "COUNTERS:oid:0x1000000000002", "receive_bytes_total"),
+        (4, "DEVICE_METADATA|localhost", None),
+    ],
+)
+async def test_a_key_of_another_type_costs_itself(server, databases, number, key, lost):
+    databases[number].delete(key)
+    databases[number].set(key, "a string")
+    async with reader_of(server) as reader:
+        harvest = await reader.read()
+    (failure,) = harvest.failures
+    assert (failure.device, failure.reason) == (key, "refused")
+    assert failure.detail.startswith(f"{key}: WRONGTYPE")
+    row = rows(harvest)["Ethernet0",]
+    assert {"link_up", "ecn_marked_packets_total", "receive_bytes_total"} - row.keys() == ({lost} if lost else set())
+
+
+async def test_failures_of_a_poll_are_bounded(server, databases):
+    wrong = {f"no queue {number}": "nowhere" for number in range(300)}
+    databases[2].hset("COUNTERS_QUEUE_NAME_MAP", mapping=wrong)
+    for number in range(300):
+        oid = f"oid:0x15000000001{number:03x}"
+        databases[2].hset("COUNTERS_QUEUE_NAME_MAP", f"Ethernet0:{number + 10}", oid)
+        databases[2].hset(f"COUNTERS:{oid}", "SAI_QUEUE_STAT_PACKETS", "many")
+    async with reader_of(server) as reader:
+        harvest = await reader.read()
+    assert len(harvest.failures) == 100
+    assert rows(harvest)["queue", "Ethernet0", "3"]["queue_transmit_packets_total"] == 200
 
 
 async def test_a_name_map_of_a_size_that_none_has_is_left_alone(server, databases, monkeypatch):
@@ -311,8 +394,11 @@ async def test_a_password_that_is_missing_or_wrong(server, databases, password):
     try:
         given = Redis(address=server, password=password, timeout=20.0)
         async with reader_of(server, given=given) as reader:
+            databases[0].config_resetstat()
             error = await fails(reader)
+            tries = databases[0].info("commandstats").get("cmdstat_auth", {"calls": 0})["calls"]
         assert error.reason == "login"
+        assert tries <= 2
         assert "check user and password" in str(error)
         assert "hush" not in str(error)
         given = Redis(address=server, password="hush-hush", timeout=20.0)
@@ -333,6 +419,89 @@ async def test_nothing_but_reading_is_asked(server, databases):
         used = {name.partition("|")[0] for name in calls()}
     assert used <= {"hgetall", "hmget", "hlen", "select", "client", "hello", "info", "config"}
     assert {"hgetall", "hmget"} <= used
+
+
+async def test_the_user_may_have_no_right_but_to_look(server, databases):
+    rights = ["+hget", "+hmget", "+hgetall", "+hlen", "+select"]
+    databases[0].acl_setuser("looker", enabled=True, passwords=["+seen"], keys=["*"], commands=rights)
+    given = Redis(address=server, username="looker", password="seen", timeout=20.0)
+    try:
+        async with reader_of(server, given=given, optics=True) as reader:
+            harvest = await reader.read()
+            assert harvest.failures == []
+            assert rows(harvest)["Ethernet0",]["module_temperature_celsius"] == 41.5
+            databases[0].acl_setuser("looker", reset_keys=True, keys=["COUNTERS*", "PORT_TABLE*", "[DFTP]*"])
+            reader.nudge("")
+            harvest = await reader.read()
+        assert {one.device.partition(":")[0] for one in harvest.failures} == {"LLDP_ENTRY_TABLE", "LLDP_LOC_CHASSIS"}
+        assert rows(harvest)["Ethernet0",]["receive_bytes_total"] == 2**63 + 11
+    finally:
+        databases[0].acl_deluser("looker")
+
+
+async def test_a_connection_that_was_closed_while_nothing_was_asked_is_made_anew(server, databases):
+    async with reader_of(server) as reader:
+        await reader.read()
+        databases[0].client_kill_filter(_type="normal", skipme=True)
+        assert rows(await reader.read())["Ethernet0",]["link_up"] == 1
+
+
+@contextlib.asynccontextmanager
+async def pretending(answer, tls=None):
+    """Run a server that answers whatever it is sent by the same, and give its port and what it was sent."""
+    sent = []
+
+    async def serve(reader, writer):
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                sent.append(data)
+                writer.write(answer * data.count(b"\r\n*") + answer)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1], sent
+    finally:
+        server.close()
+
+
+async def test_a_database_that_is_loading_says_so():
+    async with pretending(b"-LOADING Redis is loading the dataset in memory\r\n") as (port, _):
+        given = Redis(address=f"127.0.0.1:{port}", timeout=20.0)
+        async with reader_of("", given=given) as reader:
+            error = await fails(reader)
+    assert error.reason == "refused"
+    assert "loading its data" in str(error)
+
+
+async def test_a_database_that_never_answers():
+    async with pretending(b"") as (port, _):
+        given = Redis(address=f"127.0.0.1:{port}", timeout=0.2)
+        async with reader_of("", given=given) as reader:
+            assert (await fails(reader)).reason == "timeout"
+
+
+async def test_what_is_no_redis():
+    async with pretending(b"HTTP/1.1 400 Bad Request\r\n\r\n") as (port, _):
+        given = Redis(address=f"127.0.0.1:{port}", timeout=20.0)
+        async with reader_of("", given=given) as reader:
+            assert (await fails(reader)).reason == "unreachable"
+
+
+@pytest.mark.parametrize("name", ["another.example", None], ids=["name", "authority"])
+async def test_no_password_is_sent_to_whom_the_certificate_does_not_name(tmp_path, name):
+    authority = trustme.CA()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(name or "127.0.0.1").configure_cert(tls)
+    (trustme.CA() if name is None else authority).cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with pretending(b"+OK\r\n", tls) as (port, sent):
+        given = Redis(address=f"127.0.0.1:{port}", tls=True, ca_file=str(tmp_path / "ca.pem"), password="hush-hush")
+        async with reader_of("", given=given) as reader:
+            error = await fails(reader)
+    assert error.reason == "unreachable"
+    assert "certificate" in str(error).lower()
+    assert sent == []
 
 
 async def test_without_the_extra_it_says_what_to_install(server, monkeypatch):
@@ -376,9 +545,29 @@ def test_capabilities(text, words):
 def test_any_hash_is_read_without_an_error(entry):
     sonic_db.ports(entry)
     sonic_db.parts(entry)
-    sonic_db.heard("Ethernet0", entry)
-    sonic_db.dom(entry)
     sonic_db.counters(entry.values(), ["x"] * len(entry))
+
+
+@given(st.lists(st.none() | st.binary(max_size=40), min_size=26, max_size=26))
+def test_any_values_are_read_without_an_error(values):
+    sonic_db.dom(values)
+    sonic_db.state(values[:5])
+    sonic_db.heard("Ethernet0", values[:7])
+    sonic_db.group(values[:2], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "group"),
+    [
+        ([b"enable", b"2500"], (True, 2.5)),
+        ([b"disable", None], (False, 10.0)),
+        ([None, b"0"], (None, 10.0)),
+        ([b"perhaps", b"-5"], (None, 10.0)),
+    ],
+)
+def test_groups_of_counters(values, group):
+    read = sonic_db.group(values, 10.0)
+    assert (read.enabled, read.seconds) == group
 
 
 # --- recordings

@@ -182,6 +182,16 @@ async def test_a_password_that_was_changed_on_the_switch():
         assert switch.refused == 1
 
 
+async def test_a_switch_that_answers_too_late():
+    switch = model()
+    switch.faults.delay = 30.0
+    async with started(switch, Restconf(username="monitor", password=PASSWORD, timeout=0.2)) as reader:
+        assert (await fails(reader))[0] == "timeout"
+        assert (await fails(reader))[0] == "timeout"  # nobody refused the password, so there is no rest
+        switch.faults.delay = 0.0
+        await reader.close()
+
+
 async def test_a_page_in_place_of_json():
     switch = model()
     switch.faults.html = True
@@ -240,6 +250,22 @@ def test_any_json_is_read_or_refused(data):
         with contextlib.suppress(restconf_data.ShapeError):
             read(data)
     restconf_data.parse_hostname(data)
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ("iana-if-type:ethernetCsmacd", "6"),
+        ("iana-if-type:ieee8023adLag", "161"),
+        ("ieee8023adLag", "161"),
+        ("iana-if-type:somethingNew", "somethingNew"),
+        (None, ""),
+    ],
+)
+def test_types_of_interfaces_are_numbers(told, kind):
+    """So that a bundle is told from the ports that are its members, as by SNMP."""
+    data = {"interface": [{"name": "Ethernet0", "state": {"type": told}}]}
+    assert restconf_data.parse_interfaces(data).ports["Ethernet0"].kind == kind
 
 
 # --- recordings: text as it stands in a program, its quotes escaped

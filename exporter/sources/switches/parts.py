@@ -132,7 +132,7 @@ class Device:
         version: Of its software.
         profile: How it is asked: the profile of SNMP.
         uptime: Seconds since its management started.
-        refresh: Seconds between refreshes of its counters, as seen or as it is configured; None where they always moved.
+        refresh: Seconds between refreshes of its counters, as seen or configured; None where they always moved.
         unchanged: Readings so far that brought counters not refreshed since the one before.
         chassis: Its own identity in LLDP, a MAC address as `aa:bb:cc:dd:ee:ff`, else text.
     """

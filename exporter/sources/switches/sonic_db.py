@@ -304,6 +304,8 @@ class RedisReader:
             for form, ending in sonic_db.PRIORITY_FIELDS.items()
         }
         counted = await self._values(self._ports, {**sonic_db.PORT_FIELDS, **by_priority})
+        if not any(counted.values()):
+            self._slow_at = float("-inf")  # the switch began anew, and all is somewhere else now
         queues = await self._values(self._queues, sonic_db.QUEUE_FIELDS)
         groups = await self._values(self._groups, sonic_db.GROUP_FIELDS)
         for (place, values), answer in zip(counted.items(), states, strict=True):
