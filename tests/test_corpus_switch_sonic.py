@@ -48,7 +48,7 @@ def read(corpus, server):
             with redis.Redis(unix_socket_path=server, db=number) as client:
                 client.flushdb()
                 told = hashes_of(folder / files[database]) if database in files else {}
-                for key, fields in {**told, **hashes(folder).get(database, {})}.items():
+                for key, fields in (*told.items(), *hashes(folder).get(database, {}).items()):
                     client.hset(key, mapping=fields)
         given = Redis(address=server, timeout=20.0)
         reader = RedisReader(Target(name="leaf-1", address="192.0.2.1", redis=given, optics=True), given, LONG)
@@ -89,6 +89,7 @@ async def test_a_switch_in_four_databases(read):
     (one,) = harvest.neighbours  # that of eth0, and an entry with nothing but an index, are none
     assert (one.port, one.chassis, one.peer_port) == ("Ethernet88", "74:86:e2:6d:df:a5", "hundredGigE1/23")
     assert (one.name, one.addresses) == ("net-tor-lab001.lau1", ("192.168.240.123",))
+    assert cell(harvest, "receive_bytes_total", "Ethernet0") == 123
     assert harvest.families[Family.TRAFFIC] is Support.COUNTED
     assert harvest.families[Family.ECN] is Support.NOT_COUNTED
 

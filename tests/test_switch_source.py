@@ -6,9 +6,9 @@ from exporter.meaning import imbalance, links, oversubscription, rates
 from exporter.source import SourceError
 from exporter.sources import switch
 from exporter.sources.switch import SwitchSource
-from exporter.sources.switches.metrics import PORTS
+from exporter.sources.switches.metrics import PORTS, QUEUES
 from exporter.sources.switches.options import Snmp, Target
-from exporter.sources.switches.parts import Device, Harvest, Neighbour, Part
+from exporter.sources.switches.parts import Device, Harvest, Joint, Neighbour, Part
 from exporter.sources.switches.roster import Roster
 from exporter.table import Column
 
@@ -217,3 +217,29 @@ async def test_closing_closes_every_reader_and_frees_the_name():
     await polled.source.close()
     assert [reader.closed for reader in readers] == [True, True]
     assert polled.roster.claim("two", "leaf1") == "leaf1"
+
+
+def test_a_port_that_two_ways_spell_apart_is_one():
+    def part(schema, ending, *keys):
+        return Part(schema, list(keys), {ending: Column(schema.metrics[ending], [1] * len(keys))}, 1.0)
+
+    joint = Joint()
+    snmp = Harvest(parts=[part(PORTS, "receive_bytes_total", ("Ethernet1/1",), ("Ethernet1/2",))])
+    other = Harvest(
+        parts=[
+            part(PORTS, "ecn_marked_packets_total", ("Eth1/1",), ("Eth1/3",)),
+            part(QUEUES, "queue_depth_bytes", ("Eth1/1", "3")),
+        ]
+    )
+    first, second, third = joint.tables("leaf-1", {"snmp": snmp, "onyx": other})
+    assert first.rows.keys == (("leaf-1", "Ethernet1/1"), ("leaf-1", "Ethernet1/2"))
+    assert second.rows.keys == (("leaf-1", "Ethernet1/1"), ("leaf-1", "Eth1/3"))
+    assert third.rows.keys == (("leaf-1", "Ethernet1/1", "3"),)
+
+
+def test_ports_that_would_become_one_keep_their_names():
+    joint = Joint()
+    one = [Part(PORTS, [("Ethernet1/1",)], {"link_up": Column(PORTS.metrics["link_up"], [1])}, 1.0)]
+    two = [Part(PORTS, [("Eth1/1",), ("eth1/1",)], {"admin_up": Column(PORTS.metrics["admin_up"], [1, 0])}, 1.0)]
+    _, second = joint.tables("leaf-1", {"snmp": Harvest(parts=one), "onyx": Harvest(parts=two)})
+    assert second.rows.keys == (("leaf-1", "Eth1/1"), ("leaf-1", "eth1/1"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from exporter.source import Failure
+from exporter.sources.switches.names import canonical
 from exporter.table import Column, LabelValues, RowKeeper, Schema, Table, TableBuilder, Value
 from exporter.vocabulary import RESETS
 
@@ -202,6 +203,7 @@ class Joint:
     _keys: dict[tuple[str, Schema], tuple[str, Sequence[LabelValues], Sequence[LabelValues]]] = field(
         default_factory=dict
     )
+    _names: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def tables(self, switch: str, harvests: Mapping[str, Harvest]) -> list[Table]:
         """Make the tables of a switch.
@@ -224,6 +226,14 @@ class Joint:
     def _owns(self, owner: str, schema: Schema, ending: str) -> bool:
         return self._owners.setdefault((schema.prefix, schema.labels, ending), owner) == owner
 
+    def _spelled(self, way: str, keys: Sequence[LabelValues]) -> Sequence[LabelValues]:
+        """Give keys with the ports in the spelling of the way that named them first: one port has one label."""
+        made: list[LabelValues] = []
+        for port, *rest in keys:
+            first, label = self._names.setdefault(canonical(port), (way, port))
+            made.append((port if first == way else label, *rest))
+        return made if len(set(made)) == len(made) else keys  # where two would become one, they are not the same
+
     def _table(self, switch: str, owner: str, part: Part, columns: Mapping[str, Column]) -> Table:
         # The count of resets is a column of its own that meaning adds: one table of each kind of rows has it.
         first = self._owns(owner, part.schema, RESETS)
@@ -231,7 +241,8 @@ class Joint:
         place = (owner, part.schema)
         known = self._keys.get(place)
         if known is None or known[0] != switch or known[1] is not part.keys:
-            known = self._keys[place] = (switch, part.keys, [(switch, *key) for key in part.keys])
+            spelled = self._spelled(owner.partition(" ")[0], part.keys)
+            known = self._keys[place] = (switch, part.keys, [(switch, *key) for key in spelled])
         keeper = self._keepers.get(place)
         if keeper is None:
             keeper = self._keepers[place] = RowKeeper(schema.labels)
