@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import ssl
 import subprocess
 import sys
@@ -340,6 +342,15 @@ async def test_a_key_of_another_type_costs_itself(server, databases, number, key
     assert {"link_up", "ecn_marked_packets_total", "receive_bytes_total"} - row.keys() == ({lost} if lost else set())
 
 
+async def test_without_the_names_of_ports_there_is_nothing(server, databases):
+    databases[2].delete("COUNTERS_PORT_NAME_MAP")
+    databases[2].set("COUNTERS_PORT_NAME_MAP", "a string")
+    async with reader_of(server) as reader:
+        error = await fails(reader)
+    assert error.reason == "refused"
+    assert "WRONGTYPE" in str(error)
+
+
 async def test_failures_of_a_poll_are_bounded(server, databases):
     wrong = {f"no queue {number}": "nowhere" for number in range(300)}
     databases[2].hset("COUNTERS_QUEUE_NAME_MAP", mapping=wrong)
@@ -444,6 +455,36 @@ async def test_a_connection_that_was_closed_while_nothing_was_asked_is_made_anew
         await reader.read()
         databases[0].client_kill_filter(_type="normal", skipme=True)
         assert rows(await reader.read())["Ethernet0",]["link_up"] == 1
+
+
+async def test_a_poll_that_was_broken_off_leaves_no_answers_for_the_next(server, databases):
+    async with reader_of(server) as reader:
+        before = rows(await reader.read())
+        process = databases[0].info("server")["process_id"]
+        os.kill(process, signal.SIGSTOP)
+        try:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await reader.read()
+        finally:
+            os.kill(process, signal.SIGCONT)
+        for _ in range(3):
+            assert rows(await reader.read()) == before
+
+
+async def test_a_server_that_hangs_up_is_tried_twice():
+    calls = []
+
+    def hang_up(_, writer):
+        calls.append("")
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    given = Redis(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout=20.0)
+    async with reader_of("", given=given) as reader:
+        assert (await fails(reader)).reason == "unreachable"
+    server.close()
+    assert 1 <= len(calls) <= 3
 
 
 @contextlib.asynccontextmanager

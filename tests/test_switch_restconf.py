@@ -231,20 +231,23 @@ async def test_only_known_paths_are_asked_for():
         assert simulator.switch.paths == []
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=9),
-        lambda x: (
-            st.lists(x)
-            | st.dictionaries(
-                st.sampled_from(
-                    ["interface", "interfaces", "name", "state", "counters", "in-octets", "neighbors", "neighbor"]
-                ),
-                x,
-            )
-        ),
-    )
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["interface", "interfaces", "name", "state", "counters", "in-octets", "neighbors", "neighbor"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
 )
+
+
+@given(JSON)
 def test_any_json_is_read_or_refused(data):
     for read in (restconf_data.parse_interfaces, restconf_data.parse_neighbours):
         with contextlib.suppress(restconf_data.ShapeError):

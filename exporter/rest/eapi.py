@@ -5,20 +5,17 @@ again.  A command that the release has only as text says so ("unconverted comman
 What the answers hold is the matter of `eapi_data`.
 """
 
-import asyncio
 import re
-import ssl
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from exporter.rest.basic import BasicClient
 from exporter.rest.http import (
     CommandError,
-    Http,
-    LoginError,
-    Logins,
     ReplyError,
+    UnsupportedError,
     decoded,
     excerpt,
     is_denied,
@@ -31,48 +28,8 @@ _UNCONVERTED = re.compile(r"unconverted|not (?:been )?converted|no json", re.IGN
 _INVALID = re.compile(r"invalid (?:command|input)|incomplete|ambiguous|not supported|unavailable", re.IGNORECASE)
 
 
-class UnsupportedError(CommandError):
-    """The release does not know the command, or not as JSON."""
-
-
-class EapiClient:
-    """One switch, one request at a time.
-
-    Args:
-        address: host, `host:port` or a URL; https unless it begins with `http://`.
-        username: a user with the right to `show`.
-        password: its password; it appears in no text that this class makes.
-        tls: from `tls_context`.
-        timeout: seconds for one request, its answer included.
-        max_reply: largest answer in bytes.
-        clock: monotonic seconds, for the rest after failed log-ins.
-
-    Raises:
-        ValueError: the address is none.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        username: str,
-        password: str,
-        *,
-        tls: ssl.SSLContext | None = None,
-        timeout: float = 10.0,
-        max_reply: int = 16 * 2**20,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._http = Http(
-            address, (password,), tls=tls, auth=(username, password), timeout=timeout, max_reply=max_reply
-        )
-        self.address = self._http.address
-        self._logins = Logins(self.address, clock)
-        self._is_known = False
-        self._number = 0
-        self._one_at_a_time = asyncio.Lock()
-
-    def __repr__(self) -> str:
-        return f"EapiClient({str(self._http.base)!r})"
+class EapiClient(BasicClient):
+    """One switch, one request at a time."""
 
     async def show(self, commands: Sequence[str]) -> list[object]:
         """Run commands, in as few requests as it takes; give for each its answer, or a CommandError.
@@ -85,53 +42,28 @@ class EapiClient:
             if not _SHOW.fullmatch(command):
                 raise ValueError(f"{excerpt(command)} is not sent: only plain commands that begin with 'show ' are")
         answers: list[object] = []
-        async with self._one_at_a_time:
-            while len(answers) < len(commands):
-                answers += await self._known(commands[len(answers) :])
+        while len(answers) < len(commands):
+            answers += await self._judged(partial(self._run, commands[len(answers) :]))
         return answers
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._http.close()
-
-    async def _known(self, commands: Sequence[str]) -> list[object]:
-        """Run commands, and keep account of whether the switch knows us."""
-        if not self._is_known:
-            self._logins.begin()
-        try:
-            return await self._run(commands)
-        except LoginError:
-            raise
-        except BaseException:
-            if not self._is_known:
-                self._logins.not_sent()  # nobody judged the password
-            raise
 
     async def _run(self, commands: Sequence[str]) -> list[object]:
         """Run commands up to the first that fails; give at least one answer."""
-        self._number += 1
         parameters = {"version": 1, "cmds": list(commands), "format": "json"}
-        call = {"jsonrpc": "2.0", "method": "runCmds", "params": parameters, "id": self._number}
+        call = {"jsonrpc": "2.0", "method": "runCmds", "params": parameters, "id": 1}
         response, body = await self._http.post(_PATH, json=call)
         if is_denied(response):
-            if self._is_known:
-                self._is_known = False
-                self._logins.begin()
-            reason = f"{self.address}: HTTP {response.status_code}: {self._http.quoted(body)}; check user and password"
-            self._logins.failed(reason)
-            raise LoginError(reason)
+            raise self._denied(response, body)
         reply = await decoded(body)
         if not isinstance(reply, dict) or response.status_code != HTTPStatus.OK:
             hint = "; is 'management api http-commands' on?"
             raise ReplyError(f"{self.address}: {self._http.described(response, body)}{hint}")
-        self._is_known = True
-        self._logins.succeeded()
+        self._served()
         result = reply.get("result")
         if isinstance(result, list) and len(result) == len(commands):
             return result
         error = reply.get("error")
         if not isinstance(error, dict):
-            raise ReplyError(f"{self.address}: neither results nor an error: {self._http.quoted(body)}")
+            raise ReplyError(f"{self.address}: neither results nor an error: {self.quoted(body)}")
         return self._up_to_error(commands, error)
 
     def _up_to_error(self, commands: Sequence[str], error: dict[str, Any]) -> list[object]:
@@ -142,7 +74,7 @@ class EapiClient:
         last = results[place] if results else None
         said = last.get("errors") if isinstance(last, dict) else None
         words = ", ".join(map(str, said)) if isinstance(said, list) else ""
-        message = self._http.quoted(words or error.get("message") or error)
+        message = self.quoted(words or error.get("message") or error)
         code, text = error.get("code"), f"{words} {error.get('message')}"
         kind = CommandError
         if code in (1000, 1002, 1003) and (_UNCONVERTED.search(text) or _INVALID.search(text)):

@@ -65,6 +65,10 @@ class CommandError(RestError):
         self.message = message
 
 
+class UnsupportedError(CommandError):
+    """The switch does not know the command or path, not in this form, or has nothing there."""
+
+
 class LoginError(RestError):
     """The switch does not know us, or gave us no session that it honours."""
 

@@ -42,50 +42,16 @@ _INVALID = re.compile(
 )
 
 
-class UnsupportedError(CommandError):
-    """The release does not know the command or class, or not as JSON."""
-
-
-class NxapiClient:
-    """One switch, one request at a time.
-
-    Args:
-        address: host, `host:port` or a URL; https unless it begins with `http://`.
-        username: a user with the right to `show`.
-        password: its password; it appears in no text that this class makes.
-        tls: from `tls_context`.
-        timeout: seconds for one request, its answer included.
-        max_reply: largest answer in bytes.
-        clock: monotonic seconds, for the rest after failed log-ins.
-
-    Raises:
-        ValueError: the address is none.
-    """
+class NxapiClient(BasicClient):
+    """One switch, one request at a time."""
 
     def __init__(
-        self,
-        address: str,
-        username: str,
-        password: str,
-        *,
-        tls: ssl.SSLContext | None = None,
-        timeout: float = 10.0,
-        max_reply: int = 16 * 2**20,
-        clock: Callable[[], float] = time.monotonic,
+        self, address: str, username: str, password: str, *, clock: Callable[[], float] = time.monotonic, **settings: Any
     ) -> None:
-        self._http = Http(
-            address, (password,), tls=tls, auth=(username, password), timeout=timeout, max_reply=max_reply
-        )
-        self.address = self._http.address
-        self._username = username
-        self._password = password
-        self._logins = Logins(self.address, clock)
-        self._is_known = False
+        super().__init__(address, username, password, clock=clock, **settings)
+        self._store_logins = Logins(self.address, clock)
         self._has_token = False
         self._one_at_a_time = asyncio.Lock()
-
-    def __repr__(self) -> str:
-        return f"NxapiClient({str(self._http.base)!r})"
 
     async def show(self, commands: Sequence[str]) -> list[object]:
         """Run commands in one request; give for each its body, None where it printed nothing, or a CommandError.
@@ -98,16 +64,7 @@ class NxapiClient:
             if not _SHOW.fullmatch(command):
                 raise ValueError(f"{excerpt(command)} is not sent: only plain commands that begin with 'show ' are")
         async with self._one_at_a_time:
-            if not self._is_known:
-                self._logins.begin()
-            try:
-                return await self._run(commands)
-            except LoginError:
-                raise
-            except BaseException:
-                if not self._is_known:
-                    self._logins.not_sent()  # nobody judged the password
-                raise
+            return await self._judged(partial(self._run, commands))
 
     async def objects(self, name: str) -> list[dict[str, Any]]:
         """Give the attributes of all objects of a class.
@@ -159,14 +116,13 @@ class NxapiClient:
         ]
         response, body = await self._http.post(_PATH, json=calls, headers=_HEADERS)
         if is_denied(response):
-            self._refuse(response.status_code, body)
+            raise self._denied(response, body)
         reply = await decoded(body)
         listed: list[Any] = reply if isinstance(reply, list) else [reply]
         if not all(isinstance(one, dict) for one in listed):
             hint = "; is 'feature nxapi' on?"
             raise ReplyError(f"{self.address}: {self._http.described(response, body)}{hint}")
-        self._is_known = True
-        self._logins.succeeded()
+        self._served()
         by_number = {one.get("id"): one for one in listed}
         return [self._answer(command, by_number.get(number)) for number, command in enumerate(commands, start=1)]
 

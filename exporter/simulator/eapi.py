@@ -6,20 +6,13 @@ that has no answer ends its request, as on a real switch.
 
 import asyncio
 import json
-import socket
-import ssl
-from base64 import b64decode
-from binascii import Error as NotBase64Error
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
-from exporter.outputs.http import Application, ConnectionStats, Server
+from exporter.outputs.http import Application
 from exporter.outputs.reply import Reply, text
 from exporter.outputs.request import Request
-
-_JSON = ((b"content-type", b"application/json"),)
-_PAGE = b"<!DOCTYPE html><html><body>It works.</body></html>"
+from exporter.simulator.rest import WebServer, basic_login, json_reply, web_page
 
 
 @dataclass(slots=True)
@@ -69,32 +62,18 @@ class EapiSwitch:
         return {"result": results}
 
 
-class EapiSimulator:
-    """The web server of one simulated switch on loopback; `async with` starts and stops it.
+class EapiSimulator(WebServer):
+    """The web server of one simulated switch.
 
     Args:
-        switch: the model that it shows.
+        switch: The model that it shows.
+        port: TCP port, 0 for a free one; `url` tells which.
         certificate: PEM file of key and chain, for https.
     """
 
-    def __init__(self, switch: EapiSwitch, *, certificate: Path | None = None) -> None:
+    def __init__(self, switch: EapiSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
+        super().__init__(_Application(switch), port=port, certificate=certificate)
         self.switch = switch
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        scheme = "http" if certificate is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
-        tls = None
-        if certificate is not None:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(certificate)
-        self._server = Server(_Application(switch), ConnectionStats(), tls=tls)
-
-    async def __aenter__(self) -> Self:
-        await self._server.listen(self._socket)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._server.stop(1.0)
-        self._socket.close()
 
 
 class _Application(Application):
@@ -112,22 +91,13 @@ class _Application(Application):
 
     def _reply(self, request: Request) -> Reply:
         switch = self._switch
-        if _login(request) != (switch.username, switch.password):
+        if basic_login(request) != (switch.username, switch.password):
             switch.refused += 1
             return text(401, "Unable to authenticate user: Bad username/password combination")
         if switch.faults.html:
-            return Reply(200, ((b"content-type", b"text/html"),), (_PAGE,))
+            return web_page()
         if request.method != "POST" or request.path != "/command-api":
             return text(404, "not found")
         call = json.loads(request.body)
         answer = {"jsonrpc": "2.0", "id": call["id"], **switch.run(call["params"]["cmds"])}
-        return Reply(200, _JSON, (json.dumps(answer).encode(),))
-
-
-def _login(request: Request) -> tuple[str, str] | None:
-    scheme, _, token = request.headers.get(b"authorization", b"").partition(b" ")
-    try:
-        user, _, password = b64decode(token, validate=True).decode().partition(":")
-    except (NotBase64Error, UnicodeDecodeError):
-        return None
-    return (user, password) if scheme == b"Basic" else None
+        return json_reply(answer)

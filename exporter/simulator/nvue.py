@@ -4,23 +4,19 @@ Whoever drives it changes `NvueSwitch.ports` and `NvueSwitch.faults` at any time
 """
 
 import asyncio
-import json
 import re
-import socket
-import ssl
-from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 from urllib.parse import unquote
 
-from exporter.outputs.http import Application, ConnectionStats, Server
+from exporter.outputs.http import Application
 from exporter.outputs.reply import Reply
 from exporter.outputs.request import Request
+from exporter.simulator.rest import WebServer, basic_login, json_reply, web_page
 
-_PAGE = b"<!DOCTYPE html><html><head><title>Welcome</title></head><body>It works.</body></html>"
 _PORT_PATH = re.compile(r"interface/([^/]+)/(.+)")
 
 
@@ -197,33 +193,18 @@ def _lldp(port: NvuePort) -> dict[str, object]:
     }
 
 
-class NvueSimulator:
-    """The web server of one simulated switch on loopback; `async with` starts and stops it.
+class NvueSimulator(WebServer):
+    """The web server of one simulated switch.
 
     Args:
-        switch: the model that it shows.
+        switch: The model that it shows.
         port: TCP port, 0 for a free one; `url` tells which.
         certificate: PEM file of key and chain, for https.
     """
 
     def __init__(self, switch: NvueSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
+        super().__init__(_Application(switch), port=port, certificate=certificate)
         self.switch = switch
-        self._socket = socket.create_server(("127.0.0.1", port))
-        scheme = "http" if certificate is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
-        tls = None
-        if certificate is not None:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(certificate)
-        self._server = Server(_Application(switch), ConnectionStats(), tls=tls)
-
-    async def __aenter__(self) -> Self:
-        await self._server.listen(self._socket)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._server.stop(1.0)
-        self._socket.close()
 
 
 class _Application(Application):
@@ -253,30 +234,23 @@ class _Application(Application):
         if faults.redirect is not None:
             return Reply(301, ((b"location", faults.redirect.encode()),), (b"",))
         if faults.html:
-            return Reply(200, ((b"content-type", b"text/html"),), (_PAGE,))
+            return web_page()
         if path in faults.errors:
             return _error(HTTPStatus(faults.errors[path]), "Not today")
         shown = switch.answer(path)
         if shown is None:
             return _error(HTTPStatus.NOT_FOUND, "The requested item does not exist.")
-        body = json.dumps(shown).encode() + b" " * faults.huge
-        return Reply(200, ((b"content-type", b"application/json"),), (body,))
+        return json_reply(shown, padding=faults.huge)
 
     def _refusal(self, request: Request) -> HTTPStatus | None:
         """Say with what status a request is refused."""
         if request.method != "GET" or not request.path.startswith("/nvue_v1/"):
             return HTTPStatus.METHOD_NOT_ALLOWED
-        if not self._knows(request):
+        if basic_login(request) != (self._switch.username, self._switch.password):
             self._switch.refused += 1
             return HTTPStatus.UNAUTHORIZED
         return HTTPStatus.FORBIDDEN if self._switch.faults.first_password else None
 
-    def _knows(self, request: Request) -> bool:
-        kind, _, given = request.headers.get(b"authorization", b"").partition(b" ")
-        expected = f"{self._switch.username}:{self._switch.password}".encode()
-        return kind.lower() == b"basic" and b64decode(given) == expected
-
 
 def _error(status: HTTPStatus, detail: str) -> Reply:
-    body = json.dumps({"status": status.value, "title": status.phrase, "detail": detail}).encode()
-    return Reply(status.value, ((b"content-type", b"application/json"),), (body,))
+    return json_reply({"status": status.value, "title": status.phrase, "detail": detail}, status)

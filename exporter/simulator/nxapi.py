@@ -6,20 +6,14 @@ Whoever drives it changes `NxapiSwitch` at any time; the next request shows it.
 import asyncio
 import json
 import secrets
-import socket
-import ssl
-from base64 import b64decode
-from binascii import Error as NotBase64Error
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
-from exporter.outputs.http import Application, ConnectionStats, Server
+from exporter.outputs.http import Application
 from exporter.outputs.reply import Reply, text
 from exporter.outputs.request import Request
+from exporter.simulator.rest import WebServer, basic_login, json_reply, web_page
 
-_JSON = ((b"content-type", b"application/json"),)
-_PAGE = b"<!DOCTYPE html><html><body>It works.</body></html>"
 _CLASS = "/api/node/class/"
 
 
@@ -80,32 +74,18 @@ class NxapiSwitch:
         return {"result": None if body is None else {"body": body}}
 
 
-class NxapiSimulator:
-    """The web server of one simulated switch on loopback; `async with` starts and stops it.
+class NxapiSimulator(WebServer):
+    """The web server of one simulated switch.
 
     Args:
-        switch: the model that it shows.
+        switch: The model that it shows.
+        port: TCP port, 0 for a free one; `url` tells which.
         certificate: PEM file of key and chain, for https.
     """
 
-    def __init__(self, switch: NxapiSwitch, *, certificate: Path | None = None) -> None:
+    def __init__(self, switch: NxapiSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
+        super().__init__(_Application(switch), port=port, certificate=certificate)
         self.switch = switch
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        scheme = "http" if certificate is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
-        tls = None
-        if certificate is not None:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(certificate)
-        self._server = Server(_Application(switch), ConnectionStats(), tls=tls)
-
-    async def __aenter__(self) -> Self:
-        await self._server.listen(self._socket)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._server.stop(1.0)
-        self._socket.close()
 
 
 class _Application(Application):
@@ -124,7 +104,7 @@ class _Application(Application):
     def _reply(self, request: Request) -> Reply:
         switch = self._switch
         if switch.faults.html:
-            return Reply(200, ((b"content-type", b"text/html"),), (_PAGE,))
+            return web_page()
         if request.path == "/ins" and request.method == "POST":
             return self._commands(request)
         if switch.faults.no_store or not request.path.startswith("/api/"):
@@ -133,13 +113,13 @@ class _Application(Application):
 
     def _commands(self, request: Request) -> Reply:
         switch = self._switch
-        if _login(request) != (switch.username, switch.password):
+        if basic_login(request) != (switch.username, switch.password):
             switch.refused += 1
             return text(401, "Unauthorized")
         calls = json.loads(request.body)
         switch.requests.append([call["params"]["cmd"] for call in calls])
         answers = [{"jsonrpc": "2.0", **switch.run(call["params"]["cmd"]), "id": call["id"]} for call in calls]
-        return _json(answers[0] if len(answers) == 1 else answers)
+        return json_reply(answers[0] if len(answers) == 1 else answers)
 
     def _store(self, request: Request) -> Reply:
         switch = self._switch
@@ -147,38 +127,25 @@ class _Application(Application):
             given = json.loads(request.body)["aaaUser"]["attributes"]
             if (given["name"], given["pwd"]) != (switch.username, switch.password):
                 switch.refused += 1
-                return _json(_refusal("401", "Authentication failed"), 401)
+                return json_reply(_refusal("401", "Authentication failed"), 401)
             switch.logins += 1
             token = secrets.token_urlsafe(16)
             switch.tokens.add(token)
             body = {"imdata": [{"aaaLogin": {"attributes": {"token": token, "refreshTimeoutSeconds": "600"}}}]}
-            return _json(body, 200, (b"set-cookie", f"APIC-cookie={token}; Path=/".encode()))
+            return json_reply(body, 200, (b"set-cookie", f"APIC-cookie={token}; Path=/".encode()))
         if request.path == "/api/aaaLogout.json":
             switch.logouts += 1
-            return _json({"imdata": []})
+            return json_reply({"imdata": []})
         cookie = request.headers.get(b"cookie", b"").decode("latin-1")
         if not any(f"APIC-cookie={token}" in cookie for token in switch.tokens):
-            return _json(_refusal("403", "Token was invalid (Error: Token timeout)"), 403)
+            return json_reply(_refusal("403", "Token was invalid (Error: Token timeout)"), 403)
         name = request.path.removeprefix(_CLASS).removesuffix(".json")
         switch.asked.append(name)
         if name not in switch.objects:
-            return _json(_refusal("400", "unresolved class"), 400)
+            return json_reply(_refusal("400", "unresolved class"), 400)
         listed = [{name: {"attributes": attributes}} for attributes in switch.objects[name]]
-        return _json({"totalCount": str(len(listed)), "imdata": listed})
+        return json_reply({"totalCount": str(len(listed)), "imdata": listed})
 
 
 def _refusal(code: str, words: str) -> dict[str, object]:
     return {"imdata": [{"error": {"attributes": {"code": code, "text": words}}}]}
-
-
-def _json(body: object, status: int = 200, *headers: tuple[bytes, bytes]) -> Reply:
-    return Reply(status, (*_JSON, *headers), (json.dumps(body).encode(),))
-
-
-def _login(request: Request) -> tuple[str, str] | None:
-    scheme, _, token = request.headers.get(b"authorization", b"").partition(b" ")
-    try:
-        user, _, password = b64decode(token, validate=True).decode().partition(":")
-    except (NotBase64Error, UnicodeDecodeError):
-        return None
-    return (user, password) if scheme == b"Basic" else None

@@ -6,17 +6,16 @@ Whoever drives it changes `OnyxSwitch.ports` and `OnyxSwitch.faults` at any time
 import asyncio
 import json
 import secrets
-import socket
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import parse_qs
 
-from exporter.outputs.http import Application, ConnectionStats, Server
+from exporter.outputs.http import Application
 from exporter.outputs.reply import Headers, Reply
 from exporter.outputs.request import Request
+from exporter.simulator.rest import WebServer
 
 _LOGIN_PAGE = b"<!DOCTYPE html><html><head><title>Log in</title></head><body><form>f_user_id</form></body></html>"
 _HOME = b"/admin/launch?script=rh&template=home"
@@ -253,33 +252,18 @@ def _totals(traffic: OnyxTraffic) -> dict[str, str]:
     }
 
 
-class OnyxSimulator:
-    """The web server of one simulated switch on loopback; `async with` starts and stops it.
+class OnyxSimulator(WebServer):
+    """The web server of one simulated switch.
 
     Args:
-        switch: the model that it shows.
+        switch: The model that it shows.
         port: TCP port, 0 for a free one; `url` tells which.
         certificate: PEM file of key and chain, for https.
     """
 
     def __init__(self, switch: OnyxSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
+        super().__init__(_Application(switch), port=port, certificate=certificate)
         self.switch = switch
-        self._socket = socket.create_server(("127.0.0.1", port))
-        scheme = "http" if certificate is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
-        tls = None
-        if certificate is not None:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(certificate)
-        self._server = Server(_Application(switch), ConnectionStats(), tls=tls)
-
-    async def __aenter__(self) -> Self:
-        await self._server.listen(self._socket)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._server.stop(1.0)
-        self._socket.close()
 
 
 class _Application(Application):

@@ -4,23 +4,17 @@ Whoever drives it changes `RestconfSwitch.ports` and `RestconfSwitch.faults` at 
 """
 
 import asyncio
-import json
-import socket
-import ssl
-from base64 import b64decode
-from binascii import Error as NotBase64Error
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Self
 
-from exporter.outputs.http import Application, ConnectionStats, Server
+from exporter.outputs.http import Application
 from exporter.outputs.reply import Reply
 from exporter.outputs.request import Request
+from exporter.simulator.rest import WebServer, basic_login, json_reply, web_page
 
 _ROOT = "/restconf/data/"
-_JSON = ((b"content-type", b"application/yang-data+json"),)
-_PAGE = b"<!DOCTYPE html><html><body>It works.</body></html>"
+_KIND = "application/yang-data+json"
 
 
 @dataclass(slots=True)
@@ -93,32 +87,18 @@ class RestconfSwitch:
         return {"name": name, "state": state, "openconfig-if-ethernet:ethernet": {"state": speed}}
 
 
-class RestconfSimulator:
-    """The web server of one simulated switch on loopback; `async with` starts and stops it.
+class RestconfSimulator(WebServer):
+    """The web server of one simulated switch.
 
     Args:
-        switch: the model that it shows.
+        switch: The model that it shows.
+        port: TCP port, 0 for a free one; `url` tells which.
         certificate: PEM file of key and chain, for https.
     """
 
-    def __init__(self, switch: RestconfSwitch, *, certificate: Path | None = None) -> None:
+    def __init__(self, switch: RestconfSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
+        super().__init__(_Application(switch), port=port, certificate=certificate)
         self.switch = switch
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        scheme = "http" if certificate is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
-        tls = None
-        if certificate is not None:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(certificate)
-        self._server = Server(_Application(switch), ConnectionStats(), tls=tls)
-
-    async def __aenter__(self) -> Self:
-        await self._server.listen(self._socket)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._server.stop(1.0)
-        self._socket.close()
 
 
 class _Application(Application):
@@ -134,19 +114,19 @@ class _Application(Application):
 
     def _reply(self, request: Request) -> Reply:
         switch = self._switch
-        if _login(request) != (switch.username, switch.password):
+        if basic_login(request) != (switch.username, switch.password):
             switch.refused += 1
             return _error(HTTPStatus.UNAUTHORIZED, "access-denied", "Authentication failed")
         path = request.path.removeprefix(_ROOT)
         switch.paths.append(path)
         if switch.faults.html:
-            return Reply(200, ((b"content-type", b"text/html"),), (_PAGE,))
+            return web_page()
         if path in switch.faults.errors:
             return _error(HTTPStatus(switch.faults.errors[path]), "operation-failed", "Not today")
         shown = switch.answer(path) if request.path.startswith(_ROOT) and request.method == "GET" else None
         if shown is None:
             return _error(HTTPStatus.NOT_FOUND, "invalid-value", "Resource not found")
-        return Reply(200, _JSON, (json.dumps(shown).encode(),))
+        return json_reply(shown, kind=_KIND)
 
 
 def _neighbours(name: str, port: RestconfPort) -> dict[str, object]:
@@ -160,15 +140,6 @@ def _neighbours(name: str, port: RestconfPort) -> dict[str, object]:
     return {"name": name, "neighbors": {"neighbor": [neighbour]}}
 
 
-def _login(request: Request) -> tuple[str, str] | None:
-    scheme, _, token = request.headers.get(b"authorization", b"").partition(b" ")
-    try:
-        user, _, password = b64decode(token, validate=True).decode().partition(":")
-    except (NotBase64Error, UnicodeDecodeError):
-        return None
-    return (user, password) if scheme == b"Basic" else None
-
-
 def _error(status: HTTPStatus, tag: str, message: str) -> Reply:
     errors = {"error": [{"error-type": "application", "error-tag": tag, "error-message": message}]}
-    return Reply(status, _JSON, (json.dumps({"ietf-restconf:errors": errors}).encode(),))
+    return json_reply({"ietf-restconf:errors": errors}, status, kind=_KIND)

@@ -107,9 +107,6 @@ class RedisReader:
             parts = await self._counted()
         except (errors.RedisError, OSError) as error:
             raise await self._lost(*_reason(errors, error)) from None
-        except asyncio.CancelledError:
-            await self.close()  # answers may be under way, and would be taken for those of other questions
-            raise
         return Harvest(self._device, parts, self._families(parts), self._neighbours, self._failures)
 
     def nudge(self, port: str) -> None:  # noqa: ARG002  # all is asked together
