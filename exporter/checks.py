@@ -1,4 +1,4 @@
-"""What is wrong with a configuration only as a whole, though every part of it is good.
+"""What is wrong with a configuration only as a whole, though every part of it is good; and how many switches it has.
 
 A pattern that fits no metric is a typo; what is expected of ports that nobody reads is never told; a switch that is
 polled and probed is asked twice as often as anybody meant.
@@ -16,7 +16,7 @@ from exporter.sources.switches.targets import SwitchOptions, resolved
 from exporter.table import Metric
 
 
-def check_patterns(
+def check_fits(
     steps: Sequence[str | int], patterns: Iterable[str], metrics: Sequence[Metric], *, details: bool
 ) -> None:
     """See that every pattern of `drop` fits a metric, and of `keep` a detail: one that fits none is a typo.

@@ -132,8 +132,8 @@ def _check_patterns(settings: Config) -> None:
     for section, schemas in (*((one, one.schemas) for one in SOURCES), probed):
         drop, keep = _exported(section, settings)
         # What is dropped may be listed once for all sources; what is kept is kept of this one.
-        checks.check_patterns([*_steps_to(section), "drop"], drop, every, details=False)
-        checks.check_patterns([*_steps_to(section), "keep"], keep, _told(schemas), details=True)
+        checks.check_fits([*_steps_to(section), "drop"], drop, every, details=False)
+        checks.check_fits([*_steps_to(section), "keep"], keep, _told(schemas), details=True)
 
 
 def _host_name(settings: Config) -> str:

@@ -59,6 +59,9 @@ EVERYTHING = ("*", "0.0.0.0/0", "::/0")
 MAX_TARGET = 255
 MAX_LINES = 200
 
+_LIKE_ADDRESS = re.compile(r"[\d.]*\d\.[\d.*?\[\]!-]*")
+"""A pattern of addresses rather than names: it would fit names such as `10.0.example.com` as well."""
+
 PROBE = vocabulary.schema(
     "fabric_probe_",
     (),
@@ -535,10 +538,6 @@ def _network(pattern: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | No
         if ":" in pattern or _LIKE_ADDRESS.fullmatch(pattern):
             raise ValueError(f"{pattern!r} is no name; write addresses as a network, such as 192.0.2.0/24") from None
         return None
-
-
-_LIKE_ADDRESS = re.compile(r"[\d.]*\d\.[\d.*?\[\]!-]*")
-"""A pattern of addresses rather than names: it would fit names such as `10.0.example.com` as well."""
 
 
 def _listed(names: Iterable[str] | Mapping[str, object]) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.anonymise import anonymise
 from exporter.document import ConfigError
 from exporter.secret import SecretError
 from exporter.simulator import snmp_recording
 from exporter.simulator.replay import replay
-from exporter.snapshot import anonymise, snapshot
+from exporter.snapshot import snapshot
 from exporter.snmp.client import parse_address
 from exporter.snmp.errors import SnmpError
 from exporter.sources.switches.credentials import credentials_of
@@ -101,7 +102,7 @@ def _asked(options: SnapshotOptions, switches: SwitchOptions | None) -> tuple[st
 
 
 def _progress() -> Callable[[str], None]:
-    """Give what tells how far a snapshot is: in place and grey on a terminal, and nothing elsewhere."""
+    """Give what tells how far a snapshot is: in grey on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         return lambda _: None
     return lambda line: print(f"{_DIM}{line}{_PLAIN}", file=sys.stderr)  # noqa: T201  # what a command says to its user

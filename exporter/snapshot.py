@@ -8,15 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from exporter.anonymise import anonymise
 from exporter.simulator.snmp_recording import Recording
 from exporter.snmp.ber import Oid, Typed
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpTimeout
 from exporter.snmp.security import Credentials
 from exporter.snmp.walk import WalkResult
-
-__all__ = ["Limit", "anonymise", "snapshot"]
 
 _MIB2 = (1, 3, 6, 1, 2, 1)
 _ENTERPRISES = (1, 3, 6, 1, 4, 1)
@@ -95,7 +92,7 @@ async def snapshot(
     limit: Limit = Limit(),
     progress: Callable[[str], None] = lambda _line: None,
 ) -> Recording:
-    """Read all that matters of a switch, as it is; see `anonymise` for what may be given to others.
+    """Read all that matters of a switch, as it is; see `exporter.anonymise` for what may be given to others.
 
     Args:
         address: See `exporter.snmp.client.parse_address`.

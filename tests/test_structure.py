@@ -53,13 +53,13 @@ ALLOWED = {
     "meaning": {"meaning", "table", "vocabulary"},
     "outputs": {"outputs", "table", "files"},
     "anonymise": {"snmp"},
-    "snapshot": {"anonymise", "simulator", "snmp"},  # of the simulator the form of recordings
+    "snapshot": {"simulator", "snmp"},  # of the simulator the form of recordings
     "simulator": {"simulator", "snmp", "outputs"},  # of outputs the HTTP server, which simulates those of switches too
     "checks": {"config", "probe", "rules", "sources", "table"},
     "probe": {"poller", "rules", "snmp", "source", "sources", "table", "vocabulary"},
     "discovery": {"sources"},
     "shard": set(),
-    "recording_commands": {"document", "secret", "simulator", "snapshot", "snmp", "sources"},
+    "recording_commands": {"anonymise", "document", "secret", "simulator", "snapshot", "snmp", "sources"},
     "cli": {
         "daemon",
         "demo",

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.rest import eapi_data
-from exporter.rest.eapi import EapiClient, UnsupportedError
-from exporter.rest.http import CommandError
+from exporter.rest.eapi import EapiClient
+from exporter.rest.http import CommandError, UnsupportedError
 from exporter.simulator.eapi import EapiSimulator, EapiSwitch
 from exporter.source import SourceError
+from exporter.sources.switches import command_reader
 from exporter.sources.switches import eapi as module
 from exporter.sources.switches.eapi import (
     DROPS,
@@ -214,7 +215,7 @@ async def test_modules_where_they_are_wanted():
 
 
 async def test_a_command_that_is_not_known_ends_only_its_request_and_rests(stopped_clock):
-    clock = stopped_clock(module)
+    clock = stopped_clock(command_reader)
     switch = EapiSwitch(answers=answers(), password=PASSWORD)
     del switch.answers[ECN]
     async with started(switch) as reader:
@@ -264,7 +265,7 @@ async def test_an_answer_of_another_shape_is_told():
 
 
 async def test_ports_have_the_time_at_which_the_switch_counted(stopped_clock):
-    clock = stopped_clock(module)
+    clock = stopped_clock(command_reader)
     switch = EapiSwitch(answers=answers(), password=PASSWORD)
     ports = switch.answers[INTERFACES]["interfaces"]
 
@@ -292,7 +293,7 @@ def test_a_clock_of_the_switch_that_is_set_anew():
 
 
 async def test_a_switch_that_was_started_again_is_told(stopped_clock):
-    clock = stopped_clock(module)
+    clock = stopped_clock(command_reader)
     async with started() as reader:
         before = (await reader.read()).parts[0].epochs
         reader.switch.answers[VERSION]["uptime"] = 10.0

@@ -9,6 +9,7 @@ import trustme
 
 from exporter.meaning import rates
 from exporter.poller import Poller
+from exporter.rest.nvue import NvueClient
 from exporter.simulator.nvue import NvueNeighbour, NvuePort, NvueSimulator, NvueSwitch
 from exporter.source import SourceError
 from exporter.sources.switch import SwitchSource, reader
@@ -355,7 +356,7 @@ async def test_three_ports_are_asked_at_a_time():
 async def test_what_does_not_fit_into_a_poll_is_asked_at_the_next_with_times_of_its_own(monkeypatch, stopped_clock):
     """Ten ports, a second each, two seconds for them: all have their turn within five polls and more."""
     clock = stopped_clock(reader_module, rota_module, rows_module)
-    monkeypatch.setattr(reader_module, "AT_ONCE", 1)
+    monkeypatch.setattr(NvueClient, "connections", 1)
     switch = NvueSwitch(
         password=PASSWORD, ports={f"swp{place}": NvuePort(pfc={3: (place, 0)}) for place in range(1, 11)}
     )

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.rest import nxapi_data
+from exporter.rest.http import AnswerTimeoutError
 from exporter.rest.nxapi import NxapiClient
 from exporter.simulator.nxapi import NxapiSimulator, NxapiSwitch
 from exporter.source import SourceError
-from exporter.sources.switches import nxapi as module
+from exporter.sources.switches import command_reader
 from exporter.sources.switches.nxapi import INTERFACES, LLDP, PFC, QUEUING, VERSION, NxapiReader
 from exporter.sources.switches.options import Nxapi, Target
 from exporter.sources.switches.parts import Family, Support
@@ -175,7 +176,7 @@ async def test_a_table_of_one_row_is_an_object():
 
 
 async def test_a_switch_without_an_object_store_or_a_command_has_the_rest(stopped_clock):
-    clock = stopped_clock(module)
+    clock = stopped_clock(command_reader)
     switch = model()
     switch.faults.no_store = True
     del switch.bodies[PFC]
@@ -190,7 +191,7 @@ async def test_a_switch_without_an_object_store_or_a_command_has_the_rest(stoppe
 
 
 async def test_the_object_store_is_asked_no_faster_than_it_is_and_logs_in_once(stopped_clock):
-    clock = stopped_clock(module)
+    clock = stopped_clock(command_reader)
     switch = model()
     async with started(switch) as reader:
         for _ in range(4):
@@ -203,6 +204,47 @@ async def test_the_object_store_is_asked_no_faster_than_it_is_and_logs_in_once(s
         assert ("queue", "Ethernet1/1", "3") in rows(await reader.read())
         assert switch.logins == 2
     assert switch.logouts == 1
+
+
+async def test_an_object_store_that_lets_nobody_in_costs_itself_and_is_left_alone():
+    switch = model()
+    switch.faults.store_refuses = True
+    async with started(switch) as reader:
+        for reason in ("login", "login_rest", "login_rest"):
+            harvest = await reader.read()
+            assert [(one.device, one.reason) for one in harvest.failures] == [(QUEUING, reason)]
+            assert "/api/aaaLogin.json: HTTP 401: " in harvest.failures[0].detail
+            assert PASSWORD not in harvest.failures[0].detail
+            assert harvest.families[Family.ECN] is Support.FAILED
+            assert rows(harvest)["Ethernet1/1",]["transmit_bytes_total"] == 22
+    assert switch.refused == 1
+
+
+async def test_an_object_store_that_does_not_answer_has_refused_nobody():
+    async with NxapiSimulator(model()) as simulator:
+        client = NxapiClient(simulator.url, "monitor", PASSWORD, timeout=0.05)
+        simulator.switch.faults.delay = 30.0
+        with pytest.raises(AnswerTimeoutError):
+            await client.objects(QUEUING)
+        simulator.switch.faults.delay, client._http._timeout = 0.0, 30.0
+        assert len(await client.objects(QUEUING)) == 3
+        await client.close()
+
+
+async def test_what_changes_seldom_is_asked_by_the_minute_and_after_a_trap(stopped_clock):
+    clock = stopped_clock(command_reader)
+    switch = model()
+    async with started(switch) as reader:
+        first = (await reader.read()).device.uptime
+        clock.now += 59
+        assert (await reader.read()).device.uptime == first + 59
+        assert switch.requests[-1] == [INTERFACES, PFC]
+        reader.nudge("Ethernet1/1")
+        await reader.read()
+        assert switch.requests[-1] == [INTERFACES, PFC, VERSION, LLDP]
+        clock.now += 60
+        await reader.read()
+        assert switch.requests[-1] == [INTERFACES, PFC, VERSION, LLDP]
 
 
 @pytest.mark.parametrize("command", [PFC, LLDP])
@@ -263,7 +305,7 @@ async def test_a_wrong_password_is_sent_once(tmp_path):
 
 
 async def test_a_password_that_was_changed_on_the_switch_is_sent_once_more_at_most(stopped_clock):
-    clock = stopped_clock(module)
+    clock = stopped_clock(command_reader)
     async with started() as reader:
         await reader.read()
         reader.switch.password = "another"
@@ -289,6 +331,16 @@ async def test_ports_that_cannot_be_had_are_a_failure_of_the_whole():
         reason, text = await fails(reader)
     assert reason == "refused"
     assert "Permission denied for the role" in text
+
+
+async def test_ports_are_asked_for_at_each_poll_also_where_the_switch_did_not_know_the_command():
+    switch = model()
+    del switch.bodies[INTERFACES]
+    async with started(switch) as reader:
+        for _ in range(2):
+            reason, text = await fails(reader)
+            assert reason == "refused"
+            assert "Invalid command" in text
 
 
 async def test_a_certificate_that_nobody_signed(tmp_path):

@@ -410,11 +410,11 @@ def test_a_users_profile_replaces_one_of_the_package_also_below_others(tmp_path)
     assert [table.name for table in profiles.named("os10").tables] == ["only"]
 
 
-def test_the_interval_of_a_profile_is_known_before_polling():
-    assert snmp_profiles.default_interval("onyx") == 60.0
-    assert snmp_profiles.default_interval("generic") is None
+def test_a_profile_may_have_an_interval():
+    assert snmp_profiles.used().named("onyx").interval == 60.0
+    assert snmp_profiles.used().named("generic").interval is None
     with pytest.raises(ConfigError, match=r"no profile 'onix'; known are arista, comware"):
-        snmp_profiles.default_interval("onix")
+        snmp_profiles.used().named("onix")
 
 
 TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    root: 1.3.6.1\n"

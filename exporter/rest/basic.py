@@ -60,7 +60,9 @@ class BasicClient:
             connections=self.connections,
         )
         self.address = self._http.address
-        self._login = (username, password)
+        self._username = username
+        self._password = password
+        self._clock = clock
         self._logins = Logins(self.address, clock)
         self._is_known = False
         self._first = asyncio.Lock()

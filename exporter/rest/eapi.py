@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
+from itertools import takewhile
 from typing import Any
 
 from exporter.rest.basic import BasicClient
@@ -17,14 +18,19 @@ from exporter.rest.http import (
     ReplyError,
     UnsupportedError,
     decoded,
-    excerpt,
     is_denied,
 )
+from exporter.rest.show import check_show
 
 _PATH = "/command-api"
-# No control characters, quotes, pipes or separators: what is sent can only be the one command that was checked.
-_SHOW = re.compile(r"show [A-Za-z0-9 _./:,-]{1,200}")
+_REVISIONS = {"show priority-flow-control counters": 3}
+"""Of the form of an answer, where the one that every release has, revision 1, is in no document or recording."""
+
+_AS_TEXT = frozenset({"show interfaces counters queue"})
+"""Commands that are asked for as a user sees them, since many releases have no other form; `{"output": …}` then."""
+
 _UNCONVERTED = re.compile(r"unconverted|not (?:been )?converted|no json", re.IGNORECASE)
+_FAILED = re.compile(r"CLI command (\d{1,3}) of \d{1,3}\b", re.ASCII)
 _INVALID = re.compile(r"invalid (?:command|input)|incomplete|ambiguous|not supported|unavailable", re.IGNORECASE)
 
 
@@ -39,16 +45,21 @@ class EapiClient(BasicClient):
             RestError: one of its kinds, where the switch does not answer at all.
         """
         for command in commands:
-            if not _SHOW.fullmatch(command):
-                raise ValueError(f"{excerpt(command)} is not sent: only plain commands that begin with 'show ' are")
+            check_show(command)
         answers: list[object] = []
+        together = True
         while len(answers) < len(commands):
-            answers += await self._judged(partial(self._run, commands[len(answers) :]))
+            left = _of_one_form(commands[len(answers) :])
+            found = await self._judged(partial(self._run, left if together else left[:1]))
+            together = together and bool(found)  # one by one it is plain which one fails
+            answers += found
         return answers
 
     async def _run(self, commands: Sequence[str]) -> list[object]:
-        """Run commands up to the first that fails; give at least one answer."""
-        parameters = {"version": 1, "cmds": list(commands), "format": "json"}
+        """Run commands up to the first that fails; of several give none where nobody says which one that is."""
+        asked = [{"cmd": command, "revision": _REVISIONS.get(command, 1)} for command in commands]
+        form = "text" if commands[0] in _AS_TEXT else "json"
+        parameters = {"version": 1, "cmds": asked, "format": form}
         call = {"jsonrpc": "2.0", "method": "runCmds", "params": parameters, "id": 1}
         response, body = await self._http.post(_PATH, json=call)
         if is_denied(response):
@@ -67,11 +78,20 @@ class EapiClient(BasicClient):
         return self._up_to_error(commands, error)
 
     def _up_to_error(self, commands: Sequence[str], error: dict[str, Any]) -> list[object]:
-        """Give what came before the command that failed, and the error for that one."""
+        """Give what came before the command that failed, and the error for that one.
+
+        The message says which one it is (`CLI command 2 of 3 …`), or else what came in its place: `{"errors": […]}`.
+        """
         data = error.get("data")
         results = data if isinstance(data, list) else []
-        place = max(0, min(len(results), len(commands)) - 1)
-        last = results[place] if results else None
+        marked = next((place for place, one in enumerate(results) if isinstance(one, dict) and "errors" in one), None)
+        told = _FAILED.search(str(error.get("message")))
+        place = int(told[1]) - 1 if told else marked
+        if place is None or not 0 <= place < len(commands) or place > len(results):
+            if len(commands) > 1:
+                return []
+            place = 0
+        last = results[place] if place < len(results) else None
         said = last.get("errors") if isinstance(last, dict) else None
         words = ", ".join(map(str, said)) if isinstance(said, list) else ""
         message = self.quoted(words or error.get("message") or error)
@@ -80,3 +100,9 @@ class EapiClient(BasicClient):
         if code in (1000, 1002, 1003) and (_UNCONVERTED.search(text) or _INVALID.search(text)):
             kind = UnsupportedError
         return [*results[:place], kind(self.address, commands[place], message)]
+
+
+def _of_one_form(commands: Sequence[str]) -> list[str]:
+    """Give the first commands, as far as they can go in one request."""
+    as_text = commands[0] in _AS_TEXT
+    return list(takewhile(lambda command: (command in _AS_TEXT) is as_text, commands))

@@ -38,6 +38,8 @@ MOST_PROBLEMS = 100
 PRIORITIES = 8
 
 _CLASS = re.compile(r"TC([0-9]{1,2})", re.ASCII)
+_DROPS_LINE = re.compile(r"(Et|Ma)([0-9][0-9/]{0,30})((?:\s+[0-9]{1,20}){3})", re.ASCII)
+_WORDS = {"Et": "Ethernet", "Ma": "Management"}
 _PRIORITY = re.compile(r"(?:priority|p)?([0-7])", re.IGNORECASE)
 
 
@@ -85,7 +87,7 @@ def parse_interfaces(data: object) -> Read:
     """
     ports: dict[str, Port] = {}
     problems: list[str] = []
-    for name, entry in _ports(data, "interfaces"):
+    for name, entry in _ports(data, "interfaces", problems):
         port = ports[name] = Port()
         counters = _at(entry, "interfaceCounters")
         for steps, ending in COUNTERS.items():
@@ -111,22 +113,25 @@ def parse_interfaces(data: object) -> Read:
 def parse_pfc(data: object) -> Read:
     """Read `show priority-flow-control counters [detail]`: (received, sent) by port and priority.
 
-    The sum over all priorities is under None. By priority the keys are not published: what is read is any object whose
-    name is a priority, with one number whose name begins with `rx`, and one with `tx`.
+    The sum over all priorities is under None. By priority it is `interfaces.X.priorities.3.{rxFrames, txFrames}`, as
+    programs of others read it; no recording shows it. So it is read with some tolerance: any object whose name is a
+    priority, with one number whose name begins with `rx`, and one with `tx`.
 
     Raises:
         ShapeError: It is something else.
     """
     ports: dict[str, dict[int | None, tuple[int | None, int | None]]] = {}
-    for name, entry in _ports(data, "interfaceCounters"):
+    problems: list[str] = []
+    container = "interfaces" if isinstance(_at(data, "interfaces"), dict) else "interfaceCounters"
+    for name, entry in _ports(data, container, problems):
         pairs: dict[int | None, tuple[int | None, int | None]] = {}
-        received, sent = _count(_at(entry, "rxFrames")), _count(_at(entry, "txFrames"))
+        received, sent = (_counted(entry, key, name, problems) for key in ("rxFrames", "txFrames"))
         if received is not None or sent is not None:
             pairs[None] = (received, sent)
         for priority, counted in _by_priority(entry):
             pairs[priority] = (_directed(counted, "rx"), _directed(counted, "tx"))
         ports[name] = pairs
-    return Read(ports)
+    return Read(ports, tuple(problems[:MOST_PROBLEMS]))
 
 
 def parse_ecn(data: object) -> Read:
@@ -137,7 +142,7 @@ def parse_ecn(data: object) -> Read:
     """
     ports: dict[str, dict[str, int | None]] = {}
     problems: list[str] = []
-    for name, entry in _ports(data, "intfQueueCounters"):
+    for name, entry in _ports(data, "intfQueueCounters", problems):
         queues = _at(entry, "queueCounters")
         ports[name] = {}
         for queue, told in queues.items() if isinstance(queues, dict) else ():
@@ -150,25 +155,46 @@ def parse_ecn(data: object) -> Read:
 
 
 def parse_drops(data: object) -> Read:
-    """Read `show interfaces counters queue detail`: packets dropped by port and queue, all precedences together.
+    """Read `show interfaces counters queue detail`, or `… drops`: packets dropped by port and queue.
 
-    Unicast and multicast of a traffic class are one queue here. Ranges (`TC0-2`) are left out: whose they are nobody
-    says.
+    The former has drop precedences of unicast and multicast, which are one queue here. The latter is of hardware with
+    virtual output queues: drops at both ends of a queue, which are different packets. Ranges (`TC0-2`) are left out:
+    whose they are nobody says.
 
     Raises:
         ShapeError: It is something else.
     """
     ports: dict[str, dict[str, int]] = {}
-    for name, entry in _ports(_at(data, "egressQueueCounters"), "interfaces"):
+    problems: list[str] = []
+    of_hardware = _at(data, "egressQueueCounters")
+    for name, entry in _ports(data if of_hardware is None else of_hardware, "interfaces", problems):
         queues = ports[name] = {}
-        for cast in ("ucastQueues", "mcastQueues"):
-            classes = _at(entry, cast, "trafficClasses")
+        for classes in (_at(entry, *steps, "trafficClasses") for steps in (("ucastQueues",), ("mcastQueues",), ())):
             for label, counted in classes.items() if isinstance(classes, dict) else ():
                 found = _CLASS.fullmatch(str(label))
-                precedences = _at(counted, "dropPrecedences")
-                told = [_count(_at(one, "droppedPackets")) for one in _values(precedences)]
+                told = [_counted(one, "droppedPackets", f"{name}: {label}", problems) for one in _places(counted)]
                 if found and told and None not in told:
                     queues[found[1]] = queues.get(found[1], 0) + sum(one for one in told if one is not None)
+    return Read(ports, tuple(problems[:MOST_PROBLEMS]))
+
+
+def parse_drops_text(data: object) -> Read:
+    """Read the text of `show interfaces counters queue`: packets dropped by port, in all of its egress queues.
+
+    A line has the port and three numbers: dropped at ingress, at egress of unicast, at egress of multicast.
+
+    Raises:
+        ShapeError: It has no such line.
+    """
+    text = _at(data, "output")
+    ports: dict[str, int] = {}
+    for line in text.splitlines() if isinstance(text, str) else ():
+        found = _DROPS_LINE.fullmatch(line.strip())
+        if found and len(ports) < MOST_PORTS:
+            _, unicast, multicast = (int(number) for number in found[3].split())
+            ports[_WORDS[found[1]] + found[2]] = unicast + multicast
+    if not ports:
+        raise ShapeError(f"no line of a port in {excerpt(text)}")
     return Read(ports)
 
 
@@ -179,7 +205,7 @@ def parse_neighbours(data: object) -> list[Heard]:
         ShapeError: It is something else.
     """
     found = []
-    for name, entry in _ports(data, "lldpNeighbors"):
+    for name, entry in _ports(data, "lldpNeighbors", []):
         listed = _at(entry, "lldpNeighborInfo")
         for one in listed if isinstance(listed, list) else ():
             heard = _heard(name, one)
@@ -189,13 +215,16 @@ def parse_neighbours(data: object) -> list[Heard]:
 
 
 def parse_modules(data: object) -> Read:
-    """Read `show interfaces transceiver`, and the form of `… detail`: a Module by name; without sensors there is none.
+    """Read `show interfaces transceiver [dom thresholds]`: a Module by name; without sensors there is none.
+
+    Without `dom thresholds` an interface tells of one lane alone.
 
     Raises:
         ShapeError: It is something else.
     """
     ports: dict[str, Module] = {}
-    for name, entry in _ports(data, "interfaces"):
+    problems: list[str] = []
+    for name, entry in _ports(data, "interfaces", problems):
         parameters = _at(entry, "parameters")
         lanes = {what: _lanes(entry, parameters, what) for what in ("rxPower", "txPower", "txBias")}
         module = Module(
@@ -207,7 +236,7 @@ def parse_modules(data: object) -> Read:
         )
         if module != Module():
             ports[name] = module
-    return Read(ports)
+    return Read(ports, tuple(problems[:MOST_PROBLEMS]))
 
 
 def parse_version(data: object) -> tuple[str, str, float | None]:
@@ -282,11 +311,31 @@ def _directed(counted: object, way: str) -> int | None:
     return told[0] if len(told) == 1 else None  # of two nobody knows which is meant
 
 
-def _ports(data: object, container: str) -> Iterator[tuple[str, Any]]:
+def _places(counted: object) -> list[object]:
+    """Give the places of a traffic class where packets are dropped."""
+    sums = (_at(counted, end, "countersSum") for end in ("ingressVoqCounters", "egressQueueCounters"))
+    return [*_values(_at(counted, "dropPrecedences")), *(one for one in sums if one is not None)]
+
+
+def _ports(data: object, container: str, problems: list[str]) -> Iterator[tuple[str, Any]]:
+    """Give what is an object, and note what is none."""
     within = _at(data, container)
     if not isinstance(within, dict):
         raise ShapeError(f"no {container} in {excerpt(data)}")
-    return iter([(str(name), entry) for name, entry in within.items() if isinstance(entry, dict)][:MOST_PORTS])
+    for name, entry in list(within.items())[:MOST_PORTS]:
+        if isinstance(entry, dict):
+            yield str(name), entry
+        else:
+            problems.append(f"{name}: not an object: {excerpt(entry, 40)}")
+
+
+def _counted(entry: object, key: str, place: str, problems: list[str]) -> int | None:
+    """Read a counter; one that is malformed is noted, and absent like one that is not told."""
+    told = _at(entry, key)
+    value = _count(told)
+    if value is None and told is not None:
+        problems.append(f"{place}: {key} is {excerpt(told, 40)}, no counter of at most 64 bits")
+    return value
 
 
 def _count(told: object) -> int | None:

@@ -6,26 +6,26 @@ hold is the matter of `nxapi_data`.
 """
 
 import asyncio
-import contextlib
 import re
-import ssl
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from exporter.rest.basic import BasicClient
 from exporter.rest.http import (
     CommandError,
-    Http,
     LoginError,
     Logins,
     ReplyError,
     RestError,
+    UnsupportedError,
     decoded,
     excerpt,
     is_denied,
     json_object,
 )
+from exporter.rest.show import check_show
 
 CLASSES = ("ipqosQueuingStats",)
 """Classes of the object store that are asked for, and no others."""
@@ -35,8 +35,6 @@ _LOGIN = "/api/aaaLogin.json"
 _LOGOUT = "/api/aaaLogout.json"
 _HEADERS = {"Content-Type": "application/json-rpc"}
 _LOGOUT_TIMEOUT = 2.0
-# No control characters, quotes, pipes or separators: what is sent can only be the one command that was checked.
-_SHOW = re.compile(r"show [A-Za-z0-9 _./:,-]{1,200}")
 _INVALID = re.compile(
     r"invalid (?:command|number)|syntax error|incomplete|structured output unsupported", re.IGNORECASE
 )
@@ -45,11 +43,10 @@ _INVALID = re.compile(
 class NxapiClient(BasicClient):
     """One switch, one request at a time."""
 
-    def __init__(
-        self, address: str, username: str, password: str, *, clock: Callable[[], float] = time.monotonic, **settings: Any
-    ) -> None:
-        super().__init__(address, username, password, clock=clock, **settings)
-        self._store_logins = Logins(self.address, clock)
+    def __init__(self, address: str, username: str, password: str, **settings: Any) -> None:  # noqa: ANN401  # the base's
+        """Take what a `BasicClient` takes."""
+        super().__init__(address, username, password, **settings)
+        self._store_logins = Logins(self.address, self._clock)
         self._has_token = False
         self._one_at_a_time = asyncio.Lock()
 
@@ -61,8 +58,7 @@ class NxapiClient(BasicClient):
             RestError: one of its kinds, where the switch does not answer at all.
         """
         for command in commands:
-            if not _SHOW.fullmatch(command):
-                raise ValueError(f"{excerpt(command)} is not sent: only plain commands that begin with 'show ' are")
+            check_show(command)
         async with self._one_at_a_time:
             return await self._judged(partial(self._run, commands))
 
@@ -85,13 +81,13 @@ class NxapiClient(BasicClient):
                     break
                 self._has_token = False  # it ends after some minutes
                 if fresh:
-                    raise LoginError(f"{self.address}: {name}: a fresh token is refused: {self._http.quoted(body)}")
+                    raise LoginError(f"{self.address}: {name}: a fresh token is refused: {self.quoted(body)}")
         reply = await decoded(body)
         if not isinstance(reply, dict):
             raise ReplyError(f"{self.address}: {name}: {self._http.described(response, body)}")
         listed = reply.get("imdata")
         if response.status_code != HTTPStatus.OK or not isinstance(listed, list):
-            raise UnsupportedError(self.address, name, f"HTTP {response.status_code}: {self._http.quoted(body)}")
+            raise UnsupportedError(self.address, name, f"HTTP {response.status_code}: {self.quoted(body)}")
         found = [
             one[name].get("attributes") for one in listed if isinstance(one, dict) and isinstance(one.get(name), dict)
         ]
@@ -135,33 +131,26 @@ class NxapiClient(BasicClient):
         error = reply["error"] if isinstance(reply["error"], dict) else {}
         data = error.get("data")
         words = data.get("msg") if isinstance(data, dict) else None
-        message = self._http.quoted(str(words or error.get("message") or error).strip())
+        message = self.quoted(str(words or error.get("message") or error).strip())
         kind = UnsupportedError if _INVALID.search(f"{words} {error.get('message')}") else CommandError
         return kind(self.address, command, message)
 
     async def _take_token(self) -> None:
-        """Log in to the object store; the token is a cookie."""
-        self._logins.begin()
+        """Log in to the object store; the token is a cookie. One that is refused costs the store alone."""
+        self._store_logins.begin()
         credentials = {"aaaUser": {"attributes": {"name": self._username, "pwd": self._password}}}
         try:
             response, body = await self._http.post(_LOGIN, json=credentials)
         except BaseException:
-            self._logins.not_sent()
+            self._store_logins.not_sent()
             raise
         if is_denied(response):
-            self._refuse(response.status_code, body, begun=True)
+            reason = (
+                f"{self.address}: {_LOGIN}: HTTP {response.status_code}: {self.quoted(body)}; check user and password"
+            )
+            self._store_logins.failed(reason)
+            raise LoginError(reason)
+        self._store_logins.succeeded()  # or at least not refused
         if response.status_code != HTTPStatus.OK or json_object(body) is None:
-            self._logins.succeeded()  # it is no refusal
             raise UnsupportedError(self.address, _LOGIN, self._http.described(response, body))
-        self._logins.succeeded()
         self._has_token = True
-
-    def _refuse(self, status: int, body: bytes, *, begun: bool = False) -> None:
-        """Note a refused log-in, and say so."""
-        if self._is_known and not begun:
-            with contextlib.suppress(LoginError):
-                self._logins.begin()
-        self._is_known = False
-        reason = f"{self.address}: HTTP {status}: {self._http.quoted(body)}; check user and password"
-        self._logins.failed(reason)
-        raise LoginError(reason)

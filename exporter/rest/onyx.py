@@ -27,6 +27,7 @@ from exporter.rest.http import (
     is_denied,
     json_object,
 )
+from exporter.rest.show import check_show
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,6 @@ _JSON_LOGOUT = "/admin/launch?script=rh&template=json-request&action=json-logout
 _FORM_LOGIN = "/admin/launch?script=rh&template=login&action=login"
 _COMMAND = "/admin/launch?script=json"
 
-# No control characters, quotes, pipes or separators: what is sent can only be the one command that was checked.
-_SHOW = re.compile(r"show [A-Za-z0-9 _./:,-]{1,200}")
 _SESSION_WORDS = re.compile(r"session|log(?:ged)?[ -]?in\b|authenticat", re.IGNORECASE)
 _LOGOUT_TIMEOUT = 2.0
 
@@ -95,8 +94,7 @@ class OnyxClient:
             CommandError: the switch refused the command.
             RestError: one of its other kinds, for everything else that can go wrong.
         """
-        if not _SHOW.fullmatch(command):
-            raise ValueError(f"{excerpt(command)} is not sent: only plain commands that begin with 'show ' are")
+        check_show(command)
         async with self._one_at_a_time:
             if self._closed:
                 raise RestError(f"{self.address}: this client is closed")

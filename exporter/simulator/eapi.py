@@ -36,29 +36,34 @@ class EapiSwitch:
 
     Attributes:
         answers: By command.
+        texts: By command, where it is asked for as text.
         requests: Commands of each request.
         refused: Requests with a wrong user or password.
     """
 
     answers: dict[str, object] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     username: str = "monitor"
     password: str = "monitor"  # noqa: S105 - of a switch that does not exist
     faults: EapiFaults = field(default_factory=EapiFaults)
     requests: list[list[str]] = field(default_factory=list)
     refused: int = 0
 
-    def run(self, commands: list[str]) -> dict[str, object]:
+    def run(self, commands: list[str], form: str = "json") -> dict[str, object]:
         """Give result or error of a request."""
         self.requests.append(commands)
         results: list[object] = []
+        answers = self.answers
+        if form == "text":
+            answers = {command: {"output": shown} for command, shown in self.texts.items()}
         for place, command in enumerate(commands, start=1):
             code, message, words = self.faults.errors.get(command, (0, "", []))
-            if command not in self.answers and not code:
+            if command not in answers and not code:
                 code, message, words = 1002, "invalid command", [f"Invalid input (at token 1: {command.split()[1]!r})"]
             if code:
                 said = f"CLI command {place} of {len(commands)} {command!r} failed: {message}"
                 return {"error": {"code": code, "message": said, "data": [*results, {"errors": words}]}}
-            results.append(self.answers[command])
+            results.append(answers[command])
         return {"result": results}
 
 
@@ -99,5 +104,7 @@ class _Application(Application):
         if request.method != "POST" or request.path != "/command-api":
             return text(404, "not found")
         call = json.loads(request.body)
-        answer = {"jsonrpc": "2.0", "id": call["id"], **switch.run(call["params"]["cmds"])}
+        parameters = call["params"]
+        answer = switch.run([one["cmd"] for one in parameters["cmds"]], parameters["format"])
+        answer = {"jsonrpc": "2.0", "id": call["id"], **answer}
         return json_reply(answer)

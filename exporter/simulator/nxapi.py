@@ -26,12 +26,14 @@ class NxapiFaults:
         delay: Seconds before an answer.
         errors: Message by command, of commands that fail.
         no_store: There is no object store.
+        store_refuses: The object store lets nobody in.
     """
 
     html: bool = False
     delay: float = 0.0
     errors: dict[str, str] = field(default_factory=dict)
     no_store: bool = False
+    store_refuses: bool = False
 
 
 @dataclass(slots=True)
@@ -125,7 +127,8 @@ class _Application(Application):
         switch = self._switch
         if request.path == "/api/aaaLogin.json":
             given = json.loads(request.body)["aaaUser"]["attributes"]
-            if (given["name"], given["pwd"]) != (switch.username, switch.password):
+            known = (given["name"], given["pwd"]) == (switch.username, switch.password)
+            if not known or switch.faults.store_refuses:
                 switch.refused += 1
                 return json_reply(_refusal("401", "Authentication failed"), 401)
             switch.logins += 1

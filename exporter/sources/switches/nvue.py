@@ -7,12 +7,11 @@ port: a few at a time, and those that do not fit into one poll at the next, so e
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from ssl import SSLContext
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
-from exporter.rest.http import AnswerTimeoutError, CommandError, ReplyError, RestError
-from exporter.rest.nvue import NvueClient, UnknownPathError
+from exporter.rest.http import AnswerTimeoutError, CommandError, ReplyError, RestError, UnsupportedError
+from exporter.rest.nvue import NvueClient
 from exporter.rest.nvue_data import (
     NvueShapeError,
     Qos,
@@ -28,6 +27,7 @@ from exporter.sources.switches import rest_reader
 from exporter.sources.switches.nvue_rows import Counted, NvueRows
 from exporter.sources.switches.options import Nvue, Target
 from exporter.sources.switches.parts import Device, Family, Harvest, Neighbour, Part, Support
+from exporter.sources.switches.rest_reader import RestReader
 from exporter.sources.switches.rota import Rota
 
 logger = logging.getLogger(__name__)
@@ -39,9 +39,6 @@ SHARE = 0.8
 
 SLOW = 300.0
 """Seconds between two times that something slow is asked for."""
-
-AT_ONCE = 3
-"""Requests under way at the same time: a switch's management has few cores, and more to do."""
 
 STILL = 2
 """Times that a port is asked after its link went down, before it is asked seldom: by then its rates are 0."""
@@ -62,18 +59,15 @@ class Job(NamedTuple):
     port: str
 
 
-class NvueReader:
+class NvueReader(RestReader[NvueClient]):
     """Polls one switch."""
 
     way = "nvue"
 
     def __init__(self, target: Target, options: Nvue, interval: float) -> None:
         """Take the target, how to log in, and the seconds between polls."""
-        self._target = target
-        self._options = options
+        super().__init__(target, options, NvueClient)
         self._budget = interval * SHARE
-        self._client: NvueClient | None = None
-        self._password = ""
         self._rota: Rota[Job] = Rota()
         self._rows = NvueRows(target)
         self._device = Device()
@@ -92,10 +86,7 @@ class NvueReader:
             SourceError: The ports could not be read.
         """
         until = monotonic() + self._budget
-        client = self._client
-        if client is None:
-            fresh, self._password = await rest_reader.made(self._target, self._options, self._made)
-            self._client = client = fresh
+        client = await self._opened()
         self._failures = []
         try:
             await self._ask_switch(client)
@@ -109,23 +100,6 @@ class NvueReader:
         """Ask for the neighbours of a port anew at the next poll, or for those of all ports."""
         for name in [port] if port in self._rows.ports else self._rows.ports:
             self._rota.hasten(Job(LLDP, name))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.close()
-
-    async def _failed(self, error: RestError) -> SourceError:
-        """Give the error of a client as that of a source; begin anew where the password was changed meanwhile."""
-        given = rest_reader.source_error(error)
-        if given.reason in ("login", "login_rest") and await rest_reader.is_changed(self._options, self._password):
-            await self.close()
-        return given
-
-    def _made(self, address: str, password: str, tls: SSLContext | None) -> NvueClient:
-        given = self._options
-        return NvueClient(address, given.username, password, tls=tls, timeout=float(given.timeout), connections=AT_ONCE)
 
     async def _ask(self, client: NvueClient, path: str, parse: Callable[[object], Answer]) -> Answer:
         """Ask for a path.
@@ -182,7 +156,7 @@ class NvueReader:
             try:
                 async with asyncio.timeout(max(0.1, until - monotonic())):
                     await self._ask_port(client, job)
-            except UnknownPathError:
+            except UnsupportedError:
                 self._lack(job, Support.UNSUPPORTED)
             except TimeoutError:
                 self._lack(job, Support.FAILED)
@@ -193,7 +167,7 @@ class NvueReader:
                 self._note(job.port, error)
 
         try:
-            await self._rota.run(self._rota.due(paces), ask, until, at_once=AT_ONCE)
+            await self._rota.run(self._rota.due(paces), ask, until, at_once=NvueClient.connections)
         except RestError as error:  # it is of the switch; what it told of its ports is there
             failed = await self._failed(error)
             self._failures.append(Failure("", failed.reason, str(failed)))
@@ -242,7 +216,7 @@ class NvueReader:
         first, second = sorted(QOS_PATHS, key=lambda path: path != self._qos_path)
         try:
             qos = await self._ask(client, f"interface/{port}/{first}", parse_qos)
-        except UnknownPathError:
+        except UnsupportedError:
             qos = await self._ask(client, f"interface/{port}/{second}", parse_qos)
             first = second
         self._qos_path = first

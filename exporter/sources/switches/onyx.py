@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from ssl import SSLContext
 from time import monotonic
 from typing import TypeVar
 
@@ -29,6 +28,7 @@ from exporter.sources.switches import rest_reader
 from exporter.sources.switches.onyx_rows import OnyxRows
 from exporter.sources.switches.options import Onyx, Target
 from exporter.sources.switches.parts import Device, Family, Harvest, Neighbour, Part, Support
+from exporter.sources.switches.rest_reader import RestReader
 from exporter.sources.switches.rota import Rota
 
 logger = logging.getLogger(__name__)
@@ -130,18 +130,15 @@ class Round:
             logger.warning("%s: %s: an answer of unknown shape: %s", self.client.address, command, sample)
 
 
-class OnyxReader:
+class OnyxReader(RestReader[OnyxClient]):
     """Polls one switch."""
 
     way = "onyx"
 
     def __init__(self, target: Target, options: Onyx, interval: float) -> None:
         """Take the target, how to log in, and the seconds between polls."""
-        self._target = target
-        self._options = options
+        super().__init__(target, options, OnyxClient)
         self._budget = interval * SHARE
-        self._client: OnyxClient | None = None
-        self._password = ""
         self._rota: Rota[str] = Rota()
         self._rows = OnyxRows(target)
         self._device = Device()
@@ -158,10 +155,7 @@ class OnyxReader:
             SourceError: Nothing could be read.
         """
         until = monotonic() + self._budget
-        client = self._client
-        if client is None:
-            fresh, self._password = await rest_reader.made(self._target, self._options, self._made)
-            self._client = client = fresh
+        client = await self._opened()
         asked = Round(client, until, self._shown)
         self._rows.begin()
         try:
@@ -184,21 +178,6 @@ class OnyxReader:
     def nudge(self, port: str) -> None:  # noqa: ARG002  # neighbours are asked for all together
         """Ask for neighbours anew at the next poll; the rest is asked for each time."""
         self._rota.hasten(NEIGHBOURS[0])
-
-    async def close(self) -> None:
-        """Log out and close the connection; bounded in time by the client."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.close()
-
-    async def _renew(self) -> None:
-        """Begin anew, without the rest after failed log-ins, where the password was changed meanwhile."""
-        if await rest_reader.is_changed(self._options, self._password):
-            await self.close()
-
-    def _made(self, address: str, password: str, tls: SSLContext | None) -> OnyxClient:
-        timeout = float(self._options.timeout)
-        return OnyxClient(address, self._options.username, password, tls=tls, timeout=timeout)
 
     async def _ask_ports(self, asked: Round) -> None:
         """Ask for what each poll needs."""

@@ -1,9 +1,9 @@
-"""What the readers of REST APIs share: how a client is made, what its errors mean, and what a switch counts."""
+"""What the readers of REST APIs share: how a client comes and goes, what its errors mean, and what a switch counts."""
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
 
 from exporter.rest.http import AnswerTimeoutError, BackoffError, CommandError, LoginError, ReplyError, RestError
 from exporter.rest.lldp import Heard
@@ -13,7 +13,21 @@ from exporter.source import SourceError
 from exporter.sources.switches.options import Login, Target
 from exporter.sources.switches.parts import Family, Neighbour, Part, Support
 
-Client = TypeVar("Client")
+
+class SwitchClient(Protocol):
+    """A client of one switch."""
+
+    address: str
+
+    def __init__(
+        self, address: str, username: str, password: str, *, tls: ssl.SSLContext | None, timeout: float
+    ) -> None: ...
+
+    async def close(self) -> None:
+        """End the session, where there is one, and close the connections; bounded in time."""
+
+
+Client = TypeVar("Client", bound=SwitchClient)
 
 _ENDINGS: Mapping[Family, frozenset[str]] = {
     Family.TRAFFIC: frozenset({"receive_bytes_total", "transmit_bytes_total"}),
@@ -66,51 +80,76 @@ def source_error(error: RestError) -> SourceError:
     return SourceError(reason, str(error))
 
 
-def password(options: Login) -> str:
-    """Read the password; blocks for a file.
-
-    Raises:
-        SecretError: It cannot be read.
-    """
-    return read_secret(options.password, options.password_file, options.password_env)
-
-
-async def made(
-    target: Target, options: Login, make: Callable[[str, str, ssl.SSLContext | None], Client]
-) -> tuple[Client, str]:
-    """Make a client, off the loop, since files are read for it; and give the password that it was made with.
+class RestReader(Generic[Client]):
+    """Has the client of one switch: made when it is needed, and anew where the password was changed meanwhile.
 
     Args:
         target: The switch.
         options: How to log in.
-        make: Takes address, password and TLS settings; these are None for an address of plain HTTP.
-
-    Raises:
-        SourceError: The password or the CA file cannot be read, or the address is none.
+        kind: Class of the client.
     """
-    address = options.address or target.address
 
-    def work() -> tuple[Client, str]:
-        secret = password(options)
+    def __init__(self, target: Target, options: Login, kind: type[Client]) -> None:
+        self._target = target
+        self._login = options
+        self._kind = kind
+        self._client: Client | None = None
+        self._password = ""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    async def _opened(self) -> Client:
+        """Give the client; it is made off the loop, since files are read for it.
+
+        Raises:
+            SourceError: The password or the CA file cannot be read, or the address is none.
+        """
+        if self._client is not None:
+            return self._client
+        try:
+            fresh, self._password = await asyncio.to_thread(self._made)
+        except SecretError as error:
+            raise SourceError("credentials", str(error)) from None
+        except OSError as error:
+            reason = f"ca_file {self._login.ca_file}: {error.strerror or error}; name a PEM file of CAs"
+            raise SourceError("configuration", f"{self._target.name}: {reason}") from None
+        except ValueError as error:
+            raise SourceError("configuration", f"{self._target.name}: {error}") from None
+        self._client = fresh
+        return fresh
+
+    async def _failed(self, error: RestError) -> SourceError:
+        """Give the error of the client as that of a source."""
+        if isinstance(error, LoginError):
+            await self._renew()
+        return source_error(error)
+
+    async def _renew(self) -> None:
+        """Begin anew, without the rest after failed log-ins, where the password was changed meanwhile."""
+        if await asyncio.to_thread(self._is_outdated):
+            await self.close()
+
+    def _made(self) -> tuple[Client, str]:
+        """Make a client, and give the password that it was made with."""
+        login = self._login
+        address = login.address or self._target.address
+        password = _read_password(login)
         tls = None
         if not address.startswith("http://"):
-            tls = tls_context(ca_file=options.ca_file, sha256=options.sha256, insecure=options.insecure)
-        return make(address, secret, tls), secret
+            tls = tls_context(ca_file=login.ca_file, sha256=login.sha256, insecure=login.insecure)
+        return self._kind(address, login.username, password, tls=tls, timeout=float(login.timeout)), password
 
-    try:
-        return await asyncio.to_thread(work)
-    except SecretError as error:
-        raise SourceError("credentials", str(error)) from None
-    except OSError as error:
-        reason = f"ca_file {options.ca_file}: {error.strerror or error}; name a PEM file of CAs"
-        raise SourceError("configuration", f"{target.name}: {reason}") from None
-    except ValueError as error:
-        raise SourceError("configuration", f"{target.name}: {error}") from None
+    def _is_outdated(self) -> bool:
+        """Tell whether the password is another one by now."""
+        try:
+            return _read_password(self._login) != self._password
+        except SecretError:
+            return False
 
 
-async def is_changed(options: Login, known: str) -> bool:
-    """Tell whether the password is another one by now."""
-    try:
-        return await asyncio.to_thread(password, options) != known
-    except SecretError:
-        return False
+def _read_password(login: Login) -> str:
+    return read_secret(login.password, login.password_file, login.password_env)

@@ -3,17 +3,17 @@
 Its models have neither PFC nor marks nor queues: those of such a switch come by SNMP, or from its database.
 """
 
-from ssl import SSLContext
 from time import monotonic
 
-from exporter.rest.http import CommandError, ReplyError, RestError
-from exporter.rest.restconf import INTERFACES, NEIGHBOURS, SYSTEM, RestconfClient, UnknownPathError
+from exporter.rest.http import CommandError, ReplyError, RestError, UnsupportedError
+from exporter.rest.restconf import INTERFACES, NEIGHBOURS, SYSTEM, RestconfClient
 from exporter.rest.restconf_data import Port, ShapeError, parse_hostname, parse_interfaces, parse_neighbours
 from exporter.source import Failure, SourceError
 from exporter.sources.switches import rest_reader
 from exporter.sources.switches.metrics import PORTS
 from exporter.sources.switches.options import Restconf, Target
 from exporter.sources.switches.parts import Device, Family, Harvest, Neighbour, PartBuilder, Support
+from exporter.sources.switches.rest_reader import RestReader
 from exporter.table import Value
 
 SLOW = 60.0
@@ -23,17 +23,14 @@ UNTOLD = (Family.PFC, Family.PFC_DURATION, Family.ECN, Family.QUEUES, Family.BUF
 """Families of which the models know nothing."""
 
 
-class RestconfReader:
+class RestconfReader(RestReader[RestconfClient]):
     """Polls one switch."""
 
     way = "restconf"
 
     def __init__(self, target: Target, options: Restconf, interval: float) -> None:  # noqa: ARG002  # asked when told
         """Take the target, how to log in, and the seconds between polls."""
-        self._target = target
-        self._options = options
-        self._client: RestconfClient | None = None
-        self._password = ""
+        super().__init__(target, options, RestconfClient)
         self._slow_at = float("-inf")
         self._device = Device()
         self._neighbours: list[Neighbour] | None = None
@@ -79,34 +76,11 @@ class RestconfReader:
         """Ask for the neighbours anew at the next poll."""
         self._slow_at = float("-inf")
 
-    async def close(self) -> None:
-        """Close the connection."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.close()
-
-    async def _opened(self) -> RestconfClient:
-        if self._client is None:
-            fresh, self._password = await rest_reader.made(self._target, self._options, self._made)
-            self._client = fresh
-            return fresh
-        return self._client
-
-    def _made(self, address: str, password: str, tls: SSLContext | None) -> RestconfClient:
-        given = self._options
-        return RestconfClient(address, given.username, password, tls=tls, timeout=float(given.timeout))
-
-    async def _failed(self, error: RestError) -> SourceError:
-        given = rest_reader.source_error(error)
-        if given.reason in ("login", "login_rest") and await rest_reader.is_changed(self._options, self._password):
-            await self.close()
-        return given
-
     async def _learn(self, client: RestconfClient, failures: list[Failure]) -> None:
         """Read what changes seldom: what the switch lacks is no failure, and what it fails to say is as it was."""
         try:
             self._device = Device(name=parse_hostname(await client.get(SYSTEM)) or self._device.name)
-        except UnknownPathError:
+        except UnsupportedError:
             pass
         except (CommandError, ReplyError) as error:
             failures.append(Failure(SYSTEM, rest_reader.source_error(error).reason, str(error)))
@@ -114,7 +88,7 @@ class RestconfReader:
             return
         try:
             heard = parse_neighbours(await client.get(NEIGHBOURS))
-        except UnknownPathError:
+        except UnsupportedError:
             self._neighbours, self._lldp = None, Support.UNSUPPORTED
         except (CommandError, ReplyError, ShapeError) as error:
             self._lldp = Support.FAILED

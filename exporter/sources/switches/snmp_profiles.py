@@ -279,15 +279,6 @@ def used() -> Profiles:
     return _used[0] if _used else builtin()
 
 
-def default_interval(profile: str) -> float | None:
-    """Give the seconds between polls that suit a profile, None where it says nothing.
-
-    Raises:
-        ConfigError: There is no such profile.
-    """
-    return used().named(profile).interval
-
-
 def load(paths: Iterable[Path]) -> Profiles:
     """Read the profiles of this package and those of a user's files, which replace those of the same name.
 

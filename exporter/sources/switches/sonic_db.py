@@ -145,6 +145,7 @@ class RedisReader:
                 password=secret or None,
                 socket_timeout=seconds,
                 socket_connect_timeout=seconds,
+                protocol=2,  # which every redis speaks, also that of an old SONiC
                 single_connection_client=True,
                 retry=_once_more(),
             )
