@@ -210,13 +210,15 @@ async def test_an_object_store_that_lets_nobody_in_costs_itself_and_is_left_alon
     switch = model()
     switch.faults.store_refuses = True
     async with started(switch) as reader:
-        for reason in ("login", "login_rest", "login_rest"):
-            harvest = await reader.read()
-            assert [(one.device, one.reason) for one in harvest.failures] == [(QUEUING, reason)]
-            assert "/api/aaaLogin.json: HTTP 401: " in harvest.failures[0].detail
-            assert PASSWORD not in harvest.failures[0].detail
+        harvest = await reader.read()
+        assert [(one.device, one.reason) for one in harvest.failures] == [(QUEUING, "login")]
+        assert "/api/aaaLogin.json: HTTP 401: " in harvest.failures[0].detail
+        assert PASSWORD not in harvest.failures[0].detail
+        for _ in range(2):
             assert harvest.families[Family.ECN] is Support.FAILED
             assert rows(harvest)["Ethernet1/1",]["transmit_bytes_total"] == 22
+            harvest = await reader.read()
+            assert harvest.failures == []
     assert switch.refused == 1
 
 
@@ -245,6 +247,71 @@ async def test_what_changes_seldom_is_asked_by_the_minute_and_after_a_trap(stopp
         clock.now += 60
         await reader.read()
         assert switch.requests[-1] == [INTERFACES, PFC, VERSION, LLDP]
+
+
+async def test_queues_are_of_the_time_at_which_the_object_store_was_asked(stopped_clock):
+    clock = stopped_clock(command_reader)
+    async with started() as reader:
+        asked = clock.now
+        await reader.read()
+        clock.now += 10
+        harvest = await reader.read()
+    times = {next(iter(part.columns)): part.time for part in harvest.parts}
+    assert times["queue_transmit_bytes_total"] == times["ecn_marked_packets_total"] == asked
+    (ports,) = (part for part in harvest.parts if "receive_bytes_total" in part.columns)
+    assert ports.time == clock.now
+    assert "ecn_marked_packets_total" not in ports.columns
+
+
+async def test_an_object_store_that_hangs_costs_no_port_and_is_left_alone(stopped_clock):
+    clock = stopped_clock(command_reader)
+    switch = model()
+    switch.faults.store_delay = LONG
+    async with started(switch, Nxapi(username="monitor", password=PASSWORD, timeout=1.0)) as reader:
+        harvest = await reader.read()
+        assert [(one.device, one.reason) for one in harvest.failures] == [(QUEUING, "timeout")]
+        assert rows(harvest)["Ethernet1/1",]["transmit_bytes_total"] == 22
+        assert harvest.families[Family.ECN] is Support.FAILED
+        switch.faults.store_delay = 0.0
+        clock.now += 59
+        assert (await reader.read()).failures == []
+        assert switch.asked == []
+
+
+async def test_an_object_store_that_shows_nothing_is_not_logged_in_to_at_each_poll(stopped_clock):
+    clock = stopped_clock(command_reader)
+    switch = model()
+    switch.faults.no_right = True
+    async with started(switch) as reader:
+        (failure,) = (await reader.read()).failures
+        assert (failure.device, failure.reason) == (QUEUING, "login")
+        assert "may this user see it?" in failure.detail
+        for _ in range(5):
+            clock.now += 60
+            assert rows(await reader.read())["Ethernet1/1",]["transmit_bytes_total"] == 22
+    assert switch.logins == 1, "the rest after a failed log-in goes by the client's own clock, which has not moved"
+
+
+@pytest.mark.parametrize("status", [200, 400, 401])
+async def test_the_object_store_is_sent_a_password_that_it_refuses_once(stopped_clock, status):
+    clock = stopped_clock(command_reader)
+    async with started() as reader:
+        reader.switch.faults.refusal = status
+        reader.switch.faults.store_refuses = True
+        (failure,) = (await reader.read()).failures
+        assert (failure.device, failure.reason) == (QUEUING, "login")
+        for _ in range(5):
+            clock.now += 60
+            await reader.read()
+        assert reader.switch.refused == 1
+
+
+async def test_an_error_that_stands_for_all_commands_is_told():
+    switch = model()
+    switch.faults.whole = "Parse error"
+    async with started(switch) as reader:
+        reason, text = await fails(reader)
+    assert (reason, "'Parse error'" in text) == ("refused", True)
 
 
 @pytest.mark.parametrize("command", [PFC, LLDP])

@@ -12,6 +12,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+import httpx
+
 from exporter.rest.basic import BasicClient
 from exporter.rest.http import (
     CommandError,
@@ -73,15 +75,7 @@ class NxapiClient(BasicClient):
         if name not in CLASSES:
             raise ValueError(f"{excerpt(name)} is not asked for")
         async with self._one_at_a_time:
-            for fresh in (False, True):
-                if not self._has_token:
-                    await self._take_token()
-                response, body = await self._http.get(f"/api/node/class/{name}.json")
-                if not is_denied(response):
-                    break
-                self._has_token = False  # it ends after some minutes
-                if fresh:
-                    raise LoginError(f"{self.address}: {name}: a fresh token is refused: {self.quoted(body)}")
+            response, body = await self._objects(f"/api/node/class/{name}.json")
         reply = await decoded(body)
         if not isinstance(reply, dict):
             raise ReplyError(f"{self.address}: {name}: {self._http.described(response, body)}")
@@ -120,7 +114,8 @@ class NxapiClient(BasicClient):
             raise ReplyError(f"{self.address}: {self._http.described(response, body)}{hint}")
         self._served()
         by_number = {one.get("id"): one for one in listed}
-        return [self._answer(command, by_number.get(number)) for number, command in enumerate(commands, start=1)]
+        whole = reply if isinstance(reply, dict) and "error" in reply else None  # one error may stand for all calls
+        return [self._answer(command, by_number.get(number, whole)) for number, command in enumerate(commands, start=1)]
 
     def _answer(self, command: str, reply: dict[str, Any] | None) -> object:
         if reply is None:
@@ -135,22 +130,46 @@ class NxapiClient(BasicClient):
         kind = UnsupportedError if _INVALID.search(f"{words} {error.get('message')}") else CommandError
         return kind(self.address, command, message)
 
+    async def _objects(self, path: str) -> tuple[httpx.Response, bytes]:
+        """Fetch with a token. A log-in has succeeded where something is had by it: a right may be missing as well."""
+        was_held = self._has_token
+        if not was_held:
+            await self._take_token()
+        response, body = await self._http.get(path)
+        if was_held and is_denied(response):  # a token ends after some minutes
+            self._has_token = False
+            await self._take_token()
+            response, body = await self._http.get(path)
+        if is_denied(response):
+            self._has_token = False
+            reason = f"{self.address}: {path}: a fresh token is refused: {self.quoted(body)}; may this user see it?"
+            self._store_logins.failed(reason)
+            raise LoginError(reason)
+        self._store_logins.succeeded()
+        return response, body
+
     async def _take_token(self) -> None:
         """Log in to the object store; the token is a cookie. One that is refused costs the store alone."""
         self._store_logins.begin()
         credentials = {"aaaUser": {"attributes": {"name": self._username, "pwd": self._password}}}
         try:
             response, body = await self._http.post(_LOGIN, json=credentials)
-        except BaseException:
+        except BaseException:  # nobody judged the password
             self._store_logins.not_sent()
             raise
-        if is_denied(response):
+        told = json_object(body)
+        if is_denied(response) or _is_refusal(told):  # some releases refuse with 200 or 400
             reason = (
                 f"{self.address}: {_LOGIN}: HTTP {response.status_code}: {self.quoted(body)}; check user and password"
             )
             self._store_logins.failed(reason)
             raise LoginError(reason)
-        self._store_logins.succeeded()  # or at least not refused
-        if response.status_code != HTTPStatus.OK or json_object(body) is None:
+        if response.status_code != HTTPStatus.OK or told is None:
+            self._store_logins.succeeded()  # nobody judged the password: there is no object store
             raise UnsupportedError(self.address, _LOGIN, self._http.described(response, body))
         self._has_token = True
+
+
+def _is_refusal(told: dict[str, Any] | None) -> bool:
+    listed = (told or {}).get("imdata")
+    return isinstance(listed, list) and any(isinstance(one, dict) and "error" in one for one in listed)

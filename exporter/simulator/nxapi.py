@@ -27,6 +27,10 @@ class NxapiFaults:
         errors: Message by command, of commands that fail.
         no_store: There is no object store.
         store_refuses: The object store lets nobody in.
+        store_delay: Seconds before an answer of the object store.
+        no_right: The user may log in to the object store, and see nothing of it.
+        refusal: Status with which the object store refuses a log-in.
+        whole: One error that stands for all commands of a request.
     """
 
     html: bool = False
@@ -34,6 +38,10 @@ class NxapiFaults:
     errors: dict[str, str] = field(default_factory=dict)
     no_store: bool = False
     store_refuses: bool = False
+    store_delay: float = 0.0
+    no_right: bool = False
+    refusal: int = 401
+    whole: str = ""
 
 
 @dataclass(slots=True)
@@ -100,7 +108,8 @@ class _Application(Application):
 
     async def answer(self, request: Request) -> Reply:
         """Serve one request; a client that hangs up ends it."""
-        await asyncio.sleep(self._switch.faults.delay)
+        faults = self._switch.faults
+        await asyncio.sleep(faults.delay + (faults.store_delay if request.path.startswith("/api/") else 0.0))
         return self._reply(request)
 
     def _reply(self, request: Request) -> Reply:
@@ -120,6 +129,9 @@ class _Application(Application):
             return text(401, "Unauthorized")
         calls = json.loads(request.body)
         switch.requests.append([call["params"]["cmd"] for call in calls])
+        if switch.faults.whole:
+            error = {"code": -32700, "message": switch.faults.whole}
+            return json_reply({"jsonrpc": "2.0", "error": error, "id": None}, 500)
         answers = [{"jsonrpc": "2.0", **switch.run(call["params"]["cmd"]), "id": call["id"]} for call in calls]
         return json_reply(answers[0] if len(answers) == 1 else answers)
 
@@ -130,7 +142,7 @@ class _Application(Application):
             known = (given["name"], given["pwd"]) == (switch.username, switch.password)
             if not known or switch.faults.store_refuses:
                 switch.refused += 1
-                return json_reply(_refusal("401", "Authentication failed"), 401)
+                return json_reply(_refusal("401", "Authentication failed"), switch.faults.refusal)
             switch.logins += 1
             token = secrets.token_urlsafe(16)
             switch.tokens.add(token)
@@ -140,7 +152,7 @@ class _Application(Application):
             switch.logouts += 1
             return json_reply({"imdata": []})
         cookie = request.headers.get(b"cookie", b"").decode("latin-1")
-        if not any(f"APIC-cookie={token}" in cookie for token in switch.tokens):
+        if switch.faults.no_right or not any(f"APIC-cookie={token}" in cookie for token in switch.tokens):
             return json_reply(_refusal("403", "Token was invalid (Error: Token timeout)"), 403)
         name = request.path.removeprefix(_CLASS).removesuffix(".json")
         switch.asked.append(name)

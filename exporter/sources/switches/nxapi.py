@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from exporter.rest import nxapi_data
-from exporter.rest.http import CommandError, LoginError, ReplyError, UnsupportedError
+from exporter.rest.http import RestError, UnsupportedError
 from exporter.rest.nxapi import CLASSES, NxapiClient
 from exporter.rest.nxapi_data import Port, Read, Version
 from exporter.source import Failure
@@ -23,6 +23,9 @@ PFC = "show interface priority-flow-control"
 STORE = 20.0
 """Seconds that lie at least between two questions to the object store, which is no faster by itself."""
 
+STORE_REST = 60.0
+"""Seconds for which an object store that failed is left alone: ports do not wait for it at each poll."""
+
 
 class NxapiReader(CommandReader[NxapiClient]):
     """Polls one switch."""
@@ -32,10 +35,11 @@ class NxapiReader(CommandReader[NxapiClient]):
     def __init__(self, target: Target, options: Nxapi, interval: float) -> None:  # noqa: ARG002  # asked when told
         """Take the target, how to log in, and the seconds between polls."""
         super().__init__(target, options, NxapiClient, INTERFACES)
-        self._store_at = float("-inf")
+        self._store_at = self._store_due = float("-inf")
         self._queues = Read({})
         self._sums = PortSums()
         self._builders = {schema: PartBuilder(schema) for schema in (PORTS, QUEUES)}
+        self._marks = PartBuilder(PORTS, "queues")
 
     def _commands(self, slow: bool) -> Sequence[str]:
         commands = [INTERFACES, PFC]
@@ -45,19 +49,20 @@ class NxapiReader(CommandReader[NxapiClient]):
 
     async def _ask_beside(self, client: NxapiClient, now: float) -> None:
         """Ask the object store for the queues; without one, or where it fails, there are none."""
-        if now - self._store_at < STORE or self._rests.get(QUEUING, 0.0) > now:
+        if now < self._store_due or self._rests.get(QUEUING, 0.0) > now:
             return
+        self._store_due = now + STORE_REST  # unless it answers
         self._queues = Read({})
         try:
             objects = await client.objects(QUEUING)
         except UnsupportedError:
             self._rests[QUEUING] = now + REST
             self._support[QUEUING] = Support.UNSUPPORTED
-        except (LoginError, CommandError, ReplyError) as error:
+        except RestError as error:  # ports were had already
             self._support[QUEUING] = Support.FAILED
             self._failures.append(Failure(QUEUING, rest_reader.source_error(error).reason, str(error)))
         else:
-            self._store_at = now
+            self._store_at, self._store_due = now, now + STORE
             self._support[QUEUING] = Support.NOT_COUNTED  # unless something of it is a column
             self._queues = nxapi_data.parse_queues(objects)
 
@@ -92,9 +97,14 @@ class NxapiReader(CommandReader[NxapiClient]):
             for queue in sorted(counted, key=int):
                 self._builders[QUEUES].row((name, queue), counted[queue])
         rows = self._builders[PORTS].part(now, epochs=[self._restarts] * len(wanted))
-        of_queues = self._builders[QUEUES].part(now)
-        parts = [rows, of_queues] if of_queues.keys else [rows]
-        return [self._sums.added_to(rows, parts), *parts[1:]]
+        of_queues = self._builders[QUEUES].part(self._store_at)
+        if not of_queues.keys:
+            return [rows]
+        # The store was asked at another time than the ports, so sums of its queues are a part of their own.
+        keys, columns = self._sums.columns(of_queues)
+        for place, key in enumerate(keys):
+            self._marks.row(key, {ending: column.values[place] for ending, column in columns.items()})
+        return [rows, of_queues, self._marks.part(self._store_at)]
 
     def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
         asked = {
@@ -105,8 +115,6 @@ class NxapiReader(CommandReader[NxapiClient]):
         if self._target.optics:
             asked[Family.OPTICS] = Support.UNSUPPORTED
         found = rest_reader.families(parts, asked)
-        if any("receive_pfc_all_priorities_frames_total" in part.columns for part in parts):
-            found[Family.PFC] = Support.COUNTED
         if self._target.lldp:
             found[Family.LLDP] = self._lldp()
         return found
