@@ -130,6 +130,14 @@ async def test_answers_become_rows():
     async with started() as reader:
         harvest = await reader.read()
     assert harvest.failures == []
+    assert {one.value for one, support in harvest.families.items() if support is Support.COUNTED} == {
+        "traffic",
+        "errors",
+        "pause",
+        "pfc",
+        "ecn",
+        "lldp",
+    }
     found = rows(harvest)
     assert found["Ethernet1/1",] == {
         "receive_bytes_total": 2**63 + 1,

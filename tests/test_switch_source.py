@@ -8,7 +8,7 @@ from exporter.sources import switch
 from exporter.sources.switch import SwitchSource
 from exporter.sources.switches.metrics import PORTS, QUEUES
 from exporter.sources.switches.options import Snmp, Target
-from exporter.sources.switches.parts import Device, Harvest, Joint, Neighbour, Part
+from exporter.sources.switches.parts import Device, Family, Harvest, Joint, Neighbour, Part, Support, best
 from exporter.sources.switches.roster import Roster
 from exporter.table import Column
 
@@ -243,3 +243,16 @@ def test_ports_that_would_become_one_keep_their_names():
     two = [Part(PORTS, [("Eth1/1",), ("eth1/1",)], {"admin_up": Column(PORTS.metrics["admin_up"], [1, 0])}, 1.0)]
     _, second = joint.tables("leaf-1", {"snmp": Harvest(parts=one), "onyx": Harvest(parts=two)})
     assert second.rows.keys == (("leaf-1", "Eth1/1"), ("leaf-1", "eth1/1"))
+
+
+# --- what is counted
+
+
+def test_of_a_family_that_several_ways_were_asked_for_the_most_that_one_of_them_knows_is_told():
+    counted, silent, failed, unknown = Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED
+    assert best([failed, counted]) is counted
+    assert best([failed, silent, unknown]) is silent
+    assert best([unknown, failed]) is failed, "nobody knows, as the one that might know did not tell"
+    told = [Harvest(families={Family.PFC: unknown, Family.ECN: failed}), Harvest(families={Family.PFC: counted})]
+    for harvests in (told, told[::-1]):
+        assert switch._families(harvests) == {Family.PFC: counted, Family.ECN: failed}

@@ -7,6 +7,7 @@ value is None, never 0; what is malformed costs itself and is told.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from exporter.rest.http import excerpt
@@ -73,6 +74,16 @@ class Module:
     receive_power: Mapping[str, float] = field(default_factory=dict)
     transmit_power: Mapping[str, float] = field(default_factory=dict)
     bias: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What the switch says of itself: `mac` is its identity in LLDP too, `uptime` in seconds."""
+
+    model: str = ""
+    release: str = ""
+    mac: str = ""
+    uptime: float | None = None
 
 
 class ShapeError(ValueError):
@@ -158,17 +169,17 @@ def parse_drops(data: object) -> Read:
     """Read `show interfaces counters queue detail`, or `… drops`: packets dropped by port and queue.
 
     The former has drop precedences of unicast and multicast, which are one queue here. The latter is of hardware with
-    virtual output queues: drops at both ends of a queue, which are different packets. Ranges (`TC0-2`) are left out:
-    whose they are nobody says.
+    virtual output queues: drops at both ends of a queue, which are different packets; such hardware may tell of the
+    one end alone. Ranges (`TC0-2`) are left out: whose they are nobody says.
 
     Raises:
         ShapeError: It is something else.
     """
     ports: dict[str, dict[str, int]] = {}
     problems: list[str] = []
-    of_hardware = _at(data, "egressQueueCounters")
-    for name, entry in _ports(data if of_hardware is None else of_hardware, "interfaces", problems):
-        queues = ports[name] = {}
+    ends = [told for key in ("egressQueueCounters", "ingressVoqCounters") if (told := _at(data, key)) is not None]
+    for name, entry in chain.from_iterable(_ports(end, "interfaces", problems) for end in ends or [data]):
+        queues = ports.setdefault(name, {})
         for classes in (_at(entry, *steps, "trafficClasses") for steps in (("ucastQueues",), ("mcastQueues",), ())):
             for label, counted in classes.items() if isinstance(classes, dict) else ():
                 found = _CLASS.fullmatch(str(label))
@@ -239,10 +250,15 @@ def parse_modules(data: object) -> Read:
     return Read(ports, tuple(problems[:MOST_PROBLEMS]))
 
 
-def parse_version(data: object) -> tuple[str, str, float | None]:
-    """Read `show version`: model, release, seconds of uptime."""
+def parse_version(data: object) -> Version:
+    """Read `show version`."""
     uptime = _at(data, "uptime")
-    return _text(_at(data, "modelName")), _text(_at(data, "version")), float(uptime) if _is_number(uptime) else None
+    return Version(
+        _text(_at(data, "modelName")),
+        _text(_at(data, "version")),
+        identity(_text(_at(data, "systemMacAddress"))),
+        float(uptime) if _is_number(uptime) else None,
+    )
 
 
 def parse_hostname(data: object) -> str:
@@ -312,7 +328,9 @@ def _directed(counted: object, way: str) -> int | None:
 
 
 def _places(counted: object) -> list[object]:
-    """Give the places of a traffic class where packets are dropped."""
+    """Give the places of a traffic class where packets are dropped: its precedences, both its ends, or itself."""
+    if _at(counted, "droppedPackets") is not None:
+        return [counted]
     sums = (_at(counted, end, "countersSum") for end in ("ingressVoqCounters", "egressQueueCounters"))
     return [*_values(_at(counted, "dropPrecedences")), *(one for one in sums if one is not None)]
 

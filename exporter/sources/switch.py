@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
 from exporter.sources.switches.metrics import DEVICE, FAMILIES, SCHEMAS
 from exporter.sources.switches.options import Target
-from exporter.sources.switches.parts import Device, Family, Harvest, Joint, Reader, Support
+from exporter.sources.switches.parts import Device, Family, Harvest, Joint, Reader, Support, best
 from exporter.sources.switches.place import Place
 from exporter.sources.switches.roster import Roster
 from exporter.sources.switches.targets import INTERVAL, SwitchOptions, check_profile, complete, matching, resolved
@@ -160,17 +160,12 @@ class SwitchSource:
         return [about.table(self._device_rows, now), states.table(self._family_rows, now)]
 
 
-_BETTER = (Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED)
-"""What is said of a family that several ways were asked for: the first of these that one of them says."""
-
-
 def _families(harvests: Iterable[Harvest]) -> dict[Family, Support]:
     """Say of each family that was asked for whether the switch counts it."""
     found: dict[Family, Support] = {}
     for harvest in harvests:
         for family, support in harvest.families.items():
-            known = found.get(family, support)
-            found[family] = min(known, support, key=_BETTER.index)
+            found[family] = best((support, found.get(family, support)))
     return found
 
 

@@ -5,6 +5,7 @@ Ports say when the chip's counters were last fetched, by the switch's own clock;
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from exporter.rest import eapi_data
 from exporter.rest.eapi import EapiClient
@@ -13,7 +14,7 @@ from exporter.sources.switches import rest_reader
 from exporter.sources.switches.command_reader import LLDP, VERSION, CommandReader
 from exporter.sources.switches.metrics import LANES, MODULES, PORTS, PRIORITIES, QUEUES
 from exporter.sources.switches.options import Eapi, Target
-from exporter.sources.switches.parts import Family, Part, PartBuilder, Support
+from exporter.sources.switches.parts import Family, Part, PartBuilder, Support, best
 from exporter.sources.switches.queues import PortSums
 from exporter.table import Value
 from exporter.units import watts_of_dbm
@@ -24,7 +25,10 @@ PFC_DETAIL = "show priority-flow-control counters detail"
 ECN = "show qos interfaces ecn counters queue"
 DROPS = "show interfaces counters queue detail"
 HOSTNAME = "show hostname"
-MODULES_COMMAND = "show interfaces transceiver"
+DROPS_VIRTUAL = "show interfaces counters queue drops"
+DROPS_AS_TEXT = "show interfaces counters queue"
+MODULES_COMMAND = "show interfaces transceiver dom thresholds"
+MODULES_FLAT = "show interfaces transceiver"
 
 QUICK: Mapping[str, Callable[[object], Read]] = {
     INTERFACES: eapi_data.parse_interfaces,
@@ -35,12 +39,15 @@ QUICK: Mapping[str, Callable[[object], Read]] = {
 }
 """Commands of each poll, the most important first, and what reads their answers."""
 
+INSTEAD = ((DROPS, DROPS_VIRTUAL, DROPS_AS_TEXT), (MODULES_COMMAND, MODULES_FLAT))
+"""Commands that tell the same: one is asked for where the release does not know those before it. `DROPS_VIRTUAL` is of
+hardware with virtual output queues; the text has sums of ports alone, and `MODULES_FLAT` one lane of each."""
+
 FAMILIES = {
     Family.PFC: (PFC_DETAIL, PFC),
     Family.ECN: (ECN,),
-    Family.QUEUES: (DROPS,),
-    Family.OPTICS: (MODULES_COMMAND,),
-    Family.LLDP: (LLDP,),
+    Family.QUEUES: (DROPS, DROPS_VIRTUAL, DROPS_AS_TEXT),
+    Family.OPTICS: (MODULES_COMMAND, MODULES_FLAT),
 }
 """By which commands a family is told."""
 
@@ -95,18 +102,33 @@ class EapiReader(CommandReader[EapiClient]):
             commands += [MODULES_COMMAND] if self._target.optics else []
         return commands
 
+    async def _ask(self, client: EapiClient, commands: Sequence[str], now: float) -> dict[str, object]:
+        found = await super()._ask(client, commands, now)
+        for ways in INSTEAD:
+            for known, other in pairwise(ways if ways[0] in commands else ()):
+                if known in found or self._support.get(known) is not Support.UNSUPPORTED:
+                    break
+                found |= await super()._ask(client, [other], now)
+        return found
+
     def _learn(self, found: Mapping[str, object]) -> None:
         device = self._device
         version = self._parsed(found, VERSION, eapi_data.parse_version)
         if version is not None:
-            model, release, uptime = version
-            device = replace(device, model=model, version=release, uptime=uptime)
+            device = replace(
+                device,
+                model=version.model,
+                version=version.release,
+                uptime=version.uptime,
+                chassis=version.mac or device.chassis,
+            )
         name = self._parsed(found, HOSTNAME, eapi_data.parse_hostname) or device.name
         self._learn_device(replace(device, name=name))
         self._learn_neighbours(found, eapi_data.parse_neighbours)
-        modules = self._parsed(found, MODULES_COMMAND, eapi_data.parse_modules)
-        if modules is not None:
-            self._modules = modules.ports
+        for command in (MODULES_COMMAND, MODULES_FLAT):
+            modules = self._parsed(found, command, eapi_data.parse_modules)
+            if modules is not None:
+                self._modules = modules.ports
 
     # --- rows ----------------------------------------------------------------------------------------------------
 
@@ -119,10 +141,12 @@ class EapiReader(CommandReader[EapiClient]):
         totals = (self._parsed(found, PFC, eapi_data.parse_pfc) or nothing).ports
         detail = (self._parsed(found, PFC_DETAIL, eapi_data.parse_pfc) or nothing).ports
         marks = (self._parsed(found, ECN, eapi_data.parse_ecn) or nothing).ports
-        drops = (self._parsed(found, DROPS, eapi_data.parse_drops) or nothing).ports
+        by_queue = (self._parsed(found, command, eapi_data.parse_drops) for command in (DROPS, DROPS_VIRTUAL))
+        drops = next((told for told in by_queue if told is not None), nothing).ports
+        dropped = (self._parsed(found, DROPS_AS_TEXT, eapi_data.parse_drops_text) or nothing).ports
         for name, port in wanted.items():
             by_priority = {one: pair for one, pair in detail.get(name, {}).items() if one is not None}
-            self._add_port(name, port, {} if by_priority else totals.get(name, {}))
+            self._add_port(name, port, {} if by_priority else totals.get(name, {}), dropped.get(name))
             for priority, (received, sent) in sorted(by_priority.items()):
                 cells = {"receive_pfc_frames_total": received, "transmit_pfc_frames_total": sent}
                 self._builders[PRIORITIES].row((name, str(priority)), cells)
@@ -138,7 +162,9 @@ class EapiReader(CommandReader[EapiClient]):
         parts = [part for part in made if part.keys]
         return [self._sums.added_to(part, parts) if part.schema is PORTS else part for part in parts]
 
-    def _add_port(self, name: str, port: Port, pfc: Mapping[int | None, tuple[int | None, int | None]]) -> None:
+    def _add_port(
+        self, name: str, port: Port, pfc: Mapping[int | None, tuple[int | None, int | None]], dropped: int | None
+    ) -> None:
         row: dict[str, Value | None] = dict(port.counters)
         for ending, casts in SUMS.items():
             if all(cast in port.counters for cast in casts):
@@ -146,6 +172,7 @@ class EapiReader(CommandReader[EapiClient]):
         received, sent = pfc.get(None, (None, None))
         row["receive_pfc_all_priorities_frames_total"] = received
         row["transmit_pfc_all_priorities_frames_total"] = sent
+        row["congestion_discards_total"] = dropped
         row["link_up"] = None if port.up is None else int(port.up)
         row["admin_up"] = None if port.admin_up is None else int(port.admin_up)
         row["link_speed_bytes_per_second"] = port.speed / 8 if port.up and port.speed else None
@@ -176,18 +203,12 @@ class EapiReader(CommandReader[EapiClient]):
 
     def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
         asked = {
-            family: min((self._support.get(one, Support.FAILED) for one in commands), key=_ORDER.index)
+            family: best(self._support.get(one, Support.FAILED) for one in commands)
             for family, commands in FAMILIES.items()
             if family is not Family.OPTICS or self._target.optics
         }
         asked |= dict.fromkeys((Family.TRAFFIC, Family.ERRORS, Family.PAUSE), Support.NOT_COUNTED)
-        lldp = asked.pop(Family.LLDP)
         found = rest_reader.families(parts, asked)
-        if any("receive_pfc_all_priorities_frames_total" in part.columns for part in parts):
-            found[Family.PFC] = Support.COUNTED
         if self._target.lldp:
-            found[Family.LLDP] = Support.COUNTED if self._neighbours else lldp
+            found[Family.LLDP] = self._lldp()
         return found
-
-
-_ORDER = (Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED)

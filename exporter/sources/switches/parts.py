@@ -6,7 +6,7 @@ it, so that a counter never alternates between two that count differently.
 """
 
 import enum
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -42,6 +42,14 @@ class Support(enum.Enum):
     NOT_COUNTED = "not_counted"
     UNSUPPORTED = "unsupported"
     FAILED = "failed"
+
+
+_BETTER = (Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED)
+
+
+def best(supports: Iterable[Support]) -> Support:
+    """Give what holds of a family that was asked for in several ways, of which each says something else."""
+    return min(supports, key=_BETTER.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,12 @@ _ENDINGS: Mapping[Family, frozenset[str]] = {
     Family.TRAFFIC: frozenset({"receive_bytes_total", "transmit_bytes_total"}),
     Family.ERRORS: frozenset({"receive_errors_total", "transmit_errors_total"}),
     Family.PAUSE: frozenset({"receive_pause_frames_total", "transmit_pause_frames_total"}),
-    Family.PFC: frozenset({"receive_pfc_frames_total", "transmit_pfc_frames_total"}),
+    Family.PFC: frozenset(
+        {"receive_pfc_frames_total", "transmit_pfc_frames_total", "receive_pfc_all_priorities_frames_total"}
+    ),
     Family.PFC_DURATION: frozenset({"receive_pfc_paused_seconds_total", "transmit_pfc_paused_seconds_total"}),
     Family.ECN: frozenset({"ecn_marked_packets_total", "queue_ecn_marked_packets_total"}),
-    Family.QUEUES: frozenset({"queue_full_discards_total", "queue_early_discards_total"}),
+    Family.QUEUES: frozenset({"queue_full_discards_total", "queue_early_discards_total", "congestion_discards_total"}),
     Family.BUFFERS: frozenset({"priority_group_discards_total", "priority_group_highest_depth_bytes"}),
     Family.OPTICS: frozenset({"module_temperature_celsius", "module_lane_receive_power_watts"}),
 }
