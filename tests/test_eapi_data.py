@@ -3,6 +3,7 @@
 import pytest
 
 from exporter.rest import eapi_data as eapi
+from exporter.rest.port import ShapeError
 
 VOQ_SUMS = {
     "ingressVoqCounters": {"countersSum": {"droppedPackets": 4}},
@@ -71,5 +72,5 @@ def test_drops_as_text():
 
 @pytest.mark.parametrize("data", [None, {}, {"output": ""}, {"output": 5}, {"output": "% Invalid input"}])
 def test_a_text_without_ports_is_of_another_shape(data):
-    with pytest.raises(eapi.ShapeError, match="no line of a port"):
+    with pytest.raises(ShapeError, match="no line of a port"):
         eapi.parse_drops_text(data)

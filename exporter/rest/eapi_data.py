@@ -12,6 +12,7 @@ from typing import Any
 
 from exporter.rest.http import excerpt
 from exporter.rest.lldp import Heard
+from exporter.rest.port import Port, Read, ShapeError
 from exporter.rest.texts import COUNTER_TOP, identity, known
 
 COUNTERS: Mapping[tuple[str, ...], str] = {
@@ -44,27 +45,6 @@ _WORDS = {"Et": "Ethernet", "Ma": "Management"}
 _PRIORITY = re.compile(r"(?:priority|p)?([0-7])", re.IGNORECASE)
 
 
-@dataclass(slots=True)
-class Port:
-    """One interface. `speed` is in bits per second; `refreshed` is when the switch counted, by its own clock."""
-
-    counters: dict[str, int] = field(default_factory=dict)
-    up: bool | None = None
-    admin_up: bool | None = None
-    speed: int | None = None
-    refreshed: float | None = None
-    description: str = ""
-    kind: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Something by port; `problems` are what was lost, a line each."""
-
-    ports: Mapping[str, Any]
-    problems: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Module:
     """What a module measures: celsius, volts, and by lane dBm and amperes."""
@@ -84,10 +64,6 @@ class Version:
     release: str = ""
     mac: str = ""
     uptime: float | None = None
-
-
-class ShapeError(ValueError):
-    """The answer is not that of the command."""
 
 
 def parse_interfaces(data: object) -> Read:

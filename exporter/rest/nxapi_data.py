@@ -6,11 +6,12 @@ never 0; what is malformed costs itself and is told.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from exporter.rest.http import excerpt
 from exporter.rest.lldp import Heard
+from exporter.rest.port import Port, Read, ShapeError
 from exporter.rest.texts import COUNTER_TOP, identity, known, speed
 
 COUNTERS: Mapping[str, str] = {
@@ -58,26 +59,6 @@ _LETTERS = {
 _ABSENT_STATES = frozenset({"", "unknown"})
 
 
-@dataclass(slots=True)
-class Port:
-    """One interface. `speed` is in bits per second."""
-
-    counters: dict[str, int] = field(default_factory=dict)
-    up: bool | None = None
-    admin_up: bool | None = None
-    speed: int | None = None
-    description: str = ""
-    kind: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Something by port; `problems` are what was lost, a line each."""
-
-    ports: Mapping[str, Any]
-    problems: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Version:
     """What the switch says of itself; `uptime` in seconds."""
@@ -86,10 +67,6 @@ class Version:
     model: str = ""
     release: str = ""
     uptime: float | None = None
-
-
-class ShapeError(ValueError):
-    """The answer is not that of the command."""
 
 
 def parse_interfaces(body: object) -> Read:

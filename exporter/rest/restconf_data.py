@@ -6,11 +6,11 @@ Names carry their module at the top level and where the module changes (`opencon
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from exporter.rest.http import excerpt
 from exporter.rest.lldp import Heard
+from exporter.rest.port import Port, Read, ShapeError
 from exporter.rest.texts import COUNTER_TOP, identity, known
 
 COUNTERS: Mapping[str, str] = {
@@ -53,34 +53,6 @@ _TYPES = {
 
 _SPEED = re.compile(r"(?:[\w-]+:)?SPEED_([0-9]{1,5})(GB|MB)", re.ASCII)
 _POWERS = {"GB": 10**9, "MB": 10**6}
-
-
-@dataclass(slots=True)
-class Port:
-    """One interface: its counters by the ending of their metric, and how it is.
-
-    `speed` is in bits per second; `kind` is the number of its ifType where that is known, else the word for it.
-    """
-
-    counters: dict[str, int] = field(default_factory=dict)
-    up: bool | None = None
-    admin_up: bool | None = None
-    speed: int | None = None
-    index: str = ""
-    description: str = ""
-    kind: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Ports by name; `problems` are what was lost, a line each."""
-
-    ports: Mapping[str, Port]
-    problems: tuple[str, ...] = ()
-
-
-class ShapeError(ValueError):
-    """The answer is not of the model that was asked for."""
 
 
 def parse_interfaces(data: object) -> Read:

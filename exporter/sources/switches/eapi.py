@@ -9,7 +9,8 @@ from itertools import pairwise
 
 from exporter.rest import eapi_data
 from exporter.rest.eapi import EapiClient
-from exporter.rest.eapi_data import Module, Port, Read
+from exporter.rest.eapi_data import Module
+from exporter.rest.port import Port, Read
 from exporter.sources.switches import rest_reader
 from exporter.sources.switches.command_reader import LLDP, VERSION, CommandReader
 from exporter.sources.switches.metrics import LANES, MODULES, PORTS, PRIORITIES, QUEUES
@@ -173,9 +174,7 @@ class EapiReader(CommandReader[EapiClient]):
         row["receive_pfc_all_priorities_frames_total"] = received
         row["transmit_pfc_all_priorities_frames_total"] = sent
         row["congestion_discards_total"] = dropped
-        row["link_up"] = None if port.up is None else int(port.up)
-        row["admin_up"] = None if port.admin_up is None else int(port.admin_up)
-        row["link_speed_bytes_per_second"] = port.speed / 8 if port.up and port.speed else None
+        row |= rest_reader.state(port)
         row["info"] = (self._target.name, "", port.description, port.kind)
         self._builders[PORTS].row((name,), row)
 

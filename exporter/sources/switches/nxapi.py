@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from exporter.rest import nxapi_data
 from exporter.rest.http import RestError, UnsupportedError
 from exporter.rest.nxapi import CLASSES, NxapiClient
-from exporter.rest.nxapi_data import Port, Read, Version
+from exporter.rest.nxapi_data import Version
+from exporter.rest.port import Port, Read
 from exporter.source import Failure
 from exporter.sources.switches import rest_reader
 from exporter.sources.switches.command_reader import LLDP, REST, VERSION, CommandReader
@@ -88,9 +89,7 @@ class NxapiReader(CommandReader[NxapiClient]):
             row: dict[str, Value | None] = dict(port.counters)
             row["receive_pfc_all_priorities_frames_total"] = received
             row["transmit_pfc_all_priorities_frames_total"] = sent
-            row["link_up"] = None if port.up is None else int(port.up)
-            row["admin_up"] = None if port.admin_up is None else int(port.admin_up)
-            row["link_speed_bytes_per_second"] = port.speed / 8 if port.up and port.speed else None
+            row |= rest_reader.state(port)
             row["info"] = (self._target.name, "", port.description, port.kind)
             self._builders[PORTS].row((name,), row)
             counted = queues.get(canonical(name), {})

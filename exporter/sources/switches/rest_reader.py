@@ -7,11 +7,13 @@ from typing import Generic, Protocol, TypeVar
 
 from exporter.rest.http import AnswerTimeoutError, BackoffError, CommandError, LoginError, ReplyError, RestError
 from exporter.rest.lldp import Heard
+from exporter.rest.port import Port
 from exporter.rest.tls import tls_context
 from exporter.secret import SecretError, read_secret
 from exporter.source import SourceError
 from exporter.sources.switches.options import Login, Target
 from exporter.sources.switches.parts import Family, Neighbour, Part, Support
+from exporter.table import Value
 
 
 class SwitchClient(Protocol):
@@ -53,6 +55,15 @@ def families(parts: Sequence[Part], otherwise: Mapping[Family, Support]) -> dict
     """
     present = {ending for part in parts for ending in part.columns}
     return {family: Support.COUNTED if present & _ENDINGS[family] else support for family, support in otherwise.items()}
+
+
+def state(port: Port) -> dict[str, Value | None]:
+    """Give the cells that say how a port is; one that is down has no speed."""
+    return {
+        "link_up": None if port.up is None else int(port.up),
+        "admin_up": None if port.admin_up is None else int(port.admin_up),
+        "link_speed_bytes_per_second": port.speed / 8 if port.up and port.speed else None,
+    }
 
 
 def neighbour(heard: Heard) -> Neighbour:

@@ -6,8 +6,9 @@ Its models have neither PFC nor marks nor queues: those of such a switch come by
 from time import monotonic
 
 from exporter.rest.http import CommandError, ReplyError, RestError, UnsupportedError
+from exporter.rest.port import Port, ShapeError
 from exporter.rest.restconf import INTERFACES, NEIGHBOURS, SYSTEM, RestconfClient
-from exporter.rest.restconf_data import Port, ShapeError, parse_hostname, parse_interfaces, parse_neighbours
+from exporter.rest.restconf_data import parse_hostname, parse_interfaces, parse_neighbours
 from exporter.source import Failure, SourceError
 from exporter.sources.switches import rest_reader
 from exporter.sources.switches.metrics import PORTS
@@ -101,8 +102,6 @@ class RestconfReader(RestReader[RestconfClient]):
     def _row(self, port: Port) -> dict[str, Value | None]:
         return {
             **port.counters,
-            "link_up": None if port.up is None else int(port.up),
-            "admin_up": None if port.admin_up is None else int(port.admin_up),
-            "link_speed_bytes_per_second": port.speed / 8 if port.up and port.speed else None,
+            **rest_reader.state(port),
             "info": (self._target.name, port.index, port.description, port.kind),
         }
