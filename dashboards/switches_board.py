@@ -31,6 +31,10 @@ UPLINKS = where('switch=~"$switch", group="uplink"')
 IN_GROUP = f"on (job, instance, switch, port) group_left () fabric_switch_group_info{UPLINKS}"
 """Keeps the uplinks of what is true of ports."""
 
+BUNDLES = where('switch=~"$switch", if_type="161"')
+ONCE = f"unless on (job, instance, switch, port) fabric_switch_info{BUNDLES}"
+"""Leaves bundles out of a sum over ports: they repeat what their members count."""
+
 FULLNESS = Limits(0.6, 0.8)
 """Shares of its speed that an uplink uses; from the latter on there is an alert where others have room."""
 
@@ -82,13 +86,13 @@ def now() -> list[Panel]:
         number(
             "Pauses received",
             "Pause frames a second from hosts and other switches that cannot take more. Begin where they come from.",
-            f"sum(rate(fabric_switch_receive_pfc_frames_total{ON}[5m]))",
+            f"sum(rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {ONCE})",
             unit="pps",
         ),
         number(
             "Packets dropped",
             "Packets a second that had no error and were dropped, mostly for lack of room. A lossless fabric has none.",
-            f"sum(rate(fabric_switch_transmit_discards_total{ON}[5m]))",
+            f"sum(rate(fabric_switch_transmit_discards_total{ON}[5m]) {ONCE})",
             Limits(1, 100),
             unit="pps",
         ),
@@ -267,7 +271,7 @@ def _of_uplinks(pick: str, way: str) -> str:
 
 
 def _by_priority(way: str) -> str:
-    return f"sum by (switch, priority) (rate(fabric_switch_{way}_pfc_frames_total{ON}[$__rate_interval]))"
+    return f"sum by (switch, priority) (rate(fabric_switch_{way}_pfc_frames_total{ON}[$__rate_interval]) {ONCE})"
 
 
 ROWS = {

@@ -93,4 +93,4 @@ def counted(switches: Sequence[Target]) -> str:
     told = [f"{count} {role}" for role, count in sorted(roles.items())]
     told += [f"{count} by {way}" for way, count in sorted(ways.items())]
     told += [f"{on_demand} on demand"] if on_demand else []
-    return f"{len(switches)} targets" + (f" ({', '.join(told)})" if told else "")
+    return f"{len(switches)} target{'' if len(switches) == 1 else 's'}" + (f" ({', '.join(told)})" if told else "")

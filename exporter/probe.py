@@ -362,7 +362,7 @@ class Prober:
             said["profile"] = self._profile(module)
         if auth:
             if auth not in options.auths:
-                raise RefusedError(400, f"there is no auth {auth!r} among {_listed(options.auths)} of probe.auths")
+                raise RefusedError(400, f"there is no auth {auth!r}; probe.auths has {_listed(options.auths)}")
             said |= options.auths[auth].said()
         said.pop("poll", None)
         return said
@@ -372,8 +372,8 @@ class Prober:
 
         names = used().names
         if module not in names:
-            known = f"{_listed(self._options.modules)} of probe.modules, and the profiles {_listed(names)}"
-            raise RefusedError(400, f"there is no module {module!r} among {known}")
+            known = f"probe.modules has {_listed(self._options.modules)}, and profiles are {_listed(names)}"
+            raise RefusedError(400, f"there is no module {module!r}; {known}")
         return module
 
     async def _allowed(self, target: str) -> tuple[str, tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Secrets: inline, in a file, or in the environment; read when they are used, and never shown."""
 
 import os
+from pathlib import Path
 
 from exporter.files import read_regular
 
@@ -37,7 +38,7 @@ def read_secret(inline: str | None, file: str | None, variable: str | None) -> s
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             reason = "it is no UTF-8" if isinstance(error, UnicodeDecodeError) else reason
-            raise SecretError(f"{file}: the secret cannot be read: {reason}") from None
+            raise SecretError(f"{Path(file).absolute()}: the secret cannot be read: {reason}") from None
         place = file
     else:
         place = f"environment variable {variable}"

@@ -154,8 +154,8 @@ def test_a_probe_that_fails_says_why_and_a_status_of_1(capsys, monkeypatch, swit
     ("arguments", "says"),
     [
         (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 gives no way to ask it; give one or more of snmp"),
-        (["127.0.0.1", "--auth", "lab"], "there is no auth 'lab' among none of probe.auths"),
-        (["127.0.0.1", "--module", "ios"], "there is no module 'ios' among none of probe.modules, and the profiles"),
+        (["127.0.0.1", "--auth", "lab"], "there is no auth 'lab'; probe.auths has none"),
+        (["127.0.0.1", "--module", "ios"], "there is no module 'ios'; probe.modules has none, and profiles are arista"),
         (["127.0.0.1", "--snmp.version", "4"], "--snmp.version: is '4'; known are 1, 2c, 3"),
     ],
 )
@@ -184,3 +184,20 @@ def test_a_recording_is_served_as_a_switch(tmp_path):
         finally:
             process.kill()
     assert value == ROWS[NAME]
+
+
+def test_a_recording_that_is_not_there_is_named(capsys, tmp_path):
+    assert cli.main(["replay", str(tmp_path / "none.rec")]) == 1
+    path = tmp_path / "none.rec"
+    assert (
+        capsys.readouterr().err == f"fabric-exporter: {path}: the recording cannot be read: No such file or directory\n"
+    )
+
+
+def test_an_address_that_is_taken_is_named(capsys, tmp_path):
+    (tmp_path / "leaf.rec").write_text(snmp_recording.dump(ROWS))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert cli.main(["replay", str(tmp_path / "leaf.rec"), "--listen", address]) == 1
+    assert f"fabric-exporter: {address}: nobody can listen there: " in capsys.readouterr().err

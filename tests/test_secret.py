@@ -86,3 +86,9 @@ def test_the_environment(monkeypatch):
             monkeypatch.setenv("FABRIC_TEST_SECRET", value)
         with pytest.raises(SecretError, match="environment variable FABRIC_TEST_SECRET: the secret is empty or not"):
             read_secret(None, None, "FABRIC_TEST_SECRET")
+
+
+def test_a_relative_path_is_told_with_the_folder_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SecretError, match=f"^{tmp_path}/none: the secret cannot be read: No such file"):
+        read_secret(None, "none", None)

@@ -172,7 +172,7 @@ async def test_answers_become_rows():
         "link_up": 1,
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("leaf-1", "", "to gpu-001", "ethernet"),
+        "info": ("leaf-1", "", "to gpu-001", "6"),
     }
     assert found["Ethernet2/1",]["receive_bytes_total"] == 9
     assert found["Ethernet2/1",]["link_up"] == 0
@@ -416,6 +416,12 @@ def test_any_json_is_read_or_refused(data):
 def recording(corpus, name):
     data = json.loads((corpus / "switch" / "eos" / name).read_text())
     return data[0] if isinstance(data, list) else data
+
+
+def test_types_are_the_numbers_that_snmp_tells_too():
+    words = ("ethernet", "portChannel", "loopback", "subinterface")
+    read = eapi_data.parse_interfaces({"interfaces": {word: {"hardware": word} for word in words}})
+    assert [port.kind for port in read.ports.values()] == ["6", "161", "24", "subinterface"]
 
 
 def test_interfaces_of_recordings(corpus):

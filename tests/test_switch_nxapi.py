@@ -154,7 +154,7 @@ async def test_answers_become_rows():
         "link_up": 1,
         "admin_up": 1,
         "link_speed_bytes_per_second": 50e9,
-        "info": ("leaf-1", "", "to gpu-001", "100/1000/10000/25000/40000/50000/100000 Ethernet"),
+        "info": ("leaf-1", "", "to gpu-001", "6"),
     }
     assert found["Ethernet1/2",]["link_up"] == 0
     assert "transmit_bytes_total" not in found["Ethernet1/2",]
@@ -478,6 +478,17 @@ RECORDINGS = {
     "admin_up_oper_down": (2, "Ethernet1/2", False, 10**9),
     "vlan_interface": (3, None, None, None),
 }
+
+
+def test_types_are_the_numbers_that_snmp_tells_too():
+    names = ("Ethernet1/1", "Ethernet1/1.100", "port-channel3", "mgmt0", "Vlan1")
+    read = nxapi_data.parse_interfaces({"TABLE_interface": {"ROW_interface": [interface(name) for name in names]}})
+    assert {name: port.kind for name, port in read.ports.items()} == {
+        "Ethernet1/1": "6",
+        "Ethernet1/1.100": "subinterface",  # no port that has a cable
+        "port-channel3": "161",
+        "mgmt0": "6",
+    }
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

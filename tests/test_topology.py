@@ -327,7 +327,11 @@ def test_two_neighbours_at_one_port_are_both_kept():
         ("Port-Channel3", "", False, False),
         ("Po3", "161", False, False),
         ("Vlan 1002", "", False, False),
-        ("Ethernet1/1.100", "", False, False),
+        ("Ethernet1/1.100", "", False, False),  # what follows is in a leaf's answer too, up and without a speed
+        ("Vxlan1", "", False, False),
+        ("Vxlan1", "vxlan", False, False),
+        ("Tunnel0", "", False, False),
+        ("Recirc-Channel1", "", False, False),
         ("Loopback0", "24", False, False),
     ],
 )

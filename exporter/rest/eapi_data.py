@@ -35,6 +35,9 @@ COUNTERS: Mapping[tuple[str, ...], str] = {
 }
 """Where in `interfaceCounters` to the ending of the metric."""
 
+TYPES: Mapping[str, str] = {"ethernet": "6", "loopback": "24", "portChannel": "161"}
+"""Word for the hardware of an interface to the number of its ifType."""
+
 MOST_PORTS = 4096
 MOST_PROBLEMS = 100
 PRIORITIES = 8
@@ -93,7 +96,8 @@ def parse_interfaces(data: object) -> Read:
         port.admin_up = status not in ("disabled", "adminDown") if status else None
         bandwidth = _at(entry, "bandwidth")
         port.speed = int(bandwidth) if _is_number(bandwidth) and bandwidth > 0 else None
-        port.description, port.kind = _text(_at(entry, "description")), _text(_at(entry, "hardware"))
+        hardware = _text(_at(entry, "hardware"))
+        port.description, port.kind = _text(_at(entry, "description")), TYPES.get(hardware, hardware)
     return Read(ports, tuple(problems[:MOST_PROBLEMS]))
 
 

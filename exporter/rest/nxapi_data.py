@@ -35,6 +35,9 @@ COUNTERS: Mapping[str, str] = {
 }
 """Key of `show interface` to the ending of its metric."""
 
+TYPES: Mapping[str, str] = {"ethernet": "6", "mgmt": "6", "port-channel": "161"}
+"""How the names of what is read begin, to the number of its ifType; `eth_hw_desc` is what its hardware could do."""
+
 QUEUE_COUNTERS: Mapping[str, str] = {
     "txBytes": "queue_transmit_bytes_total",
     "txPackets": "queue_transmit_packets_total",
@@ -79,7 +82,8 @@ def parse_interfaces(body: object) -> Read:
     problems: list[str] = []
     for row in _rows(body, "TABLE_interface", "ROW_interface"):
         name = _text(row.get("interface"))
-        if not name or not name.lower().startswith(("ethernet", "port-channel", "mgmt")) or len(ports) >= MOST_PORTS:
+        kind = next((number for start, number in TYPES.items() if name.lower().startswith(start)), None)
+        if kind is None or len(ports) >= MOST_PORTS:
             continue
         port = ports[name] = Port()
         for key, ending in COUNTERS.items():
@@ -93,7 +97,7 @@ def parse_interfaces(body: object) -> Read:
         port.up = None if state in _ABSENT_STATES else state in ("up", "connected")
         port.admin_up = None if admin in _ABSENT_STATES else admin == "up"
         port.speed = _speed(row)
-        port.description, port.kind = _text(row.get("desc")), _text(row.get("eth_hw_desc"))
+        port.description, port.kind = _text(row.get("desc")), kind if "." not in name else "subinterface"
     return Read(ports, tuple(problems[:MOST_PROBLEMS]))
 
 

@@ -28,7 +28,10 @@ async def replay(
         OSError: The recording cannot be read, or nobody can listen there.
         ValueError: The recording has no row.
     """
-    recording = await asyncio.to_thread(snmp_recording.load, path)
+    try:
+        recording = await asyncio.to_thread(snmp_recording.load, path)
+    except OSError as error:
+        raise OSError(f"{path}: the recording cannot be read: {error.strerror or error}") from None
     problems = recording.problems
     for problem in problems[:TOLD_PROBLEMS]:
         tell(f"{path}: {problem}")
@@ -37,6 +40,11 @@ async def replay(
     if not recording.rows:
         raise ValueError(f"{path}: no row in it; a recording has lines of OID|TAG|VALUE")
     async with SnmpAgent(recording.rows, community=community) as agent:
-        address, chosen = await agent.start(host, port)
+        try:
+            address, chosen = await agent.start(host, port)
+        except OSError as error:
+            raise OSError(
+                f"{host}:{port}: nobody can listen there: {error.strerror or error}; choose another --listen"
+            ) from None
         tell(f"{len(recording.rows)} rows at {address}:{chosen}, SNMP v2c")
         await asyncio.Event().wait()

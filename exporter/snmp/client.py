@@ -327,7 +327,7 @@ class _Lane:
         asked = self.asked
         exchange.unanswered(request)
         if exchange.pace.gone or (not exchange.pace.heard and exchange.next_request() is None):
-            what = f"no answer to {asked}, tried {tries} times{self._wire.refused()}"
+            what = f"no answer to {asked}, tried {tries} {'time' if tries == 1 else 'times'}{self._wire.refused()}"
             self.fail(SnmpTimeout(f"{self._wire.address}: {what}"))
         else:
             self.ask()

@@ -20,6 +20,7 @@ from exporter.sources.switches.parts import Device, Family, Harvest, Joint, Read
 from exporter.sources.switches.place import Place
 from exporter.sources.switches.roster import Roster
 from exporter.sources.switches.targets import INTERVAL, SwitchOptions, check_profile, complete, matching, resolved
+from exporter.sources.switches.turns import turn
 from exporter.table import RowKeeper, Table, TableBuilder
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class SwitchSource:
         harvests, failures, errors = await self._harvests()
         if not harvests:
             raise errors[0]
+        await turn()
         for harvest in harvests.values():
             failures += harvest.failures
         device = _joined([harvest.device for harvest in harvests.values()])

@@ -269,7 +269,7 @@ PORTS = vocabulary.schema(
             "SONiC: PORT_TABLE description, alias",
             "OpenConfig: ifindex, description, type",
             "eAPI: description, hardware",
-            "NX-API: desc, eth_hw_desc",
+            "NX-API: desc",
         ],
     },
 )

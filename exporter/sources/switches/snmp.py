@@ -28,6 +28,7 @@ from exporter.sources.switches.snmp_profiles import Profile, Profiles, used
 from exporter.sources.switches.snmp_refresh import TICKS, Refresh
 from exporter.sources.switches.snmp_sensors import Modules
 from exporter.sources.switches.snmp_text import failures_of, number_of, single, text_of
+from exporter.sources.switches.turns import turn
 
 INVENTORY_AGE = 300.0
 """Seconds after which names and aliases are read again."""
@@ -236,6 +237,7 @@ class SnmpReader:
         counters = self._counters
         now = monotonic()
         result = await client.walk(counters.wanted(now), max_rows=MAX_ROWS)
+        await turn()
         failures += failures_of(result)
         if result.empty:
             raise SourceError("empty", f"{client.address}: answers, but has no counters to show; check its SNMP view")

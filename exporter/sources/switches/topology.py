@@ -22,7 +22,23 @@ _ETHERNET = frozenset({"6", "62", "69", "117"})
 _MANAGEMENT = re.compile(r"management.*|mgmt.*|eth[01]|em[01]|fxp\d.*|me0|vme.*")
 """Names, in lower case, of ports that only manage the switch."""
 
-_VIRTUAL = ("port-channel", "vlan", "loopback", "lo", "mpo", "mlag", "bond", "bridge", "br", "peerlink", "null", "nve")
+_VIRTUAL = (
+    "port-channel",
+    "vlan",
+    "loopback",
+    "lo",
+    "mpo",
+    "mlag",
+    "bond",
+    "bridge",
+    "br",
+    "peerlink",
+    "null",
+    "nve",
+    "vxlan",
+    "tunnel",
+    "recirc-channel",
+)
 """How canonical names begin of what stands for other ports, or for none."""
 
 
