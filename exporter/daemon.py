@@ -30,7 +30,7 @@ from exporter.poller import Poller, Step
 from exporter.rules import RuleError
 from exporter.shard import Shard
 from exporter.source import Definition, Host, Source, exports
-from exporter.sources import bursts, lldp, nccl, nic, optics, pci, rdma, switch
+from exporter.sources import bursts, ibfabric, lldp, nccl, nic, optics, pci, rdma, switch
 from exporter.sources.switches.targets import resolved
 from exporter.table import Metric, Schema, Table
 
@@ -44,6 +44,7 @@ SOURCES: tuple[Definition, ...] = (
     optics.DEFINITION,
     lldp.DEFINITION,
     switch.DEFINITION,
+    ibfabric.DEFINITION,
     nccl.DEFINITION,
 )
 """Every kind of source there is: a new one adds its line here."""

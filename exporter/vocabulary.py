@@ -117,6 +117,17 @@ ENDINGS: dict[str, Ending] = {
     "cnp_ignored_total": counter("Congestion notification packets received that changed nothing."),
     "retransmitted_packets_total": counter("Packets sent again: they were lost, or their acknowledgement was."),
     "symbol_errors_total": counter("Errors of the physical coding."),
+    "receive_remote_physical_errors_total": counter("Packets received that were marked bad by a port before this."),
+    "receive_switch_relay_errors_total": counter("Packets dropped because the switch could not forward them."),
+    "receive_constraint_errors_total": counter("Packets received against the partition or raw-packet rules."),
+    "transmit_constraint_errors_total": counter("Packets not sent for the partition or raw-packet rules."),
+    "transmit_wait_ticks_total": counter(
+        "Ticks, of a length that depends on the device, in which there was data but none could be sent."
+    ),
+    "link_error_recovery_total": counter("Times the link recovered from an error by itself."),
+    "local_link_integrity_errors_total": counter("Times that local physical errors exceeded their threshold."),
+    "excessive_buffer_overrun_errors_total": counter("Times that buffer overruns went on for too long."),
+    "vl15_dropped_total": counter("Management packets dropped for lack of room."),
     "fcs_errors_total": counter("Frames with a wrong checksum."),
     "fec_corrected_blocks_total": counter("Blocks that forward error correction mended."),
     "fec_uncorrectable_blocks_total": counter(

@@ -26,8 +26,8 @@ LEAST_RATE = 10e6
 COVERAGE = 0.9
 """Share of the window, or of that part of it in which the longest known member was read, that each must have been."""
 
-WHOLE = "switch"
-"""Label of the rows of a switch's ports that a group of them has too; what one source reads on a host needs none."""
+WHOLE = frozenset({"switch", "guid"})
+"""Labels of a switch's ports that a group of them has too; what one source reads on a host needs none."""
 
 DIRECTIONS = ("receive", "transmit")
 
@@ -75,7 +75,7 @@ def _group_schema(schema: Schema) -> Schema:
     made = _schemas.get(schema)
     if made is None:
         endings = [f"{way}_{what}_ratio" for way in DIRECTIONS for what in ("imbalance", "deficit")]
-        whole = tuple(label for label in schema.labels if label == WHOLE)
+        whole = tuple(label for label in schema.labels if label in WHOLE)
         made = _schemas[schema] = vocabulary.schema(schema.prefix, (*whole, "group"), endings)
     return made
 
@@ -124,7 +124,7 @@ def _groups(table: Table) -> dict[LabelValues, list[int]]:
     """Collect the places of the rows of each kind whose link is not down; a group needs two."""
     ups = table.values("link_up")
     labels = table.schema.labels
-    whole = [labels.index(WHOLE)] if WHOLE in labels else []
+    whole = [place for place, label in enumerate(labels) if label in WHOLE]
     groups: dict[LabelValues, list[int]] = {}
     for place, (key, kind) in enumerate(zip(table.rows.keys, table.kinds or (), strict=True)):
         if kind is not None and (ups is None or ups[place] == 1):

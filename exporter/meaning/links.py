@@ -1,11 +1,11 @@
 """Links: is each as fast as it should be.
 
-What is expected of a link is what the configuration says, else the most that its own hardware can do, else the best
-speed among its siblings. Only network devices that carry RDMA tell of their hardware, so that RDMA ports are measured
-against the configuration or their siblings: where all are slow alike, the verdict is the network devices'. The uplinks
-of a switch are siblings. Its ports to hosts are not: a leaf may have fast ones for GPUs beside slow ones for storage by
-design, and the host's own end of such a link tells. A port of which none of these is known, and one that is down, get
-no verdict. Lanes are not judged apart: a link that lost some is slower.
+What is expected of a link is what its source knows of both its ends, else what the configuration says, else the most
+that its own hardware can do, else the best speed among its siblings. Only network devices that carry RDMA tell of their
+hardware, so that RDMA ports are measured against the configuration or their siblings: where all are slow alike, the
+verdict is the network devices'. The uplinks of a switch are siblings. Its ports to hosts are not: a leaf may have fast
+ones for GPUs beside slow ones for storage by design, and the host's own end of such a link tells. A port of which none
+of these is known, and one that is down, get no verdict. Lanes are not judged apart: a link that lost some is slower.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,9 @@ def step(expected: float | None, of_carriers: float | None, state: None, table: 
     speeds = table.numbers(vocabulary.SPEED)
     if speeds is None or EXPECTED_SPEED not in table.schema.metrics:
         return state, (table,)
-    wanted = [expected] * len(speeds) if expected is not None else _possible(table, speeds, of_carriers)
+    wanted = table.numbers(EXPECTED_SPEED)
+    if wanted is None:
+        wanted = [expected] * len(speeds) if expected is not None else _possible(table, speeds, of_carriers)
     degraded = [
         None if speed is None or want is None else int(speed < want * TOLERANCE)
         for speed, want in zip(speeds, wanted, strict=True)

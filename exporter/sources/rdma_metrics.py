@@ -16,18 +16,7 @@ LINK = ("link_up", "link_speed_bytes_per_second", "link_lanes", "port_state", "p
 """What is told of a port's link."""
 
 _COUNTERS = {
-    "receive_remote_physical_errors_total": counter("Packets received that were marked bad by a port before this."),
-    "receive_switch_relay_errors_total": counter("Packets dropped because the switch could not forward them."),
-    "receive_constraint_errors_total": counter("Packets received against the partition or raw-packet rules."),
-    "transmit_constraint_errors_total": counter("Packets not sent for the partition or raw-packet rules."),
     "receive_oversized_discards_total": counter("Packets dropped because they were larger than the MTU."),
-    "transmit_wait_ticks_total": counter(
-        "Ticks, of a length that depends on the device, in which there was data but none could be sent."
-    ),
-    "link_error_recovery_total": counter("Times the link recovered from an error by itself."),
-    "local_link_integrity_errors_total": counter("Times that local physical errors exceeded their threshold."),
-    "excessive_buffer_overrun_errors_total": counter("Times that buffer overruns went on for too long."),
-    "vl15_dropped_total": counter("Management packets dropped for lack of room."),
     "icrc_errors_total": counter("RoCE packets with a wrong invariant checksum: corrupted beyond the frame's own."),
     "out_of_sequence_total": counter("Packets that came with an unexpected sequence number: lost, or reordered."),
     "packet_sequence_errors_total": counter("Replies that told this sender of a sequence error."),

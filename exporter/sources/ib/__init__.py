@@ -1,0 +1,1 @@
+"""How an InfiniBand fabric is found, followed and counted by management datagrams."""

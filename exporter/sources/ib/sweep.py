@@ -1,0 +1,320 @@
+"""One pass over a fabric: what changed in it is followed, then its ports are counted.
+
+All of it is surveyed now and then, and when the subnet manager changed or something came that cannot be told from
+here. Between that, one end of each link is asked how it is, and so is each port of a switch that has none, since the
+other end of a link that is down is down too: so a cable that was pulled, or plugged, is seen in the next pass. Where a
+port says that its link went down and is up again, its peer is asked who it is.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+
+from exporter.linux import mad_subnet
+from exporter.linux.mad import PERMISSIVE, Answer, Attribute, Problem, Request, Route
+from exporter.linux.mad_subnet import IS_SM, SmInfo
+from exporter.linux.mad_window import Window
+from exporter.linux.umad import LocalPort
+from exporter.source import Selection
+from exporter.sources.ib.counting import LINK_DOWN, Count, Counted
+from exporter.sources.ib.model import End, Fabric, Node, guid_text
+from exporter.sources.ib.survey import Survey, down
+
+FORGET = 3600.0
+"""Seconds for which a node that is gone is still told of."""
+
+M_KEY_LEVEL = 2
+"""Level of protection from which on questions without the key are dropped in silence."""
+
+
+class SweepError(Exception):
+    """Nothing could be found; `reason` is a word for a label."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which ports are counted.
+
+    Attributes:
+        only_switches: Whether adapters are left to their own hosts.
+        nodes: Which GUIDs, as 16 hex digits.
+        service_levels: Whether traffic is told by service level.
+    """
+
+    only_switches: bool = False
+    nodes: Selection = field(default_factory=Selection)
+    service_levels: bool = False
+
+    def wants(self, node: Node) -> bool:
+        """Tell whether a node's ports are counted."""
+        return (node.is_switch or not self.only_switches) and self.nodes.wants(guid_text(node.guid))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a pass gave.
+
+    Attributes:
+        fabric: How it is now.
+        counted: What its ports counted.
+        problems: By port, why what was asked of it is missing.
+        node_problems: By node, the same.
+        managers: The subnet managers, by the port that they are at.
+        gone: Nodes that are not reached any more.
+        surveyed: Whether all of it was looked for anew.
+        seconds: That the pass took.
+    """
+
+    fabric: Fabric
+    counted: Mapping[End, Counted]
+    problems: Mapping[End, Problem]
+    node_problems: Mapping[int, Problem]
+    managers: Mapping[End, SmInfo]
+    gone: Collection[Node]
+    surveyed: bool
+    seconds: float
+
+
+class Sweeper:
+    """Makes passes, and remembers the fabric between them. Of one thread."""
+
+    def __init__(self, window: Window, wanted: Wanted, survey_interval: float) -> None:
+        """Take what to look for.
+
+        Args:
+            window: Asks.
+            wanted: Which ports are counted.
+            survey_interval: Seconds after which all is looked for anew.
+        """
+        self.fabric = Fabric()
+        self._window = window
+        self._wanted = wanted
+        self._interval = survey_interval
+        self._surveyed = float("-inf")
+        self._managed_by: tuple[int, int] = (0, 0)
+        self._counted: Mapping[End, Counted] = {}
+        self._gone: dict[int, tuple[Node, float]] = {}
+        self._stale = True
+
+    def survey(self) -> Mapping[int, Problem]:
+        """Look for all of the fabric. Blocks.
+
+        Returns:
+            What went wrong with nodes that were found.
+
+        Raises:
+            SweepError: There is nothing beyond this host, though its link is up.
+            OSError: The port is gone.
+        """
+        before, now = self.fabric, monotonic()
+        fabric = Fabric()
+        fabric.nodes.update(before.nodes)  # for what of them does not change; those not met again are dropped
+        survey = Survey(fabric)
+        self._window.run(survey.begin())
+        self._check(survey)
+        for guid in fabric.nodes.keys() - survey.met:
+            self._gone[guid] = (fabric.nodes.pop(guid), now)
+        for guid in survey.met:
+            self._gone.pop(guid, None)
+        self.fabric, self._surveyed, self._stale = fabric, now, False
+        return survey.problems
+
+    def sweep(self, local: LocalPort) -> Outcome:
+        """Make a pass. Blocks.
+
+        Args:
+            local: The port that it is looked from, as it is now.
+
+        Raises:
+            SweepError: There is nothing beyond this host, though its link is up.
+            OSError: The port is gone.
+        """
+        begun = monotonic()
+        managed_by = (local.lid, local.sm_lid)
+        surveys = self._stale or begun - self._surveyed >= self._interval or managed_by != self._managed_by
+        self._managed_by = managed_by
+        problems = dict(self.survey()) if surveys else self._follow()
+        count = Count(self.fabric, self._counted, service_levels=self._wanted.service_levels)
+        self._window.run(count.begin(self._ends()))
+        moved = [end for end, found in count.counted.items() if self._went_down(end, found)]
+        if moved and not surveys:
+            self._explore(moved, problems)
+        self._counted = count.counted
+        managers = self._managers(local)
+        self._forget(begun)
+        gone = [node for node, _ in self._gone.values()]
+        return Outcome(
+            self.fabric, count.counted, count.problems, problems, managers, gone, surveys, monotonic() - begun
+        )
+
+    def _check(self, survey: Survey) -> None:
+        """See that the fabric answers."""
+        origin = survey.fabric.origin
+        if origin is None:
+            self._stale = True
+            text = "this host's own port does not answer management datagrams: where its link is up the fabric is"
+            raise SweepError("m_key", f"{text} protected by an M_Key: give m_key_file")
+        port = survey.fabric.port(origin)
+        if port is None or not port.is_trained or origin in survey.fabric.peers:
+            return
+        if survey.fabric.unanswered.get(origin) in (Problem.TIMEOUT, Problem.SILENT):
+            self._stale = True
+            told = port.protect >= M_KEY_LEVEL
+            text = "the link is up, but the node at its other end answers no management datagram"
+            why = f"the fabric is protected by an M_Key (level {port.protect})" if told else "an M_Key may protect it"
+            raise SweepError("m_key" if told else "timeout", f"{text}: {why}; give m_key_file")
+
+    def _ends(self) -> list[End]:
+        """List the ports to be counted: those whose link is up."""
+        return [
+            End(guid, number)
+            for guid, node in self.fabric.nodes.items()
+            if self._wanted.wants(node)
+            for number, port in node.ports.items()
+            if port.state >= mad_subnet.INIT and self._is_counted(node, number)
+        ]
+
+    def _is_counted(self, node: Node, number: int) -> bool:
+        """Tell whether a port is of this subnet; an adapter's second one may be of another, with a LID of that."""
+        end = End(node.guid, number)
+        if node.is_switch:
+            return number > 0 or node.enhanced_port_0
+        return end in self.fabric.peers or end == self.fabric.origin
+
+    def _went_down(self, end: End, found: Counted) -> bool:
+        """Tell whether a port says that its link went down since the last pass."""
+        before = self._counted.get(end)
+        if before is None or before.errors is None or found.errors is None:
+            return False
+        was, now = before.errors[LINK_DOWN], found.errors[LINK_DOWN]
+        return was is not None and now is not None and now > was
+
+    def _follow(self) -> dict[int, Problem]:
+        """Ask how links are now, and look behind those that came up."""
+        watch = _Watch(self.fabric)
+        self._window.run(watch.begin())
+        problems: dict[int, Problem] = dict(watch.problems)
+        for end in watch.fell:
+            self._fall(end)
+        self._explore(watch.rose, problems)
+        return problems
+
+    def _fall(self, end: End) -> None:
+        """Take a link that is down, at both its ends."""
+        for one in (end, self.fabric.part(end)):
+            node = self.fabric.nodes.get(one.guid) if one is not None else None
+            if one is not None and node is not None and one.port in node.ports:
+                node.ports[one.port] = down(node.ports[one.port])
+
+    def _explore(self, ends: Iterable[End], problems: dict[int, Problem]) -> None:
+        """Look behind some ports, and drop what no link leads to any more."""
+        survey = Survey(self.fabric, anew=False)
+        self._window.run([request for end in ends if survey.leads_on(end) for request in survey.behind(end)])
+        problems.update(survey.problems)
+        now = monotonic()
+        reached = _reached(self.fabric)
+        for guid in self.fabric.nodes.keys() - reached:
+            self._gone[guid] = (self.fabric.nodes.pop(guid), now)
+        for guid in reached & self._gone.keys():
+            del self._gone[guid]
+
+    def _managers(self, local: LocalPort) -> dict[End, SmInfo]:
+        """Ask the subnet managers how they are."""
+        found: dict[End, SmInfo] = {}
+
+        def take(end: End, answer: Answer) -> None:
+            if isinstance(answer, bytes):
+                found[end] = mad_subnet.sm_info(answer)
+
+        asked = [
+            Request(guid, node.route(number), Attribute.SM_INFO, take, End(guid, number))
+            for guid, node in self.fabric.nodes.items()
+            for number, port in node.ports.items()
+            if port.capabilities & IS_SM or (port.lid and port.lid == local.sm_lid and node.lid(number) == port.lid)
+        ]
+        self._window.run(asked)
+        return found
+
+    def _forget(self, now: float) -> None:
+        for guid in [guid for guid, (_, since) in self._gone.items() if now - since >= FORGET]:
+            del self._gone[guid]
+
+
+class _Watch:
+    """Asks how the links of a fabric are.
+
+    Attributes:
+        fell: Ports whose link is down and was not.
+        rose: Ports whose link is up and was not, or whose peer is not known.
+        problems: Nodes that do not answer.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fell: list[End] = []
+        self.rose: list[End] = []
+        self.problems: dict[int, Problem] = {}
+        self._fabric = fabric
+
+    def begin(self) -> Iterator[Request]:
+        """Ask one end of each link, that of a switch, and the ports of switches that have none."""
+        peers = self._fabric.peers
+        for guid, node in self._fabric.nodes.items():
+            if not node.is_switch:
+                continue
+            for number in node.ports:
+                end = End(guid, number)
+                other = peers.get(end)
+                if number and (other is None or end < other or not self._fabric.nodes[other.guid].is_switch):
+                    route = node.route(number)
+                    yield Request(guid, route, Attribute.PORT_INFO, self._told, (node, number), modifier=number)
+        origin = self._fabric.origin
+        if origin is not None and not self._fabric.nodes[origin.guid].is_switch:
+            tag = (self._fabric.nodes[origin.guid], origin.port)
+            route = Route(PERMISSIVE, b"")
+            yield Request(origin.guid, route, Attribute.PORT_INFO, self._told, tag, modifier=origin.port)
+
+    def _told(self, tag: tuple[Node, int], answer: Answer) -> None:
+        node, number = tag
+        if isinstance(answer, Problem):
+            self.problems.setdefault(node.guid, answer)
+            return
+        end = End(node.guid, number)
+        port = mad_subnet.port_info(answer)
+        before = node.ports[number]
+        if port.generation == "QDR" and before.generation == "FDR10":  # which only the vendor's question tells
+            port = port._replace(generation="FDR10", generations_supported=before.generations_supported)
+        node.ports[number] = port
+        other = self._fabric.peers.get(end)
+        if not port.is_trained:
+            if before.is_trained:
+                self.fell.append(end)
+        elif other is None:
+            self.rose.append(end)
+        else:  # both ends of a link are of one speed, and of one state but for moments
+            peer = self._fabric.nodes[other.guid]
+            there = peer.ports.get(other.port)
+            if there is not None:
+                peer.ports[other.port] = there._replace(
+                    state=port.state,
+                    physical_state=port.physical_state,
+                    lanes=port.lanes,
+                    generation=port.generation,
+                )
+
+
+def _reached(fabric: Fabric) -> set[int]:
+    """Tell to which nodes links lead from the port that the fabric is looked at from."""
+    if fabric.origin is None:
+        return set()
+    beside: dict[int, set[int]] = {}
+    for one, other in fabric.peers.items():
+        beside.setdefault(one.guid, set()).add(other.guid)
+    found = ring = {fabric.origin.guid}
+    while ring:
+        ring = {guid for one in ring for guid in beside.get(one, ()) if guid not in found}
+        found = found | ring
+    return found
