@@ -27,6 +27,9 @@ LEAST_GAP = 0.2
 SPREAD = 0.9
 """Share of the interval over which the polls of targets that start together are spread."""
 
+TABLES_A_TURN = 8
+"""Tables that meaning is made of without a pause: some milliseconds of work."""
+
 MAX_LINES = 20
 """Failures that are told one by one when they begin at the same read, and likewise when they end."""
 
@@ -148,7 +151,7 @@ class Poller:
                 if not reading.tables and not reading.failures and not await self.source.applies():
                     self._absent()  # what was there is gone
                     return
-            tables = self._meaning(reading.tables)
+            tables = await self._meaning(reading.tables)
         except TimeoutError as error:  # ours, or one that the source let through
             text = f"no answer within {self._deadline:g} s" if limit.expired() else str(error)
             self._failed(SourceError("timeout", text))
@@ -172,16 +175,26 @@ class Poller:
         """Count the rows of the fresh tables."""
         return sum(len(table.rows) for table in self.fresh_tables())
 
-    def _meaning(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Put tables through the steps."""
+    async def _meaning(self, tables: Sequence[Table]) -> Sequence[Table]:
+        """Put tables through the steps; where there are many, others have their turn between them."""
+        made: list[Table] = []
+        for number, table in enumerate(tables, 1):
+            made += self._made_of(table)
+            if number % TABLES_A_TURN == 0:
+                await asyncio.sleep(0)
+        return made
+
+    def _made_of(self, table: Table) -> Sequence[Table]:
+        """Put one table through the steps, each of which may make more of it."""
+        tables: list[Table] = [table]
         for place, step in enumerate(self._steps):
             made: list[Table] = []
-            for table in tables:
-                key = (place, table.schema, table.part)
-                self._memory[key], out = step(self._memory.get(key), table)
+            for one in tables:
+                key = (place, one.schema, one.part)
+                self._memory[key], out = step(self._memory.get(key), one)
                 made += out
             tables = made
-        return [self._exported(table) for table in tables]
+        return [self._exported(one) for one in tables]
 
     def _exported(self, table: Table) -> Table:
         """Leave out the columns that are not wanted."""

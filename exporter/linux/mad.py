@@ -33,6 +33,11 @@ _DIRECTION = 0x8000
 _HEADER = struct.Struct(">BBBBHBBQHHI")
 """Base version, class, class version, method, status, hop pointer, hop count, transaction, attribute, -, modifier."""
 
+_PATH = 128
+"""Where a directed route stands."""
+
+_ZEROS = bytes(SIZE)
+
 _M_KEY = struct.Struct(">Q")
 _LIDS = struct.Struct(">HH")
 
@@ -80,6 +85,7 @@ class Problem(enum.Enum):
     MALFORMED = "malformed"
     SEND = "send"
     NO_LID = "no_lid"  # the subnet manager has not given it one, without which counters cannot be asked for
+    TOO_MANY = "too_many"  # more nodes than a subnet can have
     STOPPED = "stopped"
 
 
@@ -136,10 +142,12 @@ class Request:
         return Class.SUBNET if self.route.path is None else Class.DIRECTED
 
 
-def encode(request: Request, transaction: int, m_key: int = 0) -> bytes:
-    """Give the bytes of a request.
+def encode_into(buffer: bytearray | memoryview, at: int, request: Request, transaction: int, m_key: int = 0) -> None:
+    """Write a request.
 
     Args:
+        buffer: Where to; its SIZE bytes from `at` on are written anew.
+        at: Where in it.
         request: What is asked.
         transaction: What its reply is recognised by; the upper half is the kernel's.
         m_key: The key of subnet management, where the fabric is protected by one.
@@ -147,22 +155,28 @@ def encode(request: Request, transaction: int, m_key: int = 0) -> bytes:
     Raises:
         ValueError: Its directed route is longer than any.
     """
-    datagram = bytearray(SIZE)
-    path = request.route.path
+    buffer[at : at + SIZE] = _ZEROS
     mad_class = request.mad_class
-    hops = 0 if path is None or mad_class is not Class.DIRECTED else len(path)
+    path = request.route.path if mad_class is Class.DIRECTED else None
+    hops = len(path or b"")
     if hops > MAX_HOPS:
         raise ValueError(f"a route of {hops} links; {MAX_HOPS} are the most")
     number = request.attribute.number
-    _HEADER.pack_into(datagram, 0, 1, mad_class, 1, _GET, 0, 0, hops, transaction, number, 0, request.modifier)
+    _HEADER.pack_into(buffer, at, 1, mad_class, 1, _GET, 0, 0, hops, transaction, number, 0, request.modifier)
     if mad_class is Class.PERFORMANCE:
-        datagram[DATA + 1] = request.port
-        return bytes(datagram)
-    _M_KEY.pack_into(datagram, 24, m_key)
-    if mad_class is Class.DIRECTED:
-        _LIDS.pack_into(datagram, 32, PERMISSIVE, PERMISSIVE)
-        datagram[129 : 129 + hops] = path or b""  # at 128 stands no port: the first hop is numbered 1
-    return bytes(datagram)
+        buffer[at + DATA + 1] = request.port
+        return
+    _M_KEY.pack_into(buffer, at + 24, m_key)
+    if path is not None:
+        _LIDS.pack_into(buffer, at + 32, PERMISSIVE, PERMISSIVE)
+        buffer[at + _PATH + 1 : at + _PATH + 1 + hops] = path  # the first place is no hop
+
+
+def encode(request: Request, transaction: int, m_key: int = 0) -> bytes:
+    """Give the bytes of a request; as encode_into."""
+    buffer = bytearray(SIZE)
+    encode_into(buffer, 0, request, transaction, m_key)
+    return bytes(buffer)
 
 
 class Reply(NamedTuple):

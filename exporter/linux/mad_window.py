@@ -1,7 +1,7 @@
 """Many management datagrams in flight: a window over all, one at a time for each destination, and a ceiling a second.
 
 A switch has one management processor for all its ports, so what goes to one destination goes one by one. A destination
-that leaves a question unanswered, after all tries, is silent: what else was to be asked of it is given up, and until it
+that leaves questions unanswered, after all tries, is silent: what else was to be asked of it is given up, and until it
 answers it gets one try a time. So one that is dead costs its own time alone. Nothing here knows what is asked, and why.
 """
 
@@ -20,6 +20,9 @@ LONGEST_WAIT = 0.2
 
 REST = 0.1
 """Share of the time-out for which one that did not answer, or was busy, is left alone at first; then it doubles."""
+
+PATIENCE = 2
+"""Questions that one which answered others may leave unanswered before it is silent: it may not know a thing."""
 
 TRIES_AT_BUSY = 5
 """Times that one is asked that says it is busy."""
@@ -86,6 +89,8 @@ class _Destination:
 
     waiting: deque[tuple[Request, int]] = field(default_factory=deque)
     flying: int = 0
+    answered: bool = False
+    missed: int = 0
     rests: bool = False
     is_ready: bool = False
 
@@ -173,12 +178,12 @@ class Window:
                 return min(self._next_send - now - slack, LONGEST_WAIT)
             self._next_send = max(self._next_send, now) + 1 / limits.per_second
             self._send(self._ready.popleft(), now)
-        due = [LONGEST_WAIT]
-        if self._flights:
-            due.append(next(iter(self._flights.values())).deadline - now)  # the oldest of them, as all wait alike
+        wait = LONGEST_WAIT
+        if self._flights:  # the oldest of them is over first, as all wait alike
+            wait = min(wait, next(iter(self._flights.values())).deadline - now)
         if self._resting:
-            due.append(self._resting[0][0] - now)
-        return max(0.0, min(due))
+            wait = min(wait, self._resting[0][0] - now)
+        return max(wait, 0.0)
 
     def _send(self, key: Hashable, now: float) -> None:
         destination = self._destinations[key]
@@ -205,6 +210,7 @@ class Window:
         self.silent.discard(request.destination)
         destination = self._destinations[request.destination]
         destination.flying -= 1
+        destination.answered, destination.missed = True, 0
         answer = answer_of(request, reply)
         if answer is Problem.BUSY and flight.tried < TRIES_AT_BUSY:
             self._again(request, flight.tried + 1)
@@ -224,16 +230,24 @@ class Window:
             request = flight.request
             destination = self._destinations[request.destination]
             destination.flying -= 1
-            if flight.tried < self._limits.tries and request.destination not in self.silent:
+            is_trusted = not destination.missed and request.destination not in self.silent
+            if is_trusted and flight.tried < self._limits.tries:
                 self._again(request, flight.tried + 1)
                 continue
             self.counts.timeouts += 1
-            if len(self.silent) < MOST_SILENT:
-                self.silent.add(request.destination)
-            left, destination.waiting = destination.waiting, deque()
+            destination.missed += 1
+            if not destination.answered or destination.missed >= PATIENCE:
+                self._fall_silent(request.destination, destination)
             self._answer(request, Problem.TIMEOUT)
-            for other, _ in left:
-                self._answer(other, Problem.SILENT)
+            self._wake(request.destination, destination)
+
+    def _fall_silent(self, key: Hashable, destination: _Destination) -> None:
+        """Give up what else was to be asked of one that does not answer."""
+        if len(self.silent) < MOST_SILENT:
+            self.silent.add(key)
+        left, destination.waiting = destination.waiting, deque()
+        for request, _ in left:
+            self._answer(request, Problem.SILENT)
 
     def _again(self, request: Request, tried: int) -> None:
         """Ask once more, after a rest that doubles."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from exporter.linux.mad import PERMISSIVE, SIZE, Class, Reply, Request, decode, encode
+from exporter.linux.mad import PERMISSIVE, SIZE, Class, Reply, Request, decode, encode_into
 
 LIBRARY = "libibumad.so.3"
 
@@ -186,8 +186,10 @@ class UmadPort:
             self.close()
             raise
         self._header = self._library.umad_size()
-        self._buffer = ctypes.create_string_buffer(self._header + SIZE)
-        self._view = memoryview(self._buffer).cast("B")
+        self._outgoing = ctypes.create_string_buffer(self._header + SIZE)
+        self._outgoing_view = memoryview(self._outgoing).cast("B")
+        self._incoming = ctypes.create_string_buffer(self._header + SIZE)
+        self._incoming_view = memoryview(self._incoming).cast("B")
         self._length = ctypes.c_int(0)
 
     def send(self, request: Request, transaction: int, seconds: float, m_key: int = 0) -> None:
@@ -202,15 +204,14 @@ class UmadPort:
         Raises:
             OSError: The kernel would not.
         """
-        mad_class, view, header = request.mad_class, self._view, self._header
-        view[:header] = bytes(header)
+        mad_class, view = request.mad_class, self._outgoing_view
         special = mad_class is Class.PERFORMANCE
         lid = PERMISSIVE if mad_class is Class.DIRECTED else request.route.lid
         _ADDRESS.pack_into(view, 20, int(special), _QKEY if special else 0, lid, 0)
-        view[header : header + SIZE] = encode(request, transaction, m_key)
+        encode_into(view, self._header, request, transaction, m_key)
         milliseconds = max(1, round(seconds * 1000))
         # The kernel sends again by itself where it is told to; here who is asked again, and when, is decided above.
-        failed = self._library.umad_send(self._fd, self._agents[mad_class], self._buffer, SIZE, milliseconds, 0)
+        failed = self._library.umad_send(self._fd, self._agents[mad_class], self._outgoing, SIZE, milliseconds, 0)
         if failed:
             number = -failed if failed < 0 else errno.EIO
             raise OSError(number, os.strerror(number), self._name)
@@ -229,15 +230,15 @@ class UmadPort:
         """
         self._length.value = SIZE
         milliseconds = min(round(seconds * 1000 + 0.5), 60_000) if seconds > 0 else 0
-        agent = self._library.umad_recv(self._fd, self._buffer, ctypes.byref(self._length), milliseconds)
+        agent = self._library.umad_recv(self._fd, self._incoming, ctypes.byref(self._length), milliseconds)
         if agent < 0:
             number = -agent
             if number in (errno.ETIMEDOUT, errno.EWOULDBLOCK, errno.EINTR, errno.ENOSPC):
                 return None
             raise OSError(number, os.strerror(number), self._name)
-        if _STATUS.unpack_from(self._view, 4)[0]:
+        if _STATUS.unpack_from(self._incoming_view, 4)[0]:
             return None  # our own request, given back: its time is over, which is known here too
-        return decode(bytes(self._view[self._header :]))
+        return decode(bytes(self._incoming_view[self._header :]))
 
     def close(self) -> None:
         """Let go of the port."""

@@ -110,10 +110,13 @@ class Count:
     def _optional(
         self, node: Node, end: End, attribute: Attribute, then: "Callable[[End, Answer], Iterable[Request] | None]"
     ) -> Iterator[Request]:
-        """Ask for what not every node has, and no mask tells of: one that refused it once is not asked again."""
+        """Ask for what not every node has, and no mask tells of: who refuses is not asked again until the next survey.
+
+        Some drop in silence what they do not know.
+        """
 
         def take(end: End, answer: Answer) -> Iterable[Request] | None:
-            if answer is Problem.UNSUPPORTED or answer is Problem.REFUSED:
+            if answer in (Problem.UNSUPPORTED, Problem.REFUSED, Problem.TIMEOUT):
                 node.lacks.add(attribute)
                 return None
             return then(end, answer)

@@ -127,6 +127,13 @@ class Fabric:
             self.peers.pop(other, None)
         return other
 
+    def drop(self, guid: int) -> Node:
+        """Forget a node and its links; gives the node."""
+        node = self.nodes.pop(guid)
+        for end in [end for end in (*self.peers, *self.unanswered) if end.guid == guid]:
+            self.part(end)
+        return node
+
     def links(self) -> Iterator[tuple[End, End]]:
         """Give each link once, beginning with its lower end."""
         return ((one, other) for one, other in sorted(self.peers.items()) if one <= other)

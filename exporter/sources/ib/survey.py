@@ -27,7 +27,6 @@ class Survey:
     Attributes:
         fabric: What was found so far.
         problems: By node, what went wrong with a question to one that had answered others.
-        too_many: Whether there are more nodes than there can be.
         met: The nodes that were met this time.
     """
 
@@ -41,7 +40,6 @@ class Survey:
         self.fabric = fabric
         self._anew = anew
         self.problems: dict[int, Problem] = {}
-        self.too_many = False
         self.met: set[int] = set()
 
     def begin(self) -> Asked:
@@ -73,14 +71,15 @@ class Survey:
             return None
         info = mad_subnet.node_info(answer)
         here = End(info.guid, info.local_port)
+        if info.guid not in fabric.nodes and len(fabric.nodes) >= MAX_NODES:
+            if via is not None:
+                fabric.unanswered[via] = Problem.TOO_MANY
+            return None
         if via is None:
             fabric.origin = here
         elif fabric.peers.get(via) != here:
             fabric.join(via, here)
         if info.guid in self.met:
-            return None
-        if info.guid not in fabric.nodes and len(fabric.nodes) >= MAX_NODES:
-            self.too_many = True
             return None
         self.met.add(info.guid)
         before = fabric.nodes.get(info.guid)
@@ -88,7 +87,7 @@ class Survey:
             return [self._of(before, Attribute.PORT_INFO, self._port, info.local_port)]
         node = fabric.nodes[info.guid] = Node(info, path)
         if before is not None:  # what does not change is kept until it is told anew
-            node.description, node.capabilities, node.lacks = before.description, before.capabilities, before.lacks
+            node.description, node.capabilities = before.description, before.capabilities
         return self._about(node)
 
     def _about(self, node: Node) -> Asked:

@@ -218,7 +218,7 @@ class Sweeper:
         now = monotonic()
         reached = _reached(self.fabric)
         for guid in self.fabric.nodes.keys() - reached:
-            self._gone[guid] = (self.fabric.nodes.pop(guid), now)
+            self._gone[guid] = (self.fabric.drop(guid), now)
         for guid in reached & self._gone.keys():
             del self._gone[guid]
 
@@ -226,12 +226,13 @@ class Sweeper:
         """Ask the subnet managers how they are."""
         found: dict[End, SmInfo] = {}
 
+        # The manager is a program, whose node answers all else: it is a destination of its own.
         def take(end: End, answer: Answer) -> None:
             if isinstance(answer, bytes):
                 found[end] = mad_subnet.sm_info(answer)
 
         asked = [
-            Request(guid, node.route(number), Attribute.SM_INFO, take, End(guid, number))
+            Request(("sm", guid), node.route(number), Attribute.SM_INFO, take, End(guid, number))
             for guid, node in self.fabric.nodes.items()
             for number, port in node.ports.items()
             if port.capabilities & IS_SM or (port.lid and port.lid == local.sm_lid and node.lid(number) == port.lid)
