@@ -22,7 +22,8 @@ from exporter import __version__, checks, config, discovery, document, health, l
 from exporter.config import Config, Expected
 from exporter.document import ConfigError
 from exporter.meaning import bursts as burst_shares
-from exporter.meaning import expectations, imbalance, links, oversubscription, rates, shares, stragglers
+from exporter.meaning import expectations, imbalance, jobs, links, oversubscription, rates, shares
+from exporter.meaning.verdicts import Baseline
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import Handlers, ProbeAsked, Probed, WebServer
@@ -52,7 +53,7 @@ SOURCES: tuple[Definition, ...] = (
 SECTIONS: tuple[config.Section, ...] = (*SOURCES, probe.Section())
 """All parts of the configuration."""
 
-MEANINGS = (rates, burst_shares, shares, links, imbalance, oversubscription, stragglers, expectations)
+MEANINGS = (rates, burst_shares, shares, links, imbalance, oversubscription, jobs, expectations)
 """What is made of the tables, in this order."""
 
 READY_AFTER = 10.0
@@ -526,7 +527,7 @@ def _steps(expected: _Expectation) -> list[Step]:
         partial(links.step, expected.speed, expected.of_carriers),
         imbalance.step,
         oversubscription.step,
-        stragglers.step,
+        partial(jobs.step, Baseline()),
     ]
     return steps if expected.ports is None else [*steps, expectations.step]
 

@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ from exporter.serial import HungError, Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
 from exporter.sources.failures import failure_of
 from exporter.sources.nccl_logs import MAX_ENTRIES, Log, Parsed, Record, Totals, find_folders, find_logs, parse
-from exporter.table import Column, LabelValues, RowKeeper, Rows, Table
+from exporter.table import Column, LabelValues, RowKeeper, Rows, Samples, Table
 from exporter.vocabulary import counter, gauge, info
 
 CALL_DEADLINE = 2.0
@@ -45,7 +45,7 @@ SILENCE = 600.0
 
 LABELS = ("train_job", "rank", "collective")
 RANK_LABELS = ("train_job", "rank")
-OPERATION_LABELS = ("train_job", "communicator", "collective", "sequence", "rank")
+STREAM_LABELS = ("train_job", "communicator", "collective", "rank")
 
 COLLECTIVES = vocabulary.schema(
     "fabric_nccl_",
@@ -77,15 +77,14 @@ RANKS = vocabulary.schema(
     origins={"rank_info": ["header.rank", "header.n_ranks", "header.nnodes", "metadata.pid"]},
 )
 
-OPERATIONS = vocabulary.schema(
+STREAMS = vocabulary.schema(
     "fabric_nccl_",
-    OPERATION_LABELS,
+    STREAM_LABELS,
     own={
-        "operation_duration": gauge("Time of one collective on one rank, in millionths of a second."),
-        "operation_size": gauge("Bytes of one collective as nccl-tests counts them."),
-        "operation_ranks": gauge("Ranks of the communicator."),
-        "operation_kernel_timed": gauge("Whether the time is that of the kernel on the GPU; absent if not told."),
+        "operations": gauge("Single collectives: number, bytes, millionths of a second, whether timed by the kernel."),
+        "stream_info": info("Whose they are.", "ranks", "nodes", "host", "expected"),
     },
+    origins={"operations": ["coll_perf.coll_exec_time_us"]},
     internal=True,
 )
 
@@ -304,7 +303,7 @@ class NcclSource:
         named = sorted(
             (process for process in self._processes.values() if process.label), key=lambda one: (one.job, one.number)
         )
-        tables = [_operations(records, now), self._lines(now), self._files(now)]
+        tables = [_streams(records, self._host, now), self._lines(now), self._files(now)]
         if named:
             tables += [self._collectives(named, now), self._ranks(named, now)]
         return tables
@@ -379,30 +378,28 @@ _UNPRINTED = "{}"
 """Text of the rows of an internal table, which nobody prints: making it would cost more than all else."""
 
 
-def _operations(records: Iterable[tuple[Process, list[Record]]], now: float) -> Table:
+def _streams(records: Iterable[tuple[Process, list[Record]]], host: str, now: float) -> Table:
     """Make the table of single collectives; of a record that came twice the first counts."""
-    cells: dict[LabelValues, Record] = {}
-    for process, found in records:
-        job, rank = process.job, process.label
-        for one in found:
-            cells.setdefault((job, one.communicator, one.kind, str(one.sequence), rank), one)
-    values = list(cells.values())
-    metrics = OPERATIONS.metrics
-    columns: Mapping[str, Column] = {
-        "operation_duration": Column(metrics["operation_duration"], [one.microseconds for one in values]),
-        "operation_size": Column(metrics["operation_size"], [one.size for one in values]),
-        "operation_ranks": Column(metrics["operation_ranks"], [one.n_ranks for one in values]),
-        "operation_kernel_timed": Column(
-            metrics["operation_kernel_timed"],
-            [None if one.kernel_timed is None else int(one.kernel_timed) for one in values],
-        ),
+    found: dict[LabelValues, dict[int, tuple[float, ...]]] = {}
+    about: dict[LabelValues, LabelValues] = {}
+    for process, of_process in records:
+        for one in of_process:
+            key = (process.job, one.communicator, one.kind, process.label)
+            stream = found.get(key)
+            if stream is None:
+                stream = found[key] = {}
+                about[key] = (str(one.n_ranks), str(one.nodes or ""), host, "")
+            timing = (one.sequence, one.size, one.microseconds)
+            stream.setdefault(one.sequence, timing if one.kernel_timed is None else (*timing, int(one.kernel_timed)))
+    columns = {
+        "operations": Column(STREAMS.metrics["operations"], [Samples(tuple(one.values())) for one in found.values()]),
+        "stream_info": Column(STREAMS.metrics["stream_info"], list(about.values())),
     }
-    rows = Rows(OPERATION_LABELS, cells, dict.fromkeys(cells, _UNPRINTED))
-    return Table(OPERATIONS, rows, columns, now)
+    return Table(STREAMS, Rows(STREAM_LABELS, found, dict.fromkeys(found, _UNPRINTED)), columns, now)
 
 
 def _build(options: NcclOptions, host: Host) -> list[Source]:
     return [NcclSource(options, host)]
 
 
-DEFINITION = Definition("nccl", NcclOptions, (COLLECTIVES, RANKS, OPERATIONS, LINES, FILES), _build)
+DEFINITION = Definition("nccl", NcclOptions, (COLLECTIVES, RANKS, STREAMS, LINES, FILES), _build)

@@ -44,6 +44,7 @@ class Record(NamedTuple):
     microseconds: int
     size: int
     n_ranks: int
+    nodes: int | None
     kernel_timed: bool | None
 
 
@@ -194,4 +195,6 @@ def _count(parsed: Parsed, header: Header, one: Collective) -> None:
     totals.size += size
     if kind in SYNCHRONISING:
         timed = one.timing_source == KERNEL_TIMING if one.timing_source else None
-        parsed.records.append(Record(header.id, kind, one.sequence, one.microseconds, size, header.n_ranks, timed))
+        parsed.records.append(
+            Record(header.id, kind, one.sequence, one.microseconds, size, header.n_ranks, header.nnodes, timed)
+        )
