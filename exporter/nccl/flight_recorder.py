@@ -1,0 +1,253 @@
+"""Dumps of PyTorch's Flight Recorder, as JSON: the last collectives of one rank, each with its state.
+
+Schemas 2.3 to 2.10 differ in what they leave out. Most dumps are pickles; those are recognised and refused, since
+loading one runs whatever its writer chose. The rank is in the name of the file or known to whoever asked.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from exporter.nccl.bus import known_kind
+from exporter.nccl.reading import (
+    MAX_BYTES,
+    MAX_RANKS,
+    Count,
+    FormatError,
+    ShortText,
+    Text,
+    decode_json,
+    refuse_pickle,
+)
+
+MAX_FILE = 64 << 20
+"""Bytes of a dump: 20,000 collectives of 500 bytes each are 10 MB."""
+
+MAX_ENTRY = 1 << 20
+"""Bytes of one entry."""
+
+Sequence = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Sizes = Annotated[tuple[Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)], ...], msgspec.Meta(max_length=65536)]
+Types = Annotated[tuple[ShortText, ...], msgspec.Meta(max_length=65536)]
+
+
+class GroupStatus(msgspec.Struct, frozen=True, gc=False):
+    """How far a process group has come; -1 for none yet (and for started ones where timing is off)."""
+
+    last_enqueued_collective: Sequence = -1
+    last_started_collective: Sequence = -1
+    last_completed_collective: Sequence = -1
+
+
+class GroupConfig(msgspec.Struct, frozen=True, gc=False):
+    """A process group as it stands in the file; its ranks are a string in all schemas seen."""
+
+    name: Text = ""
+    desc: Text = ""
+    ranks: str | tuple[int, ...] = ""
+
+
+class Entry(msgspec.Struct, frozen=True, rename={"sequence": "collective_seq_id", "name": "profiling_name"}):
+    """One operation of the rank whose dump it is.
+
+    Attributes:
+        record_id: Number among all operations of the process.
+        process_group: Name and description of its group; empty where the schema lacks it.
+        pg_id: Number of its group.
+        sequence: Number among the collectives of the group; 0 where not told.
+        p2p_seq_id: Number among its sends and receives.
+        op_id: Number among all operations of the group.
+        name: "nccl:all_reduce", "nccl:send 1->2" …, as it stands.
+        state: scheduled, started or completed, as it stands.
+        time_created_ns: Nanoseconds since 1970, by the host, at which it was enqueued; None where unknown.
+        duration_ms: Milliseconds it took; None unless the job measures (TORCH_NCCL_ENABLE_TIMING).
+        time_discovered_started_ns: When the watchdog first saw it run; None where unknown.
+        time_discovered_completed_ns: When the watchdog first saw it done; None where unknown.
+        input_sizes: Shapes.
+        input_dtypes: Their types.
+        is_p2p: Whether it is a send or a receive.
+        timeout_ms: Milliseconds after which the watchdog ends the job; None where not told.
+    """
+
+    name: Text
+    record_id: Count = 0
+    process_group: Annotated[tuple[Text, ...], msgspec.Meta(max_length=8)] = ()
+    pg_id: Count = 0
+    sequence: Count = 0
+    p2p_seq_id: Count = 0
+    op_id: Count = 0
+    state: ShortText = ""
+    time_created_ns: Count | None = None
+    duration_ms: Milliseconds | None = None
+    time_discovered_started_ns: Count | None = None
+    time_discovered_completed_ns: Count | None = None
+    input_sizes: Sizes = ()
+    input_dtypes: Types = ()
+    is_p2p: bool = False
+    timeout_ms: Count | None = None
+
+    @property
+    def kind(self) -> str:
+        """Its kind, as `bus.KINDS`."""
+        operation = self.name.partition(":")[2] or self.name
+        return known_kind(operation.split(" ", 1)[0])
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Sender and receiver of a send or a receive, as ranks of the group; None for collectives."""
+        found = _ENDS.search(self.name)
+        if found is None:
+            return None
+        first, arrow, second = int(found[1]), found[2], int(found[3])
+        return (first, second) if arrow == "->" else (second, first)
+
+    @property
+    def input_bytes(self) -> int | None:
+        """Bytes that the rank handed in; None where shapes or types are not known."""
+        if not self.input_sizes or len(self.input_sizes) != len(self.input_dtypes):
+            return None
+        total = 0
+        for shape, name in zip(self.input_sizes, self.input_dtypes, strict=True):
+            elements = _TYPE_BYTES.get(name)
+            if elements is None:
+                return None
+            for length in shape:
+                elements *= length
+            total += elements
+            if total > MAX_BYTES:
+                return None
+        return total
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A dump whose entries and groups are still to be decoded, so that each fails alone."""
+
+    version: ShortText
+    nccl_version: ShortText = ""
+    comm_lib_version: ShortText = ""
+    pg_config: dict[Text, msgspec.Raw] = {}
+    pg_status: dict[Text, msgspec.Raw] = {}
+    entries: list[msgspec.Raw] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group.
+
+    Attributes:
+        name: Its name.
+        description: "default_pg", "data parallel" …; empty where not told.
+        ranks: Its ranks, in the job's numbers; None where not told.
+        status: How far it has come on this rank; None where not told.
+    """
+
+    name: str
+    description: str
+    ranks: tuple[int, ...] | None
+    status: GroupStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """One rank's dump.
+
+    Attributes:
+        version: Of the schema.
+        library_version: Of NCCL; empty where not told.
+        groups: By the keys of the file.
+        entries: Operations, oldest first.
+        bad: Entries and groups that could not be used.
+        first_error: What was wrong with the first of them; empty if none.
+    """
+
+    version: str
+    library_version: str
+    groups: dict[str, Group]
+    entries: tuple[Entry, ...]
+    bad: int
+    first_error: str
+
+
+_ENDS = re.compile(r" (\d{1,9})(->|<-)(\d{1,9})$", re.ASCII)
+_RANKS = re.compile(r"\[\s*(?:\d{1,9}\s*(?:,\s*\d{1,9}\s*)*)?\]", re.ASCII)
+_TYPE_BYTES = {
+    "Float": 4,
+    "Double": 8,
+    "Half": 2,
+    "BFloat16": 2,
+    "Byte": 1,
+    "Char": 1,
+    "Short": 2,
+    "Int": 4,
+    "Long": 8,
+    "Bool": 1,
+    "Float8_e4m3fn": 1,
+    "Float8_e5m2": 1,
+    "ComplexFloat": 8,
+    "ComplexDouble": 16,
+}
+
+_file = msgspec.json.Decoder(_File)
+_entry = msgspec.json.Decoder(Entry)
+_config = msgspec.json.Decoder(GroupConfig)
+_status = msgspec.json.Decoder(GroupStatus)
+
+
+def parse(data: bytes) -> Dump:
+    """Read a dump; an entry or a group that cannot be used loses no other.
+
+    Raises:
+        FormatError: It is a pickle, too large, or no dump.
+    """
+    refuse_pickle(data)
+    file = decode_json(_file, data, MAX_FILE)
+    errors: list[str] = []
+    entries = []
+    for raw in file.entries:
+        try:
+            entries.append(_known_times(decode_json(_entry, bytes(raw), MAX_ENTRY)))
+        except FormatError as error:
+            errors.append(str(error))
+    groups = {}
+    for key in file.pg_config.keys() | file.pg_status.keys():
+        try:
+            groups[key] = _group(key, file)
+        except FormatError as error:
+            errors.append(str(error))
+    library = file.nccl_version or file.comm_lib_version
+    return Dump(file.version, library, groups, tuple(entries), len(errors), errors[0] if errors else "")
+
+
+def _known_times(entry: Entry) -> Entry:
+    """Give the entry with times of 0, which some schemas write for unknown ones, as None."""
+    if entry.time_created_ns and entry.time_discovered_started_ns != 0 and entry.time_discovered_completed_ns != 0:
+        return entry
+    return msgspec.structs.replace(
+        entry,
+        time_created_ns=entry.time_created_ns or None,
+        time_discovered_started_ns=entry.time_discovered_started_ns or None,
+        time_discovered_completed_ns=entry.time_discovered_completed_ns or None,
+    )
+
+
+def _group(key: str, file: _File) -> Group:
+    raw, status = file.pg_config.get(key), file.pg_status.get(key)
+    config = decode_json(_config, bytes(raw), MAX_FILE) if raw is not None else GroupConfig()
+    return Group(
+        config.name or key,
+        config.desc,
+        _ranks(config.ranks),
+        decode_json(_status, bytes(status), MAX_ENTRY) if status is not None else None,
+    )
+
+
+def _ranks(told: str | tuple[int, ...]) -> tuple[int, ...] | None:
+    """Read "[0, 1]"."""
+    if isinstance(told, str):
+        if not _RANKS.fullmatch(told):
+            return None
+        told = tuple(int(number) for number in re.findall(r"\d+", told, re.ASCII))
+    return told if told and all(0 <= rank < MAX_RANKS for rank in told) and len(told) <= MAX_RANKS else None

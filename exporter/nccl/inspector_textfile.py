@@ -1,0 +1,175 @@
+"""The other output of NCCL Inspector: a file of Prometheus text for each GPU, rewritten every half minute or later.
+
+Version 2.29.7 has a series for each operation (with its number and time as labels); 2.30 and later one for each size,
+as means over the time since the file was written before, and neither rank nor communicator in it. Public forks add
+these, and more statistics. Labels that are not known are passed over. A file goes stale in a hang and after a crash:
+whoever reads it must look at its age.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, floor
+
+from exporter.nccl.bus import known_kind
+from exporter.nccl.reading import MAX_BANDWIDTH, MAX_BYTES, MAX_MICROSECONDS, MAX_RANKS
+from exporter.nccl.textfile import Lost, Sample, samples, whole_number
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One number over the operations of a kind and size on one GPU.
+
+    Attributes:
+        metric: `bus_bandwidth` or `algorithm_bandwidth` (bytes per second), `time` (seconds), or a count:
+            `collectives`, `collectives_dropped`, `p2p`, `p2p_dropped`, `operations`.
+        statistic: `mean` (of bandwidths the geometric one), or what a fork tells: min, max, p50, p95, p99, sum, and
+            `single` for one slow event; `count` for counts.
+        value: In the unit of the metric.
+        kind: Kind of the operation, as `bus.KINDS`; empty for counts of a whole GPU.
+        least_bytes: Smallest message of it; None where not told.
+        most_bytes: Bytes that all of its messages stay below; equal to `least_bytes` where told exactly.
+        n_ranks: Ranks of the communicators; None where not told.
+        n_nodes: Their nodes; likewise.
+        gpu: "GPU0" …, by the numbers that the job sees.
+        node: Host name.
+        job: Number of the job in Slurm; empty where unknown.
+        comm_name: Name of the communicator; empty where unknown.
+        comm_id: Hash of the communicator; empty in NVIDIA's 2.30.
+        rank: Rank in the communicator; None in NVIDIA's 2.30.
+        world_rank: Rank in the job; None but in forks.
+        sequence: Number of the operation; None but in 2.29.7 and for slow events.
+        algorithm: "Ring_ll": algorithm and protocol; empty where unknown.
+        timing_source: kernel_gpu …; empty where not told.
+    """
+
+    metric: str
+    statistic: str
+    value: float
+    kind: str
+    least_bytes: int | None
+    most_bytes: int | None
+    n_ranks: int | None
+    n_nodes: int | None
+    gpu: str
+    node: str
+    job: str
+    comm_name: str
+    comm_id: str
+    rank: int | None
+    world_rank: int | None
+    sequence: int | None
+    algorithm: str
+    timing_source: str
+
+
+_METRIC = re.compile(
+    r"nccl_(?:p2p_|collective_)?(slow_event_)?(bus_bandwidth_gbs|algorithm_bandwidth_gbs|exec_time_microseconds)"
+    r"(?:_(count|sum|min|max|mean|avg|p50|p95|p99))?"
+)
+_SCALES = {
+    "bus_bandwidth_gbs": ("bus_bandwidth", 1e9, MAX_BANDWIDTH),
+    "algorithm_bandwidth_gbs": ("algorithm_bandwidth", 1e9, MAX_BANDWIDTH),
+    "exec_time_microseconds": ("time", 1e-6, MAX_MICROSECONDS / 1e6),
+}
+_COUNTS = {
+    "nccl_collectives_total": "collectives",
+    "nccl_collectives_dropped_total": "collectives_dropped",
+    "nccl_p2p_total": "p2p",
+    "nccl_p2p_dropped_total": "p2p_dropped",
+}
+_SIZE = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)(?:-(\d{1,4}))?(B|KB|MB|GB|TB)", re.ASCII)
+_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_FILE = re.compile(r"nccl_inspector_metrics_([\w-]{1,64})\.prom", re.ASCII)
+
+
+def windows(data: bytes, lost: Lost) -> Iterator[Window]:
+    """Give the numbers of a file; lines that cannot be used are counted in `lost`, as are those of unknown metrics.
+
+    Raises:
+        FormatError: The file is larger than any that is believed.
+    """
+    for sample in samples(data, lost):
+        told = _meaning(sample)
+        if told is None:
+            lost.reasons["unknown"] += 1
+            continue
+        metric, statistic, value, largest = told
+        if 0 <= value <= largest:
+            yield _window(metric, statistic, value, sample.labels)
+        else:
+            lost.reasons["invalid"] += 1
+
+
+def _meaning(sample: Sample) -> tuple[str, str, float, float] | None:
+    """Give metric, statistic, value and the largest value that is believed."""
+    if count := _COUNTS.get(sample.name):
+        return count, "count", sample.value, 2.0**63
+    found = _METRIC.fullmatch(sample.name)
+    if found is None:
+        return None
+    if found[3] == "count":
+        return "operations", "count", sample.value, 2.0**63
+    metric, scale, largest = _SCALES[found[2]]
+    statistic = "single" if found[1] else (found[3] or "mean").replace("avg", "mean")
+    # a sum grows over many operations
+    return metric, statistic, sample.value * scale, largest * 1e6 if statistic == "sum" else largest
+
+
+def _window(metric: str, statistic: str, value: float, labels: dict[str, str]) -> Window:
+    operation = labels.get("collective") or labels.get("p2p_operation") or ""
+    exact = whole_number(labels, "message_size_bytes", 0, MAX_BYTES)
+    bounds = (exact, exact) if exact is not None else message_bounds(labels.get("message_size", ""))
+    least, most = bounds or (None, None)
+    return Window(
+        metric,
+        statistic,
+        value,
+        known_kind(operation) if operation else "",
+        least,
+        most,
+        _first_number(labels, ("nranks", "n_ranks"), 1),
+        whole_number(labels, "n_nodes", 1, MAX_RANKS),
+        labels.get("gpu") or labels.get("gpu_device_id") or "",
+        labels.get("node") or labels.get("hostname") or "",
+        _told(labels, "slurm_job_id"),
+        _told(labels, "comm_name"),
+        _told(labels, "comm_id"),
+        _first_number(labels, ("comm_rank", "rank"), 0),
+        whole_number(labels, "world_rank", 0, MAX_RANKS),
+        _first_number(labels, ("coll_sn", "sequence"), 0, 1 << 63),
+        _told(labels, "algo_proto"),
+        _told(labels, "timing_source"),
+    )
+
+
+def _told(labels: dict[str, str], name: str) -> str:
+    text = labels.get(name, "")
+    return "" if text == "unknown" else text
+
+
+def _first_number(labels: dict[str, str], names: tuple[str, ...], least: int, largest: int = MAX_RANKS) -> int | None:
+    return next((found for name in names if (found := whole_number(labels, name, least, largest)) is not None), None)
+
+
+def message_bounds(text: str) -> tuple[int, int] | None:
+    """Give least and most bytes of "4-5GB", "2.00GB" or "0B" (GB are 1024³ bytes here); None where it is none.
+
+    A size with two places is taken for all that round to it.
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        return None
+    low, high, unit = found.groups()
+    scale = _UNITS[unit]
+    if high is not None:
+        return (int(low) * scale, int(high) * scale) if low.isdigit() and int(low) < int(high) else None
+    if low.isdigit():
+        return int(low) * scale, int(low) * scale
+    return max(0, ceil((float(low) - 0.005) * scale)), floor((float(low) + 0.005) * scale)
+
+
+def gpu_of_file(name: str) -> str | None:
+    """Give the UUID in the name of a file, the one identity of a GPU that Inspector tells; None for other files."""
+    found = _FILE.fullmatch(name)
+    return found[1] if found else None

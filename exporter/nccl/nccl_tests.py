@@ -1,0 +1,391 @@
+"""What nccl-tests and rccl-tests print and write: tables of all years, JSON of -J, and the baseline that they give.
+
+Tables are read from their columns, with what schedulers put before and into lines taken away. Of the JSON neither
+environment nor arguments are kept: the environment is the whole one, with all secrets in it.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from exporter.nccl.bus import OTHER, known_kind
+from exporter.nccl.reading import MAX_BANDWIDTH, MAX_BYTES, MAX_RANKS, FormatError, decode_json, printable
+
+MAX_TEXT = 16 << 20
+"""Bytes of an output."""
+
+MAX_LINE = 4096
+"""Bytes of a line."""
+
+MAX_JSON = 64 << 20
+"""Bytes of a JSON file: it may hold the time of every iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One half of a row.
+
+    Attributes:
+        seconds: Time of one operation.
+        algorithm_bandwidth: Bytes per second.
+        bus_bandwidth: Bytes per second.
+        wrong: Elements that were wrong; None where not checked, or told as an error of rounding.
+    """
+
+    seconds: float
+    algorithm_bandwidth: float
+    bus_bandwidth: float
+    wrong: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size.
+
+    Attributes:
+        size: Bytes as nccl-tests counts them; may be 0.
+        count: Elements.
+        type: Their type.
+        redop: sum …; empty where the table has no such column.
+        out_of_place: Measure; None where not told.
+        in_place: Measure; None where not told.
+    """
+
+    size: int
+    count: int
+    type: str
+    redop: str
+    out_of_place: Measure | None
+    in_place: Measure | None
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a test.
+
+    Attributes:
+        collective: As `bus.KINDS`; None where the output does not tell.
+        nccl_version: "2.23.4"; empty where not told.
+        ranks: Ranks listed, with how often: more than once means runs that know nothing of each other.
+        hosts: Hosts listed.
+        rows: Sizes.
+        out_of_bounds: Values that were wrong, over all sizes; None where not told.
+        average_bus_bandwidth: Bytes per second over all sizes, small ones too; None where not told.
+        failures: Lines that say that the test failed.
+        foreign_column: Whether somebody put a column before the sizes: rows are then of different runs.
+        bad_rows: Rows that could not be read.
+    """
+
+    collective: str | None = None
+    nccl_version: str = ""
+    ranks: Counter[int] = field(default_factory=Counter)
+    hosts: set[str] = field(default_factory=set)
+    rows: list[Row] = field(default_factory=list)
+    out_of_bounds: int | None = None
+    average_bus_bandwidth: float | None = None
+    failures: list[str] = field(default_factory=list)
+    foreign_column: bool = False
+    bad_rows: int = 0
+
+    @property
+    def n_ranks(self) -> int | None:
+        """Ranks of the run; None where they are not listed."""
+        return max(self.ranks) + 1 if self.ranks else None
+
+    @property
+    def n_nodes(self) -> int | None:
+        """Hosts of the run; None where not every rank is listed."""
+        return len(self.hosts) if self.ranks and len(self.ranks) == self.n_ranks else None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a collective of a size can reach.
+
+    Attributes:
+        bus_bandwidth: Bytes per second, out of place where measured so: the best of the rows of this size.
+        n_ranks: Ranks of the run; None where not told.
+        n_nodes: Hosts of the run; None where not told.
+    """
+
+    bus_bandwidth: float
+    n_ranks: int | None
+    n_nodes: int | None
+
+
+_TAG = re.compile(r"\[\d{1,6}\]|\[\d{1,6},\d{1,6}\](?:<\w{1,16}>:?)?")
+_LABEL = re.compile(r"^\s*(?:\d{1,7}: |\d{4}-\d\d-\d\d\S{0,32} )")
+_DEVICE = re.compile(r"# *Rank +(\d{1,7}) +(?:Group +\d{1,7} +)?Pid +\d{1,10} +on +(\S{1,255}) +device +\d{1,4} ")
+_NAME = re.compile(r"# Collective test (?:starting|concluded): (\w{1,40}?)(?:_perf)?\s*$")
+_LIBRARY = re.compile(r"nccl-library=(\d{4,6})")
+_VERSION = re.compile(r"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
+_BOUNDS = re.compile(r"# Out of bounds values +: +(\d{1,12}) ")
+_AVERAGE = re.compile(r"# Avg bus bandwidth +: +(\S{1,32})")
+_FAILURE = re.compile(r"Test NCCL failure|: Test failure |Test CUDA failure")
+_STAMP = re.compile(r"(?: +\d{4}-\d\d-\d\d +\d\d:\d\d:\d\d)\s*$")
+_REDOP = re.compile(r"[a-z]{3,12}")
+
+_PER_SIDE = {8: 4, 16: 8, 4: 4}
+"""Columns of one half (time, two bandwidths, wrong ones; with -I four more for iterations) by those of all numbers.
+
+Where a trace is replayed, only the half in place is measured.
+"""
+
+
+def parse_text(data: bytes) -> Run:
+    """Read an output; lines that are not of the test are passed over.
+
+    Raises:
+        FormatError: It is too large, or of another program: nccom-test (Trainium), the JSON of Meta's fork.
+    """
+    if len(data) > MAX_TEXT:
+        raise FormatError("too_large", f"{len(data)} bytes; at most {MAX_TEXT} are read")
+    if b"time:avg(us)" in data:
+        raise FormatError("unsupported", "a table of nccom-test, not of nccl-tests")
+    if b'"nccl-tests structured output"' in data:
+        raise FormatError("unsupported", "JSON of a fork of nccl-tests; run it without --json, or upstream with -J")
+    run = Run()
+    columns: list[str] | None = None
+    for raw in data.splitlines():
+        if len(raw) > MAX_LINE:
+            run.bad_rows += 1
+            continue
+        line = _LABEL.sub("", raw.decode("utf-8", "replace")).replace("\0", " ")
+        words = _TAG.sub(" ", line).replace("#wrong", "wrong").split()
+        if {"size", "count", "type", "busbw"} <= set(words):
+            columns = [word for word in words if word != "#"]
+            run.foreign_column |= columns[0] != "size"
+        elif words and words[0].isdigit():
+            _row(run, _STAMP.sub("", _TAG.sub(" ", line)).split(), columns)
+        else:
+            _fact(run, _TAG.sub("", line) if "Rank" not in line else line)
+    return run
+
+
+def _fact(run: Run, line: str) -> None:
+    """Take what a line that is no row says of the run."""
+    if (found := _DEVICE.search(line)) and int(found[1]) < MAX_RANKS:
+        run.ranks[int(found[1])] += 1
+        run.hosts.add(printable(found[2]))
+    elif found := _NAME.search(line):
+        run.collective = _collective(found[1])
+    elif found := _LIBRARY.search(line):
+        number = int(found[1])
+        run.nccl_version = f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
+    elif found := _VERSION.search(line):
+        run.nccl_version = found[1]
+    elif found := _BOUNDS.search(line):
+        run.out_of_bounds = int(found[1])
+    elif found := _AVERAGE.search(line):
+        run.average_bus_bandwidth = _bandwidth(found[1])
+    elif _FAILURE.search(line) and len(run.failures) < 100:
+        run.failures.append(printable(line.strip()[:200]))
+
+
+def _collective(name: str) -> str | None:
+    kind = known_kind(name.removesuffix("_perf"))
+    return None if kind == OTHER else kind
+
+
+def _row(run: Run, words: list[str], columns: list[str] | None) -> None:
+    """Add a row, or count it as bad: rows lose numbers where outputs are interleaved."""
+    start = columns.index("size") if columns else 0
+    words = words[start:]
+    try:
+        size, count, kind = int(words[0]), int(words[1]), words[2]
+        rest = words[3:]
+        redop = rest.pop(0) if rest and _REDOP.fullmatch(rest[0]) else ""
+        if len(rest) % 2:  # the root; halves have an even number of columns
+            rest.pop(0)
+        side = _PER_SIDE[len(rest)]
+        rounded = columns is not None and "error" in columns
+        in_place = _measure(rest[-side:], rounded=rounded)
+        out_of_place = _measure(rest[:side], rounded=rounded) if len(rest) > side else None
+    except (ValueError, LookupError):
+        run.bad_rows += 1
+        return
+    if not (0 <= size <= MAX_BYTES and kind.isascii() and kind.isalnum() and len(kind) <= 16):
+        run.bad_rows += 1
+        return
+    run.rows.append(Row(size, count, kind, redop, out_of_place, in_place))
+
+
+def _measure(words: list[str], *, rounded: bool) -> Measure:
+    """Read one half of a row.
+
+    Raises:
+        ValueError: It is none.
+    """
+    algorithm, bus = _bandwidth(words[1]), _bandwidth(words[2])
+    seconds = float(words[0]) / 1e6
+    if algorithm is None or bus is None or not 0 <= seconds < math.inf:
+        raise ValueError("no time or bandwidth")
+    wrong = None if rounded or words[3] == "N/A" else _whole(words[3])
+    return Measure(seconds, algorithm, bus, wrong)
+
+
+def _whole(text: str) -> int | None:
+    """Give a number of wrong elements; None for an error of rounding (2e-07, where no header names the column)."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise ValueError("no number")
+    return int(number) if number.is_integer() and "e-" not in text and "e+00" not in text else None
+
+
+def _bandwidth(text: str) -> float | None:
+    """Turn GB/s into bytes per second; None for what is none."""
+    try:
+        number = float(text) * 1e9
+    except ValueError:
+        return None
+    return number if 0 <= number <= MAX_BANDWIDTH else None
+
+
+class _Half(msgspec.Struct, frozen=True):
+    alg_bw: float | str
+    bus_bw: float | str
+    time: float | str | None = None
+    cpu_time: float | str | None = None
+    nwrong: float | str | None = None
+
+
+class _Result(msgspec.Struct, frozen=True):
+    size: int
+    count: int
+    type: str = ""
+    redop: str = ""
+    out_of_place: _Half | None = None
+    in_place: _Half | None = None
+    experiment_name: str = ""
+
+
+class _Device(msgspec.Struct, frozen=True):
+    rank: int
+    hostname: str = ""
+
+
+class _Config(msgspec.Struct, frozen=True):
+    devices: list[_Device] = []
+
+
+class _OutOfBounds(msgspec.Struct, frozen=True):
+    count: int | None = None
+
+
+class _Average(msgspec.Struct, frozen=True):
+    bandwidth: float | str | None = None
+
+
+class _Document(msgspec.Struct, frozen=True):
+    """The JSON of -J; `env` is left out on purpose, so that it is never made into an object."""
+
+    version: int
+    results: list[msgspec.Raw]
+    args: list[str] = []
+    nccl_version: int = 0
+    config: _Config = _Config()
+    out_of_bounds: _OutOfBounds = _OutOfBounds()
+    average_bus_bandwidth: _Average = _Average()
+    errors: list[str] = []
+
+
+_document = msgspec.json.Decoder(_Document)
+_result = msgspec.json.Decoder(_Result)
+
+
+def parse_json(data: bytes) -> Run:
+    """Read what -J wrote; a result that cannot be used loses no other.
+
+    Raises:
+        FormatError: It is no such file, or too large.
+    """
+    document = decode_json(_document, data, MAX_JSON)
+    run = Run(out_of_bounds=document.out_of_bounds.count)
+    if 0 < document.nccl_version < 1_000_000:
+        number = document.nccl_version
+        run.nccl_version = f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
+    if document.args:
+        run.collective = _collective(document.args[0].rsplit("/", 1)[-1][:64])
+    for device in document.config.devices:
+        if 0 <= device.rank < MAX_RANKS:
+            run.ranks[device.rank] += 1
+            run.hosts.add(printable(device.hostname[:255]))
+    for raw in document.results:
+        try:
+            result = decode_json(_result, bytes(raw), MAX_JSON)
+            halves = [_half(one) for one in (result.out_of_place, result.in_place)]
+            if not 0 <= result.size <= MAX_BYTES:
+                raise FormatError("invalid", "a size beyond belief")
+        except FormatError:
+            run.bad_rows += 1
+            continue
+        run.collective = run.collective or _collective(result.experiment_name[:64])
+        run.rows.append(Row(result.size, result.count, result.type[:16], result.redop[:16], *halves))
+    average = document.average_bus_bandwidth.bandwidth
+    run.average_bus_bandwidth = _bandwidth(str(average)) if average is not None else None
+    # NCCL's last error may tell of an attempt that was followed by another that worked; the sizes tell what failed
+    run.failures = [printable(one[:200]) for one in document.errors[:100] if one and not run.rows]
+    return run
+
+
+def _half(half: _Half | None) -> Measure | None:
+    if half is None:
+        return None
+    took = half.time if half.time is not None else half.cpu_time
+    wrong = "N/A" if half.nwrong is None else str(half.nwrong)
+    try:
+        return _measure([str(took), str(half.alg_bw), str(half.bus_bw), wrong], rounded=False)
+    except ValueError as error:
+        raise FormatError("invalid", str(error)) from None
+
+
+def baseline(runs: Iterable[Run], collective: str | None = None) -> dict[tuple[str, int], Baseline]:
+    """Give the bus bandwidth that was reached, by collective and size (as nccl-tests counts sizes).
+
+    Args:
+        runs: Outputs; of several the best counts.
+        collective: Of runs whose output does not tell.
+
+    Raises:
+        FormatError: A run proves nothing (`refused`); the text says why.
+    """
+    best: dict[tuple[str, int], Baseline] = {}
+    for run in runs:
+        kind = run.collective or (known_kind(collective) if collective else OTHER)
+        if reason := refusal(run, kind):
+            raise FormatError("refused", reason)
+        for row in run.rows:
+            measure = row.out_of_place or row.in_place
+            if row.size and measure is not None and measure.bus_bandwidth:
+                known = best.get((kind, row.size))
+                if known is None or known.bus_bandwidth < measure.bus_bandwidth:
+                    best[kind, row.size] = Baseline(measure.bus_bandwidth, run.n_ranks, run.n_nodes)
+    return best
+
+
+def refusal(run: Run, kind: str) -> str | None:
+    """Say why a run is no baseline; None if it is one."""
+    checks = (
+        (any(times > 1 for times in run.ranks.values()), "ranks come twice: built without MPI, so that each ran alone"),
+        (run.n_ranks == 1, "one rank alone: nothing crossed a network"),
+        (bool(run.failures), f"the test failed: {run.failures[:1]}"),
+        (bool(run.out_of_bounds), f"{run.out_of_bounds} values were wrong"),
+        (any(_wrong(row) for row in run.rows), "elements were wrong"),
+        (run.foreign_column, "a column before the sizes: rows of different runs"),
+        (not run.rows, "no row with a size"),
+        (not any(_busy(row) for row in run.rows), "no bus bandwidth above 0, as of one rank alone"),
+        (kind == OTHER, "the output does not tell which collective it is of; say so"),
+    )
+    return next((text for wrong, text in checks if wrong), None)
+
+
+def _wrong(row: Row) -> bool:
+    return any(half is not None and bool(half.wrong) for half in (row.out_of_place, row.in_place))
+
+
+def _busy(row: Row) -> bool:
+    return any(half is not None and half.bus_bandwidth > 0 for half in (row.out_of_place, row.in_place))
