@@ -36,6 +36,7 @@ ALLOWED = {
     "linux": {"linux"},
     "snmp": {"snmp"},
     "rest": {"rest"},
+    "nccl": {"nccl"},
     "sources": {
         "sources",
         "source",
@@ -47,6 +48,8 @@ ALLOWED = {
         "linux",
         "snmp",
         "rest",
+        "nccl",
+        "mqtt",
         "document",
         "rules",
     },
