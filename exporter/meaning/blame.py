@@ -128,12 +128,12 @@ def _of_hosts(job: Job, hosts: Iterable[str], told: Evidence) -> list[Suspect]:
 def origins(job: Job, told: Evidence) -> list[Suspect]:
     """Name the ranks where lateness begins, the strongest first."""
     communicators = job.communicators
-    finer = _finer(job, told)
+    names = finer(job, told)
     found = [
         one
         for name, tick in told.ticks.items()
         for one in _blamed(name, communicators[name], tick, told.seconds)
-        if name in finer or not any(one.rank in communicators[other].members for other in finer)
+        if name in names or not any(one.rank in communicators[other].members for other in names)
     ]
     by_rank: dict[str, list[_Found]] = {}
     for one in found:
@@ -148,7 +148,7 @@ def origins(job: Job, told: Evidence) -> list[Suspect]:
     return [one for one in left if one.strength >= WEAKER * left[0].strength]
 
 
-def _finer(job: Job, told: Evidence) -> set[str]:
+def finer(job: Job, told: Evidence) -> set[str]:
     """Give the communicators of one host, and those with one rank of each host.
 
     In one of all ranks those that drain the pipeline last come last at each step, by the schedule: where there are

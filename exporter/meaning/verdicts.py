@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.meaning.blame import Evidence, Suspect, evidence, suspects
+from exporter.meaning.blame import Evidence, Suspect, evidence, finer, suspects
 from exporter.meaning.collectives import SILENCE, Communicator, Job
 
 FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0}
@@ -50,7 +50,7 @@ LEAST_TICKS = 4
 HISTORY_LEAST = 10
 """Ticks with traffic before a job's own history says what the network should give."""
 
-IMBALANCED = 0.08
+IMBALANCED = 0.04
 """Seconds waited in a second, by the mean rank, from which on work is imbalanced where no rank is blamed."""
 
 RAISE = 2
@@ -204,7 +204,7 @@ def _formed(job: Job, memory: Memory, told: Evidence, now: float, baseline: Base
     found, hosts = suspects(job, now)
     if found:
         return Judgement(Verdict.STRAGGLER, found, hosts, compared, matched, found[0].loss, share)
-    waited = _waited(told)
+    waited = _waited(job, told)
     if share is not None and share < SLOW:
         return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share)
     verdict = Verdict.IMBALANCED if waited >= IMBALANCED else Verdict.FINE
@@ -260,10 +260,15 @@ def _matched(job: Job, told: Evidence, now: float) -> float:
     return seen / wanted if wanted else 0.0
 
 
-def _waited(told: Evidence) -> float:
-    """Give the seconds in a second that the mean rank waited, over the communicator where that is most."""
+def _waited(job: Job, told: Evidence) -> float:
+    """Give the seconds in a second that the mean rank waited, over the communicator where that is most.
+
+    Where there are finer ones, that of all ranks is left out: in it those wait that are done with the pipeline first.
+    """
+    names = finer(job, told) or told.ticks.keys()
     shares = [
-        sum(tick.waited.values()) / 1e6 / told.seconds / len(tick.waited) for tick in told.ticks.values() if tick.waited
+        sum(told.ticks[name].waited.values()) / 1e6 / told.seconds / max(len(job.communicators[name].members), 1)
+        for name in names
     ]
     return max(shares, default=0.0)
 
