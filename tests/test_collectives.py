@@ -70,7 +70,7 @@ def test_too_few_ranks_tell_nothing_of_each_other_but_the_speed(known):
     told = evidence(known)
     assert known.jobs["llm"].unmatched == 1
     assert told.compared == 1
-    assert told.bus["AllReduce", 4 * MIB] == (4 * MIB, 500.0)
+    assert told.bus["AllReduce", 4 * MIB] == (4 * MIB, 500.0, 4 * MIB / 500)
 
 
 def test_a_record_that_comes_late_makes_no_operation_anew(known):

@@ -16,7 +16,7 @@ from exporter.meaning.collectives import Communicator, Job, Tick, summed
 WINDOWS = (8.0, 20.0, 60.0)
 """Seconds of evidence that are judged: short ones, so that what begins is seen soon, and a long one."""
 
-SHARE = 0.5
+SHARE = 0.55
 """Share of the telling operations in which the same rank must come last."""
 
 CHANCE = 1e-6
