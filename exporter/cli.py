@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ COMMANDS = {
     "probe": "ask one switch once, and say how it went",
     "snapshot": "record what a switch says by SNMP, without names and addresses, for a report",
     "replay": "serve such a recording as a switch on loopback",
+    "hook": "write out fabric_timing.py, which tells the collectives of a training job by one line in it",
 }
 
 PROBE_SECONDS = 60.0
@@ -72,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     _add_probe_flags(made["probe"])
     _add_snapshot_flags(made["snapshot"])
     _add_replay_flags(made["replay"])
+    made["hook"].add_argument("--output", type=Path, metavar="FILE", help="where to (default standard output)")
     faults = made["demo"]
     faults.formatter_class = argparse.RawDescriptionHelpFormatter  # which would break names at their hyphens
     width = max(map(len, FAULTS)) + 1
@@ -348,6 +351,15 @@ def _replay(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _hook(chosen: argparse.Namespace) -> int:
+    text = (resources.files("exporter") / "fabric_timing.py").read_text(encoding="utf-8")
+    if chosen.output is None:
+        sys.stdout.write(text)
+    else:
+        chosen.output.write_text(text, encoding="utf-8")
+    return 0
+
+
 _COMMANDS = {
     "run": _run,
     "check-config": _check_config,
@@ -355,6 +367,7 @@ _COMMANDS = {
     "probe": _probe,
     "snapshot": _snapshot,
     "replay": _replay,
+    "hook": _hook,
 }
 
 

@@ -47,9 +47,7 @@ def run(name, seed, *, layout=None, seconds=52.0, share=0.1, since=SINCE, restar
 
 def named(judged):
     """Give when stragglers were named, and which."""
-    return [
-        (time, {suspect.rank for suspect in one.ranks}) for time, one in judged if one.verdict is Verdict.STRAGGLER
-    ]
+    return [(time, {suspect.rank for suspect in one.ranks}) for time, one in judged if one.verdict is Verdict.STRAGGLER]
 
 
 def test_slow_ranks_are_named_soon_and_alone():
