@@ -12,7 +12,7 @@ DEV := $(VENV)/dev.stamp
 
 # Programs that tests use, and the Debian package of each. A test whose program is missing is skipped and counted.
 TEST_PROGRAMS := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
-    snmpd:snmpd snmpget:snmp redis-server:redis-server ip:iproute2 ethtool:ethtool
+    snmpd:snmpd snmpget:snmp redis-server:redis-server ip:iproute2 ethtool:ethtool tc:iproute2
 BENCH_PROGRAMS := prometheus-node-exporter:prometheus-node-exporter prometheus-snmp-exporter:prometheus-snmp-exporter
 # For its guest the lab takes a kernel from Debian, and builds two of its modules.
 LAB_PROGRAMS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils \
@@ -33,6 +33,7 @@ demo: $(RUNTIME) ## serve a simulated cluster with traffic that moves; needs no 
 
 test: $(DEV) ## run all tests, and count those that were skipped by what they lack
 	@.ci/packages $(TEST_PROGRAMS)
+	@PYTHON=$(PYTHON) .ci/torch
 	@$(BIN)/python -m pytest -p tests.skips $(ARGS)
 
 lab: $(DEV) ## run the tests that need RDMA and network cards, in an emulated guest that has them

@@ -29,10 +29,11 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def torch_python():
-    """Give a Python that has torch: the one that $FABRIC_TORCH_PYTHON names, else this one."""
-    named = os.environ.get("FABRIC_TORCH_PYTHON")
+    """Give a Python that has torch: that of .ci/torch, or the one that $FABRIC_TORCH_PYTHON names, else this one."""
+    made = ROOT / ".venv-torch" / "bin" / "python"
+    named = os.environ.get("FABRIC_TORCH_PYTHON") or (str(made) if made.exists() else None)
     if named is None and find_spec("torch") is None:
-        pytest.skip("needs torch")
+        pytest.skip("needs torch; TORCH=1 .ci/torch makes .venv-torch with it")
     return named or sys.executable
 
 
