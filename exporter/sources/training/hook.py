@@ -1,0 +1,202 @@
+"""What `fabric_timing.py` tells from within a job: datagrams at this host's socket.
+
+Its times are comparable whether they are those of events on the GPU or those of the host's clock, which are all that
+gloo has. Its communicators have names of their own, so what it tells is never put together with another feed's.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from exporter import vocabulary
+from exporter.nccl.bus import known_kind
+from exporter.nccl.datagram import Datagram
+from exporter.source import Failure
+from exporter.sources.failures import failure_of
+from exporter.sources.timing_socket import OUTCOMES, Received, TimingSocket
+from exporter.sources.training.feed import Facts, Heard, Membership, Said, Unused
+from exporter.sources.training.identity import world_rank
+from exporter.table import Column, RowKeeper, Table
+from exporter.vocabulary import counter, gauge
+
+MAX_NUMBERS = 1024
+"""Processes of which the numbers of datagrams are remembered; more than send at a time."""
+
+LOSSES = ("dropped", "untimed", "faults", "missing")
+
+DATAGRAMS = vocabulary.schema(
+    "fabric_nccl_timing_",
+    ("outcome",),
+    own={
+        "datagrams_total": counter(
+            "Datagrams of fabric_timing.py by what became of them: accepted; too_long, malformed, invalid and version"
+            " (of a later form), no_sender (the kernel does not tell who), foreign_job (of another job than it says),"
+            " rate, senders and queue (too many), all of which are lost."
+        )
+    },
+    origins={"datagrams_total": ["datagrams of fabric_timing.py"]},
+)
+
+RECORDS = vocabulary.schema(
+    "fabric_nccl_timing_",
+    ("reason",),
+    own={
+        "lost_total": counter(
+            "Losses that processes with fabric_timing.py tell: records dropped, collectives untimed, faults of the hook"
+            " itself; and datagrams missing by their numbers."
+        )
+    },
+    origins={"lost_total": ["dropped, untimed, faults and n of datagrams"]},
+)
+
+UNUSED = vocabulary.schema(
+    "fabric_nccl_timing_",
+    ("outcome",),
+    own={
+        "collectives_total": counter(
+            "Collectives that fabric_timing.py told, by what became of them: used, duplicate (told by Inspector too),"
+            " over_limit (too many processes), excluded (of a job that is)."
+        )
+    },
+    origins={"collectives_total": ["ops of datagrams"]},
+)
+
+SENDERS = vocabulary.schema(
+    "fabric_nccl_timing_",
+    (),
+    own={"senders": gauge("Processes that sent datagrams of fabric_timing.py within the last minutes.")},
+    origins={"senders": ["credentials on the socket"]},
+)
+
+_USES = ("used", "duplicate", "over_limit", "excluded")
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """What a process told last: the number of its datagram, and its losses so far."""
+
+    last: int = -1
+    losses: Counter[str] = field(default_factory=Counter)
+
+
+class HookFeed:
+    """Listens at the socket."""
+
+    name = "hook"
+    schemas = (DATAGRAMS, RECORDS, UNUSED, SENDERS)
+
+    def __init__(self, path: str, procfs: Path) -> None:
+        """Take where to listen, and where to ask about processes."""
+        self._path = Path(path)
+        self._socket = TimingSocket(path, procfs)
+        self._open = False
+        self._numbers: dict[str, _Numbers] = {}
+        self._lost: Counter[str] = Counter()
+        self._uses: Counter[str] = Counter()
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}
+
+    async def applies(self) -> bool:
+        """Tell whether the folder of the socket is there: without it no job looks for it either."""
+        return self._path.parent.is_dir()
+
+    async def hear(self) -> Heard:
+        """Give what came since the last time; a socket that cannot be made, or is gone, is made at the next poll."""
+        failures: list[Failure] = []
+        if self._open and not self._path.exists():
+            await self._socket.close()  # somebody removed it, so nobody can send to it
+            self._open = False
+        if not self._open and await self.applies():
+            try:
+                await self._socket.open()
+                self._open = True
+            except Exception as error:  # noqa: BLE001  # of whatever kind, it is told, and the other feeds go on
+                failures.append(failure_of("", error, self._path))
+        said: dict[str, Said] = {}
+        for one in await self._socket.take():
+            self._take(one, said)
+        return Heard(list(said.values()), failures=failures)
+
+    def unused(self, said: Said, why: Unused) -> None:
+        """Count the collectives as what became of them."""
+        self._uses["used"] -= said.count
+        self._uses[why] += said.count
+
+    def tables(self, now: float) -> list[Table]:
+        """Give what became of datagrams and collectives; nothing while the socket was never there."""
+        if not self._open and not self._uses:
+            return []
+        return [
+            self._counts(DATAGRAMS, "datagrams_total", OUTCOMES, self._socket.counts, now),
+            self._counts(RECORDS, "lost_total", LOSSES, self._lost, now),
+            self._counts(UNUSED, "collectives_total", _USES, self._uses, now),
+            Table(
+                SENDERS,
+                self._keepers[SENDERS].rows([()]),
+                {"senders": Column(SENDERS.metrics["senders"], [self._socket.senders])},
+                now,
+            ),
+        ]
+
+    async def close(self) -> None:
+        """Take the socket away, where it is this one's."""
+        if self._open:
+            self._open = False
+            await self._socket.close()
+
+    def _counts(
+        self, schema: vocabulary.Schema, ending: str, names: tuple[str, ...], counts: Counter[str], now: float
+    ) -> Table:
+        rows = self._keepers[schema].rows([(name,) for name in names])
+        return Table(schema, rows, {ending: Column(schema.metrics[ending], [counts[name] for name in names])}, now)
+
+    def _take(self, one: Received, heard: dict[str, Said]) -> None:
+        """Add a datagram to what its process said."""
+        told, sender = one.datagram, one.sender
+        # Behind user and number of what cannot be seen there may be several; what they say of themselves tells them.
+        speaker = f"{sender.pid or f'{sender.uid}:{told.host}:{told.pid}'}:{one.job}"
+        self._note(speaker, told)
+        said = heard.get(speaker)
+        if said is None:
+            said = heard[speaker] = Said(speaker, _facts(one))
+        places = [Membership(group.rank, group.size, group.nodes) for group in told.groups]
+        for place in places:
+            said.meets(place)
+        for done in told.operations:
+            said.did(
+                told.groups[done.communicator].id,
+                places[done.communicator],
+                known_kind(done.kind),
+                done.sequence,
+                done.message_bytes,
+                done.microseconds,
+                timed=True if done.timing == "gpu" else None,
+            )
+        self._uses["used"] += len(told.operations)
+
+    def _note(self, speaker: str, told: Datagram) -> None:
+        """Add what was lost on the way, and what the process says that it lost since it said so last."""
+        before = self._numbers.pop(speaker, None)
+        if before is None or told.number < before.last:
+            before = _Numbers(told.number - 1)  # what was lost before it was first heard is its own, if anybody's
+        self._numbers[speaker] = before
+        if len(self._numbers) > MAX_NUMBERS:
+            del self._numbers[next(iter(self._numbers))]
+        self._lost["missing"] += max(0, told.number - before.last - 1)
+        before.last = told.number
+        for reason, count in (("dropped", told.dropped), ("untimed", told.untimed), ("faults", told.faults)):
+            self._lost[reason] += max(0, count - before.losses[reason])
+            before.losses[reason] = count
+
+
+def _facts(one: Received) -> Facts:
+    told, sender = one.datagram, one.sender
+    return Facts(
+        one.job,
+        pid=told.pid,
+        host=told.host,
+        host_pid=sender.pid,
+        uid=sender.uid,
+        world_rank=world_rank(told.env) if told.rank is None else told.rank,
+        gpu=told.gpu.pci or told.gpu.uuid,
+        pod=told.env.get("POD_NAME", "") or sender.owner.pod,
+    )
