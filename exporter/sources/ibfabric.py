@@ -243,7 +243,7 @@ class IbFabricSource:
             raise
         self._surveys += outcome.surveyed
         tables = self._tables.make(outcome)
-        return Reading([*tables, self._about(opened.local, outcome), self._datagrams(opened)], _failures(outcome))
+        return Reading([*tables, self._about(opened.local, outcome), self._datagrams(opened)], failures(outcome))
 
     def _opened(self) -> _Open:
         """Give the open port, with what the kernel tells of it now."""
@@ -254,7 +254,7 @@ class IbFabricSource:
             return opened
         self._shut()
         options = self._options
-        m_key = _m_key(options)
+        m_key = read_m_key(options)
         port = self._gate.open(local)
         window = Window(port, options.limits(), m_key, self._stopping.is_set)
         window.counts = self._counts
@@ -268,21 +268,13 @@ class IbFabricSource:
         self._lock.release()
 
     def _subnet_of(self, opened: _Open) -> str:
-        """Name the subnet so that every host in it names it alike: by its prefix and its subnet manager."""
-        found: list[int] = []
-
-        def take(_: object, answer: Answer) -> None:
-            if isinstance(answer, bytes):
-                found.append(sm_info(answer).guid)
-
+        """Name the subnet; asked for anew where the prefix or the manager is another one."""
         local = opened.local
-        asked = (opened.local.gid_prefix, opened.local.sm_lid)
-        if self._subnet and asked == self._asked:
-            return self._subnet
-        if local.sm_lid:
-            opened.window.run([Request("sm", Route(local.sm_lid), Attribute.SM_INFO, take)])
-        self._asked = asked if found else (0, 0)  # one that is silent may yet answer
-        self._subnet = f"{guid_text(local.gid_prefix)}-{guid_text(found[0]) if found else 'unmanaged'}"
+        asked = (local.gid_prefix, local.sm_lid)
+        if not self._subnet or asked != self._asked:
+            manager = manager_of(opened.window, local)
+            self._asked = (0, 0) if manager is None else asked  # one that is silent may yet answer
+            self._subnet = subnet_name(local, manager)
         return self._subnet
 
     def _about(self, local: LocalPort, what: Outcome | Waiting) -> Table:
@@ -313,7 +305,25 @@ class IbFabricSource:
         return built.table(self._keepers[DATAGRAMS], monotonic())
 
 
-def _m_key(options: IbFabricOptions) -> int:
+def manager_of(window: Window, local: LocalPort) -> int | None:
+    """Ask the subnet manager for its GUID; None where there is none, or it is silent. Blocks."""
+    found: list[int] = []
+
+    def take(_: object, answer: Answer) -> None:
+        if isinstance(answer, bytes):
+            found.append(sm_info(answer).guid)
+
+    if local.sm_lid:
+        window.run([Request("sm", Route(local.sm_lid), Attribute.SM_INFO, take)])
+    return found[0] if found else None
+
+
+def subnet_name(local: LocalPort, manager: int | None) -> str:
+    """Name a subnet so that every host in it names it alike: by its prefix and its subnet manager."""
+    return f"{guid_text(local.gid_prefix)}-{'unmanaged' if manager is None else guid_text(manager)}"
+
+
+def read_m_key(options: IbFabricOptions) -> int:
     """Read the key of subnet management; 0 where the fabric has none.
 
     Raises:
@@ -332,7 +342,7 @@ def _m_key(options: IbFabricOptions) -> int:
     return key
 
 
-def _failures(outcome: Outcome) -> list[Failure]:
+def failures(outcome: Outcome) -> list[Failure]:
     """Tell what did not answer: nodes, then ports of others."""
     fabric = outcome.fabric
     found = [

@@ -259,30 +259,35 @@ class _Watch:
         self.rose: list[End] = []
         self.problems: dict[int, Problem] = {}
         self._fabric = fabric
+        self._asked: set[End] = set()
 
     def begin(self) -> Iterator[Request]:
         """Ask one end of each link, that of a switch, and the ports of switches that have none."""
-        peers = self._fabric.peers
         for guid, node in self._fabric.nodes.items():
             if not node.is_switch:
                 continue
             for number in node.ports:
                 end = End(guid, number)
-                other = peers.get(end)
+                other = self._fabric.peers.get(end)
                 if number and (other is None or end < other or not self._fabric.nodes[other.guid].is_switch):
-                    route = node.route(number)
-                    yield Request(guid, route, Attribute.PORT_INFO, self._told, (node, number), modifier=number)
+                    yield self._request(end, node.route(number))
         origin = self._fabric.origin
         if origin is not None and not self._fabric.nodes[origin.guid].is_switch:
-            tag = (self._fabric.nodes[origin.guid], origin.port)
-            route = Route(PERMISSIVE, b"")
-            yield Request(origin.guid, route, Attribute.PORT_INFO, self._told, tag, modifier=origin.port)
+            yield self._request(origin, Route(PERMISSIVE, b""))
 
-    def _told(self, tag: tuple[Node, int], answer: Answer) -> None:
+    def _request(self, end: End, route: Route) -> Request:
+        self._asked.add(end)
+        node = self._fabric.nodes[end.guid]
+        return Request(end.guid, route, Attribute.PORT_INFO, self._told, (node, end.port), modifier=end.port)
+
+    def _told(self, tag: tuple[Node, int], answer: Answer) -> Iterable[Request] | None:
         node, number = tag
         if isinstance(answer, Problem):
             self.problems.setdefault(node.guid, answer)
-            return
+            other = self._fabric.peers.get(End(node.guid, number))
+            if other is None or other in self._asked or answer is Problem.STOPPED:
+                return None
+            return [self._request(other, self._fabric.nodes[other.guid].route(other.port))]  # it knows as well
         end = End(node.guid, number)
         port = mad_subnet.port_info(answer)
         before = node.ports[number]
@@ -305,6 +310,7 @@ class _Watch:
                     lanes=port.lanes,
                     generation=port.generation,
                 )
+        return None
 
 
 def _reached(fabric: Fabric) -> set[int]:
