@@ -14,6 +14,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from exporter.linux import umad
+from exporter.linux.mad_window import Limits, Window
+from exporter.sources.ib.sweep import Sweeper, Wanted
+from exporter.sources.ib.tables import FabricTables
+
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package tests, and for this file run as a program
 
 from measure import Figure, Limit, peer  # isort: skip
@@ -44,11 +49,6 @@ class Ours(NamedTuple):
 
 def passes() -> None:
     """Make passes at this host of the fabric, and print what they cost."""
-    from exporter.linux import umad
-    from exporter.linux.mad_window import Limits, Window
-    from exporter.sources.ib.sweep import Sweeper, Wanted
-    from exporter.sources.ib.tables import FabricTables
-
     local = umad.chosen(umad.local_ports(), "", None)
     port = umad.UmadPort(local.device, local.number)
     window = Window(port, Limits(per_second=1e9))
@@ -108,8 +108,8 @@ def run() -> list[Figure | Limit]:
         ]
     small, large = found.values()
     print(
-        f"growth from {small.ports} to {large.ports} ports, ×{large.ports / small.ports:.1f}: CPU of a pass"
-        f" ×{large.cpu / small.cpu:.1f}, memory {small.resident:.0f} to {large.resident:.0f} MiB"
+        f"growth from {small.ports} to {large.ports} ports, x {large.ports / small.ports:.1f}: CPU of a pass"
+        f" x {large.cpu / small.cpu:.1f}, memory {small.resident:.0f} to {large.resident:.0f} MiB"
     )
     return figures
 

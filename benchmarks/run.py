@@ -1,7 +1,7 @@
 """Run the benchmarks: each beside its peer in one run, both figures and the ratio printed.
 
-`python benchmarks/run.py [render] [host] [ports] [ethtool] [switch] [ibfabric]`; all of them by default. Ratios travel from
-machine to machine, absolute figures do not. The exit status tells whether every bar was met.
+`python benchmarks/run.py [render] [host] [ports] [ethtool] [switch] [ibfabric]`; all of them by default. Ratios travel
+from machine to machine, absolute figures do not. The exit status tells whether every bar was met.
 """
 
 import importlib
