@@ -60,10 +60,12 @@ ALLOWED = {
     "discovery": {"sources"},
     "shard": set(),
     "recording_commands": {"anonymise", "document", "secret", "simulator", "snapshot", "snmp", "sources"},
+    "ib_commands": {"document", "files", "linux", "secret", "sources"},
     "cli": {
         "daemon",
         "demo",
         "document",
+        "ib_commands",
         "log",
         "outputs",
         "probe",
@@ -71,6 +73,7 @@ ALLOWED = {
         "shard",
         "simulator",
         "sources",
+        "units",
     },
     "__main__": {"cli"},
 }

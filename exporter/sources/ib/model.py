@@ -40,7 +40,7 @@ class Node:
 
     Attributes:
         info: What it says that it is.
-        path: The directed route by which it was found.
+        path: A directed route to it.
         description: What it calls itself, tidied; empty where it did not tell.
         ports: How its ports are, by number; those that did not tell are missing. A switch's port 0 is its own.
         capabilities: What it counts; None while that is not known.
