@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import host_board
+import infiniband_board
 import overview
 import switches_board
 from grafana_foundation_sdk.builders import dashboard
@@ -27,6 +28,8 @@ _HOST_INSTANCE = 'label_values({__name__=~"fabric_(nic|rdma)_info", job=~"$job",
 
 
 _SWITCH = 'label_values(fabric_switch_up{job=~"$job"}, switch)'
+
+_NODE = 'label_values(fabric_ib_node_info{job=~"$job"}, node)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,17 @@ BOARDS = (
             _choice("switch", "Switch", _SWITCH).all_value(".+"),
         ),
         rows=switches_board.ROWS,
+    ),
+    Board(
+        uid="fabric-infiniband",
+        title="Fabric infiniband",
+        description="InfiniBand fabrics: links, errors, uplinks, congestion, nodes and managers, by fabric-exporter.",
+        variables=(
+            _choice("job", "Job", _JOB).all_value(".+"),
+            _choice("instance", "Instance", _INSTANCE).all_value(".+"),
+            _choice("node", "Node", _NODE).all_value(".+"),
+        ),
+        rows=infiniband_board.ROWS,
     ),
 )
 

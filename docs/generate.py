@@ -24,6 +24,8 @@ SECTIONS = {
     "fabric_switch_": "Ports of Ethernet switches, and the switches. The source `switch` polls what is configured.",
     "fabric_link_": "Links, seen from one end: a port of a switch, told by the source `switch`, or a device of this"
     " host, told by the source `lldp`.",
+    "fabric_ib_": "Ports and nodes of InfiniBand fabrics, and the passes over them. The source `ibfabric` asks by"
+    " management datagrams, where it is switched on; `guid` is that of the node.",
     "fabric_nccl_": "Collectives and ranks of jobs on this host. The source `nccl` reads files of NCCL Inspector.",
     "fabric_source_": "Each source, and each switch: how reading it goes.",
     "fabric_probe_": "The switch that `/probe` asked, and how that went: in the answers of that path alone.",

@@ -12,6 +12,7 @@ from exporter import __version__, log
 from exporter.simulator.faults import FAULTS
 
 if TYPE_CHECKING:
+    from exporter.ib_commands import Asking
     from exporter.sources.switches.options import Snmp
 
 COMMANDS = {
@@ -22,7 +23,21 @@ COMMANDS = {
     "snapshot": "record what a switch says by SNMP, without names and addresses, for a report",
     "replay": "serve such a recording as a switch on loopback",
     "hook": "write out fabric_timing.py, which tells the collectives of a training job by one line in it",
+    "ib": "print an InfiniBand fabric, or how it differs from a saved one",
 }
+
+IB_COMMANDS = {
+    "topology": "look at the fabric once and print it, with what is degraded, erring or not active",
+    "diff": "print how the fabric, or a second file, differs from one that `ib topology --json` saved",
+}
+
+IB_LIMITS = {
+    "window": "datagrams in flight (default 64)",
+    "per_destination": "of them to one node (default 1)",
+    "per_second": "datagrams sent in a second, at most (default 10000)",
+    "retries": "tries after the first (default 2)",
+}
+"""Keys of `sources.ibfabric` that are whole numbers, as flags."""
 
 PROBE_SECONDS = 60.0
 """That somebody at a terminal waits for a switch."""
@@ -75,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     _add_snapshot_flags(made["snapshot"])
     _add_replay_flags(made["replay"])
     made["hook"].add_argument("--output", type=Path, metavar="FILE", help="where to (default standard output)")
+    _add_ib_commands(made["ib"])
     faults = made["demo"]
     faults.formatter_class = argparse.RawDescriptionHelpFormatter  # which would break names at their hyphens
     width = max(map(len, FAULTS)) + 1
@@ -132,6 +148,37 @@ def _add_replay_flags(to: argparse.ArgumentParser) -> None:
         "--listen", default="127.0.0.1:1161", metavar="ADDRESS", help="where to answer (default 127.0.0.1:1161)"
     )
     to.add_argument("--community", default="public", help="community that is answered (default public)")
+
+
+def _add_ib_commands(to: argparse.ArgumentParser) -> None:
+    commands = to.add_subparsers(dest="ib_command", metavar="COMMAND", required=True)
+    made = {
+        name: commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        for name, text in IB_COMMANDS.items()
+    }
+    form = made["topology"].add_mutually_exclusive_group()
+    form.add_argument("--dot", dest="form", action="store_const", const="dot", help="print a graph for Graphviz")
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="print what `ib diff` reads")
+    made["topology"].set_defaults(form="tree")
+    made["topology"].add_argument(
+        "--no-counters", dest="counters", action="store_false", help="do not ask ports what errors they counted"
+    )
+    made["diff"].add_argument("before", type=Path, metavar="FILE", help="fabric that was saved")
+    made["diff"].add_argument(
+        "after", nargs="?", type=Path, metavar="FILE2", help="one saved later (default the fabric as it is now)"
+    )
+    made["diff"].add_argument("--json", dest="as_json", action="store_true", help="print it for programs")
+    for command in made.values():
+        _add_ib_flags(command)
+
+
+def _add_ib_flags(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--device", default="", metavar="NAME", help="adapter to look from (default the first active one)")
+    to.add_argument("--port", type=int, metavar="NUMBER", help="port of it (default the first active one)")
+    to.add_argument("--m-key-file", dest="m_key_file", metavar="FILE", help="file of the M_Key of a protected fabric")
+    to.add_argument("--timeout", metavar="DURATION", help="time to wait for an answer (default 500ms)")
+    for name, text in IB_LIMITS.items():
+        to.add_argument(f"--{name.replace('_', '-')}", dest=name, type=int, metavar="NUMBER", help=text)
 
 
 def _add_web_flags(to: argparse.ArgumentParser) -> None:
@@ -220,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        Exit status: 0 done, 1 wrong configuration or nothing to listen on, 2 wrong flags.
+        Exit status: 0 done, 1 wrong configuration or nothing to listen on, 2 wrong flags; of `ib diff` that of diff.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0].startswith("-") and given[0] not in {"-h", "--help", "--version"}):
@@ -360,6 +407,39 @@ def _hook(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _ib(chosen: argparse.Namespace) -> int:
+    from exporter import ib_commands  # noqa: PLC0415  # only this command needs it
+
+    try:
+        asking = _asking(chosen)
+    except ValueError as error:
+        _fail(ValueError(f"--{str(error).replace('_', '-')}"))
+        return ib_commands.FAILED
+    if chosen.ib_command == "diff":
+        return ib_commands.diff(asking, chosen.before, chosen.after, as_json=chosen.as_json)
+    return ib_commands.topology(asking, chosen.form, counters=chosen.counters)
+
+
+def _asking(chosen: argparse.Namespace) -> "Asking":
+    """Give how the flags say that a fabric is asked.
+
+    Raises:
+        ValueError: A limit is none; the text begins with its key.
+    """
+    from exporter.ib_commands import Asking  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.sources.ibfabric import IbFabricOptions, PortChoice  # noqa: PLC0415  # likewise
+    from exporter.units import Duration  # noqa: PLC0415  # likewise
+
+    limits = {name: value for name in IB_LIMITS if (value := getattr(chosen, name)) is not None}
+    if chosen.timeout is not None:
+        try:
+            limits["timeout"] = Duration.parse(chosen.timeout)
+        except ValueError as error:
+            raise ValueError(f"timeout is {chosen.timeout!r}; {error}") from None
+    options = IbFabricOptions(m_key_file=chosen.m_key_file, **limits)
+    return Asking(PortChoice(device=chosen.device, port=chosen.port), options)
+
+
 _COMMANDS = {
     "run": _run,
     "check-config": _check_config,
@@ -368,6 +448,7 @@ _COMMANDS = {
     "snapshot": _snapshot,
     "replay": _replay,
     "hook": _hook,
+    "ib": _ib,
 }
 
 

@@ -31,7 +31,7 @@ UNITS = {
 
 BOARDS: dict[str, dict[str, Any]] = {
     name: json.loads((FOLDER / f"{name}.json").read_text())
-    for name in ("fabric-overview", "fabric-host", "fabric-switches")
+    for name in ("fabric-overview", "fabric-host", "fabric-switches", "fabric-infiniband")
 }
 VARIABLES = {name: {one["name"]: one for one in board["templating"]["list"]} for name, board in BOARDS.items()}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -51,6 +51,9 @@ PANELS = {
 TARGETS = {
     f"{name}-{target['refId']}": (panel, target) for name, panel in PANELS.items() for target in panel["targets"]
 }
+
+IN_DEMO = {key: one for key, one in TARGETS.items() if not key.startswith("fabric-infiniband-")}
+"""The demo has no InfiniBand fabric; of that board what it asks for is held against what is exported alone."""
 
 every_board = pytest.mark.parametrize("name", BOARDS)
 every_panel = pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
@@ -73,7 +76,7 @@ def series() -> dict[str, set[str]]:
 
 def substituted(expr: str) -> str:
     """Put values in the place of variables, as Grafana does with all jobs and instances selected."""
-    every = {f"${name}": ".+" for name in ("job", "instance", "switch")}
+    every = {f"${name}": ".+" for name in ("job", "instance", "switch", "node")}
     for name, value in {"$__rate_interval": "5s", "$host": "gpu-001", **every}.items():
         expr = expr.replace(name, value)
     assert "$" not in expr, expr
@@ -259,6 +262,8 @@ LIMITS = {
     "fabric-switches-Fullest uplinks": ("FabricUplinkImbalance",),
     "fabric-switches-Most uneven uplinks": ("FabricUplinkImbalance",),
     "fabric-switches-Imbalance of uplinks": ("FabricUplinkImbalance",),
+    "fabric-infiniband-Busiest uplink of a switch": ("FabricUplinkImbalance",),
+    "fabric-infiniband-Imbalance of uplinks": ("FabricUplinkImbalance",),
     "fabric-switches-Packets sent with a mark": ("FabricCongestion",),
 }
 """Panels whose limits are those of alerts: of the alert for what is bad, and of the one for what is worth a look."""
@@ -299,7 +304,7 @@ def answers(program) -> Iterator[dict[str, list[dict]]]:
         with prometheus(program("prometheus"), folder, exporter) as server:
 
             def all_answered() -> bool:
-                for _, target in TARGETS.values():
+                for _, target in IN_DEMO.values():
                     expr = target["expr"]
                     if not found.get(expr):
                         samples = server.query(substituted(expr))
@@ -311,7 +316,7 @@ def answers(program) -> Iterator[dict[str, list[dict]]]:
         yield found
 
 
-@every_target
+@pytest.mark.parametrize(("panel", "target"), IN_DEMO.values(), ids=IN_DEMO)
 def test_every_query_has_data_with_the_labels_of_its_legend(answers, panel, target):
     samples = answers[target["expr"]]
     assert samples, substituted(target["expr"])

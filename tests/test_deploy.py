@@ -57,6 +57,7 @@ MANIFESTS = [
 ]
 NODE = documents(DEPLOY / "kubernetes" / "daemonset.yaml")
 SWITCHES = documents(DEPLOY / "kubernetes" / "switch-poller.yaml")
+FABRIC = documents(DEPLOY / "kubernetes" / "infiniband-poller.yaml")
 
 
 def one(manifests: list[Manifest], kind: str) -> Manifest:
@@ -65,7 +66,8 @@ def one(manifests: list[Manifest], kind: str) -> Manifest:
 
 
 def pod_of(manifests: list[Manifest]) -> Manifest:
-    return one(manifests, "DaemonSet" if manifests is NODE else "StatefulSet")["spec"]["template"]
+    (found,) = (one for one in manifests if one["kind"] in {"DaemonSet", "StatefulSet", "Deployment"})
+    return found["spec"]["template"]
 
 
 def container_of(manifests: list[Manifest]) -> Manifest:
@@ -73,7 +75,8 @@ def container_of(manifests: list[Manifest]) -> Manifest:
     return container
 
 
-BOTH = pytest.mark.parametrize("manifests", [NODE, SWITCHES], ids=["node", "switches"])
+ALL = pytest.mark.parametrize("manifests", [NODE, SWITCHES, FABRIC], ids=["node", "switches", "infiniband"])
+UNPRIVILEGED = pytest.mark.parametrize("manifests", [NODE, SWITCHES], ids=["node", "switches"])
 
 
 # --- Kubernetes: shape
@@ -89,7 +92,7 @@ def test_manifest_has_the_shape_that_kubernetes_wants(manifest: Manifest, versio
         assert kubernetes_validate.validate(manifest, version, strict=True) == version
 
 
-@BOTH
+@ALL
 def test_everything_lies_in_the_namespace_that_the_file_makes(manifests: list[Manifest]) -> None:
     namespace = one(manifests, "Namespace")["metadata"]["name"]
     cluster_wide = {"Namespace", "PriorityClass"}
@@ -101,13 +104,13 @@ def test_no_secret_is_shipped() -> None:
     assert all(parameter.values[0]["kind"] != "Secret" for parameter in MANIFESTS)
 
 
-@BOTH
+@ALL
 def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
     labels = pod_of(manifests)["metadata"]["labels"]
     for manifest in manifests:
         spec = manifest.get("spec", {})
         match manifest["kind"]:
-            case "DaemonSet" | "StatefulSet":
+            case "DaemonSet" | "StatefulSet" | "Deployment":
                 wanted = spec["selector"]["matchLabels"]
             case "Service":
                 wanted = spec["selector"]
@@ -120,11 +123,11 @@ def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
 
 
 def test_selectors_tell_the_roles_apart() -> None:
-    node, switches = pod_of(NODE)["metadata"]["labels"], pod_of(SWITCHES)["metadata"]["labels"]
-    assert node["app.kubernetes.io/component"] != switches["app.kubernetes.io/component"]
+    labels = [pod_of(manifests)["metadata"]["labels"] for manifests in (NODE, SWITCHES, FABRIC)]
+    assert len({each["app.kubernetes.io/component"] for each in labels}) == 3
 
 
-@BOTH
+@ALL
 def test_pod_monitor_finds_the_pod_and_its_port(manifests: list[Manifest]) -> None:
     (monitor,) = documents(DEPLOY / "kubernetes" / "podmonitor.yaml")
     spec = monitor["spec"]
@@ -139,7 +142,7 @@ def seconds(text: str) -> int:
     return int(text.removesuffix("s"))
 
 
-@BOTH
+@ALL
 def test_references_lead_to_objects_of_the_file(manifests: list[Manifest]) -> None:
     pod = pod_of(manifests)["spec"]
     account = one(manifests, "ServiceAccount")
@@ -152,7 +155,7 @@ def test_references_lead_to_objects_of_the_file(manifests: list[Manifest]) -> No
         assert pod["priorityClassName"] == one(manifests, "PriorityClass")["metadata"]["name"]
 
 
-@BOTH
+@ALL
 def test_ports_agree(manifests: list[Manifest]) -> None:
     container = container_of(manifests)
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -165,14 +168,14 @@ def test_ports_agree(manifests: list[Manifest]) -> None:
             assert {port["targetPort"] for port in manifest["spec"]["ports"]} <= set(ports)
 
 
-@BOTH
+@ALL
 def test_probes_ask_the_endpoints_made_for_them(manifests: list[Manifest]) -> None:
     container = container_of(manifests)
     assert container["readinessProbe"]["httpGet"]["path"] == "/-/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/-/healthy"
 
 
-@BOTH
+@ALL
 def test_image_is_of_this_version(manifests: list[Manifest]) -> None:
     assert container_of(manifests)["image"] == f"fabric-exporter:{VERSION}"
 
@@ -180,7 +183,7 @@ def test_image_is_of_this_version(manifests: list[Manifest]) -> None:
 # --- Kubernetes: rights
 
 
-@BOTH
+@UNPRIVILEGED
 def test_container_has_no_rights(manifests: list[Manifest]) -> None:
     pod, container = pod_of(manifests)["spec"], container_of(manifests)
     assert pod["securityContext"].items() >= {
@@ -201,20 +204,20 @@ def test_container_has_no_rights(manifests: list[Manifest]) -> None:
     assert not pod.get("hostIPC", False)
 
 
-@BOTH
+@ALL
 def test_no_token_of_the_api_is_mounted(manifests: list[Manifest]) -> None:
     assert pod_of(manifests)["spec"]["automountServiceAccountToken"] is False
     assert one(manifests, "ServiceAccount")["automountServiceAccountToken"] is False
 
 
-@BOTH
+@ALL
 def test_memory_is_bounded_and_requested_in_advance(manifests: list[Manifest]) -> None:
     resources = container_of(manifests)["resources"]
     assert set(resources["limits"]) == {"memory"}  # a CPU limit would throttle the samples of bursts
     assert set(resources["requests"]) == {"cpu", "memory"}
 
 
-@BOTH
+@ALL
 def test_stop_is_awaited_longer_than_the_daemon_needs(manifests: list[Manifest]) -> None:
     assert pod_of(manifests)["spec"]["terminationGracePeriodSeconds"] > 5
 
@@ -277,6 +280,28 @@ def test_every_switch_is_polled_once() -> None:
     shards = [Shard.parse(text.replace("$(POD_NAME)", name)) for name in names]
     assert shards == [Shard(number, spec["replicas"]) for number in range(spec["replicas"])]
     assert spec["serviceName"] == one(SWITCHES, "Service")["metadata"]["name"]
+
+
+def test_a_subnet_has_one_sweeper_that_reaches_its_devices() -> None:
+    """The old pod ends before the new one starts, and the one container may open /dev/infiniband."""
+    spec = one(FABRIC, "Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    pod, container = spec["template"]["spec"], container_of(FABRIC)
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    assert set(paths.values()) == {"/dev/infiniband"}
+    assert [m["mountPath"] for m in container["volumeMounts"] if m["name"] in paths] == ["/dev/infiniband"]
+    assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True, "runAsUser": 0}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    level = one(FABRIC, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    assert level == "privileged"
+    sources = configuration(FABRIC)["sources"]
+    assert [name for name, keys in sources.items() if keys["enabled"]] == ["ibfabric"]
+
+
+def test_the_image_has_the_library_of_infiniband() -> None:
+    (copied_to,) = (rest.split()[-1] for rest in instructions("COPY") if "libibumad" in rest)
+    library = importlib.import_module("exporter.linux.umad").LIBRARY
+    assert copied_to == f"/usr/lib/{library}"  # where the loader looks, without a cache
 
 
 def test_probes_and_discovery_ask_the_service() -> None:
@@ -355,8 +380,8 @@ def unit_args() -> list[str]:
 
 @pytest.mark.parametrize(
     "args",
-    [container_of(NODE)["args"], container_of(SWITCHES)["args"], ["run", *unit_args()]],
-    ids=["node", "switches", "systemd"],
+    [container_of(NODE)["args"], container_of(SWITCHES)["args"], container_of(FABRIC)["args"], ["run", *unit_args()]],
+    ids=["node", "switches", "infiniband", "systemd"],
 )
 def test_flags_exist(args: list[str]) -> None:
     cli = importlib.import_module("exporter.cli")
@@ -364,7 +389,7 @@ def test_flags_exist(args: list[str]) -> None:
     cli.parser().parse_args([arg.replace("$(HOST_IP)", "192.0.2.1") for arg in args])
 
 
-@BOTH
+@ALL
 def test_configuration_is_accepted(manifests: list[Manifest], tmp_path: Path) -> None:
     daemon = importlib.import_module("exporter.daemon")
     path = tmp_path / "config.yaml"
@@ -523,7 +548,7 @@ def test_links_in_the_readme_lead_somewhere() -> None:
 @pytest.mark.parametrize("words", [p for p in COMMANDS if p.values[0][0] == "kubectl"])
 def test_objects_in_the_readme_exist(words: list[str]) -> None:
     """Every namespace and every kind/name that kubectl is told of is one that the manifests make."""
-    made = {(m["kind"].lower(), m["metadata"]["name"]) for m in NODE + SWITCHES}
+    made = {(m["kind"].lower(), m["metadata"]["name"]) for m in NODE + SWITCHES + FABRIC}
     if "-n" in words:
         assert ("namespace", words[words.index("-n") + 1]) in made
     for word in words:

@@ -64,10 +64,12 @@ ALLOWED = {
     "discovery": {"sources"},
     "shard": set(),
     "recording_commands": {"anonymise", "document", "secret", "simulator", "snapshot", "snmp", "sources"},
+    "ib_commands": {"document", "files", "linux", "secret", "sources"},
     "cli": {
         "daemon",
         "demo",
         "document",
+        "ib_commands",
         "log",
         "outputs",
         "probe",
@@ -75,6 +77,7 @@ ALLOWED = {
         "shard",
         "simulator",
         "sources",
+        "units",
     },
     "__main__": {"cli"},
 }

@@ -89,6 +89,9 @@ class Problem(enum.Enum):
     STOPPED = "stopped"
 
 
+NO_ANSWER = frozenset({Problem.TIMEOUT, Problem.SILENT})
+"""Problems of one that says nothing at all."""
+
 Path: TypeAlias = bytes
 """A directed route: the number of the port to leave by at each node, beginning at this one; empty for this one."""
 

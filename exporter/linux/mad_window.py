@@ -188,6 +188,8 @@ class Window:
     def _send(self, key: Hashable, now: float) -> None:
         destination = self._destinations[key]
         destination.is_ready = False
+        if destination.rests or not destination.waiting:
+            return  # another of its questions was not answered since it was ready
         request, tried = destination.waiting.popleft()
         self._transaction = self._transaction % MOST + 1
         try:
@@ -236,9 +238,9 @@ class Window:
                 continue
             self.counts.timeouts += 1
             destination.missed += 1
+            self._answer(request, Problem.TIMEOUT)
             if not destination.answered or destination.missed >= PATIENCE:
                 self._fall_silent(request.destination, destination)
-            self._answer(request, Problem.TIMEOUT)
             self._wake(request.destination, destination)
 
     def _fall_silent(self, key: Hashable, destination: _Destination) -> None:
@@ -256,9 +258,8 @@ class Window:
         destination.waiting.appendleft((request, tried))
         destination.rests = True
         self._rests += 1  # of those that end at the same time the first goes on first
-        heappush(
-            self._resting, (monotonic() + self._limits.timeout * REST * 2**tried, self._rests, request.destination)
-        )
+        rest = self._limits.timeout * REST * 2 ** (tried - 2)
+        heappush(self._resting, (monotonic() + rest, self._rests, request.destination))
 
     def _answer(self, request: Request, answer: Answer) -> None:
         self._add(request.then(request.tag, answer))

@@ -36,6 +36,9 @@ from exporter.units import Duration
 SHARE = 0.9
 """Of the interval, that a pass may take."""
 
+LONGEST_END = 2.0
+"""Seconds for which it is waited for a pass to end that was told to."""
+
 MOST_FAILURES = 200
 """Failures of ports and nodes that are told of one pass; the rest is told in one."""
 
@@ -108,6 +111,10 @@ class IbFabricOptions(Options, frozen=True, kw_only=True):
         for key, (value, least, most) in bounds.items():
             if not least <= value <= most:
                 raise ValueError(f"{key} is {value}; give {least} to {most}")
+        patience = 2 * self.timeout * (self.retries + 1)  # the manager is asked who it is, and a silent node how it is
+        if self.interval < patience:
+            text = f"interval is {self.interval:g}s; give {patience:g}s or more, or a shorter timeout or fewer retries"
+            raise ValueError(f"{text}: nodes that do not answer take so long")
         if not self.ports:
             raise ValueError("ports is empty; leave it out for the first active port of this host")
         if self.m_key_file is not None and self.m_key_env is not None:
@@ -192,6 +199,8 @@ class IbFabricSource:
         self._lock = Lock(f"{host}, process {os.getpid()}", None if options.lock is None else Path(options.lock))
         self._open: _Open | None = None
         self._stopping = threading.Event()
+        self._passing = threading.Lock()  # held while the port is used
+        self._is_closed = False
         self._tables = FabricTables(self._wanted)
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (SWEEPS, DATAGRAMS)}
         self._counts = Counts()
@@ -209,6 +218,8 @@ class IbFabricSource:
         Raises:
             SourceError: Nothing of the fabric can be seen.
         """
+        if "pass" not in self._serial.out:
+            self._stopping.clear()
         result = (await self._serial.run([("pass", self._pass)]))["pass"]
         if isinstance(result, HungError):
             self._stopping.set()
@@ -226,12 +237,29 @@ class IbFabricSource:
     async def close(self) -> None:
         """Stop the pass that is under way, and let go of the port when it has ended."""
         self._stopping.set()
-        await self._serial.run([("close", self._shut)])
+        self._is_closed = True
+        await self._serial.run([("close", self._end)])
         self._serial.close()
+
+    def _end(self) -> None:
+        """Let go of the port as soon as no pass uses it; one that hangs lets go of it when it comes back."""
+        if self._passing.acquire(timeout=LONGEST_END):
+            try:
+                self._shut()
+            finally:
+                self._passing.release()
 
     def _pass(self) -> Reading:
         """Make one pass; runs in the thread."""
-        self._stopping.clear()
+        with self._passing:
+            try:
+                return self._made()
+            finally:
+                if self._is_closed:
+                    self._shut()
+
+    def _made(self) -> Reading:
+        """Make one pass."""
         try:
             opened = self._opened()
             holder = self._lock.take(self._subnet_of(opened))
@@ -243,7 +271,7 @@ class IbFabricSource:
             raise
         self._surveys += outcome.surveyed
         tables = self._tables.make(outcome)
-        return Reading([*tables, self._about(opened.local, outcome), self._datagrams(opened)], _failures(outcome))
+        return Reading([*tables, self._about(opened.local, outcome), self._datagrams(opened)], failures(outcome))
 
     def _opened(self) -> _Open:
         """Give the open port, with what the kernel tells of it now."""
@@ -254,7 +282,7 @@ class IbFabricSource:
             return opened
         self._shut()
         options = self._options
-        m_key = _m_key(options)
+        m_key = read_m_key(options)
         port = self._gate.open(local)
         window = Window(port, options.limits(), m_key, self._stopping.is_set)
         window.counts = self._counts
@@ -268,21 +296,13 @@ class IbFabricSource:
         self._lock.release()
 
     def _subnet_of(self, opened: _Open) -> str:
-        """Name the subnet so that every host in it names it alike: by its prefix and its subnet manager."""
-        found: list[int] = []
-
-        def take(_: object, answer: Answer) -> None:
-            if isinstance(answer, bytes):
-                found.append(sm_info(answer).guid)
-
+        """Name the subnet; asked for anew where the prefix or the manager is another one."""
         local = opened.local
-        asked = (opened.local.gid_prefix, opened.local.sm_lid)
-        if self._subnet and asked == self._asked:
-            return self._subnet
-        if local.sm_lid:
-            opened.window.run([Request("sm", Route(local.sm_lid), Attribute.SM_INFO, take)])
-        self._asked = asked if found else (0, 0)  # one that is silent may yet answer
-        self._subnet = f"{guid_text(local.gid_prefix)}-{guid_text(found[0]) if found else 'unmanaged'}"
+        asked = (local.gid_prefix, local.sm_lid)
+        if not self._subnet or asked != self._asked:
+            manager = manager_of(opened.window, local)
+            self._asked = (0, 0) if manager is None else asked  # one that is silent may yet answer
+            self._subnet = subnet_name(local, manager)
         return self._subnet
 
     def _about(self, local: LocalPort, what: Outcome | Waiting) -> Table:
@@ -300,7 +320,7 @@ class IbFabricSource:
                     "surveys_total": self._surveys,
                     "switches": sum(node.is_switch for node in nodes),
                     "adapters": sum(node.kind == "adapter" for node in nodes),
-                    "links": len(what.fabric.peers) // 2,
+                    "links": sum(one <= other for one, other in what.fabric.peers.items()),
                     "unanswered_links": len(what.fabric.unanswered),
                 },
             )
@@ -313,7 +333,25 @@ class IbFabricSource:
         return built.table(self._keepers[DATAGRAMS], monotonic())
 
 
-def _m_key(options: IbFabricOptions) -> int:
+def manager_of(window: Window, local: LocalPort) -> int | None:
+    """Ask the subnet manager for its GUID; None where there is none, or it is silent. Blocks."""
+    found: list[int] = []
+
+    def take(_: object, answer: Answer) -> None:
+        if isinstance(answer, bytes):
+            found.append(sm_info(answer).guid)
+
+    if local.sm_lid:
+        window.run([Request("sm", Route(local.sm_lid), Attribute.SM_INFO, take)])
+    return found[0] if found else None
+
+
+def subnet_name(local: LocalPort, manager: int | None) -> str:
+    """Name a subnet so that every host in it names it alike: by its prefix and its subnet manager."""
+    return f"{guid_text(local.gid_prefix)}-{'unmanaged' if manager is None else guid_text(manager)}"
+
+
+def read_m_key(options: IbFabricOptions) -> int:
     """Read the key of subnet management; 0 where the fabric has none.
 
     Raises:
@@ -332,7 +370,7 @@ def _m_key(options: IbFabricOptions) -> int:
     return key
 
 
-def _failures(outcome: Outcome) -> list[Failure]:
+def failures(outcome: Outcome) -> list[Failure]:
     """Tell what did not answer: nodes, then ports of others."""
     fabric = outcome.fabric
     found = [

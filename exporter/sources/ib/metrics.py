@@ -202,6 +202,12 @@ SWEEPS = vocabulary.schema(
         "links": gauge("Links between nodes that answer, each counted once."),
         "unanswered_links": gauge("Ports whose link is up and whose peer does not say what it is."),
     },
+    origins={
+        "info": ["SMInfo"],
+        "duration_seconds": ["the clock"],
+        "surveys_total": ["NodeInfo"],
+        **{ending: ["NodeInfo"] for ending in ("switches", "adapters", "links", "unanswered_links")},
+    },
 )
 """The passes over a fabric, by the port that it is looked at from."""
 
@@ -214,6 +220,7 @@ DATAGRAMS = vocabulary.schema(
             " were nobody's; malformed."
         )
     },
+    origins={"datagrams_total": ["umad"]},
 )
 """What became of datagrams."""
 

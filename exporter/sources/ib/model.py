@@ -40,7 +40,7 @@ class Node:
 
     Attributes:
         info: What it says that it is.
-        path: The directed route by which it was found.
+        path: A directed route to it.
         description: What it calls itself, tidied; empty where it did not tell.
         ports: How its ports are, by number; those that did not tell are missing. A switch's port 0 is its own.
         capabilities: What it counts; None while that is not known.
@@ -148,14 +148,18 @@ class Fabric:
         port = self.port(end)
         return speed(port.generation, port.lanes) if port is not None and port.state >= ACTIVE else None
 
-    def expected_speed(self, end: End) -> float | None:
-        """Give bytes per second that both ends of a link can do; None where one of them is not known."""
+    def best(self, end: End) -> tuple[str | None, int | None]:
+        """Give the generation and the lanes that both ends of a link can do; None each where not known."""
         other = self.peers.get(end)
         here, there = self.port(end), None if other is None else self.port(other)
         if here is None or there is None:
-            return None
+            return None, None
         lanes = max(here.lanes_supported & there.lanes_supported, default=None)
-        return speed(fastest(here.generations_supported & there.generations_supported), lanes)
+        return fastest(here.generations_supported & there.generations_supported), lanes
+
+    def expected_speed(self, end: End) -> float | None:
+        """Give bytes per second that both ends of a link can do; None where one of them is not known."""
+        return speed(*self.best(end))
 
     def levels(self) -> dict[int, int]:
         """Tell how far above the adapters each switch is: 0 for a leaf."""

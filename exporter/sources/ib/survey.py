@@ -46,10 +46,6 @@ class Survey:
         """Ask this host's own node, and all that is behind it."""
         yield self._who(b"", None)
 
-    def leads_on(self, end: End) -> bool:
-        """Tell whether a directed route can lead out of a port: one of a switch, or that of this host."""
-        return (self.fabric.nodes[end.guid].is_switch and end.port > 0) or end == self.fabric.origin
-
     def behind(self, end: End) -> Asked:
         """Ask the node at the other end of a port, and all that is behind that and new."""
         node = self.fabric.nodes[end.guid]
@@ -84,6 +80,7 @@ class Survey:
         self.met.add(info.guid)
         before = fabric.nodes.get(info.guid)
         if before is not None and not self._anew:
+            before.path = path  # it may have been plugged in elsewhere
             return [self._of(before, Attribute.PORT_INFO, self._port, info.local_port)]
         node = fabric.nodes[info.guid] = Node(info, path)
         if before is not None:  # what does not change is kept until it is told anew
@@ -131,7 +128,7 @@ class Survey:
         end = End(node.guid, number)
         if not port.is_trained:
             self.fabric.part(end)
-        elif self.leads_on(end) and end not in self.fabric.peers:
+        elif leads_on(self.fabric, end) and end not in self.fabric.peers:
             yield from self.behind(end)
 
     def _vendor(self, tag: tuple[Node, int], answer: Answer) -> None:
@@ -151,6 +148,11 @@ class Survey:
         mode = mad_subnet.fec_mode(answer) if isinstance(answer, bytes) else None
         if mode is not None:
             node.fec_modes[number] = mode
+
+
+def leads_on(fabric: Fabric, end: End) -> bool:
+    """Tell whether a directed route can lead out of a port: one of a switch, or that of this host."""
+    return (fabric.nodes[end.guid].is_switch and end.port > 0) or end == fabric.origin
 
 
 def down(port: PortInfo) -> PortInfo:

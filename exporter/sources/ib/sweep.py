@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from exporter.linux import mad_subnet
-from exporter.linux.mad import PERMISSIVE, Answer, Attribute, Problem, Request, Route
+from exporter.linux.mad import PERMISSIVE, Answer, Attribute, Path, Problem, Request, Route
 from exporter.linux.mad_subnet import IS_SM, SmInfo
 from exporter.linux.mad_window import Window
 from exporter.linux.umad import LocalPort
 from exporter.source import Selection
 from exporter.sources.ib.counting import LINK_DOWN, Count, Counted
 from exporter.sources.ib.model import End, Fabric, Node, guid_text
-from exporter.sources.ib.survey import Survey, down
+from exporter.sources.ib.survey import Survey, down, leads_on
 
 FORGET = 3600.0
 """Seconds for which a node that is gone is still told of."""
@@ -120,7 +120,8 @@ class Sweeper:
             self._gone[guid] = (fabric.nodes.pop(guid), now)
         for guid in survey.met:
             self._gone.pop(guid, None)
-        self.fabric, self._surveyed, self._stale = fabric, now, False
+        self.fabric, self._surveyed = fabric, now
+        self._stale = Problem.STOPPED in survey.problems.values()
         return survey.problems
 
     def sweep(self, local: LocalPort) -> Outcome:
@@ -142,7 +143,8 @@ class Sweeper:
         self._window.run(count.begin(self._ends()))
         moved = [end for end, found in count.counted.items() if self._went_down(end, found)]
         if moved and not surveys:
-            self._explore(moved, problems)
+            parted = [self.fabric.part(end) for end in moved]
+            self._explore([*moved, *(end for end in parted if end is not None)], problems)
         self._counted = count.counted
         managers = self._managers(local)
         self._forget(begun)
@@ -211,16 +213,36 @@ class Sweeper:
                 node.ports[one.port] = down(node.ports[one.port])
 
     def _explore(self, ends: Iterable[End], problems: dict[int, Problem]) -> None:
-        """Look behind some ports, and drop what no link leads to any more."""
-        survey = Survey(self.fabric, anew=False)
-        self._window.run([request for end in ends if survey.leads_on(end) for request in survey.behind(end)])
-        problems.update(survey.problems)
+        """Look behind some ports, and drop what no link leads to any more.
+
+        Routes lead by links that are known: what is behind one of these ports has its turn when that was found.
+        """
+        left = set(ends)
+        while near := self._within_reach(left):
+            survey = Survey(self.fabric, anew=False)
+            self._window.run([request for end in near for request in survey.behind(end)])
+            problems.update(survey.problems)
+            left -= near
         now = monotonic()
-        reached = _reached(self.fabric)
+        reached = self._route()
         for guid in self.fabric.nodes.keys() - reached:
             self._gone[guid] = (self.fabric.drop(guid), now)
         for guid in reached & self._gone.keys():
             del self._gone[guid]
+
+    def _within_reach(self, ends: Collection[End]) -> set[End]:
+        """Give those of some ports that a route leads to and on from, and whose peer is not known."""
+        if not ends:
+            return set()
+        reached, fabric = self._route(), self.fabric
+        return {end for end in ends if end.guid in reached and end not in fabric.peers and leads_on(fabric, end)}
+
+    def _route(self) -> set[int]:
+        """Let routes lead by links that there are; gives the nodes that are reached."""
+        routes = _routes(self.fabric)
+        for guid, path in routes.items():
+            self.fabric.nodes[guid].path = path
+        return set(routes)
 
     def _managers(self, local: LocalPort) -> dict[End, SmInfo]:
         """Ask the subnet managers how they are."""
@@ -259,39 +281,45 @@ class _Watch:
         self.rose: list[End] = []
         self.problems: dict[int, Problem] = {}
         self._fabric = fabric
+        self._asked: set[End] = set()
 
     def begin(self) -> Iterator[Request]:
         """Ask one end of each link, that of a switch, and the ports of switches that have none."""
-        peers = self._fabric.peers
         for guid, node in self._fabric.nodes.items():
             if not node.is_switch:
                 continue
             for number in node.ports:
                 end = End(guid, number)
-                other = peers.get(end)
+                other = self._fabric.peers.get(end)
                 if number and (other is None or end < other or not self._fabric.nodes[other.guid].is_switch):
-                    route = node.route(number)
-                    yield Request(guid, route, Attribute.PORT_INFO, self._told, (node, number), modifier=number)
+                    yield self._request(end, node.route(number))
         origin = self._fabric.origin
         if origin is not None and not self._fabric.nodes[origin.guid].is_switch:
-            tag = (self._fabric.nodes[origin.guid], origin.port)
-            route = Route(PERMISSIVE, b"")
-            yield Request(origin.guid, route, Attribute.PORT_INFO, self._told, tag, modifier=origin.port)
+            yield self._request(origin, Route(PERMISSIVE, b""))
 
-    def _told(self, tag: tuple[Node, int], answer: Answer) -> None:
+    def _request(self, end: End, route: Route) -> Request:
+        self._asked.add(end)
+        node = self._fabric.nodes[end.guid]
+        return Request(end.guid, route, Attribute.PORT_INFO, self._told, (node, end.port), modifier=end.port)
+
+    def _told(self, tag: tuple[Node, int], answer: Answer) -> Iterable[Request] | None:
         node, number = tag
         if isinstance(answer, Problem):
             self.problems.setdefault(node.guid, answer)
-            return
+            other = self._fabric.peers.get(End(node.guid, number))
+            if other is None or other in self._asked or answer is Problem.STOPPED:
+                return None
+            return [self._request(other, self._fabric.nodes[other.guid].route(other.port))]  # it knows as well
         end = End(node.guid, number)
         port = mad_subnet.port_info(answer)
-        before = node.ports[number]
-        if port.generation == "QDR" and before.generation == "FDR10":  # which only the vendor's question tells
+        before = node.ports.get(number)  # missing of a port that was asked before and did not tell
+        was_trained = before is None or before.is_trained
+        if before is not None and port.generation == "QDR" and before.generation == "FDR10":  # the vendor's to tell
             port = port._replace(generation="FDR10", generations_supported=before.generations_supported)
         node.ports[number] = port
         other = self._fabric.peers.get(end)
         if not port.is_trained:
-            if before.is_trained:
+            if was_trained:
                 self.fell.append(end)
         elif other is None:
             self.rose.append(end)
@@ -305,17 +333,23 @@ class _Watch:
                     lanes=port.lanes,
                     generation=port.generation,
                 )
+        return None
 
 
-def _reached(fabric: Fabric) -> set[int]:
-    """Tell to which nodes links lead from the port that the fabric is looked at from."""
-    if fabric.origin is None:
-        return set()
-    beside: dict[int, set[int]] = {}
+def _routes(fabric: Fabric) -> dict[int, Path]:
+    """Give a directed route to each node that links lead to from the port that the fabric is looked at from."""
+    origin = fabric.origin
+    if origin is None:
+        return {}
+    beside: dict[int, list[tuple[int, int]]] = {}
     for one, other in fabric.peers.items():
-        beside.setdefault(one.guid, set()).add(other.guid)
-    found = ring = {fabric.origin.guid}
-    while ring:
-        ring = {guid for one in ring for guid in beside.get(one, ()) if guid not in found}
-        found = found | ring
-    return found
+        if one == origin or fabric.nodes[one.guid].is_switch:  # others pass nothing on
+            beside.setdefault(one.guid, []).append((one.port, other.guid))
+    routes = {origin.guid: b""}
+    ring = [origin.guid]
+    for guid in ring:  # which grows meanwhile
+        for port, other_guid in beside.get(guid, ()):
+            if other_guid not in routes:
+                routes[other_guid] = routes[guid] + bytes([port])
+                ring.append(other_guid)
+    return routes

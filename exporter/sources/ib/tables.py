@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeAlias
 
+from exporter.linux.mad import NO_ANSWER
 from exporter.linux.mad_counters import DISCARDS, ERRORS, RECEIVE_ERRORS, TRAFFIC, WIDTHS, WORD
 from exporter.linux.mad_subnet import ACTIVE, PortInfo
 from exporter.sources.ib import metrics
@@ -82,7 +83,7 @@ class FabricTables:
         wide, extended = self._forms.get(rows[0].end.guid, _NARROW)
         fabric = outcome.fabric
         columns = [
-            *_link_columns(fabric, rows),
+            *_link_columns(outcome, rows),
             *_counters(rows, wide=wide, extended=extended),
             _column("port_answers", [_answers(row, outcome) for row in rows]),
         ]
@@ -101,7 +102,7 @@ class FabricTables:
     def _nodes(self, outcome: Outcome, levels: Mapping[int, int]) -> Table:
         built = TableBuilder(NODES)
         for node in sorted(outcome.fabric.nodes.values(), key=lambda one: one.guid):
-            built.row(*_node_row(node, _role(node, levels), up=1))
+            built.row(*_node_row(node, role(node, levels), up=1))
         for node in sorted(outcome.gone, key=lambda one: one.guid):
             built.row(*_node_row(node, "", up=0))
         return built.table(self._keeper(NODES), monotonic())
@@ -151,12 +152,19 @@ def _column(ending: str, values: Sequence[Value | None]) -> Column:
     return Column(PORTS.metrics[ending], values)
 
 
-def _link_columns(fabric: Fabric, rows: Sequence[_Row]) -> Iterator[Column]:
+def _link_columns(outcome: Outcome, rows: Sequence[_Row]) -> Iterator[Column]:
     """Give what is known of the links of some ports."""
+    fabric = outcome.fabric
+    known = [_is_known(outcome, row.end) for row in rows]
     speeds = [fabric.speed(row.end) for row in rows]
-    yield _column("link_up", [int(row.port.state >= ACTIVE) for row in rows])
-    yield _column("port_state", [row.port.state for row in rows])
-    yield _column("port_physical_state", [row.port.physical_state or None for row in rows])
+    yield _column(
+        "link_up", [int(row.port.state >= ACTIVE) if one else None for row, one in zip(rows, known, strict=True)]
+    )
+    yield _column("port_state", [row.port.state if one else None for row, one in zip(rows, known, strict=True)])
+    yield _column(
+        "port_physical_state",
+        [(row.port.physical_state or None) if one else None for row, one in zip(rows, known, strict=True)],
+    )
     yield _column("link_speed_bytes_per_second", speeds)
     yield _column(
         "link_expected_speed_bytes_per_second",
@@ -164,6 +172,11 @@ def _link_columns(fabric: Fabric, rows: Sequence[_Row]) -> Iterator[Column]:
     )
     yield _column("link_lanes", [row.port.lanes if row.port.state >= ACTIVE else None for row in rows])
     yield _column("link_info", [_link(fabric, row) for row in rows])
+
+
+def _is_known(outcome: Outcome, end: End) -> bool:
+    """Tell whether it is known how a port is: its node answers, or that at the other end of its link does."""
+    return outcome.node_problems.get(end.guid) not in NO_ANSWER or end in outcome.fabric.peers
 
 
 def _link(fabric: Fabric, row: _Row) -> LabelValues | None:
@@ -223,7 +236,8 @@ def _group(fabric: Fabric, levels: Mapping[int, int], end: End) -> str | None:
     return "peer" if here == there else "uplink" if here < there else "downlink"
 
 
-def _role(node: Node, levels: Mapping[int, int]) -> str:
+def role(node: Node, levels: Mapping[int, int]) -> str:
+    """Name what a switch is by how far above the adapters it is; empty where that is not known."""
     level = levels.get(node.guid)
     return "" if level is None else {0: "leaf", 1: "spine"}.get(level, "core")
 
