@@ -5,10 +5,8 @@ import gc
 import json
 import logging
 import os
-import resource
 import signal
 import socket
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,20 +16,23 @@ from pathlib import Path
 from time import monotonic, time
 from typing import NamedTuple
 
-from exporter import __version__, checks, config, discovery, document, health, log, probe
+from exporter import __version__, checks, config, discovery, document, health, log, probe, process
 from exporter.config import Config, Expected
 from exporter.document import ConfigError
 from exporter.meaning import bursts as burst_shares
-from exporter.meaning import expectations, imbalance, jobs, links, oversubscription, rates, shares
+from exporter.meaning import expectations, imbalance, jobs, links, oversubscription, port_states, rates, shares
 from exporter.meaning.verdicts import Baseline
+from exporter.mqtt import options as mqtt
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import Handlers, ProbeAsked, Probed, WebServer
 from exporter.poller import Poller, Step
+from exporter.relay import SCHEMAS as RELAY_SCHEMAS
+from exporter.relay import Relay
 from exporter.rules import RuleError
 from exporter.shard import Shard
 from exporter.source import Definition, Host, Source, exports
-from exporter.sources import bursts, ibfabric, lldp, nccl, nic, optics, pci, rdma, switch
+from exporter.sources import bursts, collector, ibfabric, lldp, nccl, nic, optics, pci, rdma, switch
 from exporter.sources.switches.targets import resolved
 from exporter.table import Metric, Schema, Table
 
@@ -47,10 +48,11 @@ SOURCES: tuple[Definition, ...] = (
     switch.DEFINITION,
     ibfabric.DEFINITION,
     nccl.DEFINITION,
+    collector.DEFINITION,
 )
 """Every kind of source there is: a new one adds its line here."""
 
-SECTIONS: tuple[config.Section, ...] = (*SOURCES, probe.Section())
+SECTIONS: tuple[config.Section, ...] = (*SOURCES, probe.Section(), mqtt.SECTION)
 """All parts of the configuration."""
 
 MEANINGS = (rates, burst_shares, shares, links, imbalance, oversubscription, jobs, expectations)
@@ -62,14 +64,11 @@ READY_AFTER = 10.0
 STOP_GRACE = 3.0
 """Seconds that answers under way and sources have to end."""
 
-THREADS = "blocking"
-"""Name of the threads for single blocking calls: the look-up of a name, the file of a secret."""
+STATES_INTERVAL = 5.0
+"""Seconds between looks at which states of ports are the case."""
 
 MOST_THREADS = 128
 """Such calls at a time: while a name server is silent, the switches that need it must not hold up the others."""
-
-THREADS_GRACE = 0.5
-"""Seconds that such calls have to come back at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +178,7 @@ async def _no_reload() -> None:
 def metrics() -> list[Metric]:
     """List every metric that can be exported: those of the sources, what meaning makes of them, and our own."""
     found = _told([schema for definition in SOURCES for schema in definition.schemas])
-    found += [metric for schema in (*health.SCHEMAS, probe.PROBE) for metric in schema.metrics.values()]
+    found += [metric for schema in (*health.SCHEMAS, *RELAY_SCHEMAS, probe.PROBE) for metric in schema.metrics.values()]
     return list({metric.name: metric for metric in reversed(found)}.values())[::-1]
 
 
@@ -216,30 +215,6 @@ class _Running:
         return [*others, replace(counted, columns=wanted)]
 
 
-@dataclass(slots=True)
-class _Lag:
-    """How late the event loop was to ticks, by the half minute: the worst of this one and of the last."""
-
-    worst: list[float | None] = field(default_factory=lambda: [None, None])
-    turned: float = field(default_factory=monotonic)
-
-    def note(self, late: float) -> None:
-        """Take one measurement."""
-        self._turn()
-        self.worst[0] = max(self.worst[0] or 0.0, late)
-
-    def longest(self) -> float | None:
-        """Give the longest of the last minute; None where nothing was due in it."""
-        self._turn()
-        return max((late for late in self.worst if late is not None), default=None)
-
-    def _turn(self) -> None:
-        passed = monotonic() - self.turned
-        if passed >= 30:
-            self.worst = [None, self.worst[0] if passed < 60 else None]
-            self.turned = monotonic()
-
-
 class Daemon:
     """One running exporter."""
 
@@ -256,11 +231,13 @@ class Daemon:
         self._reloads = health.Reloads(good=True, good_at=time())
         self._health = health.Health()
         self._renderers = {form: text.Renderer(openmetrics=form is Format.OPENMETRICS) for form in Format}
-        self._lag = _Lag()
+        self._lag = process.Lag()
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
         self._started = monotonic()
         self._prober = prober(self._config)
+        self._relay: Relay | None = None
+        self._port_states = port_states.Memory()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -273,7 +250,7 @@ class Daemon:
         """Serve until told to stop by SIGTERM or SIGINT; SIGHUP reloads."""
         loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix=THREADS)
+        threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix=process.THREADS)
         loop.set_default_executor(threads)
         loop.set_exception_handler(log.LoopFaults())
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -293,29 +270,34 @@ class Daemon:
         finally:
             await self.stop()
             threads.shutdown(wait=False, cancel_futures=True)
-            await _leave_what_hangs()
+            await process.leave_what_hangs()
 
     async def start(self) -> None:
         """Listen and begin to poll."""
-        _raise_descriptor_limit()
+        process.raise_descriptor_limit()
         await self.web.start()
+        await self._connect(self._config)
         self._apply(self._config)
         gc.collect()
         gc.freeze()  # modules and declarations live for ever: the collector need not look at them again and again
         for host, port in self.web.addresses:
             logger.info("listening on %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        _warn_of_own_namespace(self._settings.procfs)
+        process.warn_of_own_namespace(self._settings.procfs)
         self._announcing = asyncio.get_running_loop().create_task(self._announce())
+        self._telling = asyncio.get_running_loop().create_task(self._tell_states())
 
     async def stop(self) -> None:
         """Stop all parts within `STOP_GRACE` seconds."""
         self._announcing.cancel()
+        self._telling.cancel()
         tasks = [one.task for one in self._running.values()]
         for task in tasks:
             task.cancel()
         await self.web.stop(STOP_GRACE / 2)
-        closing = asyncio.create_task(self._prober.close())
-        await asyncio.wait([closing, *tasks], timeout=STOP_GRACE / 2)
+        closing = [asyncio.create_task(self._prober.close())]
+        if self._relay is not None:
+            closing.append(asyncio.create_task(self._relay.stop()))
+        await asyncio.wait([*closing, *tasks], timeout=STOP_GRACE / 2)
         self._running = {}
 
     async def reload(self) -> str | None:
@@ -333,6 +315,7 @@ class Daemon:
             self._next_reload = None  # who asks from here on may mean a file that is newer than what is read now
             try:
                 fresh = await asyncio.to_thread(load_config, self._settings.config_file)
+                await self._connect(fresh)
                 self._apply(fresh)
             except ConfigError as error:
                 logger.error("reload: %s; the configuration before stays in use", error)  # noqa: TRY400  # says it all
@@ -346,6 +329,27 @@ class Daemon:
             logger.info("configuration read")
             return None
 
+    async def _connect(self, fresh: Config) -> None:
+        """Have the broker of a configuration, or none."""
+        options = fresh.sources[mqtt.SECTION.name]
+        before = self._relay
+        if before is not None and before.options == options:
+            return
+        self._relay = Relay(options, _host_name(fresh)) if options.broker else None
+        if before is not None:
+            await before.stop()
+        if self._relay is not None:
+            await self._relay.start()
+
+    async def _tell_states(self) -> None:
+        """Publish now and then which states of ports are the case, where there is a broker."""
+        while True:
+            await asyncio.sleep(STATES_INTERVAL)
+            if self._relay is not None:
+                host = _host_name(self._config)
+                found = await asyncio.to_thread(port_states.step, self._port_states, self.tables(), host, monotonic())
+                self._relay.show(found)
+
     def tables(self) -> list[Table]:
         """Give all tables there are now: those of the sources, and those about the exporter itself."""
         running = list(self._running.values())
@@ -353,7 +357,7 @@ class Daemon:
         pollers = [one.poller for one in running]
         stats = self.web.stats
         tables += self._health.tables(pollers, self._reloads, stats.requests, stats.refused(), self._lag.longest())
-        return tables
+        return tables if self._relay is None else [*tables, *self._relay.tables()]
 
     def _apply(self, fresh: Config) -> None:
         """Start, stop and leave alone pollers, so that those that run are those of the configuration.
@@ -376,10 +380,11 @@ class Daemon:
                 key = (source.name, source.target)
                 if key in wanted:
                     raise ConfigError(f"{_section(definition)}: {source.target!r} is named twice")
+                relay = self._relay if definition is nccl.DEFINITION else None
                 wanted[key] = (
                     source,
                     definition,
-                    (source.settings, host, _expected(definition.name, expected), _exported(definition, fresh)),
+                    (source.settings, host, _expected(definition.name, expected), _exported(definition, fresh), relay),
                 )
         for key, running in list(self._running.items()):
             if key not in wanted or wanted[key][2] != running.made_from:
@@ -390,7 +395,9 @@ class Daemon:
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)
                 links_expected = _expected(definition.name, expected)
-                poller = Poller(source, _steps(links_expected), drop=drop, keep=keep, on_late=self._lag.note)
+                relay = self._relay if definition is nccl.DEFINITION else None
+                steps = _steps(links_expected, relay)
+                poller = Poller(source, steps, drop=drop, keep=keep, on_late=self._lag.note)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
 
@@ -467,6 +474,8 @@ def _built(definition: Definition, settings: Config, host: Host) -> Sequence[Sou
     if not getattr(options, "enabled", True):
         return []
     try:
+        if definition is collector.DEFINITION:  # which needs the broker of another part
+            return collector.build(options, settings.sources[mqtt.SECTION.name])
         return definition.build(options, host)
     except ValueError as error:
         raise ConfigError(f"{_section(definition)}: {error}") from None
@@ -518,9 +527,15 @@ class _Expectation(NamedTuple):
     ports: int | None = None
 
 
-def _steps(expected: _Expectation) -> list[Step]:
-    """Give the meanings for a source, with what is expected of its links and of their number."""
-    steps: list[Step] = [
+def _steps(expected: _Expectation, relay: Relay | None = None) -> list[Step]:
+    """Give the meanings for a source, with what is expected of its links and of their number.
+
+    Args:
+        expected: What.
+        relay: Takes timings away to those who judge them.
+    """
+    steps: list[Step] = [] if relay is None else [relay.step]
+    steps += [
         rates.step,
         burst_shares.step,
         shares.step,
@@ -541,17 +556,6 @@ def _expected(name: str, expected: Expected) -> _Expectation:
     return known.get(name, _Expectation())
 
 
-async def _leave_what_hangs() -> None:
-    """End the process when a thread does not come back: Python would wait for it for ever, and so would SIGTERM."""
-    for _ in range(10):
-        if not any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
-            return
-        await asyncio.sleep(THREADS_GRACE / 10)
-    logger.warning("stopped without waiting for a call that hangs: a name server or a file that does not answer")
-    logging.shutdown()
-    os._exit(0)
-
-
 def check_roots(settings: Settings) -> None:
     """See that the file systems are where they are said to be: without them a host looks like one without hardware.
 
@@ -561,30 +565,3 @@ def check_roots(settings: Settings) -> None:
     for flag, folder in (("--path.sysfs", settings.sysfs / "class"), ("--path.procfs", settings.procfs)):
         if not folder.is_dir():
             raise ConfigError(f"{flag}: there is no folder {folder}; check the flag, and in a container the mount")
-
-
-def _raise_descriptor_limit() -> None:
-    """Take as many descriptors as we may have: counter files stay open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _warn_of_own_namespace(procfs: Path) -> None:
-    """Say it when this process is not in the host's network namespace: it would see a pod's ports, not the host's."""
-    with suppress(OSError):
-        if _namespace(Path("/proc/self")) != _namespace(procfs / "1"):
-            logger.warning(
-                "this process is not in the host's network namespace: NICs seen are those of its own; set hostNetwork"
-            )
-
-
-def _namespace(process: Path) -> object:
-    """Tell a process's network namespace by the names of its devices: those anybody may read, the namespace root alone.
-
-    Raises:
-        OSError: There is no such process.
-    """
-    lines = (process / "net" / "dev").read_text().splitlines()
-    return {line.partition(":")[0].strip() for line in lines if ":" in line}

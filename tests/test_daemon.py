@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter import daemon as module
-from exporter import demo, document
+from exporter import demo, document, process
 from exporter.daemon import Daemon, Settings
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.host import HostFiles
@@ -568,7 +568,7 @@ async def test_nothing_blocks_the_loop(tmp_path):
         # Once, before anything is served: the configuration, and what the kernel says of this process.
         for call in ("io.BufferedReader.read", "os.stat", "os.scandir"):
             watch.functions[call].can_block_in("exporter/daemon.py", {"__init__"})
-        watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon.py", {"_warn_of_own_namespace"})
+        watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/process.py", {"warn_of_own_namespace"})
         # What the kernel says of this process comes from its memory; a scrape that is quick is made on the loop.
         watch.functions["io.BufferedReader.read"].can_block_in("exporter/health.py", {"__init__"})
         watch.functions["os.stat"].can_block_in("exporter/health.py", {"values"})
@@ -605,8 +605,8 @@ async def test_nothing_blocks_the_loop(tmp_path):
 
 def test_the_lag_is_the_worst_of_this_half_minute_and_the_last(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    lag = module._Lag(turned=0.0)
+    monkeypatch.setattr(process, "monotonic", lambda: now[0])
+    lag = process.Lag(turned=0.0)
     assert lag.longest() is None
     seen = []
     for at, late in ((1, 0.5), (29, 0.2), (31, 0.1), (62, 0.3), (93, 0.0), (124, 0.0)):
@@ -626,8 +626,8 @@ def test_a_daemon_in_a_namespace_of_its_own_says_that_it_sees_other_ports(tmp_pa
     folder.mkdir(parents=True)
     devices = Path("/proc/self/net/dev").read_text()
     (folder / "dev").write_text(devices if same else devices.replace("lo:", "lo: 1\n gpu0:"))
-    module._warn_of_own_namespace(tmp_path)
-    module._warn_of_own_namespace(tmp_path / "none")
+    process.warn_of_own_namespace(tmp_path)
+    process.warn_of_own_namespace(tmp_path / "none")
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == (
         [] if same else ["this process is not in the host's network namespace"]
     )

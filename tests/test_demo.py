@@ -136,7 +136,7 @@ async def test_it_never_blocks_the_loop(tmp_path, capsys, monkeypatch):
         # Once, before anything is served: the configuration, and what the kernel says of this process.
         for call in ("io.BufferedReader.read", "os.stat", "os.scandir"):
             watch.functions[call].can_block_in("exporter/daemon.py", {"__init__"})
-        watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon.py", {"_warn_of_own_namespace"})
+        watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/process.py", {"warn_of_own_namespace"})
         # What the kernel says of this process comes from its memory; a scrape that is quick is made on the loop.
         watch.functions["os.stat"].can_block_in("exporter/health.py", {"values"})
         watch.functions["os.listdir"].can_block_in("exporter/health.py", {"values"})

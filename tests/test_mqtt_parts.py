@@ -15,7 +15,7 @@ from exporter.mqtt import board as board_module
 from exporter.mqtt import seen as seen_module
 from exporter.mqtt import states
 from exporter.mqtt.board import Board
-from exporter.mqtt.options import SECTIONS, MqttOptions, parse_broker
+from exporter.mqtt.options import SECTION, MqttOptions, parse_broker
 from exporter.mqtt.seen import Seen, Window
 from exporter.mqtt.states import Presence, changes, state
 from exporter.mqtt.topics import (

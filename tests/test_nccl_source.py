@@ -2,29 +2,37 @@
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 from conftest import FIXTURES
 
-from exporter.linux.tail import MAX_LINE
-from exporter.meaning import rates, stragglers
+from exporter.linux.tail import FILE_BUDGET, MAX_LINE
+from exporter.meaning import jobs, rates
+from exporter.meaning.verdicts import Baseline
 from exporter.poller import Poller
 from exporter.simulator.inspector import InspectorJob, Operation
 from exporter.source import Host
 from exporter.sources import nccl
-from exporter.sources.nccl import COLLECTIVES, DEFINITION, LINES, OPERATIONS, RANKS, NcclOptions
+from exporter.sources.nccl import DEFINITION, NcclOptions
+from exporter.sources.training import inspector, processes
+from exporter.sources.training.inspector import LINES
+from exporter.sources.training.streams import STREAMS
+from exporter.sources.training.tables import COLLECTIVES, RANKS
 from exporter.vocabulary import check
 
-HOST = Host("gpu-001", Path("/sys"), Path("/proc"))
+NOWHERE = Path("/nonexistent")
+HOST = Host("gpu-001", NOWHERE, NOWHERE)
+STEPS = (rates.step, partial(jobs.step, Baseline()))
 
 
 class Bench:
-    """A source on a folder, and what its reads gave."""
+    """A source on a folder of Inspector's files alone, and what its reads gave."""
 
     def __init__(self, folder, **options):
         self.folder = folder
-        (self.source,) = DEFINITION.build(NcclOptions(inspector=(str(folder),), **options), HOST)
+        (self.source,) = DEFINITION.build(NcclOptions(inspector=(str(folder),), socket=False, **options), HOST)
 
     async def read(self):
         self.reading = await self.source.read()
@@ -36,7 +44,12 @@ class Bench:
         return {} if table is None else dict(zip(table.rows.keys, table.values(ending), strict=True))
 
     def ranks(self):
-        return self.cells(RANKS, "rank_info")
+        """Give host, pid, ranks and nodes of each rank."""
+        return {key: facts[:4] for key, facts in self.cells(RANKS, "rank_info").items()}
+
+    def operations(self):
+        """Give the operations of each stream."""
+        return {key: samples.taken for key, samples in self.cells(STREAMS, "operations").items()}
 
     def outcomes(self):
         return {key[0]: count for key, count in self.cells(LINES, "lines_total").items() if count}
@@ -90,13 +103,16 @@ async def test_fixtures_become_exact_sums(bench):
     }
     assert bench.ranks() == {("job", "1"): ("gpu-001", "4711", "4", "2"), ("job", "3"): ("gpu-001", "88", "8", "1")}
     assert bench.outcomes() == {"collective": 5, "point_to_point": 1, "marker": 1, "unknown": 1}
-    assert bench.cells(OPERATIONS, "operation_duration") == {
-        ("job", "0x1a2b3c4d5e6f70", "AllReduce", "7", "1"): 100,
-        ("job", "0x1a2b3c4d5e6f70", "AllGather", "0", "1"): 250,
-        ("job", "0xbeef", "ReduceScatter", "12", "3"): 400,
-        ("job", "0xbeef", "ReduceScatter", "13", "3"): 410,
+    assert bench.operations() == {
+        ("job", "0x1a2b3c4d5e6f70", "AllReduce", "1"): ((7, 1048576, 100),),
+        ("job", "0x1a2b3c4d5e6f70", "AllGather", "1"): ((0, 4 * 2097152, 250, 1),),
+        ("job", "0xbeef", "ReduceScatter", "3"): ((12, 8000000, 400, 1), (13, 8000000, 410, 1)),
     }
-    assert list(bench.cells(OPERATIONS, "operation_kernel_timed").values()) == [None, 1, 1, 1]
+    assert list(bench.cells(STREAMS, "stream_info").values()) == [
+        ("4", "2", "gpu-001", "", "1", "4711", "", ""),
+        ("4", "2", "gpu-001", "", "1", "4711", "", ""),
+        ("8", "1", "gpu-001", "", "3", "88", "", ""),
+    ]
     assert bench.failures() == set()
 
 
@@ -185,7 +201,7 @@ async def test_history_tells_who_is_who_and_is_not_counted(tmp_path):
     append(path, line(rank=3, n_ranks=8, us=9))
     await made.read()
     assert made.cells(COLLECTIVES, "collective_duration_seconds_total") == {("unknown", "500", "AllReduce"): 9}
-    assert len(made.cells(OPERATIONS, "operation_size")) == 1
+    assert len(made.operations()) == 1
     assert made.outcomes() == {"collective": 1}
     await made.source.close()
 
@@ -209,7 +225,7 @@ async def test_two_processes_that_claim_one_rank_are_told_apart(bench):
         append(bench.folder / "j" / f"h-pid{pid}.log", line(rank=2, comm=comm))
     await bench.read()
     assert set(bench.ranks()) == {("j", "2"), ("j", "2-12")}
-    assert len(bench.cells(OPERATIONS, "operation_size")) == 2
+    assert len(bench.operations()) == 2
 
 
 async def test_a_process_that_was_restarted_takes_its_rank_over(bench):
@@ -245,7 +261,7 @@ async def test_ranks_vanish_with_their_files_and_after_a_long_silence(bench, mon
     await bench.read()
     assert set(bench.ranks()) == {("j", "1"), ("j", "2")}
     gone.unlink()
-    now[0] += nccl.SILENCE - 1
+    now[0] += processes.SILENCE - 1
     await bench.read()
     assert set(bench.ranks()) == {("j", "2")}
     assert bench.failures() == set()
@@ -313,14 +329,14 @@ async def test_links_and_fifos_below_the_folder_are_passed_over(bench, tmp_path_
 
 
 async def test_jobs_and_processes_without_number_are_bounded_and_counted(bench):
-    for number in range(nccl.MAX_JOBS + 5):
+    for number in range(processes.MAX_JOBS + 5):
         append(bench.folder / f"job{number:03}" / "h-pid1.log", line())
-    for number in range(nccl.MAX_PROCESSES + 3):
+    for number in range(processes.MAX_PROCESSES + 3):
         append(bench.folder / "job000" / f"h-pid{number + 10}.log", line(rank=number, n_ranks=1000))
     await bench.read()
-    assert len({job for job, _ in bench.ranks()}) == nccl.MAX_JOBS
-    assert len([1 for job, _ in bench.ranks() if job == "job000"]) == nccl.MAX_PROCESSES
-    assert bench.outcomes() == {"collective": nccl.MAX_JOBS - 1 + nccl.MAX_PROCESSES, "over_limit": 5 + 4}
+    assert len({job for job, _ in bench.ranks()}) == processes.MAX_JOBS
+    assert len([1 for job, _ in bench.ranks() if job == "job000"]) == processes.MAX_PROCESSES
+    assert bench.outcomes() == {"collective": processes.MAX_JOBS - 1 + processes.MAX_PROCESSES, "over_limit": 5 + 4}
     assert {reason for _, reason in bench.failures()} == {"over_limit"}
 
 
@@ -337,8 +353,8 @@ async def test_kinds_communicators_and_ranks_without_number_make_no_rows_without
 
 
 async def test_one_poll_reads_a_bounded_share_and_the_next_goes_on(bench, monkeypatch):
-    monkeypatch.setattr(nccl, "POLL_BUDGET", 2 * nccl.FILE_BUDGET)
-    count = 3 * nccl.FILE_BUDGET // 2 // len(line())
+    monkeypatch.setattr(inspector, "POLL_BUDGET", 2 * FILE_BUDGET)
+    count = 3 * FILE_BUDGET // 2 // len(line())
     for rank in range(3):
         append(bench.folder / "j" / f"h-pid{rank}.log", *[line(rank=rank)] * count)
     await bench.read()
@@ -351,7 +367,7 @@ async def test_one_poll_reads_a_bounded_share_and_the_next_goes_on(bench, monkey
 
 
 async def test_the_chain_scales_times_and_names_the_late_rank(bench):
-    poller = Poller(bench.source, (rates.step, stragglers.step))
+    poller = Poller(bench.source, STEPS)
     await poller.poll()
     job = InspectorJob(bench.folder, "77", ranks=8, first_rank=8, n_ranks=16, n_nodes=2, seed=3)
     job.late = {11: 0.003}
@@ -390,7 +406,7 @@ async def test_the_chain_scales_times_and_names_the_late_rank(bench):
 
 
 async def test_the_job_goes_on_when_a_rank_is_restarted_under_the_same_label(bench):
-    poller = Poller(bench.source, (rates.step, stragglers.step))
+    poller = Poller(bench.source, STEPS)
     await poller.poll()
     epochs = []
     for number, pid in enumerate((11, 12)):
@@ -405,7 +421,7 @@ async def test_the_job_goes_on_when_a_rank_is_restarted_under_the_same_label(ben
 def test_what_the_source_declares_is_well_named():
     metrics = [metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]
     for schema in DEFINITION.schemas:
-        metrics += [*rates.outputs(schema), *stragglers.outputs(schema)]
+        metrics += [*rates.outputs(schema), *jobs.outputs(schema)]
     assert check(metrics) == []
     assert all(
         metric.origins for schema in DEFINITION.schemas if not schema.internal for metric in schema.metrics.values()

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from exporter.linux.cgroup import Owner, owner_of
 from exporter.nccl.datagram import MAX_DATAGRAM, DatagramError, parse
 from exporter.sources import timing_socket
-from exporter.sources.timing_socket import MAX_SENDERS, SENDER_BURST, TimingSocket, job_name
+from exporter.sources.timing_socket import MAX_SENDERS, SENDER_BURST, TimingSocket
+from exporter.sources.training.identity import job_of
 
 ID = "0123456789abcdef" * 4
 POD = "1b2c3d4e-0000-4111-8222-33344455aabb"
@@ -207,9 +208,9 @@ def test_any_text_of_a_control_group_is_read(text):
 
 def test_a_job_is_named_by_the_best_that_is_told():
     env = {"FABRIC_TIMING_JOB": "llama", "SLURM_JOB_ID": "5", "TORCHELASTIC_RUN_ID": "none"}
-    assert job_name(env, Owner(pod=POD)) == "llama"
-    assert job_name({"TORCHELASTIC_RUN_ID": "none"}, Owner(pod=POD)) == POD
-    assert job_name({"TORCHELASTIC_RUN_ID": "none"}, Owner()) == "unknown"
+    assert job_of(env, Owner(pod=POD)) == "llama"
+    assert job_of({"TORCHELASTIC_RUN_ID": "none"}, Owner(pod=POD)) == POD
+    assert job_of({"TORCHELASTIC_RUN_ID": "none"}, Owner()) == "unknown"
 
 
 # --- the socket

@@ -4,7 +4,7 @@ A recording is what `record` makes of one device; `nic_recording` gives its form
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from exporter.linux.ethtool import Driver, Ethtool, LinkSettings, Statistics
 from exporter.linux.ethtool_netlink import EthtoolNetlink, Fec, LinkModes, LinkState, Pause
 from exporter.linux.module_memory import record_memory
 from exporter.linux.nic_recording import failure_name, pairs, parse
+from exporter.linux.queueing import Queueing, QueueingSocket
 from exporter.linux.recording import Recordings, given, path_of
 from exporter.linux.rtnetlink import Event, EventSocket, Link, LinkSocket
 
@@ -33,6 +34,12 @@ class NicReader(Protocol):
 
     def left_out(self) -> dict[str, OSError]:
         """Give what the last `links` could not read: devices, and why; none of them is among the links."""
+
+    def queueing(self, links: Collection[Link]) -> Mapping[int, Queueing | OSError]:
+        """Give how these devices queue what they send, by index, or why it is not known; one thread at a time.
+
+        All are asked at once; of some nothing is told. EOPNOTSUPP: nothing ever is.
+        """
 
     def driver(self, device: str) -> Driver:
         """Give the driver's name, version and firmware, and the device's bus address."""
@@ -84,6 +91,7 @@ class KernelNic:
         with ExitStack() as stack:
             self._links = stack.enter_context(LinkSocket())
             self._events = stack.enter_context(EventSocket())
+            self._queueing = stack.enter_context(QueueingSocket())
             self._ethtool = stack.enter_context(Ethtool())
             self._netlink = stack.enter_context(EthtoolNetlink())
             self._dcb = stack.enter_context(DcbSocket())
@@ -96,6 +104,10 @@ class KernelNic:
     def left_out(self) -> dict[str, OSError]:
         """See NicReader; what the kernel says of a link is not in parts that could be broken."""
         return {}
+
+    def queueing(self, links: Collection[Link]) -> Mapping[int, Queueing | OSError]:
+        """See NicReader."""
+        return self._queueing.queueing({link.ifindex for link in links})
 
     def driver(self, device: str) -> Driver:
         """See NicReader."""
@@ -181,6 +193,17 @@ class ReplayNic:
         """See NicReader."""
         return self._left_out
 
+    def queueing(self, links: Collection[Link]) -> Mapping[int, Queueing | OSError]:
+        """See NicReader."""
+        found: dict[int, Queueing | OSError] = {}
+        for link in links:
+            try:
+                found[link.ifindex] = given(self._recordings.get(link.name).queueing, link.name)
+            except OSError as error:
+                if error.errno not in {errno.ENODEV, errno.EOPNOTSUPP}:
+                    found[link.ifindex] = error
+        return found
+
     def driver(self, device: str) -> Driver:
         """See NicReader."""
         return given(self._recordings.get(device).driver, device)
@@ -257,7 +280,9 @@ def record(reader: NicReader, folder: Path, *, module: bool = False) -> None:
         OSError: The links cannot be read, or a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for link in reader.links():
+    links = reader.links()
+    queueing = _queueing(reader, links)
+    for link in links:
         device = link.name
         path = path_of(folder, device)
         answers = {
@@ -271,6 +296,7 @@ def record(reader: NicReader, folder: Path, *, module: bool = False) -> None:
             "fec": _ask(reader.fec, device),
             "standard_statistics": _ask(reader.standard_statistics, device),
             "dcb": _ask(reader.dcb, device),
+            "queueing": queueing.get(link.ifindex),
             "module": _ask(partial(_memory, reader), device) if module else None,
         }
         kept = {part: _said(answer) for part, answer in answers.items() if answer is not None}
@@ -286,6 +312,15 @@ def _ask(request: Callable[[str], object], device: str) -> object:
         return request(device)
     except OSError as error:
         return failure_name(error)
+
+
+def _queueing(reader: NicReader, links: Collection[Link]) -> dict[int, object]:
+    """Give how each device queues, or the error, as a recording has it."""
+    try:
+        found = reader.queueing(links)
+    except OSError as error:
+        found = {link.ifindex: error for link in links}
+    return {index: failure_name(one) if isinstance(one, OSError) else one for index, one in found.items()}
 
 
 def _memory(reader: NicReader, device: str) -> object:

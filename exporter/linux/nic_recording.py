@@ -11,13 +11,14 @@
       "fec": {"active": "rs", "corrected_blocks": 12, "uncorrectable_blocks": 0},
       "standard_statistics": {"FramesReceivedOK": 12, "FrameCheckSequenceErrors": 0},
       "dcb": {"pfc": [3], "dscp_rules": true},
+      "queueing": {"kind": "tbf", "drops": 17, "rate_bytes_per_second": 12500000},
       "module": {"lower": "18 40 .. …", "page_00h": "…"}
     }
 
 The keys of each answer are the fields of `Link` (less its name, which is the file's), `Driver`, `LinkSettings`,
-`LinkModes`, `LinkState`, `Pause`, `Fec` and `Dcb`. Statistics are an object in the driver's order or, where a driver
-repeats names, a list of [name, value]. The memory of the module in the port is in `module_memory`'s form. In the place
-of an answer, {"errno": "EINVAL"} has the request fail so; an answer left out fails with EOPNOTSUPP.
+`LinkModes`, `LinkState`, `Pause`, `Fec`, `Dcb` and `Queueing`. Statistics are an object in the driver's order or,
+where a driver repeats names, a list of [name, value]. The memory of the module in the port is in `module_memory`'s
+form. In the place of an answer, {"errno": "EINVAL"} has the request fail so; an answer left out fails with EOPNOTSUPP.
 """
 
 import errno
@@ -31,6 +32,7 @@ from exporter.linux.dcb import Dcb
 from exporter.linux.ethtool import Driver, LinkSettings, Statistics
 from exporter.linux.ethtool_netlink import Fec, LinkModes, LinkState, Pause
 from exporter.linux.module_memory import ModuleMemory, parse_memory
+from exporter.linux.queueing import Queueing
 from exporter.linux.recording import SUFFIX, Failed, build, check_values, error_number, read_part, statistics
 from exporter.linux.rtnetlink import Link
 
@@ -52,6 +54,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     fec: msgspec.Raw = msgspec.Raw()
     standard_statistics: msgspec.Raw = msgspec.Raw()
     dcb: msgspec.Raw = msgspec.Raw()
+    queueing: msgspec.Raw = msgspec.Raw()
     module: msgspec.Raw = msgspec.Raw()
 
 
@@ -69,6 +72,7 @@ class NicRecording:
     fec: Fec | Failed
     standard_statistics: dict[str, int] | Failed
     dcb: Dcb | Failed
+    queueing: Queueing | Failed
     module: ModuleMemory | Failed
 
 
@@ -91,6 +95,7 @@ def parse(data: bytes, path: Path, before: NicRecording | None) -> NicRecording:
         fields("fec", Fec),
         read_part(file.standard_statistics, _standard_statistics, "standard_statistics", path),
         fields("dcb", Dcb),
+        fields("queueing", Queueing),
         read_part(file.module, _module, "module", path),
     )
 

@@ -312,7 +312,7 @@ LOG_RULES: tuple[CauseRule, ...] = (
         slow=0.8,
         hang=0.0,
         late=0.2,
-        remedy="Use an adapter below the same PCIe switch, or raise NCCL_NET_GDR_LEVEL; give virtual machines the topology.",
+        remedy="Use an adapter below the same PCIe switch; give a virtual machine its host's topology.",
     ),
     CauseRule(
         "adapter_shared",

@@ -38,11 +38,25 @@ COMPUTING, COMPUTING_INSIDE = 0.5, 0.9
 """Confidence that a late rank is late for computing: with no port that shows anything; and where it is late to ranks of
 its own host, with no network between them."""
 
+LATE_INSIDE = "the rank is late to ranks of its own host, with no network between them"
+
+STOPPED = 0.4
+"""Confidence that ranks which went no further stopped by themselves."""
+
 NOT_BLAMED = {Verdict.HANG: 0.3, Verdict.STRAGGLER: 0.1}
 """What an event counts that touches none of the ranks that are blamed."""
 
 INSIDE = 0.2
 """What events count where the late rank is late to ranks of its own host."""
+
+
+FLIPPED = {
+    "paused_received": "paused_sent",
+    "paused_sent": "paused_received",
+    "pause_storm_received": "pause_storm_sent",
+    "pause_storm_sent": "pause_storm_received",
+}
+"""What is seen at one end of a link, as the other end sees it: what a switch is stopped by, the host there sends."""
 
 
 class Rank(NamedTuple):
@@ -96,11 +110,13 @@ class Fabric:
         same: Other names of a port, such as its network device and its PCI address, with the one that links and
             ranks have.
         heard: Hosts that tell of their ports, with events or without.
+        switches: Names of switches.
     """
 
     links: Sequence[tuple[Port, Port]] = ()
     same: Mapping[Port, Port] = field(default_factory=dict)
     heard: frozenset[str] = frozenset()
+    switches: frozenset[str] = frozenset()
 
     @cached_property
     def peers(self) -> Mapping[Port, Port]:
@@ -175,12 +191,20 @@ def causes(symptom: Symptom, events: Iterable[Event], fabric: Fabric) -> list[Ca
     if verdict is Verdict.IMBALANCED:
         return [_work(symptom)]
     paths = _Paths(symptom.ranks, fabric)
-    known = [(event, RULES[event.kind]) for event in events if event.kind in RULES]
+    known = [(one, RULES[one.kind]) for one in (_of_host(event, fabric) for event in events) if one.kind in RULES]
     hit = any(rule.hit and paths.touched(event, rule, hit=False) is not None for event, rule in known)
     weighed = [one for event, rule in known if (one := _weigh(symptom, paths, event, rule, hit=hit)) is not None]
-    found = [*_of_links(weighed, fabric), *_without_port(symptom, fabric)]
-    found = sorted((one for one in found if one.confidence >= LEAST), key=lambda one: -one.confidence)
+    of_ports = [one for one in _of_links(weighed, fabric) if one.confidence >= LEAST]
+    found = sorted([*of_ports, *_without_port(symptom, of_ports, fabric)], key=lambda one: -one.confidence)
     return found[:MOST_CAUSES] or [_unknown(symptom, fabric)]
+
+
+def _of_host(event: Event, fabric: Fabric) -> Event:
+    """Give a pause that a switch tells of as the host at the other end of the link would."""
+    peer = fabric.peers.get(fabric.named(event.port))
+    if event.kind not in FLIPPED or event.port.name not in fabric.switches or peer is None:
+        return event
+    return event if peer.name in fabric.switches else event._replace(kind=FLIPPED[event.kind], port=peer)
 
 
 class _Paths:
@@ -238,10 +262,11 @@ class _Paths:
 
     def _on_switch(self, port: Port, rule: CauseRule, *, hit: bool) -> _Touched | None:
         """Judge an event of a port that leads to no host of the job."""
-        users = self._by_switch.get(port.name, set())
         peer = self._fabric.peers.get(port)
-        between = peer is not None and self._by_switch.keys() - {port.name} and peer.name not in self._by_host
-        if users and between and peer is not None:
+        behind = port.name if port.name in self._fabric.switches or peer is None else peer.name
+        users = self._by_switch.get(behind, set())
+        to_others = behind == port.name and self._by_switch.keys() - {behind}
+        if users and to_others and peer is not None and peer.name in self._fabric.switches:
             reason = f"it links {port.name} to {peer.name}, which carries a part of what the job's hosts there send"
             return _Touched(frozenset(users), 0.5, reason)
         everyone = frozenset(name for names in self._by_host.values() for name in names)
@@ -264,7 +289,7 @@ def _weigh(symptom: Symptom, paths: _Paths, event: Event, rule: CauseRule, *, hi
     answers = [_Answer(touched.share, touched.reason), shared, time]
     inside = verdict is Verdict.STRAGGLER and any(one.inside for one in symptom.judgement.ranks)
     if inside:
-        answers.append(_Answer(INSIDE, "the rank is late to ranks of its own host, with no network between them"))
+        answers.append(_Answer(INSIDE, LATE_INSIDE))
     confidence = kind * prod(one.share for one in answers)
     return _Weighed(event, rule, confidence, tuple(one.reason for one in answers if one.reason))
 
@@ -327,30 +352,34 @@ def _of_links(weighed: Iterable[_Weighed], fabric: Fabric) -> Iterable[Cause]:
         )
 
 
-def _without_port(symptom: Symptom, fabric: Fabric) -> Iterable[Cause]:
-    """Give what is likely, whatever ports show, for ranks that are late or went no further."""
+def _without_port(symptom: Symptom, found: Sequence[Cause], fabric: Fabric) -> Iterable[Cause]:
+    """Give what is likely without any port, for ranks that are late or went no further."""
     judgement = symptom.judgement
     if judgement.verdict is Verdict.NETWORK or not judgement.ranks:
         return
     names = {one.rank for one in judgement.ranks}
     hosts = sorted({symptom.ranks[name].host for name in names if name in symptom.ranks})
     place = f"{_ranks(names)} on {', '.join(hosts[:5]) or 'a host that is not known'}"
+    seen = "ports show something, too: see the other causes" if found else _seen(hosts, fabric)
     if judgement.verdict is Verdict.HANG:
-        evidence = (f"{place} went no further, while the others wait",)
+        evidence = f"{place} went no further, while the others wait"
         remedy = "Look at what these processes do or said last: an error, a data loader, a debugger, a lost GPU."
-        yield Cause("process", None, None, 0.4, evidence, (_seen(hosts, fabric),), remedy)
-        return
-    inside = any(one.inside for one in judgement.ranks)
+        yield Cause("process", None, None, STOPPED, (evidence,), (seen,), remedy)
+    else:
+        yield _computing(judgement, place, seen)
+
+
+def _computing(judgement: Judgement, place: str, seen: str) -> Cause:
     first = judgement.ranks[0]
     told = f"came last in {first.last} of {first.telling} operations" if first.telling else "comes last"
-    evidence = (f"{place}: {first.rank} {told}, which costs {first.loss:.2g} s a second",)
+    evidence: tuple[str, ...] = (f"{place}: {first.rank} {told}, which costs {first.loss:.2g} s a second",)
+    remedy = "Look at the GPU's clocks, temperature and power, at the process's CPU, and at its share of the data."
     if judgement.hosts:
         evidence += (f"all of {', '.join(judgement.hosts[:5])} is late, more than a single rank of it",)
         remedy = "Look at what the whole host shares: CPUs, memory, power caps, its data and what else runs there."
-    else:
-        remedy = "Look at the GPU's clocks, temperature and power, at the process's CPU, and at its share of the data."
-    reason = "it is late to ranks of its own host, with no network between them" if inside else _seen(hosts, fabric)
-    yield Cause("compute", None, None, COMPUTING_INSIDE if inside else COMPUTING, evidence, (reason,), remedy)
+    if any(one.inside for one in judgement.ranks):
+        return Cause("compute", None, None, COMPUTING_INSIDE, evidence, (LATE_INSIDE,), remedy)
+    return Cause("compute", None, None, COMPUTING, evidence, (seen,), remedy)
 
 
 def _work(symptom: Symptom) -> Cause:
@@ -376,7 +405,7 @@ def _seen(hosts: Sequence[str], fabric: Fabric) -> str:
     told = sum(host in fabric.heard for host in hosts)
     if told == 0:
         return "no host of these tells of its ports, so that nothing is known of them"
-    return f"no port of the hosts shows anything that explains it better; {told} of {len(hosts)} tell of their ports"
+    return f"no port of the job's hosts shows anything that explains it; {told} of {len(hosts)} tell of their ports"
 
 
 def _said(event: Event, rule: CauseRule) -> str:

@@ -17,7 +17,7 @@ from exporter.vocabulary import counter, gauge
 
 LABELS = ("train_job", "communicator", "collective", "rank")
 FOOD = ("operations", "stream_info")
-"""Labels of the internal table, and endings of its columns: Samples of Timing, and (ranks, nodes, host, expected)."""
+"""Labels of the internal table, and endings of its columns: Samples of Timing, and texts that begin with ranks, nodes, host, expected."""
 
 MAX_RANKS = 65_536
 """Ranks of all jobs of which sums are kept."""
@@ -137,7 +137,7 @@ def _streams(table: Table) -> Iterable[tuple[Stream, Iterable[Timing]]]:
     columns = (table.values(ending) or () for ending in FOOD)
     for (job, communicator, kind, rank), samples, about in zip(table.rows.keys, *columns, strict=True):
         if isinstance(samples, Samples) and isinstance(about, tuple):
-            ranks, nodes, host, expected = about
+            ranks, nodes, host, expected, *_ = about
             stream = Stream(job, communicator, kind, rank, int(ranks), int(nodes or 0), host, int(expected or 0))
             yield stream, (Timing(int(one[0]), *one[1:]) for one in samples.taken)
 

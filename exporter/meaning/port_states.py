@@ -211,7 +211,7 @@ def _read(memory: Memory, place: int, rule: PortRule, table: Table, host: str) -
         elif rule.form is Form.FILL:
             found = _counted(memory, (place, key), rule, _filled(table, rule, row), time)
         else:
-            endings = next((way for way in rule.ways if _number(table, way[0], row) is not None), ())
+            endings = next((way for way in rule.ways if None not in [_number(table, one, row) for one in way]), ())
             needed = (*endings, rule.base, *rule.unless)
             counters = {one: value for one in needed if (value := _number(table, one, row)) is not None}
             found = _counted(memory, (place, key), rule, counters, time) if endings else None

@@ -1,11 +1,10 @@
-"""Configuration of `mqtt` and of `collector`."""
+"""Configuration of `mqtt`."""
 
 import re
 from dataclasses import dataclass
 
 import msgspec
 
-from exporter.mqtt.topics import parse_slots
 from exporter.rules import RuleError
 from exporter.secret import read_secret
 from exporter.units import Duration
@@ -91,29 +90,6 @@ class MqttOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return read_secret(None, self.password_file, self.password_env)
 
 
-class CollectorOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Configuration of `collector`.
-
-    Attributes:
-        slots: Which of the slots 00 to ff are heard: ranges with commas between; none where not given. Collectors
-            that share the load own different ones, and together all.
-    """
-
-    slots: str | None = None
-
-    def __post_init__(self) -> None:
-        """See that slots are such.
-
-        Raises:
-            RuleError: They are not.
-        """
-        if self.slots is not None:
-            try:
-                parse_slots(self.slots)
-            except ValueError as error:
-                raise RuleError(["slots"], str(error)) from None
-
-
 @dataclass(frozen=True, slots=True)
 class Section:
     """What the configuration needs to know of a part at the top of the file."""
@@ -123,7 +99,7 @@ class Section:
     options: type[msgspec.Struct]
 
 
-SECTIONS = (Section("mqtt", "mqtt", MqttOptions), Section("collector", "collector", CollectorOptions))
+SECTION = Section("mqtt", "mqtt", MqttOptions)
 
 
 def parse_broker(text: str, *, tls: bool) -> tuple[str, int]:

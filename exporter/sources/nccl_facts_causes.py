@@ -68,9 +68,9 @@ CAUSES = (
     Cause(
         "provider_tcp",
         "whose libfabric chose a provider of TCP in the place of that of the adapter",
-        lambda process: process.provider.startswith("tcp") or "sockets" in process.provider
-        if process.provider
-        else None,
+        lambda process: (
+            process.provider.startswith("tcp") or "sockets" in process.provider if process.provider else None
+        ),
     ),
     Cause("gdr_off", "without GPUDirect RDMA", _gdr("off")),
     Cause("gdr_partly", "with GPUDirect RDMA on some channels only", _gdr("partly")),

@@ -130,7 +130,7 @@ def read_whole(path: str, limit: int) -> tuple[bytes, os.stat_result]:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        with open(descriptor, "rb", closefd=False) as file:  # noqa: PTH123  # a descriptor has no path
+        with open(descriptor, "rb", closefd=False) as file:
             return file.read(limit + 1), state
     finally:
         os.close(descriptor)

@@ -344,33 +344,45 @@ _STATE: Mapping[type, Callable[[Process, Any], None]] = {
 """What each kind of fact says of the process that wrote it."""
 
 
-def _counted(host: str, fact: facts.Fact) -> Iterable[tuple[str, LabelValues]]:
-    """Give what a fact counts as: a kind of counter, and the labels after the job's."""
-    if isinstance(fact, facts.AsyncEvent):
-        yield "port_events", (host, fact.device, _number(fact.port), _named(fact.event, PORT_EVENTS))
-    elif isinstance(fact, facts.SpeedChange):
-        yield "port_events", (host, fact.device, _number(fact.port), "speed_change")
-    elif isinstance(fact, facts.Completion):
-        if fact.consequence:
-            yield "flushed_completions", (host,)
-        else:
-            yield "completion_errors", (host, fact.device, STATUSES.get(fact.status, OTHER))
-            if fact.status == UNREACHABLE and fact.peer:
-                yield "unreachable_peers", (fact.peer,)
-    elif isinstance(fact, facts.VerbsFailure):
-        call = fact.call if fact.call in CALLS else OTHER
-        error = _named(fact.error, ERRORS) if fact.error else ""
-        yield "verbs_failures", (host, fact.device, call, error)
-    elif isinstance(fact, facts.WatchdogTimeout):
-        yield "watchdog_timeouts", (known_kind(fact.operation),)
-    elif isinstance(fact, facts.Failover):
-        yield "failovers", (host,)
-    elif isinstance(fact, facts.Recovered):
-        yield "recoveries", (host,)
-    elif isinstance(fact, facts.FatalError):
-        yield "fatal_errors", (host,)
-    elif isinstance(fact, facts.PeerClosed):
-        yield "peers_closed", (host,)
+def _completions(host: str, fact: facts.Completion) -> Iterable[tuple[str, LabelValues]]:
+    if fact.consequence:
+        yield "flushed_completions", (host,)
+        return
+    yield "completion_errors", (host, fact.device, STATUSES.get(fact.status, OTHER))
+    if fact.status == UNREACHABLE and fact.peer:
+        yield "unreachable_peers", (fact.peer,)
+
+
+def _port_event(host: str, fact: facts.AsyncEvent) -> Iterable[tuple[str, LabelValues]]:
+    yield "port_events", (host, fact.device, _number(fact.port), _named(fact.event, PORT_EVENTS))
+
+
+def _speed_change(host: str, fact: facts.SpeedChange) -> Iterable[tuple[str, LabelValues]]:
+    yield "port_events", (host, fact.device, _number(fact.port), "speed_change")
+
+
+def _verbs(host: str, fact: facts.VerbsFailure) -> Iterable[tuple[str, LabelValues]]:
+    call = fact.call if fact.call in CALLS else OTHER
+    yield "verbs_failures", (host, fact.device, call, _named(fact.error, ERRORS) if fact.error else "")
+
+
+def _happening(kind: str) -> Callable[[str, Any], Iterable[tuple[str, LabelValues]]]:
+    """Count facts of which nothing but the host matters."""
+    return lambda host, _fact: ((kind, (host,)),)
+
+
+_COUNTED: Mapping[type, Callable[[str, Any], Iterable[tuple[str, LabelValues]]]] = {
+    facts.AsyncEvent: _port_event,
+    facts.SpeedChange: _speed_change,
+    facts.Completion: _completions,
+    facts.VerbsFailure: _verbs,
+    facts.WatchdogTimeout: lambda _host, fact: (("watchdog_timeouts", (known_kind(fact.operation),)),),
+    facts.Failover: _happening("failovers"),
+    facts.Recovered: _happening("recoveries"),
+    facts.FatalError: _happening("fatal_errors"),
+    facts.PeerClosed: _happening("peers_closed"),
+}
+"""What each kind of fact counts as: kinds of counters, and labels after the job's."""
 
 
 def _number(port: int | None) -> str:
@@ -419,8 +431,9 @@ class Book:
                 _note_communicator(process, fact, None if history else now)
             elif about is not None:
                 about(process, fact)
-        if not history:
-            for kind, labels in _counted(entry.host, fact):
+        counted = None if history else _COUNTED.get(type(fact))
+        if counted is not None:
+            for kind, labels in counted(entry.host, fact):
                 self._count(kind, (job, *labels))
 
     def _count(self, kind: str, key: LabelValues) -> None:

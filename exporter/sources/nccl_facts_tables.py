@@ -223,9 +223,7 @@ def _adapters(hosts: Mapping[LabelValues, list[Process]]) -> TableBuilder:
             if len(made.keys) >= MOST_ADAPTERS:
                 return made
             device, port = place
-            able = _same(
-                "on" if one.gdr_adapters[device] else "off" for one in processes if device in one.gdr_adapters
-            )
+            able = _same("on" if one.gdr_adapters[device] else "off" for one in processes if device in one.gdr_adapters)
             use = ("yes" if place in used else "no") if told else ""
             made.row((*key, device, str(port)), {"hca_info": (_same(of_place), use, able)})
     return made

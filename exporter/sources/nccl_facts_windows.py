@@ -5,6 +5,7 @@ to come waits for nobody and has the shortest time. A file is not rewritten in a
 old, and its age is told as long as it is there.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ TEXT_LINES = vocabulary.schema(
     own={
         "lines_total": counter(
             "Lines of Inspector's text files, of each version of a file that was read: used, passed_over (another"
-            " statistic, a single rank), unknown, torn (read again), malformed, invalid, too_large and over_limit."
+            " statistic, a single rank), unknown, torn (read again), malformed, invalid and too_large."
         )
     },
     origins={"lines_total": TEXTFILE},
@@ -91,7 +92,7 @@ TEXT_LINES = vocabulary.schema(
 
 SCHEMAS = (WINDOWS, TEXTFILES, TEXT_LINES)
 
-OUTCOMES = ("used", "passed_over", "unknown", "torn", "malformed", "invalid", "too_large", "over_limit")
+OUTCOMES = ("used", "passed_over", "unknown", "torn", "malformed", "invalid", "too_large")
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -138,9 +139,16 @@ class TextFile:
     path: str
     job: str
     gpu: str
-    written: float
-    stamp: tuple[int, ...] = ()
+    written: float = 0.0
     told: Told | None = None
+
+
+def _new(path: str, job: str) -> TextFile:
+    return TextFile(path, job, gpu_of_file(path.rsplit("/", 1)[-1]) or "")
+
+
+def _stamp(state: os.stat_result) -> tuple[int, ...]:
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def takes(name: str) -> bool:
@@ -173,8 +181,7 @@ def read_file(path: str) -> Told:
     except FormatError as error:
         lines[error.reason] += 1
     lines += lost.reasons
-    stamp = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
-    return Told(stamp, values, jobs, counts, lines, not lost.reasons["torn"] and bool(data))
+    return Told(_stamp(state), values, jobs, counts, lines, not lost.reasons["torn"] and bool(data))
 
 
 def _key(one: Window) -> LabelValues | None:
@@ -203,27 +210,31 @@ class Extremes:
 
 
 class Textfiles:
-    """Keeps what the text files of this host told."""
+    """Keeps what the text files of this host told.
+
+    Attributes:
+        left_out: Numbers that the last tables lack since there were too many jobs, kinds and sizes.
+    """
 
     def __init__(self) -> None:
+        self.left_out = 0
         self._files: dict[str, TextFile] = {}
         self._lines: Counter[str] = Counter()
         self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
 
-    def look(self, found: Mapping[str, tuple[str, tuple[int, ...]]], names: Mapping[str, str]) -> list[TextFile]:
+    def look(self, found: Mapping[str, tuple[str, os.stat_result]]) -> list[TextFile]:
         """Take note of the files there are, and give those to be read.
 
         Args:
-            found: By path the job, and identity, size and time as of `Told`.
-            names: By path the GPU.
+            found: By path the job, and the state.
         """
-        newest = sorted(found, key=lambda path: found[path][1][3], reverse=True)[:MAX_FILES]
-        self._files = {path: self._files.get(path) or TextFile(path, found[path][0], names[path], 0.0) for path in newest}
+        newest = sorted(found, key=lambda path: found[path][1].st_mtime_ns, reverse=True)[:MAX_FILES]
+        self._files = {path: self._files.get(path) or _new(path, found[path][0]) for path in newest}
         due = []
         for path, one in self._files.items():
-            one.job, one.stamp = found[path]
-            one.written = one.stamp[3] / 1e9
-            if one.told is None or one.told.stamp != one.stamp or not one.told.whole:
+            state = found[path][1]
+            one.written = state.st_mtime_ns / 1e9
+            if one.told is None or one.told.stamp != _stamp(state) or not one.told.whole:
                 due.append(one)
         return due
 
@@ -251,6 +262,7 @@ class Textfiles:
     def _windows(self, wall: float) -> TableBuilder:
         rows: dict[LabelValues, dict[str, Extremes]] = {}
         jobs: set[str] = set()
+        self.left_out = 0
         for one in self._files.values():
             if one.told is None or not -AHEAD <= wall - one.written <= STALE:
                 continue
@@ -258,7 +270,7 @@ class Textfiles:
                 job = claimed if one.job == UNKNOWN and claimed else one.job
                 row = (job, *key)
                 if row not in rows and (len(rows) >= MAX_ROWS or (job not in jobs and len(jobs) >= MAX_JOBS)):
-                    self._lines["over_limit"] += 1
+                    self.left_out += 1
                     continue
                 jobs.add(job)
                 rows.setdefault(row, {}).setdefault(metric, Extremes()).add(value, one.gpu)

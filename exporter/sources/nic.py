@@ -1,6 +1,6 @@
 """Network devices of this host: links and what the kernel saw by rtnetlink, what the hardware saw by ethtool.
 
-One dump gives the links of all devices; statistics are asked device by device, in turn, since the calls take the
+One dump gives the links of all devices, another one how they queue what they send; statistics are asked device by device, in turn, since the calls take the
 kernel's network lock and run firmware commands. Only devices that stand for hardware are asked, and of virtual
 functions nothing but their links: a read there can block in the firmware's mailbox while a job runs. A port of
 InfiniBand is asked through its device for IP how its link, its PCIe and its module fare; its traffic is the RDMA
@@ -9,22 +9,27 @@ port's.
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from time import monotonic
 
 from exporter.linux.nic import NicReader
 from exporter.linux.rtnetlink import Link
 from exporter.serial import Serial
-from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
+from exporter.source import Definition, Failure, Host, Reading, Source, SourceError, exports
 from exporter.sources.failures import failure_of
 from exporter.sources.host_ports import PortOptions, is_hardware, is_infiniband_port, listed, nic_place, nic_reader
 from exporter.sources.nic_device import UNKNOWN, Device, DeviceReading
-from exporter.sources.nic_metrics import PRIORITY, RAW, SCHEMA
+from exporter.sources.nic_metrics import PRIORITY, QUEUE, QUEUED, RAW, SCHEMA
+from exporter.sources.nic_queues import QUESTION, AskingQueues, Queues
 from exporter.sources.nic_tables import NicTables
 
 CALL_DEADLINE = 2.0
 """Seconds that the calls into one device may take, or half the interval: one that hangs costs no other its read."""
+
+QUEUES = "/queues"
+"""Name of the call that asks how devices queue; no device can be named so."""
 
 
 class NicOptions(PortOptions, frozen=True):
@@ -33,10 +38,12 @@ class NicOptions(PortOptions, frozen=True):
     Attributes:
         virtual_functions: Whether statistics of virtual functions are read too.
         raw: Names of drivers' statistics, as shell patterns, that are exported as they are.
+        software: Names of software devices, as shell patterns, that are read too, such as the links of pods.
     """
 
     virtual_functions: bool = False
     raw: tuple[str, ...] = ()
+    software: tuple[str, ...] = ()
 
 
 class NicSource:
@@ -57,6 +64,8 @@ class NicSource:
         self._devices: dict[str, Device] = {}
         self._names: frozenset[str] = frozenset()
         self._unread = options.unread(SCHEMA, PRIORITY)
+        shown = [exports(metric, options.drop, options.keep) for metric in QUEUED]
+        self._queues = AskingQueues() if any(shown) else None
         self._tables = NicTables(host.name, options.rails, self._unread)
 
     async def applies(self) -> bool:
@@ -71,6 +80,8 @@ class NicSource:
             del self._devices[gone]
             self._running_reader().forget(gone)
         now = monotonic()
+        queues, more = await self._read_queues(links.values())
+        failures += more
         results = await self._serial.run([(name, partial(self._read_device, link)) for name, link in links.items()])
         readings: dict[str, DeviceReading] = {}
         for name, result in results.items():
@@ -81,7 +92,7 @@ class NicSource:
                 device = self._devices.get(name)
                 readings[name] = UNKNOWN if device is None else device.last_known()
                 failures.append(failure_of(name, result, name))
-        return Reading(self._tables.make(links, readings, now), failures)
+        return Reading(self._tables.make(links, readings, now, queues), failures)
 
     async def close(self) -> None:
         """Stop listening for events and close the sockets."""
@@ -130,9 +141,23 @@ class NicSource:
         left = self._running_reader().left_out().items()
         return [failure_of(name, error, name) for name, error in left if self._options.wants(name)]
 
+    async def _read_queues(self, links: Collection[Link]) -> tuple[Queues | None, Sequence[Failure]]:
+        """Ask how the devices queue, where that is shown; None if it is not known, with the reason where it should be.
+
+        The call goes before those into devices, and like them, one that hangs holds up no other.
+        """
+        if self._queues is None or not links:
+            return None, ()
+        call = partial(self._queues.read, self._running_reader(), links)
+        found = (await self._serial.run([(QUEUES, call)]))[QUEUES]
+        if isinstance(found, Exception):
+            return None, (failure_of("", found, QUESTION),)
+        return found, found.failures
+
     def _is_ours(self, link: Link) -> bool:
-        """Tell hardware and bonds from all else, and what the configuration wants from what it does not."""
-        ours = is_hardware(link) or is_infiniband_port(link) or link.kind == "bond"
+        """Tell hardware, bonds and what is named from all else, and what is wanted from what is not."""
+        named = any(fnmatchcase(link.name, pattern) for pattern in self._options.software)
+        ours = named or is_hardware(link) or is_infiniband_port(link) or link.kind == "bond"
         return ours and self._options.wants(link.name)
 
     def _read_device(self, link: Link) -> DeviceReading:
@@ -158,4 +183,4 @@ def _build(options: NicOptions, host: Host) -> list[Source]:
     return [NicSource(options, host, nic_reader(host))]
 
 
-DEFINITION = Definition("nic", NicOptions, (SCHEMA, PRIORITY, RAW), _build)
+DEFINITION = Definition("nic", NicOptions, (SCHEMA, PRIORITY, QUEUE, RAW), _build)

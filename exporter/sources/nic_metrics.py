@@ -53,6 +53,8 @@ SLOW = {
     "raw": "ETHTOOL_GSTATS",
 }
 
+RATE_LIMIT = "transmit_rate_limit_bytes_per_second"
+
 
 def _origins() -> dict[str, list[str]]:
     """List where each metric comes from, for the documentation."""
@@ -73,6 +75,12 @@ def _origins() -> dict[str, list[str]]:
         "link_up": ["rtnetlink IFLA_OPERSTATE"],
         "mtu_bytes": ["rtnetlink IFLA_MTU"],
         "carrier_changes_total": ["rtnetlink IFLA_CARRIER_CHANGES"],
+        "transmit_queue_drops_total": ["rtnetlink GETQDISC drops"],
+        "transmit_queue_overlimits_total": ["rtnetlink GETQDISC overlimits"],
+        "transmit_queue_requeues_total": ["rtnetlink GETQDISC requeues"],
+        "transmit_queue_backlog_bytes": ["rtnetlink GETQDISC backlog"],
+        "transmit_queue_info": ["rtnetlink GETQDISC TCA_KIND"],
+        RATE_LIMIT: ["tbf: rtnetlink GETQDISC rate", "htb: rtnetlink GETTCLASS ceil"],
         "info": ["rtnetlink", "ETHTOOL_GDRVINFO"],
     }
     return found
@@ -210,6 +218,18 @@ _PRIORITY_FINE = {
     ),
 }
 
+_QUEUE = {
+    "transmit_queue_drops_total": counter(
+        "Packets that this host dropped before the port: by the queueing discipline of the device."
+    ),
+    "transmit_queue_overlimits_total": counter(
+        "Times that a packet had to wait for a rate limit of the queueing discipline."
+    ),
+    "transmit_queue_backlog_bytes": gauge("Bytes that wait in the queueing discipline."),
+    "transmit_queue_requeues_total": counter("Packets that the queueing discipline took back: the port was full."),
+    "transmit_queue_info": info("Queueing discipline at the device's root.", "kind"),
+}
+
 _STATISTICS: tuple[Statistic, ...] = tuple(one for names in DRIVERS.values() for one in names.port)
 _PRIORITY: tuple[Statistic, ...] = tuple(one for names in DRIVERS.values() for one in names.priority)
 
@@ -226,7 +246,16 @@ SCHEMA = vocabulary.schema(
         "mtu_bytes",
         "resets_total",
     ],
-    {**_INFO, **_KERNEL, **_PORT, **_FINE},
+    {
+        **_INFO,
+        **_KERNEL,
+        **_PORT,
+        RATE_LIMIT: gauge(
+            "Most that the host lets the port transmit: the rate of tbf, or the ceiling of the only class at the top of"
+            " htb, which may let pass what belongs to no class; absent where there is no such limit."
+        ),
+        **_FINE,
+    },
     note="On the wire with RDMA, headers and frame check where the driver counts those, else what the kernel saw.",
     origins=_origins(),
     details=[
@@ -244,6 +273,18 @@ PRIORITY = vocabulary.schema(
     origins=_origins(),
     details=_PRIORITY_FINE,
 )
+
+QUEUE = vocabulary.schema(
+    "fabric_nic_",
+    ("device",),
+    own=_QUEUE,
+    origins=_origins(),
+    details=["transmit_queue_requeues_total", "transmit_queue_info"],
+)
+"""A table of its own, as its counts start anew when the discipline is replaced, and those of the port do not."""
+
+QUEUED = (*QUEUE.metrics.values(), SCHEMA.metrics[RATE_LIMIT])
+"""The metrics for which it is asked how devices queue."""
 
 RAW = vocabulary.schema(
     "fabric_nic_",

@@ -12,12 +12,21 @@ from exporter.linux.rtnetlink import Link
 from exporter.sources.host_ports import Seat, number_rails, own_times
 from exporter.sources.nic_device import DeviceReading
 from exporter.sources.nic_drivers import DRIVERS, INFINIBAND
-from exporter.sources.nic_metrics import INSTEAD, KERNEL, PRIORITY, RAW, SCHEMA
+from exporter.sources.nic_metrics import INSTEAD, KERNEL, PRIORITY, QUEUE, RATE_LIMIT, RAW, SCHEMA
+from exporter.sources.nic_queues import Queues
 from exporter.sources.statistics import Statistic
 from exporter.table import Column, Kind, LabelValues, RowKeeper, Schema, Table, Value
 
 NARROW = {"link_down_total", "carrier_changes_total"}
 """What the kernel counts in 32 bits."""
+
+COUNTED = {
+    "transmit_queue_drops_total": "drops",
+    "transmit_queue_overlimits_total": "overlimits",
+    "transmit_queue_requeues_total": "requeues",
+    "transmit_queue_backlog_bytes": "backlog_bytes",
+}
+"""What is exported of how a device queues, by the names that `Queueing` has for it."""
 
 
 class NicTables:
@@ -30,8 +39,21 @@ class NicTables:
         self._kernel = {ending: name for ending, name in KERNEL.items() if ending not in unread}
         self._keepers: dict[tuple[Schema, str], RowKeeper] = {}
 
-    def make(self, links: Mapping[str, Link], readings: Mapping[str, DeviceReading], now: float) -> list[Table]:
-        """Make the tables; `now` is when the links were dumped, and both are by device."""
+    def make(
+        self,
+        links: Mapping[str, Link],
+        readings: Mapping[str, DeviceReading],
+        now: float,
+        queues: Queues | None = None,
+    ) -> list[Table]:
+        """Make the tables.
+
+        Args:
+            links: By device.
+            readings: By device.
+            now: When the links were dumped.
+            queues: How devices queue; None where that is not known.
+        """
         infos = self._infos(links, readings)
         parts: dict[str, list[str]] = {}
         for name in links:
@@ -40,7 +62,7 @@ class NicTables:
         tables = []
         for part, names in parts.items():
             known = DRIVERS.get(part) or INFINIBAND.get(part)
-            rows = [self._row(links[name], readings[name]) for name in names]
+            rows = [self._row(links[name], readings[name], queues) for name in names]
             columns = _columns(SCHEMA, rows, known.port if known else ())
             columns["info"] = Column(SCHEMA.metrics["info"], [infos[name] for name in names])
             kinds = [readings[name].kind for name in names]
@@ -56,7 +78,24 @@ class NicTables:
                 values = [readings[name].raw[statistic] for name, statistic in raw]
                 columns = {"raw": Column(RAW.metrics["raw"], values)}
                 tables.append(self._table(RAW, part, raw, columns, links, readings, now))
+        if queues is not None:
+            queued = {name: link.ifindex for name, link in links.items() if link.ifindex in queues.found}
+            if queued:
+                tables.append(self._queue_table(queued, queues))
         return tables
+
+    def _queue_table(self, queued: Mapping[str, int], queues: Queues) -> Table:
+        """Make the table of what queues count, for devices that have one; a replaced one counts anew."""
+        found = [queues.found[index] for index in queued.values()]
+        cells: dict[str, list[Value | None]] = {
+            ending: [getattr(one, field) for one in found] for ending, field in COUNTED.items()
+        }
+        columns = {ending: Column(QUEUE.metrics[ending], values, 32) for ending, values in cells.items()}
+        columns["transmit_queue_info"] = Column(QUEUE.metrics["transmit_queue_info"], [(one.kind,) for one in found])
+        keys: list[LabelValues] = [(name,) for name in queued]
+        rows = self._keepers.setdefault((QUEUE, ""), RowKeeper(QUEUE.labels)).rows(keys)
+        epochs = [(index, one.kind, one.handle) for index, one in zip(queued.values(), found, strict=True)]
+        return Table(QUEUE, rows, columns, queues.time, epochs=epochs)
 
     def _table(
         self,
@@ -91,7 +130,7 @@ class NicTables:
             for seat, rail in zip(seats, rails, strict=True)
         }
 
-    def _row(self, link: Link, reading: DeviceReading) -> dict[str, Value | None]:
+    def _row(self, link: Link, reading: DeviceReading, queues: Queues | None) -> dict[str, Value | None]:
         """Put together what one device has, by ending."""
         row: dict[str, Value | None] = {}
         if link.kind != "bond":  # a bond carries what its members carry: its bytes would be counted twice
@@ -104,6 +143,9 @@ class NicTables:
             "mtu_bytes": link.mtu,
             "link_up": int(link.carrier and link.operstate in {None, "up", "unknown"}),
         }
+        queueing = None if queues is None else queues.found.get(link.ifindex)
+        if queueing is not None and queueing.rate_bytes_per_second is not None:
+            row[RATE_LIMIT] = queueing.rate_bytes_per_second
         return row | dict(reading.port)
 
 

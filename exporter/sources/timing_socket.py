@@ -11,7 +11,7 @@ import socket
 import stat
 import struct
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
 from exporter.nccl import datagram
 from exporter.nccl.datagram import MAX_DATAGRAM, Datagram, DatagramError
 from exporter.serial import Serial
+from exporter.sources.training.identity import job_of
 
 SOCKET = "/run/fabric-exporter/timing.sock"
 
@@ -59,9 +60,6 @@ OUTCOMES = ("accepted", *datagram.REASONS, "no_sender", "foreign_job", "rate", "
 _CREDENTIALS = struct.Struct("3i")
 _PASSED = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(256 * 4)
 """Room for credentials, and for descriptors that somebody may try to pass."""
-
-_JOBS = ("FABRIC_TIMING_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "JOBSET_NAME")
-"""Facts of the environment that name a job, the best first; torchrun alone calls any job `none`."""
 
 
 class Sender(NamedTuple):
@@ -242,7 +240,7 @@ class TimingSocket:
         claimed = told.env.get("SLURM_JOB_ID", "")
         if owner.job and claimed not in {"", owner.job}:
             raise _RefusedError("foreign_job")
-        job = owner.job or job_name(told.env, owner)
+        job = job_of(told.env, owner, pod=told.host)
         if not owner.job and self._holders.get(job, uid) != uid:
             raise _RefusedError("foreign_job")
         return Received(Sender(pid, uid, owner), job, told, raw.at)
@@ -254,13 +252,6 @@ class TimingSocket:
 
 class _RefusedError(Exception):
     """A datagram is refused; the text is one of OUTCOMES."""
-
-
-def job_name(env: Mapping[str, str], owner: Owner) -> str:
-    """Give what a job is called: as it says, else by its pod."""
-    said = (env.get(name, "") for name in _JOBS)
-    named = next((one for one in said if one and one != "none"), "")
-    return named or owner.pod or "unknown"
 
 
 def _sender(passed: Iterable[tuple[int, int, bytes]]) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
-"""Files that are written anew as a whole: each is given once, when it no longer changes.
+"""Files that are written anew as a whole: each is given once for each time that it was.
 
 Of a file that was there before the start nothing is news until it changes: it may be that of a job long dead. No
-clock is asked: a file is whole when two looks in a row find it the same.
+clock is asked: a file whose half is of no use is given when two looks in a row find it the same.
 """
 
 import errno
@@ -31,8 +31,10 @@ class _File:
 class Dumps:
     """Tells which files were written anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, settled: bool) -> None:
+        """Take whether files are of use only when they no longer change."""
         self.files: dict[str, _File] = {}
+        self._settled = settled
         self._looks = 0
 
     def look(self, found: Mapping[str, os.stat_result]) -> tuple[list[str], set[str], int]:
@@ -53,17 +55,16 @@ class Dumps:
             del self.files[path]
         ready, left = [], POLL_BUDGET
         for path in paths:
-            state = _state(found[path])
+            state, size = _state(found[path]), found[path].st_size
             one = self.files.get(path)
             if one is None:
-                self.files[path] = _File(state, () if self._looks else state)
+                one = self.files[path] = _File((), () if self._looks else state)
+            same, one.state = one.state == state, state
+            if one.given == state or (self._settled and not same):
                 continue
-            settled, one.state = one.state == state, state
-            if settled and one.given != state and found[path].st_size <= left:
-                left -= found[path].st_size
+            if size <= left or size > POLL_BUDGET:  # one that is too large is given so that this is told
+                left -= min(size, left)
                 ready.append(path)
-            elif settled and one.given != state and found[path].st_size > POLL_BUDGET:
-                ready.append(path)  # so that its reading fails, and that is told
         self._looks += 1
         return ready, gone, too_many
 

@@ -29,24 +29,23 @@ class Record(NamedTuple):
     """One synchronising collective on one rank.
 
     Attributes:
-        communicator: Its name on all its ranks.
-        kind: As `bus.KINDS`.
         sequence: Its number, the same on all its ranks.
-        microseconds: Time it took on this rank.
         size: Bytes as nccl-tests counts them.
-        ranks: Of the communicator.
-        nodes: Of the communicator; 0 where not known.
+        microseconds: Time it took on this rank.
         timed: Whether the time is that of the collective alone; None where not told.
     """
 
-    communicator: str
-    kind: str
     sequence: int
-    microseconds: int
     size: int
-    ranks: int
-    nodes: int
+    microseconds: int
     timed: bool | None
+
+
+class Stream(NamedTuple):
+    """Where a process is in a communicator, and the collectives of one kind that it took part in there."""
+
+    place: Membership
+    records: list[Record]
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ class Said:
         facts: Who it is.
         largest: Where it is in the largest communicator that was told, the first of several that large.
         totals: Its sums by kind.
-        records: Its single operations that can be compared with those of others.
+        streams: Its single operations that can be compared with those of others, by communicator and kind.
         restarted: Whether what tells of it was begun anew, so that it may be another process.
         lost: Records that it says it lost itself, by what they were.
     """
@@ -120,7 +119,7 @@ class Said:
     facts: Facts
     largest: Membership | None = None
     totals: dict[str, Totals] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    streams: dict[tuple[str, str], Stream] = field(default_factory=dict)
     restarted: bool = False
     lost: Counter[str] = field(default_factory=Counter)
 
@@ -129,7 +128,7 @@ class Said:
         if self.largest is None or place.ranks > self.largest.ranks:
             self.largest = place
 
-    def did(  # noqa: PLR0913  # as many as a collective has
+    def did(
         self,
         communicator: str,
         place: Membership,
@@ -158,8 +157,10 @@ class Said:
         totals.microseconds += microseconds
         totals.size += size
         if kind in SYNCHRONISING:
-            record = Record(communicator, kind, sequence, microseconds, size, place.ranks, place.nodes, timed)
-            self.records.append(record)
+            stream = self.streams.get((communicator, kind))
+            if stream is None:
+                stream = self.streams[communicator, kind] = Stream(place, [])
+            stream.records.append(Record(sequence, size, microseconds, timed))
 
     @property
     def count(self) -> int:
@@ -177,15 +178,15 @@ class Heard:
 
 
 class Feed(Protocol):
-    """One way in which timings are told. It fails alone.
+    """One way in which timings are told. It fails alone."""
 
-    Attributes:
-        name: A word for it.
-        schemas: All that its tables can hold.
-    """
+    @property
+    def name(self) -> str:
+        """Give a word for it."""
 
-    name: str
-    schemas: Sequence[Schema]
+    @property
+    def schemas(self) -> Sequence[Schema]:
+        """Give all that its tables can hold."""
 
     async def applies(self) -> bool:
         """Tell whether there is anything to hear: its folders are there. Cheap.

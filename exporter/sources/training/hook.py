@@ -16,7 +16,7 @@ from exporter.sources.failures import failure_of
 from exporter.sources.timing_socket import OUTCOMES, Received, TimingSocket
 from exporter.sources.training.feed import Facts, Heard, Membership, Said, Unused
 from exporter.sources.training.identity import world_rank
-from exporter.table import Column, RowKeeper, Table
+from exporter.table import Column, RowKeeper, Schema, Table
 from exporter.vocabulary import counter, gauge
 
 MAX_NUMBERS = 1024
@@ -143,9 +143,7 @@ class HookFeed:
             self._open = False
             await self._socket.close()
 
-    def _counts(
-        self, schema: vocabulary.Schema, ending: str, names: tuple[str, ...], counts: Counter[str], now: float
-    ) -> Table:
+    def _counts(self, schema: Schema, ending: str, names: tuple[str, ...], counts: Counter[str], now: float) -> Table:
         rows = self._keepers[schema].rows([(name,) for name in names])
         return Table(schema, rows, {ending: Column(schema.metrics[ending], [counts[name] for name in names])}, now)
 

@@ -90,7 +90,7 @@ class Known(NamedTuple):
 
     pid: int = 0
     owner: Owner = Owner()
-    environment: Mapping[str, str] = {}  # noqa: RUF012  # never changed
+    environment: Mapping[str, str] = {}  # never changed
 
 
 def look_up(procfs: Path, host_pid: int) -> Known:

@@ -7,7 +7,6 @@ A dump holds the last collectives of its rank, with the time of each where the j
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
@@ -55,9 +54,9 @@ ENTRIES = vocabulary.schema(
     ("outcome",),
     own={
         "entries_total": counter(
-            "New entries of these dumps by what became of them: collective (used), point_to_point and unfinished (passed"
-            " over), untimed (the job does not measure), incomplete (sizes or ranks of the group are not told), bad"
-            " (lost), over_limit, duplicate and excluded (not used)."
+            "New entries of these dumps by what became of them: collective (used), point_to_point and unfinished"
+            " (passed over), untimed (the job does not measure), incomplete (sizes or ranks of the group are not told),"
+            " bad (lost), over_limit, duplicate and excluded (not used)."
         )
     },
     origins={"entries_total": ["entries"]},
@@ -65,7 +64,11 @@ ENTRIES = vocabulary.schema(
 
 _RANK = re.compile(r"(?:^|[^0-9])([0-9]{1,7})(?:\.json)?$", re.ASCII)
 
-_RUNNING = ("scheduled", "started")
+MAX_RANKS = 256
+"""Files of which it is remembered what they told; of more, those that told it last."""
+
+Key = tuple[int, int, int]
+"""What tells an entry from others of its rank: its number, its group, its number in that."""
 
 
 class _Told(NamedTuple):
@@ -74,13 +77,6 @@ class _Told(NamedTuple):
     said: Said
     entries: Counter[str]
     failures: list[Failure]
-
-
-@dataclass(slots=True)
-class _Rank:
-    """A rank: the numbers of its newest entry that is over, and of those after which none is news."""
-
-    newest: int = -1
 
 
 class RecorderFeed:
@@ -93,8 +89,8 @@ class RecorderFeed:
         """Take folders or patterns of folders, and which jobs are wanted: files of others are not opened."""
         self._folders, self._wants = folders, wants
         self._serial = Serial("recorder", CALL_DEADLINE)
-        self._dumps = Dumps()
-        self._ranks: dict[str, _Rank] = {}
+        self._dumps = Dumps(settled=True)
+        self._told: dict[str, frozenset[Key]] = {}
         self._outcomes: Counter[str] = Counter()
         self._entries: Counter[str] = Counter()
         self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}
@@ -114,7 +110,7 @@ class RecorderFeed:
         if too_many or found.cut:
             failures.append(Failure("", "too_many_files", f"more than {MAX_FILES} dumps; remove those of old jobs"))
         for path in gone:
-            self._ranks.pop(path, None)
+            self._told.pop(path, None)
         results = await self._serial.run(
             (path, partial(self._read, path, found.files[path][0], found.files[path][1].st_uid)) for path in ready
         )
@@ -149,9 +145,7 @@ class RecorderFeed:
             (ENTRIES, "entries_total", ENTRY_OUTCOMES, self._entries),
         ):
             column = Column(schema.metrics[ending], [counts[name] for name in names])
-            tables.append(
-                Table(schema, self._keepers[schema].rows([(name,) for name in names]), {ending: column}, now)
-            )
+            tables.append(Table(schema, self._keepers[schema].rows([(name,) for name in names]), {ending: column}, now))
         return tables
 
     async def close(self) -> None:
@@ -168,38 +162,42 @@ class RecorderFeed:
         self._take(dump, rank, said, entries)
         failures = []
         if dump.bad:
-            failures.append(Failure(job, "invalid", f"{path}: {dump.bad} entries or groups; the first: {dump.first_error}"))
+            failures.append(
+                Failure(job, "invalid", f"{path}: {dump.bad} entries or groups; the first: {dump.first_error}")
+            )
         return _Told(said, entries, failures)
 
     def _take(self, dump: Dump, rank: int, said: Said, outcomes: Counter[str]) -> None:
-        """Add the entries that are new."""
-        one = self._ranks.setdefault(said.speaker, _Rank())
-        top = max((entry.record_id for entry in dump.entries), default=-1)
-        if top < one.newest:
-            one.newest, said.restarted = -1, True  # a process that counts anew
-        groups: dict[str, tuple[str, Membership] | None] = {}
-        newest = one.newest
-        for entry in dump.entries:
-            if entry.record_id <= one.newest:
+        """Add the entries that are over and were not told before."""
+        before = self._told.pop(said.speaker, frozenset())
+        if max((one.record_id for one in dump.entries), default=0) < max(
+            (number for number, _, _ in before), default=0
+        ):
+            before, said.restarted = frozenset(), True  # a process that counts anew
+        places: dict[tuple[int, str], tuple[str, Membership] | None] = {}
+        over = set()
+        for one in dump.entries:
+            key = (one.record_id, one.pg_id, one.sequence)
+            if one.state == "completed":
+                over.add(key)
+            if key in before:
                 continue
-            key = str(entry.pg_id)
-            if key not in groups:
-                groups[key] = _place(_group_of(dump, entry), rank)
-            outcome = _add(entry, groups[key], said)
-            outcomes[outcome] += 1
-            if outcome != "unfinished":
-                newest = max(newest, entry.record_id)
-        one.newest = newest
+            group = (one.pg_id, one.process_group[0] if one.process_group else "")
+            if group not in places:
+                places[group] = _place(_group_of(dump, *group), rank)
+            outcomes[_add(one, places[group], said)] += 1
+        self._told[said.speaker] = frozenset(over)
+        if len(self._told) > MAX_RANKS:
+            del self._told[next(iter(self._told))]
 
 
 def _nobody(_job: str) -> bool:
     return False
 
 
-def _group_of(dump: Dump, entry: Entry) -> Group | None:
-    """Find the group of an entry: by its number, else by its name."""
-    found = dump.groups.get(str(entry.pg_id))
-    name = entry.process_group[0] if entry.process_group else ""
+def _group_of(dump: Dump, number: int, name: str) -> Group | None:
+    """Find a group: by its number, else by its name."""
+    found = dump.groups.get(str(number))
     if found is not None and name in {"", found.name}:
         return found
     return dump.groups.get(name) or next((one for one in dump.groups.values() if one.name == name), None)
@@ -217,7 +215,7 @@ def _add(entry: Entry, place: tuple[str, Membership] | None, said: Said) -> str:
     """Add an entry to what was said, and tell what it was."""
     if entry.is_p2p:
         return "point_to_point"
-    if entry.state in _RUNNING:
+    if entry.state != "completed":
         return "unfinished"
     if entry.duration_ms is None:
         return "untimed"

@@ -1,0 +1,289 @@
+"""The budget of a training step: how long its network should take, how long it does, and what is left for computing.
+
+What a step must move follows from the model: gradients of all parameters, in their precision, are added up over the
+data-parallel ranks, and parameters that are kept in parts are collected before they are used. How much of it crosses
+each rank's link follows from the algorithm; how long that takes at best, from the speed of the links. Beside it stands
+what was measured: steps are told by the bytes that were moved, and the time of the network from the last rank to come,
+so without waiting.
+
+Timings do not tell how much of the network's time is hidden behind computing. What depends on it is given as a range:
+from nothing hidden to all.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from exporter.meaning.collectives import Communicator, Job, summed
+from exporter.meaning.verdicts import FACTORS
+from exporter.vocabulary import Ending, gauge
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+
+BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+"""Bytes of a number as it is sent."""
+
+Algorithm = Literal["ring", "tree", "sharp"]
+
+WHOLE: Mapping[str, float] = {"tree": 2.0, "sharp": 1.0}
+"""What a rank sends for an AllReduce, over its size, where not a ring does it: up and down a tree; or once, where
+switches add up."""
+
+FLOPS = 6
+"""Floating-point operations for each parameter and token: two forwards, four backwards. Attention comes on top."""
+
+FULL_STEPS = 3.0
+"""Steps that must have been moved within the window for their time to be told."""
+
+WINDOW = 60.0
+"""Seconds that are measured."""
+
+
+class Level(enum.Enum):
+    """How bad a number is."""
+
+    GOOD = "good"
+    FAIR = "fair"
+    WARN = "warn"
+    SEVERE = "severe"
+
+
+LEAST_UTILIZATION = ((0.2, Level.SEVERE), (0.5, Level.WARN))
+"""Share of a step in which GPUs compute, and how bad it is to be below."""
+
+LEAST_MFU = ((0.40, Level.WARN), (0.55, Level.FAIR))
+"""The same of the share of the GPUs' peak that the model gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of a job from its configuration.
+
+    Attributes:
+        parameters: Of the whole model.
+        data_parallel: Ranks that each hold the same part of the model and see other data.
+        model_parallel: Ranks that share one copy of the model: tensor times pipeline.
+        precision: Of gradients and parameters as they are sent.
+        sharding: Stage of ZeRO: 0 none, 1 states of the optimiser, 2 also gradients, 3 also parameters (FSDP).
+        nodes: Hosts that a data-parallel group spans; None for one rank on each.
+        algorithm: How AllReduce is done.
+        bandwidth: Bytes per second of each rank's share of its host's links; None where not known.
+        tokens_per_second: Of the whole job.
+        peak_flops: Floating-point operations per second of one GPU.
+    """
+
+    parameters: float
+    data_parallel: int
+    model_parallel: int = 1
+    precision: Precision = "bf16"
+    sharding: Literal[0, 1, 2, 3] = 0
+    nodes: int | None = None
+    algorithm: Algorithm = "ring"
+    bandwidth: float | None = None
+    tokens_per_second: float | None = None
+    peak_flops: float | None = None
+
+
+class Operation(NamedTuple):
+    """What a step does once: a collective of a size in bytes, as nccl-tests counts it."""
+
+    kind: str
+    size: float
+
+
+class Range(NamedTuple):
+    """A number that depends on how much of the network's time is hidden: nothing hidden, and all."""
+
+    exposed: float
+    hidden: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of the data-parallel communicators of a job, as the mean of them.
+
+    Attributes:
+        step: Seconds of a step.
+        network: Seconds in a step that the network moved data.
+    """
+
+    step: float
+    network: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A step as it should be, beside as it is; None where it is not known.
+
+    Attributes:
+        payload: Bytes that the collectives of a step are about.
+        traffic: Bytes that each rank sends over its link.
+        expected_network: Seconds that the network needs for it at best.
+        measured: What was seen.
+        compute: Seconds that GPUs compute in a step.
+        utilization: Share of the step in which they do.
+        mfu: Share of the GPUs' peak that the model gets.
+    """
+
+    payload: float
+    traffic: float
+    expected_network: float | None = None
+    measured: Measured | None = None
+    compute: Range | None = None
+    utilization: Range | None = None
+    mfu: float | None = None
+
+    @property
+    def network_ratio(self) -> float | None:
+        """The measured time of the network over the expected one."""
+        if self.measured is None or not self.expected_network:
+            return None
+        return self.measured.network / self.expected_network
+
+
+def operations(plan: Plan) -> tuple[Operation, ...]:
+    """List the collectives of a step over the data-parallel ranks, each as one.
+
+    Without sharding, gradients are added up everywhere. With it, each rank gets the sum of its part; then parameters
+    are collected: once, after they were changed, or for each pass through the model where they are kept in parts.
+    """
+    size = plan.parameters * BYTES[plan.precision] / plan.model_parallel
+    if plan.sharding == 0:
+        return (Operation("AllReduce", size),)
+    collected = 2 if plan.sharding == 3 else 1
+    return (Operation("ReduceScatter", size), *[Operation("AllGather", size)] * collected)
+
+
+def sent(operation: Operation, ranks: int, algorithm: Algorithm = "ring") -> float:
+    """Give the bytes that each rank sends for a collective, and as many that it gets; nothing for a single rank."""
+    if ranks < 2:
+        return 0.0
+    if operation.kind == "AllReduce" and algorithm in WHOLE:
+        return operation.size * WHOLE[algorithm]
+    return operation.size * FACTORS[operation.kind] * (ranks - 1) / ranks
+
+
+def over_links(plan: Plan) -> float:
+    """Give the bytes that each rank sends between hosts in a step.
+
+    Where several ranks of a group share a host, they add up there first: of what each sends, (k - 1) / (n - 1) leaves
+    the host, with n ranks on k of them.
+    """
+    ranks = plan.data_parallel
+    nodes = ranks if plan.nodes is None else plan.nodes
+    if ranks < 2 or nodes < 2:
+        return 0.0
+    return sum(sent(one, ranks, plan.algorithm) for one in operations(plan)) * (nodes - 1) / (ranks - 1)
+
+
+def overlapped(compute: float, network: float) -> Range:
+    """Give the share of a step in which GPUs compute, where both times are known."""
+    return Range(compute / (compute + network), compute / max(compute, network)) if compute > 0 else Range(0.0, 0.0)
+
+
+def mfu(plan: Plan) -> float | None:
+    """Give the share of the GPUs' peak that the model gets; None where tokens or the peak are not known."""
+    if plan.tokens_per_second is None or plan.peak_flops is None:
+        return None
+    gpus = plan.data_parallel * plan.model_parallel
+    return FLOPS * plan.parameters * plan.tokens_per_second / (plan.peak_flops * gpus)
+
+
+def level_of_utilization(share: float) -> Level:
+    """Tell how bad a utilisation is."""
+    return _level(share, LEAST_UTILIZATION)
+
+
+def level_of_mfu(share: float) -> Level:
+    """Tell how bad a share of the peak is. Above 0.7 it is too good: a parameter of the plan is wrong."""
+    return Level.FAIR if share > 0.7 else _level(share, LEAST_MFU)
+
+
+def _level(share: float, least: Sequence[tuple[float, Level]]) -> Level:
+    return next((level for limit, level in least if share < limit), Level.GOOD)
+
+
+def measure(plan: Plan, job: Job, now: float) -> Measured | None:
+    """Measure steps of a job; None while too few were seen.
+
+    A communicator counts that has as many ranks as there are data-parallel ones and moves the kinds of the plan; of
+    several that do, such as those of each part of the model, the mean is taken. Groups of tensor parallelism that
+    happen to be as large are told apart only where they do not span hosts.
+    """
+    nodes = plan.data_parallel if plan.nodes is None else plan.nodes
+    wanted = operations(plan)
+    payload = sum(one.size for one in wanted)
+    kinds = {one.kind for one in wanted}
+    since = max(now - WINDOW, job.since)
+    seconds = now - since
+    steps = network = 0.0
+    counted = 0
+    for communicator in job.communicators.values():
+        if communicator.ranks == plan.data_parallel and (communicator.nodes or nodes) == nodes:
+            size, took = _moved(communicator, kinds, since)
+            if size:
+                steps, network, counted = steps + size / payload, network + took, counted + 1
+    if not counted or steps / counted < FULL_STEPS or seconds <= 0:
+        return None
+    return Measured(seconds * counted / steps, network / steps)
+
+
+def _moved(communicator: Communicator, kinds: set[str], since: float) -> tuple[float, float]:
+    """Give the bytes that a communicator moved, and the seconds that it took without waiting."""
+    bus = summed(communicator.ticks, since).bus
+    found = [moved for (kind, _), moved in bus.items() if kind in kinds]
+    return sum(one.size for one in found), sum(one.microseconds for one in found) / 1e6
+
+
+def budget(plan: Plan, measured: Measured | None = None) -> Budget:
+    """Set a step as it should be beside as it is."""
+    payload = sum(one.size for one in operations(plan)) if plan.data_parallel > 1 else 0.0
+    traffic = over_links(plan)
+    expected = traffic / plan.bandwidth if plan.bandwidth else None
+    compute = utilization = None
+    if measured is not None:
+        compute = Range(max(0.0, measured.step - measured.network), measured.step)
+        utilization = Range(compute.exposed / measured.step, 1.0)
+    return Budget(payload, traffic, expected, measured, compute, utilization, mfu(plan))
+
+
+ENDINGS: Mapping[str, Ending] = {
+    "step_seconds": gauge(
+        "Time of a training step, told from the bytes that data-parallel collectives moved over those that the"
+        " configured model moves in a step."
+    ),
+    "step_network_expected_seconds": gauge(
+        "Time that the data-parallel collectives of a step need at least, by the configured model and its links."
+    ),
+    "step_network_seconds": gauge(
+        "Time of the data-parallel collectives of a step, from the last rank to come, so without waiting."
+    ),
+    "step_network_excess_ratio": gauge("Measured time of a step's network over the expected one."),
+    "step_exposed_compute_seconds": gauge(
+        "Time of a step that is left for computing where none of the network's is hidden behind it: there may be more."
+    ),
+    "step_utilization_least_ratio": gauge(
+        "Share of a step in which GPUs compute, where none of the network's time is hidden behind it: it may be more."
+        " Below 0.5 is bad, below 0.2 severe."
+    ),
+    "model_flops_utilization_ratio": gauge(
+        "Share of the GPUs' peak that the model gets, by the configured tokens per second: 0.55 to 0.70 is good, below"
+        " 0.40 something is wrong."
+    ),
+}
+"""What is exported of a budget, by job."""
+
+
+def values(found: Budget) -> dict[str, float | None]:
+    """Give what is exported of a budget, by ending."""
+    measured = found.measured
+    return {
+        "step_seconds": None if measured is None else measured.step,
+        "step_network_expected_seconds": found.expected_network,
+        "step_network_seconds": None if measured is None else measured.network,
+        "step_network_excess_ratio": found.network_ratio,
+        "step_exposed_compute_seconds": None if found.compute is None else found.compute.exposed,
+        "step_utilization_least_ratio": None if found.utilization is None else found.utilization.exposed,
+        "model_flops_utilization_ratio": found.mfu,
+    }

@@ -1,0 +1,151 @@
+"""What this host tells by MQTT: the timings of its ranks, and which states of its ports are the case.
+
+Where there is a broker, timings are judged by collectors, who see all ranks of a job, and not here as well.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+from exporter import vocabulary
+from exporter.meaning.port_states import PortState
+from exporter.mqtt.options import MqttOptions
+from exporter.mqtt.states import state
+from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.table import RowKeeper, Samples, Table, TableBuilder
+from exporter.vocabulary import counter, gauge
+
+if TYPE_CHECKING:
+    from exporter.mqtt.publisher import Publisher
+
+BROKER = vocabulary.schema(
+    "fabric_exporter_mqtt_",
+    (),
+    own={
+        "connected": gauge("Whether the broker is connected (1) or not (0)."),
+        "reconnects_total": counter("Connections to the broker after the first."),
+        "failures_total": counter("Connections to the broker that ended or could not be made."),
+        "waiting_batches": gauge("Batches of timings that wait to be sent."),
+        "states": gauge("States of ports that are told of."),
+    },
+)
+
+BATCHES = vocabulary.schema(
+    "fabric_exporter_mqtt_",
+    ("outcome",),
+    own={
+        "batches_total": counter(
+            "Batches of timings: sent; dropped, since the broker was away for too long; refused by the broker; invalid,"
+            " whose names cannot be told."
+        )
+    },
+)
+
+SCHEMAS = (BROKER, BATCHES)
+
+_FOOD = ("operations", "stream_info")
+
+
+class Relay:
+    """Publishes for this host, from `start` to `stop`."""
+
+    def __init__(self, options: MqttOptions, host: str) -> None:
+        """Take the broker.
+
+        Args:
+            options: Where it is.
+            host: Name of this host.
+        """
+        self.options = options
+        self._host = host
+        self._publisher: Publisher | None = None
+        self._stack = AsyncExitStack()
+        self._states = 0
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
+
+    async def start(self) -> None:
+        """Connect, and stay connected."""
+        from exporter.mqtt.publisher import Publisher  # noqa: PLC0415  # brings in the client, where there is a broker
+
+        self._publisher = await self._stack.enter_async_context(Publisher(self.options, self._host))
+
+    async def stop(self) -> None:
+        """Say that this host is gone, and leave."""
+        await self._stack.aclose()
+        self._publisher = None
+
+    def step(self, state: object, table: Table) -> tuple[object, Sequence[Table]]:
+        """Take tables of timings, which then nobody judges here; others pass."""
+        if not table.schema.internal or any(ending not in table.schema.metrics for ending in _FOOD):
+            return state, (table,)
+        for batch in batches(table, self._host):
+            if self._publisher is not None:
+                self._publisher.offer(batch)
+        return state, ()
+
+    def show(self, active: Iterable[PortState]) -> None:
+        """Say which states of ports are the case; what is not among them is over."""
+        clock = time() - monotonic()
+        states = [
+            ((one.port.name, one.port.port), state(one.kind, one.since + clock, one.number, one.value, one.detail))
+            for one in active
+        ]
+        self._states = len(states)
+        if self._publisher is not None:
+            self._publisher.show(states)
+
+    def tables(self) -> list[Table]:
+        """Tell how it goes."""
+        publisher, now = self._publisher, monotonic()
+        if publisher is None:
+            return []
+        about = TableBuilder(BROKER)
+        about.row(
+            (),
+            {
+                "connected": int(publisher.link.connected),
+                "reconnects_total": publisher.link.reconnects,
+                "failures_total": publisher.link.failures,
+                "waiting_batches": publisher.waiting[0],
+                "states": self._states,
+            },
+        )
+        sent = TableBuilder(BATCHES)
+        counts = {
+            "sent": publisher.sent,
+            "dropped": publisher.dropped,
+            "refused": publisher.link.refused,
+            "invalid": publisher.invalid,
+        }
+        for outcome, count in counts.items():
+            sent.row((outcome,), {"batches_total": count})
+        return [about.table(self._keepers[BROKER], now), sent.table(self._keepers[BATCHES], now)]
+
+
+def batches(table: Table, host: str) -> list[Batch]:
+    """Turn an internal table of timings into a batch for each job."""
+    by_job: dict[str, list[tuple[Stream, list[Operation]]]] = {}
+    columns = (table.values(ending) or () for ending in _FOOD)
+    for (job, communicator, kind, _), samples, about in zip(table.rows.keys, *columns, strict=True):
+        if not isinstance(samples, Samples) or not isinstance(about, tuple):
+            continue
+        ranks, nodes, _, _, place, pid, gpu, world_rank = about
+        stream = Stream(
+            job,
+            communicator,
+            kind,
+            int(place or 0),
+            int(ranks),
+            int(nodes) if nodes else None,
+            int(world_rank) if world_rank else None,
+            host,
+            int(pid or 0),
+            gpu,
+        )
+        operations = [
+            Operation(int(one[0]), int(one[1]), one[2], bool(one[3]) if len(one) > 3 else None)
+            for one in sorted(samples.taken)
+        ]
+        by_job.setdefault(job, []).append((stream, operations))
+    return [Batch(job, host, streams) for job, streams in by_job.items()]

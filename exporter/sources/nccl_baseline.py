@@ -1,0 +1,69 @@
+"""What collectives reached in runs of nccl-tests, from files that the configuration names.
+
+A file that proves nothing is an error of the configuration, not a missing baseline: who gives one wants to be judged
+by it. So are runs on one node, over NVLink, which say nothing of a network.
+"""
+
+import glob
+from collections.abc import Iterable
+from pathlib import Path
+
+from exporter.document import ConfigError
+from exporter.nccl.nccl_tests import MAX_JSON, Run, baseline, parse_json, parse_text
+from exporter.nccl.reading import FormatError
+from exporter.rules import RuleError
+from exporter.sources.nccl_facts_files import read_whole
+
+HINT = "run all_reduce_perf, all_gather_perf or reduce_scatter_perf of nccl-tests over two nodes or more"
+
+
+def load(patterns: Iterable[str], folder: Path) -> list[dict[tuple[str, int], float]]:
+    """Read files of nccl-tests, text or JSON. Blocks.
+
+    Args:
+        patterns: Paths or shell patterns; relative ones are taken from
+        folder: the configuration's.
+
+    Returns:
+        For each file, bus bandwidth in bytes per second by kind and size as nccl-tests counts it.
+
+    Raises:
+        RuleError: A pattern fits no file; its step is the place among the patterns.
+        ConfigError: A file cannot be read, or is no baseline; the text says which and why.
+    """
+    paths: dict[Path, None] = {}
+    for place, pattern in enumerate(patterns):
+        found = sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207  # absolute patterns too
+        if not found:
+            raise RuleError([place], f"there is no file {folder / pattern}; make it, or leave it away here")
+        paths.update((folder / path, None) for path in found)
+    return [_measured(path) for path in paths]
+
+
+def _measured(path: Path) -> dict[tuple[str, int], float]:
+    """Read one file.
+
+    Raises:
+        ConfigError: It cannot be read, or is no baseline.
+    """
+    try:
+        data, _ = read_whole(str(path.resolve()), MAX_JSON)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its permissions, and baseline") from None
+    try:
+        run = parse_json(data) if data.lstrip()[:1] == b"{" else parse_text(data)
+        found = baseline([run], _kind_of(run, path.name))
+    except FormatError as error:
+        raise ConfigError(f"{path}: is no baseline: {error}; {HINT}") from None
+    if run.n_nodes == 1:
+        raise ConfigError(f"{path}: is no baseline: all ranks ran on one node, so that no network was used; {HINT}")
+    return {key: one.bus_bandwidth for key, one in found.items()}
+
+
+def _kind_of(run: Run, name: str) -> str | None:
+    """Give the kind that a file's name tells, such as all_gather_perf-16nodes.txt, where the output tells none."""
+    if run.collective is not None:
+        return None
+    kinds = ("all_reduce", "all_gather", "reduce_scatter")
+    told = [kind for kind in kinds if kind in name.lower().replace("-", "_")]
+    return told[0] if len(told) == 1 else None

@@ -1,0 +1,42 @@
+"""What this host tells of processes that were not heard before: asked once for each, off the loop."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from exporter.source import Host
+from exporter.sources.training.feed import Facts
+from exporter.sources.training.identity import UNKNOWN, Known, find_processes, job_of, look_up, world_rank
+from exporter.sources.training.nearness import address_of, nics_near
+
+
+def enquire(host: Host, newcomers: Sequence[Facts]) -> list[Facts]:
+    """Give facts with what this host adds to them; blocks.
+
+    Args:
+        host: Where to ask.
+        newcomers: What feeds tell of processes.
+    """
+    hidden = {(one.pid, one.uid) for one in newcomers if one.pid and not one.host_pid and one.uid is not None}
+    seen = find_processes(host.procfs, hidden) if hidden else {}
+    return [_enquire(host, one, seen.get((one.pid, -1 if one.uid is None else one.uid), 0)) for one in newcomers]
+
+
+def _enquire(host: Host, facts: Facts, found: int) -> Facts:
+    host_pid = facts.host_pid or found
+    known = look_up(host.procfs, host_pid) if host_pid else Known()
+    if not facts.host_pid and facts.folder.isdecimal() and known.owner.job not in {"", facts.folder}:
+        host_pid, known = 0, Known()  # a process of another job that has the same number by chance
+    job = facts.job
+    if facts.folder or job == UNKNOWN:
+        job = job_of(known.environment, known.owner, facts.folder, facts.host)
+    gpu = address_of(facts.gpu, host.procfs)
+    return replace(
+        facts,
+        job=job,
+        host_pid=host_pid,
+        pid=known.pid or facts.pid,
+        world_rank=world_rank(known.environment) if facts.world_rank is None else facts.world_rank,
+        gpu=gpu,
+        nic=",".join(nics_near(host.sysfs, gpu)),
+        pod=facts.pod or known.environment.get("POD_NAME", "") or known.owner.pod,
+    )
