@@ -1,13 +1,13 @@
 """Run the benchmarks: each beside its peer in one run, both figures and the ratio printed.
 
-`python benchmarks/run.py [render] [host] [ports] [ethtool] [switch] [ibfabric]`; all of them by default. Ratios travel
-from machine to machine, absolute figures do not. The exit status tells whether every bar was met.
+`python benchmarks/run.py [NAME…]`, of those in ALL; all of them by default. Ratios travel from machine to machine,
+absolute figures do not. The exit status tells whether every bar was met.
 """
 
 import importlib
 import sys
 
-ALL = ("render", "host", "ports", "ethtool", "switch", "ibfabric")
+ALL = ("render", "host", "ports", "ethtool", "switch", "ibfabric", "timing", "training")
 
 
 def main(chosen: list[str]) -> int:

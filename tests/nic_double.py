@@ -50,13 +50,14 @@ def raised(number):
 class Nics:
     """Stands for the kernel: answers are values, exceptions to raise or functions to call; every call is noted.
 
-    What is asked by netlink (`more`, by request and device) is not supported unless a test says so.
+    What is asked by netlink (`more`, by request and device; `queues`, by index) is not supported unless a test says so.
     """
 
     def __init__(self):
         self.devices, self.drivers, self.counts, self.speeds, self.more = {}, {}, {}, {}, {}
         self.calls, self.forgotten, self.waiting, self.closed = [], [], [], 0
         self.names, self.unread = {}, {}
+        self.queues = None
         self.opened = 0
         self.reading, self.writing = os.pipe()
         os.set_blocking(self.reading, False)
@@ -86,6 +87,11 @@ class Nics:
 
     def left_out(self):
         return self.unread
+
+    def queueing(self, links):
+        found = self.answer("queueing", "", self.queues)
+        indexes = {link.ifindex for link in links}
+        return {index: one for index, one in found.items() if index in indexes}
 
     def driver(self, device):
         return self.answer("driver", device, self.drivers[device])

@@ -37,6 +37,8 @@ ABSENT = (
     "fabric_nic_module_*",
     "fabric_*_raw",
     "fabric_rdma_queue_pairs",
+    # Of a host that caps what a port transmits.
+    "fabric_nic_transmit_rate_limit_bytes_per_second",
     # Of a link that is down, in the place of its speed and its lanes; of counters that stand at their top.
     "fabric_nic_link_down_reason_info",
     "fabric_*saturated",

@@ -267,6 +267,20 @@ def test_what_a_switch_is_stopped_by_is_what_the_host_sends():
     assert named(spine) == [("pause_storm_received", Port("leaf1", "up"))]  # between switches nobody is a host
 
 
+def test_only_what_spreads_comes_from_elsewhere():
+    events = [
+        event("pause_storm_received", value=0.8),
+        event("link_degraded", "d1"),
+        event("discards", "c1", value=0.1),
+    ]
+    assert [one.kind for one in causes(SLOW, events, FABRIC)] == ["pause_storm_received"]
+
+
+def test_of_two_hosts_without_a_switch_each_tells_for_itself():
+    cable = Fabric(links=[(A1, Port("a2", "mlx5_0:1"))])
+    assert named(causes(SLOW, [event("paused_sent", value=0.3)], cable)) == [("paused_sent", A1)]
+
+
 def test_a_host_behind_the_same_leaf_that_takes_less_than_it_is_sent_is_possible():
     (cause,) = causes(SLOW, [event("pause_storm_sent", "c1", "mlx5_2:1", value=0.9)], FABRIC)
     assert (cause.port.name, cause.word) == ("c1", "likely")
@@ -283,7 +297,7 @@ def test_a_host_behind_the_same_leaf_that_takes_less_than_it_is_sent_is_possible
         (0.0, 0.0, 1.0),
         (-30.0, 0.0, 0.6),  # seen a little later, for its own delay
         (-60.0, 0.0, 0.6),
-        (-61.0, 0.0, 0.1),  # a consequence
+        (-61.0, 0.0, 0.2),  # a consequence
         (660.0, 0.0, 1.0),
         (661.0, 0.0, 0.4),  # eleven minutes without harm
         (3600.0, 0.0, 0.4),
@@ -318,6 +332,12 @@ def test_a_late_host_shares_something():
     (cause,) = causes(symptom(Verdict.STRAGGLER, ["4", "5"], ["a2"]), [], FABRIC)
     assert "all of a2 is late" in cause.evidence[1]
     assert "CPUs" in cause.remedy
+
+
+def test_all_ranks_of_a_late_host_are_meant():
+    shown = symptom(Verdict.STRAGGLER, ["4"], ["a2"])
+    found = causes(shown, [event("pcie_degraded", "a2", "mlx5_3:1")], FABRIC)
+    assert {one.kind: one.confidence for one in found} == {"compute": 0.5, "pcie_degraded": pytest.approx(0.5)}
 
 
 def test_a_port_of_the_late_rank_stands_beside_computing():
@@ -383,7 +403,7 @@ def test_values_are_shown_with_their_unit():
         "a1 mlx5_0:1: it sends 0.04% of its packets again",
         "a1 mlx5_0:1: its module has 71.5 degrees Celsius, more than its own alarm",
         "a1 mlx5_0:1: its peer stops it for 25% of the time (priority 3)",
-        "a1 mlx5_0:1: it is an unknown number full",
+        "a1 mlx5_0:1: it is an unknown share full",
     }
 
 

@@ -22,7 +22,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter import daemon as module
-from exporter import demo, document, process
+from exporter import demo, document
+from exporter import process as own_process
 from exporter.daemon import Daemon, Settings
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.host import HostFiles
@@ -605,8 +606,8 @@ async def test_nothing_blocks_the_loop(tmp_path):
 
 def test_the_lag_is_the_worst_of_this_half_minute_and_the_last(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(process, "monotonic", lambda: now[0])
-    lag = process.Lag(turned=0.0)
+    monkeypatch.setattr(own_process, "monotonic", lambda: now[0])
+    lag = own_process.Lag(turned=0.0)
     assert lag.longest() is None
     seen = []
     for at, late in ((1, 0.5), (29, 0.2), (31, 0.1), (62, 0.3), (93, 0.0), (124, 0.0)):
@@ -626,8 +627,8 @@ def test_a_daemon_in_a_namespace_of_its_own_says_that_it_sees_other_ports(tmp_pa
     folder.mkdir(parents=True)
     devices = Path("/proc/self/net/dev").read_text()
     (folder / "dev").write_text(devices if same else devices.replace("lo:", "lo: 1\n gpu0:"))
-    process.warn_of_own_namespace(tmp_path)
-    process.warn_of_own_namespace(tmp_path / "none")
+    own_process.warn_of_own_namespace(tmp_path)
+    own_process.warn_of_own_namespace(tmp_path / "none")
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == (
         [] if same else ["this process is not in the host's network namespace"]
     )

@@ -10,6 +10,7 @@ from exporter.linux.dcb import Dcb
 from exporter.linux.ethtool import Driver, LinkSettings, Statistics
 from exporter.linux.ethtool_netlink import Fec, LinkModes, LinkState, Pause
 from exporter.linux.nic import ReplayNic, record
+from exporter.linux.queueing import Queueing
 
 REQUESTS = (
     *("driver", "statistics", "settings", "link_modes", "link_state", "pause", "fec", "standard_statistics", "dcb"),
@@ -26,6 +27,14 @@ def number_of(request, device):
         request(device)
     assert caught.value.filename == device
     return caught.value.errno
+
+
+def queueing_of(replay):
+    """Give how each device queues, with the number of the error where that is not known."""
+    links = replay.links()
+    found = replay.queueing(links)
+    answers = {link.name: found[link.ifindex] for link in links if link.ifindex in found}
+    return {name: (one.errno, one.filename) if isinstance(one, OSError) else one for name, one in answers.items()}
 
 
 def write(folder, device, text):
@@ -95,6 +104,54 @@ def test_answers_of_all_kinds(tmp_path):
     assert replay.dcb("rail1") == Dcb(pfc=())
     assert number_of(replay.fec, "rail1") == errno.EIO
     assert number_of(replay.link_state, "rail1") == errno.EOPNOTSUPP
+
+
+def test_how_devices_queue(recorded):
+    assert queueing_of(recorded) == {
+        "rail0": Queueing("tbf", 0x10000, 2**32 - 1, 31, 32, 33, 50_000_000_000),
+        "rail1": Queueing("mq", drops=0),
+        "bond0": Queueing("noqueue"),
+    }
+
+
+def test_how_one_device_queues_is_broken_or_fails_alone(tmp_path):
+    for index, name in enumerate(("rail0", "rail1", "rail2", "rail3"), 1):
+        told = ('{"kind": "fq"}', '{"kind": 3}', '{"errno": "EIO"}', '{"kind": "fq", "drops": -1}')[index - 1]
+        write(tmp_path, name, f'{{"link": {{"ifindex": {index}}}, "queueing": {told}}}')
+    found = queueing_of(ReplayNic(tmp_path))
+    assert found.pop("rail0") == Queueing("fq")
+    assert found == {
+        "rail1": (errno.EBADMSG, "rail1"),
+        "rail2": (errno.EIO, "rail2"),
+        "rail3": (errno.EBADMSG, "rail3"),
+    }
+    record(ReplayNic(tmp_path), tmp_path / "again")
+    again = queueing_of(ReplayNic(tmp_path / "again"))
+    assert (again["rail0"], again["rail1"], again["rail2"]) == (
+        Queueing("fq"),
+        (errno.EBADMSG, "rail1"),
+        (errno.EIO, "rail2"),
+    )
+
+
+class Refusing(ReplayNic):
+    """A kernel that lists no disciplines."""
+
+    def __init__(self, folder, number):
+        super().__init__(folder)
+        self.number = number
+
+    def queueing(self, links):
+        raise OSError(self.number, "injected")
+
+
+@pytest.mark.parametrize(
+    ("number", "again"), [(errno.EPERM, {"rail0": (errno.EPERM, "rail0")}), (errno.EOPNOTSUPP, {})]
+)
+def test_what_is_refused_for_all_devices_is_recorded_of_each(tmp_path, number, again):
+    write(tmp_path, "rail0", '{"link": {"ifindex": 1}}')
+    record(Refusing(tmp_path, number), tmp_path / "made")
+    assert queueing_of(ReplayNic(tmp_path / "made")) == again
 
 
 def test_a_partition_of_infiniband_has_its_port_below_it_also_in_recordings(tmp_path):
@@ -279,6 +336,7 @@ def test_a_recording_of_a_recording_is_the_same(recorded, tmp_path):
     again = ReplayNic(tmp_path / "made" / "here")
     assert again.links() == recorded.links()
     assert answers_of(again) == answers_of(recorded)
+    assert queueing_of(again) == queueing_of(recorded)
     assert len(answers_of(again)) == 4 * len(REQUESTS)
     assert sorted(path.name for path in (tmp_path / "made" / "here").iterdir()) == [
         "bond0.json",

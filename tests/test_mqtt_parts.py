@@ -32,6 +32,7 @@ from exporter.mqtt.topics import (
 )
 from exporter.nccl.batch import Batch, Operation, Stream
 from exporter.nccl.reading import FormatError
+from exporter.sources import collector
 
 DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "mqtt.md").read_text()
 
@@ -95,6 +96,9 @@ def test_what_is_no_range_of_slots_is_told(text):
 
 
 # --- options
+
+
+SECTIONS = (SECTION, collector.DEFINITION)
 
 
 def configured(text):

@@ -310,7 +310,7 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
         ),
         (
             "memory_protection",
-            "n1:1:2 [1] NCCL WARN NET/IB : Got completion from peer n2<5> with error 4, opcode 3, len 3, vendor err 81 (Send)",
+            "n1:1:2 [1] NCCL WARN NET/IB : Got completion from peer n2<5> with error 4, vendor err 81 (Send)",
             True,
         ),
         ("short_timeout", "n1:1:2 [6] NCCL INFO NCCL_IB_TIMEOUT set by environment to 1.", True),

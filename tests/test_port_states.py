@@ -156,6 +156,16 @@ def test_the_first_reading_and_one_that_began_anew_tell_nothing():
     assert course(NIC, readings, divisor=1_000_000) == [[], [], []]
 
 
+def test_a_counter_that_began_anew_counts_from_there_on():
+    states = course(RDMA, [{"link_down_total": one} for one in (5, 0, 3)])
+    assert [kinds(one) for one in states] == [[], [], ["link_flapping"]]
+
+
+def test_what_is_long_ago_does_not_hide_what_is_now():
+    states = course(NIC, paused([0.0] * 360 + [0.9] * 5), divisor=1_000_000)
+    assert kinds(states[-1]) == ["paused_received"]  # 45 s of the last five minutes, after an hour without any
+
+
 def test_a_state_goes_on_for_a_minute_and_begins_anew_after_it():
     states = course(NIC, paused([0.9] * 3 + [0.0] * 7 + [0.9] * 12), divisor=1_000_000)
     shown = [{(one.since, one.number) for one in found} for found in states]
@@ -279,16 +289,16 @@ def test_modules_are_set_against_their_own_limits():
     lanes = table(
         NIC,
         {
-            "module_lane_receive_power_watts": [0.001, 0.00005, 0.0],
-            "module_lane_bias_amperes": [0.007, 0.007, 0.0],
+            "module_lane_receive_power_watts": [0.001, 0.00005, 0.00002, 0.0],
+            "module_lane_bias_amperes": [0.007, 0.007, 0.007, 0.0],
         },
         1.0,
         labels=("device", "lane"),
-        keys=[("ens1", "1"), ("ens1", "2"), ("ens1", "3")],  # the laser of the third is off
+        keys=[("ens1", lane) for lane in "1234"],  # the laser of the last is off
     )
     assert [(one.kind, one.value, one.detail) for one in told(Memory(), limits, hot, lanes)] == [
         ("optics_hot", 71.0, ""),
-        ("optics_power_low", 0.00005, "lane 2"),
+        ("optics_power_low", 0.00002, "lane 3"),
     ]
     assert told(Memory(), hot, lanes) == []
 

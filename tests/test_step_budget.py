@@ -152,8 +152,8 @@ def test_mfu_by_hand():
     assert mfu(Plan(70 * GB, 32, peak_flops=1.0)) is None
 
 
-def job(*communicators):
-    return Job(heard=60.0, since=0.0, communicators={str(place): one for place, one in enumerate(communicators)})
+def job(*communicators, since=0.0):
+    return Job(heard=60.0, since=since, communicators={str(place): one for place, one in enumerate(communicators)})
 
 
 def communicator(ranks, nodes, *moved):
@@ -172,6 +172,12 @@ def test_steps_are_told_by_the_bytes_that_were_moved():
     ticks = [(float(time), "AllReduce", 400.0, 1.5) for time in range(3, 61, 3)]
     # 20 ticks of two steps in a minute: a step each 1.5 s, of which the network has 0.75 s.
     assert measure(PLAN, job(communicator(4, 4, *ticks)), 60.0) == Measured(pytest.approx(1.5), pytest.approx(0.75))
+
+
+def test_a_young_job_is_measured_since_it_began():
+    ticks = [(float(time), "AllReduce", 400.0, 1.5) for time in range(33, 61, 3)]
+    found = measure(PLAN, job(communicator(4, 4, *ticks), since=30.0), 60.0)
+    assert found == Measured(pytest.approx(1.5), pytest.approx(0.75))
 
 
 def test_several_parts_of_the_model_count_as_one_step():

@@ -28,6 +28,14 @@ MOST = 0.95
 
 MOST_CAUSES = 10
 
+ON_HOST, UNUSED, UPLINK, SPREADS, SAME_SWITCH = 0.7, 0.15, 0.5, 0.8, 0.3
+"""What the place of an event counts that is not on the way of a rank: on a host whose ranks may use it; on one whose
+ranks use others; between switches; elsewhere, where it sends pauses and the job's ports are stopped; or are not."""
+
+AFTER, SOON_AFTER, HARMLESS_SO_FAR, BEFORE_THE_JOB = 0.2, 0.6, 0.4, 0.7
+"""What the time of an event counts that did not begin with the symptom: after it (more likely its consequence), so soon
+after it that this may be its own delay, long before it, and before the job."""
+
 LATE_TO_TELL = 60.0
 """Seconds from the begin of a symptom until its verdict is given, at most: what began so soon before it is no later."""
 
@@ -257,8 +265,8 @@ class _Paths:
         unplaced = self._unplaced(port.name)
         if unplaced:
             reason = f"{where}{_ranks(unplaced)} of the job are on this host; which ports they use is not known"
-            return _Touched(frozenset(unplaced), 0.7, reason)
-        return _Touched(frozenset(users), 0.15, f"{where}ranks of the job are on this host, but none uses this port")
+            return _Touched(frozenset(unplaced), ON_HOST, reason)
+        return _Touched(frozenset(users), UNUSED, f"{where}ranks of the job are on this host, but none uses this port")
 
     def _on_switch(self, port: Port, rule: CauseRule, *, hit: bool) -> _Touched | None:
         """Judge an event of a port that leads to no host of the job."""
@@ -268,12 +276,12 @@ class _Paths:
         to_others = behind == port.name and self._by_switch.keys() - {behind}
         if users and to_others and peer is not None and peer.name in self._fabric.switches:
             reason = f"it links {port.name} to {peer.name}, which carries a part of what the job's hosts there send"
-            return _Touched(frozenset(users), 0.5, reason)
+            return _Touched(frozenset(users), UPLINK, reason)
         everyone = frozenset(name for names in self._by_host.values() for name in names)
         if rule.hits and hit:
-            return _Touched(everyone, 0.8, "it is not on the job's way, but pauses spread, and the job's ports are hit")
+            return _Touched(everyone, SPREADS, "it is not on the job's way, but pauses spread, and its ports are hit")
         if rule.hits and users:
-            return _Touched(frozenset(users), 0.3, "it is not on the job's way, but behind the same switch")
+            return _Touched(frozenset(users), SAME_SWITCH, "it is not on the job's way, but behind the same switch")
         return None
 
 
@@ -322,13 +330,13 @@ def _time(symptom: Symptom, since: float) -> _Answer:
     """Ask whether an event was there when the symptom began."""
     before = symptom.since - since
     if before < -LATE_TO_TELL:
-        return _Answer(0.1, f"it began {_span(-before)} after the symptom: more likely a consequence")
+        return _Answer(AFTER, f"it began {_span(-before)} after the symptom: more likely a consequence")
     if before < 0:
-        return _Answer(0.6, f"it was seen {_span(-before)} after the symptom, which may be its own delay")
+        return _Answer(SOON_AFTER, f"it was seen {_span(-before)} after the symptom, which may be its own delay")
     if symptom.began is not None and since > symptom.began and before > HARMLESS + LATE_TO_TELL:
-        return _Answer(0.4, f"it stood for {_span(before)} before the symptom, while the job ran well")
+        return _Answer(HARMLESS_SO_FAR, f"it stood for {_span(before)} before the symptom, while the job ran well")
     if symptom.began is not None and since <= symptom.began and before > HARMLESS + LATE_TO_TELL:
-        return _Answer(0.7, "it was there before the job began")
+        return _Answer(BEFORE_THE_JOB, "it was there before the job began")
     return _Answer(1.0, f"it began {_span(before)} before the symptom was told")
 
 
@@ -411,7 +419,9 @@ def _seen(hosts: Sequence[str], fabric: Fabric) -> str:
 def _said(event: Event, rule: CauseRule) -> str:
     """Give an event in words."""
     value = event.value
-    shown = "an unknown number" if value is None else f"{value * 100:.3g}%" if rule.shown == "share" else f"{value:.4g}"
+    shown = "an unknown share" if value is None else f"{value:.4g}"
+    if value is not None and rule.shown == "share":
+        shown = f"{value * 100:.3g}%"
     detail = f" ({event.detail})" if event.detail else ""
     return f"{_name(event.port)}: {rule.says.format(value=shown)}{detail}"
 

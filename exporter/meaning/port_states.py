@@ -11,6 +11,7 @@ Times are those of the tables, monotonic; who tells others turns them into their
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import exp
 from typing import NamedTuple
 
@@ -165,7 +166,8 @@ def _strongest(readings: Iterable[Reading]) -> dict[tuple[Port, str], Reading]:
     kept: dict[tuple[Port, str], Reading] = {}
     for one in readings:
         before = kept.get((one.port, one.kind))
-        if before is None or (one.above, one.value) > (before.above, before.value):
+        sign = -1 if one.kind == POWER_LOW else 1
+        if before is None or (one.above, sign * one.value) > (before.above, sign * before.value):
             kept[one.port, one.kind] = one
     return kept
 
@@ -188,8 +190,6 @@ def _follow(courses: dict[tuple[Port, str], Course], key: tuple[Port, str], foun
 
 def _readings(memory: Memory, tables: Sequence[Table], host: str) -> Iterable[Reading]:
     for table in tables:
-        if table.schema.internal:
-            continue
         for place, rule in enumerate(RULES):
             if rule.prefix == table.schema.prefix and any(way <= table.columns.keys() for way in map(set, rule.ways)):
                 yield from _read(memory, place, rule, table, host)
@@ -211,15 +211,14 @@ def _read(memory: Memory, place: int, rule: PortRule, table: Table, host: str) -
         elif rule.form is Form.FILL:
             found = _counted(memory, (place, key), rule, _filled(table, rule, row), time)
         else:
-            endings = next((way for way in rule.ways if None not in [_number(table, one, row) for one in way]), ())
-            needed = (*endings, rule.base, *rule.unless)
-            counters = {one: value for one in needed if (value := _number(table, one, row)) is not None}
-            found = _counted(memory, (place, key), rule, counters, time) if endings else None
+            found = _counted(memory, (place, key), rule, _counters(table, rule, row), time)
         if found is not None:
             port, detail = _port(names, key, host)
-            yield Reading(port, rule.kind, time, *found, detail)
+            if found[0] or rule.kind == LINK_DOWN or (port, rule.kind) in memory.courses:
+                yield Reading(port, rule.kind, time, *found, detail)
 
 
+@lru_cache(maxsize=131_072)
 def _port(names: tuple[str, ...], key: LabelValues, host: str) -> tuple[Port, str]:
     """Tell of which port a row is, and which of its parts."""
     labels = dict(zip(names, key, strict=True))
@@ -237,6 +236,16 @@ def _number(table: Table, ending: str, row: int) -> float | None:
     return value if column.factor == column.divisor == 1 else value * column.factor / column.divisor
 
 
+def _counters(table: Table, rule: PortRule, row: int) -> dict[str, float]:
+    """Give the counters of the first way that a row has, with those that they are set against; empty for none."""
+    for way in rule.ways:
+        found = {ending: value for ending in way if (value := _number(table, ending, row)) is not None}
+        if len(found) == len(way):
+            others = (rule.base, *rule.unless) if rule.base or rule.unless else ()
+            return found | {one: value for one in others if (value := _number(table, one, row)) is not None}
+    return {}
+
+
 def _filled(table: Table, rule: PortRule, row: int) -> dict[str, float]:
     """Give how full a link is in its fuller direction, over what it can carry or was told to; empty if unknown.
 
@@ -252,14 +261,16 @@ def _counted(
 ) -> tuple[bool, float] | None:
     """Set counters against those of the last reading; None for the first, and where one is missing or began anew."""
     meter = memory.meters.get(place)
-    if meter is None:
+    if meter is None and counters:
         memory.meters[place] = Meter(time, counters)
     if meter is None or time <= meter.time:
         return None
     before, seconds = meter.counters, time - meter.time
     meter.counters, meter.time = counters, time
+    if not counters:
+        return None
     if rule.form is Form.FILL:
-        return _faded(meter, rule, counters["fill"] * seconds, seconds, seconds) if counters else None
+        return _faded(meter, rule, counters["fill"] * seconds, seconds, seconds)
     rises = {ending: value - before[ending] for ending, value in counters.items() if ending in before}
     if any(rises.get(ending, 0) > 0 for ending in rule.unless):
         meter.explained = time

@@ -31,6 +31,7 @@ def recording(training: Training, nic: Nic, ifindex: int) -> dict[str, object]:
         },
         "settings": _settings(nic) | {"port": "fibre"},
         "link_modes": _link_modes(nic),
+        "queueing": {"kind": "mq", "drops": 0, "overlimits": 0, "requeues": 0, "backlog_bytes": 0},
         **(_rail(training, nic) if nic.device else _management(nic)),
     }
 

@@ -14,7 +14,10 @@ from exporter.nccl.reading import FormatError
 from exporter.rules import RuleError
 from exporter.sources.nccl_facts_files import read_whole
 
-HINT = "run all_reduce_perf, all_gather_perf or reduce_scatter_perf of nccl-tests over two nodes or more"
+HINT = (
+    "run all_reduce_perf, all_gather_perf or reduce_scatter_perf of nccl-tests over two nodes or more, and name the"
+    " file after it where its output does not tell which"
+)
 
 
 def load(patterns: Iterable[str], folder: Path) -> list[dict[tuple[str, int], float]]:
@@ -61,9 +64,7 @@ def _measured(path: Path) -> dict[tuple[str, int], float]:
 
 
 def _kind_of(run: Run, name: str) -> str | None:
-    """Give the kind that a file's name tells, such as all_gather_perf-16nodes.txt, where the output tells none."""
-    if run.collective is not None:
-        return None
-    kinds = ("all_reduce", "all_gather", "reduce_scatter")
-    told = [kind for kind in kinds if kind in name.lower().replace("-", "_")]
-    return told[0] if len(told) == 1 else None
+    """Give the kind that a file's name tells, such as all_gather-16nodes.txt, where the output tells none."""
+    bare = name.lower().replace("_", "").replace("-", "")
+    told = [kind for kind in ("allreduce", "allgather", "reducescatter") if kind in bare]
+    return told[0] if run.collective is None and len(told) == 1 else None

@@ -44,7 +44,7 @@ TRANSPORT = _schema(
             "nvls",
             "pxn",
         ),
-        "logged_processes": gauge("Processes of the job on the host that told in the log how they reach others."),
+        "logged_processes": gauge("Processes of the job on the host that its logs tell of."),
         "failed_adapters": gauge(
             "Adapters that processes gave up and did not get back, summed over processes: the job goes on with less"
             " bandwidth."

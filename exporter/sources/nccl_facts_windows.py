@@ -84,7 +84,7 @@ TEXT_LINES = vocabulary.schema(
     own={
         "lines_total": counter(
             "Lines of Inspector's text files, of each version of a file that was read: used, passed_over (another"
-            " statistic, a single rank), unknown, torn (read again), malformed, invalid and too_large."
+            " statistic, a single rank, no bytes), unknown, torn (read again), malformed, invalid and too_large."
         )
     },
     origins={"lines_total": TEXTFILE},
@@ -186,11 +186,14 @@ def read_file(path: str) -> Told:
 
 def _key(one: Window) -> LabelValues | None:
     """Give kind, size and class of a number that is used; None for others."""
-    if one.metric not in {"time", "bus_bandwidth"} or one.statistic != "mean" or not one.kind or one.n_ranks == 1:
+    if one.metric not in {"time", "bus_bandwidth"} or one.statistic != "mean" or not one.kind:
+        return None
+    if one.n_ranks == 1 or one.most_bytes == 0:
         return None
     size = ""
-    if one.least_bytes is not None and one.n_ranks is not None:
-        size = size_label(algorithm_bytes(one.kind, one.least_bytes, one.n_ranks))
+    if one.least_bytes is not None and one.most_bytes is not None and one.n_ranks is not None:
+        # the middle: "2.00GB" is any size that rounds to it, and most likely just that
+        size = size_label(algorithm_bytes(one.kind, (one.least_bytes + one.most_bytes) // 2, one.n_ranks))
     return one.kind, size, class_of(one.n_ranks, one.n_nodes)
 
 

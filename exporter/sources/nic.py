@@ -1,10 +1,10 @@
 """Network devices of this host: links and what the kernel saw by rtnetlink, what the hardware saw by ethtool.
 
-One dump gives the links of all devices, another one how they queue what they send; statistics are asked device by device, in turn, since the calls take the
-kernel's network lock and run firmware commands. Only devices that stand for hardware are asked, and of virtual
-functions nothing but their links: a read there can block in the firmware's mailbox while a job runs. A port of
-InfiniBand is asked through its device for IP how its link, its PCIe and its module fare; its traffic is the RDMA
-port's.
+One dump gives the links of all devices, another one how they queue what they send; statistics are asked device by
+device, in turn, since the calls take the kernel's network lock and run firmware commands. Only devices that stand for
+hardware are asked, and of virtual functions nothing but their links and queues: a read there can block in the
+firmware's mailbox while a job runs. A port of InfiniBand is asked through its device for IP how its link, its PCIe and
+its module fare; its traffic is the RDMA port's.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How all network devices queue what they send: asked at once, and the seldomer, the longer the kernel takes to list it.
+"""How all network devices queue what they send: asked at once, and the seldomer, the longer the list is.
 
 The list has an entry for each queue of each device of the host, its software devices among them, wanted or not.
 """

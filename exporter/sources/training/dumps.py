@@ -62,8 +62,10 @@ class Dumps:
             same, one.state = one.state == state, state
             if one.given == state or (self._settled and not same):
                 continue
-            if size <= left or size > POLL_BUDGET:  # one that is too large is given so that this is told
-                left -= min(size, left)
+            if size > POLL_BUDGET:
+                ready.append(path)  # its reading fails, and so that is told
+            elif size <= left:
+                left -= size
                 ready.append(path)
         self._looks += 1
         return ready, gone, too_many

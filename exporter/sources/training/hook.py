@@ -4,17 +4,21 @@ Its times are comparable whether they are those of events on the GPU or those of
 gloo has. Its communicators have names of their own, so what it tells is never put together with another feed's.
 """
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from exporter import vocabulary
 from exporter.nccl.bus import known_kind
 from exporter.nccl.datagram import Datagram
+from exporter.serial import HungError, Serial
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
-from exporter.sources.timing_socket import OUTCOMES, Received, TimingSocket
+from exporter.sources.timing_socket import OUTCOMES, SOCKET, Received, TimingSocket
 from exporter.sources.training.feed import Facts, Heard, Membership, Said, Unused
+from exporter.sources.training.files import CALL_DEADLINE, off_loop
 from exporter.sources.training.identity import world_rank
 from exporter.table import Column, RowKeeper, Schema, Table
 from exporter.vocabulary import counter, gauge
@@ -79,6 +83,13 @@ class _Numbers:
     losses: Counter[str] = field(default_factory=Counter)
 
 
+class _Look(NamedTuple):
+    """Whether there is a folder for the socket, and whether the socket is there."""
+
+    folder: bool
+    socket: bool
+
+
 class HookFeed:
     """Listens at the socket."""
 
@@ -88,6 +99,7 @@ class HookFeed:
     def __init__(self, path: str, procfs: Path) -> None:
         """Take where to listen, and where to ask about processes."""
         self._path = Path(path)
+        self._serial = Serial("timing", CALL_DEADLINE)
         self._socket = TimingSocket(path, procfs)
         self._open = False
         self._numbers: dict[str, _Numbers] = {}
@@ -96,20 +108,23 @@ class HookFeed:
         self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}
 
     async def applies(self) -> bool:
-        """Tell whether the folder of the socket is there: without it no job looks for it either."""
-        return self._path.parent.is_dir()
+        """Tell whether there is a folder for the socket."""
+        return (await off_loop(self._serial, self._look)).folder
 
     async def hear(self) -> Heard:
         """Give what came since the last time; a socket that cannot be made, or is gone, is made at the next poll."""
         failures: list[Failure] = []
-        if self._open and not self._path.exists():
+        look = await off_loop(self._serial, self._look)
+        if self._open and not look.socket:
             await self._socket.close()  # somebody removed it, so nobody can send to it
             self._open = False
-        if not self._open and await self.applies():
+        if not self._open and look.folder:
             try:
                 await self._socket.open()
                 self._open = True
-            except Exception as error:  # noqa: BLE001  # of whatever kind, it is told, and the other feeds go on
+            except FileExistsError as error:
+                failures.append(Failure("", "in_use", str(error)))
+            except (OSError, HungError) as error:
                 failures.append(failure_of("", error, self._path))
         said: dict[str, Said] = {}
         for one in await self._socket.take():
@@ -139,9 +154,21 @@ class HookFeed:
 
     async def close(self) -> None:
         """Take the socket away, where it is this one's."""
+        self._serial.close()
         if self._open:
             self._open = False
             await self._socket.close()
+
+    def _look(self) -> _Look:
+        """Look for the folder and the socket; runs in the thread.
+
+        A folder at the usual place that may not be written to is as good as none: nobody prepared it for this. Where
+        another place is configured, that fails, and so is told.
+        """
+        folder = self._path.parent
+        usual = str(self._path) == SOCKET
+        ready = folder.is_dir() and (not usual or os.access(folder, os.W_OK | os.X_OK))
+        return _Look(ready, self._path.exists())
 
     def _counts(self, schema: Schema, ending: str, names: tuple[str, ...], counts: Counter[str], now: float) -> Table:
         rows = self._keepers[schema].rows([(name,) for name in names])

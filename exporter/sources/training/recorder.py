@@ -207,8 +207,9 @@ def _place(group: Group | None, rank: int) -> tuple[str, Membership] | None:
     """Give a group's name on all its ranks, and a rank's place in it; None where that is not told."""
     if group is None or group.ranks is None or rank not in group.ranks:
         return None
-    ranks = blake2b(repr(group.ranks).encode(), digest_size=6).hexdigest()
-    return f"recorder:{group.name[:64]}:{ranks}", Membership(group.ranks.index(rank), len(group.ranks))
+    about = repr((group.name, group.ranks)).encode("utf-8", "backslashreplace")
+    name = f"recorder-{blake2b(about, digest_size=8).hexdigest()}"
+    return name, Membership(group.ranks.index(rank), len(group.ranks))
 
 
 def _add(entry: Entry, place: tuple[str, Membership] | None, said: Said) -> str:

@@ -124,7 +124,7 @@ class XpuTimerFeed:
         for one in self._known.values():
             if len(values) + len(hangs) + len(one.kinds) + len(one.hangs) <= MAX_ROWS:
                 values |= one.kinds
-                hangs |= one.hangs
+                hangs |= {rank: max(hang, hangs.get(rank, 0)) for rank, hang in one.hangs.items()}
         for kind, row in values.items():
             kinds.row(kind, row)
         for rank, hang in hangs.items():

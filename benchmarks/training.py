@@ -1,0 +1,102 @@
+"""What a collector pays for each timing: decoded from its batch, aligned with those of other ranks, and judged.
+
+1,024 ranks on 128 hosts, ten collectives a second each: in groups of eight within a host and of 32 across hosts. There
+is no peer to compare with; the bar is absolute.
+"""
+
+import gc
+import random
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from exporter.meaning import jobs
+from exporter.meaning.verdicts import Baseline
+from exporter.mqtt.seen import Seen
+from exporter.nccl.batch import Batch, Operation, Stream, decode, encode
+from exporter.sources.training.streams import Streams
+
+from measure import Limit  # isort: skip
+
+HOSTS, GPUS = 128, 8
+RANKS = HOSTS * GPUS
+ACROSS = 32
+A_SECOND = 10
+TICK = 2
+"""Seconds between batches, and between verdicts."""
+
+MINUTES = 10
+LEAST_RATE = 50_000
+"""Timings a second that one core must take."""
+
+
+def ticks(seconds: int) -> Iterator[tuple[float, list[bytes]]]:
+    """Give the batches of all hosts at each tick: eight collectives of ten within hosts, two across."""
+    chance = random.Random(1)
+    inside = across = 0
+    for tick in range(seconds // TICK):
+        parts = []
+        count = A_SECOND * TICK
+        late = [chance.gauss(0, 300) for _ in range(RANKS)]
+        for host in range(HOSTS):
+            streams = []
+            for gpu in range(GPUS):
+                rank = host * GPUS + gpu
+                name = f"gpu-{host:03}"
+                group = gpu * (HOSTS // ACROSS) + host // ACROSS
+                within = Stream("llm", f"0x{host:04x}", "AllReduce", gpu, GPUS, 1, rank, name, 1000 + gpu)
+                over = Stream(
+                    "llm", f"1x{group:04x}", "AllGather", host % ACROSS, ACROSS, ACROSS, rank, name, 1000 + gpu
+                )
+                streams.append((within, operations(chance, inside, count * 8 // 10, late[rank])))
+                streams.append((over, operations(chance, across, count * 2 // 10, late[rank])))
+            batch = Batch("llm", name, streams, sent=1.0, epoch=f"{host:016x}", tick=tick)
+            parts += encode(batch)
+        inside += count * 8 // 10
+        across += count * 2 // 10
+        yield float((tick + 1) * TICK), parts
+
+
+def operations(chance: random.Random, first: int, count: int, late: float) -> list[Operation]:
+    """Make some operations of 64 MiB that a rank was a little late to, or early."""
+    return [Operation(first + one, 64 << 20, 5000 - late + chance.random() * 50, True) for one in range(count)]
+
+
+def resident() -> float:
+    """Give the MiB of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+def run() -> list[Limit]:
+    """Measure."""
+    step, seen = partial(jobs.step, Baseline()), Seen()
+    state: jobs.State | None = None
+    taken, spent, sizes = 0, 0.0, []
+    before = resident()
+    for now, parts in ticks(MINUTES * 60):
+        begun = time.process_time()
+        heard = Streams()
+        for part in parts:
+            batch = seen.fresh(decode(part))
+            assert batch is not None
+            for stream, found in batch.streams:
+                key = (stream.job, stream.communicator, stream.kind, str(stream.world_rank))
+                taken += len(found)
+                ranks, nodes = stream.ranks, stream.nodes
+                heard.add(key, found, ranks=ranks, nodes=nodes, host=stream.host, expected=ranks)
+        state, _ = step(state, heard.table(now))
+        spent += time.process_time() - begun
+        if now % 60 == 0:
+            gc.collect()
+            sizes.append(resident() - before)
+    print(
+        f"{taken} timings of {RANKS} ranks in {MINUTES} simulated minutes: {taken / spent:,.0f} a second of one core,"
+        f" {spent / (MINUTES * 60):.3f} s of CPU a second; memory by the minute"
+        f" {', '.join(f'{size:.0f}' for size in sizes)} MiB"
+    )
+    growth = sizes[-1] - sizes[len(sizes) // 2]
+    return [
+        Limit("a timing, decoded, aligned and judged", "µs", spent / taken * 1e6, 1e6 / LEAST_RATE),
+        Limit("growth of memory over the second half", "MiB", growth, 8.0),
+    ]

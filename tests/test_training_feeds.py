@@ -1,0 +1,470 @@
+"""What the feeds give to the source: the hook's socket, dumps of the Flight Recorder, CoMMA, xpu_timer."""
+
+import json
+import os
+import pickle
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+from conftest import FIXTURES
+from training_bench import Bench, append, datagram, line, process, send
+
+from exporter.source import SourceError
+from exporter.sources import nccl
+from exporter.sources.nccl import NcclOptions
+from exporter.sources.training import comma, dumps, hook, inspector, recorder, xpu_timer
+from exporter.sources.training.tables import COLLECTIVES, LOSSES
+
+FORMATS = FIXTURES / "nccl-formats"
+
+
+@asynccontextmanager
+async def bench(folder, *feeds, **options):
+    made = Bench(folder, *feeds, **options)
+    try:
+        assert await made.source.applies()
+        await made.read()
+        yield made
+    finally:
+        await made.source.close()
+
+
+# --- the hook
+
+
+async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank(tmp_path):
+    process(tmp_path / "proc", os.getpid(), inner=17)
+    async with bench(tmp_path, "socket") as made:
+        await send(made.socket, datagram(), datagram(1, ops=[[0, "_allgather_base", 5, 100, 20, 49_000_000, "host"]]))
+        await made.read()
+        assert made.collectives() == {("123", "3", "AllReduce"): 1, ("123", "3", "AllGather"): 1}
+        assert made.cells(COLLECTIVES, "collective_bytes_total") == {
+            ("123", "3", "AllReduce"): 1048576,
+            ("123", "3", "AllGather"): 1600,
+        }
+        assert made.operations() == {
+            ("123", "a0a0a0a0a0a0a0a0", "AllReduce", "3"): ((41, 1048576, 350, 1),),
+            ("123", "00ff00ff00ff00ff", "AllGather", "3"): ((5, 1600, 20),),
+        }
+        assert made.ranks() == {
+            ("123", "3"): {
+                "host": "gpu-001",
+                "pid": "17",
+                "ranks": "16",
+                "nodes": "2",
+                "gpu": "0000:c8:00.0",
+                "host_pid": str(os.getpid()),
+            }
+        }
+        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {"accepted": 2}
+        assert made.cells(hook.SENDERS, "senders") == {(): 1}
+
+
+async def test_losses_that_the_hook_tells_and_those_on_the_way_are_counted_once(tmp_path):
+    async with bench(tmp_path, "socket") as made:
+        await send(
+            made.socket, datagram(5, dropped=7), datagram(6, dropped=7, untimed=2), datagram(9, dropped=8, faults=1)
+        )
+        await made.read()
+        assert made.counts(hook.RECORDS, "lost_total") == {"dropped": 8, "untimed": 2, "faults": 1, "missing": 2}
+        await send(made.socket, datagram(0, dropped=3))  # a new process has the number now
+        await made.read()
+        assert made.counts(hook.RECORDS, "lost_total")["dropped"] == 11
+
+
+async def test_without_the_folder_of_the_socket_nothing_is_said_of_it(tmp_path):
+    made = Bench(tmp_path)
+    (made.source,) = nccl.DEFINITION.build(
+        NcclOptions(inspector=(str(tmp_path / "none"),), socket=str(tmp_path / "run" / "timing.sock")), made.host
+    )
+    assert not await made.source.applies()
+    await made.read()
+    assert (made.failures(), hook.DATAGRAMS in made.tables) == (set(), False)
+    (tmp_path / "run").mkdir()
+    assert await made.source.applies()
+    await made.read()
+    assert made.cells(hook.SENDERS, "senders") == {(): 0}
+    await made.source.close()
+    assert not made.socket.exists()
+
+
+async def test_a_folder_that_may_not_be_written_to_is_told_where_it_is_configured_and_else_as_good_as_none(
+    tmp_path, monkeypatch
+):
+    made = Bench(tmp_path, "socket")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr("exporter.sources.timing_socket._listen", refuse)
+    await made.read()
+    assert made.failures() == {("", "eio")}
+    monkeypatch.setattr(hook, "SOCKET", str(made.socket))
+    await made.read()
+    assert made.failures() == set()
+    await made.source.close()
+
+
+async def test_a_socket_that_somebody_removed_is_made_again(tmp_path):
+    async with bench(tmp_path, "socket") as made:
+        made.socket.unlink()
+        await made.read()
+        await send(made.socket, datagram())
+        await made.read()
+        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {"accepted": 1}
+
+
+async def test_a_socket_that_another_holds_is_told_and_costs_the_other_feeds_nothing(tmp_path):
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(str(tmp_path / "run" / "timing.sock"))
+        made = Bench(tmp_path, "socket")
+        await made.read()
+        append(tmp_path / "inspector" / "h-pid1.log", line())
+        await made.read()
+        assert made.collectives() == {("unknown", "0", "AllReduce"): 1}
+        assert made.failures() == {("", "in_use")}
+        (failure,) = made.reading.failures
+        assert "another exporter listens there" in failure.detail
+    await made.read()
+    assert made.failures() == set()
+    await made.source.close()
+
+
+@pytest.mark.parametrize("place", [True, "relative.sock", ""])
+def test_a_socket_without_a_place_is_refused(place):
+    with pytest.raises(ValueError, match="absolute path, or false"):
+        NcclOptions(socket=place)
+
+
+async def test_an_excluded_job_is_not_exported_whoever_tells_of_it(tmp_path):
+    async with bench(tmp_path, "socket", exclude=("12*",)) as made:
+        await send(made.socket, datagram())
+        await made.read()
+        assert (made.collectives(), made.operations()) == ({}, {})
+        assert made.counts(hook.UNUSED, "collectives_total") == {"excluded": 1}
+
+
+# --- Inspector
+
+
+async def test_what_the_ring_dropped_is_told_by_rank(tmp_path):
+    async with bench(tmp_path) as made:
+        stats = {
+            "coll_records": 1,
+            "coll_dropped_since_last_dump": 5,
+            "p2p_records": 0,
+            "p2p_dropped_since_last_dump": 2,
+        }
+        append(tmp_path / "inspector" / "j" / "h-pid1.log", line(dump_stats=stats), line(sequence=1, dump_stats=stats))
+        append(tmp_path / "inspector" / "j" / "h-pid2.log", line(rank=1))
+        await made.read()
+        assert made.cells(LOSSES, "dropped_collectives_total") == {("j", "0"): 10}
+        assert made.cells(LOSSES, "dropped_point_to_point_total") == {("j", "0"): 4}
+        append(tmp_path / "inspector" / "j" / "h-pid1.log", line(sequence=2, dump_stats=stats))
+        await made.read()
+        assert made.cells(LOSSES, "dropped_collectives_total") == {("j", "0"): 15}
+
+
+# --- PyTorch's Flight Recorder
+
+
+def dump(*entries, ranks="[0, 1]", group="0"):
+    """Give a dump of made-up entries, in the form of the newer schemas."""
+    rows = [
+        {
+            "record_id": number,
+            "pg_id": int(group),
+            "process_group": [group, "default_pg"],
+            "collective_seq_id": number,
+            "p2p_seq_id": 0,
+            "op_id": number,
+            "profiling_name": "nccl:all_reduce",
+            "time_created_ns": 1_700_000_000_000_000_000,
+            "duration_ms": 1.5,
+            "input_sizes": [[256, 1024]],
+            "input_dtypes": ["Float"],
+            "output_sizes": [[256, 1024]],
+            "output_dtypes": ["Float"],
+            "state": "completed",
+            "is_p2p": False,
+            **changes,
+        }
+        for number, changes in enumerate(entries, 1)
+    ]
+    told = {
+        "version": "2.10",
+        "pg_config": {group: {"name": group, "desc": "default_pg", "ranks": ranks}},
+        "entries": rows,
+    }
+    return json.dumps(told).encode()
+
+
+async def settled(made):
+    """Read twice: a dump is taken when two looks in a row find it the same."""
+    await made.read()
+    await made.read()
+
+
+def entries_of(made):
+    return made.counts(recorder.ENTRIES, "entries_total")
+
+
+async def test_timed_entries_of_a_dump_become_sums_and_operations(tmp_path):
+    async with bench(tmp_path, "recorder") as made:
+        folder = tmp_path / "recorder" / "llama"
+        folder.mkdir()
+        told = dump(
+            {},
+            {"profiling_name": "nccl:_reduce_scatter_base", "duration_ms": 0.5},
+            {"profiling_name": "nccl:_all_gather_base"},
+            {"duration_ms": None},
+            {"is_p2p": True, "profiling_name": "nccl:send 0->1"},
+            {"state": "started", "duration_ms": None},
+            {"input_dtypes": ["Odd"]},
+            ranks="[4, 9, 11, 12]",
+        )
+        (folder / "nccl_trace_rank_9").write_bytes(told)
+        await settled(made)
+        size = 256 * 1024 * 4
+        assert made.cells(COLLECTIVES, "collective_bytes_total") == {
+            ("llama", "9", "AllReduce"): size,
+            ("llama", "9", "ReduceScatter"): size,  # torch tells what one rank hands in, which is all of it
+            ("llama", "9", "AllGather"): 4 * size,
+        }
+        taken = {key[2]: (key[3], value) for key, value in made.operations().items()}
+        assert taken == {
+            "AllReduce": ("9", ((1, size, 1500, 1),)),
+            "ReduceScatter": ("9", ((2, size, 500, 1),)),
+            "AllGather": ("9", ((3, 4 * size, 1500, 1),)),
+        }
+        assert entries_of(made) == {
+            "collective": 3,
+            "untimed": 1,
+            "point_to_point": 1,
+            "unfinished": 1,
+            "incomplete": 1,
+        }
+        assert made.ranks() == {("llama", "9"): {"host": "gpu-001", "ranks": "4"}}
+
+
+async def test_ranks_of_one_group_meet_and_those_of_another_do_not(tmp_path):
+    async with bench(tmp_path, "recorder") as made:
+        for rank, ranks in ((0, "[0, 1]"), (1, "[0, 1]"), (2, "[2, 3]")):
+            (tmp_path / "recorder" / f"comm_lib_trace_rank_{rank}.json").write_bytes(dump({}, ranks=ranks))
+        await settled(made)
+        names = {rank: communicator for _, communicator, _, rank in made.operations()}
+        assert names["0"] == names["1"] != names["2"]
+
+
+async def test_a_later_dump_tells_only_what_is_new_and_what_ended_since(tmp_path):
+    path = tmp_path / "recorder" / "trace_3"
+    async with bench(tmp_path, "recorder") as made:
+        path.write_bytes(dump({}, {"state": "started", "duration_ms": None}, {}, ranks="[3, 4]"))
+        await settled(made)
+        assert made.collectives() == {("unknown", "3", "AllReduce"): 2}
+        path.write_bytes(dump({}, {}, {}, {}, ranks="[3, 4]"))
+        await settled(made)
+        assert made.collectives() == {("unknown", "3", "AllReduce"): 4}
+        path.write_bytes(dump({}, {}, ranks="[3, 4]"))  # of a process that counts anew
+        await settled(made)
+        assert made.collectives() == {("unknown", "3", "AllReduce"): 6}
+
+
+async def test_a_dump_of_before_the_start_is_of_a_job_that_may_be_dead(tmp_path):
+    (tmp_path / "recorder").mkdir()
+    path = tmp_path / "recorder" / "trace_0"
+    path.write_bytes(dump({}))
+    async with bench(tmp_path, "recorder") as made:
+        await settled(made)
+        assert made.collectives() == {}
+        path.write_bytes(dump({}, {}))
+        await settled(made)
+        assert made.collectives() == {("unknown", "0", "AllReduce"): 2}
+
+
+async def test_a_dump_is_not_taken_while_it_is_written(tmp_path):
+    path = tmp_path / "recorder" / "trace_0"
+    whole = dump({}, {})
+    async with bench(tmp_path, "recorder") as made:
+        for end in (100, 200, len(whole)):
+            path.write_bytes(whole[:end])
+            await made.read()
+            assert made.collectives() == {}
+        await made.read()
+        assert made.collectives() == {("unknown", "0", "AllReduce"): 2}
+        assert made.failures() == set()
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return (os.mkdir, ("ran",))
+
+
+async def test_a_pickle_is_refused_counted_and_never_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with bench(tmp_path, "recorder") as made:
+        for protocol in (0, 2, 5):
+            (tmp_path / "recorder" / f"nccl_trace_rank_{protocol}").write_bytes(pickle.dumps(Evil(), protocol))
+        (tmp_path / "recorder" / "nccl_trace_rank_1").write_bytes(dump({}))
+        await settled(made)
+        assert made.counts(recorder.DUMPS, "dumps_total") == {"taken": 1, "pickle": 3}
+        assert ("unknown", "pickle") in made.failures()
+        assert "_dump_nccl_trace_json" in next(one.detail for one in made.reading.failures if one.reason == "pickle")
+        await made.read()
+        assert made.failures() == set(), "told once, and not at each poll"
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_bad_dumps_lose_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(dumps, "POLL_BUDGET", 20_000)
+    folder = tmp_path / "recorder"
+    async with bench(tmp_path, "recorder") as made:
+        (folder / "trace_1").write_bytes(b"{" * 5000)
+        (folder / "trace_2").write_bytes(b'{"version": 2.5}')
+        (folder / "trace_3").write_bytes(b" " * 30_000)
+        (folder / "trace_4").write_bytes(dump({"duration_ms": -1}, {}, ranks="[4, 5]"))
+        (folder / "trace_5").symlink_to(folder / "trace_4")
+        os.mkfifo(folder / "trace_6")
+        (folder / "notes").write_bytes(b"no dump")
+        await made.read()
+        await made.read()
+        assert made.counts(recorder.DUMPS, "dumps_total") == {
+            "taken": 1,
+            "malformed": 1,
+            "invalid": 1,
+            "unreadable": 1,
+        }
+        assert entries_of(made) == {"bad": 1, "collective": 1}
+        assert {reason for _, reason in made.failures()} == {"malformed", "invalid", "efbig"}
+
+
+async def test_the_published_sample_of_a_dump_is_taken(tmp_path, corpus):
+    async with bench(tmp_path, "recorder") as made:
+        data = (corpus / "nccl" / "pytorch" / "sample-flight-recorder-2.5.json").read_bytes()
+        (tmp_path / "recorder" / "nccl_trace_rank_0").write_bytes(data)
+        await settled(made)
+        assert made.counts(recorder.DUMPS, "dumps_total") == {"taken": 1}
+        assert sum(entries_of(made).values()) == len(json.loads(data)["entries"])
+
+
+# --- CoMMA
+
+
+async def test_comma_tells_sums_of_kinds_and_no_operations(tmp_path):
+    async with bench(tmp_path, "comma") as made:
+        append(tmp_path / "comma" / "latency-169.txt", (FORMATS / "comma.json").read_bytes())
+        await made.read()
+        assert made.cells(comma.KINDS, "collectives_total") == {("unknown", "AllReduce"): 1}
+        assert made.cells(comma.KINDS, "collective_duration_seconds_total") == {("unknown", "AllReduce"): 140}
+        assert made.counts(comma.OBJECTS, "objects_total") == {
+            "collective": 1,
+            "untimed": 1,
+            "other_category": 1,
+            "invalid": 1,
+        }
+        assert (made.operations(), made.failures()) == ({}, set())
+
+
+async def test_comma_is_read_on_and_what_was_there_before_is_not_counted(tmp_path):
+    path = tmp_path / "comma" / "j" / "latency-1.txt"
+    first, second = (FORMATS / "comma.json").read_bytes().splitlines(keepends=True)[:2]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(first + second)
+    async with bench(tmp_path, "comma") as made:
+        await made.read()
+        append(path, second)
+        await made.read()
+        assert made.cells(comma.KINDS, "collectives_total") == {("j", "AllReduce"): 1}
+
+
+async def test_jobs_of_comma_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(comma, "MAX_JOBS", 2)
+    event = (FORMATS / "comma.json").read_bytes().splitlines(keepends=True)[1]
+    async with bench(tmp_path, "comma") as made:
+        for job in "abcd":
+            append(tmp_path / "comma" / job / "x.txt", event)
+        await made.read()
+        assert len(made.cells(comma.KINDS, "collectives_total")) == 2
+        assert made.counts(comma.OBJECTS, "objects_total") == {"collective": 2, "over_limit": 2}
+
+
+# --- xpu_timer
+
+
+async def test_xpu_timer_tells_statistics_and_hangs(tmp_path):
+    async with bench(tmp_path, "xpu_timer") as made:
+        (tmp_path / "xpu_timer" / "metric_9").write_bytes(
+            (FORMATS / "xpu_timer.prom").read_bytes()
+            + b'XPU_TIMER_COLL_KERNEL_MAX_LATENCY{job_name="j",level="1",operation="AllGather",rank="9"} 700\n'
+            + b'XPU_TIMER_COLL_KERNEL_MAX_LATENCY{job_name="j",level="2",operation="AllGather",rank="9"} 900\n'
+            + b'XPU_TIMER_COLL_KERNEL_MIN_LATENCY{job_name="j",level="1",operation="AllGather",rank="9"} 20\n'
+        )
+        await made.read()
+        kind = ("j", "9", "AllGather")
+        assert made.cells(xpu_timer.KINDS, "collective_longest_seconds") == {kind: pytest.approx(900e-6)}
+        assert made.cells(xpu_timer.KINDS, "collective_shortest_seconds") == {kind: pytest.approx(20e-6)}
+        assert made.cells(xpu_timer.KINDS, "highest_bytes_per_second") == {kind: pytest.approx(45.5e9)}
+        assert made.cells(xpu_timer.RANKS, "hang") == {("j", "9"): 1}
+        assert made.counts(xpu_timer.LINES, "lost_lines_total") == {"invalid": 1}
+
+
+async def test_what_xpu_timer_says_no_more_is_not_shown(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(xpu_timer, "monotonic", lambda: now[0])
+    path = tmp_path / "xpu_timer" / "metric_9"
+    path.parent.mkdir()
+    path.write_bytes((FORMATS / "xpu_timer.prom").read_bytes())
+    async with bench(tmp_path, "xpu_timer") as made:
+        assert made.cells(xpu_timer.RANKS, "hang") == {}, "it was there before the start"
+        path.write_bytes((FORMATS / "xpu_timer.prom").read_bytes() + b"# anew\n")
+        await made.read()
+        assert made.cells(xpu_timer.RANKS, "hang") == {("j", "9"): 1}
+        now[0] += xpu_timer.STALE
+        await made.read()
+        assert made.cells(xpu_timer.RANKS, "hang") == {}
+
+
+async def test_rows_of_xpu_timer_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(xpu_timer, "MAX_ROWS", 10)
+    async with bench(tmp_path, "xpu_timer") as made:
+        for name in "ab":
+            rows = b"".join(b'XPU_TIMER_COMMON_HANG{job_name="%d",rank="9"} 0\n' % number for number in range(50))
+            (tmp_path / "xpu_timer" / name).write_bytes(rows)
+        await made.read()
+        assert len(made.cells(xpu_timer.RANKS, "hang")) == 10
+        assert made.counts(xpu_timer.LINES, "lost_lines_total") == {"over_limit": 80}
+
+
+async def test_published_scrapes_of_xpu_timer_are_taken(tmp_path, corpus):
+    async with bench(tmp_path, "xpu_timer") as made:
+        for name in ("normal-xpu_timer_metric_0", "hang-xpu_timer_metric_all"):
+            data = (corpus / "nccl" / "other" / f"xpu_timer-{name}.prom").read_bytes()
+            (tmp_path / "xpu_timer" / name).write_bytes(data)
+        await made.read()
+        assert max(made.cells(xpu_timer.RANKS, "hang").values()) == 1
+        assert made.failures() == set()
+
+
+# --- all together
+
+
+async def test_a_feed_that_fails_costs_the_others_nothing(tmp_path, monkeypatch):
+    async with bench(tmp_path, "socket", "recorder", "comma", "xpu_timer") as made:
+        monkeypatch.setattr(recorder, "find", refuse)
+        append(tmp_path / "inspector" / "h-pid1.log", line())
+        await send(made.socket, datagram())
+        await made.read()
+        assert made.collectives() == {("unknown", "0", "AllReduce"): 1, ("123", "3", "AllReduce"): 1}
+        assert made.failures() == {("recorder", "unreadable")}
+
+
+def refuse(*_):
+    raise OSError(5, "Input/output error")
+
+
+async def test_where_the_only_feed_fails_the_source_is_down(tmp_path, monkeypatch):
+    async with bench(tmp_path) as made:
+        monkeypatch.setattr(inspector, "find", refuse)
+        with pytest.raises(SourceError, match="Input/output error"):
+            await made.read()
