@@ -12,6 +12,7 @@ import host_board
 import infiniband_board
 import overview
 import switches_board
+import training_board
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
@@ -28,6 +29,8 @@ _HOST_INSTANCE = 'label_values({__name__=~"fabric_(nic|rdma)_info", job=~"$job",
 
 
 _SWITCH = 'label_values(fabric_switch_up{job=~"$job"}, switch)'
+
+_TRAIN_JOB = 'label_values(fabric_nccl_verdict{job=~"$job"}, train_job)'
 
 _NODE = 'label_values(fabric_ib_node_info{job=~"$job"}, node)'
 
@@ -107,6 +110,17 @@ BOARDS = (
             _choice("node", "Node", _NODE).all_value(".+"),
         ),
         rows=infiniband_board.ROWS,
+    ),
+    Board(
+        uid="fabric-training",
+        title="Fabric training",
+        description="Training jobs: what holds each up, which rank is waited for, what is known, by fabric-exporter.",
+        variables=(
+            _choice("job", "Job", _JOB).all_value(".+"),
+            _choice("instance", "Instance", _INSTANCE).all_value(".+"),
+            _choice("train_job", "Train job", _TRAIN_JOB).all_value(".+"),
+        ),
+        rows=training_board.ROWS,
     ),
 )
 

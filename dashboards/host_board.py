@@ -91,7 +91,8 @@ def ports() -> list[Panel]:
             "Stragglers",
             "Ranks on this host that the others keep waiting for. If no port has a fault, look at GPU clocks, CPUs and"
             " input data.",
-            "sum(fabric_nccl_straggler{})",
+            "sum(fabric_nccl_rank_info{} * on (train_job, rank) group_left ()"
+            ' max by (train_job, rank) (fabric_nccl_straggler{job=~".+", instance=~".+"}))',
             ANY,
         ),
         listing(

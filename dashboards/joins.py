@@ -8,7 +8,12 @@ from panels import WAYS, Limits, meaning, where
 PORT_INFO = "on (job, instance, device, port) group_left (host, rail, netdev) fabric_rdma_info{}"
 NIC_INFO = "on (job, instance, device) group_left (host) fabric_nic_info{}"
 PCI_INFO = "on (job, instance, pci) group_left (host, devices, bridge) fabric_pci_info{}"
-RANK_INFO = "on (job, instance, train_job, rank) group_left (host) fabric_nccl_rank_info{}"
+RANK_INFO = (
+    "on (train_job, rank) group_left (host)"
+    ' topk by (train_job, rank) (1, fabric_nccl_rank_info{job=~".+", instance=~".+"})'
+)
+"""Names the host of a rank, which is told by the exporter of that host; what is said of the rank may be a collector's,
+whose instance is another one. A join that finds two of one rank, as soon after a restart elsewhere, fails for all."""
 
 PORT = "rail {{rail}} {{device}}/{{port}}"
 """The legend of an RDMA port of one host."""

@@ -66,8 +66,8 @@ def _counts() -> list[Panel]:
         ),
         number(
             "Stragglers",
-            "Ranks that the others of their host keep waiting for. Look at their host's ports first.",
-            "sum(fabric_nccl_straggler{})",
+            "Ranks that the others of their job keep waiting for. Look at their host's ports first.",
+            "sum(max by (train_job, rank) (fabric_nccl_straggler{}))",
             ANY,
         ),
     ]

@@ -105,7 +105,9 @@ def collectives() -> list[Panel]:
             " slower than expected, or was paused by the network for more than 2 % of the last 5 minutes. For a slow"
             " job that is not listed look at the switches next, then beyond the network.",
             [
-                Column("Stragglers", "short", f"{JOBS_OF} sum by (job, instance) (fabric_nccl_straggler{{}}) > 0"),
+                Column(
+                    "Stragglers", "short", f"sum by (train_job, host) (fabric_nccl_straggler{{}} * {RANK_INFO}) > 0"
+                ),
                 Column("Ports down", "short", f"{JOBS_OF} sum by (job, instance) (1 - fabric_rdma_link_up{{}}) > 0"),
                 Column("Ports missing", "short", f"{JOBS_OF} max by (job, instance) ({MISSING}) > 0"),
                 Column(
@@ -118,13 +120,13 @@ def collectives() -> list[Panel]:
         ),
         lines(
             "Bus bandwidth",
-            "Bandwidth of large collectives as nccl-tests counts it, from the fastest rank of a host: the slowest and"
-            " the median host of each job and kind.",
+            "Bandwidth of large collectives as nccl-tests counts it, from the rank that comes last: the slowest and the"
+            " median of those that judge a job, hosts or a collector, by job and kind.",
             "Bps",
             [
                 Query(
                     "min by (train_job, collective) (fabric_nccl_bus_bandwidth_bytes_per_second{})",
-                    "{{train_job}} {{collective}} slowest host",
+                    "{{train_job}} {{collective}} slowest",
                 ),
                 Query(
                     "quantile by (train_job, collective) (0.5, fabric_nccl_bus_bandwidth_bytes_per_second{})",
@@ -134,8 +136,8 @@ def collectives() -> list[Panel]:
         ),
         lines(
             "Time in collectives",
-            "Share of the time that the ranks of a job spend in collectives, and in waiting there for the last rank of"
-            " their host; the mean of all ranks.",
+            "Share of the time that the ranks of a job spend in collectives, and in waiting there for the last rank;"
+            " the mean of all ranks.",
             "percentunit",
             [
                 Query(
@@ -162,7 +164,7 @@ def collectives() -> list[Panel]:
         ),
         worst(
             "Latest ranks",
-            "Share of the last 5 minutes by which a rank came after the first rank of its host.",
+            "Share of the last 5 minutes by which a rank came after the middle one of its communicator.",
             "percentunit",
             Query(
                 f"max by (train_job, rank, host) (rate(fabric_nccl_lateness_seconds_total{{}}[5m]) * {RANK_INFO})",
@@ -172,7 +174,7 @@ def collectives() -> list[Panel]:
         ),
         lines(
             "Lateness of the latest rank",
-            "Share of the time by which the latest rank of each job came after the first rank of its host.",
+            "Share of the time by which the latest rank of each job came after the middle one of its communicator.",
             "percentunit",
             [
                 Query(
@@ -182,7 +184,7 @@ def collectives() -> list[Panel]:
         ),
         listing(
             "Ranks that hold up others",
-            "Ranks that the others of their host kept waiting for over the last minute.",
+            "Ranks that the others of their job keep waiting for. The board of training jobs tells more.",
             [Column("Straggler", "short", f"fabric_nccl_straggler{{}} * {RANK_INFO} == 1")],
             labels=["train_job", "rank", "host"],
             width=THIRD,

@@ -17,10 +17,14 @@ RULES = ROOT / "alerts" / "fabric.yml"
 TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
 RUNBOOK = ROOT / "docs" / "alerts.md"
 ALERTS = {
+    "FabricCollectorDisconnected",
     "FabricCongestion",
     "FabricCongestionDiscards",
     "FabricCounterSaturated",
     "FabricFecUncorrectable",
+    "FabricJobHang",
+    "FabricJobImbalanced",
+    "FabricJobNetworkBound",
     "FabricLinkDegraded",
     "FabricLinkDown",
     "FabricLinkErrors",
@@ -45,6 +49,7 @@ ALERTS = {
     "FabricSwitchCountersStale",
     "FabricSwitchDown",
     "FabricSwitchRestarted",
+    "FabricTimingsLost",
     "FabricUplinkImbalance",
 }
 

@@ -7,6 +7,7 @@ each of two leaves, which a spine joins.
 from typing import NamedTuple
 
 import pytest
+from conftest import ROOT
 
 from exporter.meaning.blame import Suspect
 from exporter.meaning.cause_rules import LOG_RULES, PORT_RULES, RULES
@@ -410,3 +411,10 @@ def test_values_are_shown_with_their_unit():
 def test_the_list_is_bounded():
     events = [event("link_degraded", host, f"mlx5_{rail}:1") for host in HOSTS for rail in range(4)]
     assert len(causes(SLOW, events, FABRIC)) == 10
+
+
+def test_the_page_about_causes_has_each_kind_with_its_weights():
+    lines = (ROOT / "docs" / "causes.md").read_text().splitlines()
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
+    weights = {row[0]: [float(one) for one in row[-3:]] for row in rows if len(row) > 3}
+    assert weights == {one.kind: [one.slow, one.hang, one.late] for one in RULES.values()}

@@ -124,7 +124,7 @@ async def switch(tmp_path):
 async def nccl(tmp_path):
     folder = tmp_path / "nccl" / "job"
     folder.mkdir(parents=True)
-    config = configured(tmp_path, nccl=f'{{interval: 100ms, inspector: ["{folder.parent}"]}}')
+    config = configured(tmp_path, nccl=f'{{interval: 100ms, socket: false, inspector: ["{folder.parent}"]}}')
     async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
         await scraper.settled()  # what is in the files before the first read is history
         for name, pid in (("v4.0", 4711), ("v4.3", 88)):

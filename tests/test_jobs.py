@@ -160,6 +160,17 @@ def test_ranks_that_are_expected_and_not_heard_of_leave_it_unknown():
     assert values(out)["matched_ranks_ratio", "j"] == 0.5
 
 
+def test_groups_with_one_rank_on_a_host_alone_keep_it_from_no_verdict():
+    """A host without a collector hears its tensor group whole, and of each data group one rank."""
+    steps = [
+        (time, records + [one for rank in range(8) for one in operation(tick, {rank: 900}, comm=f"0x2{rank}")])
+        for tick, (time, records) in enumerate(ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}))
+    ]
+    _, found = run(*steps)
+    assert verdict(found) == "straggler"
+    assert found["matched_ranks_ratio", "j"] == 1.0
+
+
 def test_wait_is_what_another_way_of_reckoning_gives():
     chance = random.Random(2)
     steps, wait = [], dict.fromkeys(range(5), 0)

@@ -179,7 +179,7 @@ async def test_jobs_are_told_apart_by_where_logs_lie_and_never_by_what_they_say(
     await made.read()
     assert {job for job, _ in made.transport()} == {"a", "b", "77", "unknown"}
     await made.source.close()
-    made = Bench(tmp_path, logs=(f"{tmp_path}/jobs/*/nccl.log",), exclude=("b",))
+    made = Bench(tmp_path, logs=(f"{tmp_path}/jobs/*",), exclude=("b",))
     await made.read()
     assert {job for job, _ in made.transport()} == {"a"}
     await made.source.close()
@@ -218,7 +218,7 @@ async def test_files_of_a_dead_job_take_all_that_was_known_of_it_along(bench):
 
 
 async def test_a_log_that_is_begun_anew_forgets_the_processes_before(bench):
-    path = write(bench.folder / "a" / "nccl.log", ROCE)
+    path = write(bench.folder / "a" / "nccl.log", b"NCCL version 2.21.5+cuda12.4\n", ROCE)
     await bench.read()
     write(path, b"gpu-001:9:9 [0] NCCL INFO Using network Socket\n", mode="wb")
     await bench.read()
@@ -292,6 +292,11 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
             "gdr_too_far",
             "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 7 > 4)",
             True,
+        ),
+        (
+            "gdr_too_far",  # off for another reason
+            "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 3 <= 4)",
+            False,
         ),
         (
             "gdr_too_far",
@@ -377,6 +382,41 @@ def test_hosts_processes_jobs_and_rows_are_bounded_and_what_is_left_out_is_count
     assert (len(book.counts["port_events"]), book.over_limit) == (nccl_facts_state.MAX_COUNTED, 9)
 
 
+def test_hosts_that_are_gone_make_room():
+    book = Book()
+    for place in range(nccl_facts_state.MAX_HOSTS):
+        take(book, f"h{place}:1:1 [0] NCCL INFO Using network IB", path=f"/{place}")
+    book.forget(["/0"], ["j"])
+    take(book, "late:1:1 [0] NCCL INFO Using network IB")
+    assert (len(book.groups), book.over_limit) == (2, 0)
+
+
+def test_channels_by_tcp_use_no_adapter():
+    found = process("n1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0")
+    assert (found.used, found.received, found.chosen) == (set(), {}, "Socket")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_nvls_that_is_used_somewhere_is_used(first):
+    lines = [
+        "n1:1:2 [0] NCCL INFO Connected NVLS tree",
+        "n1:1:2 [0] NCCL INFO NVLS multicast support is not available on dev 0",
+    ]
+    assert process(lines[first], lines[1 - first]).nvls == "used"
+    assert process(lines[1]).nvls == "unavailable"
+
+
+async def test_a_log_that_goes_between_listing_and_reading_is_no_failure(bench, monkeypatch):
+    write(bench.folder / "a" / "x.log", ROCE)
+
+    def gone(*_):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(nccl_facts.Tail, "read", gone)
+    await bench.read()
+    assert bench.failures() == set()
+
+
 def test_room_comes_back_when_files_go():
     book = Book()
     for place in range(nccl_facts_state.MAX_JOBS):
@@ -397,6 +437,7 @@ def test_names_that_are_not_known_do_not_become_labels():
     assert list(book.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", "other")]
     assert list(book.counts["verbs_failures"]) == [("j", "n1", "", "other", "other")]
     assert list(book.counts["completion_errors"]) == [("j", "n1", "", "other")]
+    assert "unreachable_peers" not in book.counts
 
 
 def test_a_flood_of_new_processes_costs_no_more_than_its_lines():

@@ -6,9 +6,12 @@ import pytest
 from conftest import FIXTURES
 
 from exporter.document import ConfigError
+from exporter.meaning import jobs
 from exporter.meaning.baseline import LARGEST, baseline
 from exporter.rules import RuleError
+from exporter.sources.nccl import STREAMS
 from exporter.sources.nccl_baseline import load
+from exporter.table import Column, Rows, Samples, Table
 
 FOLDER = FIXTURES / "nccl-formats"
 MIB = 1 << 20
@@ -73,7 +76,7 @@ def test_what_proves_nothing_is_refused_with_file_and_reason(tmp_path, data, why
 
 def test_what_cannot_be_read_is_told(tmp_path):
     with pytest.raises(RuleError, match=r"\[1\]: there is no file .*missing"):
-        load(["/", "missing-*.txt"], tmp_path)
+        load(["none-*.txt", "missing.txt"], tmp_path)
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(ConfigError, match=r"folder\.txt: cannot be read"):
         load(["folder.txt"], tmp_path)
@@ -98,6 +101,37 @@ def test_a_cliff_is_not_expected_to_begin_before_it_does():
 def test_of_runs_the_best_counts_and_of_sizes_in_a_bucket_the_lowest():
     runs = [{("AllReduce", 4 * MIB): 10.0, ("AllReduce", 6 * MIB): 30.0}, {("AllReduce", 4 * MIB): 12.0}]
     assert baseline(runs).measured["AllReduce", 4 * MIB] == 12.0
+    assert baseline(runs[::-1]).measured["AllReduce", 4 * MIB] == 12.0
+
+
+def test_links_to_files_are_followed(tmp_path):
+    (tmp_path / "run-7.txt").write_bytes(table([(MIB, 10)]))
+    (tmp_path / "newest.txt").symlink_to("run-7.txt")
+    assert load(["newest.txt"], tmp_path) == [{("AllReduce", MIB): 10e9}]
+
+
+@pytest.mark.parametrize(("reached", "verdict"), [(40e9, "network_bound"), (2e9, "fine")])
+def test_a_job_is_judged_by_its_baseline(reached, verdict):
+    """AllReduce of 1 MiB over two ranks in 500 microseconds: 2.1 GB/s on the bus."""
+    made = baseline([{("AllReduce", MIB): reached}])
+    state, tables = None, ()
+    for tick in range(8):
+        timings = [(tick * 30 + number, MIB, 500, 1) for number in range(30)]
+        keys = [("j", "0x1", "AllReduce", str(rank)) for rank in range(2)]
+        columns = {
+            "operations": Column(STREAMS.metrics["operations"], [Samples(tuple(timings))] * 2),
+            "stream_info": Column(STREAMS.metrics["stream_info"], [("2", "2", f"n{rank}", "") for rank in range(2)]),
+        }
+        state, tables = jobs.step(made, state, Table(STREAMS, Rows(STREAMS.labels, keys, {}), columns, 5.0 * tick))
+    found = {
+        key[1]: one.columns["verdict"].values[place]
+        for one in tables
+        if "verdict" in one.columns
+        for place, key in enumerate(one.rows.keys)
+    }
+    assert [name for name, holds in found.items() if holds] == [verdict]
+    (ratio,) = [one.columns["network_ratio"].values[0] for one in tables if "network_ratio" in one.columns]
+    assert ratio == pytest.approx(MIB / 500e-6 / reached)
 
 
 def test_what_is_not_compared_is_left_out():

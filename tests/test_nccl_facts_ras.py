@@ -26,6 +26,8 @@ class Service:
         self.answer = b""
         self.asked = []
         self.silent = False
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.port = 0
 
     async def serve(self, reader, writer):
@@ -38,6 +40,7 @@ class Service:
             self.asked.append((await reader.readline()).strip())
             if self.silent:
                 await asyncio.sleep(3600)
+            await self.gate.wait()
             writer.write(self.answer)
             await writer.drain()
         except (ConnectionError, asyncio.CancelledError):
@@ -177,6 +180,27 @@ async def test_the_larger_group_may_be_behind_and_equal_counts_blame_nobody():
     assert (other.values["ranks_behind"], other.values["still_seconds"]) == (None, None)
 
 
+def of_two_sizes(count):
+    """Make an answer in which half of a large communicator is in a small one too, by other ranks."""
+    large = json.loads(report([5] * count))
+    small = json.loads(report([5] * (count // 2 - 1) + [4]))["communicators"][0]
+    for place, rank in enumerate(small["ranks"]):
+        rank |= {"host": large["communicators"][0]["ranks"][-1 - place]["host"], "pid": 100 + count - 1 - place}
+    large["communicators"] = [{**small, "hash": "0x1"}, large["communicators"][0], {**small, "hash": "0x2"}]
+    return parse_report(json.dumps(large).encode())
+
+
+def test_ranks_are_named_by_the_largest_communicator():
+    made = digest(of_two_sizes(8), digest(of_two_sizes(8), None, 0.0), 30.0)
+    assert [row[0] for row in made.behind] == ["4"]  # rank 3 of the small ones
+
+
+def test_of_many_ranks_behind_some_are_named_and_all_counted():
+    answer = parse_report(report([1] * 500 + [2]))
+    made = digest(answer, digest(answer, None, 0.0), 30.0)
+    assert (len(made.behind), made.values["ranks_behind"]) == (64, 500)
+
+
 async def test_who_is_missing_is_told_of_the_invalid_json_of_2_28_7(bench):
     bench.service.answer = (FOLDER / "ras-2.28.7-no-comma.json").read_bytes()
     with pytest.raises(json.JSONDecodeError):
@@ -202,12 +226,46 @@ async def test_a_log_that_tells_of_a_communicator_in_the_making_keeps_it_from_be
     write(bench.folder / "llama" / "nccl.log", line)
     await bench.ask()
     assert (bench.service.asked, bench.outcomes()) == ([], {"too_young": 1, "initialising": 1})
+    await bench.ask(2 * nccl_facts.SETTLING)
     write(bench.folder / "llama" / "nccl.log", line.replace(b"START", b"COMPLETE"))
     bench.service.answer = report([5] * 4)
     await bench.ask()  # others may be in the making
-    assert bench.outcomes() == {"too_young": 1, "initialising": 2}
+    assert bench.outcomes() == {"too_young": 1, "initialising": 3}
     await bench.ask(nccl_facts.SETTLING)
-    assert bench.outcomes() == {"too_young": 1, "initialising": 2, "answered": 1}
+    assert bench.outcomes() == {"too_young": 1, "initialising": 3, "answered": 1}
+
+
+async def test_where_another_jobs_first_rank_runs_elsewhere_nobody_knows_which_job_would_be_asked(bench):
+    write(bench.folder / "other" / "nccl.log", (START % 1).replace(b"4100", b"5100").replace(b"nranks 4", b"nranks 2"))
+    await bench.ask(120)
+    assert bench.outcomes() == {"too_young": 1, "another_poller": 1}
+
+
+async def test_what_a_log_said_before_the_start_is_over(tmp_path, stopped_clock):
+    clock = stopped_clock(nccl_facts, nccl_facts_ras)
+    async with serving() as service:
+        made = RasBench(tmp_path, service, clock)
+        service.answer = report([5] * 4)
+        sockets(made.procfs, service.port, 11)
+        write(made.folder / "llama" / "nccl.log", (START % 0).replace(b"COMPLETE", b"START"))
+        await made.read()
+        await made.ask(331)
+        assert made.outcomes() == {"too_young": 1, "answered": 1}
+        await made.source.close()
+
+
+async def test_an_answer_of_processes_that_went_meanwhile_is_not_that_of_those_that_came(bench):
+    bench.service.answer = report([5] * 4)
+    bench.service.gate.clear()
+    bench.clock.now += 30
+    await bench.read()
+    sockets(bench.procfs, bench.service.port, 99)
+    await bench.read()
+    bench.service.gate.set()
+    await asyncio.wait([bench.source._ras._task])
+    await bench.read()
+    assert bench.outcomes() == {"too_young": 1, "answered": 1}
+    assert bench.job("ranks") == {}
 
 
 async def test_a_process_that_comes_makes_the_job_young_and_one_that_goes_does_not(bench):
@@ -251,6 +309,8 @@ async def test_the_interval_is_kept(bench):
         ((START % 0).replace(b"2.29.2", b"2.26.2"), {}, "version_crashes"),
         ((START % 0).replace(b"2.29.2", b"2.26.2"), {"force": True}, "answered"),
         ((START % 0).replace(b"gpu-001", b"gpu-002"), {}, "another_poller"),
+        (START % 0 + b"NCCL version 2.30.7+cuda13.0\n", {}, "version_unknown"),  # which of the two answers?
+        (START % 0 + (START % 1).replace(b"0x5", b"0x6").replace(b"nranks 4", b"nranks 8"), {}, "another_poller"),
     ],
 )
 async def test_it_is_asked_only_where_that_is_known_to_be_safe(tmp_path, stopped_clock, log, options, outcome):

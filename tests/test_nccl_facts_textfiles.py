@@ -71,6 +71,21 @@ async def test_a_single_rank_moves_nothing_and_is_passed_over(bench):
     assert bench.cells(TEXT_LINES, "lines_total")["passed_over",] == 2
 
 
+async def test_what_has_no_bytes_has_no_bandwidth_and_other_statistics_are_no_means(bench):
+    put(file(bench.folder / "j", 1), *window(0, 5, size="0B"))
+    put(file(bench.folder / "j", 2), data=(FOLDER / "inspector-fork-v5.5.prom").read_bytes() + b"\n")
+    await bench.read()
+    assert bench.cells(WINDOWS, "gpus") == {}
+
+
+@pytest.mark.parametrize("newer", [1, 2])
+async def test_of_two_files_of_one_gpu_the_newer_tells_its_age(bench, newer):
+    for place in (1, 2):
+        put(file(bench.folder / f"j{place}", 7), *window(1, 1), age=10 if place == newer else 1000)
+    await bench.read()
+    assert bench.cells(TEXTFILES, "age_seconds") == {("GPU-7",): 10.0}
+
+
 async def test_a_file_that_is_not_rewritten_loses_its_numbers_and_shows_its_age(bench):
     path = put(file(bench.folder / "j", 1), *window(90, 11000))
     await bench.read()

@@ -8,9 +8,12 @@ from conftest import ROOT
 
 from exporter.daemon import SOURCES
 from exporter.meaning import port_states
+from exporter.meaning.blame import Suspect
 from exporter.meaning.cause_rules import PORT_RULES
+from exporter.meaning.causes import Event, Fabric, Rank, Symptom, causes
 from exporter.meaning.port_rules import IB, LEAST_PACKETS, NIC, PCI, POWER_LOW, RDMA, RULES, SWITCH, TOO_HOT, Form
 from exporter.meaning.port_states import Memory, Port
+from exporter.meaning.verdicts import Judgement, Verdict
 from exporter.table import Column, Rows, Table
 
 LAYERS = {RDMA: "rdma", NIC: "nic", SWITCH: "switch", PCI: "pci"}
@@ -159,6 +162,26 @@ def test_the_first_reading_and_one_that_began_anew_tell_nothing():
 def test_a_counter_that_began_anew_counts_from_there_on():
     states = course(RDMA, [{"link_down_total": one} for one in (5, 0, 3)])
     assert [kinds(one) for one in states] == [[], [], ["link_flapping"]]
+
+
+def test_a_counter_that_is_missing_once_counts_from_there_on():
+    states = course(RDMA, [{"link_down_total": one} for one in (None, 0, None, 5, 8)])
+    assert [kinds(one) for one in states] == [[], [], [], [], ["link_flapping"]]
+    full = {"receive_bytes_per_second": 49.0, "link_speed_bytes_per_second": 50.0, "transmit_bytes_per_second": 1.0}
+    states = course(RDMA, [full, full, dict.fromkeys(full), full, full])
+    assert [kinds(one) for one in states][1:3] == [["link_full"], ["link_full"]]
+
+
+def test_a_row_needs_all_counters_of_a_way():
+    rows = [
+        {
+            "packet_sequence_errors_total": 500 * one,
+            "local_ack_timeouts_total": None,
+            "transmit_packets_total": 10**6 * one,
+        }
+        for one in range(4)
+    ]
+    assert course(RDMA, rows)[-1] == []
 
 
 def test_what_is_long_ago_does_not_hide_what_is_now():
@@ -328,3 +351,14 @@ def test_one_bad_row_costs_no_other():
     for time, cells in ((0.0, [None, 0]), (10.0, [3, 3])):
         states = told(memory, table(RDMA, {"link_down_total": cells}, time, keys=keys))
     assert [one.port.port for one in states] == ["mlx5_1:1"]
+
+
+def test_states_are_what_causes_are_made_of():
+    memory = Memory()
+    told(memory, table(RDMA, {"link_up": 1}, 100.0))
+    (state,) = told(memory, table(RDMA, {"link_up": 0}, 110.0))
+    judgement = Judgement(Verdict.HANG, [Suspect("3", 1.0, 1.0)])
+    shown = Symptom(judgement, 150.0, {"3": Rank(HOST, nic="mlx5_0:1")})
+    found = causes(shown, [Event(state.kind, state.port, state.since, state.value, state.detail)], Fabric())
+    assert [(one.kind, one.port) for one in found] == [("link_down", Port("a1", "mlx5_0:1")), ("process", None)]
+    assert "it began 40 s before the symptom was told" in found[0].reasons

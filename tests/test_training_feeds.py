@@ -1,20 +1,25 @@
 """What the feeds give to the source: the hook's socket, dumps of the Flight Recorder, CoMMA, xpu_timer."""
 
+import asyncio
 import json
 import os
 import pickle
 import socket
+import subprocess
+import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
-from conftest import FIXTURES
+from conftest import FIXTURES, ROOT
 from training_bench import Bench, append, datagram, line, process, send
 
 from exporter.source import SourceError
 from exporter.sources import nccl
 from exporter.sources.nccl import NcclOptions
 from exporter.sources.training import comma, dumps, hook, inspector, recorder, xpu_timer
-from exporter.sources.training.tables import COLLECTIVES, LOSSES
+from exporter.sources.training.streams import STREAMS
+from exporter.sources.training.tables import COLLECTIVES, LOSSES, STEPS
 
 FORMATS = FIXTURES / "nccl-formats"
 
@@ -47,6 +52,10 @@ async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank
             ("123", "a0a0a0a0a0a0a0a0", "AllReduce", "3"): ((41, 1048576, 350, 1),),
             ("123", "00ff00ff00ff00ff", "AllGather", "3"): ((5, 1600, 20),),
         }
+        assert list(made.cells(STREAMS, "stream_info").values()) == [
+            ("8", "1", "gpu-001", "", "1", "17", "0000:c8:00.0", "3"),
+            ("16", "2", "gpu-001", "", "3", "17", "0000:c8:00.0", "3"),
+        ]
         assert made.ranks() == {
             ("123", "3"): {
                 "host": "gpu-001",
@@ -67,10 +76,28 @@ async def test_losses_that_the_hook_tells_and_those_on_the_way_are_counted_once(
             made.socket, datagram(5, dropped=7), datagram(6, dropped=7, untimed=2), datagram(9, dropped=8, faults=1)
         )
         await made.read()
-        assert made.counts(hook.RECORDS, "lost_total") == {"dropped": 8, "untimed": 2, "faults": 1, "missing": 2}
+        assert made.counts(hook.RECORDS, "lost_total") == {"dropped": 1, "untimed": 2, "faults": 1, "missing": 2}
         await send(made.socket, datagram(0, dropped=3))  # a new process has the number now
         await made.read()
-        assert made.counts(hook.RECORDS, "lost_total")["dropped"] == 11
+        assert made.counts(hook.RECORDS, "lost_total")["dropped"] == 4
+
+
+async def test_steps_that_a_job_marks_are_counted_with_their_tokens_whichever_feed_tells_the_collectives(tmp_path):
+    async with bench(tmp_path, "socket") as made:
+        await send(made.socket, datagram(steps=[[7, 1, 4096, 2.5e18], [8, 2, 4096, None]]))
+        await made.read()
+        await send(made.socket, datagram(1, ops=[], steps=[[9, 3, None, None]]))
+        await made.read()
+        rank = ("123", "3")
+        assert made.cells(STEPS, "steps_total") == {rank: 3}
+        assert made.cells(STEPS, "step_tokens_total") == {rank: 8192}
+        assert made.cells(STEPS, "step_operations_total") == {rank: 2_500_000_000_000_000_000}
+        append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log", line())
+        await made.read()
+        await send(made.socket, datagram(2, steps=[[10, 4, None, None]]))
+        await made.read()
+        assert made.cells(STEPS, "steps_total") == {rank: 1}, "of the process as the better feed knows it"
+        assert made.cells(STEPS, "step_tokens_total") == {rank: None}
 
 
 async def test_without_the_folder_of_the_socket_nothing_is_said_of_it(tmp_path):
@@ -143,6 +170,35 @@ async def test_an_excluded_job_is_not_exported_whoever_tells_of_it(tmp_path):
         assert made.counts(hook.UNUSED, "collectives_total") == {"excluded": 1}
 
 
+JOB = """
+import sys
+import fabric_timing
+for _ in range(5):
+    with fabric_timing.collective("AllReduce", group="g", size=1 << 20, rank=2, ranks=8):
+        pass
+fabric_timing.flush()
+print("told", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_job_with_the_hook_is_heard_with_its_rank_and_name(tmp_path):
+    async with bench(tmp_path, "socket", procfs=Path("/proc")) as made:
+        environment = {**os.environ, "FABRIC_TIMING_SOCKET": str(made.socket), "RANK": "9", "WORLD_SIZE": "16"}
+        environment |= {"TORCHELASTIC_RUN_ID": "llama-7b", "PYTHONPATH": str(ROOT / "exporter")}
+        environment.pop("SLURM_JOB_ID", None)
+        job = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", JOB, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert await job.stdout.readline() == b"told\n"
+        await asyncio.sleep(0)
+        await made.read()
+        await job.communicate(b"")
+        assert made.collectives() == {("llama-7b", "9", "AllReduce"): 5}
+        facts = made.ranks()["llama-7b", "9"]
+        assert (facts["pid"], facts["host_pid"], facts["ranks"]) == (str(job.pid), str(job.pid), "8")
+
+
 # --- Inspector
 
 
@@ -162,6 +218,17 @@ async def test_what_the_ring_dropped_is_told_by_rank(tmp_path):
         append(tmp_path / "inspector" / "j" / "h-pid1.log", line(sequence=2, dump_stats=stats))
         await made.read()
         assert made.cells(LOSSES, "dropped_collectives_total") == {("j", "0"): 15}
+
+
+async def test_what_the_ring_dropped_before_the_start_is_not_told(tmp_path):
+    path = tmp_path / "inspector" / "j" / "h-pid1.log"
+    stats = {"coll_records": 1, "coll_dropped_since_last_dump": 5}
+    path.parent.mkdir(parents=True)
+    path.write_bytes(line(dump_stats=stats))
+    async with bench(tmp_path) as made:
+        append(path, line(sequence=1, dump_stats=stats))
+        await made.read()
+        assert made.cells(LOSSES, "dropped_collectives_total") == {("j", "0"): 5}
 
 
 # --- PyTorch's Flight Recorder
@@ -253,6 +320,14 @@ async def test_ranks_of_one_group_meet_and_those_of_another_do_not(tmp_path):
         await settled(made)
         names = {rank: communicator for _, communicator, _, rank in made.operations()}
         assert names["0"] == names["1"] != names["2"]
+
+
+async def test_a_dump_of_a_rank_that_its_groups_lack_tells_nothing_and_is_counted(tmp_path):
+    async with bench(tmp_path, "recorder") as made:
+        (tmp_path / "recorder" / "trace_7").write_bytes(dump({}, {}, ranks="[0, 1]"))
+        (tmp_path / "recorder" / "trace_8").write_bytes(dump({}, ranks="of eight"))
+        await settled(made)
+        assert (made.collectives(), entries_of(made)) == ({}, {"incomplete": 3})
 
 
 async def test_a_later_dump_tells_only_what_is_new_and_what_ended_since(tmp_path):
@@ -423,6 +498,17 @@ async def test_what_xpu_timer_says_no_more_is_not_shown(tmp_path, monkeypatch):
         now[0] += xpu_timer.STALE
         await made.read()
         assert made.cells(xpu_timer.RANKS, "hang") == {}
+
+
+async def test_a_file_of_xpu_timer_cannot_speak_for_another_job_than_that_of_its_folder(tmp_path):
+    async with bench(tmp_path, "xpu_timer", exclude=("hidden",)) as made:
+        for folder, job in (("a", "b"), (".", "b"), (".", "hidden")):
+            (tmp_path / "xpu_timer" / folder).mkdir(exist_ok=True)
+            (tmp_path / "xpu_timer" / folder / f"of_{job}").write_text(
+                f'XPU_TIMER_COMMON_HANG{{job_name="{job}",rank="0"}} 1\n'
+            )
+        await made.read()
+        assert set(made.cells(xpu_timer.RANKS, "hang")) == {("a", "0"), ("b", "0")}
 
 
 async def test_rows_of_xpu_timer_are_bounded(tmp_path, monkeypatch):

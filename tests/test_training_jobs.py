@@ -16,6 +16,7 @@ from exporter.poller import Poller
 from exporter.simulator.inspector import InspectorJob
 from exporter.sources import nccl
 from exporter.sources.training import hook, identity, inspector, processes
+from exporter.sources.training.feed import Facts, Membership, Said
 from exporter.sources.training.inspector import LINES
 from exporter.sources.training.tables import COLLECTIVES
 
@@ -61,6 +62,15 @@ async def test_the_rank_in_the_job_is_the_label_where_the_environment_tells_it(t
         assert made.ranks()["77", "51"]["host_pid"] == "911"
 
 
+async def test_a_job_of_pods_has_the_name_that_its_pods_share(tmp_path):
+    pod = "1b2c3d4e-0000-4111-8222-33344455aabb"
+    process(tmp_path / "proc", os.getpid(), inner=17, cgroup=f"/kubepods/burstable/pod{pod}/{'0a' * 32}")
+    async with bench(tmp_path, "socket") as made:
+        await send(made.socket, hook_says(host="llama-worker-3", env={"TORCHELASTIC_RUN_ID": "none"}))
+        await made.read()
+        assert {key: facts["pod"] for key, facts in made.ranks().items()} == {("llama", "3"): pod}
+
+
 async def test_a_rank_that_several_processes_have_at_once_is_not_believed(tmp_path):
     """Processes that one rank of Slurm started have all its environment."""
     for pid in (11, 12):
@@ -84,6 +94,44 @@ async def test_a_file_that_is_begun_anew_may_be_of_another_rank_of_the_job(tmp_p
         path.write_bytes(line(rank=6, comm="0xb"))
         await made.read()
         assert set(made.ranks()) == {("5", "6")}
+
+
+async def test_what_a_process_tells_of_itself_later_is_taken_over(tmp_path):
+    async with bench(tmp_path, "socket") as made:
+        await send(made.socket, hook_says(rank=None, env={"SLURM_JOB_ID": "123"}, gpu={}))
+        await made.read()
+        assert set(made.ranks()) == {("123", "3")}, "the rank in its largest communicator"
+        await send(made.socket, hook_says(1, number=1, rank=11))
+        await made.read()
+        assert {key: facts["gpu"] for key, facts in made.ranks().items()} == {("123", "11"): "0000:c8:00.0"}
+        assert made.collectives() == {("123", "11", "AllReduce"): 2}
+
+
+async def test_an_enquiry_is_made_once_and_its_failure_costs_nothing(tmp_path, monkeypatch):
+    asked = []
+
+    def enquire(_host, newcomers):
+        asked.append([one.pid for one in newcomers])
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(nccl, "enquire", enquire)
+    async with bench(tmp_path) as made:
+        for place in range(3):
+            append(tmp_path / "inspector" / "j" / "h-pid7.log", line(rank=5, sequence=place))
+            await made.read()
+        assert made.collectives() == {("j", "5", "AllReduce"): 3}
+        assert asked == [[7]]
+
+
+async def test_enquiries_are_bounded_however_many_names_are_made_up(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(nccl, "enquire", lambda _host, newcomers: asked.append(len(newcomers)) or newcomers)
+    monkeypatch.setattr(nccl, "MAX_ENQUIRIES", 5)
+    async with bench(tmp_path, "socket") as made:
+        await send(made.socket, *(hook_says(job=f"made-up-{number}") for number in range(20)))
+        await made.read()
+        assert asked == [5]
+        assert len(made.ranks()) == 20
 
 
 # --- one process, two feeds
@@ -116,6 +164,41 @@ async def test_processes_that_differ_are_not_taken_for_one(tmp_path, pid, host, 
         await made.read()
         assert sum(made.collectives().values()) == 2
         assert made.counts(hook.UNUSED, "collectives_total") == {"used": 1}
+
+
+async def test_the_better_feed_is_heard_also_when_it_comes_later_and_calls_the_host_by_its_whole_name(tmp_path):
+    async with bench(tmp_path, "socket") as made:
+        await send(made.socket, hook_says())
+        await made.read()
+        append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001.example.net-pid17.log", line(comm="0x5"))
+        await send(made.socket, hook_says(1, number=1))
+        await made.read()
+        assert [key[1] for key in made.operations()] == ["0x5"]
+        assert made.collectives() == {("123", "3", "AllReduce"): 1}
+        assert made.counts(hook.UNUSED, "collectives_total") == {"used": 1, "duplicate": 1}
+
+
+@pytest.mark.parametrize(("pid", "taken"), [(18, True), (17, False), (0, False)])
+def test_a_process_that_took_the_rank_of_another_is_not_that_one(pid, taken):
+    """Neither can be seen on the host: what they say of their numbers is all there is."""
+    found = processes.Processes()
+    found.begin()
+    for feed, number in (("inspector", 17), ("hook", pid)):
+        said = Said(feed, Facts("j", pid=number, host=f"pod-{feed}", world_rank=3))
+        said.meets(Membership(3, 8))
+        said.did("0x1", Membership(3, 8), "AllReduce", 1, 1024, 100, None)
+        made = found.take(feed, said, 1000.0, [])
+    assert (made == "duplicate") is not taken
+
+
+async def test_processes_of_two_containers_may_have_one_number_inside(tmp_path):
+    process(tmp_path / "proc", 900, inner=17)
+    process(tmp_path / "proc", os.getpid(), inner=17, uid=1)
+    async with bench(tmp_path, "socket") as made:
+        append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log", line(comm="0x5"))
+        await send(made.socket, hook_says())
+        await made.read()
+        assert {facts["host_pid"] for facts in made.ranks().values()} == {"900", str(os.getpid())}
 
 
 async def test_a_dump_of_the_recorder_is_not_counted_beside_what_the_hook_told(tmp_path):

@@ -98,8 +98,8 @@ async def send(path, *datagrams):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         for one in datagrams:
             sender.sendto(one, str(path))
-    for _ in range(2 + len(datagrams)):
-        await asyncio.sleep(0)
+            for _ in range(3):
+                await asyncio.sleep(0)  # a socket holds ten by default, and then sending waits
 
 
 def process(procfs, host_pid, *, inner=None, uid=None, cgroup="", environment=None):

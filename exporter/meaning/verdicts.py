@@ -254,6 +254,8 @@ def _matched(job: Job, told: Evidence, now: float) -> float:
         if now - communicator.heard > SILENCE:
             continue
         members = sum(now - heard <= SILENCE for heard in communicator.members.values())
+        if members < 2 and not communicator.expected:
+            continue  # its other ranks are on other hosts, which nobody tells of here
         wanted += communicator.expected or members
         if name in told.ticks:
             seen += min(members, communicator.expected or members)

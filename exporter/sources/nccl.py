@@ -6,8 +6,10 @@ xpu_timer tell sums and statistics alone. Each is a feed that fails alone.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from exporter.serial import Serial
 from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
@@ -28,6 +30,10 @@ __all__ = ["DEFINITION", "STREAMS", "NcclOptions", "NcclSource"]
 
 FEEDS = (InspectorFeed, HookFeed, RecorderFeed, CommaFeed, XpuTimerFeed)
 """All feeds; those that tell of processes in the order in which they are believed."""
+
+
+MAX_ENQUIRIES = 256
+"""Processes that are asked about at one poll: more than a host can run, unless somebody makes names up."""
 
 
 class NcclOptions(Options, frozen=True):
@@ -54,6 +60,13 @@ class NcclOptions(Options, frozen=True):
             raise ValueError("socket is an absolute path, or false")
 
 
+class _Known(NamedTuple):
+    """Facts of a process as its feed told them, and with what this host adds."""
+
+    told: Facts
+    facts: Facts
+
+
 class NcclSource:
     """Hears the feeds, and puts together what they say of processes."""
 
@@ -69,7 +82,7 @@ class NcclSource:
         self._feeds = _feeds(options, host)
         self._serial = Serial("processes", CALL_DEADLINE, ("processes", str(host.procfs)))
         self._processes = Processes()
-        self._facts: dict[Key, Facts] = {}
+        self._facts: dict[Key, _Known] = {}
         self._keepers = tables.Keepers(host.name)
 
     async def applies(self) -> bool:
@@ -135,18 +148,25 @@ class NcclSource:
         return heard
 
     async def _enquire(self, said: Sequence[tuple[str, Said]]) -> None:
-        """Add what this host tells of those who were not heard before, or begin anew, and remember it."""
+        """Add what this host tells of those who were not heard before, begin anew or say more, and remember it."""
         keys = {(feed, one.speaker): one for feed, one in said}
-        self._facts = {key: facts for key, facts in self._facts.items() if key in self._processes or key in keys}
-        new = [(key, one.facts) for key, one in keys.items() if key not in self._facts or one.restarted]
+        self._facts = {key: known for key, known in self._facts.items() if key in self._processes or key in keys}
+        new = [
+            (key, one.facts)
+            for key, one in keys.items()
+            if one.restarted or key not in self._facts or self._facts[key].told != one.facts
+        ]
+        if len(new) > MAX_ENQUIRIES:
+            self._facts |= {key: _Known(told, replace(told)) for key, told in new[MAX_ENQUIRIES:]}
+            del new[MAX_ENQUIRIES:]
         if new:
             asked = partial(enquire, self._host, [facts for _, facts in new])
             found = (await self._serial.run([("processes", asked)]))["processes"]
-            if not isinstance(found, Exception):
-                new = [(key, facts) for (key, _), facts in zip(new, found, strict=True)]
-            self._facts.update(new)
+            if isinstance(found, Exception):
+                found = [replace(facts) for _, facts in new]
+            self._facts |= {key: _Known(told, facts) for (key, told), facts in zip(new, found, strict=True)}
         for key, one in keys.items():
-            one.facts = self._facts[key]
+            one.facts = self._facts[key].facts
 
     def _take(self, feed: Feed, said: Said, now: float, failures: list[Failure]) -> Process | None:
         """Add what was said to its process; None where it is not used."""

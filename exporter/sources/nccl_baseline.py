@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from exporter.document import ConfigError
-from exporter.nccl.nccl_tests import MAX_JSON, Run, baseline, parse_json, parse_text
+from exporter.nccl.nccl_tests import MAX_JSON, baseline, parse_json, parse_text
 from exporter.nccl.reading import FormatError
 from exporter.rules import RuleError
 from exporter.sources.nccl_facts_files import read_whole
@@ -31,13 +31,13 @@ def load(patterns: Iterable[str], folder: Path) -> list[dict[tuple[str, int], fl
         For each file, bus bandwidth in bytes per second by kind and size as nccl-tests counts it.
 
     Raises:
-        RuleError: A pattern fits no file; its step is the place among the patterns.
+        RuleError: A pattern without wildcards fits no file; its step is the place among the patterns.
         ConfigError: A file cannot be read, or is no baseline; the text says which and why.
     """
     paths: dict[Path, None] = {}
     for place, pattern in enumerate(patterns):
         found = sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207  # absolute patterns too
-        if not found:
+        if not found and not glob.has_magic(pattern):
             raise RuleError([place], f"there is no file {folder / pattern}; make it, or leave it away here")
         paths.update((folder / path, None) for path in found)
     return [_measured(path) for path in paths]
@@ -55,7 +55,7 @@ def _measured(path: Path) -> dict[tuple[str, int], float]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its permissions, and baseline") from None
     try:
         run = parse_json(data) if data.lstrip()[:1] == b"{" else parse_text(data)
-        found = baseline([run], _kind_of(run, path.name))
+        found = baseline([run], _kind_of(path.name))
     except FormatError as error:
         raise ConfigError(f"{path}: is no baseline: {error}; {HINT}") from None
     if run.n_nodes == 1:
@@ -63,8 +63,8 @@ def _measured(path: Path) -> dict[tuple[str, int], float]:
     return {key: one.bus_bandwidth for key, one in found.items()}
 
 
-def _kind_of(run: Run, name: str) -> str | None:
-    """Give the kind that a file's name tells, such as all_gather-16nodes.txt, where the output tells none."""
+def _kind_of(name: str) -> str | None:
+    """Give the kind that a file's name tells, such as all_gather-16nodes.txt, for outputs that tell none."""
     bare = name.lower().replace("_", "").replace("-", "")
     told = [kind for kind in ("allreduce", "allgather", "reducescatter") if kind in bare]
-    return told[0] if run.collective is None and len(told) == 1 else None
+    return told[0] if len(told) == 1 else None

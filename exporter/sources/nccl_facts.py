@@ -239,10 +239,15 @@ class NcclFactsSource:
             for comm in one.communicators.values()
             if comm.comm_id
         }
+        of_jobs: dict[str, list[Process]] = {}
+        for (job, _, _), group in self._book.groups.items():
+            of_jobs.setdefault(job, []).extend(group.values())
+        # whose service holds the port is not known, so that each of the jobs must be one to ask
+        first = [told for of_job in of_jobs.values() if (told := _first_here(of_job, self._host.name)) is not None]
         return Evidence(
             versions.pop() if len(versions) == 1 else "",
             any(_initialising(one, now) for one in processes),
-            _first_here(processes, self._host.name),
+            bool(first) and all(first),
             jobs,
         )
 

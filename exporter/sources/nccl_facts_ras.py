@@ -161,13 +161,13 @@ class Evidence(NamedTuple):
     Attributes:
         version: Of NCCL, as text; empty where not told or not the same in all.
         initialising: Whether a communicator is being made.
-        first_here: Whether rank 0 runs on this host; None where not told.
+        first_here: Whether logs show that rank 0 of each job here runs on this host.
         jobs: Job by hash of a communicator.
     """
 
     version: str
     initialising: bool
-    first_here: bool | None
+    first_here: bool
     jobs: Mapping[str, str]
 
 

@@ -84,7 +84,7 @@ TEXT_LINES = vocabulary.schema(
     own={
         "lines_total": counter(
             "Lines of Inspector's text files, of each version of a file that was read: used, passed_over (another"
-            " statistic, a single rank, no bytes), unknown, torn (read again), malformed, invalid and too_large."
+            " statistic, a single rank, no bytes), unknown, torn, malformed, invalid and too_large."
         )
     },
     origins={"lines_total": TEXTFILE},
@@ -237,7 +237,7 @@ class Textfiles:
         for path, one in self._files.items():
             state = found[path][1]
             one.written = state.st_mtime_ns / 1e9
-            if one.told is None or one.told.stamp != _stamp(state) or not one.told.whole:
+            if one.told is None or one.told.stamp != _stamp(state):
                 due.append(one)
         return due
 
@@ -247,8 +247,7 @@ class Textfiles:
         if one is None:
             return
         before = one.told
-        if before is None or before.stamp != told.stamp:
-            self._lines.update(told.lines)
+        self._lines.update(told.lines)
         if before is not None and not told.whole:
             told = told._replace(values=before.values, jobs=before.jobs, counts=before.counts)
         one.told = told

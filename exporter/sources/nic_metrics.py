@@ -220,14 +220,16 @@ _PRIORITY_FINE = {
 
 _QUEUE = {
     "transmit_queue_drops_total": counter(
-        "Packets that this host dropped before the port: by the queueing discipline of the device."
+        "Packets that the kernel's queueing discipline dropped before they reached the port: no RDMA."
     ),
     "transmit_queue_overlimits_total": counter(
-        "Times that a packet had to wait for a rate limit of the queueing discipline."
+        "Times that the queueing discipline found a packet over its rate limit, which then had to wait: no RDMA."
     ),
-    "transmit_queue_backlog_bytes": gauge("Bytes that wait in the queueing discipline."),
-    "transmit_queue_requeues_total": counter("Packets that the queueing discipline took back: the port was full."),
-    "transmit_queue_info": info("Queueing discipline at the device's root.", "kind"),
+    "transmit_queue_backlog_bytes": gauge("Bytes that wait in the kernel's queueing discipline: no RDMA."),
+    "transmit_queue_requeues_total": counter(
+        "Packets that the queueing discipline took back, as the port did not take them."
+    ),
+    "transmit_queue_info": info("Queueing discipline of the kernel at the device's root.", "kind"),
 }
 
 _STATISTICS: tuple[Statistic, ...] = tuple(one for names in DRIVERS.values() for one in names.port)
@@ -251,8 +253,9 @@ SCHEMA = vocabulary.schema(
         **_KERNEL,
         **_PORT,
         RATE_LIMIT: gauge(
-            "Most that the host lets the port transmit: the rate of tbf, or the ceiling of the only class at the top of"
-            " htb, which may let pass what belongs to no class; absent where there is no such limit."
+            "Most that the kernel lets the port transmit, RDMA left alone: the rate of tbf, or the ceiling of the only"
+            " class at the top of htb, which may let pass what belongs to no class; absent where there is no such"
+            " limit."
         ),
         **_FINE,
     },

@@ -115,13 +115,11 @@ class CommaFeed:
                 metrics["collective_duration_seconds_total"], [one.microseconds for one in totals], divisor=1_000_000
             ),
         )
-        kinds = Table(
-            KINDS,
-            self._keepers[KINDS].rows(list(self._totals)),
-            {column.metric.ending: column for column in columns},
-            now,
-        )
-        return [Table(OBJECTS, rows, {"objects_total": outcomes}, now), kinds]
+        made = [Table(OBJECTS, rows, {"objects_total": outcomes}, now)]
+        if self._totals:
+            kinds = self._keepers[KINDS].rows(list(self._totals))
+            made.append(Table(KINDS, kinds, {column.metric.ending: column for column in columns}, now))
+        return made
 
     async def close(self) -> None:
         """End the thread; no file is open between reads."""

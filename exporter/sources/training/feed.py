@@ -113,6 +113,7 @@ class Said:
         streams: Its single operations that can be compared with those of others, by communicator and kind.
         restarted: Whether what tells of it was begun anew, so that it may be another process.
         lost: Records that it says it lost itself, by what they were.
+        steps: Steps of the training that it marked: `steps`, and where it tells them their `tokens` and `flops`.
     """
 
     speaker: str
@@ -122,6 +123,7 @@ class Said:
     streams: dict[tuple[str, str], Stream] = field(default_factory=dict)
     restarted: bool = False
     lost: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
 
     def meets(self, place: Membership) -> None:
         """Take note of a communicator that it is in."""

@@ -196,21 +196,27 @@ class HookFeed:
                 done.microseconds,
                 timed=True if done.timing == "gpu" else None,
             )
+        for step in told.steps:
+            said.steps["steps"] += 1
+            said.steps["tokens"] += step.tokens or 0
+            said.steps["flops"] += round(step.flops or 0)
         self._uses["used"] += len(told.operations)
 
     def _note(self, speaker: str, told: Datagram) -> None:
         """Add what was lost on the way, and what the process says that it lost since it said so last."""
+        losses = Counter(dropped=told.dropped, untimed=told.untimed, faults=told.faults)
         before = self._numbers.pop(speaker, None)
+        if before is None and told.number:
+            before = _Numbers(told.number - 1, losses)  # it began before this program did: that is no news
         if before is None or told.number < before.last:
-            before = _Numbers(told.number - 1)  # what was lost before it was first heard is its own, if anybody's
+            before = _Numbers(told.number - 1)
         self._numbers[speaker] = before
         if len(self._numbers) > MAX_NUMBERS:
             del self._numbers[next(iter(self._numbers))]
         self._lost["missing"] += max(0, told.number - before.last - 1)
         before.last = told.number
-        for reason, count in (("dropped", told.dropped), ("untimed", told.untimed), ("faults", told.faults)):
-            self._lost[reason] += max(0, count - before.losses[reason])
-            before.losses[reason] = count
+        self._lost += losses - before.losses
+        before.losses = losses
 
 
 def _facts(one: Received) -> Facts:

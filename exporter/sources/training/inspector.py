@@ -84,11 +84,10 @@ class Parsed(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """The folders there are, the files that grew, those that are gone, and what failed."""
+    """The folders there are, the files that grew, and what failed."""
 
     folders: int
     grown: list[Log]
-    gone: set[str]
     failures: list[Failure]
 
 
@@ -118,7 +117,7 @@ class InspectorFeed:
         look = await off_loop(self._serial, self._look)
         self._left = POLL_BUDGET
         results = await self._serial.run((log.file.path, partial(self._read, log)) for log in look.grown)
-        gone, self._gone = self._gone | look.gone, set()
+        gone, self._gone = self._gone, set()
         heard = Heard(gone=gone, failures=(failures := list(look.failures)))
         for log in look.grown:
             result = results[log.file.path]
@@ -156,10 +155,9 @@ class InspectorFeed:
         failures: list[Failure] = []
         found = find(self._folders, (".log",), self._wants, failures)
         look = self._tail.look({path: state for path, (_, state) in found.files.items()})
-        gone = {one.path for one in look.gone}
-        for path in gone:
-            self._logs.pop(path, None)
-        self._gone |= gone  # whoever only asked whether there is anything does not tell
+        for one in look.gone:
+            self._logs.pop(one.path, None)
+            self._gone.add(one.path)  # told at the next hearing: whoever only asks whether there is anything does not
         if look.too_many or found.cut:
             where = ", ".join(found.folders)
             detail = f"more than {len(self._tail.files)} files below {where}; remove those of old jobs"
@@ -171,7 +169,7 @@ class InspectorFeed:
                 job, state = found.files[file.path]
                 log = self._logs[file.path] = Log(file, job, state.st_uid)
             grown.append(log)
-        return _Look(len(found.folders), grown, gone, failures)
+        return _Look(len(found.folders), grown, failures)
 
     def _read(self, log: Log) -> Parsed:
         """Read on in one file; runs in the thread."""

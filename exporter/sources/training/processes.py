@@ -49,6 +49,7 @@ class Process:
         largest: Where it is in the largest communicator it was seen in.
         totals: Its sums by kind.
         lost: Records that it lost itself, by what they were; None where it does not tell.
+        steps: Steps of the training that it marked, with their tokens and floating-point operations.
         label: Its rank as it is exported; empty while another process has taken its place.
         silenced: Whether a better feed tells of it too.
     """
@@ -62,6 +63,7 @@ class Process:
     largest: Membership
     totals: dict[str, Totals] = field(default_factory=dict)
     lost: Counter[str] | None = None
+    steps: Counter[str] = field(default_factory=Counter)
     label: str = ""
     silenced: bool = False
 
@@ -98,8 +100,13 @@ class Processes:
             The process; why what was said is not used; None where it was of no collective.
         """
         process = self._found.get((feed, said.speaker))
+        better = self._better(feed, said.facts, now)
         if process is not None:
             _update(process, said)
+        if better is not None:
+            better.steps += said.steps
+        elif process is not None:
+            process.steps += said.steps
         if not said.totals:
             return None
         if process is None:
@@ -107,8 +114,9 @@ class Processes:
             if process is None:
                 return "over_limit"
         process.last, process.heard = self._polls, now
-        process.silenced = self._told_better(process, now)
-        if process.silenced:
+        process.silenced = better is not None
+        if better is not None:
+            better.facts.fill_in(process.facts)
             return "duplicate"
         for kind, totals in said.totals.items():
             process.totals.setdefault(kind, Totals()).add(totals)
@@ -144,6 +152,7 @@ class Processes:
         self._born += 1
         process = Process(self._born, feed, said.facts, self._polls, self._polls, now, said.largest)
         process.lost = Counter(said.lost) if said.lost else None
+        process.steps = Counter(said.steps)
         self._found[feed, said.speaker] = process
         self._note(process)
         return process
@@ -152,23 +161,22 @@ class Processes:
         for key in _signs(process.facts):
             self._alike.setdefault(key, []).append(process)
 
-    def _told_better(self, process: Process, now: float) -> bool:
-        """Tell whether a better feed tells of a process, which then takes over what this one knows."""
-        place = ORDER.index(process.feed)
-        for key in _signs(process.facts):
+    def _better(self, feed: str, facts: Facts, now: float) -> Process | None:
+        """Give what a better feed tells of the same process; None where none does."""
+        place = ORDER.index(feed)
+        for key in _signs(facts):
             for other in self._alike.get(key, ()):
                 better = ORDER.index(other.feed) < place and now - other.heard < VOICE
-                if better and _are_one(process.facts, other.facts):
-                    other.facts.fill_in(process.facts)
-                    return True
-        return False
+                if better and _are_one(facts, other.facts):
+                    return other
+        return None
 
 
 def _update(process: Process, said: Said) -> None:
     """Take over what is said beside collectives; what tells of a process and was begun anew may tell of another."""
     if said.largest is not None and (said.restarted or said.largest.ranks > process.largest.ranks):
         process.largest = said.largest
-    if said.restarted:
+    if said.restarted or said.totals:
         process.facts = said.facts
     if said.lost:
         process.lost = (process.lost or Counter()) + said.lost

@@ -85,7 +85,24 @@ LOSSES = vocabulary.schema(
     },
 )
 
-SCHEMAS = (COLLECTIVES, RANKS, LOSSES, STREAMS)
+STEPS = vocabulary.schema(
+    "fabric_nccl_",
+    RANK_LABELS,
+    own={
+        "steps_total": counter("Steps of the training that the rank ended, where it marks them."),
+        "step_tokens_total": counter("Tokens of these steps on all ranks together, so that each rank tells the same."),
+        "step_operations_total": counter(
+            "Floating-point operations of these steps on all ranks together, so that each rank tells the same."
+        ),
+    },
+    origins={
+        "steps_total": ["steps of datagrams"],
+        "step_tokens_total": ["steps.tokens of datagrams"],
+        "step_operations_total": ["steps.flops of datagrams"],
+    },
+)
+
+SCHEMAS = (COLLECTIVES, RANKS, LOSSES, STEPS, STREAMS)
 
 
 class Keepers:
@@ -94,11 +111,12 @@ class Keepers:
     def __init__(self, host: str) -> None:
         """Take the name of this host."""
         self._host = host
-        self._keepers = {schema: RowKeeper(schema.labels) for schema in (COLLECTIVES, RANKS, LOSSES)}
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in (COLLECTIVES, RANKS, LOSSES, STEPS)}
 
     def tables(self, processes: Sequence[Process], now: float) -> list[Table]:
         """Give the tables of processes; none where there are none."""
-        made = [self._collectives(processes, now), self._ranks(processes, now), self._losses(processes, now)]
+        kinds = (self._collectives, self._ranks, self._losses, self._steps)
+        made = [make(processes, now) for make in kinds]
         return [table for table in made if len(table.rows)]
 
     def _collectives(self, processes: Sequence[Process], now: float) -> Table:
@@ -151,6 +169,16 @@ class Keepers:
             now,
             epochs=[one.number for one, _ in told],
         )
+
+    def _steps(self, processes: Sequence[Process], now: float) -> Table:
+        told = [one for one in processes if one.steps]
+        counts = {"steps_total": "steps", "step_tokens_total": "tokens", "step_operations_total": "flops"}
+        columns = {
+            ending: Column(STEPS.metrics[ending], [one.steps[name] or None for one in told])
+            for ending, name in counts.items()
+        }
+        rows = self._keepers[STEPS].rows([(one.job, one.label) for one in told])
+        return Table(STEPS, rows, columns, now, epochs=[one.number for one in told])
 
 
 def streams(said: Iterable[tuple[Process, Said]], host: str, now: float) -> Table:
