@@ -296,6 +296,15 @@ class _Watch:
         origin = self._fabric.origin
         if origin is not None and not self._fabric.nodes[origin.guid].is_switch:
             yield self._request(origin, Route(PERMISSIVE, b""))
+        yield from self._without_lid()
+
+    def _without_lid(self) -> Iterator[Request]:
+        """Ask linked nodes that had no LID whether the subnet manager has given them one."""
+        for end in self._fabric.peers:
+            node = self._fabric.nodes[end.guid]
+            one = End(end.guid, 0) if node.is_switch else end
+            if node.lid(end.port) is None and one not in self._asked:
+                yield self._request(one, node.route(one.port))
 
     def _request(self, end: End, route: Route) -> Request:
         self._asked.add(end)
