@@ -127,7 +127,11 @@ class Port:
         data[33] = self.physical << 4 | 2
         data[34] = self.protect << 6
         data[35] = (slow if is_up else 1) << 4 | 1
-        struct.pack_into(">H", data, 60, self.capabilities_2 | (2 if self.fec_mode is not None else 0))
+        has_fec = any(one.fec_mode is not None for one in self.node.ports.values())
+        struct.pack_into(">H", data, 60, self.capabilities_2 | (2 if has_fec else 0))
+        if self.node.kind == 2 and self.number:  # a switch's masks stand at its port 0 alone
+            struct.pack_into(">I", data, 20, 0)
+            struct.pack_into(">H", data, 60, 0)
         return bytes(data)
 
     def narrow(self, name: str) -> int:

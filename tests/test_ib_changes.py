@@ -246,9 +246,10 @@ async def test_a_pass_that_nothing_changed_in_asks_each_link_at_one_end_alone(fa
     await one.look()
     asked = fabric.wire[before:]
     ports = [(datagram[1], datagram[17]) for datagram in asked]
-    assert sum(attribute == 0x15 and kind != 4 for kind, attribute in ports) == 6 + 4 + 1  # links, free ports, our own
+    of_ports = sum(attribute == 0x15 and kind != 4 for kind, attribute in ports)
+    assert of_ports == 6 + 4 + 3 + 1  # links, free ports, LIDs of switches, our own
     assert not [1 for kind, attribute in ports if (kind, attribute) == (0x81, 0x11)]  # nobody is asked who it is
-    assert len(asked) == 11 + 12 * 3 + 1  # counters, extended ones and error correction of 12 ports; the manager
+    assert len(asked) == 14 + 12 * 3 + 1  # counters, extended ones and error correction of 12 ports; the manager
 
 
 async def test_a_link_that_comes_up_slower_is_told_at_both_ends(fabric, swept):

@@ -161,7 +161,7 @@ async def test_details_are_asked_for_only_where_what_they_divide_has_risen_and_a
 
 
 @pytest.mark.parametrize("way", ["refused", "silent"])
-async def test_details_that_a_node_does_not_have_are_asked_for_once_and_cost_nothing_else(fabric, swept, way):
+async def test_details_that_a_node_does_not_have_are_asked_for_once_or_twice_and_cost_nothing_else(fabric, swept, way):
     leaf = fabric.nodes[4]
     if way == "refused":
         leaf.lacks = frozenset({(4, 0x15)})
@@ -175,7 +175,7 @@ async def test_details_that_a_node_does_not_have_are_asked_for_once_and_cost_not
         assert seen.at("receive_errors_total", leaf, 1) == errors
         assert seen.at("port_answers", leaf, 1) == 1
         assert not seen.failures
-    assert len([one for one in leaf.asked if (one[1], one[17]) == (4, 0x15)]) == (1 if way == "refused" else 3)
+    assert len([one for one in leaf.asked if (one[1], one[17]) == (4, 0x15)]) == (1 if way == "refused" else 6)
 
 
 async def test_a_switch_whose_port_0_is_one_like_others_has_its_counters(fabric, swept):

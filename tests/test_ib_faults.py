@@ -346,11 +346,18 @@ async def test_a_link_that_is_up_to_a_dead_node_is_no_matter_of_keys_alone(fabri
     assert told.value.reason == "timeout"
 
 
-async def test_a_host_whose_link_is_down_sees_itself(fabric, swept):
-    fabric.unlink(fabric.origin)
-    seen = await swept().look()
-    assert seen.at("link_up", fabric.nodes[0], 1) == 0
-    assert seen.sweep("links") == 0
+async def test_where_the_own_link_is_down_nothing_is_said_of_any_other(fabric, swept):
+    one = swept()
+    before = await one.look()
+    origin = fabric.origin
+    peer = origin.peer
+    fabric.unlink(origin)
+    with pytest.raises(SourceError, match="has no link") as caught:
+        await one.look()
+    assert caught.value.reason == "link"
+    fabric.link(origin.node, origin.number, peer.node, peer.number)
+    after = await one.look()
+    assert after.values["fabric_ib_node_up"] == before.values["fabric_ib_node_up"], "nobody was gone"
 
 
 # Shapes of fabrics.

@@ -212,7 +212,7 @@ async def test_a_port_that_goes_away_is_opened_anew(fabric, swept):
 async def test_datagrams_that_cannot_be_sent_are_failures_of_their_nodes(fabric, swept):
     one = swept()
     await one.look()
-    fabric.failing = OSError(errno.EINVAL, "no")
+    fabric.failing = OSError(errno.ENOBUFS, "no")
     seen = await one.look()
     assert {reason for _, reason in seen.reasons()} == {"send"}
     assert len({device for device, _ in seen.reasons()}) == 7

@@ -363,7 +363,7 @@ def test_what_cannot_be_sent_is_told_and_the_rest_goes_on(window):
 
     def script(request, tried, number):
         if request.destination == "a":
-            raise OSError(errno.EINVAL, "no")
+            raise OSError(errno.ENOBUFS, "no")
         return soon(request, tried, number)
 
     one, _ = window(script)
