@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from conftest import FIXTURES
+from fabric_simulation import Clock, small
 from golden import OPENMETRICS, compare, is_fixed, scraped
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
@@ -145,6 +146,50 @@ async def lldp(tmp_path):
             yield scraper
 
 
+class Alone:
+    """The right to sweep a subnet where nobody else wants it."""
+
+    def __init__(self, _name, _folder):
+        pass
+
+    def take(self, _subnet):
+        return ""
+
+    def release(self):
+        pass
+
+
+def fabric(clock):
+    """Give a fabric with a faster link, a narrower one, a silent host, and counters with something in them."""
+    made = small(clock)
+    made.prefix = 0xFE80 << 48
+    gpu_2, gpu_3, gpu_4, leaf_1, leaf_2, spine = made.nodes[1:]
+    for node, number, host in ((leaf_1, 2, gpu_2), (leaf_2, 1, gpu_3)):
+        xdr = host is gpu_2
+        ports = made.link(node, number, host, 1, lanes=4 if xdr else 2, generation="XDR" if xdr else "HDR")
+        for port in ports:
+            port.can = (*port.can, "NDR", "XDR") if xdr else port.can
+    gpu_4.dead()
+    leaf_1.mask_2 = 1 << 1
+    leaf_1.ports[3].counts = {"transmit_words": 2**53 + 1, "receive_packets": 5, "symbol_errors": 2**40}
+    spine.ports[1].counts = {"symbol_errors": 65535, "link_down": 3, "receive_errors": 9, "local_physical": 9}
+    spine.mask |= 1 << 14  # of Reed and Solomon
+    spine.ports[1].fec = (7, 1, 0)
+    spine.description = b'spine "one"'
+    return made
+
+
+@asynccontextmanager
+async def ibfabric(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        simulated = fabric(Clock().put(patch))
+        patch.setattr("exporter.sources.ibfabric.UmadGate", lambda: simulated)
+        patch.setattr("exporter.sources.ibfabric.Lock", Alone)
+        config = configured(tmp_path, ibfabric="{enabled: true, interval: 100ms, timeout: 10ms, retries: 0}")
+        async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
+            yield scraper
+
+
 SCRAPES = {
     "rdma": rdma,
     "bursts": bursts,
@@ -154,6 +199,7 @@ SCRAPES = {
     "lldp": lldp,
     "switch": switch,
     "nccl": nccl,
+    "ibfabric": ibfabric,
 }
 
 

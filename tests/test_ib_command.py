@@ -360,7 +360,7 @@ def test_questions_are_answered(tmp_path, program):
     answers = [
         (f'{{{TARGET}, {LEAF}, port="1", node="leaf-1", {link}}}', 1),
         (f'{{{TARGET}, {LEAF}, port="1", {link}, peer_guid="{HOST}", node_guid="{HOST}", {whose}}}', 1),
-        (f'{{{TARGET}, guid="{HOST}", port="1", peer_guid="{HOST}", {whose}}}', 2),
+        (f'{{{TARGET}, {LEAF}, port="1", peer_guid="{HOST}", {whose}}}', 2),
     ]
     case = {
         "interval": "30s",

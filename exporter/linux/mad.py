@@ -85,6 +85,7 @@ class Problem(enum.Enum):
     MALFORMED = "malformed"
     SEND = "send"
     NO_LID = "no_lid"  # the subnet manager has not given it one, without which counters cannot be asked for
+    DUPLICATE = "duplicate_guid"  # another node goes by the same GUID
     TOO_MANY = "too_many"  # more nodes than a subnet can have
     STOPPED = "stopped"
 

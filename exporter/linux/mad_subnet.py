@@ -7,7 +7,7 @@ with the extended speeds up to XDR.
 import struct
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 CHANNEL_ADAPTER, SWITCH, ROUTER = 1, 2, 3
 """Types of nodes."""
@@ -101,6 +101,13 @@ def node_description(data: bytes) -> str:
     return " ".join(text.split())
 
 
+Masks: TypeAlias = tuple[int, int]
+"""Both masks of a port's capabilities."""
+
+TRUSTING: Masks = (EXTENDED_SPEEDS | HAS_MASK_2, 0)
+"""Those of a switch whose port 0 has not told them: what stands in the place of extended speeds is taken for such."""
+
+
 class PortInfo(NamedTuple):
     """How a port is.
 
@@ -139,22 +146,32 @@ class PortInfo(NamedTuple):
         return self.physical_state == LINK_UP or self.state >= INIT
 
 
-def port_info(data: bytes) -> PortInfo:
-    """Read PortInfo."""
-    _, prefix, lid, sm_lid, capabilities, _, _, _, _, widths, width, b32, b33, b34, b35, _ = _PORT_INFO.unpack_from(
-        data
-    )
-    extended_2 = data[56]
+def port_info(data: bytes, masks: Masks | None = None) -> PortInfo:
+    """Read PortInfo.
+
+    Args:
+        data: The attribute.
+        masks: The masks of capabilities that hold for the port, where they do not stand in its own attribute: those of
+            port 0 for the other ports of a switch.
+    """
+    _, prefix, lid, sm_lid, capabilities, *_, widths, width, b32, b33, b34, b35, _ = _PORT_INFO.unpack_from(data)
     capabilities_2, extended = _MORE_SPEEDS.unpack_from(data, 60)
+    if masks is not None:
+        capabilities, capabilities_2 = masks
+    elif not capabilities & HAS_MASK_2:
+        capabilities_2 = 0
+    extended_2 = data[56]
     if not capabilities & EXTENDED_SPEEDS:
         extended = extended_2 = 0  # what stands there means nothing
-    active = _EXTENDED_2.get(extended_2 >> 5 & 3) or _EXTENDED.get(extended >> 4) or _SPEEDS.get(b35 >> 4)
+    codes = (extended_2 >> 5 & 3, extended >> 4, b35 >> 4)
+    tables = (_EXTENDED_2, _EXTENDED, _SPEEDS)
+    active = next((table.get(code) for code, table in zip(codes, tables, strict=True) if code), None)
     return PortInfo(
         lid,
         sm_lid,
         prefix,
         capabilities,
-        capabilities_2 if capabilities & HAS_MASK_2 else 0,
+        capabilities_2,
         b32 & 15,
         b33 >> 4,
         b34 >> 6,

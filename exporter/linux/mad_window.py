@@ -5,6 +5,7 @@ that leaves questions unanswered, after all tries, is silent: what else was to b
 answers it gets one try a time. So one that is dead costs its own time alone. Nothing here knows what is asked, and why.
 """
 
+import errno
 import random
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
@@ -20,6 +21,9 @@ LONGEST_WAIT = 0.2
 
 REST = 0.1
 """Share of the time-out for which one that did not answer, or was busy, is left alone at first; then it doubles."""
+
+PASSING = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
+"""Errors of sending that the next datagram may not meet."""
 
 PATIENCE = 2
 """Questions that one which answered others may leave unanswered before it is silent: it may not know a thing."""
@@ -194,7 +198,9 @@ class Window:
         self._transaction = self._transaction % MOST + 1
         try:
             self._endpoint.send(request, self._transaction, self._limits.timeout, self._m_key)
-        except OSError:
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise  # the port is gone: all others would fail alike
             self._answer(request, Problem.SEND)
         else:
             self.counts.sent += 1

@@ -175,9 +175,10 @@ class UmadPort:
         """
         self._name = f"{device}:{number}"
         self._library = _library()
+        ctypes.set_errno(0)
         self._fd = self._library.umad_open_port(os.fsencode(device), number)
         if self._fd < 0:
-            raise _refused(self._name, -self._fd)
+            raise _refused(self._name, _cause(self._fd))
         self._agents: dict[Class, int] = {}
         try:
             for mad_class in Class:
@@ -232,7 +233,7 @@ class UmadPort:
         milliseconds = min(round(seconds * 1000 + 0.5), 60_000) if seconds > 0 else 0
         agent = self._library.umad_recv(self._fd, self._incoming, ctypes.byref(self._length), milliseconds)
         if agent < 0:
-            number = -agent
+            number = _cause(agent)
             if number in (errno.ETIMEDOUT, errno.EWOULDBLOCK, errno.EINTR, errno.ENOSPC):
                 return None
             raise OSError(number, os.strerror(number), self._name)
@@ -261,10 +262,15 @@ def _refused(name: str, number: int) -> UmadError:
     if number in (errno.EACCES, errno.EPERM):
         text = "no right to read and write its node in /dev/infiniband (umadN); give the user that group, or the device"
         return UmadError("permission", f"{name}: {text}")
-    if number in (errno.ENODEV, errno.ENOENT, errno.ENXIO, errno.EINVAL):
+    if number in (errno.ENODEV, errno.ENOENT, errno.ENXIO, errno.EINVAL, errno.EOPNOTSUPP):
         text = "has no node in /dev/infiniband (umadN): load the module ib_umad, and give the device to the container"
         return UmadError("absent", f"{name}: {text}")
     return UmadError("open", f"{name}: cannot be opened: {_words(number)}")
+
+
+def _cause(result: int) -> int:
+    """Give the error behind a result below 0: the library says EIO of most of what the kernel says."""
+    return ctypes.get_errno() or errno.EIO if result == -errno.EIO else -result
 
 
 def _words(number: int) -> str:

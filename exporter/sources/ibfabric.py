@@ -18,7 +18,7 @@ import msgspec
 
 from exporter.linux import umad
 from exporter.linux.mad import Answer, Attribute, Request, Route
-from exporter.linux.mad_subnet import sm_info
+from exporter.linux.mad_subnet import DOWN, sm_info
 from exporter.linux.mad_window import Counts, Endpoint, Limits, Window
 from exporter.linux.umad import LocalPort, UmadError, UmadPort
 from exporter.rules import check_patterns
@@ -63,6 +63,11 @@ class PortChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     device: str = ""
     port: int | None = None
+
+    def __post_init__(self) -> None:
+        """See that the number is one of a port."""
+        if self.port is not None and not 1 <= self.port <= umad.MAX_PORTS:
+            raise ValueError(f"port is {self.port}; adapters have ports 1 to {umad.MAX_PORTS}")
 
 
 class IbFabricOptions(Options, frozen=True, kw_only=True):
@@ -117,6 +122,8 @@ class IbFabricOptions(Options, frozen=True, kw_only=True):
             raise ValueError(f"{text}: nodes that do not answer take so long")
         if not self.ports:
             raise ValueError("ports is empty; leave it out for the first active port of this host")
+        if len(set(self.ports)) < len(self.ports):
+            raise ValueError("ports has one port twice; give one for each subnet")
         if self.m_key_file is not None and self.m_key_env is not None:
             raise ValueError("give one of m_key_file and m_key_env")
 
@@ -192,9 +199,7 @@ class IbFabricSource:
         self._options = options
         self._choice = choice
         self._gate: Gate = UmadGate() if gate is None else gate
-        self._wanted = Wanted(
-            options.only_switches, Selection(include=options.include, exclude=options.exclude), options.service_levels
-        )
+        self._wanted = Wanted(options.only_switches, guids(options), options.service_levels)
         self._serial = Serial(f"ibfabric {self.target}".strip(), self.interval * SHARE, ("ibfabric", self.target))
         self._lock = Lock(f"{host}, process {os.getpid()}", None if options.lock is None else Path(options.lock))
         self._open: _Open | None = None
@@ -265,9 +270,15 @@ class IbFabricSource:
             holder = self._lock.take(self._subnet_of(opened))
             if holder:
                 return Reading([self._about(opened.local, Waiting(holder))])
+            if opened.local.state == DOWN:
+                raise SweepError("link", f"{opened.local.name}, from which the fabric is looked at, has no link")
             outcome = opened.sweeper.sweep(opened.local)
         except (OSError, UmadError):
             self._shut()
+            raise
+        except SweepError as error:
+            if error.reason != "link":  # then what is known of the fabric is still the best there is
+                self._shut()  # a port of a driver that was loaded anew answers nothing either
             raise
         self._surveys += outcome.surveyed
         tables = self._tables.make(outcome)
@@ -302,7 +313,8 @@ class IbFabricSource:
         if not self._subnet or asked != self._asked:
             manager = manager_of(opened.window, local)
             self._asked = (0, 0) if manager is None else asked  # one that is silent may yet answer
-            self._subnet = subnet_name(local, manager)
+            if manager is not None or not self._subnet.startswith(guid_text(local.gid_prefix)):
+                self._subnet = subnet_name(local, manager)  # while it is silent the last one stands for it
         return self._subnet
 
     def _about(self, local: LocalPort, what: Outcome | Waiting) -> Table:
@@ -344,6 +356,15 @@ def manager_of(window: Window, local: LocalPort) -> int | None:
     if local.sm_lid:
         window.run([Request("sm", Route(local.sm_lid), Attribute.SM_INFO, take)])
     return found[0] if found else None
+
+
+def guids(options: IbFabricOptions) -> Selection:
+    """Give which nodes are wanted: GUIDs may be written with 0x, colons and capital letters."""
+    include, exclude = (
+        tuple(one.lower().removeprefix("0x").replace(":", "") for one in patterns)
+        for patterns in (options.include, options.exclude)
+    )
+    return Selection(include=include, exclude=exclude)
 
 
 def subnet_name(local: LocalPort, manager: int | None) -> str:

@@ -18,6 +18,9 @@ from exporter.sources.ib.model import End, Fabric, Node
 RECEIVE_ERRORS, DISCARDS = ERRORS.index("receive_errors"), ERRORS.index("transmit_discards")
 LINK_DOWN = ERRORS.index("link_down")
 
+MOST_MISSES = 2
+"""Times in a row that a node may leave a question unanswered, which it never answered, before it is not asked again."""
+
 NOTHING = Capabilities(0, 0)
 """Of a node that cannot say what it counts: then PortCounters is asked for alone, which every node has."""
 
@@ -87,6 +90,7 @@ class Count:
         self._last = last
         self._service_levels = service_levels
         self._waiting: dict[int, list[End]] = {}  # ports of nodes that are asked what they count
+        self._held: dict[tuple[int, Attribute], list[Request]] = {}  # until one port of the node has answered the like
 
     def begin(self, ends: Collection[End]) -> Iterator[Request]:
         """Ask these ports; those without a LID cannot be asked."""
@@ -110,19 +114,39 @@ class Count:
     def _optional(
         self, node: Node, end: End, attribute: Attribute, then: "Callable[[End, Answer], Iterable[Request] | None]"
     ) -> Iterator[Request]:
-        """Ask for what not every node has, and no mask tells of: who refuses is not asked again until the next survey.
+        """Ask for what not every node has, and no mask tells of.
 
-        Some drop in silence what they do not know.
+        Until a node told it once, one of its ports is asked at a time: some drop in silence what they do not know, and
+        each such question takes its time.
         """
+        key = (node.guid, attribute)
 
         def take(end: End, answer: Answer) -> Iterable[Request] | None:
-            if answer in (Problem.UNSUPPORTED, Problem.REFUSED, Problem.TIMEOUT):
+            held = self._held.pop(key, [])
+            if isinstance(answer, bytes):
+                node.has.add(attribute)
+                node.misses.pop(attribute, None)
+                return [*held, *(then(end, answer) or ())]
+            if answer in (Problem.UNSUPPORTED, Problem.REFUSED):
                 node.lacks.add(attribute)
                 return None
-            return then(end, answer)
+            if attribute in node.has:
+                return then(end, answer)
+            if answer is Problem.TIMEOUT:  # which says nothing of the port: it may not know the question
+                node.misses[attribute] = node.misses.get(attribute, 0) + 1
+                if node.misses[attribute] >= MOST_MISSES:
+                    node.lacks.add(attribute)
+            return None
 
-        if attribute not in node.lacks:
-            yield self._request(node, end, attribute, take)
+        if attribute in node.lacks:
+            return
+        request = self._request(node, end, attribute, take)
+        if attribute not in node.has and key in self._held:
+            self._held[key].append(request)
+            return
+        if attribute not in node.has:
+            self._held[key] = []
+        yield request
 
     def _questions(self, node: Node, end: End) -> Iterator[Request]:
         """Ask a port whose node's capabilities are known."""

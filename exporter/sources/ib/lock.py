@@ -5,6 +5,7 @@ becomes of the process. Those of several hosts do by a file that is locked, in a
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -53,8 +54,10 @@ class Lock:
             ours.bind(address)
             ours.listen(1)
         except OSError:
-            ours.close()
-            return _holder_here(address)
+            holder = _holder_here(address)
+            if holder:
+                ours.close()
+                return holder
         file = None
         if self._folder is not None:
             try:
@@ -82,21 +85,27 @@ class Lock:
         """Lock a file and put our name in it; or give the name that is in it."""
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+                holder = os.pread(file, MAX_NAME, 0).decode("utf-8", "replace").strip()
+                os.close(file)
+                return None, holder or "unknown"
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{self._name}\n".encode("utf-8", "surrogateescape")[:MAX_NAME], 0)
         except OSError:
-            holder = os.pread(file, MAX_NAME, 0).decode("utf-8", "replace").strip()
             os.close(file)
-            return None, holder or "unknown"
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{self._name}\n".encode("utf-8", "surrogateescape")[:MAX_NAME], 0)
+            raise
         return file, ""
 
 
 def _holder_here(address: str) -> str:
-    """Name the process of this host that holds a socket."""
+    """Name the process of this host that holds a socket; empty where it is of another user, who must not stop us."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as asked:
         asked.setblocking(False)
         asked.connect(address)
-        pid, _, _ = struct.unpack("iII", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return f"process {pid} of this host"
+        pid, uid, _ = struct.unpack("iII", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return f"process {pid} of this host" if uid in {0, os.geteuid()} else ""
     return "another process of this host"

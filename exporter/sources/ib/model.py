@@ -1,7 +1,7 @@
 """What is known of a fabric: nodes, their ports, and which ports are linked."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ from exporter.linux.mad_subnet import (
     CHANNEL_ADAPTER,
     ROUTER,
     SWITCH,
+    TRUSTING,
+    Masks,
     NodeInfo,
     PortInfo,
     fastest,
@@ -46,7 +48,9 @@ class Node:
         capabilities: What it counts; None while that is not known.
         enhanced_port_0: Whether a switch's port 0 has counters.
         fec_modes: By port, the mode of its forward error correction, where that is told.
-        lacks: What it was asked for and does not have.
+        has: What it was asked for and told, of what not every node has.
+        lacks: What it does not have of that.
+        misses: How often in a row it left such a question unanswered.
     """
 
     info: NodeInfo
@@ -56,7 +60,9 @@ class Node:
     capabilities: Capabilities | None = None
     enhanced_port_0: bool = False
     fec_modes: dict[int, int] = field(default_factory=dict)
+    has: set[Attribute] = field(default_factory=set)
     lacks: set[Attribute] = field(default_factory=set)
+    misses: dict[Attribute, int] = field(default_factory=dict)
 
     @property
     def guid(self) -> int:
@@ -86,6 +92,13 @@ class Node:
         found = _HOST.fullmatch(self.description) if self.kind == "adapter" else None
         return (found[1], found[2]) if found else ("", "")
 
+    def masks(self, port: int) -> Masks | None:
+        """Give the masks of capabilities that hold for a port; None for those that stand in its own attribute."""
+        if not self.is_switch or port == 0:
+            return None
+        base = self.ports.get(0)
+        return TRUSTING if base is None else (base.capabilities, base.capabilities_2)
+
     def lid(self, port: int) -> int | None:
         """Give the LID that a port is managed by; None while there is none."""
         info = self.ports.get(0 if self.is_switch else port)
@@ -106,12 +119,14 @@ class Fabric:
         peers: What is linked to what; each link stands there from both ends.
         unanswered: Ports whose link is up, and whose peer does not say what it is.
         origin: The port that the fabric is looked at from; None before anything was found.
+        leaves: Switches that were leaves at some time, also while most of their hosts are down.
     """
 
     nodes: dict[int, Node] = field(default_factory=dict)
     peers: dict[End, End] = field(default_factory=dict)
     unanswered: dict[End, Problem] = field(default_factory=dict)
     origin: End | None = None
+    leaves: set[int] = field(default_factory=set)
 
     def join(self, one: End, other: End) -> None:
         """Note a link; what either end was linked to before is no more."""
@@ -127,12 +142,12 @@ class Fabric:
             self.peers.pop(other, None)
         return other
 
-    def drop(self, guid: int) -> Node:
-        """Forget a node and its links; gives the node."""
-        node = self.nodes.pop(guid)
-        for end in [end for end in (*self.peers, *self.unanswered) if end.guid == guid]:
+    def drop(self, guids: Collection[int]) -> list[Node]:
+        """Forget nodes and their links; gives the nodes."""
+        dropped = [self.nodes.pop(guid) for guid in guids]
+        for end in [end for end in (*self.peers, *self.unanswered) if end.guid in guids]:
             self.part(end)
-        return node
+        return dropped
 
     def links(self) -> Iterator[tuple[End, End]]:
         """Give each link once, beginning with its lower end."""
@@ -173,9 +188,10 @@ class Fabric:
                 beside.setdefault(one.guid, []).append(other.guid)
             elif peer.kind == "adapter":
                 adapters[one.guid] = adapters.get(one.guid, 0) + 1
-        found = {
-            guid: 0 for guid, count in adapters.items() if count >= LEAF_SHARE * (count + len(beside.get(guid, ())))
+        self.leaves |= {
+            guid for guid, count in adapters.items() if count >= LEAF_SHARE * (count + len(beside.get(guid, ())))
         }
+        found = dict.fromkeys(self.leaves & self.nodes.keys(), 0)
         ring, level = list(found), 0
         while ring:
             level += 1

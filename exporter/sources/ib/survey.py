@@ -67,9 +67,10 @@ class Survey:
             return None
         info = mad_subnet.node_info(answer)
         here = End(info.guid, info.local_port)
-        if info.guid not in fabric.nodes and len(fabric.nodes) >= MAX_NODES:
+        problem = self._conflict(info.guid, here, via)
+        if problem is not None:
             if via is not None:
-                fabric.unanswered[via] = Problem.TOO_MANY
+                fabric.unanswered[via] = problem
             return None
         if via is None:
             fabric.origin = here
@@ -81,11 +82,23 @@ class Survey:
         before = fabric.nodes.get(info.guid)
         if before is not None and not self._anew:
             before.path = path  # it may have been plugged in elsewhere
-            return [self._of(before, Attribute.PORT_INFO, self._port, info.local_port)]
+            return [
+                self._of(before, Attribute.PORT_INFO, self._port, info.local_port),
+                self._of(before, Attribute.NODE_DESCRIPTION, self._described),  # a host's begins with its boot
+            ]
         node = fabric.nodes[info.guid] = Node(info, path)
         if before is not None:  # what does not change is kept until it is told anew
             node.description, node.capabilities = before.description, before.capabilities
+            node.has, node.lacks, node.misses = before.has, before.lacks, before.misses
         return self._about(node)
+
+    def _conflict(self, guid: int, here: End, via: End | None) -> Problem | None:
+        """Tell what is wrong with a node that was met: there are too many, or another goes by its GUID."""
+        if guid not in self.fabric.nodes and len(self.fabric.nodes) >= MAX_NODES:
+            return Problem.TOO_MANY
+        if via is not None and self.fabric.peers.get(here, via) != via:  # of one that was moved the old link is parted
+            return Problem.DUPLICATE  # the first that was met keeps it
+        return None
 
     def _about(self, node: Node) -> Asked:
         """Ask all about a node that is new."""
@@ -117,7 +130,7 @@ class Survey:
         if isinstance(answer, Problem):
             self.problems.setdefault(node.guid, answer)
             return None
-        port = node.ports[number] = mad_subnet.port_info(answer)
+        port = node.ports[number] = mad_subnet.port_info(answer, node.masks(number))
         return self._beyond(node, number, port)
 
     def _beyond(self, node: Node, number: int, port: PortInfo) -> Asked:

@@ -12,7 +12,7 @@ from time import monotonic
 
 from exporter.linux import mad_subnet
 from exporter.linux.mad import PERMISSIVE, Answer, Attribute, Path, Problem, Request, Route
-from exporter.linux.mad_subnet import IS_SM, SmInfo
+from exporter.linux.mad_subnet import IS_SM, PortInfo, SmInfo
 from exporter.linux.mad_window import Window
 from exporter.linux.umad import LocalPort
 from exporter.source import Selection
@@ -111,18 +111,50 @@ class Sweeper:
             OSError: The port is gone.
         """
         before, now = self.fabric, monotonic()
-        fabric = Fabric()
+        fabric = Fabric(leaves=before.leaves)
         fabric.nodes.update(before.nodes)  # for what of them does not change; those not met again are dropped
         survey = Survey(fabric)
         self._window.run(survey.begin())
         self._check(survey)
-        for guid in fabric.nodes.keys() - survey.met:
-            self._gone[guid] = (fabric.nodes.pop(guid), now)
-        for guid in survey.met:
+        unmet = fabric.nodes.keys() - survey.met
+        met = survey.met | self._still_there(before, fabric, unmet)
+        silent = _hanging(before, fabric, unmet - met)
+        met |= silent
+        for guid in silent:
+            survey.problems[guid] = Problem.TIMEOUT
+        for node in fabric.drop(fabric.nodes.keys() - met):
+            self._gone[node.guid] = (node, now)
+        for guid in met:
             self._gone.pop(guid, None)
         self.fabric, self._surveyed = fabric, now
         self._stale = Problem.STOPPED in survey.problems.values()
         return survey.problems
+
+    def _still_there(self, before: Fabric, fabric: Fabric, unmet: Collection[int]) -> set[int]:
+        """Ask nodes that no directed route led to by their LIDs: where a switch's management hangs, it still forwards.
+
+        They keep the links that they had with each other, and with the nodes that were met.
+        """
+        found: set[int] = set()
+
+        def take(guid: int, answer: Answer) -> None:
+            if isinstance(answer, bytes) and mad_subnet.node_info(answer).guid == guid:
+                found.add(guid)
+
+        asked = []
+        for guid in unmet:
+            node = before.nodes[guid]
+            ports = [0] if node.is_switch else list(node.ports)
+            routes = [Route(lid) for port in ports if (lid := node.lid(port)) is not None]
+            asked += [Request(guid, route, Attribute.NODE_INFO, take, guid) for route in routes[:1]]
+        self._window.run(asked)
+        if found:
+            there = fabric.nodes.keys() - (set(unmet) - found)
+            for one, other in before.peers.items():
+                is_free = one not in fabric.peers and other not in fabric.peers
+                if is_free and one.guid in there and other.guid in there and {one.guid, other.guid} & found:
+                    fabric.join(one, other)
+        return found
 
     def sweep(self, local: LocalPort) -> Outcome:
         """Make a pass. Blocks.
@@ -161,7 +193,10 @@ class Sweeper:
             text = "this host's own port does not answer management datagrams: where its link is up the fabric is"
             raise SweepError("m_key", f"{text} protected by an M_Key: give m_key_file")
         port = survey.fabric.port(origin)
-        if port is None or not port.is_trained or origin in survey.fabric.peers:
+        if port is not None and not port.is_trained:
+            self._stale = True
+            raise _no_link(survey.fabric, origin)
+        if port is None or origin in survey.fabric.peers:
             return
         if survey.fabric.unanswered.get(origin) in (Problem.TIMEOUT, Problem.SILENT):
             self._stale = True
@@ -200,6 +235,11 @@ class Sweeper:
         watch = _Watch(self.fabric)
         self._window.run(watch.begin())
         problems: dict[int, Problem] = dict(watch.problems)
+        if self.fabric.origin in watch.fell:
+            self._stale = True
+            raise _no_link(self.fabric, self.fabric.origin)
+        if watch.moved:
+            self._stale = True  # the subnet manager gave out other LIDs: what is asked by them is another's
         for end in watch.fell:
             self._fall(end)
         self._explore(watch.rose, problems)
@@ -225,8 +265,8 @@ class Sweeper:
             left -= near
         now = monotonic()
         reached = self._route()
-        for guid in self.fabric.nodes.keys() - reached:
-            self._gone[guid] = (self.fabric.drop(guid), now)
+        for node in self.fabric.drop(self.fabric.nodes.keys() - reached):
+            self._gone[node.guid] = (node, now)
         for guid in reached & self._gone.keys():
             del self._gone[guid]
 
@@ -257,7 +297,8 @@ class Sweeper:
             Request(("sm", guid), node.route(number), Attribute.SM_INFO, take, End(guid, number))
             for guid, node in self.fabric.nodes.items()
             for number, port in node.ports.items()
-            if port.capabilities & IS_SM or (port.lid and port.lid == local.sm_lid and node.lid(number) == port.lid)
+            if (port.capabilities & IS_SM and not (node.is_switch and number))
+            or (port.lid and port.lid == local.sm_lid and node.lid(number) == port.lid)
         ]
         self._window.run(asked)
         return found
@@ -267,16 +308,39 @@ class Sweeper:
             del self._gone[guid]
 
 
+def _has_manager(node: Node, number: int, port: PortInfo, local: LocalPort) -> bool:
+    """Tell whether a subnet manager is at a port, by what the port says or by the LID of the one that is obeyed."""
+    own = number == 0 or not node.is_switch  # at a switch's other ports stand the masks of port 0
+    return own and bool(port.capabilities & IS_SM or (port.lid and port.lid == local.sm_lid))
+
+
+def _hanging(before: Fabric, fabric: Fabric, unmet: Collection[int]) -> set[int]:
+    """Tell which nodes that do not answer are still linked, as the nodes at the other ends of their links say.
+
+    They keep these links: their management hangs, and they pass on what others send.
+    """
+    found = set()
+    for one, other in before.peers.items():
+        port = fabric.port(other)
+        linked = port is not None and port.is_trained and other not in fabric.peers
+        if one.guid in unmet and other.guid not in unmet and linked:
+            fabric.join(one, other)
+            found.add(one.guid)
+    return found
+
+
 class _Watch:
     """Asks how the links of a fabric are.
 
     Attributes:
         fell: Ports whose link is down and was not.
         rose: Ports whose link is up and was not, or whose peer is not known.
+        moved: Switches that have another LID than before.
         problems: Nodes that do not answer.
     """
 
     def __init__(self, fabric: Fabric) -> None:
+        self.moved: set[int] = set()
         self.fell: list[End] = []
         self.rose: list[End] = []
         self.problems: dict[int, Problem] = {}
@@ -284,23 +348,51 @@ class _Watch:
         self._asked: set[End] = set()
 
     def begin(self) -> Iterator[Request]:
-        """Ask one end of each link, that of a switch, and the ports of switches that have none."""
+        """Ask one end of each link, that of a switch, the ports of switches without one, and what LIDs they have."""
         for guid, node in self._fabric.nodes.items():
             if not node.is_switch:
                 continue
-            for number in node.ports:
+            for number in range(node.info.ports + 1):
                 end = End(guid, number)
                 other = self._fabric.peers.get(end)
-                if number and (other is None or end < other or not self._fabric.nodes[other.guid].is_switch):
+                if number == 0:
+                    yield self._lid_of(node)
+                elif other is None or end < other or not self._fabric.nodes[other.guid].is_switch:
                     yield self._request(end, node.route(number))
         origin = self._fabric.origin
         if origin is not None and not self._fabric.nodes[origin.guid].is_switch:
             yield self._request(origin, Route(PERMISSIVE, b""))
+        yield from self._without_lid()
+
+    def _without_lid(self) -> Iterator[Request]:
+        """Ask linked nodes that had no LID whether the subnet manager has given them one."""
+        for end in self._fabric.peers:
+            node = self._fabric.nodes[end.guid]
+            one = End(end.guid, 0) if node.is_switch else end
+            if node.lid(end.port) is None and one not in self._asked:
+                yield self._request(one, node.route(one.port))
 
     def _request(self, end: End, route: Route) -> Request:
         self._asked.add(end)
         node = self._fabric.nodes[end.guid]
         return Request(end.guid, route, Attribute.PORT_INFO, self._told, (node, end.port), modifier=end.port)
+
+    def _lid_of(self, node: Node) -> Request:
+        """Ask a switch what LID it has, by directed route: what is asked by LID may be answered by another by now.
+
+        That route may lead over others that hang: it is no fault of this one if nothing comes.
+        """
+        self._asked.add(End(node.guid, 0))
+        route = Route(PERMISSIVE, node.path)
+        return Request(("lid", node.guid), route, Attribute.PORT_INFO, self._has_lid, node)
+
+    def _has_lid(self, node: Node, answer: Answer) -> None:
+        if isinstance(answer, Problem):
+            return
+        before, port = node.ports.get(0), mad_subnet.port_info(answer)
+        node.ports[0] = port
+        if before is not None and before.lid and before.lid != port.lid:
+            self.moved.add(node.guid)
 
     def _told(self, tag: tuple[Node, int], answer: Answer) -> Iterable[Request] | None:
         node, number = tag
@@ -311,7 +403,7 @@ class _Watch:
                 return None
             return [self._request(other, self._fabric.nodes[other.guid].route(other.port))]  # it knows as well
         end = End(node.guid, number)
-        port = mad_subnet.port_info(answer)
+        port = mad_subnet.port_info(answer, node.masks(number))
         before = node.ports.get(number)  # missing of a port that was asked before and did not tell
         was_trained = before is None or before.is_trained
         if before is not None and port.generation == "QDR" and before.generation == "FDR10":  # the vendor's to tell
@@ -321,19 +413,40 @@ class _Watch:
         if not port.is_trained:
             if was_trained:
                 self.fell.append(end)
-        elif other is None:
+            return None
+        if other is None:
             self.rose.append(end)
-        else:  # both ends of a link are of one speed, and of one state but for moments
-            peer = self._fabric.nodes[other.guid]
-            there = peer.ports.get(other.port)
-            if there is not None:
-                peer.ports[other.port] = there._replace(
-                    state=port.state,
-                    physical_state=port.physical_state,
-                    lanes=port.lanes,
-                    generation=port.generation,
-                )
-        return None
+            return None
+        came_up = before is not None and before.state < mad_subnet.ACTIVE <= port.state
+        return self._at_other_end(other, port, came_up=came_up)
+
+    def _at_other_end(self, other: End, port: PortInfo, *, came_up: bool) -> Iterable[Request] | None:
+        """Take how the other end of a link is: both are of one speed, and of one state but for moments."""
+        peer = self._fabric.nodes[other.guid]
+        there = peer.ports.get(other.port)
+        if there is not None:
+            peer.ports[other.port] = there._replace(
+                state=port.state,
+                physical_state=port.physical_state,
+                lanes=port.lanes,
+                generation=port.generation,
+            )
+        if not came_up:
+            return None
+        route = Route(PERMISSIVE, peer.path)  # its host may have booted, and have a name by now
+        return [Request(peer.guid, route, Attribute.NODE_DESCRIPTION, _described, peer)]
+
+
+def _described(node: Node, answer: Answer) -> None:
+    """Take what a node calls itself now."""
+    if isinstance(answer, bytes):
+        node.description = mad_subnet.node_description(answer)
+
+
+def _no_link(fabric: Fabric, origin: End) -> SweepError:
+    """Say that the port that the fabric is looked at from has no link: nothing is known of any other then."""
+    name = fabric.nodes[origin.guid].name
+    return SweepError("link", f"{name}, port {origin.port}, from which the fabric is looked at, has no link")
 
 
 def _routes(fabric: Fabric) -> dict[int, Path]:

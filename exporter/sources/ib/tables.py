@@ -47,6 +47,7 @@ class FabricTables:
 
     def make(self, outcome: Outcome) -> list[Table]:
         """Make all tables."""
+        self._forms = {guid: form for guid, form in self._forms.items() if guid in outcome.fabric.nodes}
         levels = outcome.fabric.levels()
         tables = [self._ports(outcome, levels, part, rows) for part, rows in self._parts(outcome)]
         tables.append(self._nodes(outcome, levels))
