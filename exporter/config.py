@@ -104,11 +104,13 @@ class Config:
         host: Name of this host; None for the default.
         expect: What ports and links should be.
         sources: Options of each source by its name.
+        measured: What collectives reached in runs of a benchmark: bytes per second by kind and size, for each run.
     """
 
     host: str | None
     expect: Expect
     sources: Mapping[str, Any]
+    measured: Sequence[Mapping[tuple[str, int], float]] = ()
 
 
 class Section(Protocol):

@@ -21,6 +21,7 @@ from exporter.config import Config, Expected
 from exporter.document import ConfigError
 from exporter.meaning import bursts as burst_shares
 from exporter.meaning import expectations, imbalance, jobs, links, oversubscription, port_states, rates, shares
+from exporter.meaning.baseline import baseline
 from exporter.meaning.verdicts import Baseline
 from exporter.mqtt import options as mqtt
 from exporter.outputs import page, text
@@ -32,7 +33,20 @@ from exporter.relay import Relay
 from exporter.rules import RuleError
 from exporter.shard import Shard
 from exporter.source import Definition, Host, Source, exports
-from exporter.sources import bursts, collector, ibfabric, lldp, nccl, nic, optics, pci, rdma, switch
+from exporter.sources import (
+    bursts,
+    collector,
+    ibfabric,
+    lldp,
+    nccl,
+    nccl_baseline,
+    nccl_facts,
+    nic,
+    optics,
+    pci,
+    rdma,
+    switch,
+)
 from exporter.sources.switches.targets import resolved
 from exporter.table import Metric, Schema, Table
 
@@ -48,9 +62,13 @@ SOURCES: tuple[Definition, ...] = (
     switch.DEFINITION,
     ibfabric.DEFINITION,
     nccl.DEFINITION,
+    nccl_facts.DEFINITION,
     collector.DEFINITION,
 )
 """Every kind of source there is: a new one adds its line here."""
+
+JUDGED = (nccl.DEFINITION, collector.DEFINITION)
+"""Sources whose tables hold timings of collectives, which are set against a baseline."""
 
 SECTIONS: tuple[config.Section, ...] = (*SOURCES, probe.Section(), mqtt.SECTION)
 """All parts of the configuration."""
@@ -119,7 +137,11 @@ def _completed(loaded: Config, folder: Path) -> Config:
                 sources[one.name] = one.complete(sources[one.name], folder)
             except RuleError as error:
                 raise RuleError([*_steps_to(one), *error.steps], error.text) from None
-    return replace(loaded, sources=sources)
+    try:
+        measured = nccl_baseline.load(sources[nccl.DEFINITION.name].baseline, folder)
+    except RuleError as error:
+        raise RuleError([*_steps_to(nccl.DEFINITION), "baseline", *error.steps], error.text) from None
+    return replace(loaded, sources=sources, measured=measured)
 
 
 def _check_patterns(settings: Config) -> None:
@@ -384,7 +406,14 @@ class Daemon:
                 wanted[key] = (
                     source,
                     definition,
-                    (source.settings, host, _expected(definition.name, expected), _exported(definition, fresh), relay),
+                    (
+                        source.settings,
+                        host,
+                        _expected(definition.name, expected),
+                        _exported(definition, fresh),
+                        relay,
+                        fresh.measured if definition in JUDGED else (),
+                    ),
                 )
         for key, running in list(self._running.items()):
             if key not in wanted or wanted[key][2] != running.made_from:
@@ -396,7 +425,7 @@ class Daemon:
                 drop, keep = _exported(definition, fresh)
                 links_expected = _expected(definition.name, expected)
                 relay = self._relay if definition is nccl.DEFINITION else None
-                steps = _steps(links_expected, relay)
+                steps = _steps(links_expected, relay, baseline(fresh.measured))
                 poller = Poller(source, steps, drop=drop, keep=keep, on_late=self._lag.note)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
@@ -527,12 +556,13 @@ class _Expectation(NamedTuple):
     ports: int | None = None
 
 
-def _steps(expected: _Expectation, relay: Relay | None = None) -> list[Step]:
+def _steps(expected: _Expectation, relay: Relay | None = None, measured: Baseline | None = None) -> list[Step]:
     """Give the meanings for a source, with what is expected of its links and of their number.
 
     Args:
         expected: What.
         relay: Takes timings away to those who judge them.
+        measured: What the bandwidth of collectives is set against; None for the job's own history.
     """
     steps: list[Step] = [] if relay is None else [relay.step]
     steps += [
@@ -542,7 +572,7 @@ def _steps(expected: _Expectation, relay: Relay | None = None) -> list[Step]:
         partial(links.step, expected.speed, expected.of_carriers),
         imbalance.step,
         oversubscription.step,
-        partial(jobs.step, Baseline()),
+        partial(jobs.step, measured or Baseline()),
     ]
     return steps if expected.ports is None else [*steps, expectations.step]
 

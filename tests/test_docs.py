@@ -212,7 +212,7 @@ def test_the_example_sets_every_key_and_is_good():
     assert {"leaf-01", "leaf-12", "spine-03", "lab-01"} <= names
     assert loaded.expect.rdma_speed == 400e9 / 8
     of_host = {f"sources.{one.name}" for one in daemon.SOURCES if not one.section}
-    containers = {"sources", *of_host, "expect", "switches", "probe", "mqtt", "collector"}
+    containers = {"sources", *of_host, "sources.nccl_facts.ras", "expect", "switches", "probe", "mqtt", "collector"}
     given = set(paths(yaml.safe_load((DOCS / "example.yml").read_text())))
     # Keys that are said elsewhere stand for those; names of modules and the like are free.
     said = {one.replace("switches.groups[].targets[]", "switches.targets[]") for one in given}

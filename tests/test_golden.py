@@ -4,6 +4,7 @@ The devices are folders of files, recordings and simulated switches; the daemon 
 to write the files anew.
 """
 
+import os
 import shutil
 import subprocess
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -134,6 +135,26 @@ async def nccl(tmp_path):
 
 
 @asynccontextmanager
+async def nccl_facts(tmp_path):
+    """Give a log that tells first how the job is connected, and a text file of 20.5 seconds ago."""
+    logs, texts = tmp_path / "logs" / "llama", tmp_path / "texts" / "llama"
+    logs.mkdir(parents=True)
+    texts.mkdir(parents=True)
+    shutil.copy(FIXTURES / "nccl-facts" / "roce.log", logs)
+    written = texts / "nccl_inspector_metrics_GPU-1.prom"
+    shutil.copy(FIXTURES / "nccl-formats" / written.name, written)
+    os.utime(written, (1_700_000_000, 1_700_000_000))
+    options = f'{{interval: 100ms, logs: ["{logs.parent}"], textfiles: ["{texts.parent}"], ras: {{enabled: true}}}}'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("exporter.sources.nccl_facts.time", lambda: 1_700_000_020.5)
+        async with scraped(configured(tmp_path, nccl_facts=options), sysfs=tmp_path, procfs=tmp_path) as scraper:
+            await scraper.settled()
+            with (logs / "roce.log").open("ab") as log:
+                log.write((FIXTURES / "nccl-facts" / "trouble.log").read_bytes())
+            yield scraper
+
+
+@asynccontextmanager
 async def lldp(tmp_path):
     folder = tmp_path / "lldp"
     folder.mkdir()
@@ -199,6 +220,7 @@ SCRAPES = {
     "lldp": lldp,
     "switch": switch,
     "nccl": nccl,
+    "nccl_facts": nccl_facts,
     "ibfabric": ibfabric,
 }
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from conftest import FIXTURES
 
+from exporter.daemon import check, load_config
 from exporter.document import ConfigError
 from exporter.meaning import jobs
 from exporter.meaning.baseline import LARGEST, baseline
@@ -148,3 +149,27 @@ def test_real_runs_over_nodes_are_baselines(corpus):
     for name in ("2022-errorcol-nompi-duplicate-rank0.txt", "aws-neuron-nccom-test.txt", "meta-fork-json-pr318.txt"):
         with pytest.raises(ConfigError, match="is no baseline"):
             load([name], Path(folder))
+
+
+def configured(tmp_path, text):
+    path = tmp_path / "config.yml"
+    path.write_text(text)
+    return path
+
+
+def test_the_configuration_names_baselines_beside_itself(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "all_reduce.txt").write_bytes(table([(MIB, 10)]))
+    path = configured(tmp_path, "sources: {nccl: {baseline: ['runs/*.txt']}}\n")
+    assert load_config(path).measured == [{("AllReduce", MIB): 10e9}]
+    assert check(path, None)[0].startswith(f"{path}: good")
+
+
+def test_a_baseline_that_proves_nothing_is_told_before_anything_starts(tmp_path):
+    (tmp_path / "all_reduce.txt").write_bytes(table([(MIB, 10)], hosts=("n1",)))
+    path = configured(tmp_path, "sources:\n  nccl:\n    baseline:\n      - all_reduce.txt\n")
+    with pytest.raises(ConfigError, match=r"all_reduce\.txt: is no baseline: all ranks ran on one node"):
+        check(path, None)
+    (tmp_path / "all_reduce.txt").unlink()
+    with pytest.raises(ConfigError, match=r"config\.yml:4: sources\.nccl\.baseline\[0\]: there is no file"):
+        check(path, None)

@@ -17,7 +17,8 @@ from exporter.vocabulary import counter, gauge
 
 LABELS = ("train_job", "communicator", "collective", "rank")
 FOOD = ("operations", "stream_info")
-"""Labels of the internal table, and endings of its columns: Samples of Timing, and texts that begin with ranks, nodes, host, expected."""
+"""Labels of the internal table, and endings of its columns: Samples of Timing, and texts that begin with ranks, nodes,
+host, expected."""
 
 MAX_RANKS = 65_536
 """Ranks of all jobs of which sums are kept."""

@@ -8,6 +8,7 @@ not flap.
 """
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -95,7 +96,8 @@ class Judgement:
         compared: Operations that were compared in the window.
         matched: Share of the job's ranks that were seen in them.
         loss: Seconds lost in a second to the ranks that are to blame, or waited by the mean rank.
-        bandwidth: Share of what the network should give; None where that is not known.
+        bandwidth: Share of what the network should give, to the slowest communicator; None where that is not known.
+        communicators: The same of each communicator between hosts of which it is known.
     """
 
     verdict: Verdict
@@ -105,6 +107,7 @@ class Judgement:
     matched: float = 0.0
     loss: float = 0.0
     bandwidth: float | None = None
+    communicators: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -198,7 +201,8 @@ def _formed(job: Job, memory: Memory, told: Evidence, now: float, baseline: Base
         found = [Suspect(rank, 1.0, 1.0) for rank in behind]
         hosts = sorted({job.hosts.get(rank, "") for rank in behind} - {""})
         return Judgement(Verdict.HANG, found, hosts if len(hosts) == 1 else (), compared, matched, 1.0)
-    share = _bandwidth(job, memory, baseline, now)
+    shares = _bandwidths(job, memory, baseline, now)
+    share = min(shares.values(), default=None)
     if compared < LEAST_OPERATIONS or matched < MATCHED:
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
     found, hosts = suspects(job, now)
@@ -206,7 +210,7 @@ def _formed(job: Job, memory: Memory, told: Evidence, now: float, baseline: Base
         return Judgement(Verdict.STRAGGLER, found, hosts, compared, matched, found[0].loss, share)
     waited = _waited(job, told)
     if share is not None and share < SLOW:
-        return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share)
+        return Judgement(Verdict.NETWORK, (), (), compared, matched, waited, share, shares)
     verdict = Verdict.IMBALANCED if waited >= IMBALANCED else Verdict.FINE
     return Judgement(verdict, (), (), compared, matched, waited, share)
 
@@ -275,29 +279,30 @@ def _waited(job: Job, told: Evidence) -> float:
     return max(shares, default=0.0)
 
 
-def _bandwidth(job: Job, memory: Memory, baseline: Baseline, now: float) -> float | None:
-    """Give the share of what the network should give that the slowest communicator of a job gets.
+def _bandwidths(job: Job, memory: Memory, baseline: Baseline, now: float) -> dict[str, float]:
+    """Give the share of what the network should give that each communicator of a job gets, of its slowest operations.
 
     One slow port slows all ranks of its ring alike, and other communicators of the job not at all.
     """
-    speeds: dict[tuple[str, int], list[float]] = {}
-    for communicator in job.communicators.values():
+    speeds: dict[tuple[str, int], dict[str, float]] = {}
+    for name, communicator in job.communicators.items():
         if communicator.nodes > 1:  # others are bound by what is inside a node
             for key, found in _best_of_ticks(communicator, now).items():
                 speed = bus_bandwidth(key[0], communicator.ranks, found)
                 if speed is not None:
-                    speeds.setdefault(key, []).append(speed)
-    shares = []
-    for key, found_speeds in speeds.items():
+                    speeds.setdefault(key, {})[name] = speed
+    shares: dict[str, float] = {}
+    for key, by_name in speeds.items():
         best = memory.history.setdefault(key, Best())
         best.ticks += 1
-        best.value = max(best.value, sorted(found_speeds)[len(found_speeds) // 2])
+        best.value = max(best.value, sorted(by_name.values())[len(by_name) // 2])
         expected = baseline.measured.get(key) or baseline.theory
         if expected is None and best.ticks >= HISTORY_LEAST:
             expected = best.value
         if expected:
-            shares.append(min(found_speeds) / expected)
-    return min(shares, default=None)
+            for name, speed in by_name.items():
+                shares[name] = min(shares.get(name, math.inf), speed / expected)
+    return shares
 
 
 def _best_of_ticks(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:

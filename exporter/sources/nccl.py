@@ -45,6 +45,7 @@ class NcclOptions(Options, frozen=True):
         recorder: Folders, or patterns, of dumps of PyTorch's Flight Recorder, as JSON.
         comma: Folders, or patterns, of files of CoMMA.
         xpu_timer: Folders, or patterns, of files of xpu_timer.
+        baseline: Files of nccl-tests, or patterns, by which the bandwidth of collectives between nodes is judged.
     """
 
     inspector: tuple[str, ...] = ("/run/fabric-exporter/nccl",)
@@ -52,6 +53,7 @@ class NcclOptions(Options, frozen=True):
     recorder: tuple[str, ...] = ()
     comma: tuple[str, ...] = ()
     xpu_timer: tuple[str, ...] = ()
+    baseline: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """See that the socket is a place, or is switched off."""
