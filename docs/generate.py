@@ -26,7 +26,10 @@ SECTIONS = {
     " host, told by the source `lldp`.",
     "fabric_ib_": "Ports and nodes of InfiniBand fabrics, and the passes over them. The source `ibfabric` asks by"
     " management datagrams, where it is switched on; `guid` is that of the node.",
-    "fabric_nccl_": "Collectives and ranks of jobs on this host. The source `nccl` reads files of NCCL Inspector.",
+    "fabric_nccl_": "Jobs, their ranks and collectives. The source `nccl` hears timings of this host's jobs, from files"
+    " and from jobs themselves; the source `nccl_facts` reads NCCL's logs. Where this is a collector, verdicts are of"
+    " all ranks of a job.",
+    "fabric_collector_": "What the source `collector` hears by MQTT.",
     "fabric_source_": "Each source, and each switch: how reading it goes.",
     "fabric_probe_": "The switch that `/probe` asked, and how that went: in the answers of that path alone.",
     "fabric_exporter_": "The exporter itself.",

@@ -118,6 +118,7 @@ def test_links_lead_somewhere(page):
 WORDS = {
     bool: "true or false",
     str: "text",
+    str | bool: "text or false",
     int: "whole number",
     float: "number",
     Duration: "duration",

@@ -4,6 +4,7 @@ The devices are folders of files, recordings and simulated switches; the daemon 
 to write the files anew.
 """
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -19,6 +20,9 @@ from test_lldp import Kernel
 from test_lldp_frames import HOST, SWITCH, filed
 
 from exporter.daemon import SOURCES
+from exporter.mqtt.connection import Link
+from exporter.mqtt.seen import Seen
+from exporter.nccl.batch import Batch, Operation, Stream
 from exporter.simulator.onyx import OnyxPort, OnyxSimulator, OnyxSwitch, OnyxTraffic
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp.ber import COUNTER32, COUNTER64, GAUGE32, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, TIME_TICKS, Typed
@@ -211,6 +215,45 @@ async def ibfabric(tmp_path):
             yield scraper
 
 
+class Heard:
+    """What a collector hears by MQTT: one batch of each of four hosts, and then nothing more."""
+
+    def __init__(self, _options, _slots):
+        self.link, self.listening, self.seen = Link(connected=True, connects=2), True, Seen()
+        self.taken, self.dropped, self.refused = 0, 0, {"malformed": 1}
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def batches(self):
+        for rank in range(4):
+            host = f"gpu-{rank}"
+            stream = Stream("llm", "0xa1", "AllReduce", rank, 4, 4, None if rank == 3 else rank, host, 4711)
+            operations = [Operation(number, 4 << 20, 900.0 - 100 * rank, True) for number in range(3)]
+            batch = Batch("llm", host, [(stream, operations)], sent=1.0, dropped=rank, epoch=f"{rank:016x}", tick=1)
+            self.taken += 1
+            yield self.seen.fresh(batch)
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def collector(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("exporter.mqtt.subscriber.Subscriber", Heard)
+        patch.setattr("exporter.relay.Relay.start", nothing)
+        patch.setattr("exporter.relay.Relay.tables", lambda _self: [])
+        sections = "mqtt: {broker: 127.0.0.1}\ncollector: {slots: 00-ff, interval: 100ms}"
+        async with scraped(configured(tmp_path, switches=sections), sysfs=tmp_path, procfs=tmp_path) as scraper:
+            yield scraper
+
+
+async def nothing(_self):
+    """Connect to no broker."""
+
+
 SCRAPES = {
     "rdma": rdma,
     "bursts": bursts,
@@ -222,6 +265,7 @@ SCRAPES = {
     "nccl": nccl,
     "nccl_facts": nccl_facts,
     "ibfabric": ibfabric,
+    "collector": collector,
 }
 
 

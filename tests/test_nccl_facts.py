@@ -440,6 +440,44 @@ def test_names_that_are_not_known_do_not_become_labels():
     assert "unreachable_peers" not in book.counts
 
 
+@pytest.mark.parametrize(
+    ("said", "event"),
+    [
+        ("local catastrophic error", "device_fatal"),
+        ("local work queue catastrophic error", "queue_pair_fatal"),
+        ("local access violation work queue error", "queue_pair_access"),
+        ("port error", "port_error"),
+        ("port active(9)", "port_active"),
+        ("GID table change", "gid_change"),
+        ("P_Key change", "pkey_change"),
+        ("LID change", "lid_change"),
+        ("communication established", "other"),
+    ],
+)
+def test_events_have_names_of_few_words(said, event):
+    """What is said are the texts of libibverbs."""
+    book = Book()
+    take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : {said}")
+    assert list(book.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", event)]
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (4, "local_protection"),
+        (9, "remote_invalid_request"),
+        (10, "remote_access"),
+        (12, "retries_exceeded"),
+        (13, "receiver_not_ready"),
+    ],
+)
+def test_reasons_of_failed_transfers_are_those_of_libibverbs(status, name):
+    book = Book()
+    take(book, f"n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status={status} opcode=0 len=0")
+    assert list(book.counts["completion_errors"]) == [("j", "n1", "", name)]
+    assert ("unreachable_peers" in book.counts) is (status == 12)
+
+
 def test_a_flood_of_new_processes_costs_no_more_than_its_lines():
     entries = [read_line(b"n1:%d:1 [0] NCCL INFO Using network IB" % pid) for pid in range(40_000)]
     book = Book()

@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_fabric_exporter_ib_subparsers=(topology diff)
-_shtab_fabric_exporter_subparsers=(run check-config demo probe snapshot replay ib)
+_shtab_fabric_exporter_subparsers=(run check-config demo probe snapshot replay hook ib)
 
 _shtab_fabric_exporter_run_option_strings=(-h --help --web.listen-address --web.telemetry-path --web.config.file --web.max-requests --log.level --log.format --config.file --path.sysfs --path.procfs --path.nic-replay --shard)
 _shtab_fabric_exporter_check_config_option_strings=(-h --help --config.file --web.config.file)
@@ -14,6 +14,7 @@ _shtab_fabric_exporter_demo_option_strings=(-h --help --web.listen-address --web
 _shtab_fabric_exporter_probe_option_strings=(-h --help --config.file --module --auth --metrics --snmp.version --snmp.community-file --snmp.community-env --snmp.user --snmp.auth --snmp.auth-password-file --snmp.priv --snmp.priv-password-file)
 _shtab_fabric_exporter_snapshot_option_strings=(-h --help --raw --config.file --snmp.version --snmp.community-file --snmp.community-env --snmp.user --snmp.auth --snmp.auth-password-file --snmp.priv --snmp.priv-password-file)
 _shtab_fabric_exporter_replay_option_strings=(-h --help --listen --community)
+_shtab_fabric_exporter_hook_option_strings=(-h --help --output)
 _shtab_fabric_exporter_ib_topology_option_strings=(-h --help --dot --json --no-counters --device --port --m-key-file --timeout --window --per-destination --per-second --retries)
 _shtab_fabric_exporter_ib_diff_option_strings=(-h --help --json --device --port --m-key-file --timeout --window --per-destination --per-second --retries)
 _shtab_fabric_exporter_ib_option_strings=(-h --help)
@@ -32,6 +33,7 @@ _shtab_fabric_exporter_probe___config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_snapshot_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_snapshot___config_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_replay_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_fabric_exporter_hook___output_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_ib_topology___m_key_file_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_ib_diff_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_fabric_exporter_ib_diff___m_key_file_COMPGEN=_shtab_compgen_files
@@ -42,7 +44,7 @@ _shtab_fabric_exporter_demo___log_level_choices=(debug info warning error warn)
 _shtab_fabric_exporter_demo___log_format_choices=(logfmt json)
 _shtab_fabric_exporter_demo___demo_fault_choices=(degraded-link link-down flapping-link missing-port slow-pcie dirty-optic pause-storm imbalance straggler switch-silent)
 _shtab_fabric_exporter_ib_pos_0_choices=(topology diff)
-_shtab_fabric_exporter_pos_0_choices=(run check-config demo probe snapshot replay ib)
+_shtab_fabric_exporter_pos_0_choices=(run check-config demo probe snapshot replay hook ib)
 
 _shtab_fabric_exporter_run__h_nargs=0
 _shtab_fabric_exporter_run___help_nargs=0
@@ -58,6 +60,8 @@ _shtab_fabric_exporter_snapshot___help_nargs=0
 _shtab_fabric_exporter_snapshot___raw_nargs=0
 _shtab_fabric_exporter_replay__h_nargs=0
 _shtab_fabric_exporter_replay___help_nargs=0
+_shtab_fabric_exporter_hook__h_nargs=0
+_shtab_fabric_exporter_hook___help_nargs=0
 _shtab_fabric_exporter_ib_topology__h_nargs=0
 _shtab_fabric_exporter_ib_topology___help_nargs=0
 _shtab_fabric_exporter_ib_topology___dot_nargs=0
