@@ -166,23 +166,25 @@ def listing(
     for column in columns:
         panel.override_by_name(column.name, _looks(column))
     if "host" in labels:
-        link = {"title": _LINK, "url": _host_board("${__value.raw}")}
-        panel.override_by_name("host", [model.DynamicConfigValue(id_val="links", value=[link])])
+        panel.override_by_name("host", _to_the_host())
     return panel
 
 
 def facts(title: str, description: str, expr: str, *, labels: Sequence[str], width: int = HALF) -> table.Panel:
-    """Show the labels of an info metric, whose value tells nothing."""
+    """Show the labels of an info metric, whose value tells nothing; the name of a host leads to its board."""
     arranged = {
         "excludeByName": {"Time": True, "Value": True},
         "indexByName": {name: place for place, name in enumerate(labels)},
     }
-    return (
+    panel = (
         _framed(table.Panel(), title, description, "short", width, _rows([expr], labels))
         .filterable(True)
         .no_value("none")
         .with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
     )
+    if "host" in labels:
+        panel.override_by_name("host", _to_the_host())
+    return panel
 
 
 def heat(title: str, description: str, histogram: str, *, width: int = HALF) -> heatmap.Panel:
@@ -212,6 +214,12 @@ _LINK = "Show the host"
 def _host_board(host: str) -> str:
     """Give the address of a host's board, with the same source, jobs and time; Grafana fills in and escapes."""
     return f"/d/{HOST_BOARD}?var-host={host}&${{datasource:queryparam}}&${{job:queryparam}}&${{__url_time_range}}"
+
+
+def _to_the_host() -> list[model.DynamicConfigValue]:
+    """Make the cells of a column lead to the board of the host that they name."""
+    link = {"title": _LINK, "url": _host_board("${__value.raw}")}
+    return [model.DynamicConfigValue(id_val="links", value=[link])]
 
 
 def _framed(

@@ -14,6 +14,7 @@ from panels import (
     Limits,
     Panel,
     Query,
+    facts,
     lines,
     listing,
     number,
@@ -297,6 +298,25 @@ def ways() -> list[Panel]:
     ]
 
 
+def transport() -> list[Panel]:
+    """Show what NCCL's logs say of the way to the network."""
+    return [
+        facts(
+            "How jobs reach the network",
+            "By NCCL's log: the network and its provider, GPUDirect RDMA, SHARP and NVLS. Sockets where there are"
+            " adapters, or no GPUDirect RDMA, explain a job that is bound by the network.",
+            f"fabric_nccl_transport_info{PLACES}",
+            labels=["train_job", "host", "version", "network", "provider", "gdr", "sharp", "nvls"],
+        ),
+        facts(
+            "Adapters of jobs",
+            "By NCCL's log: the adapters that it may use, and whether it does.",
+            f"fabric_nccl_hca_info{PLACES}",
+            labels=["train_job", "host", "device", "port", "link_layer", "used", "gdr"],
+        ),
+    ]
+
+
 def _by_job(metric: str) -> str:
     return f"max by (train_job) ({metric}{JOBS})"
 
@@ -328,4 +348,5 @@ ROWS = {
     "Network of jobs": network,
     "Timings": timings,
     "Ways of timings": ways,
+    "Ways to the network": transport,
 }

@@ -54,7 +54,7 @@ TARGETS = {
 
 
 def below(board: str, row: str) -> set[str]:
-    """Give the keys of the panels of a row, the last one of its board."""
+    """Give the keys of the panels of a row and of those below it."""
     panels = BOARDS[board]["panels"]
     (start,) = (place for place, panel in enumerate(panels) if (panel["type"], panel["title"]) == ("row", row))
     return {f"{board}-{panel['title']}" for panel in panels[start + 1 :]}
@@ -66,8 +66,8 @@ IN_DEMO = {
     if not key.startswith("fabric-infiniband-")
     and key.rpartition("-")[0] not in below("fabric-training", "Ways of timings")
 }
-"""The demo has no InfiniBand fabric, no broker and no collector; what is asked for of those is held against what is
-exported alone."""
+"""The demo has no InfiniBand fabric, no broker, no collector and no logs of NCCL; what is asked for of those is held
+against what is exported alone."""
 
 every_board = pytest.mark.parametrize("name", BOARDS)
 every_panel = pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
