@@ -22,13 +22,11 @@ import node
 from measure import Figure, Limit, Scraper, cpu_seconds, free_port, resident_mebibytes, running
 from node import MovingNic, Node, hw_counters
 
-from exporter.daemon import MEANINGS
 from exporter.linux import rdma_netlink
 from exporter.linux.infiniband import parse_counter
 from exporter.linux.kept import COUNTER_SIZE, close_kept, open_kept
 from exporter.linux.netlink import Requests, attribute, attribute_u32
 from exporter.linux.rdma import KernelRdma
-from exporter.meaning import expectations, links
 from exporter.outputs.text import Renderer
 from exporter.poller import Poller, Step
 from exporter.source import Host
@@ -37,6 +35,7 @@ from exporter.sources.nic import NicOptions, NicSource
 from exporter.sources.pci import PciOptions, PciSource
 from exporter.sources.rdma import RdmaOptions, RdmaSource
 from exporter.sources.rdma_ports import rdma_reader
+from exporter.steps import Expectation, steps
 from exporter.units import Duration
 
 COUNTS = (1, 8, 64)
@@ -94,9 +93,7 @@ def _node(count: int) -> str:
 
 def _steps() -> list[Step]:
     """Give the meanings as the daemon applies them where nothing is expected."""
-    return [
-        partial(links.step, None, None) if one is links else one.step for one in MEANINGS if one is not expectations
-    ]
+    return steps(Expectation())
 
 
 async def _reads(made: Node, count: int) -> list[Cost]:

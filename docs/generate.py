@@ -11,7 +11,7 @@ from pathlib import Path
 
 import shtab
 
-from exporter import cli, daemon
+from exporter import cli, daemon, steps
 from exporter.table import Kind, Metric
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,7 +71,7 @@ def computed_names() -> set[str]:
         metric.name
         for definition in daemon.SOURCES
         for schema in definition.schemas
-        for meaning in daemon.MEANINGS
+        for meaning in steps.MEANINGS
         for metric in meaning.outputs(schema)
     }
 

@@ -14,15 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
-from typing import NamedTuple
 
 from exporter import __version__, checks, config, discovery, document, health, log, probe, process
-from exporter.config import Config, Expected
+from exporter.config import Config
 from exporter.document import ConfigError
-from exporter.meaning import bursts as burst_shares
-from exporter.meaning import expectations, imbalance, jobs, links, oversubscription, port_states, rates, shares
+from exporter.judge import CAUSES, Judge
+from exporter.meaning import expectations, jobs, port_states
 from exporter.meaning.baseline import baseline
-from exporter.meaning.verdicts import Baseline
 from exporter.mqtt import options as mqtt
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
@@ -48,6 +46,7 @@ from exporter.sources import (
     switch,
 )
 from exporter.sources.switches.targets import resolved
+from exporter.steps import MEANINGS, Expectation, expected_of, steps
 from exporter.table import Metric, Schema, Table
 
 logger = logging.getLogger(__name__)
@@ -72,9 +71,6 @@ JUDGED = (nccl.DEFINITION, collector.DEFINITION)
 
 SECTIONS: tuple[config.Section, ...] = (*SOURCES, probe.Section(), mqtt.SECTION)
 """All parts of the configuration."""
-
-MEANINGS = (rates, burst_shares, shares, links, imbalance, oversubscription, jobs, expectations)
-"""What is made of the tables, in this order."""
 
 READY_AFTER = 10.0
 """Seconds after which a source that has not been read yet no longer keeps the daemon from being ready."""
@@ -200,7 +196,11 @@ async def _no_reload() -> None:
 def metrics() -> list[Metric]:
     """List every metric that can be exported: those of the sources, what meaning makes of them, and our own."""
     found = _told([schema for definition in SOURCES for schema in definition.schemas])
-    found += [metric for schema in (*health.SCHEMAS, *RELAY_SCHEMAS, probe.PROBE) for metric in schema.metrics.values()]
+    found += [
+        metric
+        for schema in (*health.SCHEMAS, *RELAY_SCHEMAS, CAUSES, probe.PROBE)
+        for metric in schema.metrics.values()
+    ]
     return list({metric.name: metric for metric in reversed(found)}.values())[::-1]
 
 
@@ -409,7 +409,7 @@ class Daemon:
                     (
                         source.settings,
                         host,
-                        _expected(definition.name, expected),
+                        expected_of(definition.name, expected),
                         _exported(definition, fresh),
                         relay,
                         fresh.measured if definition in JUDGED else (),
@@ -423,12 +423,23 @@ class Daemon:
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)
-                links_expected = _expected(definition.name, expected)
+                links_expected = expected_of(definition.name, expected)
                 relay = self._relay if definition is nccl.DEFINITION else None
-                steps = _steps(links_expected, relay, baseline(fresh.measured))
-                poller = Poller(source, steps, drop=drop, keep=keep, on_late=self._lag.note)
+                made = steps(links_expected, relay, self._judging(source, fresh))
+                poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
+
+    def _judging(self, source: Source, fresh: Config) -> Step:
+        """Give who judges the jobs that a source hears: a collector's has what others tell of ports beside it."""
+        measured = baseline(fresh.measured)
+        if isinstance(source, collector.CollectorSource):
+            return Judge(measured, lambda: source.board, self._own_tables).step
+        return partial(jobs.step, measured)
+
+    def _own_tables(self) -> list[Table]:
+        """Give the tables of all sources."""
+        return [table for one in self._running.values() for table in one.poller.fresh_tables()]
 
     def _render(self, form: Format) -> Iterator[bytes]:
         """Print everything; called in the web server's thread, never twice at a time."""
@@ -518,7 +529,7 @@ def prober(settings: Config, *, trusted: bool = False) -> probe.Prober:
         trusted: Whether every switch may be asked.
     """
     options, switches = settings.sources["probe"], settings.sources[switch.DEFINITION.name]
-    return probe.Prober(options, switches, lambda: _steps(_Expectation()), trusted=trusted)
+    return probe.Prober(options, switches, lambda: steps(Expectation()), trusted=trusted)
 
 
 def _asked_by_probes(settings: Config) -> tuple[object, ...]:
@@ -540,50 +551,6 @@ def _exported(definition: config.Section, settings: Config) -> tuple[tuple[str, 
     """Give the patterns of one kind of source: of metrics that are not wanted, and of details that are."""
     options = settings.sources[definition.name]
     return options.drop, options.keep
-
-
-class _Expectation(NamedTuple):
-    """What is expected of a source's links; bytes per second.
-
-    Attributes:
-        speed: Of each link.
-        of_carriers: Of links that carry RDMA, where the one before says nothing.
-        ports: How many ports should be ready.
-    """
-
-    speed: float | None = None
-    of_carriers: float | None = None
-    ports: int | None = None
-
-
-def _steps(expected: _Expectation, relay: Relay | None = None, measured: Baseline | None = None) -> list[Step]:
-    """Give the meanings for a source, with what is expected of its links and of their number.
-
-    Args:
-        expected: What.
-        relay: Takes timings away to those who judge them.
-        measured: What the bandwidth of collectives is set against; None for the job's own history.
-    """
-    steps: list[Step] = [] if relay is None else [relay.step]
-    steps += [
-        rates.step,
-        burst_shares.step,
-        shares.step,
-        partial(links.step, expected.speed, expected.of_carriers),
-        imbalance.step,
-        oversubscription.step,
-        partial(jobs.step, measured or Baseline()),
-    ]
-    return steps if expected.ports is None else [*steps, expectations.step]
-
-
-def _expected(name: str, expected: Expected) -> _Expectation:
-    """Give what the configuration expects of a source."""
-    known = {
-        "rdma": _Expectation(expected.rdma_speed, ports=expected.rdma_ports),
-        "nic": _Expectation(expected.nic_speed, of_carriers=expected.rdma_speed),
-    }
-    return known.get(name, _Expectation())
 
 
 def check_roots(settings: Settings) -> None:

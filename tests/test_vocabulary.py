@@ -8,7 +8,7 @@ import pytest
 
 import exporter.sources
 from exporter import vocabulary
-from exporter.daemon import MEANINGS
+from exporter.steps import MEANINGS
 from exporter.table import Kind, Metric
 
 

@@ -23,6 +23,7 @@ from exporter.units import Duration
 from exporter.vocabulary import counter, gauge
 
 if TYPE_CHECKING:
+    from exporter.mqtt.board import Board
     from exporter.mqtt.subscriber import Subscriber
 
 MAX_OPERATIONS = 2_000_000
@@ -121,6 +122,11 @@ class CollectorSource:
         self._lost: dict[tuple[str, str, str], int] = {}
         self._lost_before = 0
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (BATCHES, STATE)}
+
+    @property
+    def board(self) -> "Board | None":
+        """Give what is the case at ports and daemons; None before anything is heard."""
+        return None if self._subscriber is None else self._subscriber.board
 
     async def applies(self) -> bool:
         """Tell that a collector that was configured is to be read."""

@@ -1,0 +1,58 @@
+"""What is made of the tables of a source, and in which order."""
+
+from functools import partial
+from typing import NamedTuple
+
+from exporter.config import Expected
+from exporter.meaning import bursts as burst_shares
+from exporter.meaning import expectations, imbalance, jobs, links, oversubscription, rates, shares
+from exporter.meaning.verdicts import Baseline
+from exporter.poller import Step
+from exporter.relay import Relay
+
+MEANINGS = (rates, burst_shares, shares, links, imbalance, oversubscription, jobs, expectations)
+"""What is made of the tables, in this order."""
+
+
+class Expectation(NamedTuple):
+    """What is expected of a source's links; bytes per second.
+
+    Attributes:
+        speed: Of each link.
+        of_carriers: Of links that carry RDMA, where the one before says nothing.
+        ports: How many ports should be ready.
+    """
+
+    speed: float | None = None
+    of_carriers: float | None = None
+    ports: int | None = None
+
+
+def steps(expected: Expectation, relay: Relay | None = None, judging: Step | None = None) -> list[Step]:
+    """Give the meanings for a source, with what is expected of its links and of their number.
+
+    Args:
+        expected: What.
+        relay: Takes timings away to those who judge them.
+        judging: Judges jobs; None where no baseline or state of a port is known.
+    """
+    made: list[Step] = [] if relay is None else [relay.step]
+    made += [
+        rates.step,
+        burst_shares.step,
+        shares.step,
+        partial(links.step, expected.speed, expected.of_carriers),
+        imbalance.step,
+        oversubscription.step,
+        judging or partial(jobs.step, Baseline()),
+    ]
+    return made if expected.ports is None else [*made, expectations.step]
+
+
+def expected_of(name: str, expected: Expected) -> Expectation:
+    """Give what the configuration expects of a source."""
+    known = {
+        "rdma": Expectation(expected.rdma_speed, ports=expected.rdma_ports),
+        "nic": Expectation(expected.nic_speed, of_carriers=expected.rdma_speed),
+    }
+    return known.get(name, Expectation())
