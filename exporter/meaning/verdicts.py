@@ -120,6 +120,7 @@ class Memory:
         formed: The verdict that was formed last, how often in a row, and for which ranks.
         longest_pause: The longest time between ticks in which operations were settled, while it ran.
         settled: When an operation was settled last.
+        was_enough: Whether there was enough data at some time: a job that hangs tells nothing more.
         history: By class, kind and size: bus bandwidths of ticks, as a decaying best.
     """
 
@@ -128,6 +129,7 @@ class Memory:
     formed: tuple[Verdict, frozenset[str], int] = (Verdict.UNKNOWN, frozenset(), 0)
     longest_pause: float = 0.0
     settled: float | None = None
+    was_enough: bool = False
     history: dict[tuple[str, int], "Best"] = field(default_factory=dict)
 
 
@@ -194,16 +196,18 @@ def _note(job: Job, memory: Memory) -> None:
 
 def _formed(job: Job, memory: Memory, told: Evidence, now: float, baseline: Baseline) -> Judgement:
     """Form a verdict."""
-    behind = _hanging(job, memory, now)
     compared = sum(tick.compared for tick in told.ticks.values())
     matched = _matched(job, told, now)
+    is_enough = compared >= LEAST_OPERATIONS and matched >= MATCHED
+    memory.was_enough |= is_enough
+    behind = _hanging(job, memory, now) if memory.was_enough else None
     if behind is not None:
         found = [Suspect(rank, 1.0, 1.0) for rank in behind]
         hosts = sorted({job.hosts.get(rank, "") for rank in behind} - {""})
         return Judgement(Verdict.HANG, found, hosts if len(hosts) == 1 else (), compared, matched, 1.0)
     shares = _bandwidths(job, memory, baseline, now)
     share = min(shares.values(), default=None)
-    if compared < LEAST_OPERATIONS or matched < MATCHED:
+    if not is_enough:
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
     found, hosts = suspects(job, now)
     if found:
