@@ -32,7 +32,7 @@ _SWITCH = 'label_values(fabric_switch_up{job=~"$job"}, switch)'
 
 _TRAIN_JOB = 'label_values(fabric_nccl_verdict{job=~"$job"}, train_job)'
 
-_NODE = 'label_values(fabric_ib_node_info{job=~"$job"}, node)'
+_NODE = 'label_values(fabric_ib_node_info{job=~"$job"}, node_name)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ BOARDS = (
         variables=(
             _choice("job", "Job", _JOB).all_value(".+"),
             _choice("instance", "Instance", _INSTANCE).all_value(".+"),
-            _choice("node", "Node", _NODE).all_value(".+"),
+            _choice("node_name", "Node name", _NODE).all_value(".+"),
         ),
         rows=infiniband_board.ROWS,
     ),

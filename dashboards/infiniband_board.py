@@ -9,8 +9,8 @@ from panels import HALF, THIRD, WAYS, Column, Limits, Panel, Query, facts, lines
 ANY = Limits(1, 1)
 """For counts of what should not be."""
 
-SELECTED = where('node=~"$node"')
-NODE = f"on (job, instance, guid) group_left (node) fabric_ib_node_info{SELECTED}"
+SELECTED = where('node_name=~"$node_name"')
+NODE = f"on (job, instance, guid) group_left (node_name) fabric_ib_node_info{SELECTED}"
 """Names the node, and keeps those that are selected."""
 
 UPLINK = where('group="uplink"')
@@ -82,21 +82,24 @@ def links() -> list[Panel]:
                     f" / fabric_ib_link_expected_speed_bytes_per_second{{}} < 1) * {NODE}",
                 ),
             ],
-            labels=["node", "port"],
+            labels=["node_name", "port"],
         ),
         facts(
             "Links by port",
             "The other end of each link that is up, its width and generation. Without a name the peer does not say what"
             " it is.",
             "fabric_ib_link_info{} * " + NODE,
-            labels=["node", "port", "peer", "peer_port", "width", "generation"],
+            labels=["node_name", "port", "peer", "peer_port", "width", "generation"],
         ),
         *(
             worst(
                 title,
                 f"{title} in an hour, by the port that counts them.",
                 "short",
-                Query(f"sum by (node, port) (increase(fabric_ib_{name}_total{{}}[1h]) * {NODE})", "{{node}} {{port}}"),
+                Query(
+                    f"sum by (node_name, port) (increase(fabric_ib_{name}_total{{}}[1h]) * {NODE})",
+                    "{{node_name}} {{port}}",
+                ),
                 width=HALF,
             )
             for title, name in ERRORS.items()
@@ -113,8 +116,8 @@ def traffic() -> list[Panel]:
             "Bps",
             [
                 Query(
-                    f"sum by (node) (rate(fabric_ib_{way}_bytes_total{{}}[$__rate_interval]) * {NODE})",
-                    f"{{{{node}}}} {way}",
+                    f"sum by (node_name) (rate(fabric_ib_{way}_bytes_total{{}}[$__rate_interval]) * {NODE})",
+                    f"{{{{node_name}}}} {way}",
                 )
                 for way in WAYS
             ],
@@ -123,7 +126,7 @@ def traffic() -> list[Panel]:
             "Busiest uplink of a switch",
             "Share of its speed that the busiest uplink of each switch uses, in its busier direction.",
             "percentunit",
-            [Query(higher(*(_of_uplinks(way) for way in WAYS)), "{{node}}")],
+            [Query(higher(*(_of_uplinks(way) for way in WAYS)), "{{node_name}}")],
             top=1,
             limits=FULLNESS,
         ),
@@ -132,7 +135,9 @@ def traffic() -> list[Panel]:
             "How far the busiest uplink of a switch is above the mean of all.",
             "percentunit",
             [
-                Query(f"sum by (node) (fabric_ib_{way}_imbalance_ratio{UPLINK} * {NODE})", f"{{{{node}}}} {way}")
+                Query(
+                    f"sum by (node_name) (fabric_ib_{way}_imbalance_ratio{UPLINK} * {NODE})", f"{{{{node_name}}}} {way}"
+                )
                 for way in WAYS
             ],
             limits=UNEVEN,
@@ -143,8 +148,8 @@ def traffic() -> list[Panel]:
             " compare ports of one model alone.",
             "cps",
             Query(
-                f"sum by (node, port) (rate(fabric_ib_transmit_wait_ticks_total{{}}[5m]) * {NODE})",
-                "{{node}} {{port}}",
+                f"sum by (node_name, port) (rate(fabric_ib_transmit_wait_ticks_total{{}}[5m]) * {NODE})",
+                "{{node_name}} {{port}}",
             ),
         ),
         worst(
@@ -153,7 +158,8 @@ def traffic() -> list[Panel]:
             " down.",
             "pps",
             Query(
-                f"sum by (node, port) (rate(fabric_ib_transmit_discards_total{{}}[5m]) * {NODE})", "{{node}} {{port}}"
+                f"sum by (node_name, port) (rate(fabric_ib_transmit_discards_total{{}}[5m]) * {NODE})",
+                "{{node_name}} {{port}}",
             ),
             Limits(1, 100),
         ),
@@ -161,7 +167,10 @@ def traffic() -> list[Panel]:
             "Busiest ports to send",
             "Share of its speed that a port uses to send.",
             "percentunit",
-            Query(f"max by (node, port) (fabric_ib_transmit_utilization_ratio{{}} * {NODE})", "{{node}} {{port}}"),
+            Query(
+                f"max by (node_name, port) (fabric_ib_transmit_utilization_ratio{{}} * {NODE})",
+                "{{node_name}} {{port}}",
+            ),
             Limits(0.8, 0.95),
         ),
     ]
@@ -180,7 +189,7 @@ def passes() -> list[Panel]:
                 Column("State", "short", f"fabric_ib_sm_state{{}} * {NODE}", states),
                 Column("Priority", "none", f"fabric_ib_sm_priority{{}} * {NODE}"),
             ],
-            labels=["node", "port"],
+            labels=["node_name", "port"],
             width=THIRD,
         ),
         lines(
@@ -209,13 +218,13 @@ def passes() -> list[Panel]:
             "Nodes",
             "What each node is; a leaf has adapters, a spine leaves.",
             f"fabric_ib_node_info{SELECTED}",
-            labels=["node", "guid", "node_kind", "role"],
+            labels=["node_name", "guid", "node_kind", "role"],
         ),
     ]
 
 
 def _of_uplinks(way: str) -> str:
-    return f"max by (node) (fabric_ib_{way}_utilization_ratio{{}} * {IN_UPLINKS} * {NODE})"
+    return f"max by (node_name) (fabric_ib_{way}_utilization_ratio{{}} * {IN_UPLINKS} * {NODE})"
 
 
 ROWS = {"Fabric now": now, "Links and errors": links, "Traffic and congestion": traffic, "Passes and managers": passes}

@@ -90,7 +90,7 @@ def series() -> dict[str, set[str]]:
 
 def substituted(expr: str) -> str:
     """Put values in the place of variables, as Grafana does with all jobs and instances selected."""
-    every = {f"${name}": ".+" for name in ("job", "instance", "switch", "node", "train_job")}
+    every = {f"${name}": ".+" for name in ("job", "instance", "switch", "node_name", "train_job")}
     for name, value in {"$__rate_interval": "5s", "$host": "gpu-001", **every}.items():
         expr = expr.replace(name, value)
     assert "$" not in expr, expr

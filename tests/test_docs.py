@@ -387,7 +387,8 @@ def try_fault(command: str) -> None:
 def try_make_test(command: str) -> None:
     done = run(*plain(command), "-n")
     assert done.returncode == 0, done.stderr
-    packages, tests = done.stdout.splitlines()[-2:]
+    packages, torch, tests = done.stdout.splitlines()[-3:]
+    assert torch == "PYTHON=python3 .ci/torch"
     assert packages.startswith(".ci/packages ")
     assert "promtool:prometheus" in packages
     assert tests.strip() == f"{BIN}/python -m pytest -p tests.skips"

@@ -55,14 +55,14 @@ def test_each_slow_link_is_told_once(fabric):
         return found if len(found) >= len(wanted) else []
 
     found = until("the links", told)
-    assert sorted((one["metric"]["node"], one["metric"]["port"]) for one in found) == sorted(wanted)
+    assert sorted((one["metric"]["node_name"], one["metric"]["port"]) for one in found) == sorted(wanted)
     assert {one["metric"]["peer"] for one in found} == {"H1", "H2", "H3", "H4", "Spine1"}
 
 
 def test_a_counter_at_its_end_and_a_manager_that_has_ended_are_told(fabric):
     _, server = fabric
     (one,) = until("the counter", lambda: server.query(EXPRS["FabricCounterSaturated", ""]))
-    assert one["metric"]["node"] == "Leaf1"
+    assert one["metric"]["node_name"] == "Leaf1"
     assert until("no manager", lambda: server.query(EXPRS["FabricSubnetManagerMissing", ""]))
     assert server.query(EXPRS["FabricSubnetManagerSplit", ""]) == []
 
@@ -80,7 +80,7 @@ def test_queries_of_the_board_have_data(fabric):
     for panel in BOARD["panels"]:
         for target in panel.get("targets", ()):
             expr = target["expr"]
-            for name in ("job", "instance", "node"):
+            for name in ("job", "instance", "node_name"):
                 expr = expr.replace(f"${name}", ".+")
             expr = expr.replace("$__rate_interval", "30s")
             if not any(word in expr for word in UNEVENNESS_AND_LIGHT) and not server.query(expr):

@@ -347,8 +347,9 @@ AGENT = f'{{job="node", instance="gpu-1", device="mlx5_0", port="1", host="gpu-1
 def test_questions_are_answered(tmp_path, program):
     """Evaluated by promtool over one port of a leaf, that leads to a host."""
     series = {
-        f'fabric_ib_node_info{{{TARGET}, {LEAF}, node="leaf-1", node_kind="switch", role="leaf"}}': "1x20",
-        f'fabric_ib_node_info{{{TARGET}, guid="{HOST}", node="gpu-1 mlx5_0", host="gpu-1", device="mlx5_0"}}': "1x20",
+        f'fabric_ib_node_info{{{TARGET}, {LEAF}, node_name="leaf-1", node_kind="switch", role="leaf"}}': "1x20",
+        f'fabric_ib_node_info{{{TARGET}, guid="{HOST}", node_name="gpu-1 mlx5_0", host="gpu-1", '
+        'device="mlx5_0"}': "1x20",
         f'fabric_ib_link_info{{{TARGET}, {LEAF}, port="1", peer_guid="{HOST}", peer_port="1", peer="gpu-1 mlx5_0", '
         'width="2X", generation="NDR"}': "1x20",
         f'fabric_ib_link_degraded{{{TARGET}, {LEAF}, port="1"}}': "1x20",
@@ -358,7 +359,7 @@ def test_questions_are_answered(tmp_path, program):
     link = 'peer="gpu-1 mlx5_0", peer_port="1", width="2X", generation="NDR"'
     whose = 'host="gpu-1", device="mlx5_0"'
     answers = [
-        (f'{{{TARGET}, {LEAF}, port="1", node="leaf-1", {link}}}', 1),
+        (f'{{{TARGET}, {LEAF}, port="1", node_name="leaf-1", {link}}}', 1),
         (f'{{{TARGET}, {LEAF}, port="1", {link}, peer_guid="{HOST}", node_guid="{HOST}", {whose}}}', 1),
         (f'{{{TARGET}, {LEAF}, port="1", peer_guid="{HOST}", {whose}}}', 2),
     ]

@@ -68,7 +68,7 @@ async def test_a_job_of_pods_has_the_name_that_its_pods_share(tmp_path):
     async with bench(tmp_path, "socket") as made:
         await send(made.socket, hook_says(host="llama-worker-3", env={"TORCHELASTIC_RUN_ID": "none"}))
         await made.read()
-        assert {key: facts["pod"] for key, facts in made.ranks().items()} == {("llama", "3"): pod}
+        assert {key: facts["job_pod"] for key, facts in made.ranks().items()} == {("llama", "3"): pod}
 
 
 async def test_a_rank_that_several_processes_have_at_once_is_not_believed(tmp_path):

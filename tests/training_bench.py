@@ -11,7 +11,7 @@ from exporter.sources.nccl import DEFINITION, NcclOptions
 from exporter.sources.training.streams import STREAMS
 from exporter.sources.training.tables import COLLECTIVES, RANKS
 
-OF_RANK = ("host", "pid", "ranks", "nodes", "gpu", "nic", "host_pid", "pod")
+OF_RANK = ("host", "pid", "ranks", "nodes", "gpu", "nic", "host_pid", "job_pod")
 
 
 class Bench:

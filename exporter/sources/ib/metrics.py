@@ -138,8 +138,8 @@ NODES = vocabulary.schema(
     ("guid",),
     own={
         "node_info": info(
-            "What the node is: node is its description, host and device what that tells of an adapter.",
-            "node",
+            "What the node is: node_name is its description, host and device what that tells of an adapter.",
+            "node_name",
             "node_kind",
             "host",
             "device",

@@ -52,7 +52,7 @@ RANKS = vocabulary.schema(
             "gpu",
             "nic",
             "host_pid",
-            "pod",
+            "job_pod",
         )
     },
     origins={
