@@ -6,12 +6,13 @@ groups: a rank that waits for a blamed one about as long as it is late itself is
 fewer groups than another, by less. What is left is where it begins.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import log
 from typing import NamedTuple
 
-from exporter.meaning.collectives import Communicator, Job, Tick, summed
+from exporter.meaning.collectives import Job, Tick, nodes_of, summed
 
 WINDOWS = (8.0, 20.0, 60.0)
 """Seconds of evidence that are judged: short ones, so that what begins is seen soon, and a long one."""
@@ -22,14 +23,17 @@ SHARE = 0.55
 CHANCE = 1e-6
 """How likely the same may be by chance, at most: some thousands of ranks are judged each time."""
 
+LEAST_TELLING = 4
+"""Telling operations, at least: an evaluation or a checkpoint of one rank is one or two."""
+
 LEAST_LOSS = 0.04
 """Seconds late in a second that are worth a word."""
 
 LEAST_GROUP = 3
-"""Ranks of a group over the network that are late alike, at least, for the group to be what is slow, and …"""
+"""Ranks of a group over the network that are late alike, at least, for the group to be what is slow."""
 
 ALIKE = 0.4
-"""… the share of a rank's lateness that the middle one of the others has."""
+"""Share of a rank's lateness that the middle one of the others has where they are late alike."""
 
 OF_HOSTS = 0.5
 """Share of what ranks are blamed for that must be of hosts' ranks for the hosts to be blamed."""
@@ -119,8 +123,7 @@ def _of_hosts(job: Job, hosts: Iterable[str], told: Evidence) -> list[Suspect]:
     found = []
     for rank, host in job.hosts.items():
         if host in hosts:
-            late = [tick.late.get(rank, 0.0) / 1e6 / told.seconds for tick in told.ticks.values()]
-            loss = max(late, default=0.0)
+            loss = max((_share(tick.late.get(rank, 0.0), told) for tick in told.ticks.values()), default=0.0)
             found.append(Suspect(rank, loss, loss))
     return sorted(found, key=lambda one: (-one.strength, one.rank))
 
@@ -132,16 +135,25 @@ def origins(job: Job, told: Evidence) -> list[Suspect]:
     found = [
         one
         for name, tick in told.ticks.items()
-        for one in _blamed(name, communicators[name], tick, told.seconds)
+        for one in _blamed(name, job, tick, told)
         if name in names or not any(one.rank in communicators[other].members for other in names)
     ]
     by_rank: dict[str, list[_Found]] = {}
+    by_communicator: dict[str, _Found] = {}
     for one in found:
         by_rank.setdefault(one.rank, []).append(one)
+        by_communicator[one.communicator] = one
+    places: dict[str, list[str]] = {}
+    for name in told.ticks:
+        for rank in communicators[name].members:
+            if rank in by_rank:
+                places.setdefault(rank, []).append(name)
+    groups = _slow_groups(job, told) if any(one.inside for one in found) else {}
     victims = {
         rank
         for rank, blames in by_rank.items()
-        if _is_victim(rank, blames, found, communicators, told) or _is_of_a_slow_group(rank, blames, job, told)
+        if _is_victim(rank, blames, [by_communicator[name] for name in places[rank] if name in by_communicator], told)
+        or _is_of_a_slow_group(rank, blames, [groups[name] for name in places[rank] if name in groups])
     }
     left = [_suspect(rank, blames) for rank, blames in by_rank.items() if rank not in victims]
     left.sort(key=lambda one: (-one.strength, one.rank))
@@ -158,12 +170,33 @@ def finer(job: Job, told: Evidence) -> set[str]:
     for name in told.ticks:
         communicator = job.communicators[name]
         hosts = {job.hosts.get(rank, "") for rank in communicator.members}
-        if communicator.nodes == 1 or len(hosts) == len(communicator.members):
+        if nodes_of(job, communicator) == 1 or len(hosts) == len(communicator.members):
             found.add(name)
     return found
 
 
-def _is_of_a_slow_group(rank: str, blames: Iterable[_Found], job: Job, told: Evidence) -> bool:
+def by_schedule(job: Job, told: Evidence) -> set[str]:
+    """Give the communicators whose ranks are all in finer ones, so that they tell of the schedule alone."""
+    fine = finer(job, told)
+    there = {rank for name in fine for rank in job.communicators[name].members}
+    return {name for name in told.ticks if name not in fine and there.issuperset(job.communicators[name].members)}
+
+
+def _slow_groups(job: Job, told: Evidence) -> dict[str, dict[str, float]]:
+    """Give the groups over the network, with what each of their ranks is late within its own host."""
+    late: dict[str, float] = {}
+    groups = []
+    for name, tick in told.ticks.items():
+        nodes = nodes_of(job, job.communicators[name])
+        if nodes == 1:
+            for member, microseconds in tick.late.items():
+                late[member] = max(late.get(member, 0.0), _share(microseconds, told))
+        elif nodes > 1 and len(job.communicators[name].members) >= LEAST_GROUP:
+            groups.append(name)
+    return {name: {rank: late.get(rank, 0.0) for rank in job.communicators[name].members} for name in groups}
+
+
+def _is_of_a_slow_group(rank: str, blames: Iterable[_Found], groups: Iterable[Mapping[str, float]]) -> bool:
     """Tell whether the ranks of one of its groups over the network are late alike, each within its own host.
 
     Then they all come late out of that group: its transfers take longer, and none of them is slow.
@@ -172,18 +205,7 @@ def _is_of_a_slow_group(rank: str, blames: Iterable[_Found], job: Job, told: Evi
     if not within:
         return False
     loss = max(one.loss for one in within)
-    late: dict[str, float] = {}
-    for name, tick in told.ticks.items():
-        if job.communicators[name].nodes == 1:
-            for member, microseconds in tick.late.items():
-                late[member] = max(late.get(member, 0.0), microseconds / 1e6 / told.seconds)
-    for name in told.ticks:
-        members = job.communicators[name].members
-        if job.communicators[name].nodes > 1 and rank in members and len(members) >= LEAST_GROUP:
-            others = sorted(late.get(member, 0.0) for member in members if member != rank)
-            if others[len(others) // 2] >= ALIKE * loss:
-                return True
-    return False
+    return any(_middle(late for member, late in group.items() if member != rank) >= ALIKE * loss for group in groups)
 
 
 def late_hosts(job: Job, told: Evidence) -> list[str]:
@@ -193,42 +215,59 @@ def late_hosts(job: Job, told: Evidence) -> list[str]:
     last of its communicator to be blamed alone. The hosts of its pipeline come as late, where no messages between them
     are told of: then all of them are named.
     """
-    last: dict[str, int] = {}
-    telling: dict[str, int] = {}
+    last: Counter[str] = Counter()
+    telling: Counter[str] = Counter()
     expected: dict[str, float] = {}
     late: dict[str, dict[str, float]] = {}
+    idle = by_schedule(job, told)
     for name, tick in told.ticks.items():
         members = job.communicators[name].members
         places = {rank: job.hosts.get(rank, "") for rank in members}
-        if tick.telling == 0 or len(set(places.values())) < len(places):
-            continue  # several of its ranks are on one host
-        for rank, host in places.items():
-            telling[host] = telling.get(host, 0) + tick.telling
-            expected[host] = expected.get(host, 0.0) + tick.telling / len(members)
-            last[host] = last.get(host, 0) + tick.last.get(rank, 0)
-            late.setdefault(host, {})[rank] = tick.late.get(rank, 0.0) / 1e6 / told.seconds
-    found = {}
-    for host, hits in last.items():
-        ranks = late[host]
-        loss = sum(ranks.values()) / len(ranks)
-        if len(ranks) < 2 or loss < LEAST_LOSS or hits < SHARE * telling[host]:
+        ranks_of = Counter(places.values())
+        if tick.telling == 0 or len(ranks_of) < 2 or name in idle:
             continue
-        if by_chance(hits, telling[host], expected[host] / telling[host]) <= CHANCE:
+        for host, ranks in ranks_of.items():
+            telling[host] += tick.telling
+            expected[host] = expected.get(host, 0.0) + tick.telling * ranks / len(members)
+        for rank, host in places.items():
+            last[host] += tick.last.get(rank, 0)
+            late.setdefault(host, {})[rank] = _share(tick.late.get(rank, 0.0), told)
+    found = {}
+    for host, of_ranks in late.items():
+        loss = sum(of_ranks.values()) / len(of_ranks)
+        if len(of_ranks) < 2 or loss < LEAST_LOSS or telling[host] < LEAST_TELLING:
+            continue
+        slowest = max(of_ranks, key=of_ranks.__getitem__)
+        if _middle(one for rank, one in of_ranks.items() if rank != slowest) < ALIKE * of_ranks[slowest]:
+            continue  # one of its ranks is late, not the host
+        hits, tries = last[host], telling[host]
+        if hits >= SHARE * tries and by_chance(hits, tries, expected[host] / tries) <= CHANCE:
             found[host] = loss
     most = max(found.values(), default=0.0)
     return sorted(host for host, loss in found.items() if loss >= WEAKER * most)
 
 
-def _blamed(name: str, communicator: Communicator, tick: Tick, seconds: float) -> Iterable[_Found]:
+def _blamed(name: str, job: Job, tick: Tick, told: Evidence) -> Iterable[_Found]:
     """Blame at most one rank of a communicator."""
-    if not tick.last:
+    if tick.telling < LEAST_TELLING:
         return
+    communicator = job.communicators[name]
     rank = max(tick.last, key=tick.last.__getitem__)
     last = tick.last[rank]
-    loss = tick.late.get(rank, 0.0) / 1e6 / seconds
+    loss = _share(tick.late.get(rank, 0.0), told)
     members = max(len(communicator.members), 2)
     if last >= SHARE * tick.telling and loss >= LEAST_LOSS and by_chance(last, tick.telling, 1 / members) <= CHANCE:
-        yield _Found(rank, name, loss, last, tick.telling, inside=communicator.nodes == 1)
+        yield _Found(rank, name, loss, last, tick.telling, inside=nodes_of(job, communicator) == 1)
+
+
+def _share(microseconds: float, told: Evidence) -> float:
+    """Give seconds in a second of the window; an operation may have begun before it."""
+    return min(microseconds / 1e6 / told.seconds, 1.0)
+
+
+def _middle(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else 0.0
 
 
 def by_chance(hits: int, tries: int, share: float) -> float:
@@ -242,22 +281,13 @@ def by_chance(hits: int, tries: int, share: float) -> float:
     return float(2.718281828459045 ** (-tries * distance))
 
 
-def _is_victim(
-    rank: str,
-    blames: Iterable[_Found],
-    found: Iterable[_Found],
-    communicators: Mapping[str, Communicator],
-    told: Evidence,
-) -> bool:
-    """Tell whether a rank waits for a blamed one about as long as it is late itself."""
+def _is_victim(rank: str, blames: Iterable[_Found], others: Iterable[_Found], told: Evidence) -> bool:
+    """Tell whether a rank waits for one that is blamed in its communicators about as long as it is late itself."""
     loss = max(one.loss for one in blames)
-    for other in found:
-        if other.rank == rank or rank not in communicators[other.communicator].members:
-            continue
-        waited = told.ticks[other.communicator].waited.get(rank, 0.0) / 1e6 / told.seconds
-        if waited >= EXPLAINED * loss:
-            return True
-    return False
+    return any(
+        other.rank != rank and _share(told.ticks[other.communicator].waited.get(rank, 0.0), told) >= EXPLAINED * loss
+        for other in others
+    )
 
 
 def _suspect(rank: str, blames: Iterable[_Found]) -> Suspect:

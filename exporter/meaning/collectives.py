@@ -39,6 +39,9 @@ MAX_COMMUNICATORS = 16_384
 MAX_MEMBERS = 16_384
 """Ranks of one communicator."""
 
+MAX_RANKS = 32_768
+"""Ranks of a job of which it is kept where they run, before those that are in no communicator any more are dropped."""
+
 MAX_PENDING_JOB = 65_536
 """Operations of one job that wait for ranks."""
 
@@ -220,6 +223,9 @@ class Collectives:
                 job.pending -= len(job.communicators.pop(name).pending)
             for communicator in job.communicators.values():
                 _settle(job, communicator, now)
+            if len(job.hosts) > MAX_RANKS:
+                there = {rank for one in job.communicators.values() for rank in one.members}
+                job.hosts = {rank: host for rank, host in job.hosts.items() if rank in there}
 
     def _job(self, name: str, now: float) -> Job | None:
         job = self.jobs.get(name)
@@ -253,8 +259,10 @@ class Collectives:
     @staticmethod
     def _make_room(communicator: Communicator, now: float) -> None:
         """Forget members that are silent: a rank that was started anew has another name."""
-        for rank in [rank for rank, heard in communicator.members.items() if now - heard > SILENCE]:
-            del communicator.members[rank]
+        silent = {rank for rank, heard in communicator.members.items() if now - heard > SILENCE}
+        if silent:
+            communicator.members = {rank: at for rank, at in communicator.members.items() if rank not in silent}
+            communicator.reached = {key: one for key, one in communicator.reached.items() if key[1] not in silent}
 
 
 def _settle(job: Job, communicator: Communicator, now: float) -> None:
@@ -311,6 +319,14 @@ def _judge(tick: Tick, kind: str, pending: Pending, *, compared: bool) -> None:
             if taken == least and ordered[1] > least:
                 tick.telling += 1
                 tick.last[rank] = tick.last.get(rank, 0) + 1
+
+
+def nodes_of(job: Job, communicator: Communicator) -> int:
+    """Give the nodes that a communicator spans: as told, else the hosts of its ranks, once all are known; else 0."""
+    if communicator.nodes or len(communicator.members) < communicator.ranks:
+        return communicator.nodes
+    hosts = {job.hosts.get(rank, "") for rank in communicator.members}
+    return 0 if "" in hosts else len(hosts)
 
 
 def size_bucket(size: float) -> int:

@@ -9,11 +9,11 @@ not flap.
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.meaning.blame import Evidence, Suspect, evidence, finer, suspects
-from exporter.meaning.collectives import SILENCE, Communicator, Job
+from exporter.meaning.blame import Evidence, Suspect, by_schedule, evidence, suspects
+from exporter.meaning.collectives import SILENCE, Communicator, Job, nodes_of
 
 FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0}
 """Factor k of nccl-tests by kind: bus bandwidth = size / time * k * (n - 1) / n."""
@@ -34,7 +34,16 @@ FROZEN = 30.0
 """Seconds without any operation of a job after which it hangs, and …"""
 
 FROZEN_GAPS = 10.0
-"""… times the longest pause that it made while it ran: checkpoints and evaluations are no hangs."""
+"""… times the longest pause that it made while it ran: checkpoints and evaluations are no hangs; at most …"""
+
+FROZEN_MORE = 120.0
+"""… seconds more than that pause."""
+
+SNAPSHOT = 20.0
+"""Seconds between two looks at how far communicators are, while a job runs: those that do the same are as far."""
+
+SAME_WORK = 0.05
+"""Share by which the numbers of communicators that do the same work may differ while the job runs."""
 
 FEW = 0.25
 """Share of the communicators of one kind that may stand behind the others for their ranks to be named."""
@@ -121,7 +130,10 @@ class Memory:
         longest_pause: The longest time between ticks in which operations were settled, while it ran.
         settled: When an operation was settled last.
         was_enough: Whether there was enough data at some time: a job that hangs tells nothing more.
-        history: By class, kind and size: bus bandwidths of ticks, as a decaying best.
+        history: By kind, size, ranks and nodes: the best bus bandwidth.
+        looked: When it was looked last how far the communicators are.
+        numbers: How far each was then, by name and kind, and …
+        before: … at the look before.
     """
 
     given: Judgement | None = None
@@ -130,7 +142,10 @@ class Memory:
     longest_pause: float = 0.0
     settled: float | None = None
     was_enough: bool = False
-    history: dict[tuple[str, int], "Best"] = field(default_factory=dict)
+    history: dict[tuple[str, int, int, int], "Best"] = field(default_factory=dict)
+    looked: float = float("-inf")
+    numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+    before: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -141,9 +156,9 @@ class Best:
     ticks: int = 0
 
 
-def spans_nodes(communicator: Communicator) -> bool:
+def spans_nodes(job: Job, communicator: Communicator) -> bool:
     """Tell whether a communicator uses the network: others are bound by what is inside a node."""
-    return communicator.nodes > 1
+    return nodes_of(job, communicator) > 1
 
 
 def bus_bandwidth(kind: str, ranks: int, bytes_per_microsecond: float) -> float | None:
@@ -192,6 +207,18 @@ def _note(job: Job, memory: Memory) -> None:
     if memory.settled is not None:
         memory.longest_pause = max(memory.longest_pause * 0.999, newest - memory.settled)
     memory.settled = newest
+    if newest - memory.looked >= SNAPSHOT:
+        memory.looked, memory.before, memory.numbers = newest, memory.numbers, _numbers(job)
+
+
+def _numbers(job: Job) -> dict[tuple[str, str], int]:
+    """Tell how far each communicator is with each kind of operation."""
+    found: dict[tuple[str, str], int] = {}
+    for name, communicator in job.communicators.items():
+        for (kind, rank), number in communicator.reached.items():
+            if rank in communicator.members:
+                found[name, kind] = max(number, found.get((name, kind), number))
+    return found
 
 
 def _formed(job: Job, memory: Memory, told: Evidence, now: float, baseline: Baseline) -> Judgement:
@@ -226,30 +253,55 @@ def _hanging(job: Job, memory: Memory, now: float) -> list[str] | None:
     communicators that do the same work, that with the least to tell is where it stands. A job that ended has told of as
     much everywhere: it does not hang.
     """
-    if memory.settled is None or now - memory.settled < max(FROZEN, FROZEN_GAPS * memory.longest_pause):
+    pause = memory.longest_pause
+    if memory.settled is None or now - memory.settled < max(FROZEN, min(FROZEN_GAPS * pause, pause + FROZEN_MORE)):
         return None
-    alike: dict[tuple[str, int, int], list[tuple[int, Communicator]]] = {}
-    for communicator in job.communicators.values():
-        reached: dict[str, int] = {}
-        for (kind, rank), number in communicator.reached.items():
-            if rank in communicator.members:
-                reached[kind] = max(number, reached.get(kind, number))
-        for kind, number in reached.items():
-            key = (kind, communicator.ranks, communicator.nodes)
-            alike.setdefault(key, []).append((number, communicator))
     behind: list[str] | None = None
     fewest = 1.0
-    for found in alike.values():
-        numbers = [number for number, _ in found]
-        if min(numbers) == max(numbers):
+    for names, missing in _compared(job, memory):
+        if not missing:
             continue
         behind = [] if behind is None else behind
-        last = [communicator for number, communicator in found if number == min(numbers)]
-        share = len(last) / len(found)
+        most = max(missing.values())
+        last = [name for name in names if missing.get(name) == most]
+        share = len(last) / len(names)
         if share <= FEW and share < fewest:
             fewest = share
-            behind = sorted({rank for communicator in last for rank in communicator.members})
+            behind = sorted({rank for name in last for rank in job.communicators[name].members})
     return behind
+
+
+def _compared(job: Job, memory: Memory) -> Iterator[tuple[Sequence[str], Mapping[str, int]]]:
+    """Give communicators that did the same work while the job ran, and how many operations some are behind since then.
+
+    Of one shape are also some that do more by design, as those of the stage of a pipeline that has the loss: they were
+    ahead before. Which do the same is seen from how far they were a while before the job stood still.
+    """
+    alike: dict[tuple[str, int, int], list[tuple[int, int, str]]] = {}
+    stopped = memory.settled or 0.0
+    for (name, kind), number in _numbers(job).items():
+        communicator = job.communicators[name]
+        before = memory.before.get((name, kind))
+        if before is not None and stopped - communicator.heard <= SILENCE:  # others are of a run that is over
+            key = (kind, communicator.ranks, nodes_of(job, communicator))
+            alike.setdefault(key, []).append((before, number, name))
+    for found in alike.values():
+        found.sort()
+        same: list[tuple[int, int, str]] = []
+        for one in [*found, None]:
+            if one is not None and (not same or one[0] <= same[0][0] * (1 + SAME_WORK) + 1):
+                same.append(one)
+                continue
+            furthest = max(same, key=lambda other: other[1])
+            yield (
+                [name for _, _, name in same],
+                {
+                    name: furthest[1] - number
+                    for before, number, name in same
+                    if furthest[1] - number > 2 * max(furthest[0] - before, 0)
+                },
+            )
+            same = [] if one is None else [one]
 
 
 def _matched(job: Job, told: Evidence, now: float) -> float:
@@ -275,12 +327,11 @@ def _waited(job: Job, told: Evidence) -> float:
 
     Where there are finer ones, that of all ranks is left out: in it those wait that are done with the pipeline first.
     """
-    names = finer(job, told) or told.ticks.keys()
     shares = [
         sum(told.ticks[name].waited.values()) / 1e6 / told.seconds / max(len(job.communicators[name].members), 1)
-        for name in names
+        for name in told.ticks.keys() - by_schedule(job, told)
     ]
-    return max(shares, default=0.0)
+    return min(max(shares, default=0.0), 1.0)
 
 
 def _bandwidths(job: Job, memory: Memory, baseline: Baseline, now: float) -> dict[str, float]:
@@ -288,19 +339,20 @@ def _bandwidths(job: Job, memory: Memory, baseline: Baseline, now: float) -> dic
 
     One slow port slows all ranks of its ring alike, and other communicators of the job not at all.
     """
-    speeds: dict[tuple[str, int], dict[str, float]] = {}
+    speeds: dict[tuple[str, int, int, int], dict[str, float]] = {}
     for name, communicator in job.communicators.items():
-        if communicator.nodes > 1:  # others are bound by what is inside a node
-            for key, found in _best_of_ticks(communicator, now).items():
-                speed = bus_bandwidth(key[0], communicator.ranks, found)
+        if spans_nodes(job, communicator):
+            for (kind, size), found in _best_of_ticks(communicator, now).items():
+                speed = bus_bandwidth(kind, communicator.ranks, found)
                 if speed is not None:
-                    speeds.setdefault(key, {})[name] = speed
+                    shape = (kind, size, communicator.ranks, nodes_of(job, communicator))
+                    speeds.setdefault(shape, {})[name] = speed
     shares: dict[str, float] = {}
     for key, by_name in speeds.items():
         best = memory.history.setdefault(key, Best())
         best.ticks += 1
         best.value = max(best.value, sorted(by_name.values())[len(by_name) // 2])
-        expected = baseline.measured.get(key) or baseline.theory
+        expected = baseline.measured.get(key[:2]) or baseline.theory
         if expected is None and best.ticks >= HISTORY_LEAST:
             expected = best.value
         if expected:
