@@ -210,6 +210,10 @@ def _told(schemas: Sequence[Schema]) -> list[Metric]:
     return found + [metric for schema in schemas for meaning in MEANINGS for metric in meaning.outputs(schema)]
 
 
+_Wanted = dict[tuple[str, str], tuple[Source, Definition, tuple[object, ...]]]
+"""Sources by name and target, each with what it is made from."""
+
+
 @dataclass(slots=True)
 class _Running:
     """A poller at work, and what it was made from, so that a reload leaves it alone when that is the same.
@@ -298,8 +302,9 @@ class Daemon:
         """Listen and begin to poll."""
         process.raise_descriptor_limit()
         await self.web.start()
+        wanted = self._wanted(self._config)
         await self._connect(self._config)
-        self._apply(self._config)
+        self._apply(self._config, wanted)
         gc.collect()
         gc.freeze()  # modules and declarations live for ever: the collector need not look at them again and again
         for host, port in self.web.addresses:
@@ -337,12 +342,13 @@ class Daemon:
             self._next_reload = None  # who asks from here on may mean a file that is newer than what is read now
             try:
                 fresh = await asyncio.to_thread(load_config, self._settings.config_file)
-                await self._connect(fresh)
-                self._apply(fresh)
+                wanted = self._wanted(fresh)
             except ConfigError as error:
                 logger.error("reload: %s; the configuration before stays in use", error)  # noqa: TRY400  # says it all
                 self._reloads.good = False
                 return str(error)
+            await self._connect(fresh)
+            self._apply(fresh, wanted)
             if _asked_by_probes(fresh) != _asked_by_probes(self._config):
                 before, self._prober = self._prober, prober(fresh)
                 await before.close()
@@ -352,12 +358,15 @@ class Daemon:
             return None
 
     async def _connect(self, fresh: Config) -> None:
-        """Have the broker of a configuration, or none."""
-        options = fresh.sources[mqtt.SECTION.name]
+        """Have the broker of a configuration, or none.
+
+        The relay before leaves first: a host is known to a broker by its name, and can be there once.
+        """
+        options, host = fresh.sources[mqtt.SECTION.name], _host_name(fresh)
         before = self._relay
-        if before is not None and before.options == options:
+        if before is not None and (before.options, before.host) == (options, host):
             return
-        self._relay = Relay(options, _host_name(fresh)) if options.broker else None
+        self._relay = Relay(options, host) if options.broker else None
         if before is not None:
             await before.stop()
         if self._relay is not None:
@@ -367,10 +376,16 @@ class Daemon:
         """Publish now and then which states of ports are the case, where there is a broker."""
         while True:
             await asyncio.sleep(STATES_INTERVAL)
-            if self._relay is not None:
-                host = _host_name(self._config)
-                found = await asyncio.to_thread(port_states.step, self._port_states, self.tables(), host, monotonic())
-                self._relay.show(found)
+            relay = self._relay  # which may be another one when the states are known
+            if relay is None:
+                continue
+            try:
+                found = await asyncio.to_thread(
+                    port_states.step, self._port_states, self.tables(), relay.host, monotonic()
+                )
+                relay.show(found)
+            except Exception:
+                logger.exception("the states of ports are not told this time")
 
     def tables(self) -> list[Table]:
         """Give all tables there are now: those of the sources, and those about the exporter itself."""
@@ -381,11 +396,14 @@ class Daemon:
         tables += self._health.tables(pollers, self._reloads, stats.requests, stats.refused(), self._lag.longest())
         return tables if self._relay is None else [*tables, *self._relay.tables()]
 
-    def _apply(self, fresh: Config) -> None:
-        """Start, stop and leave alone pollers, so that those that run are those of the configuration.
+    def _wanted(self, fresh: Config) -> _Wanted:
+        """Make the sources of a configuration; nothing is changed yet.
+
+        Returns:
+            Them by name and target, with what tells whether one that runs may stay.
 
         Raises:
-            ConfigError: A source cannot be made; nothing was changed.
+            ConfigError: A source cannot be made.
         """
         host = Host(
             _host_name(fresh),
@@ -394,7 +412,7 @@ class Daemon:
             self._settings.nic_replay,
         )
         expected = fresh.expect.of(host.name)
-        wanted: dict[tuple[str, str], tuple[Source, Definition, tuple[object, ...]]] = {}
+        wanted: _Wanted = {}
         for definition in SOURCES:
             for source in _built(definition, fresh, host):
                 if source.target and not self._settings.shard.owns(source.target):
@@ -402,7 +420,6 @@ class Daemon:
                 key = (source.name, source.target)
                 if key in wanted:
                     raise ConfigError(f"{_section(definition)}: {source.target!r} is named twice")
-                relay = self._relay if definition is nccl.DEFINITION else None
                 wanted[key] = (
                     source,
                     definition,
@@ -411,10 +428,17 @@ class Daemon:
                         host,
                         expected_of(definition.name, expected),
                         _exported(definition, fresh),
-                        relay,
                         fresh.measured if definition in JUDGED else (),
                     ),
                 )
+        return wanted
+
+    def _apply(self, fresh: Config, wanted: _Wanted) -> None:
+        """Start, stop and leave alone pollers, so that those that run are those of the configuration."""
+        expected = fresh.expect.of(_host_name(fresh))
+        for key, (source, definition, made_from) in list(wanted.items()):
+            if definition is nccl.DEFINITION:  # with another broker, or none, it is another one
+                wanted[key] = (source, definition, (*made_from, self._relay))
         for key, running in list(self._running.items()):
             if key not in wanted or wanted[key][2] != running.made_from:
                 running.task.cancel()

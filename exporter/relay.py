@@ -5,6 +5,7 @@ Where there is a broker, timings are judged by collectors, who see all ranks of 
 
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ BATCHES = vocabulary.schema(
 SCHEMAS = (BROKER, BATCHES)
 
 _FOOD = ("operations", "stream_info")
+_LOST = "dropped_collectives_total"
 
 
 class Relay:
@@ -58,17 +60,20 @@ class Relay:
             host: Name of this host.
         """
         self.options = options
-        self._host = host
+        self.host = host
         self._publisher: Publisher | None = None
         self._stack = AsyncExitStack()
         self._states = 0
+        self._since: dict[tuple[str, str, str, float], float] = {}
+        self._lost: dict[str, int] = {}
+        self._lost_of: dict[tuple[str, ...], int] = {}
         self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
 
     async def start(self) -> None:
         """Connect, and stay connected."""
         from exporter.mqtt.publisher import Publisher  # noqa: PLC0415  # brings in the client, where there is a broker
 
-        self._publisher = await self._stack.enter_async_context(Publisher(self.options, self._host))
+        self._publisher = await self._stack.enter_async_context(Publisher(self.options, self.host))
 
     async def stop(self) -> None:
         """Say that this host is gone, and leave."""
@@ -77,20 +82,38 @@ class Relay:
 
     def step(self, state: object, table: Table) -> tuple[object, Sequence[Table]]:
         """Take tables of timings, which then nobody judges here; others pass."""
+        if _LOST in table.schema.metrics:
+            self._note_losses(table)
         if not table.schema.internal or any(ending not in table.schema.metrics for ending in _FOOD):
             return state, (table,)
-        for batch in batches(table, self._host):
+        for batch in batches(table, self.host):
             if self._publisher is not None:
-                self._publisher.offer(batch)
+                self._publisher.offer(replace(batch, dropped=self._lost.get(batch.job, 0)))
         return state, ()
+
+    def _note_losses(self, table: Table) -> None:
+        """Add up what the ranks of each job lost; a rank that is gone takes nothing away, and one begun anew adds."""
+        now: dict[tuple[str, ...], int] = {}
+        for key, value in zip(table.rows.keys, table.values(_LOST) or (), strict=False):
+            if isinstance(value, int):
+                before = self._lost_of.get(key, 0)
+                self._lost[key[0]] = self._lost.get(key[0], 0) + (value - before if value >= before else value)
+                now[key] = value
+        there = {key[0] for key in now}
+        self._lost = {job: count for job, count in self._lost.items() if job in there}
+        self._lost_of = now
 
     def show(self, active: Iterable[PortState]) -> None:
         """Say which states of ports are the case; what is not among them is over."""
         clock = time() - monotonic()
-        states = [
-            ((one.port.name, one.port.port), state(one.kind, one.since + clock, one.number, one.value, one.detail))
-            for one in active
-        ]
+        # The clocks differ by a little more or less each time; a state that goes on must not look like another one.
+        since: dict[tuple[str, str, str, float], float] = {}
+        states = []
+        for one in active:
+            key = (one.port.name, one.port.port, one.kind, one.since)
+            since[key] = self._since.get(key, one.since + clock)
+            states.append(((key[0], key[1]), state(one.kind, since[key], one.number, one.value, one.detail)))
+        self._since = since
         self._states = len(states)
         if self._publisher is not None:
             self._publisher.show(states)

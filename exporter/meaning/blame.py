@@ -92,11 +92,10 @@ class Evidence:
 
 def evidence(job: Job, now: float, window: float) -> Evidence:
     """Add up what the communicators of a job say."""
-    begin = max(now - window, job.since)
-    found = Evidence(max(now - begin, 1.0))
+    found = Evidence(max(min(window, now - job.since), 1.0))
     for name, communicator in job.communicators.items():
         if communicator.ticks:
-            tick = summed(communicator.ticks, begin)
+            tick = summed(communicator.ticks, now - window)
             if tick.compared:
                 found.ticks[name] = tick
     return found

@@ -335,10 +335,10 @@ def size_bucket(size: float) -> int:
 
 
 def summed(ticks: Iterable[Tick], since: float) -> Tick:
-    """Add up evidence that is not older than a time."""
+    """Add up evidence of what came after a time: a tick is of what came before it."""
     whole = Tick(since)
     for tick in ticks:
-        if tick.time < since:
+        if tick.time <= since:
             continue
         whole.compared += tick.compared
         whole.telling += tick.telling

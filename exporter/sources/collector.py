@@ -163,7 +163,9 @@ class CollectorSource:
                 self._take(batch)
 
     def _take(self, batch: Batch) -> None:
-        self._lost[batch.job, batch.host, batch.epoch] = batch.dropped
+        sender = (batch.job, batch.host, batch.epoch)
+        self._lost.pop(sender, None)  # to the end, so that the first is the one that was silent longest
+        self._lost[sender] = batch.dropped
         if len(self._lost) > MAX_SENDERS:  # of one that is gone the count stays, and the sender is forgotten
             self._lost_before += self._lost.pop(next(iter(self._lost)))
         if not self._options.wants(batch.job):

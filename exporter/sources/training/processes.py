@@ -52,6 +52,7 @@ class Process:
         steps: Steps of the training that it marked, with their tokens and floating-point operations.
         label: Its rank as it is exported; empty while another process has taken its place.
         silenced: Whether a better feed tells of it too.
+        doubted: Whether others claim its rank of the job too, so that none of them is believed.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Process:
     steps: Counter[str] = field(default_factory=Counter)
     label: str = ""
     silenced: bool = False
+    doubted: bool = False
 
     @property
     def job(self) -> str:
@@ -205,7 +207,7 @@ def _label(processes: Iterable[Process]) -> None:
     """Give each process its rank. One that fell silent before another with its rank came was replaced by that."""
     heard = [process for process in processes if not process.silenced]
     for process in processes:
-        process.label = ""
+        process.label, process.doubted = "", False
     claimed = _claims(heard, set())
     doubted = {
         one.number
@@ -218,6 +220,7 @@ def _label(processes: Iterable[Process]) -> None:
         taken: set[str] = set()
         for one in claimants:
             label = str(rank) if not taken else f"{rank}-{one.facts.pid}"
+            one.doubted = one.number in doubted
             one.label = label if label not in taken else f"{rank}-{one.facts.pid}-{one.number}"
             taken.add(one.label)
 

@@ -196,6 +196,6 @@ def streams(said: Iterable[tuple[Process, Said]], host: str, now: float) -> Tabl
                 place=place.rank,
                 pid=facts.pid or None,
                 gpu=facts.gpu,
-                world_rank=facts.world_rank,
+                world_rank=None if process.doubted else facts.world_rank,
             )
     return made.table(now)

@@ -1,0 +1,193 @@
+"""Verdicts on jobs of odd shapes, fed with single collectives: who is named, and when nobody is.
+
+Each operation says how late each rank came to it; all ranks end together, by which their times are known.
+"""
+
+import random
+
+import pytest
+
+from exporter.meaning.collectives import Collectives, Stream, Timing
+from exporter.meaning.verdicts import Baseline, Memory, Verdict, judge
+
+MIB = 1 << 20
+TICK = 2.0
+
+
+class Bench:
+    """A job whose time passes by ticks."""
+
+    def __init__(self):
+        self.known, self.memory, self.now = Collectives(), Memory(), 1000.0
+        self.numbers = {}
+        self.chance = random.Random(1)
+
+    def does(self, communicator, members, late=None, *, nodes=2, size=64 * MIB, transfer=2000.0, spread=20.0):
+        """Do an operation; `late` are microseconds by rank, beside some that all have by chance."""
+        number = self.numbers[communicator] = self.numbers.get(communicator, -1) + 1
+        came = {rank: self.chance.uniform(0, spread) + (late or {}).get(rank, 0.0) for rank in members}
+        for rank in members:
+            stream = Stream(
+                "j", communicator, "AllReduce", str(rank), len(members), nodes, f"h{rank // 8}", len(members)
+            )
+            took = transfer + max(came.values()) - came[rank]
+            self.known.take(stream, [Timing(number, size, took)], self.now)
+
+    def judges(self):
+        self.known.settle(self.now)
+        given = judge(self.known.jobs["j"], self.memory, self.now, Baseline())
+        self.now += TICK
+        return given
+
+    def runs(self, ticks, *work):
+        for _ in range(ticks):
+            for does in work:
+                does()
+            given = self.judges()
+        return given
+
+    def stands(self, seconds):
+        """Judge while nothing comes; gives the verdicts with the second in which each was given first."""
+        began, seen = self.now, {}
+        while self.now < began + seconds:
+            at = self.now
+            seen.setdefault(self.judges().verdict, at - began)
+        return seen
+
+
+def named(given):
+    return given.verdict, sorted(int(one.rank) for one in given.ranks), list(given.hosts)
+
+
+def world(bench, late, *, ranks=64, times=8, **options):
+    return lambda: [bench.does("world", range(ranks), late, nodes=8, spread=400.0, **options) for _ in range(times)]
+
+
+def test_a_host_that_is_slow_is_named_where_one_communicator_has_all_ranks():
+    bench = Bench()
+    given = bench.runs(30, world(bench, dict.fromkeys(range(8, 16), 60_000.0)))
+    assert named(given) == (Verdict.STRAGGLER, list(range(8, 16)), ["h1"])
+    assert given.loss == pytest.approx(0.24, rel=0.1)  # 8 times 60 ms in 2 s
+
+
+@pytest.mark.parametrize("milliseconds", [60.0, 200.0])
+def test_one_rank_that_is_late_is_not_taken_for_its_host(milliseconds):
+    bench = Bench()
+    assert named(bench.runs(30, world(bench, {9: milliseconds * 1e3})))[1] == [9]
+
+
+def test_of_two_ranks_on_two_hosts_that_are_late_alike_no_host_and_no_other_rank_is_named():
+    bench = Bench()
+    verdict, ranks, hosts = named(bench.runs(30, world(bench, {9: 60_000.0, 33: 60_000.0})))
+    assert verdict in {Verdict.STRAGGLER, Verdict.IMBALANCED}
+    assert set(ranks) <= {9, 33}
+    assert hosts == []
+
+
+def test_an_evaluation_of_one_rank_is_no_straggler():
+    """Of a thousand ranks two operations would be beyond chance."""
+    bench = Bench()
+    bench.runs(20, lambda: bench.does("world", range(1024), nodes=128))
+    for seconds in (20.0, 6.0):
+        bench.now += seconds
+        bench.does("world", range(1024), {0: seconds * 1e6}, nodes=128, size=4)
+        assert bench.judges().verdict is not Verdict.STRAGGLER
+    assert all(bench.judges().verdict is not Verdict.STRAGGLER for _ in range(5))
+
+
+def stages(bench, *, more):
+    """Tensor groups of four stages of a pipeline, of which the last does some operations more."""
+    groups = [range(first, first + 8) for first in range(0, 64, 8)]
+
+    def work():
+        for place, members in enumerate(groups):
+            for _ in range(10 + (more if place >= 6 else 0)):
+                bench.does(f"tp{place}", members, nodes=1, size=MIB)
+
+    return work
+
+
+@pytest.mark.parametrize("more", [0, 1, 3])
+def test_a_job_that_ended_does_not_hang_whatever_its_stages_do(more):
+    bench = Bench()
+    assert bench.runs(45, stages(bench, more=more)).verdict is Verdict.FINE
+    assert Verdict.HANG not in bench.stands(500)
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_group_that_went_no_further_than_those_of_the_same_work_is_named(more):
+    bench = Bench()
+    bench.runs(45, stages(bench, more=more))
+    for place in (0, 1, 2, 4, 5, 6, 7):
+        bench.does(f"tp{place}", range(8 * place, 8 * place + 8), nodes=1, size=MIB)
+    seen = bench.stands(60)
+    assert 28 <= seen[Verdict.HANG] <= 36
+    assert named(bench.judges()) == (Verdict.HANG, list(range(24, 32)), ["h3"])
+
+
+def test_a_pause_long_ago_does_not_hide_a_hang_for_longer_than_jobs_wait():
+    bench = Bench()
+    work = stages(bench, more=0)
+    bench.runs(30, work)
+    assert Verdict.HANG not in bench.stands(70)
+    bench.runs(60, work)
+    for place in range(7):
+        bench.does(f"tp{place}", range(8 * place, 8 * place + 8), nodes=1, size=MIB)
+    assert bench.stands(300)[Verdict.HANG] <= 200
+
+
+@pytest.mark.parametrize("nodes", [1, 0])
+def test_where_nodes_are_not_told_the_hosts_of_the_ranks_say_it(nodes):
+    bench = Bench()
+
+    def work():
+        for host in range(4):
+            for _ in range(8):
+                bench.does(f"tp{host}", range(8 * host, 8 * host + 8), {11: 60_000.0}, nodes=nodes, size=MIB)
+        for place in range(8):
+            bench.does(f"dp{place}", range(place, 32, 8), {8 + place: 60_000.0}, nodes=4 * nodes)
+        bench.does("world", range(32), {30: 90_000.0}, nodes=4 * nodes, size=4)
+
+    assert named(bench.runs(30, work)) == (Verdict.STRAGGLER, [11], [])
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_small_group_beside_hides_no_waiting_of_the_others(beside):
+    bench = Bench()
+
+    def work():
+        for _ in range(8):
+            bench.does("world", range(16), spread=100_000.0)
+        if beside:
+            bench.does("aside", [0, 8], size=4)
+
+    given = bench.runs(30, work)
+    assert given.verdict is Verdict.IMBALANCED
+    assert given.loss == pytest.approx(8 * 0.044 / TICK, rel=0.15)  # the mean of 16 is 44 ms before the last of them
+
+
+def test_groups_of_other_shapes_do_not_say_what_a_group_should_reach():
+    bench = Bench()
+
+    def work():
+        for place in range(8):
+            for _ in range(3):
+                bench.does(f"small{place}", [place, place + 8], transfer=3000.0)
+                bench.does(f"large{place}", range(place, 128, 8), nodes=16, transfer=10_500.0)
+
+    given = bench.runs(30, work)
+    assert given.verdict is Verdict.FINE
+    assert given.bandwidth == pytest.approx(1.0, abs=0.05)
+
+
+def test_names_of_ranks_that_came_and_went_are_forgotten(monkeypatch):
+    monkeypatch.setattr("exporter.meaning.collectives.MAX_RANKS", 64)
+    known = Collectives()
+    for start in range(100):
+        for rank in range(8):
+            stream = Stream("j", "c", "AllReduce", f"h/{start}-{rank}", 8, 1, "h", 8)
+            known.take(stream, [Timing(start, MIB, 10.0)], 100.0 * start)
+        known.settle(100.0 * start)
+    job = known.jobs["j"]
+    assert len(job.communicators["c"].reached) == 8
+    assert len(job.hosts) <= 64
