@@ -53,7 +53,7 @@ SHARES = {f"fabric_rdma_{name}_ratio" for name in ("ecn_marked", "cnp_handled", 
 }
 """What is there only for an interval in which packets moved."""
 
-ELSEWHERE = {"ibfabric"}  # the demo has no fabric of InfiniBand
+ELSEWHERE = {"ibfabric", "nccl_facts", "collector"}  # the demo has no fabric of InfiniBand, no files, no broker
 OF_HOST = ("rdma", "bursts", "nic", "pci", "optics", "lldp", "nccl")
 """Sources that are configured under `sources`."""
 

@@ -178,8 +178,12 @@ def test_the_table_says_of_snmp_what_the_profiles_have(maker):
 
 
 def test_the_configuration_of_the_readme_is_read(tmp_path):
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    (tmp_path / "fabric.yml").write_text(text)
+    collector, switches = re.findall(
+        r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "fabric.yml").write_text(collector)
+    assert daemon.load_config(tmp_path / "fabric.yml").sources["mqtt"].broker == "mqtt.example.net"
+    (tmp_path / "fabric.yml").write_text(switches)
     options = daemon.load_config(tmp_path / "fabric.yml").sources["switch"]
     assert [(target.name, target.snmp.is_v3) for target, _ in resolved(options)] == [
         ("leaf-01", True),
