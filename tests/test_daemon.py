@@ -456,6 +456,37 @@ async def test_a_reload_that_stops_reading_the_ports_that_are_expected_changes_n
 # Reloading.
 
 
+async def test_a_configuration_without_the_broker_that_collectors_need_leaves_the_one_before_at_work(tmp_path):
+    with_broker = "mqtt: {broker: '127.0.0.1:1'}\ncollector: {slots: 00-ff}\n"
+    async with serving(tmp_path, with_broker) as served:
+        relay = served.daemon._relay
+        assert (await served.reload("collector: {slots: 00-ff}\n")).status_code == 500
+        assert served.daemon._relay is relay
+        assert (await served.page()).value("fabric_exporter_mqtt_connected") == 0
+        assert (await served.reload("host: another\n" + with_broker)).status_code == 200
+        assert served.daemon._relay.host == "another"
+
+
+async def test_states_are_told_again_after_a_broker_was_taken_away_meanwhile(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(module, "STATES_INTERVAL", 0.01)
+    asked, go = threading.Event(), threading.Event()
+
+    def slow(*_):
+        asked.set()
+        go.wait(LONG)
+        raise ValueError("told once")
+
+    monkeypatch.setattr(module.port_states, "step", slow)
+    async with serving(tmp_path, "mqtt: {broker: '127.0.0.1:1'}\n") as served:
+        assert await asyncio.to_thread(asked.wait, LONG)
+        assert (await served.reload("{}")).status_code == 200
+        asked.clear()
+        go.set()
+        assert (await served.reload("mqtt: {broker: '127.0.0.1:1'}\n")).status_code == 200
+        assert await asyncio.to_thread(asked.wait, LONG)
+    assert "the states of ports are not told this time" in caplog.text
+
+
 async def test_a_reload_leaves_alone_what_did_not_change(tmp_path):
     async with leaf(0) as first, leaf(1) as second, serving(tmp_path, targets(first, second)) as served:
         name = "fabric_switch_receive_bytes_total"
