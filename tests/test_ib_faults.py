@@ -317,6 +317,21 @@ async def test_a_host_that_is_itself_protected_is_named_too(fabric, swept):
     assert told.value.reason == "m_key"
 
 
+async def test_nodes_behind_others_that_want_a_key_of_their_own_are_told_with_the_protection(fabric, swept):
+    for node in fabric.nodes:
+        for port in node.ports.values():
+            port.protect = 2
+    spine = nodes(fabric)[2]
+    spine.key = 0xFEED
+    seen = await swept().look()
+    told = [one.detail for one in seen.failures if one.reason == "peer"]
+    assert len(told) == 1  # what lies behind the spine is not seen
+    assert "port " in told[0]
+    assert told[0].endswith(
+        "its peer does not answer; the fabric is protected by an M_Key (level 2): it may want another one"
+    )
+
+
 async def test_with_the_key_all_is_seen_and_the_key_is_read_from_its_file(fabric, swept, tmp_path):
     (tmp_path / "key").write_text("0x000000000000FEED\n")
     for node in fabric.nodes:

@@ -28,7 +28,7 @@ from exporter.source import Definition, Failure, Host, Options, Reading, Selecti
 from exporter.sources.ib.lock import Lock
 from exporter.sources.ib.metrics import DATAGRAMS, SCHEMAS, SWEEPS
 from exporter.sources.ib.model import End, guid_text
-from exporter.sources.ib.sweep import Outcome, Sweeper, SweepError, Wanted
+from exporter.sources.ib.sweep import M_KEY_LEVEL, Outcome, Sweeper, SweepError, Wanted
 from exporter.sources.ib.tables import FabricTables
 from exporter.table import RowKeeper, Table, TableBuilder
 from exporter.units import Duration
@@ -404,8 +404,14 @@ def failures(outcome: Outcome) -> list[Failure]:
         for end, problem in sorted(outcome.problems.items())
         if end.guid not in outcome.node_problems
     ]
+    level = max((port.protect for node in fabric.nodes.values() for port in node.ports.values()), default=0)
+    key = (
+        f"; the fabric is protected by an M_Key (level {level}): it may want another one"
+        if level >= M_KEY_LEVEL
+        else ""
+    )
     found += [
-        Failure(guid_text(end.guid), "peer", f"{_named(outcome, end)}: the link is up, its peer does not answer")
+        Failure(guid_text(end.guid), "peer", f"{_named(outcome, end)}: the link is up, its peer does not answer{key}")
         for end in sorted(fabric.unanswered)
     ]
     if len(found) > MOST_FAILURES:
