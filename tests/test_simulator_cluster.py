@@ -338,7 +338,8 @@ async def test_a_straggler_shows(tmp_path, faults, late):
         await run.read_anew()  # what was written before the first read is not counted
 
         def named(found):  # of all ranks: a read between two of their files sees some alone
-            return sum(name == "fabric_nccl_straggler" for name, _ in found) == 8
+            told = {key: value for key, value in found.items() if key[0] == "fabric_nccl_straggler"}
+            return len(told) == 8 and late in told.values()
 
         await run.cluster.advance(10)
         found = await run.until(named)
