@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import fabric_simulation
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,3 +55,23 @@ def stopped_clock(monkeypatch):
         return made
 
     return put
+
+
+@pytest.fixture
+def fabric(monkeypatch):
+    """Give a small simulated InfiniBand fabric, whose clock is that of what looks at it."""
+    return fabric_simulation.small(fabric_simulation.Clock().put(monkeypatch))
+
+
+@pytest.fixture
+async def swept(fabric):
+    """Give a function that makes the source over the fabric."""
+    made = []
+
+    def make(**options):
+        made.append(fabric_simulation.Swept(fabric, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.source.close()

@@ -1,11 +1,11 @@
 """The alert rules: their form, that what they name exists, and that promtool proves each of them three ways."""
 
 import re
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 import promql_parser as promql
+import promtool
 import pytest
 import yaml
 from conftest import ROOT
@@ -69,18 +69,13 @@ def cases() -> list[dict[str, Any]]:
 every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: "-".join(filter(None, identity(rule))))
 
 
-def promtool(path: str, *arguments: object) -> None:
-    done = subprocess.run([path, *map(str, arguments)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_promtool_accepts_the_rules(program):
-    promtool(program("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES)
+    promtool.run(program("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES)
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
 def test_promtool_proves_the_rules(program, path):
-    promtool(program("promtool"), "test", "rules", path)
+    promtool.run(program("promtool"), "test", "rules", path)
 
 
 def test_each_symptom_has_rules_that_can_be_told_apart():

@@ -5,6 +5,7 @@ import subprocess
 from importlib.util import find_spec
 
 import promql_parser as promql
+import promtool
 import pytest
 import yaml
 from conftest import ROOT
@@ -125,18 +126,7 @@ def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
         DROPS % "e1": "0+60x20",
         DROPS % "e49": "0+90x20",
     }
-    case = {
-        "interval": "30s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [
-            {"expr": question, "eval_time": "8m", "exp_samples": [{"labels": labels, "value": value}]}
-            for question, (labels, value) in zip(QUESTIONS, answers, strict=True)
-        ],
-    }
-    (tmp_path / "case.yml").write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}))
-    command = [program("promtool"), "test", "rules", tmp_path / "case.yml"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool.answers(program("promtool"), tmp_path, series, zip(QUESTIONS, answers, strict=True))
 
 
 def test_the_tables_name_ways_profiles_and_states_that_there_are():

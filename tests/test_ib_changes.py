@@ -1,28 +1,9 @@
 """What changes in a fabric between passes: cables pulled, plugged and swapped, nodes that go and come."""
 
 import pytest
-from fabric_simulation import Clock, Swept, small
 
 from exporter.sources.ib.model import guid_text
 from exporter.sources.ib.sweep import FORGET
-
-
-@pytest.fixture
-def fabric(monkeypatch):
-    return small(Clock().put(monkeypatch))
-
-
-@pytest.fixture
-async def swept(fabric):
-    made = []
-
-    def make(**options):
-        made.append(Swept(fabric, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        await one.source.close()
 
 
 def links_of(fabric):

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import promql_parser as promql
+import promtool
 import pytest
-import yaml
 from conftest import ROOT
 from ibsim import Simulator, simulator
 from promql import exported, faults
@@ -363,15 +363,4 @@ def test_questions_are_answered(tmp_path, program):
         (f'{{{TARGET}, {LEAF}, port="1", {link}, peer_guid="{HOST}", node_guid="{HOST}", {whose}}}', 1),
         (f'{{{TARGET}, {LEAF}, port="1", peer_guid="{HOST}", {whose}}}', 2),
     ]
-    case = {
-        "interval": "30s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [
-            {"expr": question, "eval_time": "8m", "exp_samples": [{"labels": labels, "value": value}]}
-            for question, (labels, value) in zip(QUESTIONS, answers, strict=True)
-        ],
-    }
-    (tmp_path / "case.yml").write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}))
-    command = [program("promtool"), "test", "rules", tmp_path / "case.yml"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool.answers(program("promtool"), tmp_path, series, zip(QUESTIONS, answers, strict=True))

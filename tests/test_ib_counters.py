@@ -1,28 +1,9 @@
 """What ports counted, over a simulated fabric: widths, ceilings, rates, details, and generations no simulator has."""
 
 import pytest
-from fabric_simulation import NARROW, TRAFFIC, Clock, Swept, small
+from fabric_simulation import NARROW, TRAFFIC
 
 from exporter.sources.ib.model import guid_text
-
-
-@pytest.fixture
-def fabric(monkeypatch):
-    return small(Clock().put(monkeypatch))
-
-
-@pytest.fixture
-async def swept(fabric):
-    made = []
-
-    def make(**options):
-        made.append(Swept(fabric, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        await one.source.close()
-
 
 NAMES = {name: f"{name}_total" for name in NARROW} | {"transmit_wait": "transmit_wait_ticks_total"}
 

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from fabric_simulation import BUSY, REDIRECT, Clock, Swept, small
+from fabric_simulation import BUSY, REDIRECT
 
 from exporter.linux.mad import Attribute
 from exporter.source import SourceError
@@ -11,25 +11,6 @@ from exporter.sources.ib.model import guid_text
 
 OWN_TIME = 3 * 0.5 + 0.05 + 0.1
 """Seconds that three tries of a silent node last, with the rests between them."""
-
-
-@pytest.fixture
-def fabric(monkeypatch):
-    return small(Clock().put(monkeypatch))
-
-
-@pytest.fixture
-async def swept(fabric):
-    """Give a function that makes the source over the fabric."""
-    made = []
-
-    def make(**options):
-        made.append(Swept(fabric, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        await one.source.close()
 
 
 def nodes(fabric):

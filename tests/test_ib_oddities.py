@@ -1,30 +1,11 @@
 """What real fabrics do now and then: LIDs handed out anew, managements that hang, GUIDs twice, questions dropped."""
 
 import pytest
-from fabric_simulation import Clock, Swept, small
 
 from exporter.sources.ib.model import guid_text
 
 FEC = (4, 0x1F)
 """Class and attribute of PortExtendedSpeedsCounters."""
-
-
-@pytest.fixture
-def fabric(monkeypatch):
-    return small(Clock().put(monkeypatch))
-
-
-@pytest.fixture
-async def swept(fabric):
-    made = []
-
-    def make(**options):
-        made.append(Swept(fabric, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        await one.source.close()
 
 
 def questions(node, what):

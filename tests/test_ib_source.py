@@ -14,7 +14,6 @@ from time import monotonic
 import msgspec
 import pytest
 from conftest import ROOT
-from fabric_simulation import Clock, Swept, small
 from test_daemon import serving
 
 from exporter.linux import umad
@@ -25,24 +24,6 @@ from exporter.sources.ib.lock import Lock
 from exporter.sources.ib.model import guid_text
 from exporter.sources.ibfabric import DEFINITION, MOST_FAILURES, IbFabricOptions, PortChoice
 from exporter.units import Duration
-
-
-@pytest.fixture
-def fabric(monkeypatch):
-    return small(Clock().put(monkeypatch))
-
-
-@pytest.fixture
-async def swept(fabric):
-    made = []
-
-    def make(**options):
-        made.append(Swept(fabric, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        await one.source.close()
 
 
 def local(device="mlx5_0", number=1, *, state=4, infiniband=True):

@@ -7,12 +7,11 @@ import pickle
 import socket
 import subprocess
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from conftest import FIXTURES, ROOT
-from training_bench import Bench, append, datagram, line, process, send
+from training_bench import Bench, append, bench, datagram, line, process, send
 
 from exporter.source import SourceError
 from exporter.sources import nccl
@@ -22,17 +21,6 @@ from exporter.sources.training.streams import STREAMS
 from exporter.sources.training.tables import COLLECTIVES, LOSSES, STEPS
 
 FORMATS = FIXTURES / "nccl-formats"
-
-
-@asynccontextmanager
-async def bench(folder, *feeds, **options):
-    made = Bench(folder, *feeds, **options)
-    try:
-        assert await made.source.applies()
-        await made.read()
-        yield made
-    finally:
-        await made.source.close()
 
 
 # --- the hook

@@ -3,11 +3,10 @@
 import json
 import os
 import tracemalloc
-from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
-from training_bench import Bench, append, datagram, line, process, send
+from training_bench import append, bench, datagram, line, process, send
 
 from exporter.linux.cgroup import owner_of
 from exporter.meaning import jobs, rates
@@ -21,17 +20,6 @@ from exporter.sources.training.inspector import LINES
 from exporter.sources.training.tables import COLLECTIVES
 
 STEPS = (rates.step, partial(jobs.step, Baseline()))
-
-
-@asynccontextmanager
-async def bench(folder, *feeds, **options):
-    made = Bench(folder, *feeds, **options)
-    try:
-        assert await made.source.applies()
-        await made.read()
-        yield made
-    finally:
-        await made.source.close()
 
 
 def lines_of(made):

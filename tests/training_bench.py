@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import socket
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from exporter.source import Host
@@ -56,6 +57,18 @@ class Bench:
 
     def failures(self):
         return {(one.device, one.reason) for one in self.reading.failures}
+
+
+@asynccontextmanager
+async def bench(folder, *feeds, **options):
+    """Give a bench whose source was read once: what was there before does not count."""
+    made = Bench(folder, *feeds, **options)
+    try:
+        assert await made.source.applies()
+        await made.read()
+        yield made
+    finally:
+        await made.source.close()
 
 
 def line(rank=0, n_ranks=8, comm="0x1", sequence=0, us=100, kind="AllReduce", size=1024, **more):
