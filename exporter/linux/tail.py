@@ -6,12 +6,13 @@ has come, so nothing is kept in memory. All is bounded: files, bytes a read, the
 may lag behind.
 """
 
-import errno
 import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from exporter.linux.planted import opened, stamp
 
 MAX_FILES = 4096
 """Files that are followed; of more, those written last."""
@@ -30,9 +31,6 @@ WINDOW = 256 << 10
 
 HEAD = 128
 """First bytes by which a file is known again; lines that begin with a time make them differ."""
-
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
-"""Whoever may write to the folder may leave a FIFO, a device or a link to another's file there."""
 
 
 @dataclass(slots=True)
@@ -130,8 +128,8 @@ class Tail:
                 one = self.files[path] = Followed(path, (state.st_dev, state.st_ino))
                 if old:
                     _start_near_end(one, state.st_size)
-                    one.fresh_from, one.seen = state.st_size, _seen(state)
-            if one.seen != _seen(state):
+                    one.fresh_from, one.seen = state.st_size, stamp(state)
+            if one.seen != stamp(state):
                 grown.append(one)
         grown.sort(key=lambda one: (one.served, one.path))
         return Look(grown, gone, too_many)
@@ -142,11 +140,7 @@ class Tail:
         Raises:
             OSError: The file cannot be opened or read, or is not a regular file.
         """
-        descriptor = os.open(one.path, _FLAGS)
-        try:
-            state = os.fstat(descriptor)
-            if not stat.S_ISREG(state.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
+        with opened(one.path) as (descriptor, state):
             restarted = _known_again(one, state, os.pread(descriptor, HEAD, 0))
             if one.offset == 0:
                 # A writer that does not append goes on at its old place after a cut: a hole comes first.
@@ -158,16 +152,10 @@ class Tail:
                 skipped = one.offset - before
             begin = one.offset
             data = os.pread(descriptor, budget, begin)
-        finally:
-            os.close(descriptor)
         lines, too_long = _split(one, data)
         one.served = self._looks
-        one.seen = _seen(state) if begin + len(data) >= state.st_size else ()
+        one.seen = stamp(state) if begin + len(data) >= state.st_size else ()
         return Chunk(lines, len(data), tuple(too_long), skipped, restarted)
-
-
-def _seen(state: os.stat_result) -> tuple[object, ...]:
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _start_near_end(one: Followed, size: int) -> None:

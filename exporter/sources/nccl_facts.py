@@ -15,8 +15,8 @@ from time import monotonic, time
 from exporter.linux.tail import FILE_BUDGET, MAX_LINE, WINDOW, Chunk, Followed, Tail
 from exporter.nccl.debug_log import Scan, scan
 from exporter.nccl.log_facts import Entry
-from exporter.serial import HungError, Serial
-from exporter.source import Definition, Failure, Host, Options, Reading, Source, SourceError
+from exporter.serial import Serial
+from exporter.source import Definition, Failure, Host, Options, Reading, Source
 from exporter.sources import nccl_facts_ras, nccl_facts_tables, nccl_facts_windows
 from exporter.sources.failures import failure_of
 from exporter.sources.nccl_facts_files import find, read_whole
@@ -24,10 +24,8 @@ from exporter.sources.nccl_facts_ras import Evidence, RasOptions, RasPoller, lis
 from exporter.sources.nccl_facts_state import Book, Process
 from exporter.sources.nccl_facts_tables import LogTables
 from exporter.sources.nccl_facts_windows import TextFile, Textfiles, Told, read_file
+from exporter.sources.training.files import CALL_DEADLINE, off_loop
 from exporter.units import Duration
-
-CALL_DEADLINE = 2.0
-"""Seconds that listing, or reading one file, may take."""
 
 POLL_BUDGET = 2 * FILE_BUDGET
 """Bytes of logs read at one poll: half a second of work where every line says something."""
@@ -146,12 +144,7 @@ class NcclFactsSource:
         self._serial.close()
 
     async def _looked(self) -> _Look:
-        result = (await self._serial.run([("look", self._look)]))["look"]
-        if isinstance(result, HungError):
-            raise SourceError("timeout", str(result))
-        if isinstance(result, Exception):
-            raise SourceError("unreadable", str(result))
-        return result
+        return await off_loop(self._serial, self._look)
 
     def _look(self) -> _Look:
         """Find the files, and what of them grew or changed; runs in the thread."""

@@ -4,7 +4,6 @@ A job is never told by what stands in a file, which the job itself writes, but b
 that a wildcard stands for; else by the folder below the one that is configured; else by Slurm's name of the file.
 """
 
-import errno
 import glob
 import os
 import re
@@ -13,20 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from exporter.linux.planted import opened
 from exporter.source import Failure
-from exporter.sources.failures import failure_of
-
-MAX_ENTRIES = 20_000
-"""Entries of all folders together that are looked at."""
-
-UNKNOWN = "unknown"
-"""The job of files that lie where no job is told."""
-
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
-"""Whoever may write to the folder may leave a FIFO, a device or a link to another's file there."""
-
-_PREFIX = "nccl-inspector-"
-"""How Inspector begins the name of the folder that it makes for a job of Slurm."""
+from exporter.sources.training.files import JOB_FOLDER, MAX_ENTRIES, job_of_folder, listed
+from exporter.sources.training.identity import UNKNOWN
 
 _SLURM = re.compile(r"slurm-(\d{1,12})(?:_\d{1,9})?\.\w{1,8}", re.ASCII)
 
@@ -75,9 +64,9 @@ def _entries(patterns: Iterable[str], failures: list[Failure]) -> Iterator[tuple
             is_folder = os.path.isdir(path)  # noqa: PTH112  # one call an entry and poll
             job = UNKNOWN
             if wild is not None and (is_folder or wild < len(parts) - 1):
-                job = _job(path.split("/")[wild])
-            elif is_folder and (name := os.path.basename(path.rstrip("/"))).startswith(_PREFIX):  # noqa: PTH119
-                job = _job(name)
+                job = job_of_folder(path.split("/")[wild])
+            elif is_folder and (name := os.path.basename(path.rstrip("/"))).startswith(JOB_FOLDER):  # noqa: PTH119
+                job = job_of_folder(name)
             if is_folder:
                 yield from _below(path, job, failures)
             else:
@@ -86,28 +75,12 @@ def _entries(patterns: Iterable[str], failures: list[Failure]) -> Iterator[tuple
 
 def _below(folder: str, job: str, failures: list[Failure]) -> Iterator[tuple[str, str]]:
     """Give what is in a folder, and in the folders in it; links to folders are not followed."""
-    for entry in _listed(folder, job, failures):
+    for entry in listed(folder, job, failures):
         yield entry.path, _told(entry.path, job)
         if entry.is_dir(follow_symlinks=False):
-            own = _job(entry.name) if job == UNKNOWN else job
-            for below in _listed(entry.path, own, failures):
+            own = job_of_folder(entry.name) if job == UNKNOWN else job
+            for below in listed(entry.path, own, failures):
                 yield below.path, _told(below.path, own)
-
-
-def _listed(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        failures.append(failure_of(job, error, folder))
-
-
-def _job(folder: str) -> str:
-    """Read the name of a job off the name of its folder."""
-    job = folder.removeprefix(_PREFIX)
-    return UNKNOWN if job in {"", "unknown-jobid"} else job
 
 
 def _told(path: str, job: str) -> str:
@@ -125,12 +98,5 @@ def read_whole(path: str, limit: int) -> tuple[bytes, os.stat_result]:
     Raises:
         OSError: It cannot be opened or read, or is not a regular file.
     """
-    descriptor = os.open(path, _FLAGS)
-    try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(limit + 1), state
-    finally:
-        os.close(descriptor)
+    with opened(path) as (descriptor, state), open(descriptor, "rb", closefd=False) as file:
+        return file.read(limit + 1), state

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter import vocabulary
+from exporter.linux.planted import stamp
 from exporter.nccl.bus import algorithm_bytes
 from exporter.nccl.inspector_textfile import Window, gpu_of_file, windows
 from exporter.nccl.reading import FormatError
 from exporter.nccl.textfile import MAX_TEXT, Lost
-from exporter.sources.nccl_facts_files import UNKNOWN, read_whole
+from exporter.sources.nccl_facts_files import read_whole
+from exporter.sources.training.identity import UNKNOWN
 from exporter.table import LabelValues, RowKeeper, Table, TableBuilder
 from exporter.vocabulary import counter, gauge
 
@@ -147,10 +149,6 @@ def _new(path: str, job: str) -> TextFile:
     return TextFile(path, job, gpu_of_file(path.rsplit("/", 1)[-1]) or "")
 
 
-def _stamp(state: os.stat_result) -> tuple[int, ...]:
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
-
-
 def takes(name: str) -> bool:
     """Tell whether a file is one of these by its name."""
     return gpu_of_file(name) is not None
@@ -181,7 +179,7 @@ def read_file(path: str) -> Told:
     except FormatError as error:
         lines[error.reason] += 1
     lines += lost.reasons
-    return Told(_stamp(state), values, jobs, counts, lines, not lost.reasons["torn"] and bool(data))
+    return Told(stamp(state), values, jobs, counts, lines, not lost.reasons["torn"] and bool(data))
 
 
 def _key(one: Window) -> LabelValues | None:
@@ -237,7 +235,7 @@ class Textfiles:
         for path, one in self._files.items():
             state = found[path][1]
             one.written = state.st_mtime_ns / 1e9
-            if one.told is None or one.told.stamp != _stamp(state):
+            if one.told is None or one.told.stamp != stamp(state):
                 due.append(one)
         return due
 

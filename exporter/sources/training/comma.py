@@ -14,7 +14,7 @@ from exporter.serial import Serial
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
 from exporter.sources.training.feed import Heard, Said, Totals, Unused
-from exporter.sources.training.files import CALL_DEADLINE, Found, find, off_loop
+from exporter.sources.training.files import CALL_DEADLINE, Found, find, find_folders, off_loop
 from exporter.table import Column, RowKeeper, Table
 from exporter.vocabulary import counter
 
@@ -78,7 +78,7 @@ class CommaFeed:
 
     async def applies(self) -> bool:
         """Tell whether any of the folders is there."""
-        return bool((await off_loop(self._serial, partial(self._find, []))).folders)
+        return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
 
     async def hear(self) -> Heard:
         """Read on in every file that grew; files fail alone."""

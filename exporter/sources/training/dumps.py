@@ -10,14 +10,13 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from exporter.linux.planted import opened, stamp
+
 MAX_FILES = 4096
 """Files that are told apart; of more, those written last."""
 
 POLL_BUDGET = 64 << 20
 """Bytes read at one poll, and so of one file; what is left waits for the next."""
-
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
-"""Whoever may write to the folder may leave a FIFO, a device or a link to another's file there."""
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class Dumps:
             del self.files[path]
         ready, left = [], POLL_BUDGET
         for path in paths:
-            state, size = _state(found[path]), found[path].st_size
+            state, size = stamp(found[path]), found[path].st_size
             one = self.files.get(path)
             if one is None:
                 one = self.files[path] = _File((), () if self._looks else state)
@@ -78,11 +77,7 @@ class Dumps:
         """
         one = self.files[path]
         one.given = one.state
-        descriptor = os.open(path, _FLAGS)
-        try:
-            state = os.fstat(descriptor)
-            if not stat.S_ISREG(state.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
+        with opened(path) as (descriptor, state):
             if state.st_size > POLL_BUDGET:
                 raise OSError(errno.EFBIG, f"{state.st_size} bytes; at most {POLL_BUDGET} are read")
             parts, left = [], POLL_BUDGET
@@ -90,9 +85,3 @@ class Dumps:
                 parts.append(part)
                 left -= len(part)
             return b"".join(parts)
-        finally:
-            os.close(descriptor)
-
-
-def _state(state: os.stat_result) -> tuple[int, ...]:
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns

@@ -23,7 +23,7 @@ MAX_ENTRIES = 20_000
 CALL_DEADLINE = 2.0
 """Seconds that listing, or reading one file, may take."""
 
-_JOB_FOLDER = "nccl-inspector-"
+JOB_FOLDER = "nccl-inspector-"
 """How Inspector begins the name of the folder that it makes for a job of Slurm."""
 
 _END = object()
@@ -81,18 +81,19 @@ def _entries_of(
     """List files with their jobs. Other entries are None, so that who asks can bound how many are looked at."""
     for folder in folders:
         name = os.path.basename(folder.rstrip("/"))  # noqa: PTH119
-        own = _job(name) if name.startswith(_JOB_FOLDER) else UNKNOWN
-        for entry in _entries(folder, "", failures):
+        own = job_of_folder(name)[:MAX_NAME] if name.startswith(JOB_FOLDER) else UNKNOWN
+        for entry in listed(folder, "", failures):
             if entry.is_dir(follow_symlinks=False):
                 yield None
-                job = _job(entry.name)
-                for below in _entries(entry.path, job, failures):
+                job = job_of_folder(entry.name)[:MAX_NAME]
+                for below in listed(entry.path, job, failures):
                     yield (below.path, job) if below.name.endswith(endings) else None
             else:
                 yield (entry.path, own) if entry.name.endswith(endings) else None
 
 
-def _entries(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirEntry[str]]:
+def listed(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirEntry[str]]:
+    """List a folder, of a job; that it cannot be listed is put to the failures, and that it is gone is none."""
     try:
         with os.scandir(folder) as entries:
             yield from entries
@@ -102,10 +103,10 @@ def _entries(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirE
         failures.append(failure_of(job, error, folder))
 
 
-def _job(folder: str) -> str:
+def job_of_folder(folder: str) -> str:
     """Read the name of a job off the name of its folder."""
-    job = folder.removeprefix(_JOB_FOLDER)
-    return UNKNOWN if job in {"", "unknown-jobid"} else job[:MAX_NAME]
+    job = folder.removeprefix(JOB_FOLDER)
+    return UNKNOWN if job in {"", "unknown-jobid"} else job
 
 
 async def off_loop(serial: Serial, call: Callable[[], Result]) -> Result:

@@ -19,7 +19,7 @@ from exporter.source import Failure
 from exporter.sources.failures import failure_of
 from exporter.sources.training.dumps import MAX_FILES, Dumps
 from exporter.sources.training.feed import Facts, Heard, Membership, Said, Unused
-from exporter.sources.training.files import CALL_DEADLINE, find, off_loop
+from exporter.sources.training.files import CALL_DEADLINE, find, find_folders, off_loop
 from exporter.sources.training.identity import UNKNOWN
 from exporter.table import Column, RowKeeper, Table
 from exporter.vocabulary import counter
@@ -97,8 +97,7 @@ class RecorderFeed:
 
     async def applies(self) -> bool:
         """Tell whether any of the folders is there."""
-        failures: list[Failure] = []
-        return bool((await off_loop(self._serial, partial(find, self._folders, ("",), _nobody, failures))).folders)
+        return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
 
     async def hear(self) -> Heard:
         """Read the dumps that are new and whole; they fail alone."""
@@ -189,10 +188,6 @@ class RecorderFeed:
         self._told[said.speaker] = frozenset(over)
         if len(self._told) > MAX_RANKS:
             del self._told[next(iter(self._told))]
-
-
-def _nobody(_job: str) -> bool:
-    return False
 
 
 def _group_of(dump: Dump, number: int, name: str) -> Group | None:

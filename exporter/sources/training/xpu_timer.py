@@ -18,7 +18,7 @@ from exporter.source import Failure
 from exporter.sources.failures import failure_of
 from exporter.sources.training.dumps import Dumps
 from exporter.sources.training.feed import Heard, Said, Unused
-from exporter.sources.training.files import CALL_DEADLINE, Found, find, off_loop
+from exporter.sources.training.files import CALL_DEADLINE, Found, find, find_folders, off_loop
 from exporter.sources.training.identity import MAX_NAME, UNKNOWN
 from exporter.table import RowKeeper, Table, TableBuilder
 from exporter.vocabulary import counter, gauge
@@ -88,7 +88,7 @@ class XpuTimerFeed:
 
     async def applies(self) -> bool:
         """Tell whether any of the folders is there."""
-        return bool((await off_loop(self._serial, partial(self._find, []))).folders)
+        return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
 
     async def hear(self) -> Heard:
         """Read the files that were written anew; they fail alone."""
