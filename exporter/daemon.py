@@ -21,6 +21,7 @@ from exporter.document import ConfigError
 from exporter.judge import CAUSES, Judge
 from exporter.meaning import expectations, jobs, port_states
 from exporter.meaning.baseline import baseline
+from exporter.meaning.verdicts import Baseline
 from exporter.mqtt import options as mqtt
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
@@ -82,7 +83,8 @@ STATES_INTERVAL = 5.0
 """Seconds between looks at which states of ports are the case."""
 
 MOST_THREADS = 128
-"""Such calls at a time: while a name server is silent, the switches that need it must not hold up the others."""
+"""Single blocking calls at a time (threads that are called `process.THREADS`): while a name server is silent, the
+switches that need it must not hold up the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +383,7 @@ class Daemon:
                 continue
             try:
                 found = await asyncio.to_thread(
-                    port_states.step, self._port_states, self.tables(), relay.host, monotonic()
+                    port_states.step, self._port_states, self._own_tables(), relay.host, monotonic()
                 )
                 relay.show(found)
             except Exception:
@@ -444,19 +446,19 @@ class Daemon:
                 running.task.cancel()
                 del self._running[key]
         loop = asyncio.get_running_loop()
+        measured = baseline(fresh.measured)
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)
                 links_expected = expected_of(definition.name, expected)
                 relay = self._relay if definition is nccl.DEFINITION else None
-                made = steps(links_expected, relay, self._judging(source, fresh))
+                made = steps(links_expected, relay, self._judging(source, measured))
                 poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
 
-    def _judging(self, source: Source, fresh: Config) -> Step:
+    def _judging(self, source: Source, measured: Baseline) -> Step:
         """Give who judges the jobs that a source hears: a collector's has what others tell of ports beside it."""
-        measured = baseline(fresh.measured)
         if isinstance(source, collector.CollectorSource):
             return Judge(measured, lambda: source.board, self._own_tables).step
         return partial(jobs.step, measured)

@@ -49,6 +49,10 @@ class Board(Protocol):
         """Give which daemons are there or gone, by host."""
 
 
+_WELL = (Verdict.FINE, Verdict.UNKNOWN)
+"""Verdicts that nothing need be behind."""
+
+
 class Judge:
     """Judges jobs; its step stands in the place of that of meaning."""
 
@@ -71,7 +75,9 @@ class Judge:
         state, made = jobs.step(self._baseline, state, table)
         if state is None or made == (table,):
             return state, made
-        found = {name: self._causes(name, state) for name in state.collectives.jobs}
+        sick = any(one.given is not None and one.given.verdict not in _WELL for one in state.memories.values())
+        around = (self._events(), self._fabric()) if sick else ([], Fabric())
+        found = {name: _causes(name, state, *around) for name in state.collectives.jobs}
         self._log(state, found)
         built = TableBuilder(CAUSES)
         for name, ranked in sorted(found.items()):
@@ -83,20 +89,6 @@ class Judge:
                     told.add(key)
                     built.row(key, {"cause_confidence": cause.confidence})
         return state, [*made, built.table(self._keeper, table.time)] if built.keys else made
-
-    def _causes(self, name: str, state: jobs.State) -> list[Cause]:
-        judgement = state.memories[name].given
-        if judgement is None or judgement.verdict in (Verdict.UNKNOWN, Verdict.FINE):
-            return []
-        job, memory = state.collectives.jobs[name], state.memories[name]
-        symptom = Symptom(
-            judgement,
-            memory.since,
-            {rank: Rank(host) for rank, host in job.hosts.items()},
-            *_by_speed(job, judgement),
-            began=job.since,
-        )
-        return causes(symptom, self._events(), self._fabric())
 
     def _events(self) -> list[Event]:
         """Give the states of ports, in the time of the timings."""
@@ -136,12 +128,28 @@ class Judge:
             self._given[name] = now
             if now == before or (now[0] is before[0] and now[1] & before[1]):
                 continue
-            if now[0] in (Verdict.FINE, Verdict.UNKNOWN):
-                if before[0] not in (Verdict.FINE, Verdict.UNKNOWN):
+            if now[0] in _WELL:
+                if before[0] not in _WELL:
                     logger.info("job %s: %s: over; now %s", name, before[0].value, now[0].value)
                 continue
             why = "; ".join(f"{one.word}: {', '.join(one.evidence)}" for one in found.get(name, ())[:MOST_CAUSES])
             logger.warning("job %s: %s%s%s", name, now[0].value, _whose(judgement), f" ({why})" if why else "")
+
+
+def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
+    """Say what may be behind the verdict on a job."""
+    judgement = state.memories[name].given
+    if judgement is None or judgement.verdict in _WELL:
+        return []
+    job, memory = state.collectives.jobs[name], state.memories[name]
+    symptom = Symptom(
+        judgement,
+        memory.since,
+        {rank: Rank(host) for rank, host in job.hosts.items()},
+        *_by_speed(job, judgement),
+        began=job.since,
+    )
+    return causes(symptom, events, fabric)
 
 
 def _by_speed(job: Job, judgement: Judgement) -> tuple[list[frozenset[str]], list[frozenset[str]]]:

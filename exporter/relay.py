@@ -10,6 +10,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from exporter import vocabulary
+from exporter.meaning.jobs import FOOD
 from exporter.meaning.port_states import PortState
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import state
@@ -45,7 +46,6 @@ BATCHES = vocabulary.schema(
 
 SCHEMAS = (BROKER, BATCHES)
 
-_FOOD = ("operations", "stream_info")
 _LOST = "dropped_collectives_total"
 
 
@@ -84,7 +84,7 @@ class Relay:
         """Take tables of timings, which then nobody judges here; others pass."""
         if _LOST in table.schema.metrics:
             self._note_losses(table)
-        if not table.schema.internal or any(ending not in table.schema.metrics for ending in _FOOD):
+        if not table.schema.internal or any(ending not in table.schema.metrics for ending in FOOD):
             return state, (table,)
         for batch in batches(table, self.host):
             if self._publisher is not None:
@@ -149,7 +149,7 @@ class Relay:
 def batches(table: Table, host: str) -> list[Batch]:
     """Turn an internal table of timings into a batch for each job."""
     by_job: dict[str, list[tuple[Stream, list[Operation]]]] = {}
-    columns = (table.values(ending) or () for ending in _FOOD)
+    columns = (table.values(ending) or () for ending in FOOD)
     for (job, communicator, kind, _), samples, about in zip(table.rows.keys, *columns, strict=True):
         if not isinstance(samples, Samples) or not isinstance(about, tuple):
             continue

@@ -8,10 +8,10 @@ from collections import defaultdict
 from statistics import mean
 
 import pytest
+from job_simulation import Layout, Pauses, Reporting, Restart, Simulation, scenario
 
 from exporter.meaning.collectives import Collectives, Stream, Timing
 from exporter.meaning.verdicts import Baseline, Memory, Verdict, judge
-from tests.job_simulation import Layout, Pauses, Reporting, Restart, Simulation, scenario
 
 SINCE = 21.0
 EVERY = 2.0

@@ -101,10 +101,16 @@ def evidence(job: Job, now: float, window: float) -> Evidence:
     return found
 
 
-def suspects(job: Job, now: float) -> tuple[list[Suspect], list[str]]:
-    """Name the ranks that a job waits for, the strongest first, and the hosts that are slow as a whole."""
+def suspects(job: Job, now: float, whole: Evidence) -> tuple[list[Suspect], list[str]]:
+    """Name the ranks that a job waits for, the strongest first, and the hosts that are slow as a whole.
+
+    Args:
+        job: Whose.
+        now: When.
+        whole: The evidence of the longest window.
+    """
     for window in WINDOWS:
-        told = evidence(job, now, window)
+        told = whole if window == WINDOWS[-1] else evidence(job, now, window)
         found = origins(job, told)
         if any(one.inside for one in found):
             return [one for one in found if one.inside], []  # others are late because of these, by ways not seen

@@ -276,9 +276,7 @@ def _settle(job: Job, communicator: Communicator, now: float) -> None:
     tick: Tick | None = None
     for key, pending in list(communicator.pending.items()):
         times = pending.times
-        if len(times) < members and now - pending.since < PATIENCE:
-            continue
-        if members < 2 and now - pending.since < PATIENCE:
+        if (len(times) < members or members < 2) and now - pending.since < PATIENCE:
             continue  # others may still show up
         del communicator.pending[key]
         job.pending -= 1
@@ -286,14 +284,15 @@ def _settle(job: Job, communicator: Communicator, now: float) -> None:
         settled[key[1]] = None
         if len(settled) > SETTLED_KEPT:
             del settled[next(iter(settled))]
-        if len(times) < 2 or len(times) < COMPARED * members:
+        compared = len(times) >= 2 and len(times) >= COMPARED * members
+        if not compared:
             job.unmatched += 1
         elif len(times) < members:
             job.partial += 1
         else:
             job.matched += 1
         tick = tick or Tick(now)
-        _judge(tick, key[0], pending, compared=len(times) >= 2 and len(times) >= COMPARED * members)
+        _judge(tick, key[0], pending, compared=compared)
     if tick is not None:
         ticks.append(tick)
 

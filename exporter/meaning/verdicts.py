@@ -1,10 +1,10 @@
 """Verdicts: what holds up a job, or that nothing does, or that nobody can know.
 
-They are formed in this order, and the first that fits is given: not enough data; hang (operations of some ranks are
-missing and none ends any more); straggler (the others wait for the same ranks); network-bound (even the last to come
-takes longer than the network should); imbalanced work (the rank that comes late changes); fine. Another verdict takes
-the place of the one that stands only when it was formed several times in a row, so that a job at the edge of two does
-not flap.
+They are formed in this order, and the first that fits is given: hang (operations of some ranks are missing and none
+ends any more, where there was enough data once); not enough data; straggler (the others wait for the same ranks);
+network-bound (even the last to come takes longer than the network should); imbalanced work (the rank that comes late
+changes); fine. Another verdict takes the place of the one that stands only when it was formed several times in a row,
+so that a job at the edge of two does not flap.
 """
 
 import enum
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.meaning.blame import Evidence, Suspect, by_schedule, evidence, suspects
+from exporter.meaning.blame import WINDOWS, Evidence, Suspect, by_schedule, evidence, suspects
 from exporter.meaning.collectives import SILENCE, Communicator, Job, nodes_of
 
 FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0}
@@ -27,7 +27,7 @@ MATCHED = 0.9
 LEAST_OPERATIONS = 8
 """Operations that must have been compared in the long window."""
 
-LONG = 60.0
+LONG = WINDOWS[-1]
 """Seconds of evidence that all but stragglers are judged by."""
 
 FROZEN = 30.0
@@ -71,7 +71,7 @@ CLEAR = 3
 
 
 class Verdict(enum.Enum):
-    """What holds up a job, in the order in which it is asked."""
+    """What holds up a job."""
 
     UNKNOWN = "not_enough_data"
     HANG = "hang"
@@ -101,12 +101,12 @@ class Judgement:
     Attributes:
         verdict: What.
         ranks: Those that are to blame, of a straggler or a hang.
-        hosts: Those of which most ranks are.
+        hosts: Those that are slow as a whole, of a straggler; the only one of the ranks, of a hang.
         compared: Operations that were compared in the window.
         matched: Share of the job's ranks that were seen in them.
         loss: Seconds lost in a second to the ranks that are to blame, or waited by the mean rank.
         bandwidth: Share of what the network should give, to the slowest communicator; None where that is not known.
-        communicators: The same of each communicator between hosts of which it is known.
+        communicators: The same of each communicator between hosts, where the network is what holds the job up.
     """
 
     verdict: Verdict
@@ -154,11 +154,6 @@ class Best:
 
     value: float = 0.0
     ticks: int = 0
-
-
-def spans_nodes(job: Job, communicator: Communicator) -> bool:
-    """Tell whether a communicator uses the network: others are bound by what is inside a node."""
-    return nodes_of(job, communicator) > 1
 
 
 def bus_bandwidth(kind: str, ranks: int, bytes_per_microsecond: float) -> float | None:
@@ -236,7 +231,7 @@ def _formed(job: Job, memory: Memory, told: Evidence, now: float, baseline: Base
     share = min(shares.values(), default=None)
     if not is_enough:
         return Judgement(Verdict.UNKNOWN, compared=compared, matched=matched, bandwidth=share)
-    found, hosts = suspects(job, now)
+    found, hosts = suspects(job, now, told)
     if found:
         return Judgement(Verdict.STRAGGLER, found, hosts, compared, matched, found[0].loss, share)
     waited = _waited(job, told)
@@ -341,11 +336,12 @@ def _bandwidths(job: Job, memory: Memory, baseline: Baseline, now: float) -> dic
     """
     speeds: dict[tuple[str, int, int, int], dict[str, float]] = {}
     for name, communicator in job.communicators.items():
-        if spans_nodes(job, communicator):
+        nodes = nodes_of(job, communicator)
+        if nodes > 1:  # others are bound by what is inside a node
             for (kind, size), found in _best_of_ticks(communicator, now).items():
                 speed = bus_bandwidth(kind, communicator.ranks, found)
                 if speed is not None:
-                    shape = (kind, size, communicator.ranks, nodes_of(job, communicator))
+                    shape = (kind, size, communicator.ranks, nodes)
                     speeds.setdefault(shape, {})[name] = speed
     shares: dict[str, float] = {}
     for key, by_name in speeds.items():

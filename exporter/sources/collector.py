@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 MAX_OPERATIONS = 2_000_000
 """Operations that wait for the next read; those of a minute of some thousand ranks."""
 
+MAX_SENDERS = 65_536
+"""Senders of which it is known how much they lost."""
+
 BATCHES = vocabulary.schema(
     "fabric_collector_",
     ("outcome",),
@@ -41,35 +44,19 @@ BATCHES = vocabulary.schema(
     origins={"batches_total": ["fabric/v1/nccl"]},
 )
 
-STATE = vocabulary.schema(
-    "fabric_collector_",
-    (),
-    own={
-        "connected": gauge("Whether the broker is connected and grants the topics (1) or not (0)."),
-        "reconnects_total": counter("Connections to the broker after the first."),
-        "jobs": gauge("Jobs that are heard of."),
-        "hosts": gauge("Hosts that are heard of, counted for each job."),
-        "streams": gauge("Streams that are heard of: a rank in a communicator, by kind."),
-        "operations_total": counter("Timings that were taken."),
-        "duplicate_operations_total": counter("Timings that came again."),
-        "dropped_operations_total": counter("Timings that were left out because too many waited."),
-        "lost_operations_total": counter("Timings that hosts lost before they sent them."),
-    },
-    origins={
-        ending: ["fabric/v1/nccl"]
-        for ending in (
-            "connected",
-            "reconnects_total",
-            "jobs",
-            "hosts",
-            "streams",
-            "operations_total",
-            "duplicate_operations_total",
-            "dropped_operations_total",
-            "lost_operations_total",
-        )
-    },
-)
+_STATE = {
+    "connected": gauge("Whether the broker is connected and grants the topics (1) or not (0)."),
+    "reconnects_total": counter("Connections to the broker after the first."),
+    "jobs": gauge("Jobs that are heard of."),
+    "hosts": gauge("Hosts that are heard of, counted for each job."),
+    "streams": gauge("Streams that are heard of: a rank in a communicator, by kind."),
+    "operations_total": counter("Timings that were taken."),
+    "duplicate_operations_total": counter("Timings that came again."),
+    "dropped_operations_total": counter("Timings that were left out because too many waited."),
+    "lost_operations_total": counter("Timings that hosts lost before they sent them."),
+}
+
+STATE = vocabulary.schema("fabric_collector_", (), own=_STATE, origins={one: ["fabric/v1/nccl"] for one in _STATE})
 
 
 class CollectorOptions(Options, frozen=True, kw_only=True):
@@ -222,10 +209,6 @@ class CollectorSource:
             },
         )
         return built.table(self._keepers[STATE], now)
-
-
-MAX_SENDERS = 65_536
-"""Senders of which it is known how much they lost."""
 
 
 def build(options: CollectorOptions, broker: MqttOptions) -> list[Source]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from exporter.nccl import log_facts as facts
-from exporter.nccl.bus import known_kind
+from exporter.nccl.bus import OTHER, known_kind
 from exporter.nccl.log_facts import Entry
 from exporter.table import LabelValues
 
@@ -55,8 +55,6 @@ PORT_EVENTS = (
     ("CQ error", "completion_queue_error"),
 )
 """What is in libibverbs' text of an event, and what the event is called here."""
-
-OTHER = "other"
 
 STATUSES = {
     1: "local_length",

@@ -163,23 +163,14 @@ class LogTables:
             _events(hosts, book),
         ]
         made = [one for one in made if one.keys]
-        made.append(TableBuilder(LINES))
-        for outcome in OUTCOMES:
-            made[-1].row((outcome,), {"log_lines_total": lines[outcome]})
-        made.append(TableBuilder(FILES))
-        made[-1].row((), {"log_files": files})
+        made += [_counted(LINES, {(one,): lines[one] for one in OUTCOMES}), _counted(FILES, {(): files})]
         return [one.table(self._keepers[one.schema], now) for one in made]
 
 
-def _same(words: Iterable[str]) -> str:
-    """Give what all say that say anything."""
+def _same(words: Iterable[str], otherwise: str = MIXED) -> str:
+    """Give what all say that say anything, or a word where they differ."""
     told = set(words) - {""}
-    return next(iter(told), "") if len(told) <= 1 else MIXED
-
-
-def _gdr(processes: Sequence[Process]) -> str:
-    told = {one.gdr for one in processes} - {""}
-    return next(iter(told), "") if len(told) <= 1 else "partly"
+    return next(iter(told), "") if len(told) <= 1 else otherwise
 
 
 def _versions(processes: Sequence[Process], book: Book) -> tuple[str, str]:
@@ -197,7 +188,7 @@ def _transport(hosts: Mapping[LabelValues, list[Process]], book: Book) -> TableB
             *_versions(processes, book),
             _same(one.chosen for one in processes),
             _same(one.provider for one in processes),
-            _gdr(processes),
+            _same((one.gdr for one in processes), "partly"),
             _same(one.sharp for one in processes),
             _same(one.nvls for one in processes),
             _same("" if one.pxn is None else ("yes" if one.pxn else "no") for one in processes),

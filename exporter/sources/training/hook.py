@@ -155,9 +155,8 @@ class HookFeed:
     async def close(self) -> None:
         """Take the socket away, where it is this one's."""
         self._serial.close()
-        if self._open:
-            self._open = False
-            await self._socket.close()
+        self._open = False
+        await self._socket.close()
 
     def _look(self) -> _Look:
         """Look for the folder and the socket; runs in the thread.

@@ -225,8 +225,7 @@ def _take(speaker: Speaker, said: Said, line: Line, *, history: bool) -> str:
         speaker.metadata = line.metadata
     if line.header is not None:
         speaker.header = line.header
-        if said.largest is None or line.header.n_ranks > said.largest.ranks:
-            said.largest = _place(line.header)
+        said.meets(_place(line.header))
     if line.dump_stats is not None and not history:
         said.lost["collective"] += line.dump_stats.coll_dropped_since_last_dump
         said.lost["point_to_point"] += line.dump_stats.p2p_dropped_since_last_dump
