@@ -135,21 +135,6 @@ def local_ports() -> list[LocalPort]:
     return found
 
 
-def local_port(device: str, number: int) -> LocalPort | None:
-    """Tell of one port; None where it is not there. Blocks.
-
-    Raises:
-        UmadError: The library is not there.
-    """
-    port = _Port()
-    library = _library()
-    if library.umad_get_port(os.fsencode(device), number, ctypes.byref(port)) != 0:
-        return None
-    told = _told(port)
-    library.umad_release_port(ctypes.byref(port))
-    return told
-
-
 def _told(port: _Port) -> LocalPort:
     layer = port.link_layer
     return LocalPort(

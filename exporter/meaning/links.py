@@ -1,7 +1,8 @@
 """Links: is each as fast as it should be.
 
 What is expected of a link is what its source knows of both its ends, else what the configuration says, else the most
-that its own hardware can do, else the best speed among its siblings. Only network devices that carry RDMA tell of their
+that its own hardware can do, else the best speed among its siblings. A table whose source knows it of one link is
+measured by that alone. Only network devices that carry RDMA tell of their
 hardware, so that RDMA ports are measured against the configuration or their siblings: where all are slow alike, the
 verdict is the network devices'. The uplinks of a switch are siblings. Its ports to hosts are not: a leaf may have fast
 ones for GPUs beside slow ones for storage by design, and the host's own end of such a link tells. A port of which none

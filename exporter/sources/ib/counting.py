@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from exporter.linux import mad_counters, mad_subnet
-from exporter.linux.mad import Answer, Attribute, Problem, Request, Route
+from exporter.linux.mad import Answer, Attribute, Problem, Request, Route, Then
 from exporter.linux.mad_counters import ERRORS, Capabilities
 from exporter.sources.ib.model import End, Fabric, Node
 
@@ -106,14 +106,10 @@ class Count:
                 self._waiting[end.guid] = [end]
                 yield self._request(node, end, Attribute.CLASS_PORT_INFO, self._can)
 
-    def _request(
-        self, node: Node, end: End, attribute: Attribute, then: "Callable[[End, Answer], Iterable[Request] | None]"
-    ) -> Request:
+    def _request(self, node: Node, end: End, attribute: Attribute, then: Then) -> Request:
         return Request(end.guid, Route(node.lid(end.port) or 0), attribute, then, end, port=end.port)
 
-    def _optional(
-        self, node: Node, end: End, attribute: Attribute, then: "Callable[[End, Answer], Iterable[Request] | None]"
-    ) -> Iterator[Request]:
+    def _optional(self, node: Node, end: End, attribute: Attribute, then: Then) -> Iterator[Request]:
         """Ask for what not every node has, and no mask tells of.
 
         Until a node told it once, one of its ports is asked at a time: some drop in silence what they do not know, and

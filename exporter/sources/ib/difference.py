@@ -10,6 +10,9 @@ from exporter.sources.ib.document import Place, SavedEnd, SavedFabric, SavedLink
 ORDER = ("leaf", "spine", "core", "")
 """Roles from the adapters on upwards."""
 
+ADAPTER = -1
+"""Height of what is no switch."""
+
 
 class Of(msgspec.Struct, frozen=True):
     """Which of two documents."""
@@ -119,7 +122,7 @@ def compare(before: SavedFabric, after: SavedFabric) -> Difference:
     """Compare two documents."""
     old, new = {node.guid: node for node in before.nodes}, {node.guid: node for node in after.nodes}
     were, are = _by_ends(before), _by_ends(after)
-    moved = list(_moved(before, after))
+    moved = list(_moved(before, after, new))
     explained_before = {frozenset((end, was)) for end, was, _ in moved}
     explained_after = {frozenset((end, now)) for end, _, now in moved}
     kept = [(link, are[ends]) for ends, link in were.items() if ends in are]
@@ -168,12 +171,13 @@ def _peers(fabric: SavedFabric) -> dict[Place, Place]:
     return found
 
 
-def _moved(before: SavedFabric, after: SavedFabric) -> Iterator[tuple[Place, Place, Place]]:
+def _moved(
+    before: SavedFabric, after: SavedFabric, nodes: Mapping[str, SavedNode]
+) -> Iterator[tuple[Place, Place, Place]]:
     """Find ports that were linked and are linked to something else: of one cable the end that is further down.
 
     A link that is gone and one that is new are told of by one port at most.
     """
-    nodes = {node.guid: node for node in after.nodes}
     were, are = _peers(before), _peers(after)
     told_before: set[frozenset[Place]] = set()
     told_after: set[frozenset[Place]] = set()
@@ -188,7 +192,7 @@ def _moved(before: SavedFabric, after: SavedFabric) -> Iterator[tuple[Place, Pla
 def height(node: SavedNode) -> int:
     """Tell how far up a node is: an adapter lowest, a switch that nothing is known of highest."""
     if node.kind != "switch":
-        return -1
+        return ADAPTER
     return ORDER.index(node.role) if node.role in ORDER else len(ORDER)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from exporter.document import ConfigError
 from exporter.linux.mad_counters import ERRORS, WIDTHS
 from exporter.linux.mad_subnet import ACTIVE, ARMED, DEFERRED, DOWN, INIT, PortInfo, speed
+from exporter.rules import dotted
 from exporter.sources.ib.counting import Counted
 from exporter.sources.ib.model import End, Node, guid_text, width_text
 from exporter.sources.ib.sweep import Outcome
@@ -197,9 +198,8 @@ def parse(raw: bytes, name: str) -> SavedFabric:
     except msgspec.ValidationError as error:
         text, _, at = str(error).partition(" - at `")
         steps = _steps(at)
-        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
         text = text[0].lower() + text[1:].replace("`", "")
-        raise ConfigError(f"{name}: {place + ': ' if place else ''}{text}{_shown(data, steps)}; {REMEDY}") from None
+        raise ConfigError(f"{name}: {dotted(steps)}{text}{_shown(data, steps)}; {REMEDY}") from None
     for text in _contradictions(found):
         raise ConfigError(f"{name}: {text}; {REMEDY}")
     return found
@@ -228,7 +228,7 @@ def _ports(outcome: Outcome, node: Node) -> Iterator[SavedPort]:
     fabric = outcome.fabric
     for number, port in sorted(node.ports.items()):
         end = End(node.guid, number)
-        if number == 0 or not (node.is_switch or end in fabric.peers or end == fabric.origin):
+        if number == 0 or not fabric.has(end):
             continue
         problem = fabric.unanswered.get(end)
         counted = outcome.counted.get(end)

@@ -7,11 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from exporter.sources.ib.difference import Difference, NamedEnd, Pace, PaceChange, height
+from exporter.sources.ib.difference import ADAPTER, Difference, NamedEnd, Pace, PaceChange, height
 from exporter.sources.ib.document import Place, SavedEnd, SavedFabric, SavedLink, SavedNode, SavedPort, ports_of
-
-ADAPTER = -1
-"""Height of what is no switch."""
 
 RED, YELLOW, GREEN, DIM, BOLD, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
@@ -56,7 +53,6 @@ class _Drawing:
     """A document with what is looked up in it."""
 
     def __init__(self, fabric: SavedFabric, *, colours: bool) -> None:
-        self.fabric = fabric
         self.paint = painter(colours=colours)
         self.nodes = {node.guid: node for node in fabric.nodes}
         self.ports: Mapping[Place, SavedPort] = ports_of(fabric)

@@ -128,6 +128,10 @@ class Fabric:
     origin: End | None = None
     leaves: set[int] = field(default_factory=set)
 
+    def has(self, end: End) -> bool:
+        """Tell whether a port of a node is of this fabric: an adapter's second one may be of another."""
+        return self.nodes[end.guid].is_switch or end in self.peers or end == self.origin
+
     def join(self, one: End, other: End) -> None:
         """Note a link; what either end was linked to before is no more."""
         for end in (one, other):

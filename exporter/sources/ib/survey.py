@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from exporter.linux import mad_subnet
-from exporter.linux.mad import MAX_HOPS, PERMISSIVE, Answer, Attribute, Path, Problem, Request, Route
+from exporter.linux.mad import MAX_HOPS, PERMISSIVE, Answer, Attribute, Path, Problem, Request, Route, Then
 from exporter.linux.mad_subnet import PortInfo
 from exporter.sources.ib.model import End, Fabric, Node
 
@@ -108,9 +108,9 @@ class Survey:
         for port in range(0 if node.is_switch else 1, node.info.ports + 1):
             yield self._of(node, Attribute.PORT_INFO, self._port, port)
 
-    def _of(self, node: Node, attribute: Attribute, then: object, port: int = 0) -> Request:
+    def _of(self, node: Node, attribute: Attribute, then: Then, port: int = 0) -> Request:
         route = Route(PERMISSIVE, node.path)
-        return Request(node.guid, route, attribute, then, (node, port), modifier=port)  # type: ignore[arg-type]
+        return Request(node.guid, route, attribute, then, (node, port), modifier=port)
 
     def _described(self, tag: tuple[Node, int], answer: Answer) -> None:
         if isinstance(answer, bytes):

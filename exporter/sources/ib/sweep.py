@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from exporter.linux import mad_subnet
-from exporter.linux.mad import PERMISSIVE, Answer, Attribute, Path, Problem, Request, Route
+from exporter.linux.mad import NO_ANSWER, PERMISSIVE, Answer, Attribute, Path, Problem, Request, Route
 from exporter.linux.mad_subnet import IS_SM, PortInfo, SmInfo
 from exporter.linux.mad_window import Window
 from exporter.linux.umad import LocalPort
@@ -198,7 +198,7 @@ class Sweeper:
             raise _no_link(survey.fabric, origin)
         if port is None or origin in survey.fabric.peers:
             return
-        if survey.fabric.unanswered.get(origin) in (Problem.TIMEOUT, Problem.SILENT):
+        if survey.fabric.unanswered.get(origin) in NO_ANSWER:
             self._stale = True
             told = port.protect >= M_KEY_LEVEL
             text = "the link is up, but the node at its other end answers no management datagram"
@@ -217,10 +217,9 @@ class Sweeper:
 
     def _is_counted(self, node: Node, number: int) -> bool:
         """Tell whether a port is of this subnet; an adapter's second one may be of another, with a LID of that."""
-        end = End(node.guid, number)
-        if node.is_switch:
-            return number > 0 or node.enhanced_port_0
-        return end in self.fabric.peers or end == self.fabric.origin
+        if node.is_switch and number == 0:
+            return node.enhanced_port_0
+        return self.fabric.has(End(node.guid, number))
 
     def _went_down(self, end: End, found: Counted) -> bool:
         """Tell whether a port says that its link went down since the last pass."""
@@ -306,12 +305,6 @@ class Sweeper:
     def _forget(self, now: float) -> None:
         for guid in [guid for guid, (_, since) in self._gone.items() if now - since >= FORGET]:
             del self._gone[guid]
-
-
-def _has_manager(node: Node, number: int, port: PortInfo, local: LocalPort) -> bool:
-    """Tell whether a subnet manager is at a port, by what the port says or by the LID of the one that is obeyed."""
-    own = number == 0 or not node.is_switch  # at a switch's other ports stand the masks of port 0
-    return own and bool(port.capabilities & IS_SM or (port.lid and port.lid == local.sm_lid))
 
 
 def _hanging(before: Fabric, fabric: Fabric, unmet: Collection[int]) -> set[int]:

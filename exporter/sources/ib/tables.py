@@ -145,7 +145,7 @@ def _rows(node: Node, outcome: Outcome) -> Iterator[_Row]:
         if number == 0:
             if counted is not None:
                 yield _Row(end, port, counted)
-        elif node.is_switch or end in fabric.peers or end == fabric.origin:
+        elif fabric.has(end):
             yield _Row(end, port, counted)
 
 
