@@ -1,5 +1,6 @@
-# `make help` lists what there is. All that is installed goes into .venv, from locks with hashes; only the tests' and
-# benchmarks' Debian packages go into the system, and only where nothing is started by that (see .ci/packages).
+# `make help` lists what there is. All that is installed goes into .venv, from locks with hashes, and where it is asked
+# for, torch for tests into .venv-torch; only the tests' and benchmarks' Debian packages go into the system, and only
+# where nothing is started by that (see .ci/packages).
 
 PYTHON ?= python3
 ARGS :=
@@ -63,7 +64,7 @@ lock: $(DEV) ## bring the locks up to date with pyproject.toml; ARGS=--upgrade t
 	    --no-header --no-annotate --quiet -o requirements-dev.txt $(ARGS)
 
 clean: ## remove .venv and all that was built
-	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-torch build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is the last thing that venv installs: where it is, the environment is whole.

@@ -72,13 +72,16 @@ def run() -> list[Limit]:
     """Measure."""
     step, seen = partial(jobs.step, Baseline()), Seen()
     state: jobs.State | None = None
-    taken, spent, sizes = 0, 0.0, []
+    taken, sent, reading, spent, sizes = 0, 0, 0.0, 0.0, []
     before = resident()
     for now, parts in ticks(MINUTES * 60):
         begun = time.process_time()
         heard = Streams()
-        for part in parts:
-            batch = seen.fresh(decode(part))
+        decoded = [decode(part) for part in parts]
+        reading += time.process_time() - begun
+        sent += sum(map(len, parts))
+        for one in decoded:
+            batch = seen.fresh(one)
             assert batch is not None
             for stream, found in batch.streams:
                 key = (stream.job, stream.communicator, stream.kind, str(stream.world_rank))
@@ -95,6 +98,7 @@ def run() -> list[Limit]:
         f" {spent / (MINUTES * 60):.3f} s of CPU a second; memory by the minute"
         f" {', '.join(f'{size:.0f}' for size in sizes)} MiB"
     )
+    print(f"on the wire {sent / taken:.1f} bytes a timing, of which one core reads {taken / reading:,.0f} a second")
     growth = sizes[-1] - sizes[len(sizes) // 2]
     return [
         Limit("a timing, decoded, aligned and judged", "µs", spent / taken * 1e6, 1e6 / LEAST_RATE),

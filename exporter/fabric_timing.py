@@ -13,7 +13,8 @@ This file needs nothing but Python 3.9; copy it anywhere. What it promises to th
 
 Environment: FABRIC_TIMING=0 switches it off, FABRIC_TIMING_SOCKET is where the exporter listens, FABRIC_TIMING_JOB is
 the job's name. FABRIC_TIMING_MQTT=[mqtts://][user@]host[:port] sends to a broker instead, where paho-mqtt is installed,
-with the password in the file FABRIC_TIMING_MQTT_PASSWORD_FILE.
+with the password in the file FABRIC_TIMING_MQTT_PASSWORD_FILE: for a reader of your own, since collectors of
+fabric-exporter hear hosts alone.
 """
 
 # The form of what is sent, and what its numbers mean, is in exporter/nccl/datagram.py of fabric-exporter.

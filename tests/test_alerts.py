@@ -117,7 +117,7 @@ def test_what_a_rule_asks_for_exists(rule):
 
 @every_rule
 def test_what_a_rule_asks_for_is_exported_without_being_kept(rule):
-    """Report 100: an alert on what only some configurations export would silently never fire, or lack its guard."""
+    """An alert on what only some configurations export would silently never fire, or lack its guard."""
     details = {metric.name for metric in metrics() if metric.detail}
     assert [one.name for one in selectors(promql.parse(rule["expr"])) if one.name in details] == []
 

@@ -305,7 +305,7 @@ def test_who_says_little_goes_by_what_it_says():
 
 
 def test_two_neighbours_at_one_port_are_both_kept():
-    """Report 45: lldpd #502."""
+    """lldpd#502."""
     fabric = Fabric(leaf1={})
     _, links = fabric.poll(
         "leaf1", [to_host("Eth1/1"), to_host("Eth1/1", "bmc1", "eth0"), to_host("Eth1/1")], {"Eth1/1": 1}
