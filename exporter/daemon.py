@@ -138,7 +138,7 @@ def _completed(loaded: Config, folder: Path) -> Config:
     try:
         measured = nccl_baseline.load(sources[nccl.DEFINITION.name].baseline, folder)
     except RuleError as error:
-        raise RuleError([*_steps_to(nccl.DEFINITION), "baseline", *error.steps], error.text) from None
+        raise RuleError([*_steps_to(nccl.DEFINITION), *error.steps], error.text) from None
     return replace(loaded, sources=sources, measured=measured)
 
 

@@ -120,13 +120,17 @@ def events(data: bytes, lost: Counter[str]) -> Iterator[Event]:
 
 
 def _objects(data: bytes) -> Iterator[bytes]:
-    try:
-        yield from (bytes(one) for one in decode_json(_list, data, MAX_FILE))
-    except FormatError as error:
-        if error.reason == "too_large":
-            raise
-        # one object a line, with or without the list around them, the last one perhaps torn
-        for line in data.split(b"\n"):
-            stripped = line.strip().lstrip(b"[").rstrip(b",]")
-            if stripped:
-                yield stripped
+    if len(data) > MAX_FILE:
+        raise FormatError("too_large", f"{len(data)} bytes; at most {MAX_FILE} are read")
+    if data.lstrip()[:1] == b"[":
+        try:
+            yield from (bytes(one) for one in decode_json(_list, data, MAX_FILE))
+        except FormatError:
+            pass  # torn
+        else:
+            return
+    # one object a line, with or without the list around them, the last one perhaps torn
+    for line in data.split(b"\n"):
+        stripped = line.strip().lstrip(b"[").rstrip(b",]")
+        if stripped:
+            yield stripped

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from exporter.nccl.reading import MAX_RANKS, Count, MessageBytes, Rank, Ranks, Took
+
 VERSION = 1
 
 MAX_DATAGRAM = 8192
@@ -20,15 +22,9 @@ MAX_DATAGRAM = 8192
 REASONS = ("too_long", "malformed", "version", "invalid")
 """Why a datagram is refused."""
 
-MAX_RANKS = 1 << 20
 MAX_ROWS = 512
 """Records, communicators, and rows of how far they are, in one datagram."""
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-Microseconds = Annotated[int, msgspec.Meta(ge=1, le=86_400_000_000)]
-Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
-Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
-Ranks = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
 Place = Annotated[int, msgspec.Meta(ge=0, lt=MAX_ROWS)]
 Kind = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]{1,32}\Z")]
 Text = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,128}\Z")]
@@ -74,8 +70,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False, array_like=True):
     communicator: Place
     kind: Kind
     sequence: Count
-    message_bytes: Bytes
-    microseconds: Microseconds
+    message_bytes: MessageBytes
+    microseconds: Took
     began: Count
     timing: Literal["gpu", "host"]
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from exporter.nccl.reading import (
-    MAX_MICROSECONDS,
+    MAX_RANKS,
     Count,
     FormatError,
     Host,
@@ -20,6 +20,7 @@ from exporter.nccl.reading import (
     Ranks,
     ShortText,
     Text,
+    Took,
     Word,
     decode_json,
 )
@@ -31,7 +32,6 @@ KERNEL_TIMING = "kernel_gpu"
 """The timing source that tells the time on the GPU; others add what the host was doing."""
 
 Kind = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-Took = Annotated[int, msgspec.Meta(ge=1, le=MAX_MICROSECONDS)]
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -48,7 +48,7 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     id: Word
     rank: Rank
     n_ranks: Ranks
-    nnodes: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
+    nnodes: Annotated[int, msgspec.Meta(ge=0, le=MAX_RANKS)] = 0
     comm_name: Text = ""
 
     def __post_init__(self) -> None:

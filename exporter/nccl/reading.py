@@ -28,6 +28,8 @@ Ranks = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 MessageBytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
 Microseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICROSECONDS)]
+Took = Annotated[int, msgspec.Meta(ge=1, le=MAX_MICROSECONDS)]
+"""Microseconds of what is timed at all."""
 Word = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_:.+\-]{1,64}\Z")]
 Host = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_:.%\-]{0,256}\Z")]
 ShortText = Annotated[str, msgspec.Meta(max_length=64)]

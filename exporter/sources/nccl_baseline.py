@@ -4,15 +4,14 @@ A file that proves nothing is an error of the configuration, not a missing basel
 by it. So are runs on one node, over NVLink, which say nothing of a network.
 """
 
-import glob
 from collections.abc import Iterable
 from pathlib import Path
 
 from exporter.document import ConfigError
 from exporter.nccl.nccl_tests import MAX_JSON, baseline, parse_json, parse_text
 from exporter.nccl.reading import FormatError
-from exporter.rules import RuleError
 from exporter.sources.nccl_facts_files import read_whole
+from exporter.sources.patterns import matching
 
 HINT = (
     "run all_reduce_perf, all_gather_perf or reduce_scatter_perf of nccl-tests over two nodes or more, and name the"
@@ -31,16 +30,10 @@ def load(patterns: Iterable[str], folder: Path) -> list[dict[tuple[str, int], fl
         For each file, bus bandwidth in bytes per second by kind and size as nccl-tests counts it.
 
     Raises:
-        RuleError: A pattern without wildcards fits no file; its step is the place among the patterns.
+        RuleError: A pattern without wildcards fits no file; its steps are `baseline` and the place among the patterns.
         ConfigError: A file cannot be read, or is no baseline; the text says which and why.
     """
-    paths: dict[Path, None] = {}
-    for place, pattern in enumerate(patterns):
-        found = sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207  # absolute patterns too
-        if not found and not glob.has_magic(pattern):
-            raise RuleError([place], f"there is no file {folder / pattern}; make it, or leave it away here")
-        paths.update((folder / path, None) for path in found)
-    return [_measured(path) for path in paths]
+    return [_measured(path) for path in matching("baseline", patterns, folder)]
 
 
 def _measured(path: Path) -> dict[tuple[str, int], float]:

@@ -14,12 +14,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from exporter.source import Definition, Failure, Host, Reading, Source, SourceError
+from exporter.sources.patterns import matching
 from exporter.sources.switches.metrics import DEVICE, FAMILIES, SCHEMAS
 from exporter.sources.switches.options import Target
 from exporter.sources.switches.parts import Device, Family, Harvest, Joint, Reader, Support, best
 from exporter.sources.switches.place import Place
 from exporter.sources.switches.roster import Roster
-from exporter.sources.switches.targets import INTERVAL, SwitchOptions, check_profile, complete, matching, resolved
+from exporter.sources.switches.targets import INTERVAL, SwitchOptions, check_profile, complete, resolved
 from exporter.sources.switches.turns import turn
 from exporter.table import RowKeeper, Table, TableBuilder
 

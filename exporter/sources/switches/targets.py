@@ -4,8 +4,7 @@ What a target says counts before what its group says, and that before the defaul
 taken as a whole: nothing is mixed from two places, so that no password ever goes where it was not written for.
 """
 
-import glob
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -15,6 +14,7 @@ from exporter import document
 from exporter.document import ConfigError
 from exporter.rules import RuleError, check_patterns
 from exporter.source import LEAST_INTERVAL
+from exporter.sources.patterns import matching
 from exporter.sources.switches.options import (
     Eapi,
     Nvue,
@@ -201,26 +201,6 @@ def _merged(
         except ValueError as error:
             raise RuleError(place, str(error)) from None
         yield place, made, group.name if group is not None else ""
-
-
-def matching(key: str, patterns: Iterable[str], folder: Path) -> list[Path]:
-    """List the files that fit shell patterns, in order. Blocks.
-
-    Args:
-        key: Where the patterns stand.
-        patterns: The patterns; relative ones are taken from
-        folder: the configuration's.
-
-    Raises:
-        RuleError: A pattern without wildcards fits none.
-    """
-    found: list[Path] = []
-    for place, pattern in enumerate(patterns):
-        paths = sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207  # absolute patterns too
-        if not paths and not glob.has_magic(pattern):
-            raise RuleError([key, place], f"there is no file {folder / pattern}; make it, or leave it away here")
-        found += [folder / path for path in paths if folder / path not in found]
-    return found
 
 
 def check_profile(target: Target, profiles: "Profiles") -> None:
