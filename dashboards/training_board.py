@@ -31,6 +31,9 @@ LOST = Limits(0.01, 0.05)
 LATE = Limits(0.02, 0.1)
 """Shares of the time that a rank is late."""
 
+EXCESS = Limits(1.5, 3)
+"""Times of a step's network over what it needs at least: latency and what comes on top is within the first."""
+
 JOBS = where('train_job=~"$train_job"')
 
 PLACES = '{job=~".+", instance=~".+", train_job=~"$train_job"}'
@@ -206,6 +209,77 @@ def network() -> list[Panel]:
     ]
 
 
+def budgets() -> list[Panel]:
+    """Show steps of the jobs that the configuration tells of, as they are beside as they should be."""
+    return [
+        lines(
+            "Step",
+            "Time of a training step, told from the bytes that were moved, and as the job marks its steps.",
+            "s",
+            [
+                Query(f"{_by_job('fabric_nccl_step_seconds')}", "{{train_job}}"),
+                Query(
+                    f"1 / max by (train_job) (rate(fabric_nccl_steps_total{JOBS}[$__rate_interval]) > 0)",
+                    "{{train_job}} as marked",
+                ),
+            ],
+            width=HALF,
+        ),
+        lines(
+            "Network of a step",
+            "Time of the data-parallel collectives of a step, without waiting, and the least that they need by the"
+            " configured model and links.",
+            "s",
+            [
+                Query(_by_job("fabric_nccl_step_network_seconds"), "{{train_job}}"),
+                Query(_by_job("fabric_nccl_step_network_expected_seconds"), "{{train_job}} at least"),
+            ],
+            width=HALF,
+        ),
+        worst(
+            "Time of the network over what it should be",
+            "Far above 1 the network is slower than its links; near 1 the job asks for what it takes.",
+            "short",
+            Query(_by_job("fabric_nccl_step_network_excess_ratio"), "{{train_job}}"),
+            EXCESS,
+            width=HALF,
+        ),
+        lines(
+            "Share of a step that GPUs compute, at least",
+            "What is left of a step where computing hides none of the network's time; there may be more. Below 0.5 is"
+            " bad, below 0.2 severe.",
+            "percentunit",
+            [Query(_by_job("fabric_nccl_step_utilization_least_ratio"), "{{train_job}}")],
+            top=1,
+            width=HALF,
+        ),
+        lines(
+            "Share of the GPUs' peak that the model gets (MFU)",
+            "By the tokens that the job marks with its steps, else by those of the configuration. 0.55 to 0.70 is good,"
+            " below 0.40 something is wrong.",
+            "percentunit",
+            [
+                Query(
+                    f"max by (train_job) (rate(fabric_nccl_step_tokens_total{JOBS}[$__rate_interval]))"
+                    f" * {_by_job('fabric_nccl_model_operations_per_token')}"
+                    f" / {_by_job('fabric_nccl_peak_operations_per_second')}"
+                    f" or {_by_job('fabric_nccl_model_flops_utilization_ratio')}",
+                    "{{train_job}}",
+                )
+            ],
+            top=1,
+            width=HALF,
+        ),
+        lines(
+            "Left for computing, at least",
+            "Time of a step that is left for computing where none of the network's is hidden behind it.",
+            "s",
+            [Query(_by_job("fabric_nccl_step_exposed_compute_seconds"), "{{train_job}}")],
+            width=HALF,
+        ),
+    ]
+
+
 def timings() -> list[Panel]:
     """Show how much of the jobs is known, without which no verdict is worth anything."""
     return [
@@ -346,6 +420,7 @@ ROWS = {
     "Jobs now": now,
     "Ranks that are waited for": ranks,
     "Network of jobs": network,
+    "Budget of a step": budgets,
     "Timings": timings,
     "Ways of timings": ways,
     "Ways to the network": transport,

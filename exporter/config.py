@@ -5,7 +5,7 @@ knows is an error, since a typo that is passed over is a check that silently doe
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from exporter import document
+from exporter.plans import JobPlan
 from exporter.rules import check_patterns
 from exporter.units import BitRate
 
@@ -104,12 +105,14 @@ class Config:
         host: Name of this host; None for the default.
         expect: What ports and links should be.
         sources: Options of each source by its name.
+        jobs: What is known of training jobs, by the pattern of their names; the first that fits counts.
         measured: What collectives reached in runs of a benchmark: bytes per second by kind and size, for each run.
     """
 
     host: str | None
     expect: Expect
     sources: Mapping[str, Any]
+    jobs: Mapping[str, JobPlan] = field(default_factory=dict)
     measured: Sequence[Mapping[tuple[str, int], float]] = ()
 
 
@@ -156,7 +159,7 @@ def _made(parsed: Any, sections: Sequence[Section]) -> Config:  # noqa: ANN401  
     options = {
         one.name: getattr(parsed, one.section) if one.section else getattr(parsed.sources, one.name) for one in sections
     }
-    return Config(parsed.host, parsed.expect, options)
+    return Config(parsed.host, parsed.expect, options, parsed.jobs)
 
 
 def _root_type(sections: Sequence[Section]) -> type[msgspec.Struct]:
@@ -166,7 +169,13 @@ def _root_type(sections: Sequence[Section]) -> type[msgspec.Struct]:
     beside = [(one.section, one.options, one.options()) for one in sections if one.section]
     return msgspec.defstruct(
         "Configuration",
-        [("host", str | None, None), ("sources", sources, sources()), ("expect", Expect, Expect()), *beside],
+        [
+            ("host", str | None, None),
+            ("sources", sources, sources()),
+            ("expect", Expect, Expect()),
+            ("jobs", dict[str, JobPlan], {}),
+            *beside,
+        ],
         frozen=True,
         forbid_unknown_fields=True,
     )

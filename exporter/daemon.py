@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from time import monotonic, time
 
-from exporter import __version__, checks, config, discovery, document, health, log, probe, process
+from exporter import __version__, checks, config, discovery, document, health, log, plans, probe, process
 from exporter.config import Config
 from exporter.document import ConfigError
 from exporter.judge import CAUSES, Judge
 from exporter.meaning import expectations, jobs, port_states
 from exporter.meaning.baseline import baseline
-from exporter.meaning.verdicts import Baseline
 from exporter.mqtt import options as mqtt
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
@@ -114,6 +113,7 @@ def load_config(path: Path | None) -> Config:
     try:
         loaded = _completed(loaded, path.parent)
         _check_patterns(loaded)
+        plans.check(loaded.jobs)
         checks.check_expectations(loaded, _host_name(loaded))
         checks.check_probe(loaded.sources["probe"], loaded.sources[switch.DEFINITION.name])
     except RuleError as error:
@@ -430,7 +430,7 @@ class Daemon:
                         host,
                         expected_of(definition.name, expected),
                         _exported(definition, fresh),
-                        fresh.measured if definition in JUDGED else (),
+                        (fresh.measured, fresh.jobs) if definition in JUDGED else (),
                     ),
                 )
         return wanted
@@ -446,22 +446,22 @@ class Daemon:
                 running.task.cancel()
                 del self._running[key]
         loop = asyncio.get_running_loop()
-        measured = baseline(fresh.measured)
+        known = jobs.Known(baseline(fresh.measured), plans.plans(fresh.jobs))
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)
                 links_expected = expected_of(definition.name, expected)
                 relay = self._relay if definition is nccl.DEFINITION else None
-                made = steps(links_expected, relay, self._judging(source, measured))
+                made = steps(links_expected, relay, self._judging(source, known))
                 poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
 
-    def _judging(self, source: Source, measured: Baseline) -> Step:
+    def _judging(self, source: Source, known: jobs.Known) -> Step:
         """Give who judges the jobs that a source hears: a collector's has what others tell of ports beside it."""
         if isinstance(source, collector.CollectorSource):
-            return Judge(measured, lambda: source.board, self._own_tables).step
-        return partial(jobs.step, measured)
+            return Judge(known, lambda: source.board, self._own_tables).step
+        return partial(jobs.step, known)
 
     def _own_tables(self) -> list[Table]:
         """Give the tables of all sources."""

@@ -18,7 +18,7 @@ import msgspec
 
 from exporter.files import read_regular
 from exporter.rules import RuleError, dotted
-from exporter.units import BitRate, Duration
+from exporter.units import Amount, BitRate, Duration
 
 MAX_SIZE = 4 * 1024 * 1024
 """Bytes of a configuration file; a larger one is some other file."""
@@ -122,7 +122,7 @@ def located(path: Path, steps: Sequence[str | int], text: str) -> ConfigError:
 
 def _read_custom(wanted: type, value: object) -> object:
     """Read what YAML has no type for; called by msgspec."""
-    if issubclass(wanted, Duration | BitRate):
+    if issubclass(wanted, Amount | BitRate | Duration):
         if not isinstance(value, str):
             value = str(value)  # a bare number lacks its unit, which the parser says best
         return wanted.parse(value)
@@ -364,7 +364,9 @@ def _choices(wanted: Any) -> list[str]:  # noqa: ANN401  # any type expression
     """List the values that a type of few values has."""
     if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
         return [str(one.value) for one in wanted]
-    return [choice for one in typing.get_args(wanted) for choice in ([one] if isinstance(one, str) else _choices(one))]
+    if typing.get_origin(wanted) is typing.Literal:
+        return [str(one) for one in typing.get_args(wanted)]
+    return [choice for one in typing.get_args(wanted) for choice in _choices(one)]
 
 
 def _is_struct(wanted: object) -> bool:

@@ -14,7 +14,7 @@ from exporter.meaning import jobs
 from exporter.meaning.causes import Cause, Event, Fabric, Rank, Symptom, causes
 from exporter.meaning.collectives import Job
 from exporter.meaning.port_states import Port
-from exporter.meaning.verdicts import SLOW, Baseline, Judgement, Verdict
+from exporter.meaning.verdicts import SLOW, Judgement, Verdict
 from exporter.mqtt.states import Presence, State
 from exporter.table import RowKeeper, Table, TableBuilder
 from exporter.vocabulary import gauge
@@ -57,22 +57,22 @@ class Judge:
     """Judges jobs; its step stands in the place of that of meaning."""
 
     def __init__(
-        self, baseline: Baseline, board: Callable[[], Board | None], tables: Callable[[], Iterable[Table]]
+        self, known: jobs.Known, board: Callable[[], Board | None], tables: Callable[[], Iterable[Table]]
     ) -> None:
         """Take what is known.
 
         Args:
-            baseline: What the network should give.
+            known: What is known of jobs beside their timings.
             board: Gives what is published of ports; None while nothing is heard.
             tables: Gives what this process itself knows, of links above all.
         """
-        self._baseline, self._board, self._tables = baseline, board, tables
+        self._known, self._board, self._tables = known, board, tables
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
         self._keeper = RowKeeper(CAUSES.labels)
 
     def step(self, state: jobs.State | None, table: Table) -> tuple[jobs.State | None, Sequence[Table]]:
         """Judge the jobs of a table of timings; other tables pass."""
-        state, made = jobs.step(self._baseline, state, table)
+        state, made = jobs.step(self._known, state, table)
         if state is None or made == (table,):
             return state, made
         sick = any(one.given is not None and one.given.verdict not in _WELL for one in state.memories.values())

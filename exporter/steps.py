@@ -6,7 +6,6 @@ from typing import NamedTuple
 from exporter.config import Expected
 from exporter.meaning import bursts as burst_shares
 from exporter.meaning import expectations, imbalance, jobs, links, oversubscription, rates, shares
-from exporter.meaning.verdicts import Baseline
 from exporter.poller import Step
 from exporter.relay import Relay
 
@@ -34,7 +33,7 @@ def steps(expected: Expectation, relay: Relay | None = None, judging: Step | Non
     Args:
         expected: What.
         relay: Takes timings away to those who judge them.
-        judging: Judges jobs; None where no baseline or state of a port is known.
+        judging: Judges jobs; None where nothing is known of them beside their timings.
     """
     made: list[Step] = [] if relay is None else [relay.step]
     made += [
@@ -44,7 +43,7 @@ def steps(expected: Expectation, relay: Relay | None = None, judging: Step | Non
         partial(links.step, expected.speed, expected.of_carriers),
         imbalance.step,
         oversubscription.step,
-        judging or partial(jobs.step, Baseline()),
+        judging or partial(jobs.step, jobs.Known()),
     ]
     return made if expected.ports is None else [*made, expectations.step]
 

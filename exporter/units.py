@@ -7,9 +7,11 @@ DARK = -40.0
 """dBm from which on downwards there is no light: what modules say of a lane that gets none, or the most they tell."""
 
 _DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_AMOUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "p": 1e15}
 _PREFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kmgbtpKMGBTP]?)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtKMGT])(?:b/s|bps|bit/s|b)?")
 """The b is a small one: `50GB/s` are bytes, and taking them for bits would be wrong by eight times."""
 
@@ -51,6 +53,25 @@ class BitRate(float):
         if not 0 < speed < math.inf:
             raise ValueError("expected a link speed with its unit, such as 400Gb/s or 100G")
         return cls(speed)
+
+
+class Amount(float):
+    """How many of something, written as people count parameters and operations: `70B`, `989T`, `70e9`, `500000`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Amount":
+        """Read an amount.
+
+        Raises:
+            ValueError: It is not one, or it is zero.
+        """
+        found = _AMOUNT.fullmatch(text.strip())
+        amount = float(found[1]) * _AMOUNTS[found[2].lower()] if found else 0.0
+        if not 0 < amount < math.inf:
+            raise ValueError("expected an amount above zero, such as 70B, 989T or 5e5")
+        return cls(amount)
 
 
 def watts_of_dbm(level: float) -> float:

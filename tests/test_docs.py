@@ -29,9 +29,11 @@ from stack import answers, demo, free_port, own_folder, process, until
 from test_structure import ALLOWED, parts_imported, starters
 
 from exporter import cli, daemon
+from exporter.meaning.budget import Algorithm, Precision
 from exporter.outputs import webconfig
+from exporter.plans import JobPlan
 from exporter.sources.switches import options, targets
-from exporter.units import BitRate, Duration
+from exporter.units import Amount, BitRate, Duration
 
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
@@ -123,6 +125,7 @@ WORDS = {
     float: "number",
     Duration: "duration",
     BitRate: "link speed",
+    Amount: "amount",
     tuple[str, ...]: "list of text",
     dict[str, str]: "mapping of text",
     typing.Literal["leaf", "spine", "core"]: "`leaf`, `spine` or `core`",
@@ -132,6 +135,9 @@ WORDS = {
         "`des`, `aes`, `aes192`, `aes256`, `aes192c` or `aes256c`"
     ),
     dict[str, targets.Common]: "mapping",
+    Precision: "`fp32`, `tf32`, `bf16`, `fp16` or `fp8`",
+    Algorithm: "`ring`, `tree` or `sharp`",
+    JobPlan.__annotations__["sharding"]: "`0`, `1`, `2` or `3`",
 }
 SAME = {
     "switches.defaults": "switches.targets[]",
@@ -158,6 +164,10 @@ def fields(wanted: type, path: str = "") -> Iterator[tuple[str, object, object]]
         if typing.get_origin(kind) is typing.Annotated:  # with its bounds
             kind = typing.get_args(kind)[0]
         of = typing.get_args(kind)
+        if kind == dict[str, JobPlan]:
+            yield place, "mapping", {}
+            yield from fields(JobPlan, f"{place}.*.")
+            continue
         inner = of[0] if typing.get_origin(kind) is tuple else kind
         struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
         if place in SAME:
@@ -202,7 +212,7 @@ def paths(value: object, path: str = "") -> Iterator[str]:
             yield from paths(one, f"{path}[]")
     elif isinstance(value, dict) and not path.endswith(".rails"):
         for key, one in value.items():
-            place = f"{path}.{key}".removeprefix(".")
+            place = f"{path}.{'*' if path == 'jobs' else key}".removeprefix(".")
             yield place
             yield from paths(one, place)
 
@@ -213,7 +223,17 @@ def test_the_example_sets_every_key_and_is_good():
     assert {"leaf-01", "leaf-12", "spine-03", "lab-01"} <= names
     assert loaded.expect.rdma_speed == 400e9 / 8
     of_host = {f"sources.{one.name}" for one in daemon.SOURCES if not one.section}
-    containers = {"sources", *of_host, "sources.nccl_facts.ras", "expect", "switches", "probe", "mqtt", "collector"}
+    containers = {
+        "sources",
+        *of_host,
+        "sources.nccl_facts.ras",
+        "jobs.*",
+        "expect",
+        "switches",
+        "probe",
+        "mqtt",
+        "collector",
+    }
     given = set(paths(yaml.safe_load((DOCS / "example.yml").read_text())))
     # Keys that are said elsewhere stand for those; names of modules and the like are free.
     said = {one.replace("switches.groups[].targets[]", "switches.targets[]") for one in given}

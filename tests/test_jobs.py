@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from exporter.meaning import collectives, jobs
+from exporter.meaning.budget import Plan
 from exporter.meaning.verdicts import Baseline
 from exporter.sources.nccl import STREAMS
 from exporter.table import Column, Rows, Samples, Table
@@ -43,7 +44,7 @@ def run(*steps, state=None):
     """Put (time, records) through, and give the last values by metric and row."""
     out = ()
     for time, records in steps:
-        state, out = jobs.step(Baseline(), state, table(time, records))
+        state, out = jobs.step(jobs.Known(), state, table(time, records))
     return state, values(out)
 
 
@@ -155,7 +156,7 @@ def test_ranks_that_are_expected_and_not_heard_of_leave_it_unknown():
 
     state = None
     for time, records in ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}, n_ranks=16):
-        state, out = jobs.step(Baseline(), state, expecting(table(time, records)))
+        state, out = jobs.step(jobs.Known(), state, expecting(table(time, records)))
     assert verdict(values(out)) == "not_enough_data"
     assert values(out)["matched_ranks_ratio", "j"] == 0.5
 
@@ -208,7 +209,7 @@ def test_a_baseline_says_what_the_network_should_give():
             for number in range(5 * tick, 5 * tick + 5)
             for one in operation(number, dict.fromkeys(range(4), 209.7152), size=4 * MIB)
         ]
-        state, out = jobs.step(Baseline(measured), state, table(100.0 + 5 * tick, records))
+        state, out = jobs.step(jobs.Known(Baseline(measured)), state, table(100.0 + 5 * tick, records))
     found = values(out)
     assert found["network_ratio", "j"] == pytest.approx(0.3)  # 4 MiB in 209.7 µs times 2 * 3 / 4 are 30 GB/s
     assert verdict(found) == "network_bound"
@@ -243,16 +244,48 @@ def test_jobs_without_number_hurt_no_other():
 
 def test_other_tables_pass_and_the_internal_one_ends_here():
     food = table(100.0, operation(0, {0: 1000, 1: 1100}))
-    step = partial(jobs.step, Baseline())
+    step = partial(jobs.step, jobs.Known())
     _, out = step(None, food)
     assert food not in out
     assert step(None, out[0]) == (None, (out[0],))
 
 
 def test_what_comes_out_is_declared():
-    _, out = jobs.step(Baseline(), None, table(100.0, operation(0, {0: 1000, 1: 1100})))
+    _, out = jobs.step(jobs.Known(), None, table(100.0, operation(0, {0: 1000, 1: 1100})))
     declared = jobs.outputs(STREAMS)
     assert {column.metric for one in out for column in one.columns.values()} <= set(declared)
     assert check(declared) == []
     assert all(metric.origins for metric in declared)
     assert jobs.outputs(out[0].schema) == []
+
+
+# --- budgets of steps
+
+PLAN = Plan(parameters=2 * MIB, data_parallel=4, nodes=2, bandwidth=1e9, tokens_per_second=1e6, peak_flops=1e13)
+"""Gradients of 4 MiB: each of four ranks sends one and a half times as much, a third of it between two hosts."""
+
+
+def test_the_step_of_a_planned_job_is_set_beside_what_it_should_be():
+    known, state, out = jobs.Known(plans=[("llama-*", PLAN), ("*", Plan(1.0, 2))]), None, ()
+    for tick in range(1, 13):  # two steps in five seconds, of an AllReduce of 12.5 ms each
+        steps = (2 * tick, 2 * tick + 1)
+        records = [
+            one
+            for step in steps
+            for one in operation(step, dict.fromkeys(range(4), 12_500), job="llama-7b", size=4 * MIB)
+        ]
+        state, out = jobs.step(known, state, table(5.0 * tick, records))
+    found = values(out)
+    assert found["step_seconds", "llama-7b"] == pytest.approx(55 / 22)  # measured since it was heard of first
+    assert found["step_network_seconds", "llama-7b"] == pytest.approx(12.5e-3)
+    assert found["step_network_expected_seconds", "llama-7b"] == pytest.approx(2.097152e-3)
+    assert found["step_network_excess_ratio", "llama-7b"] == pytest.approx(12.5 / 2.097152)
+    assert found["step_exposed_compute_seconds", "llama-7b"] == pytest.approx(2.4875)
+    assert found["step_utilization_least_ratio", "llama-7b"] == pytest.approx(0.995)
+    assert found["model_flops_utilization_ratio", "llama-7b"] == pytest.approx(0.3145728)  # 6 * 2 Mi * 1e6 / 4e13
+
+
+def test_of_jobs_without_a_plan_no_step_is_told():
+    known = jobs.Known(plans=[("llama-*", PLAN)])
+    _, out = jobs.step(known, None, table(100.0, operation(0, {0: 1000, 1: 1100})))
+    assert not [one for one in out if "step_seconds" in one.columns]

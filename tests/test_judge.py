@@ -6,7 +6,7 @@ from time import monotonic, time
 import pytest
 
 from exporter.judge import CAUSES, Judge
-from exporter.meaning.verdicts import Baseline
+from exporter.meaning import jobs
 from exporter.mqtt.states import Presence, state
 from exporter.sources.training.streams import Streams
 from exporter.table import RowKeeper, TableBuilder
@@ -64,7 +64,7 @@ FAST, SLOW, LATE = (900, 900, 900, 900), (9000, 9000, 9000, 9000), (90_900, 90_9
 def test_a_slow_network_is_put_down_to_the_port_that_says_so(caplog):
     caplog.set_level(logging.INFO)
     board = Board(gpu_2=("link_degraded", 1.0), elsewhere=("link_down", 1.0))
-    seen = run(Judge(Baseline(), lambda: board, list), (15, FAST), (15, SLOW))
+    seen = run(Judge(jobs.Known(), lambda: board, list), (15, FAST), (15, SLOW))
     last = seen[-1]
     assert ("verdict", "llm", "network_bound") in last
     causes = {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
@@ -76,13 +76,13 @@ def test_a_slow_network_is_put_down_to_the_port_that_says_so(caplog):
 
 
 def test_without_any_evidence_the_cause_is_said_to_be_unknown():
-    last = run(Judge(Baseline(), lambda: None, list), (15, FAST), (15, SLOW))[-1]
+    last = run(Judge(jobs.Known(), lambda: None, list), (15, FAST), (15, SLOW))[-1]
     assert [key[2] for key in last if key[0] == "cause_confidence"] in ([], ["unknown"])
 
 
 def test_a_late_rank_without_evidence_of_its_port_computes_for_too_long(caplog):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(Baseline(), Board, list), (8, FAST), (8, LATE), (60, FAST))
+    seen = run(Judge(jobs.Known(), Board, list), (8, FAST), (8, LATE), (60, FAST))
     told = [values for values in seen if ("verdict", "llm", "straggler") in values]
     assert told
     assert all(("straggler", "llm", "2") in values for values in told)
@@ -95,11 +95,11 @@ def test_a_late_rank_without_evidence_of_its_port_computes_for_too_long(caplog):
 @pytest.mark.parametrize("times", [FAST])
 def test_a_job_that_is_well_has_no_cause_and_no_line(caplog, times):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(Baseline(), lambda: Board(gpu_1=("link_down", 1.0)), list), (20, times))
+    seen = run(Judge(jobs.Known(), lambda: Board(gpu_1=("link_down", 1.0)), list), (20, times))
     assert not any(key[0] == "cause_confidence" for values in seen for key in values)
     assert not caplog.records
 
 
 def test_other_tables_pass():
     other = TableBuilder(CAUSES).table(RowKeeper(CAUSES.labels), 1.0)
-    assert Judge(Baseline(), lambda: None, list).step(None, other) == (None, (other,))
+    assert Judge(jobs.Known(), lambda: None, list).step(None, other) == (None, (other,))

@@ -123,7 +123,8 @@ def test_a_job_is_judged_by_its_baseline(reached, verdict):
             "operations": Column(STREAMS.metrics["operations"], [Samples(tuple(timings))] * 2),
             "stream_info": Column(STREAMS.metrics["stream_info"], [("2", "2", f"n{rank}", "") for rank in range(2)]),
         }
-        state, tables = jobs.step(made, state, Table(STREAMS, Rows(STREAMS.labels, keys, {}), columns, 5.0 * tick))
+        timings = Table(STREAMS, Rows(STREAMS.labels, keys, {}), columns, 5.0 * tick)
+        state, tables = jobs.step(jobs.Known(made), state, timings)
     found = {
         key[1]: one.columns["verdict"].values[place]
         for one in tables

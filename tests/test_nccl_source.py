@@ -10,7 +10,6 @@ from conftest import FIXTURES
 
 from exporter.linux.tail import FILE_BUDGET, MAX_LINE
 from exporter.meaning import jobs, rates
-from exporter.meaning.verdicts import Baseline
 from exporter.poller import Poller
 from exporter.simulator.inspector import InspectorJob, Operation
 from exporter.source import Host
@@ -24,7 +23,7 @@ from exporter.vocabulary import check
 
 NOWHERE = Path("/nonexistent")
 HOST = Host("gpu-001", NOWHERE, NOWHERE)
-STEPS = (rates.step, partial(jobs.step, Baseline()))
+STEPS = (rates.step, partial(jobs.step, jobs.Known()))
 
 
 class Bench:

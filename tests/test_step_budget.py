@@ -6,19 +6,14 @@ from exporter import vocabulary
 from exporter.meaning.budget import (
     ENDINGS,
     Budget,
-    Level,
     Measured,
     Operation,
     Plan,
-    Range,
     budget,
-    level_of_mfu,
-    level_of_utilization,
     measure,
     mfu,
     operations,
     over_links,
-    overlapped,
     sent,
     values,
 )
@@ -86,22 +81,29 @@ def test_ranks_of_one_host_add_up_before_the_network():
 def test_a_single_copy_of_the_model_needs_no_network():
     found = budget(Plan(70 * GB, 1, bandwidth=50 * GB), Measured(2.0, 0.0))
     assert (found.payload, found.traffic, found.expected_network) == (0.0, 0.0, 0.0)
-    assert found.network_ratio is None
+    assert found.excess is None
 
 
 def test_what_is_not_known_is_absent():
     found = budget(Plan(70 * GB, 32))
     assert (found.expected_network, found.measured, found.compute, found.utilization, found.mfu) == (None,) * 5
-    assert found.network_ratio is None
-    assert [ending for ending, value in values(found).items() if value is not None] == []
+    assert found.excess is None
+    told = values(Plan(70 * GB, 32), found)
+    assert [ending for ending, value in told.items() if value is not None] == ["model_operations_per_token"]
+
+
+def test_of_a_step_whose_network_is_not_known_the_time_is_told():
+    found = budget(LARGE, Measured(step=20.0))
+    assert (found.excess, found.compute, found.utilization) == (None, None, None)
+    assert values(LARGE, found)["step_seconds"] == 20.0
 
 
 def test_measured_stands_beside_expected():
     found = budget(LARGE, Measured(step=20.0, network=10.85))
-    assert found.network_ratio == pytest.approx(2.0)
-    assert found.compute == Range(pytest.approx(9.15), 20.0)
-    assert found.utilization == Range(pytest.approx(0.4575), 1.0)
-    assert values(found) == {
+    assert found.excess == pytest.approx(2.0)
+    assert found.compute == pytest.approx(9.15)
+    assert found.utilization == pytest.approx(0.4575)
+    assert values(LARGE, found) == {
         "step_seconds": 20.0,
         "step_network_expected_seconds": pytest.approx(5.425),
         "step_network_seconds": 10.85,
@@ -109,39 +111,15 @@ def test_measured_stands_beside_expected():
         "step_exposed_compute_seconds": pytest.approx(9.15),
         "step_utilization_least_ratio": pytest.approx(0.4575),
         "model_flops_utilization_ratio": None,
+        "model_operations_per_token": 420 * GB,
+        "peak_operations_per_second": None,
     }
 
 
 def test_a_network_that_is_busy_for_longer_than_a_step_leaves_no_negative_time():
     found = budget(LARGE, Measured(step=10.0, network=12.0))  # several communicators at a time
-    assert found.compute == Range(0.0, 10.0)
-    assert found.utilization == Range(0.0, 1.0)
-
-
-def test_utilisation_lies_between_nothing_hidden_and_all():
-    assert overlapped(3.0, 1.0) == Range(0.75, 1.0)
-    assert overlapped(1.0, 4.0) == Range(0.2, 0.25)
-    assert overlapped(0.0, 1.0) == Range(0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("share", "level"),
-    [(0.19, Level.SEVERE), (0.2, Level.WARN), (0.49, Level.WARN), (0.5, Level.GOOD), (1.0, Level.GOOD)],
-)
-def test_levels_of_utilisation(share, level):
-    assert level_of_utilization(share) is level
-
-
-@pytest.mark.parametrize(
-    ("share", "level"),
-    [(0.39, Level.WARN), (0.4, Level.FAIR), (0.54, Level.FAIR), (0.55, Level.GOOD), (0.7, Level.GOOD)],
-)
-def test_levels_of_mfu(share, level):
-    assert level_of_mfu(share) is level
-
-
-def test_mfu_that_is_too_good_is_not_called_good():
-    assert level_of_mfu(0.9) is Level.FAIR
+    assert found.compute == 0.0
+    assert found.utilization == 0.0
 
 
 def test_mfu_by_hand():
@@ -156,9 +134,9 @@ def job(*communicators, since=0.0):
     return Job(heard=60.0, since=since, communicators={str(place): one for place, one in enumerate(communicators)})
 
 
-def communicator(ranks, nodes, *moved):
-    """Make one with ticks of (time, kind, bytes, seconds)."""
-    found = Communicator(ranks, nodes, 0, heard=60.0)
+def communicator(ranks, nodes, *moved, heard=0):
+    """Make one with ticks of (time, kind, bytes, seconds), of whose ranks some are heard, or all."""
+    found = Communicator(ranks, nodes, 0, heard=60.0, members={str(rank): 60.0 for rank in range(heard or ranks)})
     for time, kind, size, seconds in moved:
         found.ticks.append(Tick(time, bus={(kind, 1 << 20): Moved(size, seconds * 1e6, 1.0)}))
     return found
@@ -172,6 +150,14 @@ def test_steps_are_told_by_the_bytes_that_were_moved():
     ticks = [(float(time), "AllReduce", 400.0, 1.5) for time in range(3, 61, 3)]
     # 20 ticks of two steps in a minute: a step each 1.5 s, of which the network has 0.75 s.
     assert measure(PLAN, job(communicator(4, 4, *ticks)), 60.0) == Measured(pytest.approx(1.5), pytest.approx(0.75))
+
+
+@pytest.mark.parametrize(("heard", "network"), [(9, 0.75), (8, None), (1, None)])
+def test_where_ranks_are_missing_the_time_of_the_network_may_be_waiting(heard, network):
+    plan = Plan(1000.0, 10)  # a step moves 2,000 bytes
+    ticks = [(float(time), "AllReduce", 4000.0, 1.5) for time in range(3, 61, 3)]
+    found = measure(plan, job(communicator(10, 10, *ticks, heard=heard)), 60.0)
+    assert found == Measured(pytest.approx(1.5), None if network is None else pytest.approx(network))
 
 
 def test_a_young_job_is_measured_since_it_began():
@@ -209,4 +195,4 @@ def test_what_is_older_than_the_window_does_not_count():
 def test_endings_are_good_metrics_and_all_are_filled():
     schema = vocabulary.schema("fabric_nccl_", ("train_job",), own=ENDINGS)
     assert vocabulary.check(schema.metrics.values()) == []
-    assert values(Budget(1.0, 1.0)).keys() == ENDINGS.keys()
+    assert values(PLAN, Budget(1.0, 1.0)).keys() == ENDINGS.keys()

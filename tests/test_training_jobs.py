@@ -10,7 +10,6 @@ from training_bench import append, bench, datagram, line, process, send
 
 from exporter.linux.cgroup import owner_of
 from exporter.meaning import jobs, rates
-from exporter.meaning.verdicts import Baseline
 from exporter.poller import Poller
 from exporter.simulator.inspector import InspectorJob
 from exporter.sources import nccl
@@ -19,7 +18,7 @@ from exporter.sources.training.feed import Facts, Membership, Said
 from exporter.sources.training.inspector import LINES
 from exporter.sources.training.tables import COLLECTIVES
 
-STEPS = (rates.step, partial(jobs.step, Baseline()))
+STEPS = (rates.step, partial(jobs.step, jobs.Known()))
 
 
 def lines_of(made):

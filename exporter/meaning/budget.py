@@ -6,17 +6,17 @@ each rank's link follows from the algorithm; how long that takes at best, from t
 what was measured: steps are told by the bytes that were moved, and the time of the network from the last rank to come,
 so without waiting.
 
-Timings do not tell how much of the network's time is hidden behind computing. What depends on it is given as a range:
-from nothing hidden to all.
+Timings do not tell how much of the network's time is hidden behind computing. What depends on it is given as its lower
+end, where nothing is.
 """
 
-import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal, NamedTuple
 
-from exporter.meaning.collectives import Communicator, Job, summed
-from exporter.meaning.verdicts import FACTORS
+from exporter.meaning.collectives import HISTORY, Communicator, Job, nodes_of, summed
+from exporter.meaning.verdicts import FACTORS, MATCHED
 from exporter.vocabulary import Ending, gauge
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
@@ -35,25 +35,6 @@ FLOPS = 6
 
 FULL_STEPS = 3.0
 """Steps that must have been moved within the window for their time to be told."""
-
-WINDOW = 60.0
-"""Seconds that are measured."""
-
-
-class Level(enum.Enum):
-    """How bad a number is."""
-
-    GOOD = "good"
-    FAIR = "fair"
-    WARN = "warn"
-    SEVERE = "severe"
-
-
-LEAST_UTILIZATION = ((0.2, Level.SEVERE), (0.5, Level.WARN))
-"""Share of a step in which GPUs compute, and how bad it is to be below."""
-
-LEAST_MFU = ((0.40, Level.WARN), (0.55, Level.FAIR))
-"""The same of the share of the GPUs' peak that the model gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +73,17 @@ class Operation(NamedTuple):
     size: float
 
 
-class Range(NamedTuple):
-    """A number that depends on how much of the network's time is hidden: nothing hidden, and all."""
-
-    exposed: float
-    hidden: float
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """What was measured of the data-parallel communicators of a job, as the mean of them.
 
     Attributes:
         step: Seconds of a step.
-        network: Seconds in a step that the network moved data.
+        network: Seconds in a step that the network moved data; None where too few ranks are heard of to tell that from
+            waiting.
     """
 
     step: float
-    network: float
+    network: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +95,6 @@ class Budget:
         traffic: Bytes that each rank sends over its link.
         expected_network: Seconds that the network needs for it at best.
         measured: What was seen.
-        compute: Seconds that GPUs compute in a step.
-        utilization: Share of the step in which they do.
         mfu: Share of the GPUs' peak that the model gets.
     """
 
@@ -130,16 +102,26 @@ class Budget:
     traffic: float
     expected_network: float | None = None
     measured: Measured | None = None
-    compute: Range | None = None
-    utilization: Range | None = None
     mfu: float | None = None
 
     @property
-    def network_ratio(self) -> float | None:
+    def excess(self) -> float | None:
         """The measured time of the network over the expected one."""
-        if self.measured is None or not self.expected_network:
+        if self.measured is None or self.measured.network is None or not self.expected_network:
             return None
         return self.measured.network / self.expected_network
+
+    @property
+    def compute(self) -> float | None:
+        """Seconds of a step that are left for computing where none of the network's time is hidden behind it."""
+        if self.measured is None or self.measured.network is None:
+            return None
+        return max(0.0, self.measured.step - self.measured.network)
+
+    @property
+    def utilization(self) -> float | None:
+        """The least share of the step in which GPUs compute: more where computing hides some of the network's time."""
+        return None if self.measured is None or self.compute is None else self.compute / self.measured.step
 
 
 def operations(plan: Plan) -> tuple[Operation, ...]:
@@ -177,31 +159,17 @@ def over_links(plan: Plan) -> float:
     return sum(sent(one, ranks, plan.algorithm) for one in operations(plan)) * (nodes - 1) / (ranks - 1)
 
 
-def overlapped(compute: float, network: float) -> Range:
-    """Give the share of a step in which GPUs compute, where both times are known."""
-    return Range(compute / (compute + network), compute / max(compute, network)) if compute > 0 else Range(0.0, 0.0)
+def peak(plan: Plan) -> float | None:
+    """Give what all GPUs of a job can do, in floating-point operations per second; None where it is not known."""
+    return None if plan.peak_flops is None else plan.peak_flops * plan.data_parallel * plan.model_parallel
 
 
 def mfu(plan: Plan) -> float | None:
     """Give the share of the GPUs' peak that the model gets; None where tokens or the peak are not known."""
-    if plan.tokens_per_second is None or plan.peak_flops is None:
+    most = peak(plan)
+    if plan.tokens_per_second is None or most is None:
         return None
-    gpus = plan.data_parallel * plan.model_parallel
-    return FLOPS * plan.parameters * plan.tokens_per_second / (plan.peak_flops * gpus)
-
-
-def level_of_utilization(share: float) -> Level:
-    """Tell how bad a utilisation is."""
-    return _level(share, LEAST_UTILIZATION)
-
-
-def level_of_mfu(share: float) -> Level:
-    """Tell how bad a share of the peak is. Above 0.7 it is too good: a parameter of the plan is wrong."""
-    return Level.FAIR if share > 0.7 else _level(share, LEAST_MFU)
-
-
-def _level(share: float, least: Sequence[tuple[float, Level]]) -> Level:
-    return next((level for limit, level in least if share < limit), Level.GOOD)
+    return FLOPS * plan.parameters * plan.tokens_per_second / most
 
 
 def measure(plan: Plan, job: Job, now: float) -> Measured | None:
@@ -215,18 +183,20 @@ def measure(plan: Plan, job: Job, now: float) -> Measured | None:
     wanted = operations(plan)
     payload = sum(one.size for one in wanted)
     kinds = {one.kind for one in wanted}
-    since = max(now - WINDOW, job.since)
+    since = max(now - HISTORY, job.since)
     seconds = now - since
-    steps = network = 0.0
-    counted = 0
+    steps: list[float] = []
+    network: list[float] = []
     for communicator in job.communicators.values():
-        if communicator.ranks == plan.data_parallel and (communicator.nodes or nodes) == nodes:
+        if communicator.ranks == plan.data_parallel and (nodes_of(job, communicator) or nodes) == nodes:
             size, took = _moved(communicator, kinds, since)
             if size:
-                steps, network, counted = steps + size / payload, network + took, counted + 1
-    if not counted or steps / counted < FULL_STEPS or seconds <= 0:
+                steps.append(size / payload)
+                if len(communicator.members) >= MATCHED * communicator.ranks:
+                    network.append(took * payload / size)
+    if not steps or fmean(steps) < FULL_STEPS or seconds <= 0:
         return None
-    return Measured(seconds * counted / steps, network / steps)
+    return Measured(seconds / fmean(steps), fmean(network) if network else None)
 
 
 def _moved(communicator: Communicator, kinds: set[str], since: float) -> tuple[float, float]:
@@ -240,12 +210,7 @@ def budget(plan: Plan, measured: Measured | None = None) -> Budget:
     """Set a step as it should be beside as it is."""
     payload = sum(one.size for one in operations(plan)) if plan.data_parallel > 1 else 0.0
     traffic = over_links(plan)
-    expected = traffic / plan.bandwidth if plan.bandwidth else None
-    compute = utilization = None
-    if measured is not None:
-        compute = Range(max(0.0, measured.step - measured.network), measured.step)
-        utilization = Range(compute.exposed / measured.step, 1.0)
-    return Budget(payload, traffic, expected, measured, compute, utilization, mfu(plan))
+    return Budget(payload, traffic, traffic / plan.bandwidth if plan.bandwidth else None, measured, mfu(plan))
 
 
 ENDINGS: Mapping[str, Ending] = {
@@ -257,7 +222,8 @@ ENDINGS: Mapping[str, Ending] = {
         "Time that the data-parallel collectives of a step need at least, by the configured model and its links."
     ),
     "step_network_seconds": gauge(
-        "Time of the data-parallel collectives of a step, from the last rank to come, so without waiting."
+        "Time of the data-parallel collectives of a step, from the last rank to come, so without waiting; absent where"
+        " less than nine tenths of their ranks are heard of here."
     ),
     "step_network_excess_ratio": gauge("Measured time of a step's network over the expected one."),
     "step_exposed_compute_seconds": gauge(
@@ -271,19 +237,27 @@ ENDINGS: Mapping[str, Ending] = {
         "Share of the GPUs' peak that the model gets, by the configured tokens per second: 0.55 to 0.70 is good, below"
         " 0.40 something is wrong."
     ),
+    "model_operations_per_token": gauge(
+        "Floating-point operations for a token, by the configured parameters: six for each."
+    ),
+    "peak_operations_per_second": gauge(
+        "Floating-point operations that all GPUs of the job can do in a second, by the configuration."
+    ),
 }
 """What is exported of a budget, by job."""
 
 
-def values(found: Budget) -> dict[str, float | None]:
-    """Give what is exported of a budget, by ending."""
+def values(plan: Plan, found: Budget) -> dict[str, float | None]:
+    """Give what is exported of a plan and its budget, by ending."""
     measured = found.measured
     return {
         "step_seconds": None if measured is None else measured.step,
         "step_network_expected_seconds": found.expected_network,
         "step_network_seconds": None if measured is None else measured.network,
-        "step_network_excess_ratio": found.network_ratio,
-        "step_exposed_compute_seconds": None if found.compute is None else found.compute.exposed,
-        "step_utilization_least_ratio": None if found.utilization is None else found.utilization.exposed,
+        "step_network_excess_ratio": found.excess,
+        "step_exposed_compute_seconds": found.compute,
+        "step_utilization_least_ratio": found.utilization,
         "model_flops_utilization_ratio": found.mfu,
+        "model_operations_per_token": FLOPS * plan.parameters,
+        "peak_operations_per_second": peak(plan),
     }

@@ -7,9 +7,11 @@ all ranks of a job.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from exporter import vocabulary
+from exporter.meaning import budget
 from exporter.meaning.collectives import FORGET, Collectives, Job, Stream, Timing
 from exporter.meaning.verdicts import LEAST_BYTES, Baseline, Judgement, Memory, Verdict, bus_bandwidth, judge
 from exporter.table import Column, LabelValues, Metric, Rows, Samples, Schema, Table
@@ -25,12 +27,30 @@ MAX_RANKS = 65_536
 
 
 class Outputs(NamedTuple):
-    """The schemas of what is made here: by rank, by job, by job and verdict, and by job and kind."""
+    """The schemas of what is made here: by rank, by job, by job and verdict, by job and kind, and by planned job."""
 
     ranks: Schema
     jobs: Schema
     verdicts: Schema
     kinds: Schema
+    budgets: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of jobs beside what they tell.
+
+    Attributes:
+        baseline: What the network should give.
+        plans: What they should do, by patterns of their names; the first that fits counts.
+    """
+
+    baseline: Baseline = field(default_factory=Baseline)
+    plans: Sequence[tuple[str, budget.Plan]] = ()
+
+    def plan(self, job: str) -> budget.Plan | None:
+        """Give the plan of a job; None where there is none."""
+        return next((plan for pattern, plan in self.plans if fnmatchcase(job, pattern)), None)
 
 
 @dataclass(slots=True)
@@ -107,6 +127,7 @@ def _declare(schema: Schema) -> Outputs:
         declared(("train_job",), jobs),
         declared(("train_job", "verdict"), verdicts),
         declared(("train_job", "collective"), kinds),
+        declared(("train_job",), budget.ENDINGS),
     )
 
 
@@ -116,8 +137,8 @@ def outputs(schema: Schema) -> list[Metric]:
     return [] if made is None else [metric for one in made for metric in one.metrics.values()]
 
 
-def step(baseline: Baseline, state: State | None, table: Table) -> tuple[State | None, Sequence[Table]]:
-    """Put tables of ranks, jobs, verdicts and kinds in the place of an internal table of timings; others pass."""
+def step(known: Known, state: State | None, table: Table) -> tuple[State | None, Sequence[Table]]:
+    """Put tables of what was made of them in the place of an internal table of timings; others pass."""
     made = _outputs(table.schema)
     if made is None:
         return state, (table,)
@@ -129,8 +150,9 @@ def step(baseline: Baseline, state: State | None, table: Table) -> tuple[State |
     _add_sums(state, now)
     jobs = state.collectives.jobs
     state.memories = {name: state.memories.get(name) or Memory() for name in jobs}
-    judgements = {name: judge(job, state.memories[name], now, baseline) for name, job in jobs.items()}
-    return state, [one for one in _tables(state, judgements, made, table) if len(one.rows)]
+    judgements = {name: judge(job, state.memories[name], now, known.baseline) for name, job in jobs.items()}
+    found = [*_tables(state, judgements, made, table), _budgets(known, jobs, made, table)]
+    return state, [one for one in found if len(one.rows)]
 
 
 def _streams(table: Table) -> Iterable[tuple[Stream, Iterable[Timing]]]:
@@ -209,6 +231,18 @@ def _tables(state: State, judgements: Mapping[str, Judgement], made: Outputs, ta
         ),
         _table(made.kinds, bandwidths, {"bus_bandwidth_bytes_per_second": list(bandwidths.values())}, table),
     ]
+
+
+def _budgets(known: Known, jobs: Mapping[str, Job], made: Outputs, table: Table) -> Table:
+    """Tell of the steps of jobs that there is a plan for."""
+    rows = []
+    for name, job in jobs.items():
+        plan = known.plan(name)
+        if plan is not None:
+            found = budget.budget(plan, budget.measure(plan, job, table.time))
+            rows.append(((name,), budget.values(plan, found)))
+    columns = {ending: [told[ending] for _, told in rows] for ending in budget.ENDINGS}
+    return _table(made.budgets, [key for key, _ in rows], columns, table)
 
 
 def _bandwidths(jobs: Mapping[str, Job]) -> dict[LabelValues, float]:

@@ -68,6 +68,16 @@ expect:                          # what is slower is degraded; without it a link
   rdma_ports: 8
   rdma_speed: 400Gb/s
 
+jobs:                            # what the steps of a job should take
+  demo:
+    parameters: 268435456
+    data_parallel: 32
+    nodes: 4
+    sharding: 3
+    link_speed: 400Gb/s
+    tokens_per_second: 10e6
+    peak_flops: 989T
+
 switches:
   defaults:
     interval: {switch_interval}
