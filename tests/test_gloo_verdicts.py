@@ -14,9 +14,9 @@ import pytest
 from conftest import ROOT
 from test_fabric_timing_torch import torch_python  # noqa: F401  # a fixture
 
+from exporter.kinds import algorithm_bytes, known_kind
 from exporter.meaning.collectives import Collectives, Stream, Timing
 from exporter.meaning.verdicts import Baseline, Memory, Verdict, judge
-from exporter.nccl.bus import algorithm_bytes, known_kind
 from exporter.sources.timing_socket import TimingSocket
 
 RANKS = 4

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.nccl.bus import bus_bandwidth
+from exporter.kinds import algorithm_bytes, bus_factor
 from exporter.nccl.debug_log import Scan, scan
 from exporter.nccl.flight_recorder import parse
 from exporter.nccl.inspector import parse_line
@@ -122,7 +122,9 @@ def test_inspector_lines(corpus, name):
         assert [*header, one.kind, one.sequence, one.message_bytes, one.microseconds, one.timing_source] == expected[
             :-1
         ]
-        bandwidth = bus_bandwidth(one.kind, one.message_bytes, line.header.n_ranks, one.microseconds / 1e6)
+        ranks = line.header.n_ranks
+        size = algorithm_bytes(one.kind, one.message_bytes, ranks)
+        bandwidth = size * bus_factor(one.kind, ranks) / one.microseconds * 1e6
         assert bandwidth == pytest.approx(expected[-1] * 1e9)
 
 

@@ -12,8 +12,8 @@ from conftest import FIXTURES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from exporter import kinds
 from exporter.nccl import (
-    bus,
     comma,
     flight_recorder,
     inspector,
@@ -148,7 +148,7 @@ def test_a_field_of_any_type_is_taken_within_bounds_or_refused(part, key, value)
 
 @given(st.text())
 def test_names_and_versions_of_any_text(text):
-    assert bus.known_kind(text) in {*bus.KINDS, bus.OTHER}
+    assert kinds.known_kind(text) in {*kinds.KINDS, kinds.OTHER}
     parse_version(text)
     inspector_textfile.message_bounds(text)
     inspector_textfile.gpu_of_file(text)

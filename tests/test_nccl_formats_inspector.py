@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from conftest import FIXTURES
 
-from exporter.nccl.bus import known_kind
+from exporter.kinds import known_kind
 from exporter.nccl.inspector import (
     MAX_LINE,
     Collective,

@@ -5,16 +5,13 @@ from collections import Counter
 import pytest
 from conftest import FIXTURES
 
-from exporter.nccl import comma
-from exporter.nccl.bus import (
+from exporter.kinds import (
     KINDS,
-    adapter_bandwidth,
     algorithm_bytes,
-    bus_bandwidth,
     bus_factor,
     known_kind,
-    traffic_per_rank,
 )
+from exporter.nccl import comma
 from exporter.nccl.reading import FormatError
 from exporter.nccl.textfile import Lost
 from exporter.nccl.xpu_timer import Timing, timings
@@ -106,29 +103,11 @@ def test_factors_are_those_of_nccl_tests(kind, n_ranks, factor):
 def test_bandwidths_of_published_records():
     # what Inspector itself printed beside the time, and what nccl-tests printed
     assert algorithm_bytes("ReduceScatter", 2147483648, 8) / 41057e-6 == pytest.approx(418.439467e9)
-    assert bus_bandwidth("ReduceScatter", 2147483648, 8, 41057e-6) == pytest.approx(366.134533e9)
-    assert bus_bandwidth("AllReduce", 17179869184, 8, 61974e-6) == pytest.approx(485.119099e9)
-    assert bus_bandwidth("AllReduce", 17179869184, 16, 68359e-6) == pytest.approx(471.22e9, rel=1e-4)
-    assert bus_bandwidth("AllReduce", 1024, 1, 1e-3) is None
-    assert bus_bandwidth("AllReduce", 1024, 2, 0) is None
-
-
-def test_traffic_of_a_rank():
-    assert traffic_per_rank("AllReduce", 1600, 16) == 3000
-    assert traffic_per_rank("AllReduce", 1600, 16, "tree") == 3200
-    assert traffic_per_rank("AllReduce", 1600, 16, "sharp") == 1600
-    assert traffic_per_rank("AllGather", 1600, 16, "sharp") == 1500
-    assert traffic_per_rank("Broadcast", 1600, 16) == 1600
-    assert traffic_per_rank("AllReduce", 1600, 1) is None
-
-
-def test_each_adapter_carries_its_share_between_nodes():
-    # two nodes of 8: each exchanges an eighth of the data; bus bandwidth is 15/8 of it over the time
-    assert adapter_bandwidth(15 / 8 * 8e9, 16, 2) == pytest.approx(1e9)
-    assert adapter_bandwidth(1e9, 4, 4) == 1e9
-    assert adapter_bandwidth(1e9, 8, 1) is None
-    assert adapter_bandwidth(1e9, 2, 3) is None
+    assert bus_factor("ReduceScatter", 8) * 8 * 2147483648 / 41057e-6 == pytest.approx(366.134533e9)
+    assert bus_factor("AllReduce", 8) * 17179869184 / 61974e-6 == pytest.approx(485.119099e9)
+    assert bus_factor("AllReduce", 16) * 17179869184 / 68359e-6 == pytest.approx(471.22e9, rel=1e-4)
 
 
 def test_every_kind_is_known_by_its_own_name():
     assert [known_kind(kind) for kind in KINDS] == list(KINDS)
+    assert len(KINDS) == 12

@@ -23,6 +23,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ALLOWED = {
     "table": set(),
     "units": set(),
+    "kinds": set(),
     "files": set(),
     "secret": {"files"},
     "serial": set(),
@@ -38,7 +39,7 @@ ALLOWED = {
     "linux": {"linux"},
     "snmp": {"snmp"},
     "rest": {"rest"},
-    "nccl": {"nccl"},
+    "nccl": {"kinds", "nccl"},
     "mqtt": {"mqtt", "nccl", "rules", "secret", "units"},
     "relay": {"meaning", "mqtt", "nccl", "table", "vocabulary"},
     "steps": {"config", "meaning", "poller", "relay"},
@@ -48,6 +49,7 @@ ALLOWED = {
     "sources": {
         "sources",
         "source",
+        "kinds",
         "table",
         "vocabulary",
         "units",
@@ -61,7 +63,7 @@ ALLOWED = {
         "document",
         "rules",
     },
-    "meaning": {"meaning", "table", "vocabulary"},
+    "meaning": {"kinds", "meaning", "table", "vocabulary"},
     "outputs": {"outputs", "table", "files"},
     "anonymise": {"snmp"},
     "snapshot": {"simulator", "snmp"},  # of the simulator the form of recordings

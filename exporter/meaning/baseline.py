@@ -5,8 +5,9 @@ What is too high would blame the network for what it never did, so that between 
 
 from collections.abc import Iterable, Mapping
 
+from exporter.kinds import SYNCHRONISING
 from exporter.meaning.collectives import size_bucket
-from exporter.meaning.verdicts import FACTORS, LEAST_BYTES, Baseline
+from exporter.meaning.verdicts import LEAST_BYTES, Baseline
 
 LARGEST = 1 << 40
 """Size up to which what the largest measured operation reached is expected."""
@@ -29,7 +30,7 @@ def baseline(measurements: Iterable[Mapping[tuple[str, int], float]], theory: fl
             best[key] = max(bandwidth, best.get(key, 0.0))
     lowest: dict[str, dict[int, float]] = {}
     for (kind, size), bandwidth in best.items():
-        if kind in FACTORS and size >= LEAST_BYTES and bandwidth > 0:
+        if kind in SYNCHRONISING and size >= LEAST_BYTES and bandwidth > 0:
             buckets = lowest.setdefault(kind, {})
             bucket = size_bucket(size)
             buckets[bucket] = min(bandwidth, buckets.get(bucket, bandwidth))

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, NamedTuple
 
+from exporter.kinds import bus_factor
 from exporter.meaning.collectives import HISTORY, Communicator, Job, nodes_of, summed
-from exporter.meaning.verdicts import FACTORS, MATCHED
+from exporter.meaning.verdicts import MATCHED
 from exporter.vocabulary import Ending, gauge
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
@@ -139,11 +140,9 @@ def operations(plan: Plan) -> tuple[Operation, ...]:
 
 def sent(operation: Operation, ranks: int, algorithm: Algorithm = "ring") -> float:
     """Give the bytes that each rank sends for a collective, and as many that it gets; nothing for a single rank."""
-    if ranks < 2:
-        return 0.0
     if operation.kind == "AllReduce" and algorithm in WHOLE:
-        return operation.size * WHOLE[algorithm]
-    return operation.size * FACTORS[operation.kind] * (ranks - 1) / ranks
+        return operation.size * WHOLE[algorithm] if ranks > 1 else 0.0
+    return operation.size * (bus_factor(operation.kind, ranks) or 0.0)
 
 
 def over_links(plan: Plan) -> float:

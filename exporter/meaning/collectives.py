@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-SYNCHRONISING = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
-"""Kinds whose ranks end together; the times of others are no measure of each other."""
+from exporter.kinds import SYNCHRONISING
 
 PATIENCE = 3.0
 """Seconds that an operation waits for its other ranks: a tick of the nodes, and the way here."""

@@ -12,11 +12,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from exporter.kinds import bus_factor
 from exporter.meaning.blame import WINDOWS, Evidence, Suspect, by_schedule, evidence, suspects
 from exporter.meaning.collectives import SILENCE, Communicator, Job, nodes_of
-
-FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0}
-"""Factor k of nccl-tests by kind: bus bandwidth = size / time * k * (n - 1) / n."""
 
 LEAST_BYTES = 1 << 20
 """Size of an operation below which its bandwidth is latency."""
@@ -158,8 +156,8 @@ class Best:
 
 def bus_bandwidth(kind: str, ranks: int, bytes_per_microsecond: float) -> float | None:
     """Give bytes per second on the bus; None for kinds without a factor."""
-    factor = FACTORS.get(kind)
-    return None if factor is None else bytes_per_microsecond * 1e6 * factor * (ranks - 1) / ranks
+    factor = bus_factor(kind, ranks)
+    return None if factor is None else bytes_per_microsecond * 1e6 * factor
 
 
 def judge(job: Job, memory: Memory, now: float, baseline: Baseline) -> Judgement:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from exporter.nccl.bus import known_kind
+from exporter.kinds import known_kind
 from exporter.nccl.reading import (
     Count,
     FormatError,
@@ -93,7 +93,7 @@ class Event(
 
     @property
     def kind(self) -> str:
-        """Its kind, as `bus.KINDS`."""
+        """Its kind, as `kinds.KINDS`."""
         return known_kind(self.name)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from exporter.nccl.bus import known_kind
+from exporter.kinds import known_kind
 from exporter.nccl.reading import (
     MAX_BYTES,
     MAX_RANKS,
@@ -91,7 +91,7 @@ class Entry(msgspec.Struct, frozen=True, rename={"sequence": "collective_seq_id"
 
     @property
     def kind(self) -> str:
-        """Its kind, as `bus.KINDS`."""
+        """Its kind, as `kinds.KINDS`."""
         operation = self.name.partition(":")[2] or self.name
         return known_kind(operation.split(" ", 1)[0])
 

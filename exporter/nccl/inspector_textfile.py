@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor
 
-from exporter.nccl.bus import known_kind
+from exporter.kinds import known_kind
 from exporter.nccl.reading import MAX_BANDWIDTH, MAX_BYTES, MAX_MICROSECONDS, MAX_RANKS
 from exporter.nccl.textfile import Lost, Sample, samples, whole_number
 
@@ -26,7 +26,7 @@ class Window:
         statistic: `mean` (of bandwidths the geometric one), or what a fork tells: min, max, p50, p95, p99, sum, and
             `single` for one slow event; `count` for counts.
         value: In the unit of the metric.
-        kind: Kind of the operation, as `bus.KINDS`; empty for counts of a whole GPU.
+        kind: Kind of the operation, as `kinds.KINDS`; empty for counts of a whole GPU.
         least_bytes: Smallest message of it; None where not told.
         most_bytes: Bytes that all of its messages stay below; equal to `least_bytes` where told exactly.
         n_ranks: Ranks of the communicators; None where not told.

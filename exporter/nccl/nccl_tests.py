@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from exporter.nccl.bus import OTHER, known_kind
+from exporter.kinds import OTHER, known_kind
 from exporter.nccl.reading import MAX_BANDWIDTH, MAX_BYTES, MAX_RANKS, FormatError, decode_json, printable
 
 MAX_TEXT = 16 << 20
@@ -68,7 +68,7 @@ class Run:
     """One run of a test.
 
     Attributes:
-        collective: As `bus.KINDS`; None where the output does not tell.
+        collective: As `kinds.KINDS`; None where the output does not tell.
         nccl_version: "2.23.4"; empty where not told.
         ranks: Ranks listed, with how often: more than once means runs that know nothing of each other.
         hosts: Hosts listed.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from exporter.nccl.bus import known_kind
+from exporter.kinds import known_kind
 from exporter.nccl.reading import MAX_BANDWIDTH, MAX_MICROSECONDS, MAX_RANKS
 from exporter.nccl.textfile import Lost, Sample, samples, whole_number
 
@@ -17,7 +17,7 @@ class Timing:
         metric: `time` (seconds) and `bandwidth` (bytes per second) of collectives, `hang` (1 while the rank hangs).
         statistic: mean, max, p99, min; empty for bandwidth and hangs.
         value: In the unit of the metric.
-        kind: Kind of the collective, as `bus.KINDS`; empty for hangs.
+        kind: Kind of the collective, as `kinds.KINDS`; empty for hangs.
         level: Bucket of throughput, from low to high; None where not told.
         rank: Rank in the job.
         local_rank: Rank on the host; None where not told.

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from exporter.kinds import OTHER, known_kind
 from exporter.nccl import log_facts as facts
-from exporter.nccl.bus import OTHER, known_kind
 from exporter.nccl.log_facts import Entry
 from exporter.table import LabelValues
 

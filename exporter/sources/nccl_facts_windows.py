@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter import vocabulary
+from exporter.kinds import algorithm_bytes
 from exporter.linux.planted import stamp
-from exporter.nccl.bus import algorithm_bytes
 from exporter.nccl.inspector_textfile import Window, gpu_of_file, windows
 from exporter.nccl.reading import FormatError
 from exporter.nccl.textfile import MAX_TEXT, Lost

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from exporter.nccl.bus import SYNCHRONISING, algorithm_bytes
+from exporter.kinds import SYNCHRONISING, algorithm_bytes
 from exporter.source import Failure
 from exporter.table import Schema, Table
 
@@ -145,7 +145,7 @@ class Said:
         Args:
             communicator: Its name on all its ranks.
             place: Where the process is in it.
-            kind: As `bus.KINDS`.
+            kind: As `kinds.KINDS`.
             sequence: Its number, the same on all its ranks.
             message_bytes: Bytes as NCCL counts them.
             microseconds: Time it took on this rank.

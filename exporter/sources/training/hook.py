@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter import vocabulary
-from exporter.nccl.bus import known_kind
+from exporter.kinds import known_kind
 from exporter.nccl.datagram import Datagram
 from exporter.serial import HungError, Serial
 from exporter.source import Failure

@@ -12,8 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 from exporter import vocabulary
+from exporter.kinds import known_kind
 from exporter.linux.tail import FILE_BUDGET, MAX_LINE, Chunk, Followed, Tail
-from exporter.nccl.bus import known_kind
 from exporter.nccl.inspector import KERNEL_TIMING, Collective, Header, Line, Speaker, parse_line
 from exporter.nccl.reading import FormatError
 from exporter.serial import Serial
