@@ -10,11 +10,11 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from exporter import vocabulary
-from exporter.meaning.jobs import FOOD
+from exporter.meaning.jobs import FOOD, progress
 from exporter.meaning.port_states import PortState
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import state
-from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.nccl.batch import Batch, Operation, Progress, Stream
 from exporter.table import RowKeeper, Samples, Table, TableBuilder
 from exporter.vocabulary import counter, gauge
 
@@ -148,9 +148,10 @@ class Relay:
 
 def batches(table: Table, host: str) -> list[Batch]:
     """Turn an internal table of timings into a batch for each job."""
-    by_job: dict[str, list[tuple[Stream, list[Operation]]]] = {}
+    found: dict[str, tuple[list[tuple[Stream, list[Operation]]], list[Progress]]] = {}
     columns = (table.values(ending) or () for ending in FOOD)
-    for (job, communicator, kind, _), samples, about in zip(table.rows.keys, *columns, strict=True):
+    rows = zip(table.rows.keys, *columns, progress(table), strict=True)
+    for (job, communicator, kind, _), samples, about, told in rows:
         if not isinstance(samples, Samples) or not isinstance(about, tuple):
             continue
         ranks, nodes, _, _, place, pid, gpu, world_rank = about
@@ -170,5 +171,9 @@ def batches(table: Table, host: str) -> list[Batch]:
             Operation(int(one[0]), int(one[1]), one[2], bool(one[3]) if len(one) > 3 else None)
             for one in sorted(samples.taken)
         ]
-        by_job.setdefault(job, []).append((stream, operations))
-    return [Batch(job, host, streams) for job, streams in by_job.items()]
+        streams, reached = found.setdefault(job, ([], []))
+        if operations:
+            streams.append((stream, operations))
+        if told is not None:
+            reached.append(Progress(stream, *told))
+    return [Batch(job, host, streams, progress=reached) for job, (streams, reached) in found.items()]

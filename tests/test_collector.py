@@ -88,6 +88,27 @@ async def test_what_a_host_hears_is_what_the_collector_tells_of_it(broker):  # n
         await source.close()
 
 
+async def test_how_far_a_rank_is_reaches_the_collector_without_a_single_timing(broker):  # noqa: F811
+    options = broker().options()
+    relay = Relay(options, "gpu-2")
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    made = Streams()
+    about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "world_rank": 17}
+    made.add(KEY, [], progress=(8, 7), **about)
+    try:
+        await source.read()
+        await until("the collector listens", lambda: source._subscriber.listening)
+        await relay.start()
+        relay.step(None, made.table(1.0))
+        table = (await read_until(source, lambda tables: len(tables[STREAMS].rows)))[STREAMS]
+        assert table.rows.keys == (KEY,)
+        assert [table.columns[ending].values[0] for ending in ("begun", "ended")] == [8, 7]
+        assert table.columns["operations"].values[0].taken == ()
+    finally:
+        await relay.stop()
+        await source.close()
+
+
 async def test_a_rank_whose_place_in_the_job_is_unknown_goes_by_host_and_process(broker):  # noqa: F811
     options = broker().options()
     source = CollectorSource(CollectorOptions(slots="00-ff", exclude=("other",)), options)

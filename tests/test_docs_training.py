@@ -25,6 +25,7 @@ SAID = {
     "fewer than {} % of the ranks": verdicts.MATCHED * 100,
     "no verdict below {} % of the ranks": verdicts.MATCHED * 100,
     "has ended for {} seconds": verdicts.FROZEN,
+    "is believed for {} seconds": verdicts.TOLD,
     "nor for {} times the longest pause": verdicts.FROZEN_GAPS,
     "less than {} % of the bandwidth": verdicts.SLOW * 100,
     "over {} seconds and at least": verdicts.RECENT,

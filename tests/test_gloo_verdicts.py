@@ -112,6 +112,11 @@ class Watched:
                     stream = Stream("job", group.id, kind, rank, group.size, group.nodes, host, group.size)
                     size = algorithm_bytes(kind, one.message_bytes, group.size)
                     self._known.take(stream, [Timing(one.sequence, size, one.microseconds)], now)
+                for one in heard.datagram.counts:
+                    group, rank = heard.datagram.groups[one.communicator], str(heard.datagram.rank)
+                    kind, host = known_kind(one.kind), heard.datagram.host
+                    stream = Stream("job", group.id, kind, rank, group.size, group.nodes, host, group.size)
+                    self._known.note(stream, one.begun, one.ended, now)
             self._known.settle(now)
             if "job" in self._known.jobs:
                 begin = now if begin is None else begin
@@ -135,6 +140,14 @@ async def test_a_rank_that_computes_longer_is_named(torch_python, tmp_path, netw
         found, _ = await first(job.judgements(60.0), Verdict.STRAGGLER)
         assert [(one.rank, found.matched) for one in found.ranks] == [("2", 1.0)]
         assert found.loss * PACE == pytest.approx(0.2 / 0.24, rel=0.3), "of a step of 0.03 + 0.2 s and a little"
+
+
+async def test_a_rank_that_stands_still_is_named_though_all_are_in_one_communicator(torch_python, tmp_path, networks):  # noqa: F811
+    async with Watched(tmp_path, networks, torch_python, STOPS_RANK="1", STOPS_AFTER="150") as job:
+        found, before = await first(job.judgements(90.0), Verdict.HANG)
+        assert Verdict.FINE in before
+        assert [one.rank for one in found.ranks] == ["1"]
+        assert found.hosts == ["gpu-1"]
 
 
 async def test_nobody_is_named_until_a_port_is_slow_and_then_the_network_is(torch_python, tmp_path, networks):  # noqa: F811

@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.nccl import batch as batches
-from exporter.nccl.batch import MAX_BATCH, MAX_OPERATIONS, MAX_STREAMS, Batch, Operation, Stream, decode, encode
+from exporter.nccl.batch import (
+    MAX_BATCH,
+    MAX_OPERATIONS,
+    MAX_PROGRESS,
+    MAX_STREAMS,
+    Batch,
+    Operation,
+    Progress,
+    Stream,
+    decode,
+    encode,
+)
 from exporter.nccl.reading import FormatError
 
 
@@ -55,6 +66,7 @@ def wire(**other):
         "processes": [[1639453, 10, "GPU-5c0f8a5e"]],
         "kinds": ["AllReduce"],
         "streams": [[0, 0, 0, 2, 1407, [], [17179869184], [], [619740], [0]]],
+        "progress": [],
     }
     return msgspec.msgpack.encode(list({**values, **other}.values()))
 
@@ -138,6 +150,24 @@ def test_an_operation_that_stands_twice_is_told_once_and_empty_streams_not_at_al
     (data,) = encode(batch((stream(), twice), (stream(kind="Reduce"), [])))
     assert decode(data).streams == [(stream(), [(3, 8, 1.0, None), (4, 8, 2.0, None)])]
     assert encode(batch((stream(), []))) == []
+
+
+def test_how_far_ranks_are_is_told_beside_their_operations_and_without_any():
+    read = decode(wire(progress=[[0, 0, 0, 2, 1409, 1408]]))
+    assert read.progress == [Progress(stream(), 1409, 1408)]
+    told = [Progress(stream(kind="Barrier"), 5, 4), Progress(stream(), 9, 9)]
+    for streams in ([], [(stream(), operations(3))]):
+        (data,) = encode(batch(*streams, progress=told))
+        assert (decode(data).progress, decode(data).streams) == (told, streams)
+
+
+def test_what_many_ranks_tell_of_how_far_they_are_is_split():
+    told = [Progress(stream(communicator=f"{place:064x}", gpu="g" * 64), place, 0) for place in range(2500)]
+    parts = encode(batch((stream(), operations(3)), progress=told))
+    assert len(parts) == 3
+    assert max(map(len, parts)) <= MAX_BATCH
+    assert [one for part in parts for one in decode(part).progress] == told
+    assert [len(decode(part).streams) for part in parts] == [1, 0, 0]
 
 
 def test_an_operation_takes_at_most_twelve_bytes():
@@ -248,6 +278,13 @@ INVALID = {
     "a time of text": one_stream(tenths=[1, 2, "3"]),
     "a timing that is none": one_stream(timed=[0, 1, 3]),
     "timings of another count": one_stream(timed=[0, 1]),
+    "progress in no communicator": wire(progress=[[1, 0, 0, 2, 8, 7]]),
+    "progress of no process": wire(progress=[[0, 1, 0, 2, 8, 7]]),
+    "progress of no kind": wire(progress=[[0, 0, 1, 2, 8, 7]]),
+    "progress of a rank beyond the ranks": wire(progress=[[0, 0, 0, 8, 8, 7]]),
+    "progress of more than there is": wire(progress=[[0, 0, 0, 2, 1 << 63, 7]]),
+    "progress without end": wire(progress=[[0, 0, 0, 2, 8]]),
+    "progress of too many": wire(progress=[[0, 0, 0, 2, 8, 7]] * (MAX_PROGRESS + 1)),
 }
 
 

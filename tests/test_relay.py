@@ -6,7 +6,7 @@ from exporter.meaning.port_states import Port, PortState
 from exporter.mqtt import states
 from exporter.mqtt.options import MqttOptions
 from exporter.relay import Relay, batches
-from exporter.sources.training.feed import Facts, Membership, Said
+from exporter.sources.training.feed import Facts, Membership, Progress, Said
 from exporter.sources.training.processes import Processes
 from exporter.sources.training.tables import LOSSES, streams
 from exporter.table import Column, Rows, Table
@@ -42,6 +42,23 @@ def heard(*world_ranks):
         said.append((known.take("inspector", one, 1.0, []), one))
     known.finish({}, 1.0)
     return streams(said, "gpu-1", 1.0)
+
+
+def test_how_far_ranks_are_is_sent_also_where_nothing_ended():
+    table = heard(4)
+    process = Processes()
+    process.begin()
+    one = Said("f", Facts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
+    member = Membership(1, 2, 1)
+    one.meets(member)
+    one.did("c", member, "AllReduce", 1, 1 << 20, 100, True)
+    known = process.take("hook", one, 1.0, [])
+    process.finish({}, 1.0)
+    silent = Said("f", one.facts, progress={("c", "Barrier"): Progress(member, 9, 8)})
+    (batch,) = batches(streams([(known, silent)], "gpu-1", 1.0), "gpu-1")
+    assert batch.streams == []
+    assert [(told.stream.kind, told.stream.world_rank, *told[1:]) for told in batch.progress] == [("Barrier", 3, 9, 8)]
+    assert [batch.progress for batch in batches(table, "gpu-1")] == [[]]
 
 
 def losses(**dropped):

@@ -58,6 +58,26 @@ async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank
         assert made.cells(hook.SENDERS, "senders") == {(): 1}
 
 
+async def test_how_far_a_known_process_is_is_told_also_where_nothing_ends(tmp_path):
+    async with bench(tmp_path, "socket") as made:
+        wide, group = "00ff00ff00ff00ff", "a0a0a0a0a0a0a0a0"
+        silent = {"ops": [], "counts": [[0, "all_reduce", 43, 42], [1, "barrier", 1, 0], [1, "send", 9, 8]]}
+        await send(made.socket, datagram(**silent))
+        await made.read()
+        assert made.operations() == {}, "nothing is known of who that is"
+        await send(made.socket, datagram(1))
+        await made.read()
+        await send(made.socket, datagram(2, **silent))
+        await made.read()
+        told = {
+            ending: {key: cell for key, cell in made.cells(STREAMS, ending).items() if cell is not None}
+            for ending in ("begun", "ended")
+        }
+        both = [("123", "00ff00ff00ff00ff", "AllReduce", "3"), ("123", "a0a0a0a0a0a0a0a0", "Barrier", "3")]
+        assert told == {"begun": dict(zip(both, [43, 1], strict=True)), "ended": dict(zip(both, [42, 0], strict=True))}
+        assert set(made.operations().values()) == {()}
+
+
 async def test_losses_that_the_hook_tells_and_those_on_the_way_are_counted_once(tmp_path):
     async with bench(tmp_path, "socket") as made:
         await send(

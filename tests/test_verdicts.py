@@ -125,6 +125,123 @@ def test_a_group_that_went_no_further_than_those_of_the_same_work_is_named(more)
     assert named(bench.judges()) == (Verdict.HANG, list(range(24, 32)), ["h3"])
 
 
+class Told(Bench):
+    """A job whose ranks tell what they began, as long as they live."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = {}
+
+    def does(self, communicator, members, *more, **options):
+        super().does(communicator, members, *more, **options)
+        for rank in members:
+            self.begins(communicator, members, rank, ends=True)
+
+    def begins(self, communicator, members, rank, kind="AllReduce", *, ends=False):
+        begun, ended = self.begun.get((communicator, kind, rank), (0, 0, ()))[:2]
+        self.begun[communicator, kind, rank] = (begun + 1, ended + ends, members)
+
+    def judges(self, dead=()):
+        for (communicator, kind, rank), (begun, ended, members) in self.begun.items():
+            if rank not in dead:
+                size = len(members)
+                stream = Stream("j", communicator, kind, str(rank), size, 2, f"h{rank // 8}", size)
+                self.known.note(stream, begun, ended, self.now)
+        return super().judges()
+
+
+def test_of_a_job_in_one_communicator_the_rank_is_named_that_did_not_begin_what_others_wait_in():
+    bench = Told()
+    bench.runs(30, world(bench, {}))
+    for rank in range(64):
+        if rank != 11:
+            bench.begins("world", range(64), rank)
+    seen = bench.stands(60)
+    assert 28 <= seen[Verdict.HANG] <= 36
+    assert named(bench.judges()) == (Verdict.HANG, [11], ["h1"])
+    assert bench.stands(1200).keys() == {Verdict.HANG}, "as long as it is told of"
+
+
+def test_a_kind_that_was_never_done_before_tells_as_well():
+    bench = Told()
+    bench.runs(30, world(bench, {}))
+    for rank in range(1, 64):
+        bench.begins("world", range(64), rank, "Barrier")
+    bench.stands(60)
+    assert named(bench.judges())[:2] == (Verdict.HANG, [0])
+
+
+def test_who_waits_in_one_group_is_not_blamed_by_those_that_wait_in_another():
+    bench = Told()
+    tensor = {host: range(8 * host, 8 * host + 8) for host in range(4)}
+    data = {place: range(place, 32, 8) for place in range(8)}
+
+    def work():
+        for host, members in tensor.items():
+            bench.does(f"tp{host}", members, nodes=1, size=MIB)
+        for place, members in data.items():
+            bench.does(f"dp{place}", members)
+
+    bench.runs(45, work)
+    for host, members in tensor.items():
+        for rank in members:
+            if rank != 11:
+                bench.begins(f"tp{host}", members, rank)
+            if host != 1:  # those of host 1 wait for rank 11 …
+                bench.begins(f"dp{rank % 8}", data[rank % 8], rank)  # … and all others for them
+    bench.stands(60)
+    assert named(bench.judges())[:2] == (Verdict.HANG, [11])
+
+
+def test_a_job_that_ended_or_began_the_same_everywhere_does_not_hang():
+    for begins in (False, True):
+        bench = Told()
+        bench.runs(30, world(bench, {}))
+        for rank in range(64):
+            if begins:
+                bench.begins("world", range(64), rank)
+        assert Verdict.HANG not in bench.stands(300)
+
+
+def test_a_job_that_was_killed_in_the_middle_does_not_hang():
+    bench = Told()
+    bench.runs(30, world(bench, {}))
+    for rank in range(32):
+        bench.begins("world", range(64), rank)
+    bench.judges()
+    assert all(bench.judges(dead=range(64)).verdict is not Verdict.HANG for _ in range(100))
+
+
+def test_a_rank_that_died_is_named_while_the_others_wait():
+    bench = Told()
+    bench.runs(30, world(bench, {}))
+    for rank in range(64):
+        if rank != 40:
+            bench.begins("world", range(64), rank)
+    for _ in range(30):
+        given = bench.judges(dead=[40])
+    assert named(given) == (Verdict.HANG, [40], ["h5"])
+
+
+def test_one_rank_that_does_what_nobody_else_does_blames_nobody():
+    bench = Told()
+    bench.runs(30, world(bench, {}))
+    bench.begins("world", range(64), 5)
+    assert Verdict.HANG not in bench.stands(120)
+
+
+def test_a_communicator_without_timings_does_not_count_as_one_that_is_missing():
+    bench = Told()
+
+    def work():
+        world(bench, {})()
+        for rank in range(64):
+            bench.begins("other", range(64), rank, "Broadcast", ends=True)
+
+    given = bench.runs(40, work)
+    assert (given.verdict, given.matched) == (Verdict.FINE, 1.0)
+
+
 def test_a_pause_long_ago_does_not_hide_a_hang_for_longer_than_jobs_wait():
     bench = Bench()
     work = stages(bench, more=0)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from exporter.kinds import SYNCHRONISING
+from exporter.kinds import COMMON, SYNCHRONISING
 
 PATIENCE = 3.0
 """Seconds that an operation waits for its other ranks: a tick of the nodes, and the way here."""
@@ -94,6 +94,14 @@ class Pending:
     times: dict[str, float] = field(default_factory=dict)
 
 
+class Progress(NamedTuple):
+    """How many collectives of one kind a rank began, how many of these ended, and when it was told."""
+
+    begun: int
+    ended: int
+    told: float
+
+
 class Moved(NamedTuple):
     """What operations of one kind and size moved: bytes, microseconds, and bytes in a microsecond of the fastest.
 
@@ -142,7 +150,8 @@ class Communicator:
         expected: Ranks that should be heard of; 0 where those that are will do.
         heard: When it was last heard of.
         members: The ranks that are heard of, and when each last was.
-        reached: The highest number that each rank told, by kind.
+        reached: The highest number that each rank told, by kind and rank.
+        progress: How far each rank is, where that is told, by kind and rank.
         pending: Operations that wait, by kind and number.
         settled: Numbers that were settled of late, by kind.
         ticks: The evidence.
@@ -154,6 +163,7 @@ class Communicator:
     heard: float
     members: dict[str, float] = field(default_factory=dict)
     reached: dict[tuple[str, str], int] = field(default_factory=dict)
+    progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
     pending: dict[tuple[str, int], Pending] = field(default_factory=dict)
     settled: dict[str, dict[int, None]] = field(default_factory=dict)
     ticks: deque[Tick] = field(default_factory=deque)
@@ -211,7 +221,17 @@ class Collectives:
                 job.pending += 1
                 waiting = pending[kind, number] = Pending(now, timing.size)
             waiting.times.setdefault(rank, timing.microseconds)
-        communicator.reached[kind, rank] = reached
+        if reached >= 0:
+            communicator.reached[kind, rank] = reached
+
+    def note(self, stream: Stream, begun: int, ended: int, now: float) -> None:
+        """Note how many collectives of its kind a rank began in one communicator, and how many of them ended."""
+        if stream.kind not in COMMON or stream.ranks < 2:
+            return
+        job = self._job(stream.job, now)
+        communicator = None if job is None else self._communicator(job, stream, now)
+        if communicator is not None:
+            communicator.progress[stream.kind, stream.rank] = Progress(begun, ended, now)
 
     def settle(self, now: float) -> None:
         """Settle what is complete, or waited long enough, and drop what is too old."""
@@ -262,6 +282,7 @@ class Collectives:
         if silent:
             communicator.members = {rank: at for rank, at in communicator.members.items() if rank not in silent}
             communicator.reached = {key: one for key, one in communicator.reached.items() if key[1] not in silent}
+            communicator.progress = {key: one for key, one in communicator.progress.items() if key[1] not in silent}
 
 
 def _settle(job: Job, communicator: Communicator, now: float) -> None:

@@ -22,6 +22,9 @@ FOOD = ("operations", "stream_info")
 """Labels of the internal table, and endings of its columns: Samples of Timing, and texts that begin with ranks, nodes,
 host, expected."""
 
+PROGRESS = ("begun", "ended")
+"""Columns that it may have beside them: how many collectives of each row were begun, and ended, so far."""
+
 MAX_RANKS = 65_536
 """Ranks of all jobs of which sums are kept."""
 
@@ -144,8 +147,10 @@ def step(known: Known, state: State | None, table: Table) -> tuple[State | None,
         return state, (table,)
     state = State() if state is None else state
     now = table.time
-    for stream, timings in _streams(table):
+    for stream, timings, told in _streams(table):
         state.collectives.take(stream, timings, now)
+        if told is not None:
+            state.collectives.note(stream, *told, now)
     state.collectives.settle(now)
     _add_sums(state, now)
     jobs = state.collectives.jobs
@@ -155,14 +160,22 @@ def step(known: Known, state: State | None, table: Table) -> tuple[State | None,
     return state, [one for one in found if len(one.rows)]
 
 
-def _streams(table: Table) -> Iterable[tuple[Stream, Iterable[Timing]]]:
+def _streams(table: Table) -> Iterable[tuple[Stream, Iterable[Timing], tuple[int, int] | None]]:
     """Read the rows of an internal table."""
     columns = (table.values(ending) or () for ending in FOOD)
-    for (job, communicator, kind, rank), samples, about in zip(table.rows.keys, *columns, strict=True):
+    rows = zip(table.rows.keys, *columns, progress(table), strict=True)
+    for (job, communicator, kind, rank), samples, about, told in rows:
         if isinstance(samples, Samples) and isinstance(about, tuple):
             ranks, nodes, host, expected, *_ = about
             stream = Stream(job, communicator, kind, rank, int(ranks), int(nodes or 0), host, int(expected or 0))
-            yield stream, (Timing(int(one[0]), *one[1:]) for one in samples.taken)
+            yield stream, (Timing(int(one[0]), *one[1:]) for one in samples.taken), told
+
+
+def progress(table: Table) -> Iterable[tuple[int, int] | None]:
+    """Give for each row of an internal table how many collectives were begun, and ended; None where nobody told."""
+    begun, ended = (table.values(ending) or [None] * len(table.rows) for ending in PROGRESS)
+    for one, other in zip(begun, ended, strict=True):
+        yield (one, other) if isinstance(one, int) and isinstance(other, int) else None
 
 
 def _add_sums(state: State, now: float) -> None:

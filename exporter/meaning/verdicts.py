@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from exporter.kinds import bus_factor
 from exporter.meaning.blame import WINDOWS, Evidence, Suspect, by_schedule, evidence, suspects
-from exporter.meaning.collectives import SILENCE, Communicator, Job, nodes_of
+from exporter.meaning.collectives import SILENCE, Communicator, Job, Progress, nodes_of
 
 LEAST_BYTES = 1 << 20
 """Size of an operation below which its bandwidth is latency."""
@@ -36,6 +36,9 @@ FROZEN_GAPS = 10.0
 
 FROZEN_MORE = 120.0
 """… seconds more than that pause."""
+
+TOLD = 15.0
+"""Seconds after which a collective that was begun is no longer taken to be under way: its process may be gone."""
 
 SNAPSHOT = 20.0
 """Seconds between two looks at how far communicators are, while a job runs: those that do the same are as far."""
@@ -66,6 +69,9 @@ RAISE = 2
 
 CLEAR = 3
 """… and before it gives way to one that is better."""
+
+
+_NOT_BEGUN = Progress(0, 0, -math.inf)
 
 
 class Verdict(enum.Enum):
@@ -242,13 +248,17 @@ def _formed(job: Job, memory: Memory, told: Evidence, now: float, baseline: Base
 def _hanging(job: Job, memory: Memory, now: float) -> list[str] | None:
     """Name the ranks with which a job that ran and stands still went no further; None where it does not stand still.
 
-    What does not end is not recorded, so that the ranks of a communicator that hangs have told of as much; but of the
+    Where ranks tell what they began, those are named that did not begin what others wait in. Elsewhere, what does not
+    end is not recorded, so that the ranks of a communicator that hangs have told of as much; but of the
     communicators that do the same work, that with the least to tell is where it stands. A job that ended has told of as
     much everywhere: it does not hang.
     """
     pause = memory.longest_pause
     if memory.settled is None or now - memory.settled < max(FROZEN, min(FROZEN_GAPS * pause, pause + FROZEN_MORE)):
         return None
+    awaited = _awaited(job, now)
+    if awaited:
+        return awaited
     behind: list[str] | None = None
     fewest = 1.0
     for names, missing in _compared(job, memory):
@@ -262,6 +272,26 @@ def _hanging(job: Job, memory: Memory, now: float) -> list[str] | None:
             fewest = share
             behind = sorted({rank for name in last for rank in job.communicators[name].members})
     return behind
+
+
+def _awaited(job: Job, now: float) -> list[str]:
+    """Name the ranks that did not begin collectives in which others are, and that wait for nobody themselves.
+
+    Only what is begun can be compared: GPUs may be done with more than what their ranks looked for. Where all began the
+    same, it is not known whether anything hangs.
+    """
+    behind: set[str] = set()
+    waiting: set[str] = set()
+    for communicator in job.communicators.values():
+        for kind in {kind for kind, _ in communicator.progress}:
+            told = {rank: communicator.progress.get((kind, rank), _NOT_BEGUN) for rank in communicator.members}
+            most = max((one.begun for one in told.values()), default=0)
+            inside = {rank for rank, one in told.items() if one.begun == most > one.ended and now - one.told <= TOLD}
+            outside = {rank for rank, one in told.items() if one.begun < most}
+            if inside and len(outside) <= len(told) / 2:  # else it is those inside that do what nobody else does
+                behind |= outside
+                waiting |= inside
+    return sorted(behind - waiting)
 
 
 def _compared(job: Job, memory: Memory) -> Iterator[tuple[Sequence[str], Mapping[str, int]]]:
@@ -304,7 +334,7 @@ def _matched(job: Job, told: Evidence, now: float) -> float:
     """
     wanted = seen = 0
     for name, communicator in job.communicators.items():
-        if now - communicator.heard > SILENCE:
+        if now - communicator.heard > SILENCE or not communicator.reached:
             continue
         members = sum(now - heard <= SILENCE for heard in communicator.members.values())
         if members < 2 and not communicator.expected:

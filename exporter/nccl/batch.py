@@ -11,7 +11,7 @@ Whoever may publish may publish anything: decoding is bounded and strict, and wh
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import accumulate, chain, pairwise, repeat, zip_longest
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -28,6 +28,9 @@ MAX_OPERATIONS = 65_536
 
 MAX_STREAMS = 8192
 """Streams of a batch, and rows of each of its tables."""
+
+MAX_PROGRESS = 1024
+"""Rows of a batch that tell how far ranks are."""
 
 TENTHS = 10
 """Parts of a microsecond that are told."""
@@ -94,6 +97,14 @@ class Operation(NamedTuple):
     timed: bool | None
 
 
+class Progress(NamedTuple):
+    """How far a rank is with the kind of a stream: how many it began, and how many of these ended."""
+
+    stream: Stream
+    begun: int
+    ended: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What one host tells of one job at one time.
@@ -104,6 +115,7 @@ class Batch:
         streams: Streams of this job and host, each with its operations by sequence number, none twice.
         sent: Seconds since 1970 of the sending.
         dropped: Operations that the sender lost since its start, before they came into a batch.
+        progress: How far ranks are; what is not told did not change.
         epoch: Begin of the numbering, by chance; another one means that the sender began anew.
         tick: Number among the batches of the epoch, from 0; a gap is a loss on the way.
         version: Of the form.
@@ -114,6 +126,7 @@ class Batch:
     streams: Sequence[tuple[Stream, Sequence[Operation]]]
     sent: float = 0.0
     dropped: int = 0
+    progress: Sequence[Progress] = ()
     epoch: str = "0" * 16
     tick: int = 0
     version: int = VERSION
@@ -152,6 +165,15 @@ class _Columns(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_un
     ]
 
 
+class _Progress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    communicator: Place
+    process: Place
+    kind: Place
+    rank: Rank
+    begun: Count
+    ended: Count
+
+
 class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     version: int
     job: Name
@@ -164,6 +186,7 @@ class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     processes: Annotated[list[_Process], msgspec.Meta(max_length=MAX_STREAMS)]
     kinds: Annotated[list[Kind], msgspec.Meta(max_length=MAX_STREAMS)]
     streams: Annotated[list[_Columns], msgspec.Meta(max_length=MAX_STREAMS)]
+    progress: Annotated[list[_Progress], msgspec.Meta(max_length=MAX_PROGRESS)]
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -190,8 +213,9 @@ def encode(batch: Batch) -> list[bytes]:
     """
     streams = [(stream, _in_order(operations)) for stream, operations in batch.streams if operations]
     found: list[bytes] = []
-    for part in _parts(streams):
-        _encode_part(replace(batch, streams=part), found)
+    progress = [batch.progress[at : at + MAX_PROGRESS] for at in range(0, len(batch.progress), MAX_PROGRESS)]
+    for part, rows in zip_longest(_parts(streams), progress, fillvalue=()):
+        _encode_part(replace(batch, streams=part, progress=rows), found)
     return found
 
 
@@ -208,10 +232,10 @@ def _encode_part(batch: Batch, found: list[bytes]) -> None:
             raise
         raise FormatError("invalid", str(error)) from None
     count = batch.operations()
-    if count == 1:
-        raise FormatError("too_large", f"one operation of {len(data)} bytes")
-    for part in _parts(batch.streams, (count + 1) // 2):
-        _encode_part(replace(batch, streams=part), found)
+    if count <= 1:
+        raise FormatError("too_large", f"{count} operations in {len(data)} bytes")
+    for place, part in enumerate(_parts(batch.streams, (count + 1) // 2)):
+        _encode_part(replace(batch, streams=part, progress=() if place else batch.progress), found)
 
 
 def _parts(
@@ -246,21 +270,22 @@ def _wire(batch: Batch) -> _Wire:
     communicators: dict[_Communicator, int] = {}
     processes: dict[_Process, int] = {}
     kinds: dict[str, int] = {}
-    streams = []
-    for stream, operations in batch.streams:
+
+    def placed(stream: Stream) -> tuple[int, int, int, int]:
+        """Give the places of a stream in the tables, and its rank."""
         if stream.job != batch.job or stream.host != batch.host:
             raise FormatError("invalid", f"a stream of {stream.job} on {stream.host} is none of this batch")
         communicator = _Communicator(stream.communicator, stream.ranks, stream.nodes)
         process = _Process(stream.pid, stream.world_rank, stream.gpu)
-        streams.append(
-            _columns(
-                communicators.setdefault(communicator, len(communicators)),
-                processes.setdefault(process, len(processes)),
-                kinds.setdefault(stream.kind, len(kinds)),
-                stream.rank,
-                operations,
-            )
+        return (
+            communicators.setdefault(communicator, len(communicators)),
+            processes.setdefault(process, len(processes)),
+            kinds.setdefault(stream.kind, len(kinds)),
+            stream.rank,
         )
+
+    streams = [_columns(*placed(stream), operations) for stream, operations in batch.streams]
+    progress = [_Progress(*placed(one.stream), one.begun, one.ended) for one in batch.progress]
     return _Wire(
         batch.version,
         batch.job,
@@ -273,6 +298,7 @@ def _wire(batch: Batch) -> _Wire:
         list(processes),
         list(kinds),
         streams,
+        progress,
     )
 
 
@@ -311,6 +337,7 @@ def decode(data: bytes) -> Batch:
         [(_stream(wire, columns), _operations(columns)) for columns in wire.streams],
         wire.sent,
         wire.dropped,
+        [Progress(_stream(wire, one), one.begun, one.ended) for one in wire.progress],
         wire.epoch,
         wire.tick,
         wire.version,
@@ -337,7 +364,10 @@ def _decode_wire(data: bytes) -> _Wire:
     if sum(len(columns.tenths) for columns in wire.streams) > MAX_OPERATIONS:
         raise FormatError("too_large", f"more than {MAX_OPERATIONS} operations")
     for columns in wire.streams:
-        _check_columns(wire, columns)
+        _check_places(wire, columns)
+        _check_columns(columns)
+    for progress in wire.progress:
+        _check_places(wire, progress)
     return wire
 
 
@@ -355,22 +385,34 @@ def _check_version(data: bytes) -> None:
         raise FormatError("unsupported", f"version {version}; {VERSION} is read")
 
 
-def _check_columns(wire: _Wire, columns: _Columns) -> None:
-    """See that columns have one length, and that their places are in the tables.
+def _check_places(wire: _Wire, one: _Columns | _Progress) -> None:
+    """See that places are in the tables.
 
     Raises:
-        FormatError: Something is not so.
+        FormatError: One is not.
     """
-    count = len(columns.tenths)
     tables: Iterable[tuple[str, int, Sequence[object]]] = (
-        ("communicator", columns.communicator, wire.communicators),
-        ("process", columns.process, wire.processes),
-        ("kind", columns.kind, wire.kinds),
-        ("size", max(columns.size_of, default=0), columns.sizes),
+        ("communicator", one.communicator, wire.communicators),
+        ("process", one.process, wire.processes),
+        ("kind", one.kind, wire.kinds),
     )
     for name, place, table in tables:
         if place >= len(table):
             raise FormatError("invalid", f"{name} {place} of {len(table)}")
+    ranks = wire.communicators[one.communicator].ranks
+    if one.rank >= ranks:
+        raise FormatError("invalid", f"rank {one.rank} of {ranks} ranks")
+
+
+def _check_columns(columns: _Columns) -> None:
+    """See that columns have one length.
+
+    Raises:
+        FormatError: They have not.
+    """
+    count = len(columns.tenths)
+    if max(columns.size_of, default=0) >= len(columns.sizes):
+        raise FormatError("invalid", f"size {max(columns.size_of)} of {len(columns.sizes)}")
     if len(columns.steps) not in (0, count - 1):
         raise FormatError("invalid", f"{len(columns.steps)} steps for {count} operations")
     if len(columns.size_of) != count and (columns.size_of or len(columns.sizes) != 1):
@@ -379,19 +421,16 @@ def _check_columns(wire: _Wire, columns: _Columns) -> None:
         raise FormatError("invalid", f"{len(columns.timed)} values of timed for {count} operations")
     if columns.first + (sum(columns.steps) or count) >= 1 << 63:
         raise FormatError("invalid", "sequence numbers beyond belief")
-    ranks = wire.communicators[columns.communicator].ranks
-    if columns.rank >= ranks:
-        raise FormatError("invalid", f"rank {columns.rank} of {ranks} ranks")
 
 
-def _stream(wire: _Wire, columns: _Columns) -> Stream:
-    communicator = wire.communicators[columns.communicator]
-    process = wire.processes[columns.process]
+def _stream(wire: _Wire, one: _Columns | _Progress) -> Stream:
+    communicator = wire.communicators[one.communicator]
+    process = wire.processes[one.process]
     return Stream(
         wire.job,
         communicator.hash,
-        wire.kinds[columns.kind],
-        columns.rank,
+        wire.kinds[one.kind],
+        one.rank,
         communicator.ranks,
         communicator.nodes,
         process.world_rank,

@@ -164,12 +164,15 @@ class CollectorSource:
             self._waiting += len(taken)
             self._taken += len(taken)
             self._add(stream, taken)
+        for stream, begun, ended in batch.progress:
+            self._add(stream, (), (begun, ended))
 
-    def _add(self, stream: Stream, operations: Sequence[Operation]) -> None:
+    def _add(self, stream: Stream, operations: Sequence[Operation], progress: tuple[int, int] | None = None) -> None:
         rank = f"{stream.host}/{stream.pid}" if stream.world_rank is None else str(stream.world_rank)
         self._streams.add(
             (stream.job, stream.communicator, stream.kind, rank),
             operations,
+            progress=progress,
             ranks=stream.ranks,
             nodes=stream.nodes,
             host=stream.host,

@@ -41,6 +41,14 @@ class Record(NamedTuple):
     timed: bool | None
 
 
+class Progress(NamedTuple):
+    """How far a process is with a kind in a communicator: where it is there, what it began, and what of that ended."""
+
+    place: Membership
+    begun: int
+    ended: int
+
+
 class Stream(NamedTuple):
     """Where a process is in a communicator, and the collectives of one kind that it took part in there."""
 
@@ -111,6 +119,7 @@ class Said:
         largest: Where it is in the largest communicator that was told, the first of several that large.
         totals: Its sums by kind.
         streams: Its single operations that can be compared with those of others, by communicator and kind.
+        progress: How far it is with kinds that all ranks of a communicator take part in, by communicator and kind.
         restarted: Whether what tells of it was begun anew, so that it may be another process.
         lost: Records that it says it lost itself, by what they were.
         steps: Steps of the training that it marked: `steps`, and where it tells them their `tokens` and `flops`.
@@ -121,6 +130,7 @@ class Said:
     largest: Membership | None = None
     totals: dict[str, Totals] = field(default_factory=dict)
     streams: dict[tuple[str, str], Stream] = field(default_factory=dict)
+    progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
     restarted: bool = False
     lost: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter import vocabulary
-from exporter.kinds import known_kind
+from exporter.kinds import COMMON, known_kind
 from exporter.nccl.datagram import Datagram
 from exporter.serial import HungError, Serial
 from exporter.source import Failure
 from exporter.sources.failures import failure_of
 from exporter.sources.timing_socket import OUTCOMES, SOCKET, Received, TimingSocket
-from exporter.sources.training.feed import Facts, Heard, Membership, Said, Unused
+from exporter.sources.training.feed import Facts, Heard, Membership, Progress, Said, Unused
 from exporter.sources.training.files import CALL_DEADLINE, off_loop
 from exporter.sources.training.identity import world_rank
 from exporter.table import Column, RowKeeper, Schema, Table
@@ -195,6 +195,10 @@ class HookFeed:
                 done.microseconds,
                 timed=True if done.timing == "gpu" else None,
             )
+        for count in told.counts:
+            kind, group = known_kind(count.kind), told.groups[count.communicator]
+            if kind in COMMON:
+                said.progress[group.id, kind] = Progress(places[count.communicator], count.begun, count.ended)
         for step in told.steps:
             said.steps["steps"] += 1
             said.steps["tokens"] += step.tokens or 0

@@ -99,7 +99,7 @@ class Processes:
         """Add what was said to its process, which is made where there is room; feeds come in their order.
 
         Returns:
-            The process; why what was said is not used; None where it was of no collective.
+            The process; why what was said is not used; None where it was of no collective, or of one that is not known.
         """
         process = self._found.get((feed, said.speaker))
         better = self._better(feed, said.facts, now)
@@ -110,7 +110,10 @@ class Processes:
         elif process is not None:
             process.steps += said.steps
         if not said.totals:
-            return None
+            if process is None or not said.progress or better is not None:
+                return None
+            process.heard = now  # it lives, and may wait for others
+            return process
         if process is None:
             process = self._make(feed, said, now, failures)
             if process is None:

@@ -14,6 +14,8 @@ STREAMS = vocabulary.schema(
     LABELS,
     own={
         "operations": gauge("Single collectives: number, bytes, millionths of a second, whether timed by the kernel."),
+        "begun": gauge("Collectives that the rank began; absent where that is not told, or nothing changed."),
+        "ended": gauge("Of these, those that ended."),
         "stream_info": info(
             "Whose they are; of what is unknown nothing. `expected` is how many ranks are to be heard of here.",
             "ranks",
@@ -26,7 +28,7 @@ STREAMS = vocabulary.schema(
             "world_rank",
         ),
     },
-    origins={"operations": ["coll_perf.coll_exec_time_us"]},
+    origins={"operations": ["coll_perf.coll_exec_time_us"], "begun": ["counts"], "ended": ["counts"]},
     internal=True,
 )
 
@@ -39,6 +41,7 @@ class Streams:
     """Collects the table; of an operation that is told twice the first counts."""
 
     _operations: dict[LabelValues, dict[int, tuple[float, ...]]] = field(default_factory=dict)
+    _progress: dict[LabelValues, tuple[int, int]] = field(default_factory=dict)
     _about: dict[LabelValues, LabelValues] = field(default_factory=dict)
 
     def add(
@@ -46,6 +49,7 @@ class Streams:
         key: LabelValues,
         operations: Iterable[Sequence[float | bool | None]],
         *,
+        progress: tuple[int, int] | None = None,
         ranks: int,
         nodes: int | None,
         host: str,
@@ -60,6 +64,7 @@ class Streams:
         Args:
             key: Job, communicator, kind, and the rank's name in the job.
             operations: What it took part in.
+            progress: How many it began, and how many of these ended; None where that is not told.
             ranks: Of the communicator.
             nodes: That it spans; None where unknown.
             host: Where the process runs.
@@ -81,6 +86,8 @@ class Streams:
                 gpu,
                 _text(world_rank),
             )
+        if progress is not None:
+            self._progress[key] = progress
         for sequence, size, microseconds, timed in operations:
             assert sequence is not None and size is not None and microseconds is not None  # noqa: S101, PT018  # only `timed` may be
             timing = (sequence, size, microseconds)
@@ -89,10 +96,15 @@ class Streams:
     def table(self, now: float) -> Table:
         """Finish."""
         metrics = STREAMS.metrics
+        progress = [self._progress.get(key) for key in self._operations]
         columns = {
             "operations": Column(
                 metrics["operations"], [Samples(tuple(one.values())) for one in self._operations.values()]
             ),
+            **{
+                ending: Column(metrics[ending], [told[place] if told else None for told in progress])
+                for place, ending in enumerate(("begun", "ended"))
+            },
             "stream_info": Column(metrics["stream_info"], list(self._about.values())),
         }
         rows = Rows(LABELS, self._operations, dict.fromkeys(self._operations, _UNPRINTED))

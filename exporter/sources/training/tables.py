@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from exporter import vocabulary
-from exporter.sources.training.feed import Said
+from exporter.sources.training.feed import Said, Stream
 from exporter.sources.training.processes import Process
 from exporter.sources.training.streams import STREAMS, Streams
 from exporter.table import Column, RowKeeper, Table
@@ -186,10 +186,13 @@ def streams(said: Iterable[tuple[Process, Said]], host: str, now: float) -> Tabl
     made = Streams()
     for process, one in said:
         facts = process.facts
-        for (communicator, kind), (place, records) in one.streams.items():
+        told = {key: Stream(place, []) for key, (place, *_) in one.progress.items()} | one.streams
+        for (communicator, kind), (place, records) in told.items():
+            reached = one.progress.get((communicator, kind))
             made.add(
                 (process.job, communicator, kind, process.label),
                 records,
+                progress=None if reached is None else (reached.begun, reached.ended),
                 ranks=place.ranks,
                 nodes=place.nodes or None,
                 host=host,
