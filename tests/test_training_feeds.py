@@ -60,7 +60,6 @@ async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank
 
 async def test_how_far_a_known_process_is_is_told_also_where_nothing_ends(tmp_path):
     async with bench(tmp_path, "socket") as made:
-        wide, group = "00ff00ff00ff00ff", "a0a0a0a0a0a0a0a0"
         silent = {"ops": [], "counts": [[0, "all_reduce", 43, 42], [1, "barrier", 1, 0], [1, "send", 9, 8]]}
         await send(made.socket, datagram(**silent))
         await made.read()
@@ -76,6 +75,20 @@ async def test_how_far_a_known_process_is_is_told_also_where_nothing_ends(tmp_pa
         both = [("123", "00ff00ff00ff00ff", "AllReduce", "3"), ("123", "a0a0a0a0a0a0a0a0", "Barrier", "3")]
         assert told == {"begun": dict(zip(both, [43, 1], strict=True)), "ended": dict(zip(both, [42, 0], strict=True))}
         assert set(made.operations().values()) == {()}
+
+
+async def test_how_far_a_process_is_is_told_by_the_hook_where_inspector_tells_its_timings(tmp_path):
+    process(tmp_path / "proc", os.getpid(), inner=17)
+    async with bench(tmp_path, "socket") as made:
+        append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log", line())
+        await send(made.socket, datagram(counts=[[0, "all_reduce", 43, 42]]))
+        await made.read()
+        assert [(key, len(taken)) for key, taken in made.operations().items()] == [
+            (("123", "0x1", "AllReduce", "3"), 1),
+            (("123", "00ff00ff00ff00ff", "AllReduce", "3"), 0),
+        ]
+        assert list(made.cells(STREAMS, "begun").values()) == [None, 43]
+        assert made.counts(hook.UNUSED, "collectives_total") == {"duplicate": 1}
 
 
 async def test_losses_that_the_hook_tells_and_those_on_the_way_are_counted_once(tmp_path):

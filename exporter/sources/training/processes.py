@@ -102,7 +102,7 @@ class Processes:
             The process; why what was said is not used; None where it was of no collective, or of one that is not known.
         """
         process = self._found.get((feed, said.speaker))
-        better = self._better(feed, said.facts, now)
+        better = self.better(feed, said.facts, now)
         if process is not None:
             _update(process, said)
         if better is not None:
@@ -126,6 +126,16 @@ class Processes:
         for kind, totals in said.totals.items():
             process.totals.setdefault(kind, Totals()).add(totals)
         return process
+
+    def better(self, feed: str, facts: Facts, now: float) -> Process | None:
+        """Give what a better feed tells of the same process; None where none does."""
+        place = ORDER.index(feed)
+        for key in _signs(facts):
+            for other in self._alike.get(key, ()):
+                better = ORDER.index(other.feed) < place and now - other.heard < VOICE
+                if better and _are_one(facts, other.facts):
+                    return other
+        return None
 
     def finish(self, gone: Mapping[str, set[str]], now: float) -> None:
         """Drop the processes that are gone or were silent for long, and name the others.
@@ -165,16 +175,6 @@ class Processes:
     def _note(self, process: Process) -> None:
         for key in _signs(process.facts):
             self._alike.setdefault(key, []).append(process)
-
-    def _better(self, feed: str, facts: Facts, now: float) -> Process | None:
-        """Give what a better feed tells of the same process; None where none does."""
-        place = ORDER.index(feed)
-        for key in _signs(facts):
-            for other in self._alike.get(key, ()):
-                better = ORDER.index(other.feed) < place and now - other.heard < VOICE
-                if better and _are_one(facts, other.facts):
-                    return other
-        return None
 
 
 def _update(process: Process, said: Said) -> None:
