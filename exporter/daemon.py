@@ -19,7 +19,7 @@ from exporter import __version__, checks, config, discovery, document, health, l
 from exporter.config import Config
 from exporter.document import ConfigError
 from exporter.judge import CAUSES, Judge
-from exporter.meaning import expectations, jobs, port_states
+from exporter.meaning import expectations, jobs, log_states, port_states
 from exporter.meaning.baseline import baseline
 from exporter.mqtt import options as mqtt
 from exporter.outputs import page, text
@@ -266,6 +266,7 @@ class Daemon:
         self._prober = prober(self._config)
         self._relay: Relay | None = None
         self._port_states = port_states.Memory()
+        self._log_states = log_states.Memory()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -382,12 +383,15 @@ class Daemon:
             if relay is None:
                 continue
             try:
-                found = await asyncio.to_thread(
-                    port_states.step, self._port_states, self._own_tables(), relay.host, monotonic()
-                )
-                relay.show(found)
+                relay.show(await asyncio.to_thread(self._states_of, self._own_tables(), relay.host))
             except Exception:
                 logger.exception("the states of ports are not told this time")
+
+    def _states_of(self, tables: list[Table], host: str) -> list[port_states.PortState]:
+        """Give the states of ports, and what logs of jobs tell of them; in a thread, never twice at a time."""
+        now = monotonic()
+        of_ports = port_states.step(self._port_states, tables, host, now)
+        return [*of_ports, *log_states.step(self._log_states, tables, host, now)]
 
     def tables(self) -> list[Table]:
         """Give all tables there are now: those of the sources, and those about the exporter itself."""

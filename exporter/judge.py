@@ -5,7 +5,9 @@ publish, and who is linked to whom as far as this process knows. A verdict is lo
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic, time
 from typing import Protocol
 
@@ -15,7 +17,7 @@ from exporter.meaning.causes import Cause, Event, Fabric, Rank, Symptom, causes
 from exporter.meaning.collectives import Job
 from exporter.meaning.port_states import Port
 from exporter.meaning.verdicts import SLOW, Judgement, Verdict
-from exporter.mqtt.states import Presence, State
+from exporter.mqtt.states import OF_JOB, Presence, State
 from exporter.table import RowKeeper, Table, TableBuilder
 from exporter.vocabulary import gauge
 
@@ -95,10 +97,11 @@ class Judge:
         board, clock = self._board(), monotonic() - time()
         if board is None:
             return []
-        return [
-            Event(kind, Port(name, port), one.since + clock, one.value, one.text)
-            for (name, port, kind), one in board.states().items()
-        ]
+        found = []
+        for (name, told, kind), one in board.states().items():
+            port, _, job = told.partition(OF_JOB)
+            found.append(Event(kind, Port(name, port), one.since + clock, one.value, one.text, job))
+        return found
 
     def _fabric(self) -> Fabric:
         board = self._board()
@@ -142,14 +145,35 @@ def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabri
     if judgement is None or judgement.verdict in _WELL:
         return []
     job, memory = state.collectives.jobs[name], state.memories[name]
-    symptom = Symptom(
-        judgement,
-        memory.since,
-        {rank: Rank(host) for rank, host in job.hosts.items()},
-        *_by_speed(job, judgement),
-        began=job.since,
-    )
-    return causes(symptom, events, fabric)
+    ranks, same = _places(job)
+    symptom = Symptom(judgement, memory.since, ranks, *_by_speed(job, judgement), began=job.since)
+    of_job = [one for one in events if one.job in {"", name}]
+    return causes(symptom, [*of_job, *_shared(ranks, job.since)], replace(fabric, same=same))
+
+
+def _places(job: Job) -> tuple[dict[str, Rank], dict[Port, Port]]:
+    """Give where the ranks of a job are, and the other names of the ports nearest to them."""
+    ranks: dict[str, Rank] = {}
+    same: dict[Port, Port] = {}
+    for rank, host in job.hosts.items():
+        names = [one.split("=") for one in job.ports.get(rank, "").split(",") if one]
+        ranks[rank] = Rank(host, tuple(first for first, *_ in names))
+        same |= {Port(host, other): Port(host, first) for first, *others in names for other in others if other}
+    return ranks, same
+
+
+def _shared(ranks: Mapping[str, Rank], since: float) -> list[Event]:
+    """Give the ports that are the only one near to several ranks, where others of the host have one of their own."""
+    users: dict[str, Counter[str]] = {}
+    for rank in ranks.values():
+        if len(rank.ports) == 1:
+            users.setdefault(rank.host, Counter())[rank.ports[0]] += 1
+    return [
+        Event("adapter_shared", Port(host, port), since, count)
+        for host, of_host in users.items()
+        for port, count in of_host.items()
+        if count > 1 and 1 in of_host.values()
+    ]
 
 
 def _by_speed(job: Job, judgement: Judgement) -> tuple[list[frozenset[str]], list[frozenset[str]]]:

@@ -13,7 +13,7 @@ from exporter import vocabulary
 from exporter.meaning.jobs import FOOD, progress
 from exporter.meaning.port_states import PortState
 from exporter.mqtt.options import MqttOptions
-from exporter.mqtt.states import state
+from exporter.mqtt.states import OF_JOB, state
 from exporter.nccl.batch import Batch, Operation, Progress, Stream
 from exporter.table import RowKeeper, Samples, Table, TableBuilder
 from exporter.vocabulary import counter, gauge
@@ -110,7 +110,8 @@ class Relay:
         since: dict[tuple[str, str, str, float], float] = {}
         states = []
         for one in active:
-            key = (one.port.name, one.port.port, one.kind, one.since)
+            port = f"{one.port.port}{OF_JOB}{one.job}" if one.job else one.port.port
+            key = (one.port.name, port, one.kind, one.since)
             since[key] = self._since.get(key, one.since + clock)
             states.append(((key[0], key[1]), state(one.kind, since[key], one.number, one.value, one.detail)))
         self._since = since
@@ -154,7 +155,7 @@ def batches(table: Table, host: str) -> list[Batch]:
     for (job, communicator, kind, _), samples, about, told in rows:
         if not isinstance(samples, Samples) or not isinstance(about, tuple):
             continue
-        ranks, nodes, _, _, place, pid, gpu, world_rank = about
+        ranks, nodes, _, _, place, pid, gpu, world_rank, ports = about
         stream = Stream(
             job,
             communicator,
@@ -166,6 +167,7 @@ def batches(table: Table, host: str) -> list[Batch]:
             host,
             int(pid or 0),
             gpu,
+            ports,
         )
         operations = [
             Operation(int(one[0]), int(one[1]), one[2], bool(one[3]) if len(one) > 3 else None)

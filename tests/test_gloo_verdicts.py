@@ -15,8 +15,14 @@ from conftest import ROOT
 from test_fabric_timing_torch import torch_python  # noqa: F401  # a fixture
 
 from exporter.kinds import algorithm_bytes, known_kind
+from exporter.meaning import port_states, rates
+from exporter.meaning.causes import Event, Fabric, Rank, Symptom, causes
 from exporter.meaning.collectives import Collectives, Stream, Timing
+from exporter.meaning.port_states import Port
 from exporter.meaning.verdicts import Baseline, Memory, Verdict, judge
+from exporter.source import Host
+from exporter.sources import nic
+from exporter.sources.nic import NicOptions
 from exporter.sources.timing_socket import TimingSocket
 
 RANKS = 4
@@ -49,7 +55,8 @@ def networks(program):
             ip("-n", name, "link", "set", "lo", "up")
         yield names
     finally:
-        for name in names:
+        for name in names:  # the kernel takes its time to end a network, and the link with it
+            subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", bridge], check=False, capture_output=True)
 
@@ -125,6 +132,23 @@ class Watched:
                     return
 
 
+async def ports(networks):
+    """Give the events of the ports at the bridge, as the exporter of this node tells them."""
+    options = NicOptions(include=tuple(networks), software=tuple(networks))
+    (source,) = nic.DEFINITION.build(options, Host("node", Path("/sys"), Path("/proc")))
+    rating, memory, states = {}, port_states.Memory(), []
+    assert await source.applies()
+    for _ in range(10):
+        tables = []
+        for table in (await source.read()).tables:
+            rating[table.schema], made = rates.step(rating.get(table.schema), table)
+            tables += made
+        states = port_states.step(memory, tables, "node", monotonic())
+        await asyncio.sleep(1)
+    await source.close()
+    return [Event(one.kind, one.port, one.since, one.value, one.detail) for one in states]
+
+
 async def first(judgements, verdict):
     """Give the first judgement with a verdict, and the verdicts before it."""
     before = []
@@ -162,3 +186,9 @@ async def test_nobody_is_named_until_a_port_is_slow_and_then_the_network_is(torc
         assert set(before) == {Verdict.FINE}, "no rank is late: all of them wait for the same transfers"
         assert found.ranks == ()
         assert found.bandwidth < 0.3
+        seen = await ports(networks)
+        places = {str(rank): Rank("node", (name,)) for rank, name in enumerate(networks)}
+        symptom = Symptom(found, monotonic(), places)
+        (first_of_all, *_) = causes(symptom, seen, Fabric(heard=frozenset({"node"})))
+        assert (first_of_all.port, first_of_all.confidence > 0.5) == (Port("node", networks[3]), True)
+        assert {one.port.port for one in seen if one.kind in {"queue_drops", "rate_limited"}} == {networks[3]}

@@ -21,7 +21,7 @@ def table(time, records):
     for key, sequence, size, microseconds, ranks, timed in records:
         timing = (sequence, size, microseconds) if timed is None else (sequence, size, microseconds, timed)
         streams.setdefault(key, []).append(timing)
-        about[key] = (str(ranks), "2", f"gpu-{key[3]}", "")
+        about[key] = (str(ranks), "2", f"gpu-{key[3]}", "", "")
     columns = {
         "operations": Column(STREAMS.metrics["operations"], [Samples(tuple(one)) for one in streams.values()]),
         "stream_info": Column(STREAMS.metrics["stream_info"], list(about.values())),
@@ -151,7 +151,7 @@ def test_without_enough_data_there_is_no_verdict():
 
 def test_ranks_that_are_expected_and_not_heard_of_leave_it_unknown():
     def expecting(made):
-        about = [(*one[:3], one[0]) for one in made.columns["stream_info"].values]
+        about = [(*one[:3], one[0], "") for one in made.columns["stream_info"].values]
         return made.with_columns([Column(STREAMS.metrics["stream_info"], about)])
 
     state = None

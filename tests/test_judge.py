@@ -1,6 +1,7 @@
 """The judge of jobs: what a collector says of a slow job, and which port it puts it down to."""
 
 import logging
+from functools import partial
 from time import monotonic, time
 
 import pytest
@@ -38,13 +39,13 @@ class Board:
         return {f"gpu-{rank}": Presence(version=1, state="up", since=1.0, number=1) for rank in range(4)}
 
 
-def run(judge, *phases):
+def run(judge, *phases, make=table):
     """Put phases of (ticks, times) through, two seconds a tick, and give the values of each tick."""
     state_, seen, number, now = None, [], 0, monotonic()
     for ticks, times in phases:
         for _ in range(ticks):
             now += 2.0
-            state_, tables = judge.step(state_, table(now, times, number))
+            state_, tables = judge.step(state_, make(now, times, number))
             number += 10
             seen.append(
                 {
@@ -73,6 +74,77 @@ def test_a_slow_network_is_put_down_to_the_port_that_says_so(caplog):
     (line,) = [one.getMessage() for one in caplog.records if "network_bound" in one.getMessage()]
     assert "job llm: network_bound: 10% of what the network should give" in line
     assert "mlx5_0:1" in line
+
+
+def placed(*ports):
+    """Give timings of a job whose ranks are near to these ports."""
+
+    def made(now, times, first):
+        streams = Streams()
+        for rank, microseconds in enumerate(times):
+            operations = [(first + one, 8 * MIB, microseconds, True) for one in range(10)]
+            key = ("llm", "0xa", "AllReduce", str(rank))
+            streams.add(key, operations, ranks=4, nodes=2, host=f"gpu-{rank // 2}", expected=4, ports=ports[rank])
+        return streams.table(now)
+
+    return made
+
+
+PORTS = ("mlx5_0:1=ens0=0000:0a:00.0", "mlx5_1:1=ens1=0000:1a:00.0") * 2
+
+
+class Told(Board):
+    """A board with states by host, port and kind."""
+
+    def __init__(self, *states):
+        self.told = {one: state(one[2], time() - 10, 1, 1.0) for one in states}
+
+    def states(self):
+        return self.told
+
+
+def confidences(judge, make, *phases):
+    last = run(judge, *phases, make=make)[-1]
+    return {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
+
+
+def test_an_event_by_any_name_of_a_port_near_to_a_rank_counts_in_full():
+    for name in ("mlx5_0:1", "ens0", "0000:0a:00.0"):
+        judge = Judge(jobs.Known(), partial(Told, ("gpu-1", name, "link_degraded")), list)
+        found = confidences(judge, placed(*PORTS), (15, FAST), (15, SLOW))
+        assert found["link_degraded", "gpu-1", "mlx5_0:1"] == pytest.approx(0.95, abs=0.06)
+
+
+def test_an_event_of_a_port_that_is_near_to_no_rank_counts_little():
+    board = Told(("gpu-1", "mlx5_9:1", "link_degraded"))
+    found = confidences(Judge(jobs.Known(), lambda: board, list), placed(*PORTS), (15, FAST), (15, SLOW))
+    assert found["link_degraded", "gpu-1", "mlx5_9:1"] == pytest.approx(0.15)
+
+
+def test_what_a_log_tells_counts_for_its_own_job_alone():
+    ours, others = ("gpu-1", "mlx5_0:1@llm", "failed_over"), ("gpu-1", "@other", "gdr_off")
+    found = confidences(Judge(jobs.Known(), lambda: Told(ours, others), list), placed(*PORTS), (15, FAST), (15, SLOW))
+    assert ("failed_over", "gpu-1", "mlx5_0:1") in found
+    assert not any(kind == "gdr_off" for kind, _, _ in found)
+
+
+def test_a_port_that_two_ranks_share_while_another_has_one_of_its_own_is_told():
+    shared = ("mlx5_0:1", "mlx5_0:1", "mlx5_0:1", "mlx5_1:1")
+    judge = Judge(jobs.Known(), Told, list)
+    made = confidences(judge, placed(*shared), (15, FAST), (15, SLOW))
+    assert not any(kind == "adapter_shared" for kind, _, _ in made), "on a host of two, where both share it"
+    eight = confidences(judge, eight_on_a_host, (15, (900,) * 4), (15, (9000,) * 4))
+    assert ("adapter_shared", "gpu-0", "mlx5_0:1") in eight
+
+
+def eight_on_a_host(now, times, first):
+    streams = Streams()
+    for rank, microseconds in enumerate(times * 2):
+        operations = [(first + one, 8 * MIB, microseconds, True) for one in range(10)]
+        port = f"mlx5_{max(rank % 4, 1) - 1}:1"
+        key = ("big", "0xa", "AllReduce", str(rank))
+        streams.add(key, operations, ranks=8, nodes=2, host=f"gpu-{rank // 4}", expected=8, ports=port)
+    return streams.table(now)
 
 
 def test_without_any_evidence_the_cause_is_said_to_be_unknown():

@@ -37,6 +37,7 @@ def stream(**other):
         "host": "gpu-01",
         "pid": 1639453,
         "gpu": "GPU-5c0f8a5e",
+        "ports": "mlx5_0:1=ens1f0np0=0000:17:00.0",
     }
     return Stream(**{**values, **other})
 
@@ -63,7 +64,7 @@ def wire(**other):
         "sent": 1748030377.5,
         "dropped": 0,
         "communicators": [["0x7f8c496ae9f661", 8, 1]],
-        "processes": [[1639453, 10, "GPU-5c0f8a5e"]],
+        "processes": [[1639453, 10, "GPU-5c0f8a5e", "mlx5_0:1=ens1f0np0=0000:17:00.0"]],
         "kinds": ["AllReduce"],
         "streams": [[0, 0, 0, 2, 1407, [], [17179869184], [], [619740], [0]]],
         "progress": [],
@@ -278,6 +279,8 @@ INVALID = {
     "a time of text": one_stream(tenths=[1, 2, "3"]),
     "a timing that is none": one_stream(timed=[0, 1, 3]),
     "timings of another count": one_stream(timed=[0, 1]),
+    "a process whose ports have a line end": wire(processes=[[1, 10, "", "mlx5_0:1\n"]]),
+    "a process of too many ports": wire(processes=[[1, 10, "", "mlx5_0:1," * 200]]),
     "progress in no communicator": wire(progress=[[1, 0, 0, 2, 8, 7]]),
     "progress of no process": wire(progress=[[0, 1, 0, 2, 8, 7]]),
     "progress of no kind": wire(progress=[[0, 0, 1, 2, 8, 7]]),

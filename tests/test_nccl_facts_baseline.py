@@ -121,7 +121,9 @@ def test_a_job_is_judged_by_its_baseline(reached, verdict):
         keys = [("j", "0x1", "AllReduce", str(rank)) for rank in range(2)]
         columns = {
             "operations": Column(STREAMS.metrics["operations"], [Samples(tuple(timings))] * 2),
-            "stream_info": Column(STREAMS.metrics["stream_info"], [("2", "2", f"n{rank}", "") for rank in range(2)]),
+            "stream_info": Column(
+                STREAMS.metrics["stream_info"], [("2", "2", f"n{rank}", "", "") for rank in range(2)]
+            ),
         }
         timings = Table(STREAMS, Rows(STREAMS.labels, keys, {}), columns, 5.0 * tick)
         state, tables = jobs.step(jobs.Known(made), state, timings)

@@ -93,7 +93,8 @@ def test_columns_of_rules_are_ones_that_sources_have(rule):
     endings = {ending for schema in SCHEMAS if schema.prefix == rule.prefix for ending in schema.metrics}
     wanted = {ending for way in rule.ways for ending in way} | {rule.base, *rule.unless} - {""}
     if rule.form is Form.FILL:  # made of counters
-        wanted = {ending.replace("_per_second", "_total") for ending in wanted}
+        wanted = {ending.replace("_bytes_per_second", "_bytes_total") for ending in wanted - {rule.base}} | {rule.base}
+        wanted -= {""}
     assert wanted - endings == set()
 
 
@@ -294,6 +295,16 @@ def test_a_link_is_full_by_what_it_can_carry_or_was_told_to():
     assert full(45.0) == []
 
 
+def test_a_port_that_the_kernel_holds_to_a_rate_says_so():
+    def held(rate):
+        row = {"transmit_bytes_per_second": rate, "link_speed_bytes_per_second": 1e9}
+        return [one.kind for one in course(NIC, [row | {"transmit_rate_limit_bytes_per_second": 12.5e6}] * 3)[-1]]
+
+    assert (held(12e6), held(9e6)) == (["rate_limited"], [])
+    drops = [{"transmit_queue_drops_total": one} for one in (0, 60, 99, 200)]
+    assert [kinds(one) for one in course(NIC, drops)] == [[], [], [], ["queue_drops"]]
+
+
 # --- optics
 
 
@@ -358,7 +369,7 @@ def test_states_are_what_causes_are_made_of():
     told(memory, table(RDMA, {"link_up": 1}, 100.0))
     (state,) = told(memory, table(RDMA, {"link_up": 0}, 110.0))
     judgement = Judgement(Verdict.HANG, [Suspect("3", 1.0, 1.0)])
-    shown = Symptom(judgement, 150.0, {"3": Rank(HOST, nic="mlx5_0:1")})
+    shown = Symptom(judgement, 150.0, {"3": Rank(HOST, ("mlx5_0:1",))})
     found = causes(shown, [Event(state.kind, state.port, state.since, state.value, state.detail)], Fabric())
     assert [(one.kind, one.port) for one in found] == [("link_down", Port("a1", "mlx5_0:1")), ("process", None)]
     assert "it began 40 s before the symptom was told" in found[0].reasons

@@ -83,6 +83,24 @@ def test_what_ranks_lost_goes_with_the_timings_of_their_job_and_never_falls():
     assert [batch.dropped for batch in publisher.offered] == [7, 9, 10]
 
 
+def test_what_the_log_of_a_job_tells_of_a_port_stands_beside_what_the_port_tells():
+    made, publisher = relay()
+    port = Port("gpu-1", "mlx5_0:1")
+    made.show(
+        [
+            PortState("link_down", port, 100.0, 1, 0.0),
+            PortState("port_error", port, 100.0, 1, 1.0, job="llm"),
+            PortState("gdr_off", Port("gpu-1", ""), 100.0, 1, 1.0, job="llm"),
+        ]
+    )
+    (shown,) = publisher.shown
+    assert list(shown) == [
+        ("gpu-1", "mlx5_0:1", "link_down"),
+        ("gpu-1", "mlx5_0:1@llm", "port_error"),
+        ("gpu-1", "@llm", "gdr_off"),
+    ]
+
+
 def test_a_state_that_goes_on_is_the_same_whatever_the_clocks_do(monkeypatch):
     made, publisher = relay()
     on = [PortState("link_down", Port("gpu-1", f"mlx5_{one}:1"), 123.456 + one, 1, 1.0) for one in range(8)]

@@ -41,8 +41,8 @@ async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank
             ("123", "00ff00ff00ff00ff", "AllGather", "3"): ((5, 1600, 20),),
         }
         assert list(made.cells(STREAMS, "stream_info").values()) == [
-            ("8", "1", "gpu-001", "", "1", "17", "0000:c8:00.0", "3"),
-            ("16", "2", "gpu-001", "", "3", "17", "0000:c8:00.0", "3"),
+            ("8", "1", "gpu-001", "", "1", "17", "0000:c8:00.0", "3", ""),
+            ("16", "2", "gpu-001", "", "3", "17", "0000:c8:00.0", "3", ""),
         ]
         assert made.ranks() == {
             ("123", "3"): {

@@ -22,7 +22,7 @@ from exporter.sources.training.identity import (
     parse_environment,
     world_rank,
 )
-from exporter.sources.training.nearness import address_of, nics_near
+from exporter.sources.training.nearness import address_of, names_of, nics_near
 
 POD = "1b2c3d4e-0000-4111-8222-33344455aabb"
 IN_POD = Owner(pod=POD)
@@ -209,6 +209,19 @@ def test_an_enquiry_brings_gpu_and_nic_together(tmp_path):
     pci_tree(tmp_path / "sys")
     found = asked(tmp_path, Facts("j", gpu="0000:c8:00.0"))
     assert (found.gpu, found.nic) == ("0000:c8:00.0", "mlx5_10,mlx5_2")
+    addresses = {
+        name: (tmp_path / "sys/class/infiniband" / name / "device").resolve().name for name in ("mlx5_10", "mlx5_2")
+    }
+    assert found.ports == ",".join(f"{name}:1={address}" for name, address in addresses.items())
+
+
+def test_a_port_is_told_by_all_its_names(tmp_path):
+    pci_tree(tmp_path)
+    device = tmp_path / "class" / "infiniband" / "mlx5_2" / "device"
+    for name in ("ens1f0np0", "ens1f0r1"):
+        (device / "net" / name).mkdir(parents=True)
+    assert names_of(tmp_path, "mlx5_2") == f"mlx5_2:1=ens1f0np0=ens1f0r1={device.resolve().name}"
+    assert names_of(tmp_path, "none") == "none:1"
 
 
 LOOKS = """

@@ -196,6 +196,24 @@ PORT_RULES: tuple[CauseRule, ...] = (
         shown="share",
     ),
     CauseRule(
+        "rate_limited",
+        "the kernel holds it to a rate, of which it uses {value}",
+        slow=0.9,
+        hang=0.0,
+        late=0.3,
+        remedy="See who set the limit (`tc qdisc show`), and whether it is meant for what the job sends.",
+        shown="share",
+    ),
+    CauseRule(
+        "queue_drops",
+        "the kernel dropped {value} packets of its queue within a minute, before they reached it",
+        slow=0.7,
+        hang=0.2,
+        late=0.2,
+        remedy="Look at its queueing discipline (`tc -s qdisc show`) and at what else sends by it.",
+        shown="number",
+    ),
+    CauseRule(
         "optics_power_low",
         "its module gets {value} W of light, less than its own alarm",
         slow=0.6,
@@ -243,12 +261,11 @@ LOG_RULES: tuple[CauseRule, ...] = (
     ),
     CauseRule(
         "short_timeout",
-        "NCCL_IB_TIMEOUT is set to {value}: less than loss on a full network outlasts",
+        "NCCL_IB_TIMEOUT is set to less than loss on a full network outlasts",
         slow=0.1,
         hang=0.5,
         late=0.0,
         remedy="Leave NCCL_IB_TIMEOUT at its default of 20, or above.",
-        shown="number",
     ),
     CauseRule(
         "memory_protection",
@@ -316,7 +333,7 @@ LOG_RULES: tuple[CauseRule, ...] = (
     ),
     CauseRule(
         "adapter_shared",
-        "{value} GPUs use it, while others have one of their own",
+        "it is the nearest of {value} ranks, while others have one of their own",
         slow=0.8,
         hang=0.0,
         late=0.2,
@@ -357,6 +374,6 @@ LOG_RULES: tuple[CauseRule, ...] = (
         remedy="Try NCCL_PXN_DISABLE=1 and compare.",
     ),
 )
-"""What a log of NCCL tells of a host or of one of its ports."""
+"""What a log of NCCL tells of a host or of one of its ports, and where ranks are."""
 
 RULES = {rule.kind: rule for rule in (*PORT_RULES, *LOG_RULES)}

@@ -68,15 +68,14 @@ FLIPPED = {
 
 
 class Rank(NamedTuple):
-    """Where a rank is: its host, its GPU and the port that it uses (empty where unknown)."""
+    """Where a rank is: its host, and the ports that it uses, which are those nearest to its GPU; none where unknown."""
 
     host: str
-    gpu: str = ""
-    nic: str = ""
+    ports: tuple[str, ...] = ()
 
 
 class Event(NamedTuple):
-    """An event of a port that is active; one of a whole host has an empty port.
+    """An event of a port that is active; one of a whole host has an empty port, one that a job's log tells its job.
 
     Times are of one clock, that of the symptom.
     """
@@ -86,6 +85,7 @@ class Event(NamedTuple):
     since: float
     value: float | None = None
     detail: str = ""
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +226,8 @@ class _Paths:
         self._placed: set[str] = set()
         for name, rank in ranks.items():
             self._by_host.setdefault(rank.host, set()).add(name)
-            if rank.nic:
-                port = fabric.named(Port(rank.host, rank.nic))
-                self._by_port.setdefault(port, set()).add(name)
+            for near in rank.ports:
+                self._by_port.setdefault(fabric.named(Port(rank.host, near)), set()).add(name)
                 self._placed.add(name)
         for port in fabric.peers:
             peer = fabric.peers[port]

@@ -73,6 +73,7 @@ class Stream(NamedTuple):
         host: Where the process runs.
         expected: Ranks of the communicator that should be heard of here; 0 where those that are will do, as on one of
             its hosts.
+        ports: Ports nearest to its GPU, each with all its names; empty where unknown.
     """
 
     job: str
@@ -83,6 +84,7 @@ class Stream(NamedTuple):
     nodes: int = 0
     host: str = ""
     expected: int = 0
+    ports: str = ""
 
 
 @dataclass(slots=True)
@@ -171,12 +173,13 @@ class Communicator:
 
 @dataclass(slots=True)
 class Job:
-    """One job: its communicators, hosts of its ranks, and what became of its timings."""
+    """One job: its communicators, hosts of its ranks and the ports nearest to them, what became of its timings."""
 
     heard: float
     since: float
     communicators: dict[str, Communicator] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
+    ports: dict[str, str] = field(default_factory=dict)
     pending: int = 0
     matched: int = 0
     partial: int = 0
@@ -245,6 +248,7 @@ class Collectives:
             if len(job.hosts) > MAX_RANKS:
                 there = {rank for one in job.communicators.values() for rank in one.members}
                 job.hosts = {rank: host for rank, host in job.hosts.items() if rank in there}
+                job.ports = {rank: ports for rank, ports in job.ports.items() if rank in there}
 
     def _job(self, name: str, now: float) -> Job | None:
         job = self.jobs.get(name)
@@ -271,8 +275,8 @@ class Collectives:
                 job.dropped += 1
                 return None
         found.heard = found.members[stream.rank] = now
-        if job.hosts.get(stream.rank) != stream.host:
-            job.hosts[stream.rank] = stream.host
+        if job.hosts.get(stream.rank) != stream.host or job.ports.get(stream.rank) != stream.ports:
+            job.hosts[stream.rank], job.ports[stream.rank] = stream.host, stream.ports
         return found
 
     @staticmethod

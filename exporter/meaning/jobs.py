@@ -20,7 +20,7 @@ from exporter.vocabulary import counter, gauge
 LABELS = ("train_job", "communicator", "collective", "rank")
 FOOD = ("operations", "stream_info")
 """Labels of the internal table, and endings of its columns: Samples of Timing, and texts that begin with ranks, nodes,
-host, expected."""
+host, expected, and end with the ports nearest to the rank's GPU."""
 
 PROGRESS = ("begun", "ended")
 """Columns that it may have beside them: how many collectives of each row were begun, and ended, so far."""
@@ -164,11 +164,11 @@ def _streams(table: Table) -> Iterable[tuple[Stream, Iterable[Timing], tuple[int
     """Read the rows of an internal table."""
     columns = (table.values(ending) or () for ending in FOOD)
     rows = zip(table.rows.keys, *columns, progress(table), strict=True)
-    for (job, communicator, kind, rank), samples, about, told in rows:
+    for (job, communicator, kind, rank), samples, about, reached in rows:
         if isinstance(samples, Samples) and isinstance(about, tuple):
-            ranks, nodes, host, expected, *_ = about
-            stream = Stream(job, communicator, kind, rank, int(ranks), int(nodes or 0), host, int(expected or 0))
-            yield stream, (Timing(int(one[0]), *one[1:]) for one in samples.taken), told
+            ranks, nodes, host, expected, *_, ports = about
+            stream = Stream(job, communicator, kind, rank, int(ranks), int(nodes or 0), host, int(expected or 0), ports)
+            yield stream, (Timing(int(one[0]), *one[1:]) for one in samples.taken), reached
 
 
 def progress(table: Table) -> Iterable[tuple[int, int] | None]:

@@ -34,7 +34,7 @@ class PortRule:
         ways: Endings of the columns, which are added up; of several ways the first whose columns a row has.
         threshold: The number above which, or from which on (`RISE`), or at which (`LEVEL`) it is active.
         window: Seconds over which the mean or the rise is taken; 0 for levels.
-        base: Ending of the packets of a share.
+        base: Ending of the packets of a share, or of what fills a link where that is not its speed.
         unless: Endings of counters that explain it, when they rose within a quarter of an hour.
         alert: The alert that has the same threshold and window.
     """
@@ -84,6 +84,7 @@ def _rises(kind: str, ending: str, least: float, window: float, prefixes: tuple[
 
 _SENT_AGAIN = (("retransmitted_packets_total",), ("packet_sequence_errors_total", "local_ack_timeouts_total"))
 _UPS_AND_DOWNS = ("carrier_changes_total", "link_down_total")
+_RATE_LIMIT = "transmit_rate_limit_bytes_per_second"
 _FILL = (("transmit_bytes_per_second",), ("receive_bytes_per_second",))
 
 RULES: tuple[PortRule, ...] = (
@@ -192,5 +193,7 @@ RULES: tuple[PortRule, ...] = (
     *_rises("fec_uncorrectable", "fec_uncorrectable_blocks_total", 1, 600, (SWITCH, IB)),
     *_rises("symbol_errors", "symbol_errors_total", 10, 600, (RDMA, NIC, SWITCH, IB)),
     *(PortRule("link_full", prefix, Form.FILL, _FILL, 0.8, 300) for prefix in (RDMA, NIC, IB)),
+    PortRule("rate_limited", NIC, Form.FILL, (("transmit_bytes_per_second",),), 0.8, 60, _RATE_LIMIT),
+    *_rises("queue_drops", "transmit_queue_drops_total", 100, 60, (NIC,)),
     PortRule("link_full", SWITCH, Form.FILL, _FILL, 0.8, 300, alert="FabricUplinkImbalance"),
 )

@@ -62,6 +62,7 @@ class PortState:
         number: How often it began since the port was first read, from 1.
         value: How much: a share, a count, a temperature; 0 or 1 of levels.
         detail: Which priority or lane, where one of several is meant.
+        job: The job whose log tells it; empty where the port itself does.
     """
 
     kind: str
@@ -70,6 +71,7 @@ class PortState:
     number: int
     value: float
     detail: str = ""
+    job: str = ""
 
 
 @dataclass(slots=True)
@@ -247,11 +249,12 @@ def _counters(table: Table, rule: PortRule, row: int) -> dict[str, float]:
 
 
 def _filled(table: Table, rule: PortRule, row: int) -> dict[str, float]:
-    """Give how full a link is in its fuller direction, over what it can carry or was told to; empty if unknown.
+    """Give how full a link is in its fuller direction, over what it can carry or is let; empty if unknown.
 
     What is expected of a link is less than its speed where a contract or a shaper holds it down.
     """
-    speeds = [one for ending in (SPEED, EXPECTED_SPEED) if (one := _number(table, ending, row))]
+    limits = (rule.base,) if rule.base else (SPEED, EXPECTED_SPEED)
+    speeds = [one for ending in limits if (one := _number(table, ending, row))]
     rates = [one for way in rule.ways if (one := _number(table, way[0], row)) is not None]
     return {"fill": max(rates) / min(speeds)} if speeds and rates else {}
 

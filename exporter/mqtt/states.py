@@ -14,6 +14,9 @@ from exporter.nccl.reading import FormatError, decode_json, printable
 
 VERSION = 1
 
+OF_JOB = "@"
+"""Stands in the name of a port before that of a job, where it is the job's log that tells of the port."""
+
 EXPIRY = 3600.0
 """Seconds that the broker keeps a state that is not told again."""
 

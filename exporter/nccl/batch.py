@@ -46,6 +46,7 @@ Epoch = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
 Kind = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]{1,32}\Z")]
 Hash = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}\Z")]
 Gpu = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,64}\Z")]
+Ports = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{0,1024}\Z")]
 Place = Annotated[int, msgspec.Meta(ge=0, lt=MAX_OPERATIONS)]
 Step = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
@@ -67,6 +68,8 @@ class Stream:
         host: The host.
         pid: The process.
         gpu: The GPU: its UUID or place; empty where not known.
+        ports: Ports of RDMA devices nearest to it, with commas between: each as NCCL spells it, and after `=` its other
+            names.
     """
 
     job: str
@@ -79,6 +82,7 @@ class Stream:
     host: str
     pid: int
     gpu: str = ""
+    ports: str = ""
 
 
 class Operation(NamedTuple):
@@ -146,6 +150,7 @@ class _Process(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_un
     pid: Count
     world_rank: Rank | None
     gpu: Gpu
+    ports: Ports
 
 
 class _Columns(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
@@ -276,7 +281,7 @@ def _wire(batch: Batch) -> _Wire:
         if stream.job != batch.job or stream.host != batch.host:
             raise FormatError("invalid", f"a stream of {stream.job} on {stream.host} is none of this batch")
         communicator = _Communicator(stream.communicator, stream.ranks, stream.nodes)
-        process = _Process(stream.pid, stream.world_rank, stream.gpu)
+        process = _Process(stream.pid, stream.world_rank, stream.gpu, stream.ports)
         return (
             communicators.setdefault(communicator, len(communicators)),
             processes.setdefault(process, len(processes)),
@@ -437,6 +442,7 @@ def _stream(wire: _Wire, one: _Columns | _Progress) -> Stream:
         wire.host,
         process.pid,
         process.gpu,
+        process.ports,
     )
 
 

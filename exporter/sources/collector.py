@@ -176,6 +176,7 @@ class CollectorSource:
             ranks=stream.ranks,
             nodes=stream.nodes,
             host=stream.host,
+            ports=stream.ports,
             expected=stream.ranks,
         )
 

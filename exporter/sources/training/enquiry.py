@@ -6,7 +6,10 @@ from dataclasses import replace
 from exporter.source import Host
 from exporter.sources.training.feed import Facts
 from exporter.sources.training.identity import UNKNOWN, Known, find_processes, job_of, look_up, world_rank
-from exporter.sources.training.nearness import address_of, nics_near
+from exporter.sources.training.nearness import address_of, names_of, nics_near
+
+MAX_NEAR = 8
+"""RDMA devices near to one GPU whose ports are told."""
 
 
 def enquire(host: Host, newcomers: Sequence[Facts]) -> list[Facts]:
@@ -30,6 +33,7 @@ def _enquire(host: Host, facts: Facts, found: int) -> Facts:
     if facts.folder or job == UNKNOWN:
         job = job_of(known.environment, known.owner, facts.folder, facts.host)
     gpu = address_of(facts.gpu, host.procfs)
+    near = nics_near(host.sysfs, gpu)
     return replace(
         facts,
         job=job,
@@ -37,6 +41,7 @@ def _enquire(host: Host, facts: Facts, found: int) -> Facts:
         pid=known.pid or facts.pid,
         world_rank=world_rank(known.environment) if facts.world_rank is None else facts.world_rank,
         gpu=gpu,
-        nic=",".join(nics_near(host.sysfs, gpu)),
+        nic=",".join(near),
+        ports=",".join(names_of(host.sysfs, device) for device in near[:MAX_NEAR]),
         pod=facts.pod or known.environment.get("POD_NAME", "") or known.owner.pod,
     )

@@ -85,6 +85,7 @@ class Facts:
         world_rank: Its rank in the job.
         gpu: PCI address of its GPU, or the GPU's UUID.
         nic: RDMA devices that are nearest to its GPU, with commas between.
+        ports: Their ports with all their names, see `nearness.names_of`, with commas between.
         pod: Name of its pod, or the pod's UID.
     """
 
@@ -97,13 +98,15 @@ class Facts:
     world_rank: int | None = None
     gpu: str = ""
     nic: str = ""
+    ports: str = ""
     pod: str = ""
 
     def fill_in(self, other: "Facts") -> None:
         """Take what is not known from another feed's facts of the same process."""
         self.pid = self.pid or other.pid
         self.host_pid = self.host_pid or other.host_pid
-        self.gpu, self.nic = (self.gpu, self.nic) if self.gpu else (other.gpu, other.nic)
+        if not self.gpu:
+            self.gpu, self.nic, self.ports = other.gpu, other.nic, other.ports
         self.pod = self.pod or other.pod
         if self.world_rank is None:
             self.world_rank = other.world_rank

@@ -1,4 +1,4 @@
-"""Which RDMA device a GPU sits nearest to, by the PCI bridges that they share."""
+"""Which RDMA devices a GPU sits nearest to, by the PCI bridges that they share, and what else these are called."""
 
 import os
 import re
@@ -11,6 +11,9 @@ from exporter.sources.pci import nearest
 
 MAX_GPUS = 64
 """GPUs of this host that are looked at."""
+
+MAX_NETDEVS = 4
+"""Network devices of an RDMA device: the port's own, and some representors of virtual functions."""
 
 _UUID = re.compile(r"^GPU UUID:\s*(?:GPU-)?([0-9a-fA-F-]{8,40})\s*$", re.MULTILINE)
 
@@ -37,6 +40,24 @@ def address_of(told: str, procfs: Path) -> str:
             if found and found[1].lower() == uuid and ADDRESS.fullmatch(folder.name.lower()):
                 return address_of(folder.name, procfs)
     return told
+
+
+def names_of(sysfs: Path, device: str) -> str:
+    """Give the first port of an RDMA device as NCCL spells it, and its other names: network devices and PCI address.
+
+    Args:
+        sysfs: Root of sysfs.
+        device: Name of the device.
+
+    Returns:
+        Them with `=` between, such as mlx5_0:1=ens1f0np0=0000:17:00.0.
+    """
+    folder = sysfs / "class" / "infiniband" / device
+    found = [f"{device}:1"]
+    with suppress(OSError):
+        found += sorted(one.name for one in (folder / "device" / "net").iterdir())[:MAX_NETDEVS]
+    place = pci_function(folder)
+    return "=".join(found if place is None else [*found, place.name])
 
 
 def nics_near(sysfs: Path, gpu: str) -> list[str]:

@@ -26,6 +26,7 @@ STREAMS = vocabulary.schema(
             "pid",
             "gpu",
             "world_rank",
+            "ports",
         ),
     },
     origins={"operations": ["coll_perf.coll_exec_time_us"], "begun": ["counts"], "ended": ["counts"]},
@@ -57,6 +58,7 @@ class Streams:
         place: int | None = None,
         pid: int | None = None,
         gpu: str = "",
+        ports: str = "",
         world_rank: int | None = None,
     ) -> None:
         """Add operations: number, bytes as nccl-tests counts them, microseconds, whether timed by the kernel.
@@ -72,6 +74,7 @@ class Streams:
             place: Rank in the communicator.
             pid: The process.
             gpu: Its GPU.
+            ports: Ports nearest to that, with all their names.
             world_rank: Its rank in the job.
         """
         found = self._operations.get(key)
@@ -85,6 +88,7 @@ class Streams:
                 *map(_text, numbers),
                 gpu,
                 _text(world_rank),
+                ports,
             )
         if progress is not None:
             self._progress[key] = progress

@@ -199,6 +199,7 @@ def streams(said: Iterable[tuple[Process, Said]], host: str, now: float) -> Tabl
                 place=place.rank,
                 pid=facts.pid or None,
                 gpu=facts.gpu,
+                ports=facts.ports,
                 world_rank=None if process.doubted else facts.world_rank,
             )
     return made.table(now)

@@ -1,0 +1,176 @@
+"""What the logs of jobs say of a host or an adapter, as states that are told like those of ports, each of one job.
+
+How a job reaches the others is so as long as its log stands; what went wrong counts for a quarter of an hour, which is
+longer than NCCL tries again, or until the adapter is told to be well.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from exporter.meaning.port_states import Port, PortState
+from exporter.table import LabelValues, Table
+
+PREFIX = "fabric_nccl_"
+
+LASTS = 900.0
+"""Seconds for which something that went wrong is told."""
+
+Key = tuple[Port, str, str]
+"""Where, of which job, and of which kind."""
+
+
+class LogRule(NamedTuple):
+    """When a row of a table is a state.
+
+    Attributes:
+        kind: Of `cause_rules.LOG_RULES`.
+        ending: Of the column.
+        labels: Values that labels of the row may have.
+        lasting: Whether the column tells what is so; else its rises tell what went wrong.
+    """
+
+    kind: str
+    ending: str
+    labels: Mapping[str, Sequence[str]]
+    lasting: bool = False
+
+
+def _problem(kind: str, *problems: str) -> LogRule:
+    return LogRule(kind, "problem_processes", {"problem": problems}, lasting=True)
+
+
+RULES: tuple[LogRule, ...] = (
+    _problem("tcp_only", "tcp", "no_adapter", "no_libibverbs"),
+    _problem("wrong_provider", "provider_tcp"),
+    _problem("gdr_off", "gdr_off", "gdr_forbidden"),
+    _problem("gdr_partly", "gdr_partly"),
+    _problem("gdr_too_far", "gdr_too_far"),
+    _problem("adapters_mixed", "mixed_links"),
+    _problem("failed_over", "adapter_given_up"),
+    _problem("enhanced_connections", "connection_establishment"),
+    _problem("memory_protection", "memory_protection"),
+    _problem("short_timeout", "short_timeout"),
+    LogRule("port_error", "port_events_total", {"event": ("port_error",)}),
+    LogRule("adapter_fatal", "port_events_total", {"event": ("device_fatal", "queue_pair_fatal")}),
+    LogRule("adapter_fatal", "fatal_errors_total", {}),
+    LogRule("peer_unreachable", "completion_errors_total", {"status": ("retries_exceeded",)}),
+    LogRule("peer_unreachable", "unreachable_peer_errors_total", {}),
+    LogRule(
+        "path_not_made", "verbs_failures_total", {"call": ("ibv_modify_qp",), "error": ("timed_out", "unreachable")}
+    ),
+)
+"""Rows that are states."""
+
+WELL = LogRule("port_error", "port_events_total", {"event": ("port_active",)})
+"""Rows whose rises end a state of the port."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered.
+
+    Attributes:
+        counters: By ending and row.
+        risen: When each thing that went wrong was told last, and of which peer.
+        begun: When each state that is active began.
+        numbers: How often each began.
+    """
+
+    counters: dict[tuple[str, LabelValues], int] = field(default_factory=dict)
+    risen: dict[Key, tuple[float, str]] = field(default_factory=dict)
+    begun: dict[Key, float] = field(default_factory=dict)
+    numbers: dict[Key, int] = field(default_factory=dict)
+
+
+class _Row(NamedTuple):
+    """A row that a rule fits: the state that it is, its counter, how much, and the peer that it is about, if any."""
+
+    rule: LogRule
+    key: Key
+    counter: tuple[str, LabelValues]
+    value: int
+    peer: str
+
+
+def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list[PortState]:
+    """Take what logs told, and give the states that are active.
+
+    Args:
+        memory: Of before; changed.
+        tables: Of any kind; those of no log are passed over.
+        host: The name of this host, whose logs may write it short.
+        now: The tables' time.
+    """
+    found = [table for table in tables if table.schema.prefix == PREFIX and "train_job" in table.schema.labels]
+    jobs = {key[table.schema.labels.index("train_job")] for table in found for key in table.rows.keys}
+    values: dict[Key, float] = dict(_adapters(found, host))
+    counters: dict[tuple[str, LabelValues], int] = {}
+    for row in _rows(found, host):
+        if row.rule.lasting:
+            values[row.key] = row.value
+            continue
+        counters[row.counter] = row.value
+        if row.value > memory.counters.get(row.counter, 0):
+            if row.rule is not WELL:
+                memory.risen[row.key] = (now, row.peer)
+            elif memory.risen.get(row.key, (now, ""))[0] != now:
+                memory.risen.pop(row.key, None)
+    memory.counters = counters
+    memory.risen = {key: told for key, told in memory.risen.items() if now - told[0] <= LASTS and key[1] in jobs}
+    active = {**dict.fromkeys(memory.risen, 1.0), **values}
+    for key in active.keys() - memory.begun.keys():
+        memory.numbers[key] = memory.numbers.get(key, 0) + 1
+    memory.begun = {key: memory.begun.get(key, now) for key in active}
+    memory.numbers = {key: number for key, number in memory.numbers.items() if key[1] in jobs}
+    return [
+        PortState(kind, port, memory.begun[key], memory.numbers[key], value, memory.risen.get(key, (0.0, ""))[1], job)
+        for key, value in active.items()
+        for port, job, kind in [key]
+    ]
+
+
+def _rows(tables: Iterable[Table], host: str) -> Iterator[_Row]:
+    """Give the rows that are states."""
+    for table in tables:
+        names = table.schema.labels
+        for rule in (*RULES, WELL):
+            for key, count in zip(table.rows.keys, table.values(rule.ending) or (), strict=False):
+                labels = dict(zip(names, key, strict=True))
+                fits = all(labels.get(name) in wanted for name, wanted in rule.labels.items())
+                if fits and isinstance(count, int) and count > 0:
+                    at = (_port(labels, host), labels["train_job"], rule.kind)
+                    yield _Row(rule, at, (rule.ending, key), count, labels.get("peer", ""))
+
+
+def _adapters(tables: Iterable[Table], host: str) -> Iterator[tuple[Key, float]]:
+    """Give what is told in texts: adapters that no channel uses, and transfers by those of other GPUs."""
+    unused: dict[Key, int] = {}
+    used: set[Key] = set()
+    for table in tables:
+        for ending, metric in table.schema.metrics.items():
+            for key, told in zip(table.rows.keys, table.values(ending) or (), strict=False):
+                if not isinstance(told, tuple):
+                    continue
+                facts = dict(zip(metric.extra, told, strict=True))
+                labels = dict(zip(table.schema.labels, key, strict=True))
+                place = Port(_host(labels, host), "")
+                if ending == "transport_info" and facts.get("pxn") == "yes":
+                    yield (place, labels["train_job"], "proxied"), 1.0
+                if ending == "hca_info":
+                    at = (place, labels["train_job"], "adapters_unused")
+                    unused[at] = unused.get(at, 0) + (facts.get("used") == "no")
+                    used |= {at} if facts.get("used") == "yes" else set()
+    yield from ((at, float(count)) for at, count in unused.items() if count and at in used)
+
+
+def _host(labels: Mapping[str, str], host: str) -> str:
+    """Give the host of a row: this one, where the log has none, or writes its name short or long."""
+    told = labels.get("host", "")
+    return host if not told or told.partition(".")[0] == host.partition(".")[0] else told
+
+
+def _port(labels: Mapping[str, str], host: str) -> Port:
+    """Give the adapter's port that a row is about: where no port is told the first, without an adapter the host."""
+    device = labels.get("device", "")
+    return Port(_host(labels, host), f"{device}:{labels.get('port') or 1}" if device else "")

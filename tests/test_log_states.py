@@ -1,0 +1,104 @@
+"""States that logs of jobs tell: from the logs themselves, by the source that reads them."""
+
+import pytest
+from conftest import FIXTURES
+from test_nccl_facts import ROCE, TROUBLE, bench  # noqa: F401  # a fixture
+
+from exporter.meaning import log_states
+from exporter.meaning.cause_rules import LOG_RULES
+from exporter.meaning.log_states import LASTS, RULES, Memory
+from exporter.meaning.port_states import Port
+from exporter.sources import nccl_facts
+from exporter.sources.nccl_facts_causes import CAUSES
+from exporter.sources.nccl_facts_state import CALLS, ERRORS, PORT_EVENTS, STATUSES
+
+HOST = "gpu-001.example.com"
+"""What the exporter calls its host; the logs call it gpu-001."""
+
+A1 = Port(HOST, "mlx5_1:1")
+WHOLE = Port(HOST, "")
+
+
+def told(memory, made, now):
+    return {(one.kind, one.port): one for one in log_states.step(memory, made.reading.tables, HOST, now)}
+
+
+async def write(made, job, data):
+    folder = made.folder / job
+    folder.mkdir(exist_ok=True)
+    with (folder / "log").open("ab") as file:
+        file.write(data)
+    await made.read()
+
+
+def test_rules_are_of_what_the_source_tells():
+    endings = {ending for schema in nccl_facts.DEFINITION.schemas for ending in schema.metrics}
+    known = {
+        "problem": {one.name for one in CAUSES},
+        "event": {name for _, name in PORT_EVENTS},
+        "status": set(STATUSES.values()),
+        "call": CALLS,
+        "error": {name for _, name in ERRORS},
+    }
+    for rule in RULES:
+        assert rule.ending in endings
+        assert all(set(values) <= known[name] for name, values in rule.labels.items())
+
+
+def test_each_kind_that_logs_tell_has_its_rule():
+    by_texts_and_places = {"proxied", "adapters_unused", "adapter_shared"}
+    assert {rule.kind for rule in RULES} | by_texts_and_places == {rule.kind for rule in LOG_RULES}
+
+
+async def test_what_goes_wrong_is_a_state_of_its_port_and_job_for_a_while(bench):  # noqa: F811
+    memory = Memory()
+    await write(bench, "llama", ROCE)
+    assert told(memory, bench, 100.0).keys() & {("port_error", A1), ("peer_unreachable", WHOLE)} == set()
+    await write(bench, "llama", TROUBLE)
+    found = told(memory, bench, 110.0)
+    assert {"port_error", "peer_unreachable", "path_not_made", "failed_over"} <= {kind for kind, _ in found}
+    error = found["port_error", A1]
+    assert (error.since, error.number, error.job) == (110.0, 1, "llama")
+    (peer,) = [one.detail for (kind, _), one in found.items() if kind == "peer_unreachable" and one.detail]
+    assert peer.startswith("192.0.2.2")
+    await bench.read()
+    assert told(memory, bench, 110.0 + LASTS).keys() >= {("port_error", A1)}
+    assert ("port_error", A1) not in told(memory, bench, 111.0 + LASTS)
+    assert any(kind == "failed_over" for kind, _ in told(memory, bench, 111.0 + LASTS)), "as long as it is so"
+
+
+async def test_a_port_that_is_well_again_has_no_error_and_may_have_another_one(bench):  # noqa: F811
+    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+    await write(bench, "llama", ROCE + lines[0])
+    assert told(memory, bench, 10.0)["port_error", A1].number == 1
+    await write(bench, "llama", lines[2])
+    assert ("port_error", A1) not in told(memory, bench, 20.0)
+    await write(bench, "llama", lines[1])
+    again = told(memory, bench, 30.0)["port_error", A1]
+    assert (again.since, again.number) == (30.0, 2)
+
+
+async def test_nothing_outlives_the_logs_of_its_job(bench):  # noqa: F811
+    memory = Memory()
+    await write(bench, "llama", ROCE + TROUBLE)
+    assert told(memory, bench, 10.0)
+    (bench.folder / "llama" / "log").unlink()
+    await bench.read()
+    assert told(memory, bench, 15.0) == {}
+    assert (memory.counters, memory.risen, memory.begun, memory.numbers) == ({}, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (b"n1:1:2 [6] NCCL INFO NCCL_IB_TIMEOUT set by environment to 1.", "short_timeout"),
+        (b"n1:1:2 [0] NCCL INFO Using network Socket", "tcp_only"),
+    ],
+)
+async def test_how_a_job_reaches_others_is_a_state_of_the_host_that_its_log_names(bench, line, kind):  # noqa: F811
+    await write(bench, "llama", line + b"\n")
+    assert told(Memory(), bench, 10.0)[kind, Port("n1", "")].job == "llama"
+
+
+def test_fixtures_are_those_of_the_source():
+    assert (FIXTURES / "nccl-facts" / "trouble.log").read_bytes() == TROUBLE
