@@ -13,8 +13,7 @@ This file needs nothing but Python 3.9; copy it anywhere. What it promises to th
 
 Environment: FABRIC_TIMING=0 switches it off, FABRIC_TIMING_SOCKET is where the exporter listens, FABRIC_TIMING_JOB is
 the job's name. FABRIC_TIMING_MQTT=[mqtts://][user@]host[:port] sends to a broker instead, where paho-mqtt is installed,
-with the password in the file FABRIC_TIMING_MQTT_PASSWORD_FILE: for a reader of your own, since collectors of
-fabric-exporter hear hosts alone.
+with the password in the file FABRIC_TIMING_MQTT_PASSWORD_FILE: for jobs on hosts without an exporter.
 """
 
 # The form of what is sent, and what its numbers mean, is in exporter/nccl/datagram.py of fabric-exporter.
@@ -162,9 +161,11 @@ class _Mqtt:
 
     def __init__(self, url: str, paho: Any) -> None:
         parts = urllib.parse.urlsplit(url if "://" in url else f"mqtt://{url}")
-        job = next(filter(None, map(os.environ.get, JOBS)), "unknown")
-        slot = hashlib.blake2b(job.encode(), digest_size=1).hexdigest()
-        self._topic = f"fabric/v1/timing/{slot}/{_level(job)}/{_level(socket.gethostname())}"
+        said = (os.environ.get(name, "") for name in JOBS)
+        job = _word(next((one for one in said if one and one != "none"), "unknown"))
+        slot = hashlib.sha256(job.encode()).hexdigest()[:2]
+        names = [urllib.parse.quote(one, safe="") for one in (job, _word(socket.gethostname()))]
+        self._topic = "/".join(["fabric/v1/timing", slot, *names])
         version = getattr(paho, "CallbackAPIVersion", None)  # of paho-mqtt 2
         self._client = paho.Client(*([version.VERSION2] if version else []))
         secret = os.environ.get("FABRIC_TIMING_MQTT_PASSWORD_FILE")
@@ -176,15 +177,13 @@ class _Mqtt:
         self._client.max_queued_messages_set(MAX_ROWS)
         self._client.connect_async(parts.hostname or "localhost", parts.port or (1883, 8883)[parts.scheme == "mqtts"])
         self._client.loop_start()
+        self._connecting = time.monotonic() + RETRY
 
     def send(self, data: bytes) -> bool | None:
-        """Send; None where the broker is away."""
-        return self._client.publish(self._topic, data, qos=1).rc == 0 if self._client.is_connected() else None
-
-
-def _level(text: str) -> str:
-    """Make a level of a topic."""
-    return "".join(one if one.isalnum() or one in "-_." else "_" for one in _word(text))
+        """Send; False while it connects or is full, None where the broker is away."""
+        if self._client.is_connected():
+            return self._client.publish(self._topic, data, qos=1).rc == 0
+        return False if time.monotonic() < self._connecting else None
 
 
 def _word(text: str) -> str:
@@ -234,6 +233,7 @@ class _Hook:
         self.dropped = self.untimed = self.sent = self.stepped = 0
         self.rank, self.world = _number(RANKS, -1), _number(SIZES, 0)
         self.gpu: dict[str, str] = {}
+        self.epoch = os.urandom(8).hex()
         self.nonce: tuple[Any, str] | None = None
         self.transport: Any = None
         self.retry = 0.0
@@ -498,6 +498,7 @@ class _Hook:
             "clock": [time.monotonic_ns() // 1000, time.time_ns() // 1000],
             "env": {name: _word(os.environ[name]) for name in FACTS if name in os.environ},
             "gpu": self.gpu,
+            "epoch": self.epoch,
             "dropped": self.dropped,
             "untimed": self.untimed,
             "faults": self.faults,

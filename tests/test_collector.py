@@ -1,10 +1,16 @@
 """Timings on their way from a host's table to a collector's, through a real broker, and what is refused on it."""
 
 import asyncio
+import os
+import pickle
+import sys
 from time import monotonic
 
+import aiomqtt
 import pytest
+from conftest import ROOT
 from test_mqtt_broker import broker, until  # noqa: F401  # a fixture
+from training_bench import datagram
 
 from exporter.config import load
 from exporter.daemon import SECTIONS
@@ -12,6 +18,7 @@ from exporter.document import ConfigError
 from exporter.meaning.jobs import LABELS
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.publisher import Publisher
+from exporter.mqtt.topics import batch_topic
 from exporter.nccl.batch import Batch, Operation, Stream
 from exporter.relay import Relay, batches
 from exporter.source import Host
@@ -122,6 +129,92 @@ async def test_a_rank_whose_place_in_the_job_is_unknown_goes_by_host_and_process
             tables = await read_until(source, lambda tables: len(tables[STREAMS].rows))
         assert tables[STREAMS].rows.keys == (("llm", "0x1", "AllReduce", "gpu-9/88"),)
         assert number(tables, collector.STATE, "lost_operations_total") == 6
+    finally:
+        await source.close()
+
+
+JOB = """
+import fabric_timing, time
+for _ in range(3):
+    with fabric_timing.collective("AllReduce", group="g", size=1 << 20):
+        time.sleep(0.01)
+timing = fabric_timing.collective("barrier")
+timing.__enter__()
+time.sleep(float("SECONDS"))
+fabric_timing.flush()
+"""
+"""A rank that does three collectives, and stays in a fourth."""
+
+
+async def test_a_job_that_is_told_of_the_broker_needs_no_exporter_on_its_hosts(broker):  # noqa: F811
+    options = broker().options()
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "exporter"),
+        "FABRIC_TIMING_MQTT": options.broker,
+        "FABRIC_TIMING_JOB": "llm 7",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+    try:
+        await source.read()
+        await until("the collector listens", lambda: source._subscriber.listening)
+        command = [sys.executable, "-c", JOB.replace("SECONDS", "4")]
+        ranks = [
+            await asyncio.create_subprocess_exec(*command, env={**environment, "RANK": str(rank)}) for rank in range(2)
+        ]
+        seen = {}
+
+        def all_told(tables):
+            table = tables[STREAMS]
+            for place, key in enumerate(table.rows.keys):
+                cells = {ending: column.values[place] for ending, column in table.columns.items()}
+                told = seen.setdefault(key, {"operations": [], "progress": None})
+                told["operations"] += cells["operations"].taken
+                if cells["begun"] is not None:
+                    told["progress"] = cells["begun"], cells["ended"]
+            sums = [told for (_, _, kind, _), told in seen.items() if kind == "AllReduce"]
+            stuck = [told for (_, _, kind, _), told in seen.items() if kind == "Barrier"]
+            return sum(len(told["operations"]) for told in sums) >= 6 and len(stuck) == 2
+
+        await read_until(source, all_told)
+        assert {(job, kind, rank) for job, _, kind, rank in seen} == {
+            ("llm 7", kind, rank) for kind in ("AllReduce", "Barrier") for rank in ("0", "1")
+        }
+        for (_, _, kind, _), told in seen.items():
+            assert [one[:2] for one in told["operations"]] == [(n, 1 << 20) for n in range(3 * (kind == "AllReduce"))]
+            assert all(one[2] >= 10_000 for one in told["operations"])
+            assert told["progress"] == ((1, 0) if kind == "Barrier" else (3, 3))
+        assert source._subscriber.refused == {}
+        for one in ranks:
+            assert await one.wait() == 0
+    finally:
+        await source.close()
+
+
+async def test_a_datagram_is_refused_where_it_is_broken_or_of_another_host(broker):  # noqa: F811
+    options = broker().options()
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    try:
+        await source.read()
+        await until("the collector listens", lambda: source._subscriber.listening)
+        topic = batch_topic("123", "gpu-001").replace("/nccl/", "/timing/")
+        foreign = batch_topic("123", "gpu-002").replace("/nccl/", "/timing/")
+        host, _, port = options.broker.rpartition(":")
+        async with aiomqtt.Client(host, int(port), protocol=aiomqtt.ProtocolVersion.V5) as client:
+            for where, what in (
+                (topic, datagram()),
+                (topic, datagram()),  # delivered twice
+                (foreign, datagram(1)),
+                (topic, pickle.dumps({})),
+                (topic, datagram(2, host="a\nb")),
+            ):
+                await client.publish(where, what, qos=1)
+        tables = await read_until(source, lambda _: sum(source._subscriber.refused.values()) == 3)
+        assert source._subscriber.refused == {"sender": 1, "malformed": 1, "invalid": 1}
+        assert source._subscriber.seen.losses.duplicate_batches == 1
+        assert tables
     finally:
         await source.close()
 

@@ -15,6 +15,7 @@ import types
 import pytest
 from conftest import ROOT
 
+from exporter.mqtt.topics import batch_topic, parse_batch_topic
 from exporter.nccl.datagram import MAX_DATAGRAM, parse
 
 FILE = ROOT / "exporter" / "fabric_timing.py"
@@ -829,8 +830,9 @@ def test_a_broker_may_be_told_instead(load, tmp_path, monkeypatch):
         ("connect_async", "broker.example", 8883),
         ("loop_start",),
     ]
-    slot = module.hashlib.blake2b(b"a/+#b", digest_size=1).hexdigest()
-    assert client.did[6] == ("publish", f"fabric/v1/timing/{slot}/a___b/{socket.gethostname()}", 1, "AllReduce")
+    topic = batch_topic("a/+#b", socket.gethostname()).replace("/nccl/", "/timing/")
+    assert client.did[6] == ("publish", topic, 1, "AllReduce")
+    assert parse_batch_topic(topic) == ("a/+#b", socket.gethostname())
 
 
 def test_a_full_socket_is_told_from_one_that_nobody_listens_on(load, listener, tmp_path):
@@ -877,4 +879,4 @@ def test_what_is_sent_is_plain_json(load, listener):
     with load().collective("AllReduce", group="g", size=5):
         pass
     told = json.loads(listener.socket.recv(1 << 16))
-    assert " ".join(told) == "v n pid host clock env gpu dropped untimed faults groups ops counts steps"
+    assert " ".join(told) == "v n pid host clock env gpu epoch dropped untimed faults groups ops counts steps"

@@ -85,8 +85,10 @@ def test_a_name_of_nothing_is_no_level():
 def test_slots_are_ranges():
     assert parse_slots("00-ff") == set(range(256))
     assert parse_slots("3F, 00-02") == {0, 1, 2, 0x3F}
-    assert batch_filters(parse_slots("00-ff")) == ["fabric/v1/nccl/+/+/+"]
-    assert batch_filters(parse_slots("0a,fe-ff")) == [f"fabric/v1/nccl/{slot}/+/+" for slot in ("0a", "fe", "ff")]
+    assert batch_filters(parse_slots("00-ff")) == ["fabric/v1/nccl/+/+/+", "fabric/v1/timing/+/+/+"]
+    assert batch_filters(parse_slots("0a,fe-ff")) == [
+        f"fabric/v1/{what}/{slot}/+/+" for what in ("nccl", "timing") for slot in ("0a", "fe", "ff")
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "0-f", "ff-00", "00-100", "0x10", "00-7f,"])

@@ -18,8 +18,8 @@ TICKS = 64
 SEQUENCES = 1024
 """The same of operations."""
 
-MAX_EPOCHS = 4
-"""Numberings that are kept of one job on one host."""
+MAX_EPOCHS = 64
+"""Numberings that are kept of one job on one host: where its processes publish themselves, each has its own."""
 
 MAX_STREAMS = 4096
 """Streams that are kept of one job on one host; the one that was silent longest makes room."""

@@ -19,8 +19,18 @@ from exporter.mqtt.board import Board
 from exporter.mqtt.connection import Backoff, Client, Link, Role, keep_connected
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.seen import Seen
-from exporter.mqtt.topics import EVENTS, HOSTS, TopicError, batch_filters, parse_batch_topic, parse_slots
+from exporter.mqtt.topics import (
+    EVENTS,
+    HOSTS,
+    TopicError,
+    batch_filters,
+    is_datagram_topic,
+    parse_batch_topic,
+    parse_slots,
+)
 from exporter.nccl.batch import MAX_BATCH, Batch, decode
+from exporter.nccl.datagram import DatagramError, parse
+from exporter.nccl.datagram_batch import batch as datagram_batch
 from exporter.nccl.reading import FormatError
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
@@ -168,11 +178,11 @@ class Subscriber:
             self.seen.forget_idle()
         try:
             sender = parse_batch_topic(topic)
-            batch = decode(payload)
+            batch = datagram_batch(parse(payload), sender[0]) if is_datagram_topic(topic) else decode(payload)
         except TopicError:
             self.refused["topic"] += 1
             return None
-        except FormatError as error:
+        except (DatagramError, FormatError) as error:
             self.refused[error.reason] += 1
             return None
         if sender != (batch.job, batch.host):

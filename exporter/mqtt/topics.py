@@ -1,6 +1,7 @@
 """Topics: where what is published, and who may hear it.
 
     fabric/v1/nccl/SLOT/JOB/HOST            batches of one host of one job; SLOT is 00 to ff, from a hash of the job
+    fabric/v1/timing/SLOT/JOB/HOST          datagrams of processes of a job that tell their timings themselves
     fabric/v1/events/NAME/PORT/KIND         a state of a port of a host or switch, retained while it lasts
     fabric/v1/hosts/HOST                    whether the daemon of a host is there, retained
 
@@ -15,6 +16,7 @@ from urllib.parse import quote, unquote
 
 ROOT = "fabric/v1"
 BATCHES = f"{ROOT}/nccl"
+DATAGRAMS = f"{ROOT}/timing"
 EVENTS = f"{ROOT}/events"
 HOSTS = f"{ROOT}/hosts"
 
@@ -55,9 +57,10 @@ def parse_slots(text: str) -> frozenset[int]:
 
 
 def batch_filters(slots: Iterable[int]) -> list[str]:
-    """Give the filters that a collector of these slots subscribes to."""
+    """Give the filters that a collector of these slots subscribes to, of batches and of datagrams."""
     owned = sorted(set(slots))
-    return [f"{BATCHES}/+/+/+"] if ALL_SLOTS.issubset(owned) else [f"{BATCHES}/{slot:02x}/+/+" for slot in owned]
+    levels = ["+"] if ALL_SLOTS.issubset(owned) else [f"{slot:02x}" for slot in owned]
+    return [f"{root}/{level}/+/+" for root in (BATCHES, DATAGRAMS) for level in levels]
 
 
 def batch_topic(job: str, host: str) -> str:
@@ -65,13 +68,18 @@ def batch_topic(job: str, host: str) -> str:
     return f"{BATCHES}/{slot_of(job)}/{_level(job)}/{_level(host)}"
 
 
+def is_datagram_topic(topic: str) -> bool:
+    """Tell whether what is published there is a datagram, and no batch."""
+    return topic.startswith(f"{DATAGRAMS}/")
+
+
 def parse_batch_topic(topic: str) -> tuple[str, str]:
-    """Give the job and the host of a topic of batches.
+    """Give the job and the host of a topic of batches or datagrams.
 
     Raises:
         TopicError: It is none, or the slot is not that of the job.
     """
-    slot, job, host = _names(topic, BATCHES, 3)
+    slot, job, host = _names(topic, DATAGRAMS if is_datagram_topic(topic) else BATCHES, 3)
     if slot != slot_of(job):
         raise TopicError(f"slot {slot[:8]!r} is not that of the job")
     return job, host

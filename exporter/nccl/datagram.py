@@ -126,6 +126,7 @@ class Datagram(msgspec.Struct, frozen=True, rename={"version": "v", "number": "n
         clock: Both clocks.
         env: Facts of the environment, of a list of names that the hook keeps.
         gpu: The GPU.
+        epoch: Of the numbers, by chance; another one means that a process began anew.
         dropped: Records that found no room or nobody to hear them, so far.
         untimed: Collectives that could not be timed, so far.
         faults: Failures of the hook itself, so far.
@@ -144,6 +145,7 @@ class Datagram(msgspec.Struct, frozen=True, rename={"version": "v", "number": "n
     clock: Clock
     env: Annotated[dict[Annotated[str, msgspec.Meta(pattern=r"^[A-Z_]{1,40}\Z")], Text], msgspec.Meta(max_length=32)]
     gpu: Gpu = Gpu()
+    epoch: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")] = "0" * 16
     dropped: Count = 0
     untimed: Count = 0
     faults: Count = 0
