@@ -367,11 +367,11 @@ class Daemon:
         """
         options, host = fresh.sources[mqtt.SECTION.name], _host_name(fresh)
         before = self._relay
-        if before is not None and (before.options, before.host) == (options, host):
-            return
-        self._relay = Relay(options, host) if options.broker else None
         if before is not None:
+            if (before.options, before.host) == (options, host):
+                return
             await before.stop()
+        self._relay = Relay(options, host, before.dropped if before else 0) if options.broker else None
         if self._relay is not None:
             await self._relay.start()
 
@@ -457,7 +457,8 @@ class Daemon:
                 links_expected = expected_of(definition.name, expected)
                 relay = self._relay if definition is nccl.DEFINITION else None
                 made = steps(links_expected, relay, self._judging(source, known))
-                poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note)
+                aside = definition is collector.DEFINITION
+                poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note, aside=aside)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
 

@@ -182,7 +182,7 @@ class _Mqtt:
     def send(self, data: bytes) -> bool | None:
         """Send; False while it connects or is full, None where the broker is away."""
         if self._client.is_connected():
-            return self._client.publish(self._topic, data, qos=1).rc == 0
+            return bool(self._client.publish(self._topic, data, qos=1).rc == 0)
         return False if time.monotonic() < self._connecting else None
 
 

@@ -74,6 +74,7 @@ class Poller:
         keep: Sequence[str] = (),
         deadline: float | None = None,
         on_late: Callable[[float], None] | None = None,
+        aside: bool = False,
     ) -> None:
         """Take what to poll.
 
@@ -83,6 +84,7 @@ class Poller:
             drop: Shell patterns of metric names that are not exported.
             keep: Shell patterns of the details that are.
             deadline: Seconds that one read may take; the interval where not given.
+            aside: Whether the steps are done in a thread, since they may take seconds.
             on_late: Told at each tick how many seconds the event loop was late to it.
         """
         self.source = source
@@ -95,6 +97,7 @@ class Poller:
         self._wanted: dict[Metric, bool] = {}
         self._deadline = source.interval if deadline is None else deadline
         self._on_late = on_late
+        self._aside = aside
         self._good_until = 0.0
         self._last_read = float("-inf")
         self._ongoing: frozenset[tuple[str, str]] = frozenset()
@@ -179,7 +182,7 @@ class Poller:
         """Put tables through the steps; where there are many, others have their turn between them."""
         made: list[Table] = []
         for number, table in enumerate(tables, 1):
-            made += self._made_of(table)
+            made += await asyncio.to_thread(self._made_of, table) if self._aside else self._made_of(table)
             if number % TABLES_A_TURN == 0:
                 await asyncio.sleep(0)
         return made

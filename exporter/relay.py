@@ -30,6 +30,7 @@ BROKER = vocabulary.schema(
         "failures_total": counter("Connections to the broker that ended or could not be made."),
         "waiting_batches": gauge("Batches of timings that wait to be sent."),
         "states": gauge("States of ports that are told of."),
+        "left_out_states": gauge("States of ports that are not: there are too many, or their names cannot be told."),
     },
 )
 
@@ -52,15 +53,17 @@ _LOST = "dropped_collectives_total"
 class Relay:
     """Publishes for this host, from `start` to `stop`."""
 
-    def __init__(self, options: MqttOptions, host: str) -> None:
+    def __init__(self, options: MqttOptions, host: str, dropped: int = 0) -> None:
         """Take the broker.
 
         Args:
             options: Where it is.
             host: Name of this host.
+            dropped: Batches that were dropped on the way to brokers before.
         """
         self.options = options
         self.host = host
+        self.dropped = dropped
         self._publisher: Publisher | None = None
         self._stack = AsyncExitStack()
         self._states = 0
@@ -76,9 +79,11 @@ class Relay:
         self._publisher = await self._stack.enter_async_context(Publisher(self.options, self.host))
 
     async def stop(self) -> None:
-        """Say that this host is gone, and leave."""
+        """Say that this host is gone, and leave; what could not be sent counts as dropped."""
+        publisher, self._publisher = self._publisher, None
         await self._stack.aclose()
-        self._publisher = None
+        if publisher is not None:
+            self.dropped += publisher.dropped + publisher.waiting[0]
 
     def step(self, state: object, table: Table) -> tuple[object, Sequence[Table]]:
         """Take tables of timings, which then nobody judges here; others pass."""
@@ -87,7 +92,9 @@ class Relay:
         if not table.schema.internal or any(ending not in table.schema.metrics for ending in FOOD):
             return state, (table,)
         for batch in batches(table, self.host):
-            if self._publisher is not None:
+            if self._publisher is None:  # it leaves its broker for another one
+                self.dropped += 1
+            else:
                 self._publisher.offer(replace(batch, dropped=self._lost.get(batch.job, 0)))
         return state, ()
 
@@ -132,13 +139,14 @@ class Relay:
                 "reconnects_total": publisher.link.reconnects,
                 "failures_total": publisher.link.failures,
                 "waiting_batches": publisher.waiting[0],
-                "states": self._states,
+                "states": self._states - publisher.left_out,
+                "left_out_states": publisher.left_out,
             },
         )
         sent = TableBuilder(BATCHES)
         counts = {
             "sent": publisher.sent,
-            "dropped": publisher.dropped,
+            "dropped": self.dropped + publisher.dropped,
             "refused": publisher.link.refused,
             "invalid": publisher.invalid,
         }

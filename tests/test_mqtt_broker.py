@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from time import monotonic
 
@@ -250,6 +251,65 @@ async def test_the_broker_goes_away_and_comes_back(broker):
     assert subscriber.seen.losses.batches >= 20
     assert set(range(3, 63)) <= missing
     assert subscriber.refused == {}
+
+
+def minute(job, host, first, ticks=12):
+    """Give what a node of eight ranks tells in a minute: each 5 s, of three kinds, ten operations a second."""
+    for tick in range(ticks):
+        streams = []
+        for rank in range(8):
+            for kind in ("AllReduce", "AllGather", "ReduceScatter"):
+                stream = Stream(job, "0xa", kind, rank, 16, 2, rank, host, 100 + rank)
+                numbers_of = range(first + 50 * tick, first + 50 * tick + 50)
+                streams.append(
+                    (stream, [Operation(number, 1 << 20, 500.0 + rank, timed=True) for number in numbers_of])
+                )
+        yield Batch(job, host, streams)
+
+
+async def test_a_minute_without_the_broker_is_made_up_for(broker):
+    """Two jobs of two hosts: all that they told meanwhile comes, once, under its own name."""
+    one = broker()
+    with nothing_open():
+        async with (
+            collected(one.options()) as (subscriber, got),
+            Relay(one.port) as relay,
+            published(MqttOptions(broker=f"127.0.0.1:{relay.port}"), "gpu-01") as first,
+            published(MqttOptions(broker=f"127.0.0.1:{relay.port}"), "gpu-02") as second,
+        ):
+            hosts = {"gpu-01": first, "gpu-02": second}
+            for host, publisher in hosts.items():
+                for job in ("a", "b"):
+                    publisher.offer(batch(0, job=job, host=host))
+            await until("the first", lambda: len(got) == 4)
+            relay.shut()
+            one.stop()
+            await until("noticed", lambda: not any(each.link.connected for each in hosts.values()))
+            for host, publisher in hosts.items():
+                for job in ("a", "b"):
+                    for told in minute(job, host, 1000):
+                        publisher.offer(told)
+            one.start()
+            await until("the collector", lambda: subscriber.listening)
+            relay.is_open = True
+            for host, publisher in hosts.items():
+                for job in ("a", "b"):
+                    for told in minute(job, host, 1600, ticks=1):
+                        publisher.offer(told)
+            await until("sent", lambda: all(each.waiting == (0, 0) for each in hosts.values()))
+            await until("the last", lambda: {(b.job, b.host) for b in got if b.tick == 13} == set(product("ab", hosts)))
+            assert [each.dropped for each in hosts.values()] == [0, 0]
+    told = [
+        (b.job, b.host, stream.kind, stream.rank, operation.sequence)
+        for b in got
+        for stream, operations in b.streams
+        for operation in operations
+        if stream.communicator == "0xa"
+    ]
+    assert len(told) == len(set(told))
+    assert len(told) == 2 * 2 * 8 * 3 * 50 * 13
+    assert subscriber.seen.losses.batches == 0
+    assert all(stream.host == b.host and stream.job == b.job for b in got for stream, _ in b.streams)
 
 
 async def test_a_broker_that_freezes_is_left_and_what_it_did_not_confirm_sent_again(broker, monkeypatch):
@@ -590,7 +650,7 @@ async def test_a_collector_that_may_not_subscribe_says_so():
         async def subscribe(self, topics):
             return [ReasonCode(PacketTypes.SUBACK, identifier=0x87) for _ in topics]
 
-    with pytest.raises(aiomqtt.MqttError, match="the broker refuses 1 of 1 topics: Not authorized"):
+    with pytest.raises(aiomqtt.MqttError, match="the broker refuses 2 of 2 topics: Not authorized"):
         await Subscriber(MqttOptions(broker="127.0.0.1:1"))._listen(Refusing())
 
 

@@ -31,7 +31,7 @@ COMPARED = 0.5
 NOISE = 50.0
 """Microseconds below which a difference of times tells nothing: starting a kernel varies by tens of them."""
 
-MAX_JOBS = 256
+MAX_JOBS = 512
 MAX_COMMUNICATORS = 16_384
 """Of one job: a rank of 1,024 is in some, and each group of ranks has its own."""
 
@@ -193,7 +193,6 @@ class Collectives:
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
-        self.refused_jobs = 0
 
     def take(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
         """Take timings of one rank in one communicator."""
@@ -254,7 +253,6 @@ class Collectives:
         job = self.jobs.get(name)
         if job is None:
             if len(self.jobs) >= MAX_JOBS:
-                self.refused_jobs += 1
                 return None
             job = self.jobs[name] = Job(now, now)
         job.heard = now

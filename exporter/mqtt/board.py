@@ -45,11 +45,15 @@ class _Kept(Generic[Key, Told]):
     def remove(self, key: Key) -> None:
         self._entries.pop(key, None)
 
-    def current(self, since: float) -> dict[Key, Told]:
-        """Give what was told after a time and is not too old, and forget the rest."""
+    def forget(self, since: float) -> None:
+        """Forget what was told before a time, or is too old."""
         since = max(since, monotonic() - self._expiry)
         self._entries = {key: entry for key, entry in self._entries.items() if entry.at >= since}
-        return {key: entry.told for key, entry in self._entries.items()}
+
+    def current(self, since: float) -> dict[Key, Told]:
+        """Give what was told after a time and is not too old; from any thread."""
+        since = max(since, monotonic() - self._expiry)
+        return {key: entry.told for key, entry in self._entries.copy().items() if entry.at >= since}
 
 
 class Board:
@@ -64,6 +68,11 @@ class Board:
     def left_out(self) -> int:
         """States and hosts that there was no room for."""
         return self._states.left_out + self._hosts.left_out
+
+    def forget(self) -> None:
+        """Forget what is over; to be called now and then, by whoever lets this hear."""
+        self._states.forget(self._retold())
+        self._hosts.forget(self._retold())
 
     def begin(self) -> None:
         """Note a new connection: the broker tells all that it retains again, and not what was cleared meanwhile."""
@@ -93,11 +102,11 @@ class Board:
         return False
 
     def states(self) -> dict[tuple[str, str, str], State]:
-        """Give the active states by name, port and kind."""
+        """Give the active states by name, port and kind; from any thread."""
         return self._states.current(self._retold())
 
     def hosts(self) -> dict[str, Presence]:
-        """Give which daemons are there or gone, by host."""
+        """Give which daemons are there or gone, by host; from any thread."""
         return self._hosts.current(self._retold())
 
     def _retold(self) -> float:

@@ -176,6 +176,7 @@ class Subscriber:
         if monotonic() - self._tidied >= TIDY:
             self._tidied = monotonic()
             self.seen.forget_idle()
+            self.board.forget()
         try:
             sender = parse_batch_topic(topic)
             batch = datagram_batch(parse(payload), sender[0]) if is_datagram_topic(topic) else decode(payload)

@@ -54,6 +54,7 @@ _STATE = {
     "duplicate_operations_total": counter("Timings that came again."),
     "dropped_operations_total": counter("Timings that were left out because too many waited."),
     "lost_operations_total": counter("Timings that hosts lost before they sent them."),
+    "left_out_states_total": counter("States of ports and presences of hosts that came and there was no room for."),
 }
 
 STATE = vocabulary.schema("fabric_collector_", (), own=_STATE, origins={one: ["fabric/v1/nccl"] for one in _STATE})
@@ -210,6 +211,7 @@ class CollectorSource:
                 "duplicate_operations_total": subscriber.seen.losses.duplicate_operations,
                 "dropped_operations_total": self._dropped,
                 "lost_operations_total": self._lost_before + sum(self._lost.values()),
+                "left_out_states_total": subscriber.board.left_out,
             },
         )
         return built.table(self._keepers[STATE], now)
