@@ -1,8 +1,13 @@
 """The budget of a step, against numbers worked out by hand from the model and the links."""
 
+import re
+
 import pytest
+from conftest import ROOT
 
 from exporter import vocabulary
+from exporter.config import parse
+from exporter.daemon import SECTIONS
 from exporter.meaning.budget import (
     ENDINGS,
     Budget,
@@ -190,3 +195,14 @@ def test_endings_are_good_metrics_and_all_are_filled():
     schema = vocabulary.schema("fabric_nccl_", ("train_job",), own=ENDINGS)
     assert vocabulary.check(schema.metrics.values()) == []
     assert values(PLAN, Budget(1.0, 1.0)).keys() == ENDINGS.keys()
+
+
+def test_the_example_of_the_page_is_what_it_says():
+    """A configuration that is good, and numbers that come of it."""
+    page = (ROOT / "docs" / "budget.md").read_text()
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    plan = parse(example.encode(), "budget.md", SECTIONS).jobs["llama-70b-*"].plan()
+    assert (plan.data_parallel, plan.model_parallel, plan.bandwidth) == (32, 16, 50 * GB)
+    assert budget(plan).expected_network == pytest.approx(140 / 16 * 2 * 31 / 32 / 50)
+    assert mfu(plan) == pytest.approx(0.41472, abs=1e-5)
+    assert set(re.findall(r"^\| `fabric_nccl_(\w+)`", page, re.MULTILINE)) == ENDINGS.keys()

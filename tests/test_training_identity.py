@@ -19,6 +19,7 @@ from exporter.sources.training.identity import (
     find_processes,
     job_of,
     look_up,
+    only_gpu,
     parse_environment,
     world_rank,
 )
@@ -77,6 +78,25 @@ def test_a_name_is_bounded_whatever_is_told(environment, folder, pod):
 )
 def test_the_rank_is_that_of_the_innermost_launcher(environment, rank):
     assert world_rank(environment) == rank
+
+
+UUID = "GPU-8f0c1d2e-1111-2222-3333-444455556666"
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpu"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": UUID}, UUID),
+        ({"NVIDIA_VISIBLE_DEVICES": UUID}, UUID),
+        ({"CUDA_VISIBLE_DEVICES": "0", "NVIDIA_VISIBLE_DEVICES": UUID}, UUID),
+        ({"CUDA_VISIBLE_DEVICES": f"{UUID},{UUID}"}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, ""),
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_gpu_is_known_where_only_one_may_be_used(environment, gpu):
+    assert only_gpu(environment) == gpu
 
 
 def test_of_an_environment_only_what_is_needed_is_kept():

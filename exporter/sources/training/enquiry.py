@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from exporter.source import Host
 from exporter.sources.training.feed import Facts
-from exporter.sources.training.identity import UNKNOWN, Known, find_processes, job_of, look_up, world_rank
+from exporter.sources.training.identity import UNKNOWN, Known, find_processes, job_of, look_up, only_gpu, world_rank
 from exporter.sources.training.nearness import address_of, names_of, nics_near
 
 MAX_NEAR = 8
@@ -32,7 +32,7 @@ def _enquire(host: Host, facts: Facts, found: int) -> Facts:
     job = facts.job
     if facts.folder or job == UNKNOWN:
         job = job_of(known.environment, known.owner, facts.folder, facts.host)
-    gpu = address_of(facts.gpu, host.procfs)
+    gpu = address_of(facts.gpu or only_gpu(known.environment), host.procfs)
     near = nics_near(host.sysfs, gpu)
     return replace(
         facts,

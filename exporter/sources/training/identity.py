@@ -34,7 +34,10 @@ JOBS = ("FABRIC_TIMING_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "JOBSET_NAME
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 """Variables that tell the rank in the job: of torchrun, Slurm, Open MPI and PMIx; the innermost launcher first."""
 
-KEPT = frozenset({*JOBS, *RANKS, "POD_NAME", "HOSTNAME"})
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+"""Variables that name the GPUs that a process may use."""
+
+KEPT = frozenset({*JOBS, *RANKS, *VISIBLE, "POD_NAME", "HOSTNAME"})
 """All that is kept of an environment: the rest may hold secrets."""
 
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]{5}"
@@ -48,6 +51,7 @@ _PODS = (
 )
 """Names of pods, with the part that all pods of a job share."""
 
+_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,7}", re.ASCII)
 
 
@@ -71,6 +75,15 @@ def job_of(environment: Mapping[str, str], owner: Owner, folder: str = "", pod: 
 def _job_of_pod(name: str) -> str:
     """Give the part of a pod's name that all pods of its job share; empty where the name is of no known make."""
     return next((found[1] for pattern in _PODS if (found := pattern.fullmatch(name))), "")
+
+
+def only_gpu(environment: Mapping[str, str]) -> str:
+    """Give the UUID of the only GPU that a process may use; empty where it may use several, or they are but numbered.
+
+    What number a GPU has depends on its place, its speed and what else may be used.
+    """
+    told = (environment.get(name, "") for name in VISIBLE)
+    return next((one for one in told if _UUID.fullmatch(one)), "")
 
 
 def world_rank(environment: Mapping[str, str]) -> int | None:
