@@ -76,12 +76,33 @@ def test_one_rank_that_is_late_is_not_taken_for_its_host(milliseconds):
     assert named(bench.runs(30, world(bench, {9: milliseconds * 1e3})))[1] == [9]
 
 
-def test_of_two_ranks_on_two_hosts_that_are_late_alike_no_host_and_no_other_rank_is_named():
+@pytest.mark.parametrize("ranks", [64, 16])
+def test_two_ranks_on_two_hosts_that_are_late_alike_are_both_named(ranks):
     bench = Bench()
-    verdict, ranks, hosts = named(bench.runs(30, world(bench, {9: 60_000.0, 33: 60_000.0})))
-    assert verdict in {Verdict.STRAGGLER, Verdict.IMBALANCED}
-    assert set(ranks) <= {9, 33}
-    assert hosts == []
+    late = {1: 60_000.0, ranks - 1: 60_000.0}
+    assert named(bench.runs(40, world(bench, late, ranks=ranks))) == (Verdict.STRAGGLER, sorted(late), [])
+
+
+def test_two_hosts_that_are_late_alike_are_both_named():
+    bench = Bench()
+    late = dict.fromkeys([*range(8, 16), *range(40, 48)], 60_000.0)
+    assert named(bench.runs(40, world(bench, late))) == (Verdict.STRAGGLER, sorted(late), ["h1", "h5"])
+
+
+def test_where_a_third_of_the_ranks_is_late_alike_the_work_is_uneven():
+    bench = Bench()
+    given = bench.runs(40, world(bench, dict.fromkeys(range(0, 64, 3), 60_000.0)))
+    assert named(given) == (Verdict.IMBALANCED, [], [])
+
+
+def test_ranks_that_pause_in_turns_are_no_stragglers():
+    bench, chance = Bench(), random.Random(7)
+
+    def work():
+        for _ in range(8):
+            bench.does("world", range(64), {chance.randrange(64): 60_000.0}, nodes=8, spread=400.0)
+
+    assert named(bench.runs(40, work)) == (Verdict.IMBALANCED, [], [])
 
 
 def test_an_evaluation_of_one_rank_is_no_straggler():

@@ -1,9 +1,10 @@
 """Blame: which rank do the others wait for, and which ranks are late only because they waited themselves.
 
 In a communicator a rank is blamed when it came last so often that chance does not explain it, and the time it cost is
-worth a word. With tensor, pipeline and data groups in one job, the group of a late rank comes late to all its other
-groups: a rank that waits for a blamed one about as long as it is late itself is a victim, and so is one that is late in
-fewer groups than another, by less. What is left is where it begins.
+worth a word; where several are late alike, each is last in its turn. With tensor, pipeline and data groups in one job,
+the group of a late rank comes late to all its other groups: a rank that waits for a blamed one about as long as it is
+late itself is a victim, and so is one that is late in fewer groups than another, by less. What is left is where it
+begins.
 """
 
 from collections import Counter
@@ -25,6 +26,12 @@ CHANCE = 1e-6
 
 LEAST_TELLING = 4
 """Telling operations, at least: an evaluation or a checkpoint of one rank is one or two."""
+
+LEAST_ALIKE = 8
+"""Operations in which each of several ranks must come last for them to be blamed together, and …"""
+
+FEW = 0.25
+"""… share of a communicator's ranks that they are at most: where more are, the work is what is uneven."""
 
 LEAST_LOSS = 0.04
 """Seconds late in a second that are worth a word."""
@@ -109,18 +116,27 @@ def suspects(job: Job, now: float, whole: Evidence) -> tuple[list[Suspect], list
         now: When.
         whole: The evidence of the longest window.
     """
+    named: tuple[list[Suspect], list[str]] = [], []
     for window in WINDOWS:
-        told = whole if window == WINDOWS[-1] else evidence(job, now, window)
-        found = origins(job, told)
-        if any(one.inside for one in found):
-            return [one for one in found if one.inside], []  # others are late because of these, by ways not seen
-        hosts = late_hosts(job, told)
-        of_hosts = sum(one.strength for one in found if job.hosts.get(one.rank) in hosts)
-        if hosts and of_hosts >= OF_HOSTS * sum(one.strength for one in found):
-            return _of_hosts(job, hosts, told), hosts
-        if found:
-            return found, []
-    return [], []
+        if named[0] and window != WINDOWS[-1]:
+            continue
+        found = _named(job, whole if window == WINDOWS[-1] else evidence(job, now, window))
+        # What begins is seen soon in a short window; which others are late alike, for sure in the longest.
+        if {one.rank for one in named[0]} < {one.rank for one in found[0]}:
+            named = found
+    return named
+
+
+def _named(job: Job, told: Evidence) -> tuple[list[Suspect], list[str]]:
+    """Name ranks and hosts by the evidence of one window."""
+    found = origins(job, told)
+    if any(one.inside for one in found):
+        return [one for one in found if one.inside], []  # others are late because of these, by ways not seen
+    hosts = late_hosts(job, told)
+    of_hosts = sum(one.strength for one in found if job.hosts.get(one.rank) in hosts)
+    if hosts and of_hosts >= OF_HOSTS * sum(one.strength for one in found):
+        return _of_hosts(job, hosts, told), hosts
+    return found, []
 
 
 def _of_hosts(job: Job, hosts: Iterable[str], told: Evidence) -> list[Suspect]:
@@ -144,10 +160,10 @@ def origins(job: Job, told: Evidence) -> list[Suspect]:
         if name in names or not any(one.rank in communicators[other].members for other in names)
     ]
     by_rank: dict[str, list[_Found]] = {}
-    by_communicator: dict[str, _Found] = {}
+    by_communicator: dict[str, list[_Found]] = {}
     for one in found:
         by_rank.setdefault(one.rank, []).append(one)
-        by_communicator[one.communicator] = one
+        by_communicator.setdefault(one.communicator, []).append(one)
     places: dict[str, list[str]] = {}
     for name in told.ticks:
         for rank in communicators[name].members:
@@ -157,7 +173,7 @@ def origins(job: Job, told: Evidence) -> list[Suspect]:
     victims = {
         rank
         for rank, blames in by_rank.items()
-        if _is_victim(rank, blames, [by_communicator[name] for name in places[rank] if name in by_communicator], told)
+        if _is_victim(rank, blames, [one for name in places[rank] for one in by_communicator.get(name, ())], told)
         or _is_of_a_slow_group(rank, blames, [groups[name] for name in places[rank] if name in groups])
     }
     left = [_suspect(rank, blames) for rank, blames in by_rank.items() if rank not in victims]
@@ -213,17 +229,67 @@ def _is_of_a_slow_group(rank: str, blames: Iterable[_Found], groups: Iterable[Ma
     return any(_middle(late for member, late in group.items() if member != rank) >= ALIKE * loss for group in groups)
 
 
+@dataclass(slots=True)
+class _Host:
+    """What the communicators that span several hosts say of one of them.
+
+    Attributes:
+        last: Operations in which one of its ranks came last.
+        telling: Operations that tell of any, by communicator.
+        expected: Those in which chance would have one of its ranks come last.
+        late: Seconds late in a second, by rank.
+    """
+
+    last: int = 0
+    telling: dict[str, int] = field(default_factory=dict)
+    expected: float = 0.0
+    late: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def tries(self) -> int:
+        """Operations that tell of any."""
+        return sum(self.telling.values())
+
+    @property
+    def loss(self) -> float:
+        """Seconds late in a second, of its mean rank."""
+        return sum(self.late.values()) / len(self.late)
+
+    def is_late(self) -> bool:
+        """Tell whether it is late as a whole, beyond chance; one late rank does not make a late host."""
+        if len(self.late) < 2 or self.loss < LEAST_LOSS or self.tries < LEAST_TELLING:
+            return False
+        slowest = max(self.late, key=self.late.__getitem__)
+        others = _middle(one for rank, one in self.late.items() if rank != slowest)
+        by_luck = by_chance(self.last, self.tries, self.expected / self.tries)
+        return others >= ALIKE * self.late[slowest] and by_luck <= CHANCE
+
+
 def late_hosts(job: Job, told: Evidence) -> list[str]:
     """Name the hosts whose ranks come last, each in its own communicators, more often than chance explains.
 
     A host that is slow as a whole has no rank that is late inside of it, and each of its ranks may be too seldom the
-    last of its communicator to be blamed alone. The hosts of its pipeline come as late, where no messages between them
-    are told of: then all of them are named.
+    last of its communicator to be blamed alone. Several that are late alike are each last in their turn. The hosts of
+    its pipeline come as late, where no messages between them are told of: then all of them are named.
     """
-    last: Counter[str] = Counter()
-    telling: Counter[str] = Counter()
-    expected: dict[str, float] = {}
-    late: dict[str, dict[str, float]] = {}
+    hosts = _hosts(job, told)
+    late = {name: host for name, host in hosts.items() if host.is_late()}
+    most = max((host.loss for host in late.values()), default=0.0)
+    alike = {name: host for name, host in late.items() if host.loss >= WEAKER * most}
+    together: dict[str, int] = {}
+    for host in alike.values():
+        together |= host.telling
+    last = sum(host.last for host in alike.values())
+    if len(alike) <= max(FEW * len(hosts), 1) and last >= SHARE * sum(together.values()):
+        return sorted(alike)
+    alone = {name: host for name, host in late.items() if host.last >= SHARE * host.tries}
+    most = max((host.loss for host in alone.values()), default=0.0)
+    return sorted(name for name, host in alone.items() if host.loss >= WEAKER * most)
+
+
+def _hosts(job: Job, told: Evidence) -> dict[str, _Host]:
+    """Gather what communicators that span several hosts say of each."""
+    found: dict[str, _Host] = {}
     idle = by_schedule(job, told)
     for name, tick in told.ticks.items():
         members = job.communicators[name].members
@@ -231,38 +297,34 @@ def late_hosts(job: Job, told: Evidence) -> list[str]:
         ranks_of = Counter(places.values())
         if tick.telling == 0 or len(ranks_of) < 2 or name in idle:
             continue
-        for host, ranks in ranks_of.items():
-            telling[host] += tick.telling
-            expected[host] = expected.get(host, 0.0) + tick.telling * ranks / len(members)
-        for rank, host in places.items():
-            last[host] += tick.last.get(rank, 0)
-            late.setdefault(host, {})[rank] = _share(tick.late.get(rank, 0.0), told)
-    found = {}
-    for host, of_ranks in late.items():
-        loss = sum(of_ranks.values()) / len(of_ranks)
-        if len(of_ranks) < 2 or loss < LEAST_LOSS or telling[host] < LEAST_TELLING:
-            continue
-        slowest = max(of_ranks, key=of_ranks.__getitem__)
-        if _middle(one for rank, one in of_ranks.items() if rank != slowest) < ALIKE * of_ranks[slowest]:
-            continue  # one of its ranks is late, not the host
-        hits, tries = last[host], telling[host]
-        if hits >= SHARE * tries and by_chance(hits, tries, expected[host] / tries) <= CHANCE:
-            found[host] = loss
-    most = max(found.values(), default=0.0)
-    return sorted(host for host, loss in found.items() if loss >= WEAKER * most)
+        for place, ranks in ranks_of.items():
+            host = found.setdefault(place, _Host())
+            host.telling[name] = tick.telling
+            host.expected += tick.telling * ranks / len(members)
+        for rank, place in places.items():
+            host = found[place]
+            host.last += tick.last.get(rank, 0)
+            host.late[rank] = _share(tick.late.get(rank, 0.0), told)
+    return found
 
 
-def _blamed(name: str, job: Job, tick: Tick, told: Evidence) -> Iterable[_Found]:
-    """Blame at most one rank of a communicator."""
+def _blamed(name: str, job: Job, tick: Tick, told: Evidence) -> list[_Found]:
+    """Blame the rank of a communicator that comes last, or several that do so in turns and are late alike."""
     if tick.telling < LEAST_TELLING:
-        return
+        return []
     communicator = job.communicators[name]
-    rank = max(tick.last, key=tick.last.__getitem__)
-    last = tick.last[rank]
-    loss = _share(tick.late.get(rank, 0.0), told)
     members = max(len(communicator.members), 2)
-    if last >= SHARE * tick.telling and loss >= LEAST_LOSS and by_chance(last, tick.telling, 1 / members) <= CHANCE:
-        yield _Found(rank, name, loss, last, tick.telling, inside=nodes_of(job, communicator) == 1)
+    inside = nodes_of(job, communicator) == 1
+    often = [
+        _Found(rank, name, _share(tick.late.get(rank, 0.0), told), last, tick.telling, inside)
+        for rank, last in tick.last.items()
+    ]
+    often = [one for one in often if one.loss >= LEAST_LOSS and by_chance(one.last, one.telling, 1 / members) <= CHANCE]
+    most = max((one.loss for one in often), default=0.0)
+    alike = [one for one in often if one.last >= LEAST_ALIKE and one.loss >= WEAKER * most]
+    if len(alike) <= FEW * members and sum(one.last for one in alike) >= SHARE * tick.telling:
+        return alike
+    return [one for one in often if one.last >= SHARE * tick.telling]
 
 
 def _share(microseconds: float, told: Evidence) -> float:
