@@ -169,6 +169,20 @@ def ranks() -> list[Panel]:
 def network() -> list[Panel]:
     """Show whether the network gives what it should, and which hosts of a job have a fault."""
     return [
+        listing(
+            "Likely causes",
+            "What a collector puts verdicts down to, by the states of ports and what NCCL's logs say: name is the host"
+            " or switch. From 0.6 on strong, from 0.3 on likely, below that possible. Its log has the evidence.",
+            [
+                Column(
+                    "Confidence",
+                    "percentunit",
+                    f"max by (train_job, cause, name, port) (fabric_nccl_cause_confidence{JOBS})",
+                )
+            ],
+            labels=["train_job", "cause", "name", "port"],
+            width=FULL,
+        ),
         lines(
             "Bus bandwidth of jobs",
             "Bandwidth of collectives of 1 MiB and more as nccl-tests counts it, of the rank that comes last and waits"

@@ -93,7 +93,7 @@ def test_names_labels_and_annotations_keep_to_the_conventions(rule):
     assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
     summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
     assert re.fullmatch(r"[A-Z][^{}]*\.", summary), "a static sentence"
-    assert description.endswith(".")
+    assert description.endswith((".", "{{ end }}"))
     assert "  " not in description
     assert "\n" not in description
     assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{rule['alert'].lower()}"

@@ -68,6 +68,7 @@ OF_ALL_RANKS = {
         "Time of the network over what it should be-A",
         "Share of a step that GPUs compute, at least-A",
         "Left for computing, at least-A",
+        "Likely causes-A",
     )
 }
 """What a job marks itself, or only a collector can tell."""
