@@ -260,8 +260,9 @@ def budgets() -> list[Panel]:
         ),
         lines(
             "Share of a step that GPUs compute, at least",
-            "What is left of a step where computing hides none of the network's time; there may be more. Below 0.5 is"
-            " bad, below 0.2 severe.",
+            "What is left of a step where computing hides none of the network's time, or the share of the peak where"
+            " that is more. Below 0.5 is bad, below 0.2 severe, as far as the network is not hidden. Told where nine"
+            " tenths of the ranks are heard, so by collectors.",
             "percentunit",
             [Query(_by_job("fabric_nccl_step_utilization_least_ratio"), "{{train_job}}")],
             top=1,
@@ -269,17 +270,20 @@ def budgets() -> list[Panel]:
         ),
         lines(
             "Share of the GPUs' peak that the model gets (MFU)",
-            "By the tokens that the job marks with its steps, else by those of the configuration. 0.55 to 0.70 is good,"
-            " below 0.40 something is wrong.",
+            "By the operations or tokens that the job marks with its steps, else by the configured tokens of a step and"
+            " its measured time. 0.55 to 0.70 is good; below what is wanted something is wrong.",
             "percentunit",
             [
                 Query(
-                    f"max by (train_job) (rate(fabric_nccl_step_tokens_total{JOBS}[$__rate_interval]))"
+                    f"max by (train_job) (rate(fabric_nccl_step_operations_total{JOBS}[$__rate_interval]))"
+                    f" / {_by_job('fabric_nccl_peak_operations_per_second')}"
+                    f" or max by (train_job) (rate(fabric_nccl_step_tokens_total{JOBS}[$__rate_interval]))"
                     f" * {_by_job('fabric_nccl_model_operations_per_token')}"
                     f" / {_by_job('fabric_nccl_peak_operations_per_second')}"
                     f" or {_by_job('fabric_nccl_model_flops_utilization_ratio')}",
                     "{{train_job}}",
-                )
+                ),
+                Query(_by_job("fabric_nccl_model_flops_utilization_wanted_ratio"), "{{train_job}} wanted"),
             ],
             top=1,
             width=HALF,

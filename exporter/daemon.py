@@ -184,6 +184,7 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
         own = sum(not source.target for source in sources)
         switches = [target for target, _ in resolved(settings.sources[switch.DEFINITION.name])]
         lines.append(f"{config_file}: good; {own} sources of this host, {checks.counted(switches)}")
+        lines += [f"{config_file}: {line}" for line in plans.told(settings.jobs)]
     if web_config_file is not None:
         nothing = Handlers(lambda _: (), str, lambda: None, _no_reload)
         WebServer(nothing, (":0",), config_file=web_config_file)  # reads certificates and keys too

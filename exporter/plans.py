@@ -1,11 +1,13 @@
 """What the configuration tells of training jobs: from it follows what a step needs, to be set beside what it takes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from math import ceil
 from typing import Literal
 
 import msgspec
 
-from exporter.meaning.budget import Algorithm, Plan, Precision
+from exporter.meaning.budget import LEAST_MFU, Algorithm, Plan, Precision, budget
 from exporter.rules import RuleError, check_patterns
 from exporter.units import Amount, BitRate
 
@@ -18,31 +20,39 @@ class JobPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     Attributes:
         parameters: Of the whole model.
+        active_parameters: Those that a token uses, as of a mixture of experts; None for all.
         data_parallel: Ranks that each hold the same part of the model and see other data.
         model_parallel: Ranks that share one copy of the model: tensor times pipeline.
-        precision: Of gradients and parameters as they are sent.
+        precision: Of parameters as they are sent.
+        gradient_precision: Of gradients; None where it is the same.
         sharding: Stage of ZeRO: 0 none, 1 states of the optimiser, 2 also gradients, 3 also parameters (FSDP).
-        nodes: Hosts that a data-parallel group spans; None for one rank on each.
+        accumulation: Batches whose gradients make one step.
+        nodes: Hosts that a data-parallel group spans; None for as many as all ranks need, and it has ranks for.
         algorithm: How AllReduce is done.
         link_speed: Of each link of a host; None where nothing is known of them.
         links: Of a host that carry the job …
         ranks_per_host: … and the ranks that share them.
-        tokens_per_second: Of the whole job.
+        tokens_per_step: Of the whole job.
         peak_flops: Floating-point operations per second of one GPU.
+        least_mfu: Share of the peak below which something is wrong.
     """
 
     parameters: Amount
+    active_parameters: Amount | None = None
     data_parallel: int
     model_parallel: int = 1
     precision: Precision = "bf16"
+    gradient_precision: Precision | None = None
     sharding: Literal[0, 1, 2, 3] = 0
+    accumulation: int = 1
     nodes: int | None = None
     algorithm: Algorithm = "ring"
     link_speed: BitRate | None = None
     links: int = 8
     ranks_per_host: int = 8
-    tokens_per_second: Amount | None = None
+    tokens_per_step: Amount | None = None
     peak_flops: Amount | None = None
+    least_mfu: float = LEAST_MFU
 
     def __post_init__(self) -> None:
         """See that the numbers can be such.
@@ -50,31 +60,53 @@ class JobPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         Raises:
             RuleError: One cannot.
         """
-        for name in ("data_parallel", "model_parallel", "nodes", "links", "ranks_per_host"):
+        for name in ("data_parallel", "model_parallel", "accumulation", "nodes", "links", "ranks_per_host"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_RANKS:
                 raise RuleError([name], f"is {value}; give a number from 1 to {MAX_RANKS}")
+        few = (("parameters", 1e6, "B"), ("active_parameters", 1e6, "B"), ("peak_flops", 1e9, "T"))
+        for name, least, letter in few:
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise RuleError([name], f"is {value:g}, which is too few; was {value:g}{letter} meant?")
+        if not 0 < self.least_mfu < 1:
+            raise RuleError(["least_mfu"], f"is {self.least_mfu:g}; give a share between 0 and 1, such as 0.4")
         if self.nodes is not None and self.nodes > self.data_parallel:
             raise RuleError(
                 ["nodes"],
                 f"is {self.nodes}, and only {self.data_parallel} ranks are data_parallel; a group spans at most as many"
                 " hosts as it has ranks",
             )
+        if self.algorithm != "ring" and self.sharding:
+            raise RuleError(
+                ["algorithm"],
+                f"is {self.algorithm!r}, which is of AllReduce, and sharding {self.sharding} does none; leave it out",
+            )
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the job."""
+        return self.data_parallel * self.model_parallel
 
     def plan(self) -> Plan:
         """Give it as what a budget is made from."""
         bandwidth = None if self.link_speed is None else self.link_speed * self.links / self.ranks_per_host
+        hosts = min(self.data_parallel, ceil(self.ranks / self.ranks_per_host))
         return Plan(
             self.parameters,
             self.data_parallel,
             self.model_parallel,
             self.precision,
+            self.gradient_precision,
             self.sharding,
-            self.nodes,
+            self.accumulation,
+            hosts if self.nodes is None else self.nodes,
             self.algorithm,
             bandwidth,
-            self.tokens_per_second,
+            self.active_parameters,
+            self.tokens_per_step,
             self.peak_flops,
+            self.least_mfu,
         )
 
 
@@ -84,13 +116,32 @@ def plans(configured: Mapping[str, JobPlan]) -> tuple[tuple[str, Plan], ...]:
 
 
 def check(configured: Mapping[str, JobPlan]) -> None:
-    """See that the patterns of names are whole.
+    """See that the patterns of names are whole, and that each can be reached.
 
     Raises:
-        RuleError: One is not.
+        RuleError: One is not, or cannot.
     """
+    before: list[str] = []
     for pattern in configured:
         try:
             check_patterns("", [pattern])
         except RuleError as error:
             raise RuleError(["jobs", pattern], error.text) from None
+        hiding = next((one for one in before if fnmatchcase(pattern, one)), None)
+        if hiding is not None:
+            raise RuleError(
+                ["jobs", pattern], f"is never used: {hiding!r} stands before it and fits the same names; put it first"
+            )
+        before.append(pattern)
+
+
+def told(configured: Mapping[str, JobPlan]) -> Iterator[str]:
+    """Say of each plan what follows from it, for people who check their configuration."""
+    for pattern, one in configured.items():
+        plan = one.plan()
+        expected = budget(plan).expected_network
+        network = "" if expected is None else f", {expected:.3g} s of network a step at least"
+        yield (
+            f"jobs.{pattern}: {one.ranks} ranks, data-parallel groups of {plan.data_parallel} on {plan.hosts}"
+            f" host{'' if plan.hosts == 1 else 's'}{network}"
+        )

@@ -444,6 +444,32 @@ def test_a_file_that_is_checked_for_a_fleet_is_judged_for_every_class_of_hosts(t
     assert str(caught.value).startswith(f"{tmp_path}/config.yml:5: expect.classes[0].rdma_ports: is 8, and sources.")
 
 
+PLANNED = "{parameters: 70B, data_parallel: 32, model_parallel: 16, link_speed: 400Gb/s}"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ('"llama-[0-9": %s', "jobs.llama-[0-9: the pattern 'llama-[0-9' has a [ that no ] closes"),
+        ('"*": %s\n  llama-70b: %s', "jobs.llama-70b: is never used: '*' stands before it and fits the same names"),
+    ],
+)
+def test_a_plan_that_no_job_can_have_is_an_error(tmp_path, jobs, said):
+    with pytest.raises(document.ConfigError) as caught:
+        load(tmp_path, "jobs:\n  " + jobs.replace("%s", PLANNED) + "\n")
+    assert said in str(caught.value)
+
+
+def test_a_check_says_what_follows_from_plans(tmp_path):
+    path = tmp_path / "config.yml"
+    path.write_text(f"jobs:\n  llama-*: {PLANNED}\n  other: {{parameters: 7B, data_parallel: 8}}\n")
+    first, large, small = module.check(path, None)
+    assert first.startswith(f"{path}: good; ")
+    groups = "512 ranks, data-parallel groups of 32 on 32 hosts"
+    assert large == f"{path}: jobs.llama-*: {groups}, 0.339 s of network a step at least"
+    assert small == f"{path}: jobs.other: 8 ranks, data-parallel groups of 8 on 1 host"
+
+
 async def test_a_reload_that_stops_reading_the_ports_that_are_expected_changes_nothing(tmp_path):
     add_ports(tmp_path, "400 Gb/sec (4X NDR)")
     text = "{host: gpu-1, expect: {rdma_ports: 1}, sources: {rdma: {interval: 200ms}}}"

@@ -20,6 +20,7 @@ from test_lldp import Kernel
 from test_lldp_frames import HOST, SWITCH, filed
 
 from exporter.daemon import SOURCES
+from exporter.mqtt.board import Board
 from exporter.mqtt.connection import Link
 from exporter.mqtt.seen import Seen
 from exporter.nccl.batch import Batch, Operation, Stream
@@ -220,7 +221,7 @@ class Heard:
 
     def __init__(self, _options, _slots):
         self.link, self.listening, self.seen = Link(connected=True, connects=2), True, Seen()
-        self.taken, self.dropped, self.refused = 0, 0, {"malformed": 1}
+        self.taken, self.dropped, self.refused, self.board = 0, 0, {"malformed": 1}, Board()
 
     async def __aenter__(self):
         return self

@@ -261,28 +261,35 @@ def test_what_comes_out_is_declared():
 
 # --- budgets of steps
 
-PLAN = Plan(parameters=2 * MIB, data_parallel=4, nodes=2, bandwidth=1e9, tokens_per_second=1e6, peak_flops=1e13)
-"""Gradients of 4 MiB: each of four ranks sends one and a half times as much, a third of it between two hosts."""
+PLAN = Plan(parameters=2 * MIB, data_parallel=4, nodes=2, bandwidth=1e9, tokens_per_step=2.5e6, peak_flops=1e13)
+"""Gradients of 4 MiB: a ring of four sends one and a half times as much; two links of a host have half of it each."""
 
 
 def test_the_step_of_a_planned_job_is_set_beside_what_it_should_be():
     known, state, out = jobs.Known(plans=[("llama-*", PLAN), ("*", Plan(1.0, 2))]), None, ()
     for tick in range(1, 13):  # two steps in five seconds, of an AllReduce of 12.5 ms each
-        steps = (2 * tick, 2 * tick + 1)
         records = [
             one
-            for step in steps
+            for step in (2 * tick, 2 * tick + 1)
             for one in operation(step, dict.fromkeys(range(4), 12_500), job="llama-7b", size=4 * MIB)
         ]
         state, out = jobs.step(known, state, table(5.0 * tick, records))
     found = values(out)
-    assert found["step_seconds", "llama-7b"] == pytest.approx(55 / 22)  # measured since it was heard of first
+    assert found["step_seconds", "llama-7b"] == pytest.approx(2.5)
     assert found["step_network_seconds", "llama-7b"] == pytest.approx(12.5e-3)
-    assert found["step_network_expected_seconds", "llama-7b"] == pytest.approx(2.097152e-3)
-    assert found["step_network_excess_ratio", "llama-7b"] == pytest.approx(12.5 / 2.097152)
+    assert found["step_network_expected_seconds", "llama-7b"] == pytest.approx(3.145728e-3)
+    assert found["step_network_excess_ratio", "llama-7b"] == pytest.approx(12.5 / 3.145728)
     assert found["step_exposed_compute_seconds", "llama-7b"] == pytest.approx(2.4875)
     assert found["step_utilization_least_ratio", "llama-7b"] == pytest.approx(0.995)
     assert found["model_flops_utilization_ratio", "llama-7b"] == pytest.approx(0.3145728)  # 6 * 2 Mi * 1e6 / 4e13
+
+
+def test_what_is_measured_of_a_job_goes_with_it():
+    known = jobs.Known(plans=[("*", PLAN)])
+    state, _ = jobs.step(known, None, table(100.0, operation(0, dict.fromkeys(range(4), 1000))))
+    assert set(state.meters) == {"j"}
+    state, _ = jobs.step(known, state, table(101.0 + collectives.FORGET, []))
+    assert state.meters == {}
 
 
 def test_of_jobs_without_a_plan_no_step_is_told():

@@ -1,22 +1,21 @@
 """The budget of a training step: how long its network should take, how long it does, and what is left for computing.
 
-What a step must move follows from the model: gradients of all parameters, in their precision, are added up over the
-data-parallel ranks, and parameters that are kept in parts are collected before they are used. How much of it crosses
-each rank's link follows from the algorithm; how long that takes at best, from the speed of the links. Beside it stands
-what was measured: steps are told by the bytes that were moved, and the time of the network from the last rank to come,
-so without waiting.
+What a step must move follows from the model: gradients of all parameters are added up over the data-parallel ranks, and
+parameters that are kept in parts are collected before they are used. How much of it crosses each rank's link follows
+from the algorithm; how long that takes at best, from the speed of the links. Beside it stands what was measured: steps
+are told by the bytes that were moved, and the time of the network from the last rank to come, so without waiting.
 
 Timings do not tell how much of the network's time is hidden behind computing. What depends on it is given as its lower
-end, where nothing is.
+end: as if nothing were.
 """
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import fmean
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from exporter.kinds import bus_factor
-from exporter.meaning.collectives import HISTORY, Communicator, Job, nodes_of, summed
+from exporter.meaning.collectives import Communicator, Job, nodes_of
 from exporter.meaning.verdicts import MATCHED
 from exporter.vocabulary import Ending, gauge
 
@@ -34,8 +33,19 @@ switches add up."""
 FLOPS = 6
 """Floating-point operations for each parameter and token: two forwards, four backwards. Attention comes on top."""
 
-FULL_STEPS = 3.0
-"""Steps that must have been moved within the window for their time to be told."""
+LEAST_MFU = 0.4
+"""Share of the GPUs' peak below which something is wrong, where the configuration says nothing else."""
+
+WINDOWS = (60.0, 180.0, 600.0)
+"""Seconds that are measured: the shortest that have ENOUGH steps, or the longest if they have a FEW."""
+
+ENOUGH, FEW = 10.0, 3.0
+
+SAME_WORK = 0.5
+"""Share of what the busiest communicator moved that others of its size must have moved to be taken for its like."""
+
+STOPPED = 3.0
+"""Steps without any traffic after which a job is taken to have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +56,51 @@ class Plan:
         parameters: Of the whole model.
         data_parallel: Ranks that each hold the same part of the model and see other data.
         model_parallel: Ranks that share one copy of the model: tensor times pipeline.
-        precision: Of gradients and parameters as they are sent.
+        precision: Of parameters as they are sent.
+        gradient_precision: Of gradients; None where it is the same.
         sharding: Stage of ZeRO: 0 none, 1 states of the optimiser, 2 also gradients, 3 also parameters (FSDP).
+        accumulation: Batches whose gradients make one step.
         nodes: Hosts that a data-parallel group spans; None for one rank on each.
         algorithm: How AllReduce is done.
         bandwidth: Bytes per second of each rank's share of its host's links; None where not known.
-        tokens_per_second: Of the whole job.
+        active_parameters: Those that a token uses; None for all.
+        tokens_per_step: Of the whole job.
         peak_flops: Floating-point operations per second of one GPU.
+        least_mfu: Share of the peak below which something is wrong.
     """
 
     parameters: float
     data_parallel: int
     model_parallel: int = 1
     precision: Precision = "bf16"
+    gradient_precision: Precision | None = None
     sharding: Literal[0, 1, 2, 3] = 0
+    accumulation: int = 1
     nodes: int | None = None
     algorithm: Algorithm = "ring"
     bandwidth: float | None = None
-    tokens_per_second: float | None = None
+    active_parameters: float | None = None
+    tokens_per_step: float | None = None
     peak_flops: float | None = None
+    least_mfu: float = LEAST_MFU
+
+    @property
+    def hosts(self) -> int:
+        """Hosts that a data-parallel group spans."""
+        return self.data_parallel if self.nodes is None else self.nodes
 
 
 class Operation(NamedTuple):
-    """What a step does once: a collective of a size in bytes, as nccl-tests counts it."""
+    """Collectives that a step does some times: each of a size in bytes, as nccl-tests counts it."""
 
     kind: str
     size: float
+    times: int = 1
+
+    @property
+    def payload(self) -> float:
+        """Bytes that all of them are about."""
+        return self.size * self.times
 
 
 class Measured(NamedTuple):
@@ -121,41 +150,54 @@ class Budget:
 
     @property
     def utilization(self) -> float | None:
-        """The least share of the step in which GPUs compute: more where computing hides some of the network's time."""
-        return None if self.measured is None or self.compute is None else self.compute / self.measured.step
+        """The least share of the step in which GPUs compute.
+
+        What is left where nothing is hidden; or the model's own operations at full speed, where that is more.
+        """
+        if self.measured is None or self.compute is None:
+            return None
+        return max(self.compute / self.measured.step, min(self.mfu or 0.0, 1.0))
 
 
 def operations(plan: Plan) -> tuple[Operation, ...]:
-    """List the collectives of a step over the data-parallel ranks, each as one.
+    """List the collectives of a step over the data-parallel ranks, each as one for all parameters.
 
-    Without sharding, gradients are added up everywhere. With it, each rank gets the sum of its part; then parameters
-    are collected: once, after they were changed, or for each pass through the model where they are kept in parts.
+    Without sharding, gradients are added up everywhere, once. With it, each rank gets the sum of its part: once, or for
+    each batch where gradients are kept in parts. Then parameters are collected: once, after they were changed, or for
+    both passes of each batch where they are kept in parts.
     """
-    size = plan.parameters * BYTES[plan.precision] / plan.model_parallel
+    numbers = plan.parameters / plan.model_parallel
+    gradients = numbers * BYTES[plan.gradient_precision or plan.precision]
     if plan.sharding == 0:
-        return (Operation("AllReduce", size),)
-    collected = 2 if plan.sharding == 3 else 1
-    return (Operation("ReduceScatter", size), *[Operation("AllGather", size)] * collected)
+        return (Operation("AllReduce", gradients),)
+    return (
+        Operation("ReduceScatter", gradients, plan.accumulation if plan.sharding >= 2 else 1),
+        Operation("AllGather", numbers * BYTES[plan.precision], 2 * plan.accumulation if plan.sharding == 3 else 1),
+    )
 
 
 def sent(operation: Operation, ranks: int, algorithm: Algorithm = "ring") -> float:
-    """Give the bytes that each rank sends for a collective, and as many that it gets; nothing for a single rank."""
+    """Give the bytes that each rank sends for collectives, and as many that it gets; nothing for a single rank."""
     if operation.kind == "AllReduce" and algorithm in WHOLE:
-        return operation.size * WHOLE[algorithm] if ranks > 1 else 0.0
-    return operation.size * (bus_factor(operation.kind, ranks) or 0.0)
+        return operation.payload * WHOLE[algorithm] if ranks > 1 else 0.0
+    return operation.payload * (bus_factor(operation.kind, ranks) or 0.0)
 
 
 def over_links(plan: Plan) -> float:
     """Give the bytes that each rank sends between hosts in a step.
 
-    Where several ranks of a group share a host, they add up there first: of what each sends, (k - 1) / (n - 1) leaves
-    the host, with n ranks on k of them.
+    Where several ranks of a group share a host, NCCL makes as many rings as they have links, each of a part of the
+    data, so that each link carries that part of what a ring does.
     """
-    ranks = plan.data_parallel
-    nodes = ranks if plan.nodes is None else plan.nodes
-    if ranks < 2 or nodes < 2:
+    if plan.data_parallel < 2 or plan.hosts < 2:
         return 0.0
-    return sum(sent(one, ranks, plan.algorithm) for one in operations(plan)) * (nodes - 1) / (ranks - 1)
+    whole = sum(sent(one, plan.data_parallel, plan.algorithm) for one in operations(plan))
+    return whole * plan.hosts / plan.data_parallel
+
+
+def operations_per_token(plan: Plan) -> float:
+    """Give the floating-point operations that a token takes."""
+    return FLOPS * (plan.active_parameters or plan.parameters)
 
 
 def peak(plan: Plan) -> float | None:
@@ -163,87 +205,142 @@ def peak(plan: Plan) -> float | None:
     return None if plan.peak_flops is None else plan.peak_flops * plan.data_parallel * plan.model_parallel
 
 
-def mfu(plan: Plan) -> float | None:
-    """Give the share of the GPUs' peak that the model gets; None where tokens or the peak are not known."""
+def mfu(plan: Plan, step: float) -> float | None:
+    """Give the share of the GPUs' peak that the model gets, by the seconds of a step; None where it is not known."""
     most = peak(plan)
-    if plan.tokens_per_second is None or most is None:
+    if plan.tokens_per_step is None or most is None:
         return None
-    return FLOPS * plan.parameters * plan.tokens_per_second / most
+    return operations_per_token(plan) * plan.tokens_per_step / step / most
 
 
-def measure(plan: Plan, job: Job, now: float) -> Measured | None:
-    """Measure steps of a job; None while too few were seen.
+class Look(NamedTuple):
+    """What the data-parallel communicators of a job moved since the look before.
 
-    A communicator counts that has as many ranks as there are data-parallel ones and moves the kinds of the plan; of
-    several that do, such as those of each part of the model, the mean is taken. Groups of tensor parallelism that
-    happen to be as large are told apart only where they do not span hosts.
+    Attributes:
+        time: When.
+        steps: As many steps as they did, on the mean.
+        heard: The same, summed over those of which enough ranks are heard of …
+        network: … and the seconds that they took for it without waiting.
     """
-    nodes = plan.data_parallel if plan.nodes is None else plan.nodes
-    wanted = operations(plan)
-    payload = sum(one.size for one in wanted)
-    kinds = {one.kind for one in wanted}
-    since = max(now - HISTORY, job.since)
-    seconds = now - since
-    steps: list[float] = []
-    network: list[float] = []
-    for communicator in job.communicators.values():
-        if communicator.ranks == plan.data_parallel and (nodes_of(job, communicator) or nodes) == nodes:
-            size, took = _moved(communicator, kinds, since)
+
+    time: float
+    steps: float
+    heard: float
+    network: float
+
+
+@dataclass(slots=True)
+class Meter:
+    """Measures the steps of one job.
+
+    Attributes:
+        plan: What is known of it.
+        moved: Bytes that each communicator moved so far.
+        looks: Those at which anything was moved, of the last minutes.
+    """
+
+    plan: Plan
+    moved: dict[str, float] = field(default_factory=dict)
+    looks: deque[Look] = field(default_factory=deque)
+
+    def look(self, job: Job, now: float) -> None:
+        """Take what was settled now.
+
+        A communicator counts that has as many ranks as there are data-parallel ones, spans hosts if they do, and moves
+        the kinds of the plan, about as much as the busiest: other groups may be as large.
+        """
+        plan, wanted = self.plan, operations(self.plan)
+        payload, kinds = sum(one.payload for one in wanted), {one.kind for one in wanted}
+        fresh: dict[str, tuple[float, float]] = {}
+        for name, communicator in job.communicators.items():
+            if communicator.ranks != plan.data_parallel or (nodes_of(job, communicator) == 1) != (plan.hosts == 1):
+                continue
+            size, took = _moved_now(communicator, kinds, now)
             if size:
-                steps.append(size / payload)
-                if len(communicator.members) >= MATCHED * communicator.ranks:
-                    network.append(took * payload / size)
-    if not steps or fmean(steps) < FULL_STEPS or seconds <= 0:
+                fresh[name] = size, took
+                self.moved[name] = self.moved.get(name, 0.0) + size
+        self.moved = {name: size for name, size in self.moved.items() if name in job.communicators}
+        busiest = max(self.moved.values(), default=0.0)
+        alike = [name for name, size in self.moved.items() if size >= SAME_WORK * busiest]
+        found = [(name, *fresh[name]) for name in alike if name in fresh]
+        while self.looks and now - self.looks[0].time > WINDOWS[-1]:
+            self.looks.popleft()
+        if found:
+            heard = [one for one in found if _is_heard(job.communicators[one[0]])]
+            steps = sum(size for _, size, _ in found) / payload / len(alike)
+            of_heard = sum(size for _, size, _ in heard) / payload
+            self.looks.append(Look(now, steps, of_heard, sum(took for *_, took in heard)))
+
+    def measured(self, now: float) -> Measured | None:
+        """Give what was measured; None while too few steps were seen, or where none are done any more."""
+        for window in WINDOWS:
+            looks = [one for one in self.looks if now - one.time <= window]
+            steps = sum(one.steps for one in looks[1:])  # the first only marks when the rest began
+            if steps >= (FEW if window == WINDOWS[-1] else ENOUGH):
+                step = (looks[-1].time - looks[0].time) / steps
+                if now - looks[-1].time > max(WINDOWS[0], STOPPED * step):
+                    return None
+                heard = sum(one.heard for one in looks)
+                return Measured(step, sum(one.network for one in looks) / heard if heard else None)
         return None
-    return Measured(seconds / fmean(steps), fmean(network) if network else None)
 
 
-def _moved(communicator: Communicator, kinds: set[str], since: float) -> tuple[float, float]:
-    """Give the bytes that a communicator moved, and the seconds that it took without waiting."""
-    bus = summed(communicator.ticks, since).bus
-    found = [moved for (kind, _), moved in bus.items() if kind in kinds]
+def _moved_now(communicator: Communicator, kinds: set[str], now: float) -> tuple[float, float]:
+    """Give the bytes that were settled now, and the seconds that they took without waiting."""
+    if not communicator.ticks or communicator.ticks[-1].time != now:
+        return 0.0, 0.0
+    found = [moved for (kind, _), moved in communicator.ticks[-1].bus.items() if kind in kinds]
     return sum(one.size for one in found), sum(one.microseconds for one in found) / 1e6
+
+
+def _is_heard(communicator: Communicator) -> bool:
+    """Tell whether so many ranks are heard of that the last to come is among them."""
+    return len(communicator.members) >= MATCHED * communicator.ranks
 
 
 def budget(plan: Plan, measured: Measured | None = None) -> Budget:
     """Set a step as it should be beside as it is."""
-    payload = sum(one.size for one in operations(plan)) if plan.data_parallel > 1 else 0.0
+    payload = sum(one.payload for one in operations(plan)) if plan.data_parallel > 1 else 0.0
     traffic = over_links(plan)
-    return Budget(payload, traffic, traffic / plan.bandwidth if plan.bandwidth else None, measured, mfu(plan))
+    expected = traffic / plan.bandwidth if plan.bandwidth else None
+    return Budget(payload, traffic, expected, measured, None if measured is None else mfu(plan, measured.step))
 
 
-ENDINGS: Mapping[str, Ending] = {
+MEASURED: Mapping[str, Ending] = {
     "step_seconds": gauge(
         "Time of a training step, told from the bytes that data-parallel collectives moved over those that the"
         " configured model moves in a step."
-    ),
-    "step_network_expected_seconds": gauge(
-        "Time that the data-parallel collectives of a step need at least, by the configured model and its links."
     ),
     "step_network_seconds": gauge(
         "Time of the data-parallel collectives of a step, from the last rank to come, so without waiting; absent where"
         " less than nine tenths of their ranks are heard of here."
     ),
-    "step_network_excess_ratio": gauge("Measured time of a step's network over the expected one."),
+    "step_network_excess_ratio": gauge("Measured time of a step's network over the least that it should need."),
     "step_exposed_compute_seconds": gauge(
         "Time of a step that is left for computing where none of the network's is hidden behind it: there may be more."
     ),
     "step_utilization_least_ratio": gauge(
-        "Share of a step in which GPUs compute, where none of the network's time is hidden behind it: it may be more."
-        " Below 0.5 is bad, below 0.2 severe."
+        "Share of a step in which GPUs compute, at least: what is left where none of the network's time is hidden"
+        " behind it, or the model's own operations at full speed, whichever is more. Below 0.5 is bad, below 0.2"
+        " severe, as far as the network is not hidden."
     ),
     "model_flops_utilization_ratio": gauge(
-        "Share of the GPUs' peak that the model gets, by the configured tokens per second: 0.55 to 0.70 is good, below"
-        " 0.40 something is wrong."
-    ),
-    "model_operations_per_token": gauge(
-        "Floating-point operations for a token, by the configured parameters: six for each."
-    ),
-    "peak_operations_per_second": gauge(
-        "Floating-point operations that all GPUs of the job can do in a second, by the configuration."
+        "Share of the GPUs' peak that the model gets (MFU), by the configured tokens of a step and its measured time."
     ),
 }
-"""What is exported of a budget, by job."""
+"""What is exported of a budget, by job, where it was measured."""
+
+CONFIGURED: Mapping[str, Ending] = {
+    "step_network_expected_seconds": gauge(
+        "Time that the data-parallel collectives of a step need at least, by the configured model and its links."
+    ),
+    "model_flops_utilization_wanted_ratio": gauge("Share of the GPUs' peak below which something is wrong."),
+    "model_operations_per_token": gauge(
+        "Floating-point operations for a token: six for each of the parameters that it uses."
+    ),
+    "peak_operations_per_second": gauge("Floating-point operations that all GPUs of the job can do in a second."),
+}
+"""What follows from the configuration alone."""
 
 
 def values(plan: Plan, found: Budget) -> dict[str, float | None]:
@@ -251,12 +348,13 @@ def values(plan: Plan, found: Budget) -> dict[str, float | None]:
     measured = found.measured
     return {
         "step_seconds": None if measured is None else measured.step,
-        "step_network_expected_seconds": found.expected_network,
         "step_network_seconds": None if measured is None else measured.network,
         "step_network_excess_ratio": found.excess,
         "step_exposed_compute_seconds": found.compute,
         "step_utilization_least_ratio": found.utilization,
         "model_flops_utilization_ratio": found.mfu,
-        "model_operations_per_token": FLOPS * plan.parameters,
+        "step_network_expected_seconds": found.expected_network,
+        "model_flops_utilization_wanted_ratio": plan.least_mfu,
+        "model_operations_per_token": operations_per_token(plan),
         "peak_operations_per_second": peak(plan),
     }

@@ -72,6 +72,7 @@ class State:
     collectives: Collectives = field(default_factory=Collectives)
     memories: dict[str, Memory] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
+    meters: dict[str, budget.Meter] = field(default_factory=dict)
 
 
 _schemas: dict[Schema, Outputs] = {}
@@ -130,7 +131,12 @@ def _declare(schema: Schema) -> Outputs:
         declared(("train_job",), jobs),
         declared(("train_job", "verdict"), verdicts),
         declared(("train_job", "collective"), kinds),
-        declared(("train_job",), budget.ENDINGS),
+        vocabulary.schema(
+            prefix,
+            ("train_job",),
+            own={**budget.MEASURED, **budget.CONFIGURED},
+            origins=dict.fromkeys(budget.MEASURED, timings) | {ending: ["jobs"] for ending in budget.CONFIGURED},
+        ),
     )
 
 
@@ -156,7 +162,7 @@ def step(known: Known, state: State | None, table: Table) -> tuple[State | None,
     jobs = state.collectives.jobs
     state.memories = {name: state.memories.get(name) or Memory() for name in jobs}
     judgements = {name: judge(job, state.memories[name], now, known.baseline) for name, job in jobs.items()}
-    found = [*_tables(state, judgements, made, table), _budgets(known, jobs, made, table)]
+    found = [*_tables(state, judgements, made, table), _budgets(known, state, made, table)]
     return state, [one for one in found if len(one.rows)]
 
 
@@ -246,15 +252,16 @@ def _tables(state: State, judgements: Mapping[str, Judgement], made: Outputs, ta
     ]
 
 
-def _budgets(known: Known, jobs: Mapping[str, Job], made: Outputs, table: Table) -> Table:
-    """Tell of the steps of jobs that there is a plan for."""
+def _budgets(known: Known, state: State, made: Outputs, table: Table) -> Table:
+    """Measure the steps of jobs that there is a plan for, and tell of them."""
+    plans = {name: plan for name in state.collectives.jobs if (plan := known.plan(name)) is not None}
+    state.meters = {name: state.meters.get(name) or budget.Meter(plan) for name, plan in plans.items()}
     rows = []
-    for name, job in jobs.items():
-        plan = known.plan(name)
-        if plan is not None:
-            found = budget.budget(plan, budget.measure(plan, job, table.time))
-            rows.append(((name,), budget.values(plan, found)))
-    columns = {ending: [told[ending] for _, told in rows] for ending in budget.ENDINGS}
+    for name, meter in state.meters.items():
+        meter.look(state.collectives.jobs[name], table.time)
+        found = budget.budget(meter.plan, meter.measured(table.time))
+        rows.append(((name,), budget.values(meter.plan, found)))
+    columns = {ending: [told[ending] for _, told in rows] for ending in (*budget.MEASURED, *budget.CONFIGURED)}
     return _table(made.budgets, [key for key, _ in rows], columns, table)
 
 

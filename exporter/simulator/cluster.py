@@ -75,7 +75,7 @@ jobs:                            # what the steps of a job should take
     nodes: 4
     sharding: 3
     link_speed: 400Gb/s
-    tokens_per_second: 10e6
+    tokens_per_step: 2.5e6
     peak_flops: 989T
 
 switches:
