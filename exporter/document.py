@@ -202,7 +202,8 @@ class _Document:
         elif missing:
             text = f"lacks the key {missing[1]!r}; add it"
         elif message.startswith("Invalid enum value"):
-            text = f"is {_shown(path, _value_at(data, path))}; known are {', '.join(_choices(_type_at(root, path)))}"
+            value, known = _value_at(data, path), _choices(_type_at(root, path))
+            text = f"is {_shown(path, value)}; known are {', '.join(known)}{_meant(value, known)}"
         elif isinstance(error.__cause__, RuleError):
             path, text = [*path, *error.__cause__.steps], error.__cause__.text
         else:
@@ -325,7 +326,11 @@ def _wrong(message: str, path: Sequence[str | int], value: object) -> str:
     words = words[0].lower() + words[1:].replace("`", "")
     # Text in place of a mapping may be what belongs under one of its keys, and that a secret.
     shown = "text" if "mapping" in words and isinstance(value, str) else _shown(path, value)
-    remedy = "; put it into quotes" if "text" in words and isinstance(value, int | float) else ""
+    remedy = ""
+    if "text" in words and isinstance(value, int | float):
+        remedy = "; put it into quotes"
+    elif "number" in words and isinstance(value, str) and value.strip().replace(".", "", 1).isdecimal():
+        remedy = "; take off the quotes"
     return f"{words}, and this is {shown}{remedy}"
 
 
@@ -367,6 +372,12 @@ def _choices(wanted: Any) -> list[str]:  # noqa: ANN401  # any type expression
     if typing.get_origin(wanted) is typing.Literal:
         return [str(one) for one in typing.get_args(wanted)]
     return [choice for one in typing.get_args(wanted) for choice in _choices(one)]
+
+
+def _meant(value: object, known: Sequence[str]) -> str:
+    """Name the choice that somebody may have meant."""
+    close = difflib.get_close_matches(str(value).lower(), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _is_struct(wanted: object) -> bool:

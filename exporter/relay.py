@@ -28,6 +28,9 @@ BROKER = vocabulary.schema(
         "connected": gauge("Whether the broker is connected (1) or not (0)."),
         "reconnects_total": counter("Connections to the broker after the first."),
         "failures_total": counter("Connections to the broker that ended or could not be made."),
+        "refused_messages_total": counter(
+            "Messages of all kinds that the broker refused: batches, states of ports, whether this host is there."
+        ),
         "waiting_batches": gauge("Batches of timings that wait to be sent."),
         "states": gauge("States of ports that are told of."),
         "left_out_states": gauge("States of ports that are not: there are too many, or their names cannot be told."),
@@ -138,6 +141,7 @@ class Relay:
                 "connected": int(publisher.link.connected),
                 "reconnects_total": publisher.link.reconnects,
                 "failures_total": publisher.link.failures,
+                "refused_messages_total": publisher.link.refused,
                 "waiting_batches": publisher.waiting[0],
                 "states": self._states - publisher.left_out,
                 "left_out_states": publisher.left_out,
@@ -147,7 +151,7 @@ class Relay:
         counts = {
             "sent": publisher.sent,
             "dropped": self.dropped + publisher.dropped,
-            "refused": publisher.link.refused,
+            "refused": publisher.refused,
             "invalid": publisher.invalid,
         }
         for outcome, count in counts.items():

@@ -51,7 +51,7 @@ class BitRate(float):
         found = _RATE.fullmatch(text.strip())
         speed = float(found[1]) * _PREFIXES[found[2].lower()] / 8 if found else 0.0
         if not 0 < speed < math.inf:
-            raise ValueError("expected a link speed with its unit, such as 400Gb/s or 100G")
+            raise ValueError("expected a link speed in bits with its unit, such as 400Gb/s or 100G")
         return cls(speed)
 
 
@@ -70,7 +70,7 @@ class Amount(float):
         found = _AMOUNT.fullmatch(text.strip())
         amount = float(found[1]) * _AMOUNTS[found[2].lower()] if found else 0.0
         if not 0 < amount < math.inf:
-            raise ValueError("expected an amount above zero, such as 70B, 989T or 5e5")
+            raise ValueError("expected a number above zero, such as 70B, 989T or 5e5")
         return cls(amount)
 
 

@@ -596,10 +596,10 @@ async def test_a_daemon_that_dies_leaves_its_last_will(broker):
 
 @pytest.fixture
 def users(program, tmp_path):
-    """Give a file of passwords in which gpu-01 and collector have `right`."""
+    """Give a file of passwords in which gpu-01, collector and switches have `right`."""
     users = tmp_path / "users"
     users.touch(0o600)
-    for name in ("gpu-01", "collector"):
+    for name in ("gpu-01", "collector", "switches"):
         subprocess.run([program("mosquitto_passwd"), "-b", users, name, "right"], check=True, capture_output=True)
     return users
 
@@ -636,13 +636,33 @@ async def test_a_host_may_speak_for_itself_alone_and_what_is_refused_does_not_co
         publisher.offer(batch(0))
         publisher.offer(batch(0, host="gpu-02"))
         publisher.show(states)
-        await until("all", lambda: (publisher.sent, publisher.link.refused) == (1, 2))
+        await until("all", lambda: (publisher.sent, publisher.refused, publisher.link.refused) == (1, 1, 2))
         await until("the state", subscriber.board.states)
         publisher.offer(batch(3))
         await until("the last", lambda: len(got) == 2)
         assert {each.host for each in got} == {"gpu-01"}
         assert subscriber.board.hosts().keys() == {"gpu-01"}
         assert subscriber.board.states().keys() == {(*PORT, "down")}
+
+
+async def test_hosts_of_collectors_and_pollers_may_tell_that_they_are_there(broker, users, tmp_path, caplog):
+    """With the rights that the documentation gives, whatever their hosts are called."""
+    (rights,) = re.findall(r"^```\n# /etc/mosquitto/acl\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+    (tmp_path / "acl").write_text(rights)
+    one = broker("allow_anonymous false", f"password_file {users}", f"acl_file {tmp_path / 'acl'}")
+    secret = tmp_path / "secret"
+    secret.write_text("right")
+    options = [one.options(username=user, password_file=str(secret)) for user in ("collector", "switches", "gpu-01")]
+    async with (
+        collected(options[0]) as (subscriber, _),
+        published(options[0], "mgmt-1"),
+        published(options[1], "mgmt-2"),
+    ):
+        await until("both", lambda: subscriber.board.hosts().keys() == {"mgmt-1", "mgmt-2"})
+        assert not caplog.records
+        async with published(host, "mgmt-3") as other:
+            await until("refused", lambda: other.link.refused == 1)
+        assert [one.getMessage() for one in caplog.records if "fabric/v1/hosts/mgmt-3" in one.getMessage()]
 
 
 async def test_a_collector_that_may_not_subscribe_says_so():

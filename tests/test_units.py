@@ -48,5 +48,5 @@ def test_link_speeds(text, bytes_per_second):
 )
 def test_what_is_no_link_speed(text):
     """A bare number lacks its unit, and a capital B means bytes: both would be wrong by far if they were guessed."""
-    with pytest.raises(ValueError, match=r"expected a link speed with its unit, such as 400Gb/s or 100G"):
+    with pytest.raises(ValueError, match=r"expected a link speed in bits with its unit, such as 400Gb/s or 100G"):
         BitRate.parse(text)

@@ -133,7 +133,10 @@ class Client(aiomqtt.Client):
         """
         before = self.link.refused
         await self.publish(topic, payload, qos=1, retain=retain, properties=expiring(expiry))
-        return self.link.refused == before
+        taken = self.link.refused == before
+        if not taken and before == 0:
+            log.warning("the broker refuses what is published at %s; check the rights of this user there", topic)
+        return taken
 
     async def while_connected(self, work: Coroutine[Any, Any, None]) -> None:
         """Work until the work is done, or the connection ends.

@@ -133,6 +133,7 @@ class Publisher:
     Attributes:
         link: How it goes with the broker.
         sent: Batches that the broker took.
+        refused: Batches that it did not, such as for lack of a right.
         invalid: Batches that were offered and could not be written.
         left_out: States of the last `show` that are not told: beyond MAX_STATES, or of names that no topic can have.
     """
@@ -140,6 +141,7 @@ class Publisher:
     def __init__(self, options: MqttOptions, host: str, backoff: Backoff | None = None) -> None:
         self.link = Link()
         self.sent = 0
+        self.refused = 0
         self.invalid = 0
         self.left_out = 0
         self._options, self._host = options, host
@@ -247,6 +249,7 @@ class Publisher:
             self._buffer.put_back(message)
             raise
         self.sent += taken
+        self.refused += not taken
 
     async def _tell_states(self, client: Client, wanted: states.States) -> None:
         """Publish the states that began or are to be told again, and clear those that are over."""
