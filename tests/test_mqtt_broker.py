@@ -652,12 +652,10 @@ async def test_hosts_of_collectors_and_pollers_may_tell_that_they_are_there(brok
     one = broker("allow_anonymous false", f"password_file {users}", f"acl_file {tmp_path / 'acl'}")
     secret = tmp_path / "secret"
     secret.write_text("right")
-    options = [one.options(username=user, password_file=str(secret)) for user in ("collector", "switches", "gpu-01")]
-    async with (
-        collected(options[0]) as (subscriber, _),
-        published(options[0], "mgmt-1"),
-        published(options[1], "mgmt-2"),
-    ):
+    mine, poller, host = (
+        one.options(username=user, password_file=str(secret)) for user in ("collector", "switches", "gpu-01")
+    )
+    async with collected(mine) as (subscriber, _), published(mine, "mgmt-1"), published(poller, "mgmt-2"):
         await until("both", lambda: subscriber.board.hosts().keys() == {"mgmt-1", "mgmt-2"})
         assert not caplog.records
         async with published(host, "mgmt-3") as other:
