@@ -58,6 +58,7 @@ MANIFESTS = [
 NODE = documents(DEPLOY / "kubernetes" / "daemonset.yaml")
 SWITCHES = documents(DEPLOY / "kubernetes" / "switch-poller.yaml")
 FABRIC = documents(DEPLOY / "kubernetes" / "infiniband-poller.yaml")
+COLLECTOR = documents(DEPLOY / "kubernetes" / "collector.yaml")
 
 
 def one(manifests: list[Manifest], kind: str) -> Manifest:
@@ -75,8 +76,9 @@ def container_of(manifests: list[Manifest]) -> Manifest:
     return container
 
 
-ALL = pytest.mark.parametrize("manifests", [NODE, SWITCHES, FABRIC], ids=["node", "switches", "infiniband"])
-UNPRIVILEGED = pytest.mark.parametrize("manifests", [NODE, SWITCHES], ids=["node", "switches"])
+ROLES = {"node": NODE, "switches": SWITCHES, "infiniband": FABRIC, "collector": COLLECTOR}
+ALL = pytest.mark.parametrize("manifests", ROLES.values(), ids=ROLES)
+UNPRIVILEGED = pytest.mark.parametrize("manifests", [NODE, SWITCHES, COLLECTOR], ids=["node", "switches", "collector"])
 
 
 # --- Kubernetes: shape
@@ -123,8 +125,8 @@ def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
 
 
 def test_selectors_tell_the_roles_apart() -> None:
-    labels = [pod_of(manifests)["metadata"]["labels"] for manifests in (NODE, SWITCHES, FABRIC)]
-    assert len({each["app.kubernetes.io/component"] for each in labels}) == 3
+    labels = [pod_of(manifests)["metadata"]["labels"] for manifests in ROLES.values()]
+    assert len({each["app.kubernetes.io/component"] for each in labels}) == len(ROLES)
 
 
 @ALL
@@ -323,13 +325,34 @@ def test_probes_and_discovery_ask_the_service() -> None:
     assert (job["metrics_path"], job["http_sd_configs"]) == (spec["metricsPath"], [{"url": f"http://{address}/sd"}])
 
 
+def creates_secret(name: str) -> list[str]:
+    """Give the command of the README that makes a Secret."""
+    (create,) = (words for words in commands() if words[:1] == ["kubectl"] and "secret" in words and words[6] == name)
+    return create
+
+
+def test_the_collector_is_one_and_its_password_comes_from_the_secret_that_the_readme_makes() -> None:
+    settings = configuration(COLLECTOR)
+    assert not any(keys["enabled"] for keys in settings["sources"].values())
+    assert settings["collector"] == {"slots": "00-ff"}
+    (volume,) = (v for v in pod_of(COLLECTOR)["spec"]["volumes"] if "secret" in v)
+    (folder,) = (m["mountPath"] for m in container_of(COLLECTOR)["volumeMounts"] if m["name"] == volume["name"])
+    create = creates_secret(volume["secret"]["secretName"])
+    assert [f"{folder}/{word.removeprefix('--from-file=')}" for word in create[7:]] == [
+        settings["mqtt"]["password_file"]
+    ]
+    assert volume["secret"]["defaultMode"] == 0o440
+    level = one(COLLECTOR, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    assert level == "restricted"
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod_of(COLLECTOR)["spec"].keys()
+
+
 def test_switch_credentials_come_from_the_secret_that_the_readme_makes() -> None:
     pod, container = pod_of(SWITCHES)["spec"], container_of(SWITCHES)
     (volume,) = (v for v in pod["volumes"] if "secret" in v)
     (folder,) = (m["mountPath"] for m in container["volumeMounts"] if m["name"] == volume["name"])
     assert volume["secret"]["defaultMode"] == 0o440
-    (create,) = (words for words in commands() if words[:1] == ["kubectl"] and "secret" in words)
-    assert volume["secret"]["secretName"] in create
+    create = creates_secret(volume["secret"]["secretName"])
     keys = {word.removeprefix("--from-file=") for word in create if word.startswith("--from-file=")}
     files = set()
     for target in configuration(SWITCHES)["switches"]["targets"]:
@@ -380,8 +403,8 @@ def unit_args() -> list[str]:
 
 @pytest.mark.parametrize(
     "args",
-    [container_of(NODE)["args"], container_of(SWITCHES)["args"], container_of(FABRIC)["args"], ["run", *unit_args()]],
-    ids=["node", "switches", "infiniband", "systemd"],
+    [*(container_of(manifests)["args"] for manifests in ROLES.values()), ["run", *unit_args()]],
+    ids=[*ROLES, "systemd"],
 )
 def test_flags_exist(args: list[str]) -> None:
     cli = importlib.import_module("exporter.cli")
