@@ -338,9 +338,8 @@ def test_the_collector_is_one_and_its_password_comes_from_the_secret_that_the_re
     (volume,) = (v for v in pod_of(COLLECTOR)["spec"]["volumes"] if "secret" in v)
     (folder,) = (m["mountPath"] for m in container_of(COLLECTOR)["volumeMounts"] if m["name"] == volume["name"])
     create = creates_secret(volume["secret"]["secretName"])
-    assert [f"{folder}/{word.removeprefix('--from-file=')}" for word in create[7:]] == [
-        settings["mqtt"]["password_file"]
-    ]
+    (file,) = (f"{folder}/{word.removeprefix('--from-file=')}" for word in create[7:])
+    assert settings["mqtt"]["password_file"] == file
     assert volume["secret"]["defaultMode"] == 0o440
     level = one(COLLECTOR, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
     assert level == "restricted"
@@ -571,7 +570,7 @@ def test_links_in_the_readme_lead_somewhere() -> None:
 @pytest.mark.parametrize("words", [p for p in COMMANDS if p.values[0][0] == "kubectl"])
 def test_objects_in_the_readme_exist(words: list[str]) -> None:
     """Every namespace and every kind/name that kubectl is told of is one that the manifests make."""
-    made = {(m["kind"].lower(), m["metadata"]["name"]) for m in NODE + SWITCHES + FABRIC}
+    made = {(m["kind"].lower(), m["metadata"]["name"]) for manifests in ROLES.values() for m in manifests}
     if "-n" in words:
         assert ("namespace", words[words.index("-n") + 1]) in made
     for word in words:
