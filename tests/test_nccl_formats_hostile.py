@@ -24,7 +24,7 @@ from exporter.nccl import (
     xpu_timer,
 )
 from exporter.nccl.debug_log import MAX_LINE, Scan, scan
-from exporter.nccl.ras_protocol import MonitorStream, StatusQuery, parse_version
+from exporter.nccl.ras_protocol import StatusQuery, parse_version
 from exporter.nccl.reading import FormatError, printable
 from exporter.nccl.textfile import Lost
 
@@ -57,7 +57,6 @@ CODECS = {
     "ras": ras.parse_report,
     "ras_event": ras.parse_event,
     "ras_text": ras_text.parse_text,
-    "monitor": lambda data: MonitorStream().receive(data),
     "status": lambda data: StatusQuery().receive(data),
     "nccl_tests": nccl_tests.parse_text,
     "nccl_tests_json": nccl_tests.parse_json,

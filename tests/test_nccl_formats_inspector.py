@@ -37,7 +37,7 @@ def metrics(name):
     return list(windows((FOLDER / name).read_bytes(), lost)), lost.reasons
 
 
-def test_the_oldest_lines_have_no_timing_source_and_verbose_ones_tell_when_the_gpu_arrived():
+def test_the_oldest_lines_have_no_timing_source_and_verbose_ones_tell_the_times_of_channels():
     first, verbose = lines("inspector-v4.0-2.28.jsonl")
     assert first.header == Header("0x1f00", 3, 16, 2)
     assert first.metadata == Metadata("n1", 100, 1700000000000001, "v4.0")
@@ -47,8 +47,6 @@ def test_the_oldest_lines_have_no_timing_source_and_verbose_ones_tell_when_the_g
     assert verbose.collective == Collective(
         "ReduceScatter", 13, 1048576, 250, "kernel_gpu", trace=Trace(1700000000000100, events)
     )
-    assert verbose.collective.trace.arrived_us == 1700000000000210
-    assert Trace().arrived_us is None
 
 
 def test_2_30_names_communicators_and_tells_sends_and_receives():
@@ -79,9 +77,7 @@ def test_v4_3_says_once_who_speaks_and_the_next_marker_takes_over():
 
 
 def test_a_line_before_any_header_belongs_to_nobody():
-    with pytest.raises(FormatError, match="whose it is") as caught:
-        Speaker().hears(lines("inspector-v4.3.jsonl")[1])
-    assert caught.value.reason == "invalid"
+    assert Speaker().hears(lines("inspector-v4.3.jsonl")[1]) is None
 
 
 def test_what_a_fork_adds_is_passed_over():

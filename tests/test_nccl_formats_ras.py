@@ -16,15 +16,13 @@ from exporter.nccl.ras import (
     RasRank,
     Unequal,
     frozen,
+    parse_event,
     parse_report,
     unequal,
 )
 from exporter.nccl.ras_protocol import (
-    MAX_EVENT,
-    MonitorStream,
     StatusQuery,
     Step,
-    may_monitor,
     may_poll,
     parse_version,
 )
@@ -166,13 +164,6 @@ def test_when_a_job_may_be_polled(version, age, since, options, refusal):
     assert may_poll(version, age, since, **{"enabled": True, **options}) == refusal
 
 
-def test_when_events_may_be_asked_for():
-    assert may_monitor((2, 29, 2), enabled=True) is None
-    assert may_monitor((2, 28, 9), enabled=True) == "version_crashes"
-    assert may_monitor(None, enabled=True) == "version_unknown"
-    assert may_monitor((2, 29, 2), enabled=False) == "off"
-
-
 def test_a_query_asks_for_the_status_alone():
     query = StatusQuery()
     sent = [
@@ -232,28 +223,13 @@ def test_an_answer_that_does_not_come_is_no_answer(pieces):
     assert caught.value.reason == "refused"
 
 
-EVENT = b"""{
+def test_an_event_is_read_as_it_stands():
+    event = b"""{
   "timestamp": "2026-01-02 03:04:05", "group": "LIFECYCLE", "event": "PEER_DEAD",
   "peer": {"host": "10.0.0.2", "pid": 7, "cuda_devs": [1], "nvml_devs": [3]},
   "details": "a \\"quoted } brace\\""
 }
 """
-
-
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_events_are_cut_out_of_the_stream(size):
-    stream = MonitorStream()
-    data = b"SERVER PROTOCOL 2\nOK\nOK\n" + EVENT + b'{"event": 3}\n' + EVENT
-    found = [event for at in range(0, len(data), size) for event in stream.receive(data[at : at + size])]
-    expected = MonitorEvent(
+    assert parse_event(event) == MonitorEvent(
         "PEER_DEAD", "LIFECYCLE", "2026-01-02 03:04:05", Peer("10.0.0.2", 7, (1,), (3,)), 'a "quoted } brace"'
     )
-    assert found == [expected, expected]
-    assert stream.bad == 1
-
-
-def test_an_event_without_end_is_refused():
-    with pytest.raises(FormatError) as caught:
-        MonitorStream().receive(b"{" * (MAX_EVENT + 1))
-    assert caught.value.reason == "too_large"
-    assert MonitorStream.REQUEST.splitlines()[-1] == b"MONITOR lifecycle"

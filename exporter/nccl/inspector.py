@@ -13,7 +13,6 @@ import msgspec
 from exporter.nccl.reading import (
     MAX_RANKS,
     Count,
-    FormatError,
     Host,
     MessageBytes,
     Rank,
@@ -93,11 +92,6 @@ class Trace(msgspec.Struct, frozen=True, gc=False, rename={"start_us": "coll_sta
 
     start_us: Count = 0
     kernel_events: Annotated[tuple[KernelEvent, ...], msgspec.Meta(max_length=1024)] = ()
-
-    @property
-    def arrived_us(self) -> int | None:
-        """Microseconds since 1970 at which the rank's GPU reached the collective."""
-        return min((event.start_us for event in self.kernel_events if event.start_us), default=None)
 
 
 class Collective(
@@ -236,16 +230,10 @@ class Speaker:
         self.header: Header | None = None
         self.metadata: Metadata | None = None
 
-    def hears(self, line: Line) -> Header:
-        """Give whose line it is.
-
-        Raises:
-            FormatError: No line yet said so.
-        """
+    def hears(self, line: Line) -> Header | None:
+        """Give whose line it is; None where no line yet said so."""
         if line.metadata is not None:
             self.metadata = line.metadata
         if line.header is not None:
             self.header = line.header
-        if self.header is None:
-            raise FormatError("invalid", "no line before it says whose it is")
         return self.header

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from exporter.nccl.ras import MAX_ANSWER, MonitorEvent, parse_event
+from exporter.nccl.ras import MAX_ANSWER
 from exporter.nccl.reading import FormatError
 
 PORT = 28028
@@ -22,13 +22,9 @@ SHORTEST_INTERVAL = 15.0
 """Seconds between two polls of a job."""
 
 FIRST_WITH_JSON = (2, 28, 7)
-FIRST_WITH_MONITOR = (2, 29, 0)
 
 MAX_LINE = 4096
 """Bytes of a line that precedes an answer."""
-
-MAX_EVENT = 1 << 16
-"""Bytes of one event of MONITOR."""
 
 Refusal = Literal[
     "off",
@@ -86,15 +82,6 @@ def may_poll(
         (since_last is not None and since_last < SHORTEST_INTERVAL, "too_soon"),
     )
     return next((refusal for holds, refusal in checks if holds), None)
-
-
-def may_monitor(version: tuple[int, int, int] | None, *, enabled: bool) -> Refusal | None:
-    """Say why events must not be asked for; None if they may: this gathers nothing from the job."""
-    if not enabled:
-        return "off"
-    if version is None:
-        return "version_unknown"
-    return "version_crashes" if version < FIRST_WITH_MONITOR else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,62 +162,3 @@ class StatusQuery:
             raise FormatError("refused", f"RAS: {line!r} instead of OK")
         self._waiting = "answer"
         return b"STATUS\n"
-
-
-class MonitorStream:
-    """Events of MONITOR, cut out of a stream of JSON objects; one that cannot be used is counted.
-
-    Attributes:
-        bad: Events that could not be used.
-    """
-
-    __slots__ = ("_data", "_depth", "_escaped", "_quoted", "bad")
-
-    REQUEST = b"CLIENT PROTOCOL 2\nSET FORMAT json\nMONITOR lifecycle\n"
-    """What to send first; the lines that answer it are passed over, as all that stands between objects."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._depth = 0
-        self._quoted = self._escaped = False
-        self.bad = 0
-
-    def receive(self, data: bytes) -> list[MonitorEvent]:
-        """Take bytes that came, and give the events that they complete.
-
-        Raises:
-            FormatError: An event does not end.
-        """
-        events = []
-        for byte in data:
-            if self._depth == 0 and byte != 0x7B:
-                continue
-            self._data.append(byte)
-            if len(self._data) > MAX_EVENT:
-                raise FormatError("too_large", f"RAS: an event of more than {MAX_EVENT} bytes")
-            if self._ends(byte):
-                try:
-                    events.append(parse_event(bytes(self._data)))
-                except FormatError:
-                    self.bad += 1
-                self._data.clear()
-        return events
-
-    def _ends(self, byte: int) -> bool:
-        """Follow the nesting, and tell whether this byte closes an object."""
-        if self._quoted:
-            if self._escaped:
-                self._escaped = False
-            elif byte == 0x5C:
-                self._escaped = True
-            elif byte == 0x22:
-                self._quoted = False
-            return False
-        if byte == 0x22:
-            self._quoted = True
-        elif byte == 0x7B:
-            self._depth += 1
-        elif byte == 0x7D:
-            self._depth -= 1
-            return self._depth == 0
-        return False

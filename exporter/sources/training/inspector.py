@@ -221,10 +221,8 @@ def _identify(log: Log, facts: Facts) -> None:
 
 def _take(speaker: Speaker, said: Said, line: Line, *, history: bool) -> str:
     """Add one line to what was said, and tell what it was."""
-    if line.metadata is not None:
-        speaker.metadata = line.metadata
+    whose = speaker.hears(line)
     if line.header is not None:
-        speaker.header = line.header
         said.meets(_place(line.header))
     if line.dump_stats is not None and not history:
         said.lost["collective"] += line.dump_stats.coll_dropped_since_last_dump
@@ -233,10 +231,10 @@ def _take(speaker: Speaker, said: Said, line: Line, *, history: bool) -> str:
         if line.point_to_point is not None:
             return "point_to_point"
         return "unknown" if line.header is None and line.dump_stats is None else "marker"
-    if speaker.header is None:
+    if whose is None:
         return "orphan"
     if not history:
-        _count(said, speaker.header, line.collective)
+        _count(said, whose, line.collective)
     return "collective"
 
 
