@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic, time
 
@@ -65,9 +64,6 @@ SOURCES: tuple[Definition, ...] = (
     collector.DEFINITION,
 )
 """Every kind of source there is: a new one adds its line here."""
-
-JUDGED = (nccl.DEFINITION, collector.DEFINITION)
-"""Sources whose tables hold timings of collectives, which are set against a baseline."""
 
 SECTIONS: tuple[config.Section, ...] = (*SOURCES, probe.Section(), mqtt.SECTION)
 """All parts of the configuration."""
@@ -268,6 +264,7 @@ class Daemon:
         self._relay: Relay | None = None
         self._port_states = port_states.Memory()
         self._log_states = log_states.Memory()
+        self._known = jobs.Known()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -435,7 +432,6 @@ class Daemon:
                         host,
                         expected_of(definition.name, expected),
                         _exported(definition, fresh),
-                        (fresh.measured, fresh.jobs) if definition in JUDGED else (),
                     ),
                 )
         return wanted
@@ -451,27 +447,27 @@ class Daemon:
                 running.task.cancel()
                 del self._running[key]
         loop = asyncio.get_running_loop()
-        known = jobs.Known(baseline(fresh.measured), plans.plans(fresh.jobs))
+        self._known = jobs.Known(baseline(fresh.measured), plans.plans(fresh.jobs))
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)
                 links_expected = expected_of(definition.name, expected)
                 relay = self._relay if definition is nccl.DEFINITION else None
-                made = steps(links_expected, relay, self._judging(source, known))
+                made = steps(links_expected, relay, self._judging(source))
                 aside = definition is collector.DEFINITION
                 poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note, aside=aside)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
 
-    def _judging(self, source: Source, known: jobs.Known) -> Step:
+    def _judging(self, source: Source) -> Step:
         """Give who judges the jobs that a source hears: a collector's has what others tell of ports beside it."""
         if isinstance(source, collector.CollectorSource):
-            return Judge(known, lambda: source.board, self._own_tables).step
-        return partial(jobs.step, known)
+            return Judge(lambda: self._known, lambda: source.board, self._own_tables).step
+        return lambda state, table: jobs.step(self._known, state, table)
 
     def _own_tables(self) -> list[Table]:
-        """Give the tables of all sources."""
-        return [table for one in self._running.values() for table in one.poller.fresh_tables()]
+        """Give the tables of all sources; from any thread."""
+        return [table for one in list(self._running.values()) for table in one.poller.fresh_tables()]
 
     def _render(self, form: Format) -> Iterator[bytes]:
         """Print everything; called in the web server's thread, never twice at a time."""

@@ -59,12 +59,12 @@ class Judge:
     """Judges jobs; its step stands in the place of that of meaning."""
 
     def __init__(
-        self, known: jobs.Known, board: Callable[[], Board | None], tables: Callable[[], Iterable[Table]]
+        self, known: Callable[[], jobs.Known], board: Callable[[], Board | None], tables: Callable[[], Iterable[Table]]
     ) -> None:
         """Take what is known.
 
         Args:
-            known: What is known of jobs beside their timings.
+            known: Gives what is known of jobs beside their timings.
             board: Gives what is published of ports; None while nothing is heard.
             tables: Gives what this process itself knows, of links above all.
         """
@@ -74,7 +74,7 @@ class Judge:
 
     def step(self, state: jobs.State | None, table: Table) -> tuple[jobs.State | None, Sequence[Table]]:
         """Judge the jobs of a table of timings; other tables pass."""
-        state, made = jobs.step(self._known, state, table)
+        state, made = jobs.step(self._known(), state, table)
         if state is None or made == (table,):
             return state, made
         sick = any(one.given is not None and one.given.verdict not in _WELL for one in state.memories.values())
@@ -163,16 +163,20 @@ def _places(job: Job) -> tuple[dict[str, Rank], dict[Port, Port]]:
 
 
 def _shared(ranks: Mapping[str, Rank], since: float) -> list[Event]:
-    """Give the ports that are the only one near to several ranks, where others of the host have one of their own."""
-    users: dict[str, Counter[str]] = {}
+    """Give the ports that are the only one near to more ranks than any port of other hosts with as many ranks."""
+    users: dict[str, Counter[tuple[str, ...]]] = {}
     for rank in ranks.values():
-        if len(rank.ports) == 1:
-            users.setdefault(rank.host, Counter())[rank.ports[0]] += 1
+        users.setdefault(rank.host, Counter())[rank.ports] += 1
+    placed = {host: found for host, found in users.items() if all(len(ports) == 1 for ports in found)}
+    usual: dict[int, int] = {}
+    for found in placed.values():
+        count = found.total()
+        usual[count] = min(usual.get(count, count), max(found.values()))
     return [
-        Event("adapter_shared", Port(host, port), since, count)
-        for host, of_host in users.items()
-        for port, count in of_host.items()
-        if count > 1 and 1 in of_host.values()
+        Event("adapter_shared", Port(host, ports[0]), since, count)
+        for host, found in placed.items()
+        for ports, count in found.items()
+        if count > usual[found.total()]
     ]
 
 

@@ -17,6 +17,9 @@ SYNCHRONISING = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
 COMMON = SYNCHRONISING | {"AlltoAll", "Gather", "Scatter", "Broadcast", "Reduce", "Barrier"}
 """Kinds that all ranks of a communicator take part in, each as often as the others."""
 
+AFTER_ALL = SYNCHRONISING | {"AlltoAll", "Barrier"}
+"""Kinds that end on no rank before all have begun them."""
+
 KINDS = tuple(sorted(COMMON | POINT_TO_POINT))
 """The one spelling of each kind."""
 

@@ -11,6 +11,14 @@ from exporter.meaning.budget import LEAST_MFU, Algorithm, Plan, Precision, budge
 from exporter.rules import RuleError, check_patterns
 from exporter.units import Amount, BitRate
 
+LEAST = {
+    "parameters": (1e6, "B"),
+    "active_parameters": (1e6, "B"),
+    "tokens_per_step": (1e3, "M"),
+    "peak_flops": (1e9, "T"),
+}
+"""Amounts below which a letter is missing, and which."""
+
 MAX_RANKS = 1 << 20
 """Ranks of a job, at most."""
 
@@ -60,27 +68,41 @@ class JobPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         Raises:
             RuleError: One cannot.
         """
+        self._check_numbers()
+        if self.active_parameters is not None and self.active_parameters > self.parameters:
+            raise RuleError(["active_parameters"], f"is more than parameters, {self.parameters:g}; give a part of them")
+        if self.nodes is not None:
+            self._check_nodes(self.nodes)
+        if self.algorithm != "ring" and self.sharding:
+            raise RuleError(
+                ["algorithm"],
+                f"is {self.algorithm!r}, which is of AllReduce, and sharding {self.sharding} does none; leave it out",
+            )
+
+    def _check_numbers(self) -> None:
         for name in ("data_parallel", "model_parallel", "accumulation", "nodes", "links", "ranks_per_host"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_RANKS:
                 raise RuleError([name], f"is {value}; give a number from 1 to {MAX_RANKS}")
-        few = (("parameters", 1e6, "B"), ("active_parameters", 1e6, "B"), ("peak_flops", 1e9, "T"))
-        for name, least, letter in few:
+        for name, (least, letter) in LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise RuleError([name], f"is {value:g}, which is too few; was {value:g}{letter} meant?")
         if not 0 < self.least_mfu < 1:
             raise RuleError(["least_mfu"], f"is {self.least_mfu:g}; give a share between 0 and 1, such as 0.4")
-        if self.nodes is not None and self.nodes > self.data_parallel:
+
+    def _check_nodes(self, nodes: int) -> None:
+        if nodes > self.data_parallel:
             raise RuleError(
                 ["nodes"],
-                f"is {self.nodes}, and only {self.data_parallel} ranks are data_parallel; a group spans at most as many"
+                f"is {nodes}, and only {self.data_parallel} ranks are data_parallel; a group spans at most as many"
                 " hosts as it has ranks",
             )
-        if self.algorithm != "ring" and self.sharding:
+        if nodes * self.ranks_per_host < self.data_parallel:
             raise RuleError(
-                ["algorithm"],
-                f"is {self.algorithm!r}, which is of AllReduce, and sharding {self.sharding} does none; leave it out",
+                ["nodes"],
+                f"is {nodes}, with ranks_per_host {self.ranks_per_host}; the {self.data_parallel} ranks of"
+                f" data_parallel need {ceil(self.data_parallel / self.ranks_per_host)} hosts or more",
             )
 
     @property
@@ -123,11 +145,14 @@ def check(configured: Mapping[str, JobPlan]) -> None:
     """
     before: list[str] = []
     for pattern in configured:
+        if not pattern:
+            raise RuleError(["jobs"], "a pattern is empty, and no job is called so; name a job, or give '*'")
         try:
             check_patterns("", [pattern])
         except RuleError as error:
             raise RuleError(["jobs", pattern], error.text) from None
-        hiding = next((one for one in before if fnmatchcase(pattern, one)), None)
+        plain = not any(one in pattern for one in "*?[")  # of two patterns it is not always plain which fits more
+        hiding = next((one for one in before if one == "*" or (plain and fnmatchcase(pattern, one))), None)
         if hiding is not None:
             raise RuleError(
                 ["jobs", pattern], f"is never used: {hiding!r} stands before it and fits the same names; put it first"

@@ -223,7 +223,8 @@ class Poller:
         self.status.up, self.status.reason, self.status.detail = True, "", ""
         self.status.last_success = time()
         self.tables = tables
-        self._good_until = monotonic() + 2 * self.source.interval
+        now = monotonic()
+        self._good_until = now + 2 * self.source.interval + (now - self._last_read)  # the next may take as long
         self._count(reading.failures)
 
     def _failed(self, error: SourceError) -> None:

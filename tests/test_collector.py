@@ -19,7 +19,7 @@ from exporter.meaning.jobs import LABELS
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.publisher import Publisher
 from exporter.mqtt.topics import batch_topic
-from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.nccl.batch import Batch, Operation, Progress, Stream
 from exporter.relay import Relay, batches
 from exporter.source import Host
 from exporter.sources import collector
@@ -138,7 +138,7 @@ import fabric_timing, time
 for _ in range(3):
     with fabric_timing.collective("AllReduce", group="g", size=1 << 20):
         time.sleep(0.01)
-timing = fabric_timing.collective("barrier")
+timing = fabric_timing.collective("Barrier")
 timing.__enter__()
 time.sleep(float("SECONDS"))
 fabric_timing.flush()
@@ -225,6 +225,21 @@ async def test_too_many_timings_are_counted_and_left_out(monkeypatch):
     stream = Stream("llm", "0x1", "AllReduce", 0, 2, None, 0, "gpu-9", 88)
     source._take(Batch("llm", "gpu-9", [(stream, [Operation(one, 8, 5.0, None) for one in range(5)])]))
     assert (source._taken, source._dropped) == (3, 2)
+
+
+def test_how_far_ranks_are_takes_room_as_well(monkeypatch):
+    monkeypatch.setattr(collector, "MAX_OPERATIONS", 5 * collector.PROGRESS_COST)
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    rows = [Progress(Stream("llm", f"{one:x}", "Barrier", 0, 2, None, 0, "gpu-9", 88), 1, 0) for one in range(100)]
+    source._take(Batch("llm", "gpu-9", [], progress=rows))
+    assert len(source._streams.table(1.0).rows) == 5
+
+
+async def test_what_senders_say_that_they_lost_never_falls_and_has_an_end():
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    for dropped in (5, (1 << 63) - 1, 0):
+        source._take(Batch("llm", "gpu-9", [], dropped=dropped))
+    assert list(source._lost.values()) == [1 << 40]
 
 
 def configured(tmp_path, text):

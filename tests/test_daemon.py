@@ -451,13 +451,20 @@ PLANNED = "{parameters: 70B, data_parallel: 32, model_parallel: 16, link_speed: 
     ("jobs", "said"),
     [
         ('"llama-[0-9": %s', "jobs.llama-[0-9: the pattern 'llama-[0-9' has a [ that no ] closes"),
-        ('"*": %s\n  llama-70b: %s', "jobs.llama-70b: is never used: '*' stands before it and fits the same names"),
+        ('"*": %s\n  llama-*: %s', "jobs.llama-*: is never used: '*' stands before it and fits the same names"),
+        ("llama-*: %s\n  llama-70b: %s", "jobs.llama-70b: is never used: 'llama-*' stands before it"),
+        ('"": %s', "jobs: a pattern is empty"),
     ],
 )
 def test_a_plan_that_no_job_can_have_is_an_error(tmp_path, jobs, said):
     with pytest.raises(document.ConfigError) as caught:
         load(tmp_path, "jobs:\n  " + jobs.replace("%s", PLANNED) + "\n")
     assert said in str(caught.value)
+
+
+def test_plans_stand_in_any_order_that_makes_sense(tmp_path):
+    text = "".join(f"  {one!r}: {PLANNED}\n" for one in ("llama-70b", "llama-?", "llama-*", "[!x]*", "*"))
+    assert len(load(tmp_path, f"jobs:\n{text}").jobs) == 5
 
 
 def test_a_check_says_what_follows_from_plans(tmp_path):
@@ -543,6 +550,17 @@ async def test_a_link_speed_that_is_expected_is_no_concern_of_switches(tmp_path)
         assert (await served.reload(json.dumps(config))).status_code == 200
         after = served.pollers()
         assert {key for key in after if after[key] is not before[key]} == {("nic", "")}
+
+
+async def test_a_change_of_what_is_known_of_jobs_restarts_nothing_and_counts_at_once(tmp_path):
+    text = "collector: {slots: 00-ff}\nmqtt: {broker: '127.0.0.1:1'}\nsources: {nccl: {inspector: [.]}}\n"
+    async with serving(tmp_path, text) as served:
+        before = served.pollers()
+        assert (await served.reload(f"{text}jobs:\n  llama-*: {PLANNED}\n")).status_code == 200
+        assert served.pollers() == before
+        assert served.daemon._known.plan("llama-70b").data_parallel == 32
+        assert (await served.reload(text)).status_code == 200
+        assert served.daemon._known.plan("llama-70b") is None
 
 
 async def test_the_pollers_of_what_is_gone_end_and_their_series_vanish(tmp_path):

@@ -6,7 +6,7 @@ from test_nccl_facts import ROCE, TROUBLE, bench  # noqa: F401  # a fixture
 
 from exporter.meaning import log_states
 from exporter.meaning.cause_rules import LOG_RULES
-from exporter.meaning.log_states import LASTS, RULES, Memory
+from exporter.meaning.log_states import FORGET, LASTS, RULES, Memory
 from exporter.meaning.port_states import Port
 from exporter.sources import nccl_facts
 from exporter.sources.nccl_facts_causes import CAUSES
@@ -56,20 +56,23 @@ async def test_what_goes_wrong_is_a_state_of_its_port_and_job_for_a_while(bench)
     assert told(memory, bench, 100.0).keys() & {("port_error", A1), ("peer_unreachable", WHOLE)} == set()
     await write(bench, "llama", TROUBLE)
     found = told(memory, bench, 110.0)
-    assert {"port_error", "peer_unreachable", "path_not_made", "failed_over"} <= {kind for kind, _ in found}
+    assert {"port_error", "path_not_made", "failed_over"} <= {kind for kind, _ in found}
     error = found["port_error", A1]
     assert (error.since, error.number, error.job) == (110.0, 1, "llama")
-    (peer,) = [one.detail for (kind, _), one in found.items() if kind == "peer_unreachable" and one.detail]
-    assert peer.startswith("192.0.2.2")
+    for now in range(120, 110 + int(LASTS), 60):
+        await bench.read()
+        assert ("port_error", A1) in told(memory, bench, float(now))
     await bench.read()
-    assert told(memory, bench, 110.0 + LASTS).keys() >= {("port_error", A1)}
-    assert ("port_error", A1) not in told(memory, bench, 111.0 + LASTS)
-    assert any(kind == "failed_over" for kind, _ in told(memory, bench, 111.0 + LASTS)), "as long as it is so"
+    late = told(memory, bench, 111.0 + LASTS)
+    assert ("port_error", A1) not in late
+    assert any(kind == "failed_over" for kind, _ in late), "as long as it is so"
 
 
 async def test_a_port_that_is_well_again_has_no_error_and_may_have_another_one(bench):  # noqa: F811
     memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
-    await write(bench, "llama", ROCE + lines[0])
+    await write(bench, "llama", ROCE)
+    told(memory, bench, 5.0)
+    await write(bench, "llama", lines[0])
     assert told(memory, bench, 10.0)["port_error", A1].number == 1
     await write(bench, "llama", lines[2])
     assert ("port_error", A1) not in told(memory, bench, 20.0)
@@ -78,26 +81,47 @@ async def test_a_port_that_is_well_again_has_no_error_and_may_have_another_one(b
     assert (again.since, again.number) == (30.0, 2)
 
 
+async def test_a_look_without_a_reading_changes_nothing_and_minutes_without_end_all(bench):  # noqa: F811
+    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+    await write(bench, "llama", ROCE)
+    told(memory, bench, 5.0)
+    await write(bench, "llama", lines[0])
+    before = told(memory, bench, 10.0)
+    await write(bench, "llama", lines[2])
+    assert {(one.kind, one.port): one for one in log_states.step(memory, [], HOST, 15.0)} == before
+    assert ("port_error", A1) not in told(memory, bench, 20.0)
+    log_states.step(memory, [], HOST, 30.0)
+    assert ("port_error", A1) not in told(memory, bench, 40.0), "what was mended does not come back"
+    assert log_states.step(memory, [], HOST, 41.0 + FORGET) == []
+    assert ("port_error", A1) not in told(memory, bench, 50.0 + FORGET), "what stood there before is no news"
+
+
 async def test_nothing_outlives_the_logs_of_its_job(bench):  # noqa: F811
     memory = Memory()
-    await write(bench, "llama", ROCE + TROUBLE)
-    assert told(memory, bench, 10.0)
+    for job in ("other", "llama"):
+        await write(bench, job, ROCE)
+    told(memory, bench, 5.0)
+    await write(bench, "llama", TROUBLE)
+    assert "llama" in {one.job for one in told(memory, bench, 10.0).values()}
     (bench.folder / "llama" / "log").unlink()
     await bench.read()
-    assert told(memory, bench, 15.0) == {}
-    assert (memory.counters, memory.risen, memory.begun, memory.numbers) == ({}, {}, {}, {})
+    assert {one.job for one in told(memory, bench, 15.0).values()} <= {"other"}
+    kept = [*memory.risen, *memory.begun, *memory.numbers]
+    assert {job for _, job, _ in kept} <= {"other"}
+    assert not any("llama" in row for _, row in memory.counters)
 
 
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        (b"n1:1:2 [6] NCCL INFO NCCL_IB_TIMEOUT set by environment to 1.", "short_timeout"),
-        (b"n1:1:2 [0] NCCL INFO Using network Socket", "tcp_only"),
+        (b"gpu-001:1:2 [6] NCCL INFO NCCL_IB_TIMEOUT set by environment to 1.", "short_timeout"),
+        (b"gpu-001:1:2 [0] NCCL INFO Using network Socket", "tcp_only"),
     ],
 )
-async def test_how_a_job_reaches_others_is_a_state_of_the_host_that_its_log_names(bench, line, kind):  # noqa: F811
-    await write(bench, "llama", line + b"\n")
-    assert told(Memory(), bench, 10.0)[kind, Port("n1", "")].job == "llama"
+async def test_how_a_job_reaches_others_is_a_state_of_this_host_and_its_job(bench, line, kind):  # noqa: F811
+    await write(bench, "llama", line + b"\n" + line.replace(b"gpu-001", b"gpu-002") + b"\n")
+    found = log_states.step(Memory(), bench.reading.tables, HOST, 10.0)
+    assert [(one.kind, one.port, one.job) for one in found] == [(kind, WHOLE, "llama")], "others tell of themselves"
 
 
 def test_fixtures_are_those_of_the_source():

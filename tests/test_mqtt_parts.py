@@ -384,3 +384,9 @@ def test_epochs_without_end_take_no_memory_without_end():
         seen.fresh(batch(0, 1, epoch=f"{chance.getrandbits(64):016x}"))
     (hosts,) = seen._jobs.values()
     assert len(hosts["h"].epochs) == seen_module.MAX_EPOCHS
+
+
+def test_a_number_that_leaps_beyond_belief_counts_as_no_loss():
+    window = Window(64)
+    assert [window.add(number) for number in (0, 5, (1 << 63) - 1, (1 << 63) - 2)] == [True, True, True, False]
+    assert window.lost == 4

@@ -211,6 +211,19 @@ async def test_rule_h_tables_vanish_two_intervals_after_the_last_good_read(clock
     assert poller.status.last_success is not None
 
 
+async def test_tables_that_take_long_to_make_last_until_the_next_can_be_there(clock):
+    def slow(state, table):
+        clock.now += 8.0
+        return state, [table]
+
+    poller = Poller(Fake(GOOD, interval=5.0), [slow], aside=True)
+    await poller.poll()
+    clock.now += 18.0
+    assert poller.fresh_tables() != ()
+    clock.now += 0.001
+    assert poller.fresh_tables() == ()
+
+
 async def test_what_fails_beside_a_good_read_is_counted_each_time_and_logged_when_it_begins_and_ends(lines):
     bad = Failure("mlx5_1", "einval", "/sys/x: Invalid argument")
     reading = Reading([table()], [bad, bad])

@@ -173,6 +173,7 @@ def run(plan, until, *work, of=None, every=2.0):
     while now < until:
         now += every
         for one, does in zip(communicators, work, strict=True):
+            one.heard = now
             for kind, size, seconds in does(now):
                 one.ticks.append(Tick(now, bus={(kind, 1 << 20): Moved(size, seconds * 1e6, 1.0)}))
         meter.look(job(*communicators), now)
@@ -251,10 +252,26 @@ def test_too_few_steps_tell_nothing_and_neither_does_a_job_that_stopped():
     assert run(PLAN, 164, stops) is None
 
 
+@pytest.mark.parametrize("before", [600, 1200])
+def test_a_run_that_is_over_hides_nothing_of_the_next_one_of_the_same_name(before):
+    meter, now, found = Meter(PLAN), 0.0, {}
+    old, new = communicator(), communicator()
+    while now < before + 300:
+        now += 2.0
+        one = old if now <= before else new
+        one.heard = now
+        one.ticks.append(Tick(now, bus={("AllReduce", 1): Moved(200.0, 5e5, 1.0)}))
+        meter.look(Job(now, 0.0, {"old": old, **({"new": new} if now > before else {})}), now)
+        found[now] = meter.measured(now)
+    assert found[before].step == pytest.approx(2.0)
+    assert all(found[before + seconds].step == pytest.approx(2.0, rel=0.1) for seconds in range(130, 300, 10))
+
+
 def test_what_is_kept_is_bounded():
     communicators = [communicator()]
     meter = Meter(PLAN)
     for number in range(2000):
+        communicators[0].heard = float(number)
         communicators[0].ticks.append(Tick(float(number), bus={("AllReduce", 1): Moved(200.0, 1.0, 1.0)}))
         meter.look(job(*communicators), float(number))
     assert len(meter.looks) <= 601

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import FIXTURES, ROOT
@@ -58,15 +59,11 @@ async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank
         assert made.cells(hook.SENDERS, "senders") == {(): 1}
 
 
-async def test_how_far_a_known_process_is_is_told_also_where_nothing_ends(tmp_path):
+async def test_how_far_a_process_is_is_told_also_where_nothing_ends(tmp_path):
+    """Also where the exporter was started while the job stood still."""
     async with bench(tmp_path, "socket") as made:
-        silent = {"ops": [], "counts": [[0, "all_reduce", 43, 42], [1, "barrier", 1, 0], [1, "send", 9, 8]]}
-        await send(made.socket, datagram(**silent))
-        await made.read()
-        assert made.operations() == {}, "nothing is known of who that is"
-        await send(made.socket, datagram(1))
-        await made.read()
-        await send(made.socket, datagram(2, **silent))
+        counts = [[0, "AllReduce", 43, 42], [1, "Barrier", 1, 0], [1, "Send", 9, 8], [0, "all_reduce", 5, 5]]
+        await send(made.socket, datagram(ops=[], counts=counts))
         await made.read()
         told = {
             ending: {key: cell for key, cell in made.cells(STREAMS, ending).items() if cell is not None}
@@ -81,7 +78,7 @@ async def test_how_far_a_process_is_is_told_by_the_hook_where_inspector_tells_it
     process(tmp_path / "proc", os.getpid(), inner=17)
     async with bench(tmp_path, "socket") as made:
         append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log", line())
-        await send(made.socket, datagram(counts=[[0, "all_reduce", 43, 42]]))
+        await send(made.socket, datagram(counts=[[0, "AllReduce", 43, 42]]))
         await made.read()
         assert [(key, len(taken)) for key, taken in made.operations().items()] == [
             (("123", "0x1", "AllReduce", "3"), 1),
@@ -89,6 +86,23 @@ async def test_how_far_a_process_is_is_told_by_the_hook_where_inspector_tells_it
         ]
         assert list(made.cells(STREAMS, "begun").values()) == [None, 43]
         assert made.counts(hook.UNUSED, "collectives_total") == {"duplicate": 1}
+
+
+async def test_how_far_a_process_is_goes_on_being_told_under_its_rank_when_inspector_falls_silent(
+    tmp_path, monkeypatch
+):
+    process(tmp_path / "proc", os.getpid(), inner=17)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("exporter.sources.nccl.monotonic", lambda: clock.now)
+    async with bench(tmp_path, "socket") as made:
+        append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log", line())
+        for number, seconds in enumerate((5, 60, 300, 640, 700)):
+            clock.now = 1000.0 + seconds
+            ended = {} if number == 0 else {"ops": []}
+            await send(made.socket, datagram(number, counts=[[0, "AllReduce", 43, 42]], **ended))
+            await made.read()
+            told = {key: cell for key, cell in made.cells(STREAMS, "begun").items() if cell is not None}
+            assert told == {("123", "00ff00ff00ff00ff", "AllReduce", "3"): 43}, seconds
 
 
 async def test_losses_that_the_hook_tells_and_those_on_the_way_are_counted_once(tmp_path):

@@ -242,6 +242,9 @@ def test_a_port_is_told_by_all_its_names(tmp_path):
         (device / "net" / name).mkdir(parents=True)
     assert names_of(tmp_path, "mlx5_2") == f"mlx5_2:1=ens1f0np0=ens1f0r1={device.resolve().name}"
     assert names_of(tmp_path, "none") == "none:1"
+    for name in ("ens1é", "a,b", "a=b"):
+        (device / "net" / name).mkdir()
+    assert names_of(tmp_path, "mlx5_2") == f"mlx5_2:1=ens1f0np0=ens1f0r1={device.resolve().name}"
 
 
 LOOKS = """

@@ -147,11 +147,11 @@ def test_a_group_that_went_no_further_than_those_of_the_same_work_is_named(more)
 
 
 class Told(Bench):
-    """A job whose ranks tell what they began, as long as they live."""
+    """A job whose ranks tell what they began, as long as they live, and of the last they did not look for the end."""
 
-    def __init__(self):
+    def __init__(self, looked=0):
         super().__init__()
-        self.begun = {}
+        self.begun, self.looked = {}, looked
 
     def does(self, communicator, members, *more, **options):
         super().does(communicator, members, *more, **options)
@@ -167,7 +167,7 @@ class Told(Bench):
             if rank not in dead:
                 size = len(members)
                 stream = Stream("j", communicator, kind, str(rank), size, 2, f"h{rank // 8}", size)
-                self.known.note(stream, begun, ended, self.now)
+                self.known.note(stream, begun, max(0, ended - self.looked), self.now)
         return super().judges()
 
 
@@ -187,7 +187,7 @@ def test_a_kind_that_was_never_done_before_tells_as_well():
     bench = Told()
     bench.runs(30, world(bench, {}))
     for rank in range(1, 64):
-        bench.begins("world", range(64), rank, "Barrier")
+        bench.begins("world", range(64), rank, "AlltoAll")
     bench.stands(60)
     assert named(bench.judges())[:2] == (Verdict.HANG, [0])
 
@@ -212,6 +212,66 @@ def test_who_waits_in_one_group_is_not_blamed_by_those_that_wait_in_another():
                 bench.begins(f"dp{rank % 8}", data[rank % 8], rank)  # … and all others for them
     bench.stands(60)
     assert named(bench.judges())[:2] == (Verdict.HANG, [11])
+
+
+@pytest.mark.parametrize("looked", [0, 1])
+def test_who_stands_still_is_named_whatever_else_all_of_them_began(looked):
+    """Sharded training: the last sum of parts is over on the GPU, and no rank looked."""
+    bench = Told(looked)
+
+    def work():
+        world(bench, {})()
+        for rank in range(64):
+            bench.begins("world", range(64), rank, "ReduceScatter", ends=True)
+
+    bench.runs(30, work)
+    for rank in range(64):
+        for _ in range(0 if rank == 3 else 1 if rank == 0 else 4):  # the others run ahead, one of them less
+            bench.begins("world", range(64), rank)
+    bench.stands(60)
+    assert named(bench.judges())[:2] == (Verdict.HANG, [3])
+
+
+def test_who_ran_ahead_of_those_that_wait_too_does_not_hide_it():
+    bench = Told()
+    bench.runs(30, world(bench, {}))
+    for rank in range(64):
+        for _ in range({3: 0, 7: 3}.get(rank, 1)):
+            bench.begins("world", range(64), rank)
+    bench.stands(60)
+    assert named(bench.judges())[:2] == (Verdict.HANG, [3])
+
+
+def test_a_rank_that_tells_no_more_is_not_taken_for_one_that_stands_still():
+    bench = Told(looked=1)
+    bench.runs(10, world(bench, {}))
+    for _ in range(30):
+        world(bench, {})()
+        bench.judges(dead=[5])
+    deaf = bench.begun.pop(("world", "AllReduce", 5))
+    assert Verdict.HANG not in bench.stands(120)
+    bench.begun["world", "AllReduce", 5] = (deaf[0] - 100, deaf[1] - 100, deaf[2])
+    assert Verdict.HANG not in bench.stands(60)
+
+
+def test_hosts_that_come_back_one_after_another_did_not_stand_still():
+    bench = Told()
+    bench.runs(30, world(bench, {}))
+    missed = 100
+    bench.now += 50.0  # nobody was heard of
+    for key, (begun, ended, members) in list(bench.begun.items()):
+        bench.begun[key] = (begun + missed + 1, ended + missed, members)
+    seen = [bench.judges(dead=range(32, 64)).verdict for _ in range(6)]
+    assert Verdict.HANG not in seen
+
+
+@pytest.mark.parametrize(("seconds", "hangs"), [(100, False), (160, True)])
+def test_a_barrier_may_take_as_long_as_a_checkpoint(seconds, hangs):
+    bench = Told()
+    bench.runs(30, world(bench, {}))
+    for rank in range(1, 64):
+        bench.begins("world", range(64), rank, "Barrier")
+    assert (Verdict.HANG in bench.stands(seconds)) is hangs
 
 
 def test_a_job_that_ended_or_began_the_same_everywhere_does_not_hang():

@@ -12,10 +12,11 @@ end: as if nothing were.
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import exp
 from typing import Literal, NamedTuple
 
 from exporter.kinds import bus_factor
-from exporter.meaning.collectives import Communicator, Job, nodes_of
+from exporter.meaning.collectives import SILENCE, Communicator, Job, nodes_of
 from exporter.meaning.verdicts import MATCHED
 from exporter.vocabulary import Ending, gauge
 
@@ -46,6 +47,12 @@ SAME_WORK = 0.5
 
 STOPPED = 3.0
 """Steps without any traffic after which a job is taken to have stopped."""
+
+ENDED = 1.5
+"""Steps without any traffic after which a communicator is one of a run that is over, if SILENCE seconds are, too."""
+
+FADES = 120.0
+"""Seconds in which what a communicator moved fades to a third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +242,16 @@ class Meter:
 
     Attributes:
         plan: What is known of it.
-        moved: Bytes that each communicator moved so far.
+        moved: Bytes that each communicator moved of late.
+        at: When they were counted.
+        step: Seconds of a step as measured last; 0 before.
         looks: Those at which anything was moved, of the last minutes.
     """
 
     plan: Plan
     moved: dict[str, float] = field(default_factory=dict)
+    at: float = 0.0
+    step: float = 0.0
     looks: deque[Look] = field(default_factory=deque)
 
     def look(self, job: Job, now: float) -> None:
@@ -252,6 +263,7 @@ class Meter:
         plan, wanted = self.plan, operations(self.plan)
         payload, kinds = sum(one.payload for one in wanted), {one.kind for one in wanted}
         fresh: dict[str, tuple[float, float]] = {}
+        self._fade(job, now)
         for name, communicator in job.communicators.items():
             if communicator.ranks != plan.data_parallel or (nodes_of(job, communicator) == 1) != (plan.hosts == 1):
                 continue
@@ -259,7 +271,6 @@ class Meter:
             if size:
                 fresh[name] = size, took
                 self.moved[name] = self.moved.get(name, 0.0) + size
-        self.moved = {name: size for name, size in self.moved.items() if name in job.communicators}
         busiest = max(self.moved.values(), default=0.0)
         alike = [name for name, size in self.moved.items() if size >= SAME_WORK * busiest]
         found = [(name, *fresh[name]) for name in alike if name in fresh]
@@ -271,13 +282,23 @@ class Meter:
             of_heard = sum(size for _, size, _ in heard) / payload
             self.looks.append(Look(now, steps, of_heard, sum(took for *_, took in heard)))
 
+    def _fade(self, job: Job, now: float) -> None:
+        """Have what was moved fade, and forget communicators of a run that is over."""
+        faded, silent = exp((self.at - now) / FADES), now - max(SILENCE, ENDED * self.step)
+        self.at = now
+        self.moved = {
+            name: size * faded
+            for name, size in self.moved.items()
+            if name in job.communicators and job.communicators[name].heard >= silent
+        }
+
     def measured(self, now: float) -> Measured | None:
         """Give what was measured; None while too few steps were seen, or where none are done any more."""
         for window in WINDOWS:
             looks = [one for one in self.looks if now - one.time <= window]
             steps = sum(one.steps for one in looks[1:])  # the first only marks when the rest began
             if steps >= (FEW if window == WINDOWS[-1] else ENOUGH):
-                step = (looks[-1].time - looks[0].time) / steps
+                step = self.step = (looks[-1].time - looks[0].time) / steps
                 if now - looks[-1].time > max(WINDOWS[0], STOPPED * step):
                     return None
                 heard = sum(one.heard for one in looks)

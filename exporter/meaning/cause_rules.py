@@ -333,7 +333,7 @@ LOG_RULES: tuple[CauseRule, ...] = (
     ),
     CauseRule(
         "adapter_shared",
-        "it is the nearest of {value} ranks, while others have one of their own",
+        "it is the nearest of {value} ranks, more than a port of other hosts has",
         slow=0.8,
         hang=0.0,
         late=0.2,

@@ -19,6 +19,9 @@ from exporter.kinds import COMMON, SYNCHRONISING
 PATIENCE = 3.0
 """Seconds that an operation waits for its other ranks: a tick of the nodes, and the way here."""
 
+TOLD = 15.0
+"""Seconds after which what a rank told of its progress no longer holds: its process may be gone."""
+
 SILENCE = 60.0
 """Seconds after which a rank that is not heard of in a communicator is no longer waited for."""
 
@@ -97,11 +100,19 @@ class Pending:
 
 
 class Progress(NamedTuple):
-    """How many collectives of one kind a rank began, how many of these ended, and when it was told."""
+    """How far a rank is with one kind.
+
+    Attributes:
+        begun: How many it began.
+        ended: How many of these ended, as far as it looked.
+        told: When it said so last.
+        since: Since when it has said the same, again and again.
+    """
 
     begun: int
     ended: int
     told: float
+    since: float
 
 
 class Moved(NamedTuple):
@@ -203,6 +214,7 @@ class Collectives:
             return
         communicator = self._communicator(job, stream, now)
         if communicator is None:
+            job.dropped += 1
             return
         kind, rank = stream.kind, stream.rank
         pending, settled = communicator.pending, communicator.settled.setdefault(kind, {})
@@ -233,7 +245,10 @@ class Collectives:
         job = self._job(stream.job, now)
         communicator = None if job is None else self._communicator(job, stream, now)
         if communicator is not None:
-            communicator.progress[stream.kind, stream.rank] = Progress(begun, ended, now)
+            before = communicator.progress.get((stream.kind, stream.rank))
+            same = before is not None and before[:2] == (begun, ended) and now - before.told <= TOLD
+            since = before.since if before is not None and same else now
+            communicator.progress[stream.kind, stream.rank] = Progress(begun, ended, now, since)
 
     def settle(self, now: float) -> None:
         """Settle what is complete, or waited long enough, and drop what is too old."""
@@ -262,7 +277,6 @@ class Collectives:
         found = job.communicators.get(stream.communicator)
         if found is None:
             if len(job.communicators) >= MAX_COMMUNICATORS:
-                job.dropped += 1
                 return None
             found = job.communicators[stream.communicator] = Communicator(
                 stream.ranks, stream.nodes, stream.expected, now
@@ -270,7 +284,6 @@ class Collectives:
         if stream.rank not in found.members and len(found.members) >= min(MAX_MEMBERS, found.ranks):
             self._make_room(found, now)
             if len(found.members) >= min(MAX_MEMBERS, found.ranks):
-                job.dropped += 1
                 return None
         found.heard = found.members[stream.rank] = now
         if job.hosts.get(stream.rank) != stream.host or job.ports.get(stream.rank) != stream.ports:

@@ -154,7 +154,8 @@ def step(known: Known, state: State | None, table: Table) -> tuple[State | None,
     state = State() if state is None else state
     now = table.time
     for stream, timings, told in _streams(table):
-        state.collectives.take(stream, timings, now)
+        if timings:
+            state.collectives.take(stream, timings, now)
         if told is not None:
             state.collectives.note(stream, *told, now)
     state.collectives.settle(now)
@@ -166,7 +167,7 @@ def step(known: Known, state: State | None, table: Table) -> tuple[State | None,
     return state, [one for one in found if len(one.rows)]
 
 
-def _streams(table: Table) -> Iterable[tuple[Stream, Iterable[Timing], tuple[int, int] | None]]:
+def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[Timing], tuple[int, int] | None]]:
     """Read the rows of an internal table."""
     columns = (table.values(ending) or () for ending in FOOD)
     rows = zip(table.rows.keys, *columns, progress(table), strict=True)
@@ -174,7 +175,7 @@ def _streams(table: Table) -> Iterable[tuple[Stream, Iterable[Timing], tuple[int
         if isinstance(samples, Samples) and isinstance(about, tuple):
             ranks, nodes, host, expected, *_, ports = about
             stream = Stream(job, communicator, kind, rank, int(ranks), int(nodes or 0), host, int(expected or 0), ports)
-            yield stream, (Timing(int(one[0]), *one[1:]) for one in samples.taken), reached
+            yield stream, [Timing(int(one[0]), *one[1:]) for one in samples.taken], reached
 
 
 def progress(table: Table) -> Iterable[tuple[int, int] | None]:
@@ -255,7 +256,11 @@ def _tables(state: State, judgements: Mapping[str, Judgement], made: Outputs, ta
 def _budgets(known: Known, state: State, made: Outputs, table: Table) -> Table:
     """Measure the steps of jobs that there is a plan for, and tell of them."""
     plans = {name: plan for name in state.collectives.jobs if (plan := known.plan(name)) is not None}
-    state.meters = {name: state.meters.get(name) or budget.Meter(plan) for name, plan in plans.items()}
+    before = state.meters
+    state.meters = {
+        name: before[name] if name in before and before[name].plan == plan else budget.Meter(plan)
+        for name, plan in plans.items()
+    }
     rows = []
     for name, meter in state.meters.items():
         meter.look(state.collectives.jobs[name], table.time)

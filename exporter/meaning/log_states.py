@@ -13,6 +13,9 @@ from exporter.table import LabelValues, Table
 
 PREFIX = "fabric_nccl_"
 
+FORGET = 120.0
+"""Seconds without a reading after which nothing is said."""
+
 LASTS = 900.0
 """Seconds for which something that went wrong is told."""
 
@@ -55,7 +58,6 @@ RULES: tuple[LogRule, ...] = (
     LogRule("adapter_fatal", "port_events_total", {"event": ("device_fatal", "queue_pair_fatal")}),
     LogRule("adapter_fatal", "fatal_errors_total", {}),
     LogRule("peer_unreachable", "completion_errors_total", {"status": ("retries_exceeded",)}),
-    LogRule("peer_unreachable", "unreachable_peer_errors_total", {}),
     LogRule(
         "path_not_made", "verbs_failures_total", {"call": ("ibv_modify_qp",), "error": ("timed_out", "unreachable")}
     ),
@@ -71,26 +73,29 @@ class Memory:
     """What is remembered.
 
     Attributes:
+        read: When logs were read last.
+        states: What was active then.
         counters: By ending and row.
-        risen: When each thing that went wrong was told last, and of which peer.
+        risen: When each thing that went wrong was told last.
         begun: When each state that is active began.
         numbers: How often each began.
     """
 
+    read: float = float("-inf")
+    states: list[PortState] = field(default_factory=list)
     counters: dict[tuple[str, LabelValues], int] = field(default_factory=dict)
-    risen: dict[Key, tuple[float, str]] = field(default_factory=dict)
+    risen: dict[Key, float] = field(default_factory=dict)
     begun: dict[Key, float] = field(default_factory=dict)
     numbers: dict[Key, int] = field(default_factory=dict)
 
 
 class _Row(NamedTuple):
-    """A row that a rule fits: the state that it is, its counter, how much, and the peer that it is about, if any."""
+    """A row that a rule fits: the state that it is, its counter, and how much."""
 
     rule: LogRule
     key: Key
     counter: tuple[str, LabelValues]
     value: int
-    peer: str
 
 
 def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list[PortState]:
@@ -103,6 +108,11 @@ def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list
         now: The tables' time.
     """
     found = [table for table in tables if table.schema.prefix == PREFIX and "train_job" in table.schema.labels]
+    if not found:
+        if now - memory.read > FORGET:
+            memory.states, memory.counters, memory.risen, memory.begun, memory.numbers = [], {}, {}, {}, {}
+        return memory.states
+    first, memory.read = now - memory.read > FORGET, now  # what stood there before is no news
     jobs = {key[table.schema.labels.index("train_job")] for table in found for key in table.rows.keys}
     values: dict[Key, float] = dict(_adapters(found, host))
     counters: dict[tuple[str, LabelValues], int] = {}
@@ -111,23 +121,23 @@ def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list
             values[row.key] = row.value
             continue
         counters[row.counter] = row.value
-        if row.value > memory.counters.get(row.counter, 0):
+        if row.value > memory.counters.get(row.counter, 0) and not first:
             if row.rule is not WELL:
-                memory.risen[row.key] = (now, row.peer)
-            elif memory.risen.get(row.key, (now, ""))[0] != now:
-                memory.risen.pop(row.key, None)
+                memory.risen[row.key] = now
+            elif memory.risen.get(row.key, now) != now:
+                del memory.risen[row.key]
     memory.counters = counters
-    memory.risen = {key: told for key, told in memory.risen.items() if now - told[0] <= LASTS and key[1] in jobs}
+    memory.risen = {key: told for key, told in memory.risen.items() if now - told <= LASTS and key[1] in jobs}
     active = {**dict.fromkeys(memory.risen, 1.0), **values}
+    memory.numbers = {key: number for key, number in memory.numbers.items() if key[1] in jobs}
     for key in active.keys() - memory.begun.keys():
         memory.numbers[key] = memory.numbers.get(key, 0) + 1
     memory.begun = {key: memory.begun.get(key, now) for key in active}
-    memory.numbers = {key: number for key, number in memory.numbers.items() if key[1] in jobs}
-    return [
-        PortState(kind, port, memory.begun[key], memory.numbers[key], value, memory.risen.get(key, (0.0, ""))[1], job)
+    memory.states = [
+        PortState(key[2], key[0], memory.begun[key], memory.numbers[key], value, job=key[1])
         for key, value in active.items()
-        for port, job, kind in [key]
     ]
+    return memory.states
 
 
 def _rows(tables: Iterable[Table], host: str) -> Iterator[_Row]:
@@ -138,9 +148,9 @@ def _rows(tables: Iterable[Table], host: str) -> Iterator[_Row]:
             for key, count in zip(table.rows.keys, table.values(rule.ending) or (), strict=False):
                 labels = dict(zip(names, key, strict=True))
                 fits = all(labels.get(name) in wanted for name, wanted in rule.labels.items())
-                if fits and isinstance(count, int) and count > 0:
+                if fits and _is_here(labels, host) and isinstance(count, int) and count > 0:
                     at = (_port(labels, host), labels["train_job"], rule.kind)
-                    yield _Row(rule, at, (rule.ending, key), count, labels.get("peer", ""))
+                    yield _Row(rule, at, (rule.ending, key), count)
 
 
 def _adapters(tables: Iterable[Table], host: str) -> Iterator[tuple[Key, float]]:
@@ -154,7 +164,9 @@ def _adapters(tables: Iterable[Table], host: str) -> Iterator[tuple[Key, float]]
                     continue
                 facts = dict(zip(metric.extra, told, strict=True))
                 labels = dict(zip(table.schema.labels, key, strict=True))
-                place = Port(_host(labels, host), "")
+                if not _is_here(labels, host):
+                    continue
+                place = Port(host, "")
                 if ending == "transport_info" and facts.get("pxn") == "yes":
                     yield (place, labels["train_job"], "proxied"), 1.0
                 if ending == "hca_info":
@@ -164,13 +176,16 @@ def _adapters(tables: Iterable[Table], host: str) -> Iterator[tuple[Key, float]]
     yield from ((at, float(count)) for at, count in unused.items() if count and at in used)
 
 
-def _host(labels: Mapping[str, str], host: str) -> str:
-    """Give the host of a row: this one, where the log has none, or writes its name short or long."""
+def _is_here(labels: Mapping[str, str], host: str) -> bool:
+    """Tell whether a row is of this host: a log of a whole job has those of others, which tell of themselves.
+
+    A log may write its name short or long, or not at all.
+    """
     told = labels.get("host", "")
-    return host if not told or told.partition(".")[0] == host.partition(".")[0] else told
+    return not told or told.partition(".")[0] == host.partition(".")[0]
 
 
 def _port(labels: Mapping[str, str], host: str) -> Port:
     """Give the adapter's port that a row is about: where no port is told the first, without an adapter the host."""
     device = labels.get("device", "")
-    return Port(_host(labels, host), f"{device}:{labels.get('port') or 1}" if device else "")
+    return Port(host, f"{device}:{labels.get('port') or 1}" if device else "")

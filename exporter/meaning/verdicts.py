@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.kinds import bus_factor
+from exporter.kinds import AFTER_ALL, bus_factor
 from exporter.meaning.blame import WINDOWS, Evidence, Suspect, by_schedule, evidence, suspects
-from exporter.meaning.collectives import SILENCE, Communicator, Job, Progress, nodes_of
+from exporter.meaning.collectives import SILENCE, TOLD, Communicator, Job, Progress, nodes_of
 
 LEAST_BYTES = 1 << 20
 """Size of an operation below which its bandwidth is latency."""
@@ -37,8 +37,8 @@ FROZEN_GAPS = 10.0
 FROZEN_MORE = 120.0
 """… seconds more than that pause."""
 
-TOLD = 15.0
-"""Seconds after which a collective that was begun is no longer taken to be under way: its process may be gone."""
+LONG_BARRIER = 120.0
+"""Seconds that ranks must wait in a Barrier: there they wait for the one that writes a checkpoint."""
 
 SNAPSHOT = 20.0
 """Seconds between two looks at how far communicators are, while a job runs: those that do the same are as far."""
@@ -71,7 +71,7 @@ CLEAR = 3
 """… and before it gives way to one that is better."""
 
 
-_NOT_BEGUN = Progress(0, 0, -math.inf)
+_NOT_BEGUN = Progress(0, 0, -math.inf, -math.inf)
 
 
 class Verdict(enum.Enum):
@@ -275,20 +275,28 @@ def _hanging(job: Job, memory: Memory, now: float) -> list[str] | None:
 
 
 def _awaited(job: Job, now: float) -> list[str]:
-    """Name the ranks that did not begin collectives in which others are, and that wait for nobody themselves.
+    """Name the ranks that began least of what others have been waiting in, and that wait for nobody themselves.
 
-    Only what is begun can be compared: GPUs may be done with more than what their ranks looked for. Where all began the
-    same, it is not known whether anything hangs.
+    Only what is begun can be compared: GPUs may be done with more than what their ranks looked for, and those that wait
+    have begun as much more as they could. Where all began the same, it is not known whether anything hangs.
     """
     behind: set[str] = set()
     waiting: set[str] = set()
     for communicator in job.communicators.values():
         for kind in {kind for kind, _ in communicator.progress}:
             told = {rank: communicator.progress.get((kind, rank), _NOT_BEGUN) for rank in communicator.members}
-            most = max((one.begun for one in told.values()), default=0)
-            inside = {rank for rank, one in told.items() if one.begun == most > one.ended and now - one.told <= TOLD}
-            outside = {rank for rank, one in told.items() if one.begun < most}
-            if inside and len(outside) <= len(told) / 2:  # else it is those inside that do what nobody else does
+            over = max((one.ended for one in told.values()), default=0) if kind in AFTER_ALL else 0
+            # Who began less than what is over said so long ago, or counts otherwise: nothing is known of it.
+            known = {rank: one for rank, one in told.items() if one.begun >= over}
+            least = min((one.begun for one in known.values()), default=0)
+            outside = {rank for rank, one in known.items() if one.begun == least}
+            long = LONG_BARRIER if kind == "Barrier" else FROZEN
+            inside = {
+                rank
+                for rank, one in known.items()
+                if one.begun > max(least, one.ended) and now - one.told <= TOLD and now - one.since >= long
+            }
+            if inside and len(outside) <= len(known) / 2:  # else it is those inside that do what nobody else does
                 behind |= outside
                 waiting |= inside
     return sorted(behind - waiting)

@@ -18,6 +18,9 @@ TICKS = 64
 SEQUENCES = 1024
 """The same of operations."""
 
+MAX_GAP = 1 << 20
+"""Numbers that may be lost at once; who leaps further numbers as he likes, and is followed without counting."""
+
 MAX_EPOCHS = 64
 """Numberings that are kept of one job on one host: where its processes publish themselves, each has its own."""
 
@@ -68,6 +71,9 @@ class Window:
         if self.highest < 0:
             self._came = self._mask  # what was before the first one is not waited for
             self.highest = number
+            return True
+        if ahead > MAX_GAP:
+            self._came, self.highest = self._mask, number
             return True
         if ahead > 0:
             self._came = ((self._came << min(ahead, self._size)) | 1) & self._mask

@@ -36,9 +36,9 @@ def batch(told: Datagram, job: str) -> Batch:
         (of, [operations[number] for number in sorted(operations)]) for of, operations in found.items()
     ]
     progress = [
-        Progress(stream(one.communicator, kind), one.begun, one.ended)
+        Progress(stream(one.communicator, one.kind), one.begun, one.ended)
         for one in told.counts
-        if (kind := known_kind(one.kind)) in COMMON
+        if one.kind in COMMON  # by its own name alone, as on hosts
     ]
     return Batch(
         job,

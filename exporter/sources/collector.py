@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from exporter.mqtt.board import Board
     from exporter.mqtt.subscriber import Subscriber
 
+MAX_LOST = 1 << 40
+"""Timings that one sender may say it lost."""
+
 MAX_OPERATIONS = 2_000_000
 """Operations that wait for the next read; those of a minute of some thousand ranks."""
+
+PROGRESS_COST = 8
+"""Operations that have room where one row of progress has."""
 
 MAX_SENDERS = 65_536
 """Senders of which it is known how much they lost."""
@@ -152,8 +158,8 @@ class CollectorSource:
 
     def _take(self, batch: Batch) -> None:
         sender = (batch.job, batch.host, batch.epoch)
-        self._lost.pop(sender, None)  # to the end, so that the first is the one that was silent longest
-        self._lost[sender] = batch.dropped
+        before = self._lost.pop(sender, 0)  # to the end, so that the first is the one that was silent longest
+        self._lost[sender] = min(max(batch.dropped, before), MAX_LOST)
         if len(self._lost) > MAX_SENDERS:  # of one that is gone the count stays, and the sender is forgotten
             self._lost_before += self._lost.pop(next(iter(self._lost)))
         if not self._options.wants(batch.job):
@@ -166,7 +172,9 @@ class CollectorSource:
             self._taken += len(taken)
             self._add(stream, taken)
         for stream, begun, ended in batch.progress:
-            self._add(stream, (), (begun, ended))
+            if self._waiting < MAX_OPERATIONS:  # the next will say more
+                self._waiting += PROGRESS_COST
+                self._add(stream, (), (begun, ended))
 
     def _add(self, stream: Stream, operations: Sequence[Operation], progress: tuple[int, int] | None = None) -> None:
         rank = f"{stream.host}/{stream.pid}" if stream.world_rank is None else str(stream.world_rank)

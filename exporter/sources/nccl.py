@@ -105,9 +105,8 @@ class NcclSource:
         """Hear all feeds; each fails alone."""
         failures: list[Failure] = []
         heard = await self._hear(failures)
-        await self._enquire(
-            [(feed.name, said) for feed, one in heard for said in one.said if said.totals or said.restarted]
-        )
+        spoken = [(feed.name, said) for feed, one in heard for said in one.said]
+        await self._enquire([(feed, one) for feed, one in spoken if one.totals or one.progress or one.restarted])
         now = monotonic()
         self._processes.begin()
         used: list[tuple[Process, Said]] = []
@@ -118,7 +117,7 @@ class NcclSource:
                 if process is not None:
                     used.append((process, said))
                 elif said.progress:  # which a better feed may not tell
-                    process = self._processes.better(feed.name, said.facts, now)
+                    process = self._processes.twin(feed.name, said.facts)
                     used += [] if process is None else [(process, replace(said, streams={}))]
         self._processes.finish({feed.name: one.gone for feed, one in heard}, now)
         made = [tables.streams(used, self._host.name, now)]
@@ -175,7 +174,7 @@ class NcclSource:
 
     def _take(self, feed: Feed, said: Said, now: float, failures: list[Failure]) -> Process | None:
         """Add what was said to its process; None where it is not used."""
-        if said.totals and not self._options.wants(said.facts.job):
+        if (said.totals or said.progress) and not self._options.wants(said.facts.job):
             feed.unused(said, "excluded")
             return None
         process = self._processes.take(feed.name, said, now, failures)

@@ -1,12 +1,15 @@
 """What this host tells of processes that were not heard before: asked once for each, off the loop."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from exporter.source import Host
 from exporter.sources.training.feed import Facts
 from exporter.sources.training.identity import UNKNOWN, Known, find_processes, job_of, look_up, only_gpu, world_rank
 from exporter.sources.training.nearness import address_of, names_of, nics_near
+
+MAX_PORTS = 1024
+"""Characters of the list of ports."""
 
 MAX_NEAR = 8
 """RDMA devices near to one GPU whose ports are told."""
@@ -42,6 +45,16 @@ def _enquire(host: Host, facts: Facts, found: int) -> Facts:
         world_rank=world_rank(known.environment) if facts.world_rank is None else facts.world_rank,
         gpu=gpu,
         nic=",".join(near),
-        ports=",".join(names_of(host.sysfs, device) for device in near[:MAX_NEAR]),
+        ports=_listed(names_of(host.sysfs, device) for device in near[:MAX_NEAR]),
         pod=facts.pod or known.environment.get("POD_NAME", "") or known.owner.pod,
     )
+
+
+def _listed(ports: Iterable[str]) -> str:
+    """List ports, as many as there is room for."""
+    found = ""
+    for one in ports:
+        longer = f"{found},{one}" if found else one
+        if len(longer) <= MAX_PORTS:
+            found = longer
+    return found

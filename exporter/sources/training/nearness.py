@@ -15,6 +15,9 @@ MAX_GPUS = 64
 MAX_NETDEVS = 4
 """Network devices of an RDMA device: the port's own, and some representors of virtual functions."""
 
+_NAME = re.compile(r"[!-+\--<>-~]{1,128}", re.ASCII)
+"""Names that can stand in a list: printable, without comma and equals sign."""
+
 _UUID = re.compile(r"^GPU UUID:\s*(?:GPU-)?([0-9a-fA-F-]{8,40})\s*$", re.MULTILINE)
 
 
@@ -57,7 +60,8 @@ def names_of(sysfs: Path, device: str) -> str:
     with suppress(OSError):
         found += sorted(one.name for one in (folder / "device" / "net").iterdir())[:MAX_NETDEVS]
     place = pci_function(folder)
-    return "=".join(found if place is None else [*found, place.name])
+    found += [] if place is None else [place.name]
+    return "=".join(one for one in found if _NAME.fullmatch(one))
 
 
 def nics_near(sysfs: Path, gpu: str) -> list[str]:

@@ -99,26 +99,23 @@ class Processes:
         """Add what was said to its process, which is made where there is room; feeds come in their order.
 
         Returns:
-            The process; why what was said is not used; None where it was of no collective, or of one that is not known.
+            The process; why what was said is not used; None where it was of no collective.
         """
         process = self._found.get((feed, said.speaker))
-        better = self.better(feed, said.facts, now)
+        better = self.twin(feed, said.facts, now - VOICE)
         if process is not None:
             _update(process, said)
         if better is not None:
             better.steps += said.steps
         elif process is not None:
             process.steps += said.steps
-        if not said.totals:
-            if process is None or not said.progress or better is not None:
-                return None
-            process.heard = now  # it lives, and may wait for others
-            return process
+        if not said.totals and (not said.progress or self.twin(feed, said.facts) is not None):
+            return None
         if process is None:
             process = self._make(feed, said, now, failures)
             if process is None:
                 return "over_limit"
-        process.last, process.heard = self._polls, now
+        process.last, process.heard = self._polls, now  # also where nothing ended: it lives, and may wait for others
         process.silenced = better is not None
         if better is not None:
             better.facts.fill_in(process.facts)
@@ -127,12 +124,12 @@ class Processes:
             process.totals.setdefault(kind, Totals()).add(totals)
         return process
 
-    def better(self, feed: str, facts: Facts, now: float) -> Process | None:
-        """Give what a better feed tells of the same process; None where none does."""
+    def twin(self, feed: str, facts: Facts, since: float = float("-inf")) -> Process | None:
+        """Give what a better feed tells of the same process, and told after a time; None where none does."""
         place = ORDER.index(feed)
         for key in _signs(facts):
             for other in self._alike.get(key, ()):
-                better = ORDER.index(other.feed) < place and now - other.heard < VOICE
+                better = ORDER.index(other.feed) < place and other.heard > since
                 if better and _are_one(facts, other.facts):
                     return other
         return None

@@ -186,6 +186,8 @@ def streams(said: Iterable[tuple[Process, Said]], host: str, now: float) -> Tabl
     made = Streams()
     for process, one in said:
         facts = process.facts
+        if not process.label:
+            continue  # another process has taken its place
         told = {key: Stream(place, []) for key, (place, *_) in one.progress.items()} | one.streams
         for (communicator, kind), (place, records) in told.items():
             reached = one.progress.get((communicator, kind))
