@@ -227,6 +227,25 @@ async def test_too_many_timings_are_counted_and_left_out(monkeypatch):
     assert (source._taken, source._dropped) == (3, 2)
 
 
+def test_ranks_that_several_claim_in_one_communicator_go_by_host_and_process():
+    """A job that is restarted has other communicators: who comes after is no rival."""
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+
+    def tells(communicator, host, pid):
+        stream = Stream("llm", communicator, "AllReduce", 0, 2, None, 0, host, pid)
+        source._take(Batch("llm", host, [(stream, [Operation(0, 8, 5.0, None)])]))
+
+    for _ in range(2):
+        source._streams, source._tellers = Streams(), {}
+        for one in (("0x1", "gpu-1", 7), ("0x1", "gpu-1", 8), ("0x2", "gpu-2", 9)):
+            tells(*one)
+    assert [key[1::2] for key in source._streams.table(1.0).rows.keys] == [
+        ("0x1", "gpu-1/7"),
+        ("0x1", "gpu-1/8"),
+        ("0x2", "0"),
+    ]
+
+
 def test_how_far_ranks_are_takes_room_as_well(monkeypatch):
     monkeypatch.setattr(collector, "MAX_OPERATIONS", 5 * collector.PROGRESS_COST)
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))

@@ -32,11 +32,17 @@ MAX_LOST = 1 << 40
 MAX_OPERATIONS = 2_000_000
 """Operations that wait for the next read; those of a minute of some thousand ranks."""
 
+MAX_DOUBTED = 65_536
+"""Ranks of communicators that several claim."""
+
 PROGRESS_COST = 8
 """Operations that have room where one row of progress has."""
 
 MAX_SENDERS = 65_536
 """Senders of which it is known how much they lost."""
+
+Claim = tuple[str, str, int]
+"""A rank in a job, by which a process goes in a communicator."""
 
 BATCHES = vocabulary.schema(
     "fabric_collector_",
@@ -115,6 +121,8 @@ class CollectorSource:
         self._taken = self._dropped = 0
         self._lost: dict[tuple[str, str, str], int] = {}
         self._lost_before = 0
+        self._tellers: dict[Claim, tuple[str, int]] = {}
+        self._doubted: dict[Claim, None] = {}
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (BATCHES, STATE)}
 
     @property
@@ -131,7 +139,7 @@ class CollectorSource:
         if self._hearing is None or self._hearing.done():
             await self._begin()
         now = monotonic()
-        heard, self._streams, self._waiting = self._streams, Streams(), 0
+        heard, self._streams, self._waiting, self._tellers = self._streams, Streams(), 0, {}
         subscriber = self._subscriber
         if subscriber is None:
             return Reading([])
@@ -177,9 +185,8 @@ class CollectorSource:
                 self._add(stream, (), (begun, ended))
 
     def _add(self, stream: Stream, operations: Sequence[Operation], progress: tuple[int, int] | None = None) -> None:
-        rank = f"{stream.host}/{stream.pid}" if stream.world_rank is None else str(stream.world_rank)
         self._streams.add(
-            (stream.job, stream.communicator, stream.kind, rank),
+            (stream.job, stream.communicator, stream.kind, self._rank(stream)),
             operations,
             progress=progress,
             ranks=stream.ranks,
@@ -188,6 +195,15 @@ class CollectorSource:
             ports=stream.ports,
             expected=stream.ranks,
         )
+
+    def _rank(self, stream: Stream) -> str:
+        """Name a rank: by its rank in the job, unless that is not told, or several claim it in one communicator."""
+        if stream.world_rank is None:
+            return f"{stream.host}/{stream.pid}"
+        claim, teller = (stream.job, stream.communicator, stream.world_rank), (stream.host, stream.pid)
+        if self._tellers.setdefault(claim, teller) != teller and len(self._doubted) < MAX_DOUBTED:
+            self._doubted[claim] = None
+        return f"{stream.host}/{stream.pid}" if claim in self._doubted else str(stream.world_rank)
 
     def _batches(self, subscriber: "Subscriber", now: float) -> Table:
         built = TableBuilder(BATCHES)
