@@ -498,6 +498,35 @@ def test_unit_is_valid(unit: Path, program: Program) -> None:
     assert result.returncode == 0
 
 
+def drop_in() -> dict[str, str]:
+    parser = configparser.RawConfigParser(comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[assignment]  # its keys stay as they are
+    parser.read(DEPLOY / "systemd" / "timing.conf")
+    assert parser.sections() == ["Service"]
+    return dict(parser["Service"])
+
+
+def test_unit_is_valid_with_the_drop_in_for_timings(unit: Path, program: Program, tmp_path: Path) -> None:
+    whole = tmp_path / "whole" / unit.name
+    whole.parent.mkdir()
+    more = "".join(f"{key}={value}\n" for key, value in drop_in().items())
+    whole.write_text(unit.read_text().replace("\n[Install]", f"\n{more}\n[Install]"))
+    test_unit_is_valid(whole, program)
+    command = [program("systemd-analyze"), "security", "--offline=true", "--no-pager", "--threshold=25", whole]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_drop_in_gives_the_folder_of_the_socket_to_the_user_that_the_readme_makes() -> None:
+    settings_of = drop_in()
+    folder = Path(importlib.import_module("exporter.sources.timing_socket").SOCKET).parent
+    (create,) = (words for words in commands() if words[0] == "useradd")
+    assert settings_of["User"] == settings_of["Group"] == create[-1]
+    assert settings_of["ReadWritePaths"] == str(folder)
+    made = shlex.split(settings_of["ExecStartPre"].removeprefix("+"))
+    assert made == ["/usr/bin/install", "-d", "-m", "0755", "-o", create[-1], "-g", create[-1], str(folder)]
+
+
 def test_unit_is_exposed_little(unit: Path, program: Program) -> None:
     command = [program("systemd-analyze"), "security", "--offline=true", "--no-pager", "--threshold=15", unit]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -552,6 +581,7 @@ def test_readme_shows_commands() -> None:
         "install",
         "systemd-tmpfiles",
         "systemctl",
+        "useradd",
     }
 
 
@@ -587,6 +617,7 @@ def test_readme_installs_every_file_of_systemd_to_where_it_is_looked_for() -> No
         "deploy/systemd/fabric-exporter.service": "/etc/systemd/system/fabric-exporter.service",
         "deploy/systemd/fabric-exporter.default": settings()["EnvironmentFile"][0].removeprefix("-"),
         "deploy/systemd/fabric-exporter.tmpfiles": "/etc/tmpfiles.d/fabric-exporter.conf",
+        "deploy/systemd/timing.conf": "/etc/systemd/system/fabric-exporter.service.d/timing.conf",
     }
     assert {ROOT / source for source in installed} == set((DEPLOY / "systemd").iterdir())
     assert ["python3", "-m", "venv", str(Path(PROGRAM).parent.parent)] in commands()
