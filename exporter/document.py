@@ -29,7 +29,7 @@ MAX_VALUES = 100_000
 MAX_DIGITS = 18
 """Digits of a number: nothing that is set here is larger, and one without end would break a scrape, or Python."""
 
-_SECRET = re.compile(r"pass|communit|secret|token(?!s)|credential|(?<![a-z])key", re.IGNORECASE)
+_SECRET = re.compile(r"pass|communit|secret|token(?!s_per_step)|credential|key", re.IGNORECASE)
 
 _WORDS = {
     "object": "a mapping",

@@ -151,8 +151,8 @@ def check(configured: Mapping[str, JobPlan]) -> None:
             check_patterns("", [pattern])
         except RuleError as error:
             raise RuleError(["jobs", pattern], error.text) from None
-        plain = not any(one in pattern for one in "*?[")  # of two patterns it is not always plain which fits more
-        hiding = next((one for one in before if one == "*" or (plain and fnmatchcase(pattern, one))), None)
+        # Whatever a pattern with stars alone fits as a text, it fits as all that this one stands for.
+        hiding = next((one for one in before if not set("?[") & set(one) and fnmatchcase(pattern, one)), None)
         if hiding is not None:
             raise RuleError(
                 ["jobs", pattern], f"is never used: {hiding!r} stands before it and fits the same names; put it first"

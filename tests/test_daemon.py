@@ -452,6 +452,7 @@ PLANNED = "{parameters: 70B, data_parallel: 32, model_parallel: 16, link_speed: 
     [
         ('"llama-[0-9": %s', "jobs.llama-[0-9: the pattern 'llama-[0-9' has a [ that no ] closes"),
         ('"*": %s\n  llama-*: %s', "jobs.llama-*: is never used: '*' stands before it and fits the same names"),
+        ("llama-*: %s\n  llama-70b-*: %s", "jobs.llama-70b-*: is never used: 'llama-*' stands before it"),
         ("llama-*: %s\n  llama-70b: %s", "jobs.llama-70b: is never used: 'llama-*' stands before it"),
         ('"": %s', "jobs: a pattern is empty"),
     ],

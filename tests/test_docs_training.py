@@ -26,7 +26,7 @@ SAID = {
     "no verdict below {} % of the ranks": verdicts.MATCHED * 100,
     "has ended for {} seconds": verdicts.FROZEN,
     "is believed for {} seconds": collectives.TOLD,
-    "in a Barrier for {} seconds": verdicts.LONG_BARRIER,
+    "others have waited in for {} seconds": verdicts.LONG_WAIT,
     "nor for {} times the longest pause": verdicts.FROZEN_GAPS,
     "less than {} % of the bandwidth": verdicts.SLOW * 100,
     "over {} seconds and at least": verdicts.RECENT,

@@ -11,6 +11,8 @@ from exporter.meaning.port_states import Port
 from exporter.sources import nccl_facts
 from exporter.sources.nccl_facts_causes import CAUSES
 from exporter.sources.nccl_facts_state import CALLS, ERRORS, PORT_EVENTS, STATUSES
+from exporter.sources.training.tables import COLLECTIVES
+from exporter.table import Rows, Table
 
 HOST = "gpu-001.example.com"
 """What the exporter calls its host; the logs call it gpu-001."""
@@ -122,6 +124,41 @@ async def test_how_a_job_reaches_others_is_a_state_of_this_host_and_its_job(benc
     await write(bench, "llama", line + b"\n" + line.replace(b"gpu-001", b"gpu-002") + b"\n")
     found = log_states.step(Memory(), bench.reading.tables, HOST, 10.0)
     assert [(one.kind, one.port, one.job) for one in found] == [(kind, WHOLE, "llama")], "others tell of themselves"
+
+
+async def test_tables_of_timings_are_no_reading_of_logs(bench):  # noqa: F811
+    keys = [("llama", "0", "AllReduce")]
+    timings = Table(COLLECTIVES, Rows(COLLECTIVES.labels, keys, {}), {}, 1.0)
+    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+    assert log_states.step(memory, [timings], HOST, 1.0) == []
+    await write(bench, "llama", ROCE + lines[0])
+    assert ("port_error", A1) not in told(memory, bench, 5.0), "it stood there before"
+    log_states.step(memory, [timings], HOST, 10.0)
+    assert ("port_error", A1) not in told(memory, bench, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "states"),
+    [
+        (["llama-worker-0"], 1),  # that of a pod
+        (["10.0.0.7"], 1),
+        (["gpu-002", "gpu-003"], 0),  # of a whole job, and none of it here
+        (["gpu-001", "gpu-002"], 1),
+    ],
+)
+async def test_a_log_of_one_name_is_of_this_host_whatever_that_is(bench, names, states):  # noqa: F811
+    lines = [f"{name}:1:2 [0] NCCL INFO Using network Socket\n".encode() for name in names]
+    await write(bench, "llama", b"".join(lines))
+    assert len(log_states.step(Memory(), bench.reading.tables, HOST, 10.0)) == states
+
+
+def test_an_address_is_no_name_with_a_domain():
+    assert [log_states._short(one) for one in ("10.0.0.7", "gpu-1.example.com", "gpu-1", "")] == [
+        "10.0.0.7",
+        "gpu-1",
+        "gpu-1",
+        "",
+    ]
 
 
 def test_fixtures_are_those_of_the_source():

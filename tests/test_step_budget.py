@@ -252,6 +252,16 @@ def test_too_few_steps_tell_nothing_and_neither_does_a_job_that_stopped():
     assert run(PLAN, 164, stops) is None
 
 
+@pytest.mark.parametrize("step", [20.0, 64.0, 80.0, 90.0, 120.0, 176.0])
+@pytest.mark.parametrize("groups", [2, 8, 32])
+def test_groups_that_do_the_same_at_other_times_are_one_step(step, groups):
+    def work(place):
+        return lambda now: [("AllReduce", 200.0, 0.5)] if (now - 2.0 * (place % 5)) % step < 2.0 else []
+
+    found = run(PLAN, 1300, *(work(place) for place in range(groups)))
+    assert found == Measured(pytest.approx(step, rel=0.03), pytest.approx(0.5))
+
+
 @pytest.mark.parametrize("before", [600, 1200])
 def test_a_run_that_is_over_hides_nothing_of_the_next_one_of_the_same_name(before):
     meter, now, found = Meter(PLAN), 0.0, {}
@@ -264,19 +274,20 @@ def test_a_run_that_is_over_hides_nothing_of_the_next_one_of_the_same_name(befor
         meter.look(Job(now, 0.0, {"old": old, **({"new": new} if now > before else {})}), now)
         found[now] = meter.measured(now)
     assert found[before].step == pytest.approx(2.0)
-    assert all(found[before + seconds].step == pytest.approx(2.0, rel=0.1) for seconds in range(130, 300, 10))
+    assert all(found[before + seconds].step == pytest.approx(2.0, rel=0.1) for seconds in range(70, 300, 10))
 
 
 def test_what_is_kept_is_bounded():
-    communicators = [communicator()]
+    communicators = [communicator() for _ in range(300)]
     meter = Meter(PLAN)
     for number in range(2000):
-        communicators[0].heard = float(number)
-        communicators[0].ticks.append(Tick(float(number), bus={("AllReduce", 1): Moved(200.0, 1.0, 1.0)}))
+        one = communicators[number % 300 if number < 300 else 0]
+        one.ticks.append(Tick(float(number), bus={("AllReduce", 1): Moved(200.0, 1.0, 1.0)}))
         meter.look(job(*communicators), float(number))
-    assert len(meter.looks) <= 601
-    meter.look(job(), 2001.0)
-    assert meter.moved == {}
+        assert len(meter.looks) <= 256
+    assert max(map(len, meter.looks.values())) <= 601
+    meter.look(job(), 3000.0)
+    assert meter.looks == {}
 
 
 # --- what is exported

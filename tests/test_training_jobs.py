@@ -14,8 +14,9 @@ from exporter.poller import Poller
 from exporter.simulator.inspector import InspectorJob
 from exporter.sources import nccl
 from exporter.sources.training import hook, identity, inspector, processes
-from exporter.sources.training.feed import Facts, Membership, Said
+from exporter.sources.training.feed import Facts, Membership, Progress, Said
 from exporter.sources.training.inspector import LINES
+from exporter.sources.training.processes import Processes
 from exporter.sources.training.tables import COLLECTIVES
 
 STEPS = (rates.step, partial(jobs.step, jobs.Known()))
@@ -353,3 +354,49 @@ async def test_memory_stays_flat_over_hours_of_jobs_that_come_and_go(tmp_path, m
             tracemalloc.stop()
     assert sizes[1] < sizes[0] + 100_000
     assert made.cells(COLLECTIVES, "collectives_total") == {}
+
+
+# --- one process, told by several feeds
+
+
+class Polls:
+    """Processes over polls, each with what feeds said of one process at a time."""
+
+    def __init__(self):
+        self.known = Processes()
+
+    def __call__(self, now, **said):
+        self.known.begin()
+        taken = {}
+        for feed, times in said.items():
+            facts = Facts("j", pid=17, host="gpu-1", host_pid=900, world_rank=3)
+            one = Said(f"{feed}-17", facts)
+            member = Membership(3, 8, 1)
+            one.meets(member)
+            one.progress["c", "AllReduce"] = Progress(member, 9, 8)
+            for number in range(times):
+                one.did("c", member, "AllReduce", number, 8, 5, True)
+            taken[feed] = self.known.take(feed, one, now, [])
+        self.known.finish({}, now)
+        return {feed: getattr(process, "label", process) for feed, process in taken.items()}
+
+    def labels(self):
+        return [one.label for one in self.known.named()]
+
+
+def test_who_tells_only_how_far_it_is_silences_no_other():
+    polls = Polls()
+    assert polls(1.0, hook=0) == {"hook": "3"}
+    assert polls(2.0, hook=0, recorder=5)["recorder"] in {"3", "3-17"}
+    assert polls(3.0, hook=0, recorder=5) == {"hook": None, "recorder": "3"}
+    assert polls.labels() == ["3"]
+
+
+def test_who_takes_over_from_a_feed_that_fell_silent_takes_its_rank_too():
+    polls = Polls()
+    assert polls(1.0, inspector=5, hook=5) == {"inspector": "3", "hook": "duplicate"}
+    assert polls(50.0, hook=5) == {"hook": "duplicate"}
+    assert polls(70.0, hook=5) == {"hook": "3"}
+    assert polls.labels() == ["3"]
+    assert polls(71.0, inspector=5, hook=5) == {"inspector": "3", "hook": "duplicate"}
+    assert polls.labels() == ["3"]

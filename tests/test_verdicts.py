@@ -76,7 +76,7 @@ def test_one_rank_that_is_late_is_not_taken_for_its_host(milliseconds):
     assert named(bench.runs(30, world(bench, {9: milliseconds * 1e3})))[1] == [9]
 
 
-@pytest.mark.parametrize("ranks", [64, 16])
+@pytest.mark.parametrize("ranks", [64, 24])
 def test_two_ranks_on_two_hosts_that_are_late_alike_are_both_named(ranks):
     bench = Bench()
     late = {1: 60_000.0, ranks - 1: 60_000.0}
@@ -86,7 +86,48 @@ def test_two_ranks_on_two_hosts_that_are_late_alike_are_both_named(ranks):
 def test_two_hosts_that_are_late_alike_are_both_named():
     bench = Bench()
     late = dict.fromkeys([*range(8, 16), *range(40, 48)], 60_000.0)
-    assert named(bench.runs(40, world(bench, late))) == (Verdict.STRAGGLER, sorted(late), ["h1", "h5"])
+    given = bench.runs(40, world(bench, late, ranks=192))
+    assert named(given) == (Verdict.STRAGGLER, sorted(late), ["h1", "h5"])
+
+
+@pytest.mark.parametrize("stages", [4, 8])
+def test_a_stage_of_a_pipeline_of_which_only_the_whole_is_heard_is_no_set_of_late_ranks(stages):
+    """It comes last by the schedule; of eight stages on eight hosts nobody can tell that from a late host."""
+    bench = Bench()
+    size = 64 // stages
+    late = dict.fromkeys(range(64 - size, 64), 40000.0)
+    verdict, ranks, hosts = named(bench.runs(40, world(bench, late, size=4, times=2)))
+    assert len(hosts) <= 1
+    assert verdict is Verdict.IMBALANCED or set(ranks) <= set(late)
+    assert stages == 8 or ranks == []
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_a_slow_host_is_named_however_many_ranks_a_tensor_group_has(size):
+    bench = Bench()
+    late = dict.fromkeys(range(8, 16), 60_000.0)
+
+    def work():
+        for group in range(64 // size):
+            for _ in range(8):
+                bench.does(f"tp{group}", range(size * group, size * group + size), nodes=1, size=MIB)
+        for _ in range(4):
+            for place in range(size):
+                bench.does(f"dp{place}", range(place, 64, size), late, nodes=8)
+        bench.does("world", range(64), late, nodes=8, size=4)
+
+    assert named(bench.runs(40, work)) == (Verdict.STRAGGLER, list(range(8, 16)), ["h1"])
+
+
+def test_a_small_group_within_each_host_hides_nobody():
+    bench = Bench()
+
+    def work():
+        world(bench, {9: 60_000.0})()
+        for host in range(8):
+            bench.does(f"h{host}", range(8 * host, 8 * host + 8), nodes=1, size=4)
+
+    assert named(bench.runs(40, work)) == (Verdict.STRAGGLER, [9], [])
 
 
 def test_where_a_third_of_the_ranks_is_late_alike_the_work_is_uneven():
@@ -177,8 +218,8 @@ def test_of_a_job_in_one_communicator_the_rank_is_named_that_did_not_begin_what_
     for rank in range(64):
         if rank != 11:
             bench.begins("world", range(64), rank)
-    seen = bench.stands(60)
-    assert 28 <= seen[Verdict.HANG] <= 36
+    seen = bench.stands(150)
+    assert 118 <= seen[Verdict.HANG] <= 128
     assert named(bench.judges()) == (Verdict.HANG, [11], ["h1"])
     assert bench.stands(1200).keys() == {Verdict.HANG}, "as long as it is told of"
 
@@ -188,7 +229,7 @@ def test_a_kind_that_was_never_done_before_tells_as_well():
     bench.runs(30, world(bench, {}))
     for rank in range(1, 64):
         bench.begins("world", range(64), rank, "AlltoAll")
-    bench.stands(60)
+    bench.stands(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [0])
 
 
@@ -210,7 +251,7 @@ def test_who_waits_in_one_group_is_not_blamed_by_those_that_wait_in_another():
                 bench.begins(f"tp{host}", members, rank)
             if host != 1:  # those of host 1 wait for rank 11 …
                 bench.begins(f"dp{rank % 8}", data[rank % 8], rank)  # … and all others for them
-    bench.stands(60)
+    bench.stands(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [11])
 
 
@@ -228,7 +269,7 @@ def test_who_stands_still_is_named_whatever_else_all_of_them_began(looked):
     for rank in range(64):
         for _ in range(0 if rank == 3 else 1 if rank == 0 else 4):  # the others run ahead, one of them less
             bench.begins("world", range(64), rank)
-    bench.stands(60)
+    bench.stands(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [3])
 
 
@@ -238,7 +279,7 @@ def test_who_ran_ahead_of_those_that_wait_too_does_not_hide_it():
     for rank in range(64):
         for _ in range({3: 0, 7: 3}.get(rank, 1)):
             bench.begins("world", range(64), rank)
-    bench.stands(60)
+    bench.stands(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [3])
 
 
@@ -299,7 +340,7 @@ def test_a_rank_that_died_is_named_while_the_others_wait():
     for rank in range(64):
         if rank != 40:
             bench.begins("world", range(64), rank)
-    for _ in range(30):
+    for _ in range(70):
         given = bench.judges(dead=[40])
     assert named(given) == (Verdict.HANG, [40], ["h5"])
 

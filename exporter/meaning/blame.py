@@ -30,8 +30,8 @@ LEAST_TELLING = 4
 LEAST_ALIKE = 8
 """Operations in which each of several ranks must come last for them to be blamed together, and …"""
 
-FEW = 0.25
-"""… share of a communicator's ranks that they are at most: where more are, the work is what is uneven."""
+FEW = 0.125
+"""… share of a communicator's ranks, or of hosts, below which they are: stages of a pipeline are no less."""
 
 LEAST_LOSS = 0.04
 """Seconds late in a second that are worth a word."""
@@ -152,13 +152,8 @@ def _of_hosts(job: Job, hosts: Iterable[str], told: Evidence) -> list[Suspect]:
 def origins(job: Job, told: Evidence) -> list[Suspect]:
     """Name the ranks where lateness begins, the strongest first."""
     communicators = job.communicators
-    names = finer(job, told)
-    found = [
-        one
-        for name, tick in told.ticks.items()
-        for one in _blamed(name, job, tick, told)
-        if name in names or not any(one.rank in communicators[other].members for other in names)
-    ]
+    idle = by_schedule(job, told)
+    found = [one for name, tick in told.ticks.items() if name not in idle for one in _blamed(name, job, tick, told)]
     by_rank: dict[str, list[_Found]] = {}
     by_communicator: dict[str, list[_Found]] = {}
     for one in found:
@@ -182,25 +177,39 @@ def origins(job: Job, told: Evidence) -> list[Suspect]:
 
 
 def finer(job: Job, told: Evidence) -> set[str]:
-    """Give the communicators of one host, and those with one rank of each host.
+    """Give the communicators of one host, those with one rank of each host, and those with one of each of the former.
 
     In one of all ranks those that drain the pipeline last come last at each step, by the schedule: where there are
     finer ones, it tells nothing of ranks.
     """
-    found = set()
-    for name in told.ticks:
-        communicator = job.communicators[name]
-        hosts = {job.hosts.get(rank, "") for rank in communicator.members}
-        if nodes_of(job, communicator) == 1 or len(hosts) == len(communicator.members):
-            found.add(name)
-    return found
+    communicators = job.communicators
+    inside = {name for name in told.ticks if nodes_of(job, communicators[name]) == 1}
+    of_rank: dict[str, list[str]] = {}
+    for name in inside:
+        for rank in communicators[name].members:
+            of_rank.setdefault(rank, []).append(name)
+    across = set()
+    for name in told.ticks.keys() - inside:
+        members = communicators[name].members
+        hosts = {job.hosts.get(rank, "") for rank in members}
+        groups = Counter(group for rank in members for group in of_rank.get(rank, ()))
+        if len(hosts) == len(members) or (groups and max(groups.values()) == 1):
+            across.add(name)
+    return inside | across
 
 
 def by_schedule(job: Job, told: Evidence) -> set[str]:
-    """Give the communicators whose ranks are all in finer ones, so that they tell of the schedule alone."""
+    """Give the communicators that tell of the schedule alone: all their ranks do as much, or more, in finer ones."""
     fine = finer(job, told)
-    there = {rank for name in fine for rank in job.communicators[name].members}
-    return {name for name in told.ticks if name not in fine and there.issuperset(job.communicators[name].members)}
+    done: Counter[str] = Counter()
+    for name in fine:
+        for rank in job.communicators[name].members:
+            done[rank] += told.ticks[name].compared
+    return {
+        name
+        for name, tick in told.ticks.items()
+        if name not in fine and all(done[rank] >= tick.compared for rank in job.communicators[name].members)
+    }
 
 
 def _slow_groups(job: Job, told: Evidence) -> dict[str, dict[str, float]]:
@@ -280,7 +289,7 @@ def late_hosts(job: Job, told: Evidence) -> list[str]:
     for host in alike.values():
         together |= host.telling
     last = sum(host.last for host in alike.values())
-    if len(alike) <= max(FEW * len(hosts), 1) and last >= SHARE * sum(together.values()):
+    if len(alike) < max(FEW * len(hosts), 2) and last >= SHARE * sum(together.values()):
         return sorted(alike)
     alone = {name: host for name, host in late.items() if host.last >= SHARE * host.tries}
     most = max((host.loss for host in alone.values()), default=0.0)
@@ -322,7 +331,7 @@ def _blamed(name: str, job: Job, tick: Tick, told: Evidence) -> list[_Found]:
     often = [one for one in often if one.loss >= LEAST_LOSS and by_chance(one.last, one.telling, 1 / members) <= CHANCE]
     most = max((one.loss for one in often), default=0.0)
     alike = [one for one in often if one.last >= LEAST_ALIKE and one.loss >= WEAKER * most]
-    if len(alike) <= FEW * members and sum(one.last for one in alike) >= SHARE * tick.telling:
+    if len(alike) < max(FEW * members, 2) and sum(one.last for one in alike) >= SHARE * tick.telling:
         return alike
     return [one for one in often if one.last >= SHARE * tick.telling]
 

@@ -10,13 +10,13 @@ end: as if nothing were.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import exp
+from statistics import fmean, median
 from typing import Literal, NamedTuple
 
 from exporter.kinds import bus_factor
-from exporter.meaning.collectives import SILENCE, Communicator, Job, nodes_of
+from exporter.meaning.collectives import Communicator, Job, nodes_of
 from exporter.meaning.verdicts import MATCHED
 from exporter.vocabulary import Ending, gauge
 
@@ -48,11 +48,8 @@ SAME_WORK = 0.5
 STOPPED = 3.0
 """Steps without any traffic after which a job is taken to have stopped."""
 
-ENDED = 1.5
-"""Steps without any traffic after which a communicator is one of a run that is over, if SILENCE seconds are, too."""
-
-FADES = 120.0
-"""Seconds in which what a communicator moved fades to a third."""
+MAX_MEASURED = 256
+"""Communicators of a job that are measured: all do the same steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,19 +218,25 @@ def mfu(plan: Plan, step: float) -> float | None:
 
 
 class Look(NamedTuple):
-    """What the data-parallel communicators of a job moved since the look before.
+    """What a communicator moved since the look before.
 
     Attributes:
         time: When.
-        steps: As many steps as they did, on the mean.
-        heard: The same, summed over those of which enough ranks are heard of …
-        network: … and the seconds that they took for it without waiting.
+        steps: As many steps as that is.
+        network: Seconds that it took without waiting; None where too few ranks are heard of to tell.
     """
 
     time: float
     steps: float
-    heard: float
-    network: float
+    network: float | None
+
+
+class _Course(NamedTuple):
+    """How it went with one communicator in a window: its steps, their seconds, and those of the network, if known."""
+
+    steps: float
+    step: float
+    network: float | None
 
 
 @dataclass(slots=True)
@@ -242,68 +245,60 @@ class Meter:
 
     Attributes:
         plan: What is known of it.
-        moved: Bytes that each communicator moved of late.
-        at: When they were counted.
-        step: Seconds of a step as measured last; 0 before.
-        looks: Those at which anything was moved, of the last minutes.
+        looks: By communicator, those at which it moved anything, of the last minutes.
     """
 
     plan: Plan
-    moved: dict[str, float] = field(default_factory=dict)
-    at: float = 0.0
-    step: float = 0.0
-    looks: deque[Look] = field(default_factory=deque)
+    looks: dict[str, deque[Look]] = field(default_factory=dict)
 
     def look(self, job: Job, now: float) -> None:
         """Take what was settled now.
 
-        A communicator counts that has as many ranks as there are data-parallel ones, spans hosts if they do, and moves
-        the kinds of the plan, about as much as the busiest: other groups may be as large.
+        A communicator may count that has as many ranks as there are data-parallel ones, spans hosts if they do, and
+        moves the kinds of the plan.
         """
         plan, wanted = self.plan, operations(self.plan)
         payload, kinds = sum(one.payload for one in wanted), {one.kind for one in wanted}
-        fresh: dict[str, tuple[float, float]] = {}
-        self._fade(job, now)
+        for name in [name for name, looks in self.looks.items() if now - looks[-1].time > WINDOWS[-1]]:
+            del self.looks[name]
         for name, communicator in job.communicators.items():
             if communicator.ranks != plan.data_parallel or (nodes_of(job, communicator) == 1) != (plan.hosts == 1):
                 continue
             size, took = _moved_now(communicator, kinds, now)
-            if size:
-                fresh[name] = size, took
-                self.moved[name] = self.moved.get(name, 0.0) + size
-        busiest = max(self.moved.values(), default=0.0)
-        alike = [name for name, size in self.moved.items() if size >= SAME_WORK * busiest]
-        found = [(name, *fresh[name]) for name in alike if name in fresh]
-        while self.looks and now - self.looks[0].time > WINDOWS[-1]:
-            self.looks.popleft()
-        if found:
-            heard = [one for one in found if _is_heard(job.communicators[one[0]])]
-            steps = sum(size for _, size, _ in found) / payload / len(alike)
-            of_heard = sum(size for _, size, _ in heard) / payload
-            self.looks.append(Look(now, steps, of_heard, sum(took for *_, took in heard)))
-
-    def _fade(self, job: Job, now: float) -> None:
-        """Have what was moved fade, and forget communicators of a run that is over."""
-        faded, silent = exp((self.at - now) / FADES), now - max(SILENCE, ENDED * self.step)
-        self.at = now
-        self.moved = {
-            name: size * faded
-            for name, size in self.moved.items()
-            if name in job.communicators and job.communicators[name].heard >= silent
-        }
+            if size and (name in self.looks or len(self.looks) < MAX_MEASURED):
+                looks = self.looks.setdefault(name, deque())
+                looks.append(Look(now, size / payload, took if _is_heard(communicator) else None))
+                while now - looks[0].time > WINDOWS[-1]:
+                    looks.popleft()
 
     def measured(self, now: float) -> Measured | None:
-        """Give what was measured; None while too few steps were seen, or where none are done any more."""
+        """Give what was measured; None while too few steps were seen, or where none are done any more.
+
+        Of communicators that did about as many steps as the busiest the middle one counts: others are as large by
+        chance.
+        """
         for window in WINDOWS:
-            looks = [one for one in self.looks if now - one.time <= window]
-            steps = sum(one.steps for one in looks[1:])  # the first only marks when the rest began
-            if steps >= (FEW if window == WINDOWS[-1] else ENOUGH):
-                step = self.step = (looks[-1].time - looks[0].time) / steps
-                if now - looks[-1].time > max(WINDOWS[0], STOPPED * step):
-                    return None
-                heard = sum(one.heard for one in looks)
-                return Measured(step, sum(one.network for one in looks) / heard if heard else None)
+            courses = [one for looks in self.looks.values() if (one := _course(looks, window, now)) is not None]
+            most = max((one.steps for one in courses), default=0.0)
+            courses = [one for one in courses if one.steps >= SAME_WORK * most]
+            if most >= (FEW if window == WINDOWS[-1] else ENOUGH):
+                heard = [one.network for one in courses if one.network is not None]
+                return Measured(median(one.step for one in courses), fmean(heard) if heard else None)
         return None
+
+
+def _course(looks: Iterable[Look], window: float, now: float) -> _Course | None:
+    """Tell how it went with one communicator; None where it did nothing, or is of a run that is over."""
+    seen = [one for one in looks if now - one.time <= window]
+    steps = sum(one.steps for one in seen[1:])  # the first only marks when the rest began
+    if not steps:
+        return None
+    step = (seen[-1].time - seen[0].time) / steps
+    if now - seen[-1].time > max(WINDOWS[0], STOPPED * step):
+        return None
+    took = [one.network for one in seen]
+    whole = steps + seen[0].steps
+    return _Course(steps, step, None if None in took else sum(one or 0.0 for one in took) / whole)
 
 
 def _moved_now(communicator: Communicator, kinds: set[str], now: float) -> tuple[float, float]:

@@ -68,6 +68,10 @@ WELL = LogRule("port_error", "port_events_total", {"event": ("port_active",)})
 """Rows whose rises end a state of the port."""
 
 
+ENDINGS = frozenset({"transport_info", "hca_info", *(rule.ending for rule in RULES)})
+"""Columns of the tables that are of logs."""
+
+
 @dataclass(slots=True)
 class Memory:
     """What is remembered.
@@ -107,16 +111,17 @@ def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list
         host: The name of this host, whose logs may write it short.
         now: The tables' time.
     """
-    found = [table for table in tables if table.schema.prefix == PREFIX and "train_job" in table.schema.labels]
+    found = [one for one in tables if one.schema.prefix == PREFIX and not ENDINGS.isdisjoint(one.schema.metrics)]
     if not found:
         if now - memory.read > FORGET:
             memory.states, memory.counters, memory.risen, memory.begun, memory.numbers = [], {}, {}, {}, {}
         return memory.states
     first, memory.read = now - memory.read > FORGET, now  # what stood there before is no news
     jobs = {key[table.schema.labels.index("train_job")] for table in found for key in table.rows.keys}
-    values: dict[Key, float] = dict(_adapters(found, host))
+    here = _here(found, host)
+    values: dict[Key, float] = dict(_adapters(found, host, here))
     counters: dict[tuple[str, LabelValues], int] = {}
-    for row in _rows(found, host):
+    for row in _rows(found, host, here):
         if row.rule.lasting:
             values[row.key] = row.value
             continue
@@ -140,20 +145,21 @@ def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list
     return memory.states
 
 
-def _rows(tables: Iterable[Table], host: str) -> Iterator[_Row]:
-    """Give the rows that are states."""
+def _rows(tables: Iterable[Table], host: str, here: set[tuple[str, str]]) -> Iterator[_Row]:
+    """Give the rows of this host that are states."""
     for table in tables:
         names = table.schema.labels
         for rule in (*RULES, WELL):
             for key, count in zip(table.rows.keys, table.values(rule.ending) or (), strict=False):
                 labels = dict(zip(names, key, strict=True))
                 fits = all(labels.get(name) in wanted for name, wanted in rule.labels.items())
-                if fits and _is_here(labels, host) and isinstance(count, int) and count > 0:
+                fits = fits and (labels["train_job"], labels.get("host", "")) in here
+                if fits and isinstance(count, int) and count > 0:
                     at = (_port(labels, host), labels["train_job"], rule.kind)
                     yield _Row(rule, at, (rule.ending, key), count)
 
 
-def _adapters(tables: Iterable[Table], host: str) -> Iterator[tuple[Key, float]]:
+def _adapters(tables: Iterable[Table], host: str, here: set[tuple[str, str]]) -> Iterator[tuple[Key, float]]:
     """Give what is told in texts: adapters that no channel uses, and transfers by those of other GPUs."""
     unused: dict[Key, int] = {}
     used: set[Key] = set()
@@ -164,7 +170,7 @@ def _adapters(tables: Iterable[Table], host: str) -> Iterator[tuple[Key, float]]
                     continue
                 facts = dict(zip(metric.extra, told, strict=True))
                 labels = dict(zip(table.schema.labels, key, strict=True))
-                if not _is_here(labels, host):
+                if (labels["train_job"], labels.get("host", "")) not in here:
                     continue
                 place = Port(host, "")
                 if ending == "transport_info" and facts.get("pxn") == "yes":
@@ -176,13 +182,29 @@ def _adapters(tables: Iterable[Table], host: str) -> Iterator[tuple[Key, float]]
     yield from ((at, float(count)) for at, count in unused.items() if count and at in used)
 
 
-def _is_here(labels: Mapping[str, str], host: str) -> bool:
-    """Tell whether a row is of this host: a log of a whole job has those of others, which tell of themselves.
+def _here(tables: Iterable[Table], host: str) -> set[tuple[str, str]]:
+    """Give jobs and the names of this host in their logs.
 
-    A log may write its name short or long, or not at all.
+    A log may write it short or long, or as that of a pod. Logs of a whole job have the names of other hosts too, which
+    tell of themselves.
     """
-    told = labels.get("host", "")
-    return not told or told.partition(".")[0] == host.partition(".")[0]
+    names: dict[str, set[str]] = {}
+    for table in tables:
+        for key in table.rows.keys:
+            labels = dict(zip(table.schema.labels, key, strict=True))
+            names.setdefault(labels["train_job"], set()).add(labels.get("host", ""))
+    found = set()
+    for job, told in names.items():
+        ours = {one for one in told if not one or _short(one) == _short(host)}
+        others = told - ours
+        found |= {(job, one) for one in (others if len(others) == 1 and ours <= {""} else set()) | ours}
+    return found
+
+
+def _short(name: str) -> str:
+    """Give the name of a host without its domain; addresses stay."""
+    first = name.partition(".")[0]
+    return name if first.isdecimal() else first
 
 
 def _port(labels: Mapping[str, str], host: str) -> Port:

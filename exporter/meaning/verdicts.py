@@ -37,8 +37,9 @@ FROZEN_GAPS = 10.0
 FROZEN_MORE = 120.0
 """… seconds more than that pause."""
 
-LONG_BARRIER = 120.0
-"""Seconds that ranks must wait in a Barrier: there they wait for the one that writes a checkpoint."""
+LONG_WAIT = 120.0
+"""Seconds that ranks must have waited in a collective for those to be named that did not begin it: one may be writing a
+checkpoint."""
 
 SNAPSHOT = 20.0
 """Seconds between two looks at how far communicators are, while a job runs: those that do the same are as far."""
@@ -256,9 +257,8 @@ def _hanging(job: Job, memory: Memory, now: float) -> list[str] | None:
     pause = memory.longest_pause
     if memory.settled is None or now - memory.settled < max(FROZEN, min(FROZEN_GAPS * pause, pause + FROZEN_MORE)):
         return None
-    awaited = _awaited(job, now)
-    if awaited:
-        return awaited
+    if any(communicator.progress for communicator in job.communicators.values()):
+        return _awaited(job, now) or None  # better evidence than which communicators told more before they fell silent
     behind: list[str] | None = None
     fewest = 1.0
     for names, missing in _compared(job, memory):
@@ -290,11 +290,10 @@ def _awaited(job: Job, now: float) -> list[str]:
             known = {rank: one for rank, one in told.items() if one.begun >= over}
             least = min((one.begun for one in known.values()), default=0)
             outside = {rank for rank, one in known.items() if one.begun == least}
-            long = LONG_BARRIER if kind == "Barrier" else FROZEN
             inside = {
                 rank
                 for rank, one in known.items()
-                if one.begun > max(least, one.ended) and now - one.told <= TOLD and now - one.since >= long
+                if one.begun > max(least, one.ended) and now - one.told <= TOLD and now - one.since >= LONG_WAIT
             }
             if inside and len(outside) <= len(known) / 2:  # else it is those inside that do what nobody else does
                 behind |= outside

@@ -1,8 +1,8 @@
 """The collector: timings of all ranks of some jobs, which the hosts publish by MQTT.
 
 It owns slots of jobs, so that a job stays in one place, and gives the timings as an internal table, of which meaning
-makes the verdicts on whole jobs. A rank goes by its rank in the job; where that is not known or several claim it, by host
-and process.
+makes the verdicts on whole jobs. A rank goes by its rank in the job; where that is not known, or several
+claim it, by host and process.
 """
 
 import asyncio

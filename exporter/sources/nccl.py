@@ -116,8 +116,8 @@ class NcclSource:
                 process = self._take(feed, said, now, failures)
                 if process is not None:
                     used.append((process, said))
-                elif said.progress:  # which a better feed may not tell
-                    process = self._processes.twin(feed.name, said.facts)
+                elif said.progress:  # which the feed that tells times may not tell
+                    process = self._processes.timed(feed.name, said.facts)
                     used += [] if process is None else [(process, replace(said, streams={}))]
         self._processes.finish({feed.name: one.gone for feed, one in heard}, now)
         made = [tables.streams(used, self._host.name, now)]

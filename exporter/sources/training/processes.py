@@ -10,7 +10,7 @@ All ranks of a job have to be told by the same one, since each names communicato
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from exporter.source import Failure
@@ -46,6 +46,7 @@ class Process:
         first: Number of the poll that first brought a record of it.
         last: Number of the poll that last did.
         heard: Monotonic time of that poll.
+        timed: The same of the last that brought times of collectives.
         largest: Where it is in the largest communicator it was seen in.
         totals: Its sums by kind.
         lost: Records that it lost itself, by what they were; None where it does not tell.
@@ -68,6 +69,7 @@ class Process:
     label: str = ""
     silenced: bool = False
     doubted: bool = False
+    timed: float = float("-inf")
 
     @property
     def job(self) -> str:
@@ -102,21 +104,26 @@ class Processes:
             The process; why what was said is not used; None where it was of no collective.
         """
         process = self._found.get((feed, said.speaker))
-        better = self.twin(feed, said.facts, now - VOICE)
+        better = self._better(feed, said.facts, now - VOICE)
+        elder = self._better(feed, said.facts)
         if process is not None:
             _update(process, said)
         if better is not None:
             better.steps += said.steps
         elif process is not None:
             process.steps += said.steps
-        if not said.totals and (not said.progress or self.twin(feed, said.facts) is not None):
+        if not said.totals and (not said.progress or self.timed(feed, said.facts) is not None):
+            if process is not None and said.progress:
+                process.silenced = True  # another feed tells times, and what this one says goes with them
             return None
+        process = process or self._make(feed, said, now, failures)
         if process is None:
-            process = self._make(feed, said, now, failures)
-            if process is None:
-                return "over_limit"
+            return "over_limit"
         process.last, process.heard = self._polls, now  # also where nothing ended: it lives, and may wait for others
         process.silenced = better is not None
+        process.timed = now if said.totals else process.timed
+        if said.totals and better is None and elder is not None:
+            elder.silenced = True  # it told nothing for long, and this one takes its place
         if better is not None:
             better.facts.fill_in(process.facts)
             return "duplicate"
@@ -124,15 +131,21 @@ class Processes:
             process.totals.setdefault(kind, Totals()).add(totals)
         return process
 
-    def twin(self, feed: str, facts: Facts, since: float = float("-inf")) -> Process | None:
-        """Give what a better feed tells of the same process, and told after a time; None where none does."""
+    def timed(self, feed: str, facts: Facts) -> Process | None:
+        """Give what another feed tells times of, of the same process; None where none does."""
+        return next((one for one in self._twins(facts) if one.feed != feed and not one.silenced), None)
+
+    def _better(self, feed: str, facts: Facts, since: float = float("-inf")) -> Process | None:
+        """Give what a better feed tells of the same process, and told times of after a time; None where none does."""
         place = ORDER.index(feed)
+        return next((one for one in self._twins(facts) if ORDER.index(one.feed) < place and one.timed > since), None)
+
+    def _twins(self, facts: Facts) -> Iterator[Process]:
+        """Give what feeds told times of, of the same process."""
         for key in _signs(facts):
             for other in self._alike.get(key, ()):
-                better = ORDER.index(other.feed) < place and other.heard > since
-                if better and _are_one(facts, other.facts):
-                    return other
-        return None
+                if other.timed > float("-inf") and _are_one(facts, other.facts):
+                    yield other
 
     def finish(self, gone: Mapping[str, set[str]], now: float) -> None:
         """Drop the processes that are gone or were silent for long, and name the others.
