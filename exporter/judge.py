@@ -17,7 +17,7 @@ from exporter.meaning.causes import Cause, Event, Fabric, Rank, Symptom, causes
 from exporter.meaning.collectives import Job
 from exporter.meaning.port_states import Port
 from exporter.meaning.verdicts import SLOW, Judgement, Verdict
-from exporter.mqtt.states import OF_JOB, Presence, State
+from exporter.mqtt.states import Presence, State, job_of_port
 from exporter.table import RowKeeper, Table, TableBuilder
 from exporter.vocabulary import gauge
 
@@ -99,7 +99,7 @@ class Judge:
             return []
         found = []
         for (name, told, kind), one in board.states().items():
-            port, _, job = told.partition(OF_JOB)
+            port, job = job_of_port(told)
             found.append(Event(kind, Port(name, port), one.since + clock, one.value, one.text, job))
         return found
 

@@ -1,6 +1,7 @@
 """What the configuration tells of training jobs: from it follows what a step needs, to be set beside what it takes."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from math import ceil
 from typing import Literal
@@ -19,6 +20,9 @@ LEAST = {
 }
 """Amounts below which a letter is missing, and which."""
 
+TOLD = tuple(one.name for one in fields(Plan) if one.name not in {"nodes", "bandwidth"})
+"""What of a plan is configured as it is; the rest follows."""
+
 MAX_RANKS = 1 << 20
 """Ranks of a job, at most."""
 
@@ -26,23 +30,13 @@ MAX_RANKS = 1 << 20
 class JobPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Configuration of jobs of one name or pattern.
 
+    What `Plan` has too means the same there.
+
     Attributes:
-        parameters: Of the whole model.
-        active_parameters: Those that a token uses, as of a mixture of experts; None for all.
-        data_parallel: Ranks that each hold the same part of the model and see other data.
-        model_parallel: Ranks that share one copy of the model: tensor times pipeline.
-        precision: Of parameters as they are sent.
-        gradient_precision: Of gradients; None where it is the same.
-        sharding: Stage of ZeRO: 0 none, 1 states of the optimiser, 2 also gradients, 3 also parameters (FSDP).
-        accumulation: Batches whose gradients make one step.
         nodes: Hosts that a data-parallel group spans; None for as many as all ranks need, and it has ranks for.
-        algorithm: How AllReduce is done.
         link_speed: Of each link of a host; None where nothing is known of them.
         links: Of a host that carry the job …
         ranks_per_host: … and the ranks that share them.
-        tokens_per_step: Of the whole job.
-        peak_flops: Floating-point operations per second of one GPU.
-        least_mfu: Share of the peak below which something is wrong.
     """
 
     parameters: Amount
@@ -114,22 +108,8 @@ class JobPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """Give it as what a budget is made from."""
         bandwidth = None if self.link_speed is None else self.link_speed * self.links / self.ranks_per_host
         hosts = min(self.data_parallel, ceil(self.ranks / self.ranks_per_host))
-        return Plan(
-            self.parameters,
-            self.data_parallel,
-            self.model_parallel,
-            self.precision,
-            self.gradient_precision,
-            self.sharding,
-            self.accumulation,
-            hosts if self.nodes is None else self.nodes,
-            self.algorithm,
-            bandwidth,
-            self.active_parameters,
-            self.tokens_per_step,
-            self.peak_flops,
-            self.least_mfu,
-        )
+        told = {name: getattr(self, name) for name in TOLD}
+        return Plan(**told, nodes=hosts if self.nodes is None else self.nodes, bandwidth=bandwidth)
 
 
 def plans(configured: Mapping[str, JobPlan]) -> tuple[tuple[str, Plan], ...]:

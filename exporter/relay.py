@@ -13,7 +13,7 @@ from exporter import vocabulary
 from exporter.meaning.jobs import FOOD, progress
 from exporter.meaning.port_states import PortState
 from exporter.mqtt.options import MqttOptions
-from exporter.mqtt.states import OF_JOB, state
+from exporter.mqtt.states import port_of_job, state
 from exporter.nccl.batch import Batch, Operation, Progress, Stream
 from exporter.table import RowKeeper, Samples, Table, TableBuilder
 from exporter.vocabulary import counter, gauge
@@ -120,7 +120,7 @@ class Relay:
         since: dict[tuple[str, str, str, float], float] = {}
         states = []
         for one in active:
-            port = f"{one.port.port}{OF_JOB}{one.job}" if one.job else one.port.port
+            port = port_of_job(one.port.port, one.job)
             key = (one.port.name, port, one.kind, one.since)
             since[key] = self._since.get(key, one.since + clock)
             states.append(((key[0], key[1]), state(one.kind, since[key], one.number, one.value, one.detail)))

@@ -7,8 +7,8 @@ DARK = -40.0
 """dBm from which on downwards there is no light: what modules say of a lane that gets none, or the most they tell."""
 
 _DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_AMOUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "p": 1e15}
 _PREFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_AMOUNTS = {**_PREFIXES, "": 1, "b": 10**9, "p": 10**15}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kmgbtpKMGBTP]?)")

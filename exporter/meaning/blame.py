@@ -91,10 +91,12 @@ class Evidence:
     Attributes:
         seconds: Of the window.
         ticks: The evidence of each communicator, added up.
+        scheduled: Communicators that tell of the schedule alone, see `by_schedule`.
     """
 
     seconds: float
     ticks: dict[str, Tick] = field(default_factory=dict)
+    scheduled: set[str] = field(default_factory=set)
 
 
 def evidence(job: Job, now: float, window: float) -> Evidence:
@@ -105,6 +107,7 @@ def evidence(job: Job, now: float, window: float) -> Evidence:
             tick = summed(communicator.ticks, now - window)
             if tick.compared:
                 found.ticks[name] = tick
+    found.scheduled = by_schedule(job, found)
     return found
 
 
@@ -152,8 +155,8 @@ def _of_hosts(job: Job, hosts: Iterable[str], told: Evidence) -> list[Suspect]:
 def origins(job: Job, told: Evidence) -> list[Suspect]:
     """Name the ranks where lateness begins, the strongest first."""
     communicators = job.communicators
-    idle = by_schedule(job, told)
-    found = [one for name, tick in told.ticks.items() if name not in idle for one in _blamed(name, job, tick, told)]
+    telling = {name: tick for name, tick in told.ticks.items() if name not in told.scheduled}
+    found = [one for name, tick in telling.items() for one in _blamed(name, job, tick, told)]
     by_rank: dict[str, list[_Found]] = {}
     by_communicator: dict[str, list[_Found]] = {}
     for one in found:
@@ -299,12 +302,11 @@ def late_hosts(job: Job, told: Evidence) -> list[str]:
 def _hosts(job: Job, told: Evidence) -> dict[str, _Host]:
     """Gather what communicators that span several hosts say of each."""
     found: dict[str, _Host] = {}
-    idle = by_schedule(job, told)
     for name, tick in told.ticks.items():
         members = job.communicators[name].members
         places = {rank: job.hosts.get(rank, "") for rank in members}
         ranks_of = Counter(places.values())
-        if tick.telling == 0 or len(ranks_of) < 2 or name in idle:
+        if tick.telling == 0 or len(ranks_of) < 2 or name in told.scheduled:
             continue
         for place, ranks in ranks_of.items():
             host = found.setdefault(place, _Host())

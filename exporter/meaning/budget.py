@@ -10,8 +10,9 @@ end: as if nothing were.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Reversible
 from dataclasses import dataclass, field
+from itertools import takewhile
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
@@ -67,7 +68,7 @@ class Plan:
         nodes: Hosts that a data-parallel group spans; None for one rank on each.
         algorithm: How AllReduce is done.
         bandwidth: Bytes per second of each rank's share of its host's links; None where not known.
-        active_parameters: Those that a token uses; None for all.
+        active_parameters: Those that a token uses, as of a mixture of experts; None for all.
         tokens_per_step: Of the whole job.
         peak_flops: Floating-point operations per second of one GPU.
         least_mfu: Share of the peak below which something is wrong.
@@ -287,17 +288,17 @@ class Meter:
         return None
 
 
-def _course(looks: Iterable[Look], window: float, now: float) -> _Course | None:
+def _course(looks: Reversible[Look], window: float, now: float) -> _Course | None:
     """Tell how it went with one communicator; None where it did nothing, or is of a run that is over."""
-    seen = [one for one in looks if now - one.time <= window]
-    steps = sum(one.steps for one in seen[1:])  # the first only marks when the rest began
+    seen = list(takewhile(lambda one: now - one.time <= window, reversed(looks)))  # the newest first
+    steps = sum(one.steps for one in seen[:-1])  # the oldest only marks when the rest began
     if not steps:
         return None
-    step = (seen[-1].time - seen[0].time) / steps
-    if now - seen[-1].time > max(WINDOWS[0], STOPPED * step):
+    step = (seen[0].time - seen[-1].time) / steps
+    if now - seen[0].time > max(WINDOWS[0], STOPPED * step):
         return None
     took = [one.network for one in seen]
-    whole = steps + seen[0].steps
+    whole = steps + seen[-1].steps
     return _Course(steps, step, None if None in took else sum(one or 0.0 for one in took) / whole)
 
 

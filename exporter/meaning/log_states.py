@@ -68,7 +68,10 @@ WELL = LogRule("port_error", "port_events_total", {"event": ("port_active",)})
 """Rows whose rises end a state of the port."""
 
 
-ENDINGS = frozenset({"transport_info", "hca_info", *(rule.ending for rule in RULES)})
+TEXTS = ("transport_info", "hca_info")
+"""Columns of texts that tell of states too."""
+
+ENDINGS = frozenset({*TEXTS, *(rule.ending for rule in RULES)})
 """Columns of the tables that are of logs."""
 
 
@@ -148,12 +151,9 @@ def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list
 def _rows(tables: Iterable[Table], host: str, here: set[tuple[str, str]]) -> Iterator[_Row]:
     """Give the rows of this host that are states."""
     for table in tables:
-        names = table.schema.labels
         for rule in (*RULES, WELL):
-            for key, count in zip(table.rows.keys, table.values(rule.ending) or (), strict=False):
-                labels = dict(zip(names, key, strict=True))
+            for key, labels, count in _column(table, rule.ending, here):
                 fits = all(labels.get(name) in wanted for name, wanted in rule.labels.items())
-                fits = fits and (labels["train_job"], labels.get("host", "")) in here
                 if fits and isinstance(count, int) and count > 0:
                     at = (_port(labels, host), labels["train_job"], rule.kind)
                     yield _Row(rule, at, (rule.ending, key), count)
@@ -164,14 +164,11 @@ def _adapters(tables: Iterable[Table], host: str, here: set[tuple[str, str]]) ->
     unused: dict[Key, int] = {}
     used: set[Key] = set()
     for table in tables:
-        for ending, metric in table.schema.metrics.items():
-            for key, told in zip(table.rows.keys, table.values(ending) or (), strict=False):
+        for ending in TEXTS:
+            for _, labels, told in _column(table, ending, here):
                 if not isinstance(told, tuple):
                     continue
-                facts = dict(zip(metric.extra, told, strict=True))
-                labels = dict(zip(table.schema.labels, key, strict=True))
-                if (labels["train_job"], labels.get("host", "")) not in here:
-                    continue
+                facts = dict(zip(table.schema.metrics[ending].extra, told, strict=True))
                 place = Port(host, "")
                 if ending == "transport_info" and facts.get("pxn") == "yes":
                     yield (place, labels["train_job"], "proxied"), 1.0
@@ -180,6 +177,16 @@ def _adapters(tables: Iterable[Table], host: str, here: set[tuple[str, str]]) ->
                     unused[at] = unused.get(at, 0) + (facts.get("used") == "no")
                     used |= {at} if facts.get("used") == "yes" else set()
     yield from ((at, float(count)) for at, count in unused.items() if count and at in used)
+
+
+def _column(
+    table: Table, ending: str, here: set[tuple[str, str]]
+) -> Iterator[tuple[LabelValues, Mapping[str, str], object]]:
+    """Give the rows of this host in a column, if there is one: key, labels and value."""
+    for key, value in zip(table.rows.keys, table.values(ending) or (), strict=False):
+        labels = dict(zip(table.schema.labels, key, strict=True))
+        if (labels["train_job"], labels.get("host", "")) in here:
+            yield key, labels, value
 
 
 def _here(tables: Iterable[Table], host: str) -> set[tuple[str, str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.kinds import AFTER_ALL, bus_factor
-from exporter.meaning.blame import WINDOWS, Evidence, Suspect, by_schedule, evidence, suspects
+from exporter.meaning.blame import WINDOWS, Evidence, Suspect, evidence, suspects
 from exporter.meaning.collectives import SILENCE, TOLD, Communicator, Job, Progress, nodes_of
 
 LEAST_BYTES = 1 << 20
@@ -359,7 +359,7 @@ def _waited(job: Job, told: Evidence) -> float:
     """
     shares = [
         sum(told.ticks[name].waited.values()) / 1e6 / told.seconds / max(len(job.communicators[name].members), 1)
-        for name in told.ticks.keys() - by_schedule(job, told)
+        for name in told.ticks.keys() - told.scheduled
     ]
     return min(max(shares, default=0.0), 1.0)
 

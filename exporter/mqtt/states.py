@@ -14,8 +14,7 @@ from exporter.nccl.reading import FormatError, decode_json, printable
 
 VERSION = 1
 
-OF_JOB = "@"
-"""Stands in the name of a port before that of a job, where it is the job's log that tells of the port."""
+_OF_JOB = "@"
 
 EXPIRY = 3600.0
 """Seconds that the broker keeps a state that is not told again."""
@@ -88,6 +87,17 @@ States = Mapping[tuple[str, str, str], State]
 _encoder = msgspec.json.Encoder()
 _state_decoder = msgspec.json.Decoder(State)
 _presence_decoder = msgspec.json.Decoder(Presence)
+
+
+def port_of_job(port: str, job: str) -> str:
+    """Name a port of which a job's log tells; without a job it keeps its name."""
+    return f"{port}{_OF_JOB}{job}" if job else port
+
+
+def job_of_port(name: str) -> tuple[str, str]:
+    """Give the port and the job of such a name; no job where the port itself tells."""
+    port, _, job = name.partition(_OF_JOB)
+    return port, job
 
 
 def state(kind: str, since: float, number: int = 1, value: float | None = None, text: str = "") -> State:

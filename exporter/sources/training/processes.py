@@ -105,7 +105,6 @@ class Processes:
         """
         process = self._found.get((feed, said.speaker))
         better = self._better(feed, said.facts, now - VOICE)
-        elder = self._better(feed, said.facts)
         if process is not None:
             _update(process, said)
         if better is not None:
@@ -122,7 +121,7 @@ class Processes:
         process.last, process.heard = self._polls, now  # also where nothing ended: it lives, and may wait for others
         process.silenced = better is not None
         process.timed = now if said.totals else process.timed
-        if said.totals and better is None and elder is not None:
+        if said.totals and better is None and (elder := self._better(feed, said.facts)) is not None:
             elder.silenced = True  # it told nothing for long, and this one takes its place
         if better is not None:
             better.facts.fill_in(process.facts)
