@@ -36,7 +36,7 @@ demo: $(RUNTIME) ## serve a simulated cluster with traffic that moves; needs no 
 test: $(DEV) ## run all tests, and count those that were skipped by what they lack
 	@.ci/packages $(TEST_PROGRAMS)
 	@PYTHON=$(PYTHON) .ci/torch
-	@$(BIN)/python -m pytest -p tests.skips $(ARGS)
+	@$(BIN)/python -m pytest -p tests.helpers.skips $(ARGS)
 
 lab: $(DEV) ## run the tests that need RDMA and network cards, in an emulated guest that has them
 	@.ci/packages $(LAB_PROGRAMS)

@@ -9,8 +9,13 @@ from contextlib import closing, contextmanager
 
 from measure import Figure, Scraper, cpu_seconds, free_port, peer, running
 
-from exporter.linux.nic import KernelNic
-from exporter.sources.statistics import DriverNames, Statistic, picked, plan
+from exporter.linux.nic_reader import KernelNic
+from exporter.sources.common.driver_statistics import (
+    DriverNames,
+    Statistic,
+    picked,
+    plan,
+)
 
 QUEUES, STATISTICS, READS = 778, 7_000, 100
 

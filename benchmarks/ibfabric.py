@@ -14,15 +14,15 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.linux import umad
-from exporter.linux.mad_window import Limits, Window
-from exporter.sources.ib.sweep import Sweeper, Wanted
-from exporter.sources.ib.tables import FabricTables
+from exporter.linux.mad import umad
+from exporter.linux.mad.window import Limits, Window
+from exporter.sources.ibfabric.sweep import Sweeper, Wanted
+from exporter.sources.ibfabric.tables import FabricTables
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package tests, and for this file run as a program
 
 from measure import Figure, Limit, peer  # isort: skip
-from tests.ibsim import Simulator, fat_tree, simulator
+from tests.helpers.ibsim import Simulator, fat_tree, simulator
 
 NETS = {108: (6, 18, 6), 1008: (56, 18, 18)}
 """By the number of adapters: leaves, adapters of each, spines."""

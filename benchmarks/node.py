@@ -14,18 +14,18 @@ from time import monotonic
 
 import msgspec
 
-from exporter import daemon
+from exporter.core.source import Host, Source
+from exporter.daemon import daemon
 from exporter.linux.ethtool import Statistics
-from exporter.linux.ethtool_netlink import Fec
-from exporter.linux.nic import ReplayNic
-from exporter.linux.rtnetlink import Link
-from exporter.source import Host, Source
-from exporter.sources import nic_metrics
-from exporter.sources.nic import NicOptions, NicSource
-from exporter.sources.nic_drivers.mlx5 import MLX5 as NIC
-from exporter.sources.rdma_drivers.mlx5 import MLX5 as RDMA
-from exporter.sources.rdma_files import COUNTERS, HW_COUNTERS, PMA
-from exporter.sources.statistics import PRIORITIES
+from exporter.linux.netlink.ethtool import Fec
+from exporter.linux.netlink.rtnetlink import Link
+from exporter.linux.nic_reader import ReplayNic
+from exporter.sources.common.driver_statistics import PRIORITIES
+from exporter.sources.nic import metrics as nic_metrics
+from exporter.sources.nic.drivers.mlx5 import MLX5 as NIC
+from exporter.sources.nic.source import NicOptions, NicSource
+from exporter.sources.rdma.drivers.mlx5 import MLX5 as RDMA
+from exporter.sources.rdma.files import COUNTERS, HW_COUNTERS, PMA
 
 SPEED = 400_000_000_000
 """Bits per second of every port."""
@@ -204,7 +204,7 @@ def _statistics() -> list[str]:
 
 
 def _recording(number: int, address: str, mac: str, draw: random.Random) -> dict[str, object]:
-    """Give what a NIC answers, as `exporter.linux.nic_recording` reads it."""
+    """Give what a NIC answers, as `exporter.linux.recordings.nic` reads it."""
     counted = {name: draw.randrange(2**50) >> _share(name) if _moves(name) else 0 for name in _statistics()}
     settings = {"speed_bits_per_second": SPEED, "duplex": "full", "autoneg": True}
     return {

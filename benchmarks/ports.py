@@ -22,21 +22,21 @@ import node
 from measure import Figure, Limit, Scraper, cpu_seconds, free_port, resident_mebibytes, running
 from node import MovingNic, Node, hw_counters
 
-from exporter.linux import rdma_netlink
+from exporter.config.units import Duration
+from exporter.core.poller import Poller, Step
+from exporter.core.source import Host
+from exporter.daemon.pipeline import Expectation, steps
+from exporter.linux.cached_file import COUNTER_SIZE, close_kept, open_kept
 from exporter.linux.infiniband import parse_counter
-from exporter.linux.kept import COUNTER_SIZE, close_kept, open_kept
-from exporter.linux.netlink import Requests, attribute, attribute_u32
-from exporter.linux.rdma import KernelRdma
+from exporter.linux.netlink import rdma as rdma_netlink
+from exporter.linux.netlink.protocol import Requests, attribute, attribute_u32
+from exporter.linux.rdma_reader import KernelRdma
 from exporter.outputs.text import Renderer
-from exporter.poller import Poller, Step
-from exporter.source import Host
-from exporter.sources.bursts import TICKS, BurstOptions, BurstSource
-from exporter.sources.nic import NicOptions, NicSource
-from exporter.sources.pci import PciOptions, PciSource
-from exporter.sources.rdma import RdmaOptions, RdmaSource
-from exporter.sources.rdma_ports import rdma_reader
-from exporter.steps import Expectation, steps
-from exporter.units import Duration
+from exporter.sources.bursts.source import TICKS, BurstOptions, BurstSource
+from exporter.sources.nic.source import NicOptions, NicSource
+from exporter.sources.pci.source import PciOptions, PciSource
+from exporter.sources.rdma.ports import rdma_reader
+from exporter.sources.rdma.source import RdmaOptions, RdmaSource
 
 COUNTS = (1, 8, 64)
 BARRED = 8

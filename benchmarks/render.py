@@ -13,13 +13,18 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from exporter import vocabulary
-from exporter.outputs.collector import TableCollector
+from exporter.core import vocabulary
+from exporter.core.table import (
+    Column,
+    LabelValues,
+    RowKeeper,
+    Table,
+)
+from exporter.core.vocabulary import counter, gauge
 from exporter.outputs.negotiation import Format
+from exporter.outputs.prometheus_collector import TableCollector
 from exporter.outputs.text import Renderer
 from exporter.outputs.webapp import Renderings
-from exporter.table import Column, LabelValues, RowKeeper, Table
-from exporter.vocabulary import counter, gauge
 
 from measure import Figure, Limit  # isort: skip
 

@@ -19,9 +19,9 @@ import gufo.snmp as snmp_peer
 from gufo.snmp.aio import SnmpSession
 from measure import Figure, Limit, Scraper, cpu_seconds, free_port, peer, resident_mebibytes, running
 
-from exporter.meaning import rates
+from exporter.core.poller import Poller
+from exporter.meaning.ports import rates
 from exporter.outputs.text import Renderer
-from exporter.poller import Poller
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_rows import Rows
 from exporter.simulator.snmp_v3 import Engine
@@ -38,10 +38,10 @@ from exporter.snmp.ber import (
 )
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.security import Authentication, Privacy, User
-from exporter.sources import switch as switches
-from exporter.sources.switch import SwitchSource
-from exporter.sources.switches.options import Snmp, Target
-from exporter.sources.switches.roster import Roster
+from exporter.sources.switch import source as switches
+from exporter.sources.switch.options import Snmp, Target
+from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.source import SwitchSource
 
 PORTS, PRIORITIES, POLLS = 64, 8, 30
 VARIABLES = PORTS * 34

@@ -23,7 +23,7 @@ from measure import Limit
 
 from exporter.nccl.datagram import parse
 
-FILE = Path(__file__).resolve().parent.parent / "exporter" / "fabric_timing.py"
+FILE = Path(__file__).resolve().parent.parent / "exporter" / "hook" / "fabric_timing.py"
 CALLS = 20_000
 ROUNDS = 7
 BAR = 10.0

@@ -11,10 +11,16 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from exporter.meaning import jobs
-from exporter.mqtt.seen import Seen
-from exporter.nccl.batch import Batch, Operation, Stream, decode, encode
-from exporter.sources.training.streams import Streams
+from exporter.meaning.training import jobs
+from exporter.mqtt.dedup import Seen
+from exporter.nccl.batch import (
+    Batch,
+    Operation,
+    Stream,
+    decode,
+    encode,
+)
+from exporter.sources.nccl.streams import Streams
 
 from measure import Limit  # isort: skip
 

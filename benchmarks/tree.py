@@ -3,8 +3,8 @@
 import random
 from pathlib import Path
 
-from exporter.sources.rdma_drivers.mlx5 import MLX5
-from exporter.sources.rdma_files import PMA
+from exporter.sources.rdma.drivers.mlx5 import MLX5
+from exporter.sources.rdma.files import PMA
 
 ABSENT = ("np_", "rp_", "cc_", "rdma_", "req_transport_retries_exceeded", "req_rnr_retries_exceeded")
 """How counters begin that an InfiniBand port of an older kernel lacks."""

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import shtab
 
-from exporter import cli, daemon, steps
-from exporter.table import Kind, Metric
+from exporter import cli
+from exporter.core.table import Kind, Metric
+from exporter.daemon import daemon, pipeline
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -71,7 +72,7 @@ def computed_names() -> set[str]:
         metric.name
         for definition in daemon.SOURCES
         for schema in definition.schemas
-        for meaning in steps.MEANINGS
+        for meaning in pipeline.MEANINGS
         for metric in meaning.outputs(schema)
     }
 

@@ -8,12 +8,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter import __version__, log
+from exporter import __version__
+from exporter.daemon import log
 from exporter.simulator.faults import FAULTS
 
 if TYPE_CHECKING:
-    from exporter.ib_commands import Asking
-    from exporter.sources.switches.options import Snmp
+    from exporter.commands.ib import Asking
+    from exporter.sources.switch.options import Snmp
 
 COMMANDS = {
     "run": "serve metrics (what the bare command does)",
@@ -291,8 +292,8 @@ def _fail(error: Exception) -> int:
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    from exporter.daemon import Daemon, Settings, check_roots  # noqa: PLC0415  # `--help` and `--version` need none of it
-    from exporter.shard import Shard  # noqa: PLC0415  # likewise
+    from exporter.config.shard import Shard  # noqa: PLC0415  # likewise
+    from exporter.daemon.daemon import Daemon, Settings, check_roots  # noqa: PLC0415  # `--help` and `--version` need none of it
 
     log.set_up(chosen.log_level, chosen.log_format)
     try:
@@ -321,7 +322,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _check_config(chosen: argparse.Namespace) -> int:
-    from exporter.daemon import check  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.daemon.daemon import check  # noqa: PLC0415  # `--help` and `--version` need none of it
 
     if chosen.config_file is None and chosen.web_config_file is None:
         raise ValueError("nothing to check: give --config.file or --web.config.file")
@@ -331,7 +332,7 @@ def _check_config(chosen: argparse.Namespace) -> int:
 
 
 def _demo(chosen: argparse.Namespace) -> int:
-    from exporter import demo  # noqa: PLC0415  # only the demo needs simulated devices
+    from exporter.commands import demo  # noqa: PLC0415  # only the demo needs simulated devices
 
     log.set_up(chosen.log_level, chosen.log_format)
     asyncio.run(
@@ -348,9 +349,9 @@ def _demo(chosen: argparse.Namespace) -> int:
 
 
 def _probe(chosen: argparse.Namespace) -> int:
-    from exporter import daemon  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.daemon import daemon  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.daemon.probe import RefusedError  # noqa: PLC0415  # likewise
     from exporter.outputs.text import Renderer  # noqa: PLC0415  # likewise
-    from exporter.probe import RefusedError  # noqa: PLC0415  # likewise
 
     async def ask() -> int:
         prober = daemon.prober(daemon.load_config(chosen.config_file), trusted=True)
@@ -372,19 +373,19 @@ def _probe(chosen: argparse.Namespace) -> int:
 
 
 def _snapshot(chosen: argparse.Namespace) -> int:
-    from exporter import recording_commands  # noqa: PLC0415  # only this command needs it
-    from exporter.daemon import load_config  # noqa: PLC0415  # likewise
+    from exporter.commands import recordings  # noqa: PLC0415  # only this command needs it
+    from exporter.daemon.daemon import load_config  # noqa: PLC0415  # likewise
 
-    options = recording_commands.SnapshotOptions(chosen.target, chosen.output, chosen.raw, _snmp_of(chosen))
+    options = recordings.SnapshotOptions(chosen.target, chosen.output, chosen.raw, _snmp_of(chosen))
     switches = None if chosen.config_file is None else load_config(chosen.config_file).sources["switch"]
-    asyncio.run(recording_commands.take_snapshot(options, switches))
+    asyncio.run(recordings.take_snapshot(options, switches))
     return 0
 
 
 def _snmp_of(chosen: argparse.Namespace) -> "Snmp | None":
     """Give how the flags say that a switch is asked; None where they say nothing."""
-    from exporter.document import convert  # noqa: PLC0415  # `--help` and `--version` need none of it
-    from exporter.sources.switches.options import Snmp  # noqa: PLC0415  # likewise
+    from exporter.config.yaml_reader import convert  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.sources.switch.options import Snmp  # noqa: PLC0415  # likewise
 
     given = {name: value for name in SNMP_FLAGS if (value := getattr(chosen, f"snmp_{name}")) is not None}
     made: Snmp | None = convert(given, Snmp, "--snmp.") if given else None
@@ -392,14 +393,14 @@ def _snmp_of(chosen: argparse.Namespace) -> "Snmp | None":
 
 
 def _replay(chosen: argparse.Namespace) -> int:
-    from exporter import recording_commands  # noqa: PLC0415  # only this command needs it
+    from exporter.commands import recordings  # noqa: PLC0415  # only this command needs it
 
-    asyncio.run(recording_commands.serve_replay(chosen.recording, chosen.listen, chosen.community))
+    asyncio.run(recordings.serve_replay(chosen.recording, chosen.listen, chosen.community))
     return 0
 
 
 def _hook(chosen: argparse.Namespace) -> int:
-    text = (resources.files("exporter") / "fabric_timing.py").read_text(encoding="utf-8")
+    text = (resources.files("exporter.hook") / "fabric_timing.py").read_text(encoding="utf-8")
     if chosen.output is None:
         sys.stdout.write(text)
     else:
@@ -408,16 +409,16 @@ def _hook(chosen: argparse.Namespace) -> int:
 
 
 def _ib(chosen: argparse.Namespace) -> int:
-    from exporter import ib_commands  # noqa: PLC0415  # only this command needs it
+    from exporter.commands import ib  # noqa: PLC0415  # only this command needs it
 
     try:
         asking = _asking(chosen)
     except ValueError as error:
         _fail(ValueError(f"--{str(error).replace('_', '-')}"))
-        return ib_commands.FAILED
+        return ib.FAILED
     if chosen.ib_command == "diff":
-        return ib_commands.diff(asking, chosen.before, chosen.after, as_json=chosen.as_json)
-    return ib_commands.topology(asking, chosen.form, counters=chosen.counters)
+        return ib.diff(asking, chosen.before, chosen.after, as_json=chosen.as_json)
+    return ib.topology(asking, chosen.form, counters=chosen.counters)
 
 
 def _asking(chosen: argparse.Namespace) -> "Asking":
@@ -426,9 +427,9 @@ def _asking(chosen: argparse.Namespace) -> "Asking":
     Raises:
         ValueError: A limit is none; the text begins with its key.
     """
-    from exporter.ib_commands import Asking  # noqa: PLC0415  # `--help` and `--version` need none of it
-    from exporter.sources.ibfabric import IbFabricOptions, PortChoice  # noqa: PLC0415  # likewise
-    from exporter.units import Duration  # noqa: PLC0415  # likewise
+    from exporter.commands.ib import Asking  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.config.units import Duration  # noqa: PLC0415  # likewise
+    from exporter.sources.ibfabric.source import IbFabricOptions, PortChoice  # noqa: PLC0415  # likewise
 
     limits = {name: value for name in IB_LIMITS if (value := getattr(chosen, name)) is not None}
     if chosen.timeout is not None:

@@ -1,20 +1,20 @@
-"""Fixtures shared by all tests: where recorded material lies, and which programs this machine has."""
+"""Fixtures shared by all tests: where recordings lie, and which programs this machine has."""
 
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import fabric_simulation
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-FIXTURES = Path(__file__).resolve().parent / "fixtures"
+from tests.helpers import fabric_simulation
+from tests.helpers.clock import Clock
+from tests.helpers.paths import ROOT
 
 
 @pytest.fixture(scope="session")
 def corpus() -> Path:
-    """Give the folder of recordings from real devices; it is no part of the project, so a test may have to skip."""
+    """Return the folder of recordings from real devices; it is not part of the project, so a test may have to skip."""
     folder = Path(os.environ.get("FABRIC_CORPUS", ROOT.parent / "shared" / "corpus"))
     if not folder.is_dir():
         pytest.skip("needs the corpus")
@@ -23,7 +23,7 @@ def corpus() -> Path:
 
 @pytest.fixture(scope="session")
 def program() -> Callable[[str], str]:
-    """Give a function that finds a program, or skips the test that asked for it."""
+    """Return a function that finds a program, or skips the test that asked for it."""
 
     def find(name: str) -> str:
         path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
@@ -34,19 +34,9 @@ def program() -> Callable[[str], str]:
     return find
 
 
-class Clock:
-    """A monotonic clock that stands still until a test moves `now`."""
-
-    def __init__(self):
-        self.now = 5000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def stopped_clock(monkeypatch):
-    """Give a function that puts one such clock in the place of `monotonic` in modules."""
+    """Return a function that replaces `monotonic` in modules by one clock that a test moves."""
 
     def put(*modules):
         made = Clock()
@@ -59,13 +49,13 @@ def stopped_clock(monkeypatch):
 
 @pytest.fixture
 def fabric(monkeypatch):
-    """Give a small simulated InfiniBand fabric, whose clock is that of what looks at it."""
+    """Return a small simulated InfiniBand fabric that shares its clock with the code under test."""
     return fabric_simulation.small(fabric_simulation.Clock().put(monkeypatch))
 
 
 @pytest.fixture
 async def swept(fabric):
-    """Give a function that makes the source over the fabric."""
+    """Return a function that makes the source over the fabric."""
     made = []
 
     def make(**options):

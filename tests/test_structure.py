@@ -11,11 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
-from conftest import FIXTURES, ROOT
 
-from exporter import health, probe, vocabulary
-from exporter.daemon import SOURCES, metrics
-from exporter.steps import MEANINGS
+from exporter.core import vocabulary
+from exporter.daemon import health, probe
+from exporter.daemon.daemon import SOURCES, metrics
+from exporter.daemon.pipeline import MEANINGS
+from tests.helpers.paths import FIXTURES, ROOT
 
 PACKAGE = ROOT / "exporter"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -153,7 +154,7 @@ def test_imports_go_one_way(module):
 
 
 def test_imports_inside_functions_are_seen():
-    tree = ast.parse("def f():\n    from exporter.outputs import web\n    import exporter.daemon\n")
+    tree = ast.parse("def f():\n    from exporter.outputs import web\n    import exporter.daemon.daemon\n")
     assert parts_imported(tree) == {"outputs", "daemon"}
 
 

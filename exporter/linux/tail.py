@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from exporter.linux.planted import opened, stamp
+from exporter.linux.untrusted_files import opened, stamp
 
 MAX_FILES = 4096
 """Files that are followed; of more, those written last."""

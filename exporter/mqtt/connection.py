@@ -18,8 +18,8 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from exporter.config.secret import SecretError
 from exporter.mqtt.options import MqttOptions
-from exporter.secret import SecretError
 
 log = logging.getLogger(__name__)
 

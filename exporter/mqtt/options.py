@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from exporter.rules import RuleError
-from exporter.secret import read_secret
-from exporter.units import Duration
+from exporter.config.errors import RuleError
+from exporter.config.secret import read_secret
+from exporter.config.units import Duration
 
 PLAIN_PORT = 1883
 TLS_PORT = 8883

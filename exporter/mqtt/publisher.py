@@ -21,12 +21,19 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 
 from exporter.mqtt import states
-from exporter.mqtt.connection import Backoff, Client, Link, Role, expiring, keep_connected
+from exporter.mqtt.connection import (
+    Backoff,
+    Client,
+    Link,
+    Role,
+    expiring,
+    keep_connected,
+)
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import Place, Presence, State
 from exporter.mqtt.topics import batch_topic, event_topic, host_topic
 from exporter.nccl.batch import Batch, encode
-from exporter.nccl.reading import FormatError
+from exporter.nccl.decoding import FormatError
 
 log = logging.getLogger(__name__)
 

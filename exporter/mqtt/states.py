@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from exporter.mqtt.topics import event_topic, is_name, parse_event_topic
-from exporter.nccl.reading import FormatError, decode_json, printable
+from exporter.nccl.decoding import FormatError, decode_json, printable
 
 VERSION = 1
 

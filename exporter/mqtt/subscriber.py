@@ -15,10 +15,16 @@ from typing import Self
 import aiomqtt
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from exporter.mqtt.board import Board
-from exporter.mqtt.connection import Backoff, Client, Link, Role, keep_connected
+from exporter.mqtt.connection import (
+    Backoff,
+    Client,
+    Link,
+    Role,
+    keep_connected,
+)
+from exporter.mqtt.dedup import Seen
 from exporter.mqtt.options import MqttOptions
-from exporter.mqtt.seen import Seen
+from exporter.mqtt.retained_state import Board
 from exporter.mqtt.topics import (
     EVENTS,
     HOSTS,
@@ -31,7 +37,7 @@ from exporter.mqtt.topics import (
 from exporter.nccl.batch import MAX_BATCH, Batch, decode
 from exporter.nccl.datagram import DatagramError, parse
 from exporter.nccl.datagram_batch import batch as datagram_batch
-from exporter.nccl.reading import FormatError
+from exporter.nccl.decoding import FormatError
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """Bytes of batches that wait to be decoded; the oldest make room."""

@@ -16,7 +16,14 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from exporter.nccl.reading import MAX_MICROSECONDS, Count, FormatError, MessageBytes, Rank, Ranks
+from exporter.nccl.decoding import (
+    MAX_MICROSECONDS,
+    Count,
+    FormatError,
+    MessageBytes,
+    Rank,
+    Ranks,
+)
 
 VERSION = 1
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import msgspec
 
-from exporter.kinds import known_kind
-from exporter.nccl.reading import (
+from exporter.core.collectives import known_kind
+from exporter.nccl.decoding import (
     Count,
     FormatError,
     MessageBytes,

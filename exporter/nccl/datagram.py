@@ -12,7 +12,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from exporter.nccl.reading import MAX_RANKS, Count, MessageBytes, Rank, Ranks, Took
+from exporter.nccl.decoding import (
+    MAX_RANKS,
+    Count,
+    MessageBytes,
+    Rank,
+    Ranks,
+    Took,
+)
 
 VERSION = 1
 

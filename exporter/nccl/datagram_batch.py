@@ -2,8 +2,18 @@
 
 from collections.abc import Sequence
 
-from exporter.kinds import COMMON, SYNCHRONISING, algorithm_bytes, known_kind
-from exporter.nccl.batch import Batch, Operation, Progress, Stream
+from exporter.core.collectives import (
+    COMMON,
+    SYNCHRONISING,
+    algorithm_bytes,
+    known_kind,
+)
+from exporter.nccl.batch import (
+    Batch,
+    Operation,
+    Progress,
+    Stream,
+)
 from exporter.nccl.datagram import Datagram
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from exporter.nccl import log_facts as facts
+from exporter.nccl.decoding import MAX_RANKS, printable
 from exporter.nccl.log_facts import Entry, Fact
-from exporter.nccl.reading import MAX_RANKS, printable
 
 MAX_LINE = 16384
 """Bytes of a line; longer ones are passed over."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from exporter.nccl.reading import (
+from exporter.nccl.decoding import (
     MAX_RANKS,
     Count,
     Host,

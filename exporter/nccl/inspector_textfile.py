@@ -11,9 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor
 
-from exporter.kinds import known_kind
-from exporter.nccl.reading import MAX_BANDWIDTH, MAX_BYTES, MAX_MICROSECONDS, MAX_RANKS
-from exporter.nccl.textfile import Lost, Sample, samples, whole_number
+from exporter.core.collectives import known_kind
+from exporter.nccl.decoding import (
+    MAX_BANDWIDTH,
+    MAX_BYTES,
+    MAX_MICROSECONDS,
+    MAX_RANKS,
+)
+from exporter.nccl.prometheus_text import (
+    Lost,
+    Sample,
+    samples,
+    whole_number,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from exporter.kinds import OTHER, known_kind
-from exporter.nccl.reading import MAX_BANDWIDTH, MAX_BYTES, MAX_RANKS, FormatError, decode_json, printable
+from exporter.core.collectives import OTHER, known_kind
+from exporter.nccl.decoding import (
+    MAX_BANDWIDTH,
+    MAX_BYTES,
+    MAX_RANKS,
+    FormatError,
+    decode_json,
+    printable,
+)
 
 MAX_TEXT = 16 << 20
 """Bytes of an output."""

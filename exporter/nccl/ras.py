@@ -11,7 +11,17 @@ from typing import Annotated
 
 import msgspec
 
-from exporter.nccl.reading import Count, FormatError, Host, Rank, Ranks, ShortText, Text, Word, decode_json
+from exporter.nccl.decoding import (
+    Count,
+    FormatError,
+    Host,
+    Rank,
+    Ranks,
+    ShortText,
+    Text,
+    Word,
+    decode_json,
+)
 
 MAX_ANSWER = 16 << 20
 """Bytes of an answer."""

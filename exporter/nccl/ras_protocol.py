@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from exporter.nccl.decoding import FormatError
 from exporter.nccl.ras import MAX_ANSWER
-from exporter.nccl.reading import FormatError
 
 PORT = 28028
 """Where the service listens, on 127.0.0.1 or on ::1 alone, in the network namespace of the job."""

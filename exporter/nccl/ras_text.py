@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from exporter.nccl.decoding import FormatError
 from exporter.nccl.ras import MAX_ANSWER
-from exporter.nccl.reading import FormatError
 
 MAX_ITEMS = 10_000
 """Groups, and mismatches, that are read of an answer."""

@@ -6,7 +6,17 @@ have none are left out. The text is made in pieces so that the thread that makes
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from exporter.table import Column, HistogramValue, Kind, Metric, Rows, Table, Value, bytewise, label_text
+from exporter.core.table import (
+    Column,
+    HistogramValue,
+    Kind,
+    Metric,
+    Rows,
+    Table,
+    Value,
+    bytewise,
+    label_text,
+)
 
 PIECE = 2000
 """Rows that are printed in one go; about a millisecond."""

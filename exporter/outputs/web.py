@@ -8,8 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.outputs.http import BACKLOG, Connection, Server
-from exporter.outputs.webapp import DEFAULT_MAX_REQUESTS, Handlers, ProbeAsked, Probed, WebApp, WebStats
+from exporter.outputs.http_server import BACKLOG, Connection, Server
+from exporter.outputs.webapp import (
+    DEFAULT_MAX_REQUESTS,
+    Handlers,
+    ProbeAsked,
+    Probed,
+    WebApp,
+    WebStats,
+)
 
 if TYPE_CHECKING:  # only with a web configuration file; YAML and bcrypt cost memory
     from exporter.outputs.webconfig import WebConfigFile

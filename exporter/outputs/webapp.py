@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs
 
-from exporter.outputs.http import Application, ConnectionStats
+from exporter.outputs.http_server import Application, ConnectionStats
 from exporter.outputs.negotiation import Format, accepts_gzip, choose_format
 from exporter.outputs.reply import Headers, Reply, text
 from exporter.outputs.request import Request

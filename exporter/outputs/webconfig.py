@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 import yaml
 
-from exporter.files import read_regular
+from exporter.config.files import read_regular
 
 log = logging.getLogger(__name__)
 

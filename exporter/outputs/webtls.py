@@ -4,8 +4,14 @@ import ipaddress
 import logging
 import ssl
 
-from exporter.files import read_regular
-from exporter.outputs.webconfig import MAX_FILE_SIZE, TlsConfig, WebConfigError, WebConfigFile, stamp
+from exporter.config.files import read_regular
+from exporter.outputs.webconfig import (
+    MAX_FILE_SIZE,
+    TlsConfig,
+    WebConfigError,
+    WebConfigFile,
+    stamp,
+)
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,12 @@ from exporter.simulator.inspector import InspectorJob
 from exporter.simulator.onyx import OnyxSimulator, OnyxSwitch
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switches import fill_agent, fill_onyx, update_agent, update_onyx
+from exporter.simulator.switches import (
+    fill_agent,
+    fill_onyx,
+    update_agent,
+    update_onyx,
+)
 from exporter.simulator.traffic import Training
 
 TICK = 0.5

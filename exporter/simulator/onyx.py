@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
-from exporter.outputs.http import Application
+from exporter.outputs.http_server import Application
 from exporter.outputs.reply import Headers, Reply
 from exporter.outputs.request import Request
 from exporter.simulator.rest import WebServer

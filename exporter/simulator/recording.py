@@ -4,7 +4,13 @@ from math import sin
 
 from exporter.simulator import modules
 from exporter.simulator.pci import identity
-from exporter.simulator.ports import KERNEL, MANAGEMENT_SPEED, RAIL_SPEED, WAYS, Nic
+from exporter.simulator.ports import (
+    KERNEL,
+    MANAGEMENT_SPEED,
+    RAIL_SPEED,
+    WAYS,
+    Nic,
+)
 from exporter.simulator.traffic import Training
 
 MTU = 9000

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from exporter.simulator import snmp_recording
 from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.snmp import recording as snmp_recording
 
 TOLD_PROBLEMS: Final = 5
 """Lines of a recording that could not be read, of which each is told; the others are counted."""

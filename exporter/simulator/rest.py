@@ -8,7 +8,7 @@ from binascii import Error as NotBase64Error
 from pathlib import Path
 from typing import Self
 
-from exporter.outputs.http import Application, ConnectionStats, Server
+from exporter.outputs.http_server import Application, ConnectionStats, Server
 from exporter.outputs.reply import Reply
 from exporter.outputs.request import Request
 

@@ -17,7 +17,15 @@ from typing import Final, NamedTuple, Self, cast
 
 from exporter.simulator.snmp_rows import Rows, RowValue, end_of_view
 from exporter.simulator.snmp_v3 import Asked, Engine
-from exporter.snmp.ber import COUNTER64, NO_SUCH_INSTANCE, Oid, decode_oid, encode_oid, encode_value, read_header
+from exporter.snmp.ber import (
+    COUNTER64,
+    NO_SUCH_INSTANCE,
+    Oid,
+    decode_oid,
+    encode_oid,
+    encode_value,
+    read_header,
+)
 from exporter.snmp.errors import DecodeError
 from exporter.snmp.message import (
     GEN_ERR,

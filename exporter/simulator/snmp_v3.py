@@ -11,10 +11,20 @@ from typing import Final, NamedTuple
 
 from exporter.snmp.ber import COUNTER32, encode_oid, encode_value
 from exporter.snmp.errors import DecodeError
-from exporter.snmp.message import REPORT, Pdu, encode_pdu, encode_varbind
+from exporter.snmp.message import (
+    REPORT,
+    Pdu,
+    encode_pdu,
+    encode_varbind,
+)
 from exporter.snmp.security import User
 from exporter.snmp.session import TIME_WINDOW
-from exporter.snmp.usm import Cipher, Signer, authentication_key, privacy_key
+from exporter.snmp.usm import (
+    Cipher,
+    Signer,
+    authentication_key,
+    privacy_key,
+)
 from exporter.snmp.v3 import (
     AUTHENTICATED,
     ENCRYPTED,

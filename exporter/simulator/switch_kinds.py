@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from exporter.snmp.ber import COUNTER32, COUNTER64, GAUGE32, INTEGER, TIME_TICKS, Oid
+from exporter.snmp.ber import (
+    COUNTER32,
+    COUNTER64,
+    GAUGE32,
+    INTEGER,
+    TIME_TICKS,
+    Oid,
+)
 
 PRIORITIES: Final = range(8)
 

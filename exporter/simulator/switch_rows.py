@@ -4,7 +4,15 @@ from typing import Final, NamedTuple
 
 from exporter.simulator.switch_kinds import IF, IFX, Kind
 from exporter.simulator.switch_traffic import SwitchPort
-from exporter.snmp.ber import GAUGE32, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, TIME_TICKS, Oid, Typed
+from exporter.snmp.ber import (
+    GAUGE32,
+    INTEGER,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    TIME_TICKS,
+    Oid,
+    Typed,
+)
 
 SYSTEM: Final = (1, 3, 6, 1, 2, 1, 1)
 UPTIME: Final = (*SYSTEM, 3, 0)

@@ -1,10 +1,22 @@
 """The simulated leaf switches by their protocols: one answers SNMP, the other is an Onyx with its JSON API."""
 
 from exporter.simulator.onyx import OnyxNeighbour, OnyxPort, OnyxSwitch
-from exporter.simulator.ports import HOST, UNICAST, Leaf, Port
+from exporter.simulator.ports import (
+    HOST,
+    UNICAST,
+    Leaf,
+    Port,
+)
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.switch_kinds import CISCO_PFC, PRIORITIES
-from exporter.simulator.switch_rows import HOSTS, SWITCHES, Neighbour, lldp_local, lldp_port, mac
+from exporter.simulator.switch_rows import (
+    HOSTS,
+    SWITCHES,
+    Neighbour,
+    lldp_local,
+    lldp_port,
+    mac,
+)
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import (
     COUNTER32,

@@ -10,7 +10,15 @@ from collections.abc import Iterable
 
 from exporter.simulator import ports
 from exporter.simulator.faults import FAULTS, RAILS
-from exporter.simulator.ports import FEC_BLOCKS_A_BIT, FRAMES, RAIL_SPEED, RAILS_A_LEAF, Ledger, Nic, Port
+from exporter.simulator.ports import (
+    FEC_BLOCKS_A_BIT,
+    FRAMES,
+    RAIL_SPEED,
+    RAILS_A_LEAF,
+    Ledger,
+    Nic,
+    Port,
+)
 
 DEGRADED_SPEED = 100_000_000_000
 

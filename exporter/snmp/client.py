@@ -8,13 +8,43 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
 from exporter.snmp.ber import Oid, decode_oid, format_oid
-from exporter.snmp.errors import DecodeError, SnmpAuthenticationError, SnmpError, SnmpTimeout, SnmpUnreachable
+from exporter.snmp.errors import (
+    DecodeError,
+    SnmpAuthenticationError,
+    SnmpError,
+    SnmpTimeout,
+    SnmpUnreachable,
+)
 from exporter.snmp.get import Get, GetResult
-from exporter.snmp.message import PDU_NAMES, REPORT, RESPONSE, V1, Pdu, encode_pdu, encode_varbind
-from exporter.snmp.poll import Exchange, Memory, Reason, Request
+from exporter.snmp.message import (
+    PDU_NAMES,
+    REPORT,
+    RESPONSE,
+    V1,
+    Pdu,
+    encode_pdu,
+    encode_varbind,
+)
+from exporter.snmp.poll import (
+    Exchange,
+    Memory,
+    Reason,
+    Request,
+)
 from exporter.snmp.security import Community, Credentials
-from exporter.snmp.session import ForeignError, Session, Verdict, make_session
-from exporter.snmp.walk import MAX_ROWS, Walk, WalkResult, merged, shares
+from exporter.snmp.session import (
+    ForeignError,
+    Session,
+    Verdict,
+    make_session,
+)
+from exporter.snmp.walk import (
+    MAX_ROWS,
+    Walk,
+    WalkResult,
+    merged,
+    shares,
+)
 
 DEFAULT_PORT: Final = 161
 

@@ -12,8 +12,21 @@ from exporter.snmp.ber import (
     Typed,
     encode_oid,
 )
-from exporter.snmp.message import GET, NO_ERROR, NO_SUCH_NAME, TOO_BIG, Pdu, status_name
-from exporter.snmp.poll import Memory, Pace, Problem, Reason, Request
+from exporter.snmp.message import (
+    GET,
+    NO_ERROR,
+    NO_SUCH_NAME,
+    TOO_BIG,
+    Pdu,
+    status_name,
+)
+from exporter.snmp.poll import (
+    Memory,
+    Pace,
+    Problem,
+    Reason,
+    Request,
+)
 
 
 @dataclass(frozen=True, slots=True)

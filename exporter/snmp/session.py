@@ -11,7 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from exporter.snmp.ber import SEQUENCE, Oid, decode_oid, encode_tlv
+from exporter.snmp.ber import (
+    SEQUENCE,
+    Oid,
+    decode_oid,
+    encode_tlv,
+)
 from exporter.snmp.errors import DecodeError
 from exporter.snmp.message import (
     GET,
@@ -23,7 +28,12 @@ from exporter.snmp.message import (
     encode_pdu,
 )
 from exporter.snmp.security import Community, Credentials, User
-from exporter.snmp.usm import Cipher, Signer, authentication_key, privacy_key
+from exporter.snmp.usm import (
+    Cipher,
+    Signer,
+    authentication_key,
+    privacy_key,
+)
 from exporter.snmp.v3 import (
     AUTHENTICATED,
     ENCRYPTED,

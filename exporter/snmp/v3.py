@@ -6,7 +6,14 @@ the keys.
 
 from typing import Final, NamedTuple
 
-from exporter.snmp.ber import OCTET_STRING, SEQUENCE, encode_integer, encode_tlv, read_header, read_integer
+from exporter.snmp.ber import (
+    OCTET_STRING,
+    SEQUENCE,
+    encode_integer,
+    encode_tlv,
+    read_header,
+    read_integer,
+)
 from exporter.snmp.errors import DecodeError
 from exporter.snmp.message import V3, Pdu, decode_pdu
 

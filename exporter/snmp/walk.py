@@ -22,8 +22,23 @@ from exporter.snmp.ber import (
     encode_oid,
     format_oid,
 )
-from exporter.snmp.message import GETBULK, GETNEXT, NO_ERROR, NO_SUCH_NAME, TOO_BIG, Pdu, VarBind, status_name
-from exporter.snmp.poll import Memory, Pace, Problem, Reason, Request
+from exporter.snmp.message import (
+    GETBULK,
+    GETNEXT,
+    NO_ERROR,
+    NO_SUCH_NAME,
+    TOO_BIG,
+    Pdu,
+    VarBind,
+    status_name,
+)
+from exporter.snmp.poll import (
+    Memory,
+    Pace,
+    Problem,
+    Reason,
+    Request,
+)
 
 MAX_ROWS: Final = 20_000
 """Rows of one column, after which an agent is taken to invent them."""

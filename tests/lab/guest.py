@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
-from stack import free_port, own_folder, process
+
+from tests.helpers.stack import free_port, own_folder, process
 
 SECONDS = 30.0
 """How long to wait for what has to come; the guest is emulated, on a machine that may be busy."""

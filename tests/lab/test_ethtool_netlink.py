@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.linux.nic import KernelNic
+from exporter.linux.nic_reader import KernelNic
 from lab.guest import json_of, lines_of, run
 
 YES = {"on": True, "off": False}

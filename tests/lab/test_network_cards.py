@@ -8,10 +8,10 @@ import socket
 import subprocess
 import uuid
 
-from exporter.linux.nic import KernelNic
-from exporter.source import Host
-from exporter.sources.nic import NicOptions, NicSource
-from exporter.sources.nic_metrics import SCHEMA
+from exporter.core.source import Host
+from exporter.linux.nic_reader import KernelNic
+from exporter.sources.nic.metrics import SCHEMA
+from exporter.sources.nic.source import NicOptions, NicSource
 from lab.guest import NETWORK, json_of, lines_of, link, nic, number, run
 
 TOGGLES = 200

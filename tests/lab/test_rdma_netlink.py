@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from exporter.linux.rdma import KernelRdma
+from exporter.linux.rdma_reader import KernelRdma
 from lab.guest import ADDRESS, address_index, hardware_counters, json_of, run, send_over, until
 
 NODE_TYPES = {"ca": 1, "switch": 2, "router": 3, "rnic": 4}

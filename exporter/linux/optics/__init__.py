@@ -6,7 +6,14 @@ all the answers. Whatever they hold, and whatever is missing among them, nothing
 """
 
 from exporter.linux.optics import cmis, sff8472, sff8636
-from exporter.linux.optics.module import START, Family, Module, Pages, answered, believed
+from exporter.linux.optics.module import (
+    START,
+    Family,
+    Module,
+    Pages,
+    answered,
+    believed,
+)
 
 _FAMILIES: dict[int, tuple[str, Family]] = {
     identifier: (kind, codec.FAMILY) for codec in (cmis, sff8636, sff8472) for identifier, kind in codec.KINDS.items()

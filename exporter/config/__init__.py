@@ -1,0 +1,1 @@
+"""The configuration: typed options, a strict YAML reader, units, secrets, and errors that name place and remedy."""

@@ -1,0 +1,1 @@
+"""The file that training jobs copy to time their collectives."""

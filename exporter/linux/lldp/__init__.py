@@ -1,0 +1,1 @@
+"""LLDP: codec of its frames, and the packet socket that receives them."""

@@ -1,0 +1,1 @@
+"""Netlink codecs: rtnetlink, ethtool, RDMA, DCB and queueing disciplines."""

@@ -1,0 +1,333 @@
+"""Everything the exporter asks RDMA devices that is not a file: from the kernel, or from a folder of answers.
+
+A recording is a folder `rdma` with one file per device, `<device>.json`, beside those of the network devices:
+
+    {
+      "device": {"index": 0, "node_guid": "9c63c003001a2b3c", "ports": 1, "firmware": "28.39.1002"},
+      "ports": {
+        "1": {
+          "port": {"netdev": "rail0", "netdev_index": 2, "state": 4, "physical_state": 5},
+          "statistics": {"rx_write_requests": 120, "np_cnp_sent": 7}
+        }
+      },
+      "statistics": {"submitted_cmds": 9},
+      "queue_pairs": [{"pid": 4242, "command": "python", "type": "RC", "state": "RTS", "count": 64}]
+    }
+
+The keys of each answer are the fields of `RdmaDevice` (less its name, which is the file's), `RdmaPort` and
+`QueuePairs`; each device has an index of its own. The statistics beside `ports` are those of the device as a whole.
+Of errors, changes and broken files the module `recording` tells.
+"""
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from exporter.linux.cached_file import read_text
+from exporter.linux.ethtool import Statistics
+from exporter.linux.netlink import rdma as codec
+from exporter.linux.netlink.protocol import Requests
+from exporter.linux.netlink.rdma import (
+    Layout,
+    QueuePair,
+    QueuePairs,
+    RdmaDevice,
+    RdmaPort,
+)
+from exporter.linux.recordings.folder import (
+    Failed,
+    Recordings,
+    build,
+    check_values,
+    given,
+    read_part,
+    statistics,
+)
+
+MAX_QUEUE_PAIRS = 100_000
+"""Queue pairs of one device that are looked at; the rest is only counted."""
+
+MAX_GROUPS = 500
+"""Groups of like queue pairs that one device has; what would make one more is counted as `other`."""
+
+OTHER = "other"
+"""Command of the group of all queue pairs beyond the limits."""
+
+
+class RdmaReader(Protocol):
+    """What is asked of RDMA devices. All of it may block and belongs in a worker thread, one at a time.
+
+    Every request may raise OSError. EPROTONOSUPPORT: this kernel has no RDMA. EINVAL: there is no such device or port
+    (now), or it has no counters. EMSGSIZE: it has more counters than the kernel fits into an answer. EOPNOTSUPP: what
+    is asked for cannot be told this way. EBADMSG: it is recorded, but the recording is broken.
+    """
+
+    def device(self, name: str, node_guid: str) -> RdmaDevice | None:
+        """Find a device of sysfs: the same name, and the same GUID; None where there is none such.
+
+        The name alone would take a device of this machine for one of a tree that was recorded on another.
+        """
+
+    def port(self, index: int, port: int) -> RdmaPort:
+        """Give a port's link and its network device."""
+
+    def statistics(self, index: int, port: int | None) -> Statistics:
+        """Give the counters of a port, or (None) of the device as a whole.
+
+        The names are the same object from read to read, and for devices that are alike, while they stay the same.
+        """
+
+    def queue_pairs(self, index: int) -> list[QueuePairs]:
+        """Give how many queue pairs of each process, type and state a device has.
+
+        Each costs a command to the firmware: thousands take seconds.
+        """
+
+    def close(self) -> None:
+        """Give back what the system lent; closing twice does no harm."""
+
+
+class KernelRdma:
+    """Asks the kernel, in the network namespace of the thread that asks first.
+
+    To open the socket loads the kernel's RDMA core where that is a module not loaded yet, so nothing should be asked
+    where there is no RDMA device. It sees the processes of its own process namespace alone.
+    """
+
+    def __init__(self, procfs: Path = Path("/proc")) -> None:
+        """Take where the names of processes are; no socket is opened before something is asked."""
+        self._procfs = procfs
+        self._idle: list[Requests] = []
+        self._closed = False
+        self._layouts: dict[tuple[int, int], Layout] = {}
+
+    def device(self, name: str, node_guid: str) -> RdmaDevice | None:
+        """See RdmaReader."""
+        return _same(self.devices(), name, node_guid)
+
+    def devices(self) -> list[RdmaDevice]:
+        """Give all devices that this network namespace sees."""
+        with self._socket() as requests:
+            bodies = requests.dump(codec.GET_DEVICES)
+        found = [device for body in bodies if (device := codec.parse_device(body)) is not None]
+        there = {device.index for device in found}
+        self._layouts = {key: layout for key, layout in self._layouts.items() if key[0] in there}
+        return found
+
+    def port(self, index: int, port: int) -> RdmaPort:
+        """See RdmaReader."""
+        with self._socket() as requests:
+            return codec.parse_port(requests.ask(codec.GET_PORT, codec.port_request(index, port)))
+
+    def statistics(self, index: int, port: int | None) -> Statistics:
+        """See RdmaReader; the kernel tells those of a device as a whole by files alone."""
+        if port is None:
+            raise OSError(errno.EOPNOTSUPP, "RDMA netlink: the counters of a device as a whole are told by files alone")
+        with self._socket() as requests:
+            body = requests.ask(codec.GET_STATISTICS, codec.port_request(index, port))
+        layout = self._layouts.get((index, port))
+        values = None if layout is None else layout.values(body)
+        if layout is None or values is None:
+            layout, values = codec.parse_statistics(body, self._layouts.values())
+            self._layouts[index, port] = layout
+        return Statistics(layout.names, values)
+
+    def queue_pairs(self, index: int) -> list[QueuePairs]:
+        """See RdmaReader."""
+        with self._socket() as requests:
+            bodies = requests.dump(codec.GET_QUEUE_PAIRS, codec.device_request(index))
+        return tally((entry for body in bodies for entry in codec.queue_pair_entries(body)), self._command)
+
+    def close(self) -> None:
+        """See RdmaReader; a socket in use is closed by the call that uses it."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _socket(self) -> Iterator[Requests]:
+        """Lend a socket. A call that hangs keeps the one that it has, and the next call opens another."""
+        requests = self._idle.pop() if self._idle else Requests(codec.FAMILY)
+        try:
+            yield requests
+        finally:
+            if self._idle or self._closed:
+                requests.close()
+            else:
+                self._idle.append(requests)
+
+    def _command(self, pid: int) -> str:
+        """Name a process; empty once it is gone."""
+        return read_text(self._procfs / str(pid) / "comm")
+
+
+def _same(listed: Iterable[RdmaDevice], name: str, node_guid: str) -> RdmaDevice | None:
+    return next((one for one in listed if one.name == name and one.node_guid == node_guid != ""), None)
+
+
+def tally(entries: Iterable[bytes], command: Callable[[int], str]) -> list[QueuePairs]:
+    """Count queue pairs that are alike.
+
+    Args:
+        entries: The kernel's entries.
+        command: Names a process.
+    """
+    counted: Counter[QueuePair] = Counter()
+    others = 0
+    for place, entry in enumerate(entries):
+        if place < MAX_QUEUE_PAIRS:
+            pair = codec.parse_queue_pair(entry)
+            if pair in counted or len(counted) < MAX_GROUPS:
+                counted[pair] += 1
+                continue
+        others += 1
+    commands = {pid: command(pid) for pid in {pair.pid for pair in counted} if pid is not None}
+    groups = [
+        QueuePairs(pair.pid, pair.module if pair.pid is None else commands[pair.pid], pair.type, pair.state, count)
+        for pair, count in counted.items()
+    ]
+    groups.sort(key=lambda group: (group.command, group.pid or 0, group.type, group.state))
+    return [*groups, QueuePairs(None, OTHER, "", "", others)] if others else groups
+
+
+class _PortFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The parts of a port in a recording, each still to be read, so that a broken one costs no other."""
+
+    port: msgspec.Raw = msgspec.Raw()
+    statistics: msgspec.Raw = msgspec.Raw()
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """The parts of a recording, likewise."""
+
+    device: msgspec.Raw = msgspec.Raw()
+    ports: dict[int, _PortFile] = {}
+    statistics: msgspec.Raw = msgspec.Raw()
+    queue_pairs: msgspec.Raw = msgspec.Raw()
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """What a file says; statistics by port, those of the device as a whole by None."""
+
+    device: RdmaDevice | Failed
+    queue_pairs: list[QueuePairs] | Failed
+    ports: dict[int, RdmaPort | Failed] = field(default_factory=dict)
+    statistics: dict[int | None, Statistics | Failed] = field(default_factory=dict)
+
+
+class ReplayRdma:
+    """Answers from a folder of recordings; the module's text gives its layout. Without the folder, none is there."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder that has the folder `rdma`."""
+        self._recordings = Recordings(folder / "rdma", _parse)
+        self._names: dict[int, str] = {}
+        self._broken: dict[str, OSError] = {}
+
+    def device(self, name: str, node_guid: str) -> RdmaDevice | None:
+        """See RdmaReader."""
+        found = self.devices()
+        if name in self._broken:
+            raise self._broken[name]
+        return _same(found, name, node_guid)
+
+    def devices(self) -> list[RdmaDevice]:
+        """Give all devices that are recorded, but for those whose file is broken: whoever asks for one is told."""
+        found: dict[int, RdmaDevice] = {}
+        self._broken = {}
+        for name in self._listed():
+            try:
+                device = given(self._recordings.get(name).device, name)
+                first = found.setdefault(device.index, device)
+                if first is not device:
+                    text = f"recording of {name}: index {device.index} is taken by {first.name}; give it its own"
+                    raise OSError(errno.EBADMSG, text, name)
+            except OSError as error:
+                if error.errno not in {errno.ENODEV, errno.EOPNOTSUPP}:  # gone since, or recorded without this part
+                    self._broken[name] = error
+        self._names = {index: device.name for index, device in found.items()}
+        return sorted(found.values(), key=lambda device: device.index)
+
+    def port(self, index: int, port: int) -> RdmaPort:
+        """See RdmaReader."""
+        name, recording = self._of(index)
+        return given(recording.ports.get(port) or _no_such(port), name)
+
+    def statistics(self, index: int, port: int | None) -> Statistics:
+        """See RdmaReader."""
+        name, recording = self._of(index)
+        return given(recording.statistics.get(port) or _no_such(port), name)
+
+    def queue_pairs(self, index: int) -> list[QueuePairs]:
+        """See RdmaReader."""
+        name, recording = self._of(index)
+        return given(recording.queue_pairs, name)
+
+    def close(self) -> None:
+        """See RdmaReader."""
+        self._recordings.clear()
+
+    def _listed(self) -> list[str]:
+        """List the recordings; without the folder there are none.
+
+        Raises:
+            OSError: The folder cannot be listed.
+        """
+        try:
+            return self._recordings.names()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise OSError(error.errno, f"recordings in {error.filename}: {error.strerror}", error.filename) from None
+
+    def _of(self, index: int) -> tuple[str, _Recording]:
+        """Give what is recorded of a device, as the list of devices named it last."""
+        name = self._names.get(index)
+        if name is None:
+            raise OSError(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: no RDMA device has index {index}")
+        return name, self._recordings.get(name)
+
+
+def _no_such(port: int | None) -> Failed:
+    return Failed(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: no port {port}")
+
+
+def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
+    """Read the parts of a recording."""
+    file = msgspec.json.decode(data, type=_File)
+    name = path.stem
+    known = {} if before is None else before.statistics
+
+    def counters(raw: msgspec.Raw, port: int | None) -> Statistics | Failed:
+        place = "statistics" if port is None else f"statistics of port {port}"
+        return read_part(raw, lambda raw: statistics(raw, known.get(port)), place, path)
+
+    return _Recording(
+        read_part(file.device, lambda raw: build(RdmaDevice, raw, name=name), "device", path),
+        read_part(file.queue_pairs, _groups, "queue_pairs", path),
+        {
+            port: read_part(parts.port, lambda raw: build(RdmaPort, raw), f"port {port}", path)
+            for port, parts in file.ports.items()
+        },
+        {None: counters(file.statistics, None)}
+        | {port: counters(parts.statistics, port) for port, parts in file.ports.items()},
+    )
+
+
+def _groups(raw: msgspec.Raw) -> list[QueuePairs]:
+    """Read groups of queue pairs; those beyond the limit are counted as `other`."""
+    groups = [build(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    total = sum(group.count for group in groups)
+    check_values([("count of all", total)])
+    if len(groups) <= MAX_GROUPS:
+        return groups
+    kept = groups[:MAX_GROUPS]
+    return [*kept, QueuePairs(None, OTHER, "", "", total - sum(group.count for group in kept))]

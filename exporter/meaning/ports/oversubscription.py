@@ -1,0 +1,99 @@
+"""Oversubscription: what the hosts of a leaf can send at a time, against what its uplinks can carry.
+
+A leaf with as much speed down as up has a ratio of 1; one that lost an uplink of four, 1.33. Only links that are up
+count, and where the speed of one of them is not known, nothing is said. Beside it stands how full the uplinks are as
+one: hashing may fill one of them while the others idle, which the imbalance of their group tells.
+"""
+
+from collections.abc import Sequence
+
+from exporter.core import vocabulary
+from exporter.core.table import (
+    Column,
+    LabelValues,
+    Metric,
+    Rows,
+    Schema,
+    Table,
+)
+from exporter.core.vocabulary import gauge
+
+UP, DOWN = "uplink", "host"
+"""Kinds of rows: the ports of a switch that lead up, and those that hosts are at."""
+
+RATIO = "oversubscription_ratio"
+
+USED = {f"{way}_bytes_per_second": f"uplink_{way}_utilization_ratio" for way in ("receive", "transmit")}
+"""Rates of ports, with the ending of their sum over uplinks set against the sum of their speeds."""
+
+SCHEMA = vocabulary.schema(
+    "fabric_switch_",
+    ("switch",),
+    own={
+        RATIO: gauge(
+            "Speed of all ports to hosts that are up over the speed of all uplinks that are up; absent where the speed"
+            " of one of them is not known."
+        ),
+        "uplink_receive_utilization_ratio": gauge(
+            "Bytes received on all uplinks that are up over what they can carry, over the last interval of reading."
+        ),
+        "uplink_transmit_utilization_ratio": gauge(
+            "Bytes transmitted on all uplinks that are up over what they can carry, over the last interval of reading."
+        ),
+    },
+)
+
+
+def outputs(schema: Schema) -> list[Metric]:
+    """List the metrics that `step` makes from tables of a schema: of the ports of a switch."""
+    return list(SCHEMA.metrics.values()) if _is_of_ports(schema) else []
+
+
+def _is_of_ports(schema: Schema) -> bool:
+    return schema.prefix == SCHEMA.prefix and vocabulary.EXPECTED_SPEED in schema.metrics
+
+
+def step(state: Rows | None, table: Table) -> tuple[Rows | None, Sequence[Table]]:
+    """Add a table of the switch to a table of its ports; others pass.
+
+    Args:
+        state: The row of the last table, kept for its text.
+        table: Any table, after the rates; all its rows are of one switch.
+    """
+    if table.kinds is None or not table.rows.keys or not _is_of_ports(table.schema):
+        return state, (table,)
+    ups = table.values("link_up") or [None] * len(table.rows)
+    places: dict[str, list[int]] = {UP: [], DOWN: []}
+    for place, kind in enumerate(table.kinds):
+        if kind in places and ups[place] == 1:
+            places[kind].append(place)
+    values = _values(table, places[UP], places[DOWN])
+    if not values:
+        return state, (table,)
+    key: LabelValues = table.rows.keys[0][:1]
+    rows = state if state is not None and state.keys == (key,) else Rows(SCHEMA.labels, [key], {})
+    columns = {ending: Column(SCHEMA.metrics[ending], [value]) for ending, value in values.items()}
+    return rows, (table, Table(SCHEMA, rows, columns, table.time, part=table.part))
+
+
+def _values(table: Table, up: Sequence[int], down: Sequence[int]) -> dict[str, float]:
+    """Give what can be said of a switch, by ending."""
+    speeds = table.numbers(vocabulary.SPEED)
+    capacity = _sum(speeds, up)
+    if not capacity:
+        return {}
+    values = {}
+    of_hosts = _sum(speeds, down)
+    if of_hosts is not None:
+        values[RATIO] = of_hosts / capacity
+    for rate, ending in USED.items():
+        moved = _sum(table.numbers(rate), up)
+        if moved is not None:
+            values[ending] = moved / capacity
+    return values
+
+
+def _sum(values: Sequence[float | None] | None, places: Sequence[int]) -> float | None:
+    """Add up the values at some places; None where there is none, or one is missing."""
+    known = [] if values is None else [value for place in places if (value := values[place]) is not None]
+    return sum(known) if known and len(known) == len(places) else None

@@ -1,0 +1,1 @@
+"""Meaning of collective timings: alignment, stragglers, verdicts, causes and the step budget."""

@@ -1,0 +1,318 @@
+"""Training jobs: what the timings of their collectives say of ranks and of the network.
+
+The internal table of timings has a row for each rank in each communicator and kind, with what was measured since the
+last one. Where one host's exporter works alone it sees its own ranks, and its verdicts are of these; a collector sees
+all ranks of a job.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from exporter.core import vocabulary
+from exporter.core.table import (
+    Column,
+    LabelValues,
+    Metric,
+    Rows,
+    Samples,
+    Schema,
+    Table,
+)
+from exporter.core.vocabulary import counter, gauge
+from exporter.meaning.training import step_budget
+from exporter.meaning.training.alignment import (
+    FORGET,
+    Collectives,
+    Job,
+    Stream,
+    Timing,
+)
+from exporter.meaning.training.verdicts import (
+    LEAST_BYTES,
+    Baseline,
+    Judgement,
+    Memory,
+    Verdict,
+    bus_bandwidth,
+    judge,
+)
+
+LABELS = ("train_job", "communicator", "collective", "rank")
+FOOD = ("operations", "stream_info")
+"""Labels of the internal table, and endings of its columns: Samples of Timing, and texts that begin with ranks, nodes,
+host, expected, and end with the ports nearest to the rank's GPU."""
+
+PROGRESS = ("begun", "ended")
+"""Columns that it may have beside them: how many collectives of each row were begun, and ended, so far."""
+
+MAX_RANKS = 65_536
+"""Ranks of all jobs of which sums are kept."""
+
+
+class Outputs(NamedTuple):
+    """The schemas of what is made here: by rank, by job, by job and verdict, by job and kind, and by planned job."""
+
+    ranks: Schema
+    jobs: Schema
+    verdicts: Schema
+    kinds: Schema
+    budgets: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of jobs beside what they tell.
+
+    Attributes:
+        baseline: What the network should give.
+        plans: What they should do, by patterns of their names; the first that fits counts.
+    """
+
+    baseline: Baseline = field(default_factory=Baseline)
+    plans: Sequence[tuple[str, step_budget.Plan]] = ()
+
+    def plan(self, job: str) -> step_budget.Plan | None:
+        """Give the plan of a job; None where there is none."""
+        return next((plan for pattern, plan in self.plans if fnmatchcase(job, pattern)), None)
+
+
+@dataclass(slots=True)
+class RankSums:
+    """Microseconds that a rank waited and was late, and when it was last heard of."""
+
+    waited: float = 0.0
+    late: float = 0.0
+    heard: float = 0.0
+
+
+@dataclass(slots=True)
+class State:
+    """All that is remembered. Changed in place: it may hold a hundred thousand timings."""
+
+    collectives: Collectives = field(default_factory=Collectives)
+    memories: dict[str, Memory] = field(default_factory=dict)
+    ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
+    meters: dict[str, step_budget.Meter] = field(default_factory=dict)
+
+
+_schemas: dict[Schema, Outputs] = {}
+
+
+def _outputs(schema: Schema) -> Outputs | None:
+    """Give the schemas made from an internal schema of timings; None for any other."""
+    made = _schemas.get(schema)
+    if made is None and schema.internal and schema.labels == LABELS and all(one in schema.metrics for one in FOOD):
+        made = _schemas[schema] = _declare(schema)
+    return made
+
+
+def _declare(schema: Schema) -> Outputs:
+    prefix = schema.prefix
+    timings = schema.metrics["operations"].origins
+    ranks = {
+        "wait_seconds_total": counter("Time the rank waited in collectives for the last rank to come."),
+        "lateness_seconds_total": counter("Time the rank came to collectives after the middle one of its ranks."),
+        "straggler": gauge(
+            "Whether the others keep waiting for this rank (1) or not (0); absent while there is not enough data."
+        ),
+        "straggler_loss_ratio": gauge("Seconds in a second that the rank is late, where it is a straggler."),
+    }
+    jobs = {
+        "matched_collectives_total": counter("Collectives whose times were had from all ranks that are heard of."),
+        "partial_collectives_total": counter("Collectives that could be compared though some rank's time was missing."),
+        "unmatched_collectives_total": counter("Collectives of which too few ranks told their time to compare them."),
+        "dropped_collectives_total": counter(
+            "Timings that were left out because too many collectives, communicators or ranks were told apart, and late"
+            " ones."
+        ),
+        "matched_ranks_ratio": gauge("Share of the job's ranks that were seen in comparable collectives, of late."),
+        "verdict_seconds": gauge("How long the verdict on the job stands."),
+        "waited_ratio": gauge("Seconds lost in a second to stragglers, or else waited by the mean rank."),
+        "network_ratio": gauge(
+            "Bus bandwidth of collectives between nodes over what the network should give: by a baseline, by its links,"
+            " or by the job's own best; absent while that is not known."
+        ),
+    }
+    verdicts = {
+        "verdict": gauge("1 for what holds up the job, as far as the timings of its collectives tell, else 0."),
+    }
+    kinds = {
+        "bus_bandwidth_bytes_per_second": gauge(
+            "Bus bandwidth as nccl-tests defines it, from the time of the last rank to come, so without waiting, for"
+            " collectives of 1 MiB and more, over a minute."
+        )
+    }
+
+    def declared(labels: tuple[str, ...], own: Mapping[str, vocabulary.Ending]) -> Schema:
+        return vocabulary.schema(prefix, labels, own=own, origins=dict.fromkeys(own, timings))
+
+    return Outputs(
+        declared(("train_job", "rank"), ranks),
+        declared(("train_job",), jobs),
+        declared(("train_job", "verdict"), verdicts),
+        declared(("train_job", "collective"), kinds),
+        vocabulary.schema(
+            prefix,
+            ("train_job",),
+            own={**step_budget.MEASURED, **step_budget.CONFIGURED},
+            origins=dict.fromkeys(step_budget.MEASURED, timings)
+            | {ending: ["jobs"] for ending in step_budget.CONFIGURED},
+        ),
+    )
+
+
+def outputs(schema: Schema) -> list[Metric]:
+    """List the metrics that `step` makes of tables of a schema."""
+    made = _outputs(schema)
+    return [] if made is None else [metric for one in made for metric in one.metrics.values()]
+
+
+def step(known: Known, state: State | None, table: Table) -> tuple[State | None, Sequence[Table]]:
+    """Put tables of what was made of them in the place of an internal table of timings; others pass."""
+    made = _outputs(table.schema)
+    if made is None:
+        return state, (table,)
+    state = State() if state is None else state
+    now = table.time
+    for stream, timings, told in _streams(table):
+        if timings:
+            state.collectives.take(stream, timings, now)
+        if told is not None:
+            state.collectives.note(stream, *told, now)
+    state.collectives.settle(now)
+    _add_sums(state, now)
+    jobs = state.collectives.jobs
+    state.memories = {name: state.memories.get(name) or Memory() for name in jobs}
+    judgements = {name: judge(job, state.memories[name], now, known.baseline) for name, job in jobs.items()}
+    found = [*_tables(state, judgements, made, table), _budgets(known, state, made, table)]
+    return state, [one for one in found if len(one.rows)]
+
+
+def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[Timing], tuple[int, int] | None]]:
+    """Read the rows of an internal table."""
+    columns = (table.values(ending) or () for ending in FOOD)
+    rows = zip(table.rows.keys, *columns, progress(table), strict=True)
+    for (job, communicator, kind, rank), samples, about, reached in rows:
+        if isinstance(samples, Samples) and isinstance(about, tuple):
+            ranks, nodes, host, expected, *_, ports = about
+            stream = Stream(job, communicator, kind, rank, int(ranks), int(nodes or 0), host, int(expected or 0), ports)
+            yield stream, [Timing(int(one[0]), *one[1:]) for one in samples.taken], reached
+
+
+def progress(table: Table) -> Iterable[tuple[int, int] | None]:
+    """Give for each row of an internal table how many collectives were begun, and ended; None where nobody told."""
+    begun, ended = (table.values(ending) or [None] * len(table.rows) for ending in PROGRESS)
+    for one, other in zip(begun, ended, strict=True):
+        yield (one, other) if isinstance(one, int) and isinstance(other, int) else None
+
+
+def _add_sums(state: State, now: float) -> None:
+    """Add to the sums of ranks what was settled now, and drop those that are not heard of."""
+    for name, job in state.collectives.jobs.items():
+        for communicator in job.communicators.values():
+            if communicator.ticks and communicator.ticks[-1].time == now:
+                tick = communicator.ticks[-1]
+                for rank in communicator.members:
+                    sums = state.ranks.get((name, rank))
+                    if sums is None:
+                        if len(state.ranks) >= MAX_RANKS:
+                            continue
+                        sums = state.ranks[name, rank] = RankSums()
+                    sums.waited += tick.waited.get(rank, 0.0)
+                    sums.late += tick.late.get(rank, 0.0)
+                    sums.heard = now
+    for key in [key for key, sums in state.ranks.items() if now - sums.heard > FORGET]:
+        del state.ranks[key]
+
+
+def _tables(state: State, judgements: Mapping[str, Judgement], made: Outputs, table: Table) -> list[Table]:
+    jobs = state.collectives.jobs
+    now = table.time
+    blamed = {
+        (name, suspect.rank): suspect.loss
+        for name, judgement in judgements.items()
+        if judgement.verdict in (Verdict.STRAGGLER, Verdict.HANG)
+        for suspect in judgement.ranks
+    }
+    known = {name for name, judgement in judgements.items() if judgement.verdict is not Verdict.UNKNOWN}
+    ranks = state.ranks
+    bandwidths = _bandwidths(jobs)
+    return [
+        _table(
+            made.ranks,
+            ranks,
+            {
+                "wait_seconds_total": [one.waited / 1e6 for one in ranks.values()],
+                "lateness_seconds_total": [one.late / 1e6 for one in ranks.values()],
+                "straggler": [int(key in blamed) if key[0] in known else None for key in ranks],
+                "straggler_loss_ratio": [blamed.get(key) for key in ranks],
+            },
+            table,
+        ),
+        _table(
+            made.jobs,
+            [(name,) for name in jobs],
+            {
+                "matched_collectives_total": [job.matched for job in jobs.values()],
+                "partial_collectives_total": [job.partial for job in jobs.values()],
+                "unmatched_collectives_total": [job.unmatched for job in jobs.values()],
+                "dropped_collectives_total": [job.dropped + job.late for job in jobs.values()],
+                "matched_ranks_ratio": [judgements[name].matched for name in jobs],
+                "verdict_seconds": [now - state.memories[name].since for name in jobs],
+                "waited_ratio": [judgements[name].loss for name in jobs],
+                "network_ratio": [judgements[name].bandwidth for name in jobs],
+            },
+            table,
+        ),
+        _table(
+            made.verdicts,
+            [(name, verdict.value) for name in jobs for verdict in Verdict],
+            {"verdict": [int(judgements[name].verdict is verdict) for name in jobs for verdict in Verdict]},
+            table,
+        ),
+        _table(made.kinds, bandwidths, {"bus_bandwidth_bytes_per_second": list(bandwidths.values())}, table),
+    ]
+
+
+def _budgets(known: Known, state: State, made: Outputs, table: Table) -> Table:
+    """Measure the steps of jobs that there is a plan for, and tell of them."""
+    plans = {name: plan for name in state.collectives.jobs if (plan := known.plan(name)) is not None}
+    before = state.meters
+    state.meters = {
+        name: before[name] if name in before and before[name].plan == plan else step_budget.Meter(plan)
+        for name, plan in plans.items()
+    }
+    rows = []
+    for name, meter in state.meters.items():
+        meter.look(state.collectives.jobs[name], table.time)
+        found = step_budget.budget(meter.plan, meter.measured(table.time))
+        rows.append(((name,), step_budget.values(meter.plan, found)))
+    columns = {
+        ending: [told[ending] for _, told in rows] for ending in (*step_budget.MEASURED, *step_budget.CONFIGURED)
+    }
+    return _table(made.budgets, [key for key, _ in rows], columns, table)
+
+
+def _bandwidths(jobs: Mapping[str, Job]) -> dict[LabelValues, float]:
+    """Give the bus bandwidth of each kind of each job."""
+    sums: dict[tuple[str, str], tuple[float, float]] = {}
+    for name, job in jobs.items():
+        for communicator in job.communicators.values():
+            for tick in communicator.ticks:
+                for (kind, size), (moved, took, _) in tick.bus.items():
+                    if size < LEAST_BYTES or not took:
+                        continue
+                    speed = bus_bandwidth(kind, communicator.ranks, moved / took)
+                    if speed is not None:
+                        amount, microseconds = sums.get((name, kind), (0.0, 0.0))
+                        sums[name, kind] = (amount + speed * took, microseconds + took)
+    return {key: amount / microseconds for key, (amount, microseconds) in sums.items()}
+
+
+def _table(
+    schema: Schema, keys: Iterable[LabelValues], values: Mapping[str, Sequence[float | None]], table: Table
+) -> Table:
+    columns = {ending: Column(schema.metrics[ending], cells) for ending, cells in values.items()}
+    return Table(schema, Rows(schema.labels, keys, {}), columns, table.time, part=table.part)

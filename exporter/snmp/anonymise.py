@@ -1,0 +1,317 @@
+"""Takes out of a recording of a switch what tells whose it is, and keeps what tells how it counts.
+
+What is kept is listed, by table; whatever is not listed is dropped, since nobody knows what it says. Names, addresses
+and serial numbers become others: the same one the same everywhere in a file, keyed by a secret that nobody keeps, so
+that they cannot be found again by trying names.
+"""
+
+import enum
+import hmac
+import ipaddress
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from exporter.snmp.ber import (
+    IP_ADDRESS,
+    OCTET_STRING,
+    Oid,
+    Typed,
+)
+
+_MIB2 = (1, 3, 6, 1, 2, 1)
+_ENTERPRISES = (1, 3, 6, 1, 4, 1)
+_LLDP = (1, 0, 8802, 1, 1, 2, 1)
+_LLDP_V2 = (1, 3, 111, 2, 802, 1, 1, 13, 1)
+_ENTITY = (*_MIB2, 47, 1, 1, 1, 1)
+
+
+class Rule(enum.Enum):
+    """What becomes of the strings of a column; all its other values are kept, but for addresses.
+
+    KEEP: they stay. SCRUB: they stay but for names, addresses and serial numbers in them. NAME: they are replaced.
+    PORT: they stay if they are the usual name of an interface, else they are replaced. IDENTITY: they are replaced by
+    another MAC address, or another text. DROP: rows with strings are left out.
+    """
+
+    KEEP = enum.auto()
+    SCRUB = enum.auto()
+    NAME = enum.auto()
+    PORT = enum.auto()
+    IDENTITY = enum.auto()
+    DROP = enum.auto()
+
+
+RULES: Final[Mapping[Oid, Rule]] = {
+    (*_MIB2, 1, 1): Rule.SCRUB,
+    (*_MIB2, 1, 2): Rule.KEEP,
+    (*_MIB2, 1, 3): Rule.KEEP,
+    (*_MIB2, 1, 4): Rule.NAME,
+    (*_MIB2, 1, 5): Rule.NAME,
+    (*_MIB2, 1, 6): Rule.NAME,
+    (*_MIB2, 1, 7): Rule.KEEP,
+    (*_MIB2, 2): Rule.DROP,
+    (*_MIB2, 2, 2, 1, 2): Rule.PORT,
+    (*_MIB2, 2, 2, 1, 6): Rule.IDENTITY,
+    (*_MIB2, 10, 7): Rule.DROP,
+    (*_MIB2, 31, 1, 1): Rule.DROP,
+    (*_MIB2, 31, 1, 1, 1, 1): Rule.PORT,
+    (*_MIB2, 31, 1, 1, 1, 18): Rule.NAME,
+    **{(*_ENTITY, column): Rule.SCRUB for column in (2, 7, 8, 9, 10, 12, 13)},
+    **{(*_ENTITY, column): Rule.KEEP for column in (3, 4, 5, 6, 16)},
+    **{(*_ENTITY, column): Rule.NAME for column in (11, 14, 15)},
+    (*_MIB2, 47, 1, 3, 2): Rule.KEEP,
+    (*_MIB2, 99, 1, 1): Rule.KEEP,
+    (*_LLDP, 3): Rule.DROP,
+    (*_LLDP, 3, 2): Rule.IDENTITY,
+    (*_LLDP, 3, 3): Rule.NAME,
+    (*_LLDP, 3, 4): Rule.SCRUB,
+    (*_LLDP, 3, 5): Rule.KEEP,
+    (*_LLDP, 3, 6): Rule.KEEP,
+    (*_LLDP, 3, 7, 1, 3): Rule.IDENTITY,
+    (*_LLDP, 3, 7, 1, 4): Rule.PORT,
+    (*_LLDP, 3, 8): Rule.DROP,
+    (*_LLDP, 4, 1, 1): Rule.KEEP,
+    (*_LLDP, 4, 1, 1, 5): Rule.IDENTITY,
+    (*_LLDP, 4, 1, 1, 7): Rule.IDENTITY,
+    (*_LLDP, 4, 1, 1, 8): Rule.PORT,
+    (*_LLDP, 4, 1, 1, 9): Rule.NAME,
+    (*_LLDP, 4, 1, 1, 10): Rule.NAME,
+    (*_LLDP, 4, 2): Rule.DROP,
+    (*_LLDP_V2, 3): Rule.DROP,
+    (*_LLDP_V2, 3, 2): Rule.IDENTITY,
+    (*_LLDP_V2, 3, 3): Rule.NAME,
+    (*_LLDP_V2, 3, 4): Rule.SCRUB,
+    (*_LLDP_V2, 3, 7, 1, 3): Rule.IDENTITY,
+    (*_LLDP_V2, 3, 7, 1, 4): Rule.PORT,
+    (*_LLDP_V2, 4, 1, 1): Rule.KEEP,
+    (*_LLDP_V2, 4, 1, 1, 6): Rule.IDENTITY,
+    (*_LLDP_V2, 4, 1, 1, 8): Rule.IDENTITY,
+    (*_LLDP_V2, 4, 1, 1, 9): Rule.PORT,
+    (*_LLDP_V2, 4, 1, 1, 10): Rule.NAME,
+    (*_LLDP_V2, 4, 1, 1, 11): Rule.NAME,
+    (*_LLDP_V2, 4, 2): Rule.DROP,
+    (1, 3, 111, 2, 802, 1, 1, 21): Rule.DROP,
+    # Of makers, the tables of counters by interface, which have no address in their indexes.
+    **{(*_ENTERPRISES, 9, 9, table): Rule.DROP for table in (91, 580, 813)},
+    (*_ENTERPRISES, 2636, 3, 15): Rule.DROP,
+    (*_ENTERPRISES, 2636, 3, 60): Rule.DROP,
+    **{(*_ENTERPRISES, 30065, 3, table): Rule.DROP for table in (6, 11, 13, 15)},
+    (*_ENTERPRISES, 33049, 3, 1): Rule.DROP,
+    (*_ENTERPRISES, 33049, 15): Rule.DROP,
+    (*_ENTERPRISES, 40310, 2): Rule.DROP,
+    **{(*_ENTERPRISES, 40310, 2, *table, 1, 1): Rule.PORT for table in ((1, 1), (1, 2), (2, 2), (2, 3))},
+}
+"""By column or table; the longest beginning of an identifier decides."""
+
+_SUBTYPED: Final[Mapping[Oid, int]] = {
+    (*_LLDP, 3, 2): 4,
+    (*_LLDP, 3, 7, 1, 3): 3,
+    (*_LLDP, 4, 1, 1, 5): 4,
+    (*_LLDP, 4, 1, 1, 7): 3,
+    (*_LLDP_V2, 3, 2): 4,
+    (*_LLDP_V2, 3, 7, 1, 3): 3,
+    (*_LLDP_V2, 4, 1, 1, 6): 4,
+    (*_LLDP_V2, 4, 1, 1, 8): 3,
+}
+"""Identities, of which the column before says the kind, and the kind that is a MAC address."""
+
+_ADDRESSED: Final[Mapping[Oid, int]] = {
+    (*_LLDP, 3, 8, 1): 1,
+    (*_LLDP, 4, 2, 1): 4,
+    (*_LLDP_V2, 3, 8, 1): 1,
+    (*_LLDP_V2, 4, 2, 1): 5,
+}
+"""Tables with an address in the index, as kind, length and bytes, and how many numbers stand before it."""
+
+_PORT_NAME = re.compile(
+    r"(?:eth|ethernet|fourhundredgige|hundredgige|fiftygige|twentyfivegige|tengige|gigabitethernet|ge|xe|et|fo|te|hu|ce"
+    r"|swp|port|po|port-?channel|ae|bond|peerlink|lag|lo|loopback|mgmt|management|vlan|vxlan|irb|null|cpu|me|em|fxp|vme"
+    r"|bridge|br|br_default|mpo|swid[0-9]+_eth|mirror|lsi|dsc|tap|gre|ipip|pime|pimd|mtun|jsrv|esi|vtep|bme|gr|rtg|pfe|pfh)"
+    r"[ -]?(?:[0-9]+[0-9/.:_s-]*)?(?:\(port[0-9]+\))?"
+    r"|[0-9]+(?:/[0-9]+)+(?::[0-9]+)?",
+    re.IGNORECASE,
+)
+_MAKERS_NAMES: Final = frozenset(
+    ("arista", "cumulus", "eos", "juniper", "linux", "localhost", "onyx", "sonic", "switch")
+)
+"""Names that switches have before anybody gives them one: words of the makers' own descriptions."""
+
+_MAC_TEXT = re.compile(r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])")
+_MAC_DOTTED = re.compile(r"(?<![0-9A-Fa-f.])(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}(?![0-9A-Fa-f.])")
+_MAC_PLAIN = re.compile(r"(?<![0-9A-Za-z])(?=[0-9]*[A-Fa-f])(?=[A-Fa-f]*[0-9])[0-9A-Fa-f]{12}(?![0-9A-Za-z])")
+_IPV4 = re.compile(r"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])")
+_IPV6 = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]{2,}:[0-9A-Fa-f:.]*(?![0-9A-Fa-f:])")
+_VERSION = re.compile(r"version.{0,20}$", re.IGNORECASE)
+_LARGEST_MAIN_VERSION: Final = 9
+_SERIAL = re.compile(r"(?i)\b(serial(?: ?(?:number|no\.?))?|s/n|sn)([ :#=]+)(\S+)")
+
+_NAMING: Final = (Rule.NAME, Rule.PORT, Rule.IDENTITY)
+_WORDS: Final = ((*_ENTITY, 14), (*_LLDP, 4, 1, 1, 10), (*_LLDP_V2, 4, 1, 1, 11))
+"""Columns that are replaced as names are, but have whole sentences, or words that are no names."""
+_LARGEST_BYTE: Final = 255
+_MAC_BYTES, _IPV4_BYTES, _IPV6_BYTES = 6, 4, 16
+_SHORTEST_INSIDE = 4
+"""Letters of a name that is replaced also inside of words; shorter ones are replaced where they stand alone."""
+
+
+def anonymise(rows: Mapping[Oid, Typed]) -> dict[Oid, Typed]:
+    """Give the rows without what tells whose the switch is; see the module."""
+    return _Anonymiser(rows).rows()
+
+
+class _Anonymiser:
+    """Replaces the identities of one recording."""
+
+    def __init__(self, rows: Mapping[Oid, Typed]) -> None:
+        self._rows = rows
+        self._secret = secrets.token_bytes(32)
+        self._known = self._names()
+
+    def rows(self) -> dict[Oid, Typed]:
+        """Give all rows that stay, as they become."""
+        made: dict[Oid, Typed] = {}
+        for oid, value in self._rows.items():
+            column, rule = _rule(oid)
+            changed = None if rule is None else self._value(oid, column, rule, value)
+            if changed is not None:
+                made[self._identifier(oid)] = changed
+        return made
+
+    def _value(self, oid: Oid, column: Oid, rule: Rule, value: Typed) -> Typed | None:
+        """Give what becomes of a value; None if the row is dropped."""
+        tag, content = value
+        if not isinstance(content, bytes):
+            return value
+        if tag == IP_ADDRESS:
+            return Typed(tag, self._ipv4(content))
+        if rule is Rule.DROP or tag != OCTET_STRING:
+            return None
+        return Typed(tag, self._string(oid, column, rule, content))
+
+    def _string(self, oid: Oid, column: Oid, rule: Rule, content: bytes) -> bytes:
+        """Give what becomes of a string that stays in one form or another."""
+        if rule is Rule.KEEP or not content:
+            return content
+        if rule is Rule.IDENTITY:
+            return self._identity(oid, column, content)
+        text = _text(content)
+        if rule is Rule.SCRUB:
+            return self._scrub(text).encode()
+        return content if rule is Rule.PORT and _PORT_NAME.fullmatch(text) else self._name(text).encode()
+
+    def _identifier(self, oid: Oid) -> Oid:
+        """Give an identifier without the address that may be in its index."""
+        for table, before in _ADDRESSED.items():
+            start = len(table) + 1 + before + 1  # behind the column, the numbers before and the length
+            if oid[: len(table)] == table and len(oid) > start:
+                head, address = oid[:start], oid[start:]
+                if max(address) > _LARGEST_BYTE:
+                    return (*head, *self._digest("address", repr(address).encode(), len(address)))
+                return (*head, *self._address(bytes(address)))
+        return oid
+
+    def _names(self) -> re.Pattern[str] | None:
+        """Make the pattern of all that must not stand inside of any text, the longest first; None if there is none."""
+        found = set()
+        for oid, (tag, content) in self._rows.items():
+            column, rule = _rule(oid)
+            if tag == OCTET_STRING and isinstance(content, bytes) and rule in _NAMING and column not in _WORDS:
+                text = _text(content)
+                if text.isprintable() and not _PORT_NAME.fullmatch(text):
+                    found |= {text, text.partition(".")[0]}  # also a host without its domain
+        letters = [one for one in found if len(one) > 1 and re.search("[A-Za-z]", one)]
+        named = sorted((one for one in letters if one.lower() not in _MAKERS_NAMES), key=len, reverse=True)
+        edged = [re.escape(one) if len(one) >= _SHORTEST_INSIDE else rf"\b{re.escape(one)}\b" for one in named]
+        return re.compile("|".join(edged), re.IGNORECASE) if edged else None
+
+    def _scrub(self, text: str) -> str:
+        """Replace names, addresses and serial numbers inside of a text."""
+        text = _SERIAL.sub(lambda found: f"{found[1]}{found[2]}{self._name(found[3])}", text)
+        for pattern in (_MAC_TEXT, _MAC_DOTTED, _MAC_PLAIN, _IPV6, _IPV4):
+            text = pattern.sub(self._found_address, text)
+        return text if self._known is None else self._known.sub(lambda found: self._name(found[0]), text)
+
+    def _found_address(self, found: re.Match[str]) -> str:
+        """Replace an address inside of a text; four numbers that are a version stay."""
+        main = found[0].partition(".")[0]
+        if main.isdecimal() and int(main) <= _LARGEST_MAIN_VERSION and _VERSION.search(found.string[: found.start()]):
+            return found[0]
+        return self._text_address(found[0]) or found[0]
+
+    def _identity(self, oid: Oid, column: Oid, content: bytes) -> bytes:
+        """Replace a MAC address, an address or a name; an interface's usual name stays."""
+        mac_kind = _SUBTYPED.get(column)
+        kind = self._rows.get((*column[:-1], column[-1] - 1, *oid[len(column) :]))
+        if len(content) == _MAC_BYTES and (mac_kind is None or (kind is not None and kind.value == mac_kind)):
+            return self._mac(content)
+        if len(content) in (1 + _IPV4_BYTES, 1 + _IPV6_BYTES) and content[0] in (1, 2):  # family, then address
+            return content[:1] + self._address(content[1:])
+        text = _text(content)
+        if _PORT_NAME.fullmatch(text):
+            return content
+        if len(content) == _MAC_BYTES and not text.isprintable():
+            return self._mac(content)
+        return (self._text_address(text) or self._name(text)).encode()
+
+    def _text_address(self, text: str) -> str | None:
+        """Replace an address in a usual spelling by another in the same; None if it is none."""
+        digits = re.sub(r"[:.-]", "", text)
+        if _MAC_TEXT.fullmatch(text):
+            mark = text[2]
+            return mark.join(f"{byte:02x}" for byte in self._mac(bytes.fromhex(digits)))
+        if _MAC_DOTTED.fullmatch(text):
+            other = self._mac(bytes.fromhex(digits)).hex()
+            return ".".join(other[start : start + 4] for start in (0, 4, 8))
+        if _MAC_PLAIN.fullmatch(text):
+            return self._mac(bytes.fromhex(text)).hex()
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return None
+        return str(ipaddress.ip_address(self._address(address.packed)))
+
+    def _address(self, packed: bytes) -> bytes:
+        """Replace an address of any family by one of the same length."""
+        replacements: Mapping[int, Callable[[bytes], bytes]] = {
+            _IPV4_BYTES: self._ipv4,
+            _IPV6_BYTES: lambda one: b"\x20\x01\x0d\xb8" + self._digest("address", one, 12),
+            _MAC_BYTES: self._mac,
+        }
+        replace = replacements.get(len(packed))
+        return self._digest("address", packed, len(packed)) if replace is None else replace(packed)
+
+    def _ipv4(self, packed: bytes) -> bytes:
+        """Replace an address by a reserved one, 240.0.0.0/4, which no switch has; that of no host stays."""
+        if packed == bytes(4):
+            return packed
+        drawn = self._digest("address", packed, 4)
+        return bytes((0xF0 | drawn[0] & 0x0F, *drawn[1:]))
+
+    def _mac(self, content: bytes) -> bytes:
+        """Replace a MAC address by one of local administration; that of nobody stays."""
+        return b"\x02" + self._digest("mac", content, 5) if any(content) else content
+
+    def _name(self, text: str) -> str:
+        return "name-" + self._digest("name", text.lower().encode(), 5).hex()
+
+    def _digest(self, kind: str, content: bytes, size: int) -> bytes:
+        made = b""
+        while len(made) < size:
+            made += hmac.digest(self._secret, b"%s %d " % (kind.encode(), len(made)) + content, "sha256")
+        return made[:size]
+
+
+def _text(content: bytes) -> str:
+    """Read a string, whatever its bytes."""
+    return content.decode("utf-8", "replace").strip("\0 \t\r\n")
+
+
+def _rule(oid: Oid) -> tuple[Oid, Rule | None]:
+    """Give the column or table of an identifier that has a rule, and the rule; None if nothing is known of it."""
+    for length in range(len(oid) - 1, 5, -1):
+        rule = RULES.get(oid[:length])
+        if rule is not None:
+            return oid[:length], rule
+    return (), None

@@ -1,0 +1,1 @@
+"""Source `bursts`: utilisation of RDMA ports at a fixed tick."""

@@ -1,0 +1,1 @@
+"""Source `collector`: timings of all ranks of a job, received over MQTT."""

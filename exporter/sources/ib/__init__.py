@@ -1,1 +1,0 @@
-"""How an InfiniBand fabric is found, followed and counted by management datagrams."""

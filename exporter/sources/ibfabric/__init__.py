@@ -1,0 +1,1 @@
+"""Source `ibfabric`: every port of an InfiniBand subnet, by management datagrams."""

@@ -1,0 +1,1 @@
+"""Source `lldp`: LLDP neighbours of this host."""

@@ -1,0 +1,1 @@
+"""Source `nccl`: timings of the collectives of training jobs on this host."""

@@ -1,0 +1,1 @@
+"""Readers of collective timings: one module per format."""

@@ -1,0 +1,1 @@
+"""Source `nic`: network devices of this host."""

@@ -1,0 +1,54 @@
+"""What the strings of `ethtool -S` mean, driver by driver: data, with the names of the drivers in Linux.
+
+Only what a driver counts of its port is declared here, once: where it tells the same twice (by class and by priority,
+by queue and in total, for the port and for the function) one of them is read. Where a unit is not known, a value is
+not read at all.
+"""
+
+from exporter.sources.common.driver_statistics import DriverNames
+from exporter.sources.nic.drivers.broadcom import BNXT, BNXT_VIRTUAL
+from exporter.sources.nic.drivers.chelsio import CXGB4
+from exporter.sources.nic.drivers.cloud import (
+    ENA,
+    GVE,
+    MANA,
+    VIRTIO,
+)
+from exporter.sources.nic.drivers.hisilicon import HNS3
+from exporter.sources.nic.drivers.intel import (
+    I40E,
+    IAVF,
+    ICE,
+    IXGBE,
+)
+from exporter.sources.nic.drivers.mlx4 import MLX4
+from exporter.sources.nic.drivers.mlx5 import MLX5, MLX5_INFINIBAND, MLX5_VIRTUAL
+from exporter.sources.nic.drivers.pensando import IONIC, IONIC_VIRTUAL
+
+DRIVERS: dict[str, DriverNames] = {
+    "bnxt_en": BNXT,
+    "cxgb4": CXGB4,
+    "ena": ENA,
+    "gve": GVE,
+    "hns3": HNS3,
+    "i40e": I40E,
+    "iavf": IAVF,
+    "ice": ICE,
+    "ionic": IONIC,
+    "ixgbe": IXGBE,
+    "mana": MANA,
+    "mlx4_en": MLX4,
+    "mlx5_core": MLX5,
+    "virtio_net": VIRTIO,
+}
+
+VIRTUAL: dict[str, DriverNames] = {
+    "bnxt_en": BNXT_VIRTUAL,
+    "iavf": IAVF,
+    "ionic": IONIC_VIRTUAL,
+    "mlx5_core": MLX5_VIRTUAL,
+}
+"""The same of virtual functions and subfunctions, which are asked only where the configuration wants it."""
+
+INFINIBAND: dict[str, DriverNames] = {"mlx5_core[ib_ipoib]": MLX5_INFINIBAND}
+"""The same of ports of InfiniBand, by the driver of their device for IP, where the card's own driver made that."""

@@ -1,0 +1,1 @@
+"""Source `optics`: optical modules and cables of this host."""

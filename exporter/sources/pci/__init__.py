@@ -1,0 +1,1 @@
+"""Source `pci`: PCI functions of network and RDMA devices."""

@@ -1,0 +1,1 @@
+"""Source `rdma`: RDMA ports of this host."""

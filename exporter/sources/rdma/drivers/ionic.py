@@ -1,0 +1,43 @@
+"""ionic: AMD Pensando, Pollara. The firmware names its counters, spelling faults and all, and newer ones have more.
+
+Newer firmware counts collectives apart (`…_ccl_cts_…`). Whether `…_ucast_…` includes them is not known, so they are in
+no sum here, and a share of the packets has none of them either.
+"""
+
+from exporter.sources.common.driver_statistics import Statistic, both
+from exporter.sources.rdma.files import RdmaNames
+
+IONIC = RdmaNames(
+    port=(
+        Statistic("receive_bytes_total", ("rx_rdma_ucast_bytes", "rx_rdma_mcast_bytes")),
+        Statistic("transmit_bytes_total", ("tx_rdma_ucast_bytes", "tx_rdma_mcast_bytes")),
+        Statistic("receive_packets_total", ("rx_rdma_ucast_pkts", "rx_rdma_mcast_pkts")),
+        Statistic("transmit_packets_total", ("tx_rdma_ucast_pkts", "tx_rdma_mcast_pkts")),
+        *both("unicast_packets_total", "{way}_rdma_ucast_pkts"),
+        *both("multicast_packets_total", "{way}_rdma_mcast_pkts"),
+        Statistic("receive_oversized_discards_total", ("rx_rdma_mtu_discard_pkts",)),
+        Statistic("ecn_marked_packets_total", ("rx_rdma_ecn_pkts",)),
+        Statistic("cnp_sent_total", ("tx_rdma_cnp_pkts",)),
+        Statistic("cnp_received_total", ("rx_rdma_cnp_pkts",)),
+        Statistic("retransmitted_packets_total", ("tx_rdma_retx_pkts",)),
+        Statistic("retransmitted_bytes_total", ("tx_rdma_retx_bytes",)),
+        Statistic("local_ack_timeouts_total", ("tx_rdma_ack_timeout",)),
+        Statistic("packet_sequence_errors_total", ("req_rx_pkt_seq_err",)),
+        Statistic("implied_nak_sequence_errors_total", ("req_rx_impl_nak_seq_err",)),
+        Statistic("rnr_nak_retries_total", ("req_rx_rnr_retry_err",)),
+        Statistic("duplicate_requests_total", ("resp_rx_dup_request",)),
+        Statistic("out_of_buffer_total", ("resp_rx_outof_buf",)),
+        Statistic("out_of_sequence_total", ("resp_rx_outouf_seq",)),
+        Statistic("requester_completion_errors_total", ("req_rx_cqe_err",)),
+        Statistic("requester_flush_errors_total", ("req_rx_cqe_flush",)),
+        Statistic("requester_remote_access_errors_total", ("req_rx_rmt_acc_err",)),
+        Statistic("requester_remote_invalid_requests_total", ("req_rx_rmt_req_err",)),
+        Statistic("requester_transport_retries_exceeded_total", ("req_tx_retry_excd_err",)),
+        Statistic("responder_completion_errors_total", ("resp_rx_cqe_err",)),
+        Statistic("responder_flush_errors_total", ("resp_rx_cqe_flush",)),
+        Statistic("responder_local_length_errors_total", ("resp_rx_loc_len_err",)),
+        Statistic("responder_remote_access_errors_total", ("resp_tx_rmt_acc_err",)),
+    ),
+    devices=("ionic_*",),
+    signs=frozenset({"tx_rdma_ucast_bytes", "resp_rx_outouf_seq"}),
+)

@@ -1,0 +1,1 @@
+"""Readers of one switch: one module or package per protocol."""

@@ -1,0 +1,1 @@
+"""Reader of a switch by SNMP."""

@@ -1,1 +1,0 @@
-"""Ethernet switches: what is common to all, and a reader for each way to ask one."""

@@ -1,0 +1,1 @@
+"""Arista eAPI: client and parsers."""

@@ -1,0 +1,1 @@
+"""Cumulus Linux NVUE: client and parsers."""

@@ -1,0 +1,1 @@
+"""Cisco NX-API: client and parsers."""

@@ -1,0 +1,187 @@
+"""The alert rules: their form, that what they name exists, and that promtool proves each of them three ways."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import promql_parser as promql
+import pytest
+import yaml
+
+from exporter.daemon.daemon import metrics
+from tests.helpers import promtool
+from tests.helpers.paths import ROOT
+from tests.helpers.promql import exported, faults, selectors
+
+RULES = ROOT / "alerts" / "fabric.yml"
+TESTS = sorted((ROOT / "alerts" / "tests").glob("*.yml"))
+RUNBOOK = ROOT / "docs" / "alerts.md"
+ALERTS = {
+    "FabricCollectorDisconnected",
+    "FabricCongestion",
+    "FabricCongestionDiscards",
+    "FabricCounterSaturated",
+    "FabricFecUncorrectable",
+    "FabricJobHang",
+    "FabricJobImbalanced",
+    "FabricJobMfuLow",
+    "FabricJobNetworkBound",
+    "FabricJobUtilizationLow",
+    "FabricJobUtilizationVeryLow",
+    "FabricLinkDegraded",
+    "FabricLinkDown",
+    "FabricLinkErrors",
+    "FabricLinkFlapping",
+    "FabricNodeGone",
+    "FabricNodeSilent",
+    "FabricOpticsReceivePowerLow",
+    "FabricOpticsTooHot",
+    "FabricOversubscription",
+    "FabricPauseShare",
+    "FabricPauseStorm",
+    "FabricPciDegraded",
+    "FabricPeerUnanswered",
+    "FabricPortsMissing",
+    "FabricRailImbalance",
+    "FabricRetransmissions",
+    "FabricSourceStale",
+    "FabricStraggler",
+    "FabricSubnetManagerMissing",
+    "FabricSubnetManagerSplit",
+    "FabricSweepSlow",
+    "FabricSwitchCountersStale",
+    "FabricSwitchDown",
+    "FabricSwitchRestarted",
+    "FabricTimingsLost",
+    "FabricUplinkImbalance",
+}
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def identity(rule: Mapping[str, Any]) -> tuple[str, ...]:
+    return (rule["alert"], rule["labels"]["layer"], rule["labels"].get("direction", ""), rule["labels"].get("side", ""))
+
+
+def cases() -> list[dict[str, Any]]:
+    return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
+
+
+every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: "-".join(filter(None, identity(rule))))
+
+
+def test_promtool_accepts_the_rules(program):
+    promtool.run(program("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES)
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_promtool_proves_the_rules(program, path):
+    promtool.run(program("promtool"), "test", "rules", path)
+
+
+def test_each_symptom_has_rules_that_can_be_told_apart():
+    assert {rule["alert"] for rule in rules()} == ALERTS
+    assert len({identity(rule) for rule in rules()}) == len(rules())
+
+
+@every_rule
+def test_names_labels_and_annotations_keep_to_the_conventions(rule):
+    assert re.fullmatch(r"Fabric([A-Z][a-z]+)+", rule["alert"])
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+    summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
+    assert re.fullmatch(r"[A-Z][^{}]*\.", summary), "a static sentence"
+    assert description.endswith((".", "{{ end }}"))
+    assert "  " not in description
+    assert "\n" not in description
+    assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{rule['alert'].lower()}"
+    assert re.fullmatch(r"\d+m", rule["for"])
+
+
+@every_rule
+def test_the_runbook_has_its_section(rule):
+    titles = re.findall(r"^#+ (.+)$", RUNBOOK.read_text(), re.MULTILINE)
+    file, anchor = rule["annotations"]["runbook_url"].split("#")
+    assert ROOT / file == RUNBOOK
+    assert anchor in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+
+
+def test_imbalance_never_pages():
+    imbalances = {"FabricRailImbalance", "FabricUplinkImbalance"}
+    assert {rule["labels"]["severity"] for rule in rules() if rule["alert"] in imbalances} == {"warning"}
+
+
+@every_rule
+def test_what_a_rule_asks_for_exists(rule):
+    assert faults(promql.parse(rule["expr"]), exported()) == []
+
+
+@every_rule
+def test_what_a_rule_asks_for_is_exported_without_being_kept(rule):
+    """An alert on what only some configurations export would silently never fire, or lack its guard."""
+    details = {metric.name for metric in metrics() if metric.detail}
+    assert [one.name for one in selectors(promql.parse(rule["expr"])) if one.name in details] == []
+
+
+def test_report_56_no_rule_looks_at_one_priority_alone():
+    """Which class is lossless is the network's choice: a rule that names 3 is blind to a storm on 4."""
+    named = [
+        matcher.name
+        for rule in rules()
+        for one in selectors(promql.parse(rule["expr"]))
+        for matcher in one.matchers.matchers
+    ]
+    assert "priority" not in named
+    asked = {one.name for rule in rules() for one in selectors(promql.parse(rule["expr"]))}
+    assert {"fabric_nic_receive_pfc_paused_seconds_total", "fabric_nic_transmit_pfc_paused_seconds_total"} <= asked
+
+
+@pytest.mark.parametrize("text", ["annotations of rules", RUNBOOK.name])
+def test_what_the_texts_name_exists(text):
+    words = RUNBOOK.read_text() if text == RUNBOOK.name else " ".join(str(rule["annotations"]) for rule in rules())
+    named = set(re.findall(r"\bfabric_[a-z_]+\b", words))
+    assert named
+    assert named <= exported().keys()
+
+
+def test_series_of_the_proofs_are_those_of_the_exporter():
+    known = exported()
+    optional = {"target", "netdev", "rail", "alias"}
+    for case in cases():
+        for series in case["input_series"]:
+            one = promql.parse(series["series"])
+            names = {matcher.name for matcher in one.matchers.matchers}
+            assert one.name in known, series["series"]
+            assert names <= known[one.name], series["series"]
+            missing = known[one.name] - names - optional
+            assert not missing or one.name.endswith("_info"), f"{series['series']} lacks {missing}"
+
+
+@every_rule
+def test_the_proofs_show_a_rule_fire_resolve_and_stay_silent(rule):
+    """Fires with its labels, is gone later in the same case, and there is another case where it never fires."""
+    wanted = {"side": "", **{name: value for name, value in rule["labels"].items() if "{{" not in value}}
+    main = selectors(promql.parse(rule["expr"]))[0].name
+    fired = resolved = silent = False
+    for case in cases():
+        asserted = [one for one in case["alert_rule_test"] if one["alertname"] == rule["alert"]]
+        fires = [
+            any(wanted.items() <= {"side": "", **alert["exp_labels"]}.items() for alert in one["exp_alerts"])
+            for one in asserted
+        ]
+        fired = fired or any(fires)
+        resolved = resolved or (any(fires) and not fires[-1])
+        feeds = any(series["series"].startswith(f"{main}{{") for series in case["input_series"])
+        silent = silent or (feeds and bool(asserted) and not any(one["exp_alerts"] for one in asserted))
+    assert (fired, resolved, silent) == (True, True, True)
+
+
+def test_inhibitions_of_the_runbook_name_alerts_and_labels_that_exist():
+    (text,) = re.findall(r"```yaml\n(inhibit_rules:.*?)```", RUNBOOK.read_text(), re.DOTALL)
+    known = {name: {rule["labels"].get(name) for rule in rules()} for name in ("layer", "side")} | {"alertname": ALERTS}
+    for one in yaml.safe_load(text)["inhibit_rules"]:
+        for matcher in (*one["source_matchers"], *one["target_matchers"]):
+            name, _, values = re.fullmatch(r'(\w+) (=~?) "?([\w|]+)"?', matcher).groups()
+            assert set(values.split("|")) <= known[name], matcher

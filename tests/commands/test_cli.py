@@ -1,0 +1,372 @@
+"""The command line: what each flag does, what each mistake is answered by, and that nobody is shown a traceback."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporter import __version__, cli
+from exporter.commands import demo
+from exporter.config.shard import Shard
+from exporter.daemon import daemon, log
+from exporter.simulator.faults import FAULTS
+
+
+@pytest.fixture(autouse=True)
+def _no_logging(monkeypatch):
+    """Leave logging in this process alone."""
+    monkeypatch.setattr(log, "set_up", lambda *_: None)
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Give the settings that daemons were run with, in place of running them."""
+    found = []
+
+    class Noted:
+        def __init__(self, settings):
+            found.append(settings)
+
+        async def run(self):
+            pass
+
+    monkeypatch.setattr(daemon, "Daemon", Noted)
+    return found
+
+
+# Flags.
+
+FLAGS = [
+    (["--config.file", "a.yml"], "config_file", Path("a.yml")),
+    (["--web.listen-address", ":1"], "listen_addresses", (":1",)),
+    (["--web.listen-address=:1", "--web.listen-address=[::1]:2"], "listen_addresses", (":1", "[::1]:2")),
+    (["--web.telemetry-path", "/m"], "telemetry_path", "/m"),
+    (["--web.config.file", "w.yml"], "web_config_file", Path("w.yml")),
+    (["--web.max-requests", "3"], "max_requests", 3),
+    (["--web.max-requests", "0"], "max_requests", sys.maxsize),
+    (["--path.sysfs", "/host/sys"], "sysfs", Path("/host/sys")),
+    (["--path.procfs", "/host/proc"], "procfs", Path("/host/proc")),
+    (["--path.nic-replay", "nics"], "nic_replay", Path("nics")),
+    (["--shard", "switches-1/3"], "shard", Shard(1, 3)),
+]
+
+
+@pytest.mark.parametrize("command", [[], ["run"]])
+@pytest.mark.parametrize(("flags", "setting", "value"), FLAGS)
+def test_flags_of_run_which_is_what_the_bare_command_does(ran, monkeypatch, command, flags, setting, value):
+    monkeypatch.setattr(daemon, "check_roots", lambda _: None)
+    assert cli.main([*command, *flags]) == 0
+    (settings,) = ran
+    usual = daemon.Settings()
+    for name in daemon.Settings.__dataclass_fields__:
+        assert getattr(settings, name) == (value if name == setting else getattr(usual, name))
+
+
+def test_every_flag_is_in_the_table():
+    known = {action.option_strings[-1] for action in cli.parser()._actions[-1].choices["run"]._actions}
+    assert known - {flag.partition("=")[0] for flags, _, _ in FLAGS for flag in flags} == {
+        "--help",
+        "--log.level",
+        "--log.format",
+    }
+
+
+@pytest.mark.parametrize("command", ["run", "demo"])
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], ("info", "logfmt")),
+        (["--log.level", "debug"], ("debug", "logfmt")),
+        (["--log.format", "json", "--log.level=error"], ("error", "json")),
+    ],
+)
+def test_flags_of_the_log(ran, monkeypatch, command, flags, expected):
+    async def nothing(**_):
+        pass
+
+    seen = []
+    monkeypatch.setattr(demo, "run", nothing)
+    monkeypatch.setattr(log, "set_up", lambda *given: seen.append(given))
+    assert cli.main([command, *flags]) == 0
+    assert seen == [expected]
+
+
+def test_flags_of_the_demo(monkeypatch):
+    seen = []
+
+    async def noted(**given):
+        seen.append(given)
+
+    monkeypatch.setattr(demo, "run", noted)
+    flags = ["--demo.directory", "d", "--demo.fault", "link-down", "--demo.fault=straggler", "--web.max-requests=1"]
+    assert cli.main(["demo", *flags, "--web.telemetry-path", "/m", "--web.config.file", "w"]) == 0
+    assert seen == [
+        {
+            "directory": Path("d"),
+            "listen_addresses": (":10315",),
+            "telemetry_path": "/m",
+            "web_config_file": Path("w"),
+            "max_requests": 1,
+            "faults": ["link-down", "straggler"],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--no.such-flag"], "unrecognized arguments: --no.such-flag"),
+        (["run", "--no.such-flag"], "unrecognized arguments: --no.such-flag"),
+        (["--config"], "unrecognized arguments: --config"),  # flags are not guessed from their beginning
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        (["run", "left", "over"], "unrecognized arguments: left over"),
+        (["--config.file"], "expected one argument"),
+        (["--log.level", "loud"], "invalid choice: 'loud'"),
+        (["--log.format", "xml"], "invalid choice: 'xml'"),
+        (["--web.max-requests", "many"], "'many' is no whole number from 0 up"),
+        (["--web.max-requests=-1"], "'-1' is no whole number from 0 up"),
+        (["check-config", "--log.level", "info"], "unrecognized arguments: --log.level info"),
+        (["demo", "--path.sysfs", "/"], "unrecognized arguments: --path.sysfs /"),
+        (["demo", "--demo.fault", "fire"], "'fire'"),
+        (["snapshot"], "the following arguments are required: TARGET"),
+        (["replay"], "the following arguments are required: FILE"),
+    ],
+)
+def test_a_wrong_flag_is_exit_status_2(capsys, arguments, says):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    told = capsys.readouterr()
+    assert says in told.err
+    assert told.out == ""
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"fabric-exporter {__version__}\n"
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("command", ["", "run", "check-config", "demo"])
+def test_help(capsys, command, flag):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([*([command] if command else []), flag])
+    assert stopped.value.code == 0
+    told = " ".join(capsys.readouterr().out.split())
+    if command:
+        assert cli.COMMANDS[command] in told
+    else:
+        assert all(f"{name} {text}" in told for name, text in cli.COMMANDS.items())
+    for action in cli.parser()._actions[-1].choices[command or "run"]._actions if command else ():
+        assert action.option_strings[-1] in told
+        assert action.help
+    if command == "demo":
+        assert all(f"{name}: {text}" in told for name, text in FAULTS.items())
+
+
+# Mistakes.
+
+
+def failed(capsys, arguments):
+    """Run a command that is to fail with exit status 1; give the one line that it says."""
+    assert cli.main(arguments) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    (line,) = told.err.splitlines()
+    assert "Traceback" not in line
+    return line.removeprefix("fabric-exporter: ")
+
+
+@pytest.mark.parametrize("command", ["run", "check-config"])
+def test_a_wrong_configuration_is_one_line_with_its_place(capsys, tmp_path, command):
+    file = tmp_path / "config.yml"
+    file.write_text("sources:\n  nic:\n    intervall: 5s\n")
+    line = failed(capsys, [command, "--config.file", str(file)])
+    assert line == f"{file}:3: sources.nic.intervall: unknown key; did you mean 'interval'?"
+
+
+@pytest.mark.parametrize("command", ["run", "check-config"])
+@pytest.mark.parametrize("flag", ["--config.file", "--web.config.file"])
+def test_a_file_that_is_not_there_is_one_line(capsys, command, flag):
+    line = failed(capsys, [command, flag, "/nowhere/file.yml"])
+    assert line.startswith("/nowhere/file.yml: ")
+    assert "No such file or directory" in line
+
+
+@pytest.mark.parametrize("command", ["run", "check-config"])
+def test_a_wrong_web_configuration_is_one_line(capsys, tmp_path, command):
+    file = tmp_path / "web.yml"
+    file.write_text("tls_server_config: {cert_file: a, key_file: b, colour: red}\n")
+    line = failed(capsys, [command, "--web.config.file", str(file)])
+    assert str(file) in line
+    assert "colour" in line
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--web.listen-address", "localhost"], "--web.listen-address: 'localhost': write :PORT, HOST:PORT"),
+        (["--web.listen-address", ":99999"], "the port '99999' is no number from 0 to 65535"),
+        (["--web.telemetry-path", "metrics"], "--web.telemetry-path: 'metrics': start it with /"),
+        (["--shard", "5/5"], "--shard: '5/5' is no shard: the number goes from 0 to 4"),
+    ],
+)
+def test_a_flag_that_cannot_be_used_is_one_line(capsys, flags, says):
+    assert says in failed(capsys, flags)
+
+
+def test_a_port_in_use_is_one_line(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = failed(capsys, ["--web.listen-address", address])
+    said, _, remedy = line.partition("; ")
+    assert said == f"cannot listen on {address}: the port is in use"
+    assert remedy == "stop what uses it, or choose another with --web.listen-address"
+
+
+def test_a_fault_in_the_program_is_not_hidden(monkeypatch):
+    class Broken(Exception):  # noqa: N818  # whatever it is
+        pass
+
+    def broken(*_):
+        raise Broken
+
+    monkeypatch.setattr(daemon, "check", broken)
+    with pytest.raises(Broken):
+        cli.main(["check-config", "--config.file", "x"])
+
+
+def test_an_interrupt_is_exit_status_130(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(daemon, "check", interrupted)
+    assert cli.main(["check-config", "--config.file", "x"]) == 130
+
+
+# check-config.
+
+GOOD = """\
+sources: {nic: {exclude: ["eth0"]}, rdma: {enabled: false}}
+switches:
+  targets:
+    - {name: leaf-01, address: 192.0.2.10, snmp: {community: x}}
+    - {name: leaf-02, address: 192.0.2.11, onyx: {username: u, password: x}}
+"""
+
+
+def test_good_files_are_said_to_be(capsys, tmp_path):
+    config, web = tmp_path / "config.yml", tmp_path / "web.yml"
+    config.write_text(GOOD)
+    web.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
+    assert cli.main(["check-config", "--config.file", str(config), "--web.config.file", str(web)]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    first, second = told.out.splitlines()
+    ways = r"2 targets \(1 by onyx, 1 by snmp\)"
+    assert re.fullmatch(re.escape(str(config)) + r": good; \d sources of this host, " + ways, first)
+    assert second == f"{web}: good"
+
+
+def test_nothing_to_check(capsys):
+    assert failed(capsys, ["check-config"]) == "nothing to check: give --config.file or --web.config.file"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ""),
+        (GOOD.replace("leaf-02", "leaf-01"), "two targets are named 'leaf-01'"),
+        (GOOD.replace("name: leaf-02", 'name: ""'), "the name is empty; give one"),
+        (GOOD.replace("192.0.2.10", "192.0.2.10:0"), "port '0' is not a number from 1 to 65535"),
+        (GOOD.replace("snmp: {community: x}", "snmp: {}"), "exactly one of community, community_file and"),
+        (GOOD.replace("password: x", "password: x, insecure: true, sha256: a"), "exclude each other"),
+        (GOOD.replace(", snmp: {community: x}", ""), "leaf-01 gives no way to ask it; give one or more of snmp, onyx"),
+    ],
+)
+def test_switches_that_cannot_be_polled_are_found(capsys, tmp_path, text, says):
+    file = tmp_path / "config.yml"
+    file.write_text(text)
+    if not says:
+        assert cli.main(["check-config", "--config.file", str(file)]) == 0
+        return
+    line = failed(capsys, ["check-config", "--config.file", str(file)])
+    assert line.startswith(f"{file}:")
+    assert says in line
+
+
+def test_what_is_wrong_with_a_secret_is_said_without_it(capsys, tmp_path):
+    file = tmp_path / "config.yml"
+    file.write_text(GOOD.replace("community: x", "community: [hunter2]"))
+    assert "hunter2" not in failed(capsys, ["check-config", "--config.file", str(file)])
+
+
+# The program as it is installed.
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "exporter", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def test_exit_statuses_of_the_program(tmp_path):
+    file = tmp_path / "config.yml"
+    file.write_text("nonsense: 1\n")
+    assert run("--version").returncode == 0
+    assert run("--nonsense").returncode == 2
+    wrong = run("--config.file", str(file))
+    assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (1, "", 1)
+    assert "unknown key" in wrong.stderr
+
+
+def test_version_and_help_load_little():
+    """They are asked by people and by packages' scripts: no sources, no web server, no YAML."""
+    code = "import sys; from exporter import cli; cli.parser().format_help(); print(*sorted(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(answer.stdout.split())
+    assert not loaded & {"httptools", "yaml", "httpx", "msgspec", "exporter.daemon.daemon", "exporter.commands.demo"}
+
+
+@pytest.mark.parametrize(("flag", "missing"), [("--path.sysfs", "nowhere/class"), ("--path.procfs", "nowhere")])
+def test_a_file_system_that_is_not_where_it_is_said_to_be(tmp_path, capsys, flag, missing):
+    """A lost mount would look like a host without hardware, and no alert would ever tell."""
+    assert cli.main([flag, str(tmp_path / "nowhere")]) == 1
+    said = f"fabric-exporter: {flag}: there is no folder {tmp_path / missing}; "
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize("form", log.FORMATS)
+def test_lines_of_a_run_are_in_the_form_that_was_asked_for(tmp_path, form):
+    command = [sys.executable, "-m", "exporter", "--web.listen-address=127.0.0.1:0", "--log.format", form]
+    (tmp_path / "class").mkdir()
+    command += ["--path.sysfs", str(tmp_path), "--path.nic-replay", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+            rest = process.communicate(timeout=10)[1].splitlines()
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    lines = [line.removesuffix("\n"), *rest]
+    if form == "json":
+        found = [json.loads(one)["msg"] for one in lines]
+    else:
+        assert all(re.match(r'ts=\S+ level=[a-z]+ msg=("(?:[^"\\]|\\.)*"|\S+) logger=exporter\.', one) for one in lines)
+        found = [re.search(r'msg="?([^"]*)', one)[1].strip() for one in lines]
+    assert re.match(r"listening on 127\.0\.0\.1:\d+", found[0])
+    assert found[-1].startswith("stopping")
+    assert "\x1b" not in "".join(lines)

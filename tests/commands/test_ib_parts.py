@@ -1,0 +1,424 @@
+"""`ib topology` and `ib diff` without a fabric: documents, what differs between them, names that are meant to harm."""
+
+import io
+import json
+import re
+import subprocess
+
+import msgspec
+import pytest
+
+from exporter import cli
+from exporter.commands import ib
+from exporter.config.yaml_reader import ConfigError
+from exporter.linux.mad.umad import UmadError
+from exporter.linux.mad.window import Counts
+from exporter.sources.ibfabric import drawing
+from exporter.sources.ibfabric.difference import compare
+from exporter.sources.ibfabric.document import SavedFabric, parse, written
+from exporter.sources.ibfabric.source import IbFabricOptions, PortChoice
+
+HOSTILE = 'a"b\\N{x}%s&lt;\x1b[31m\x9b2J\u202e\n]; evil [label="'
+"""A name with all that a terminal, Graphviz or a format string would take as a command."""
+
+
+def guid(number: int) -> str:
+    return f"{number:016x}"
+
+
+def node(number: int, role: str = "", name: str = "", ports: tuple = ()) -> dict:
+    """Make a switch where a role is given, else an adapter."""
+    kind = "switch" if role else "adapter"
+    common = {"host": "", "device": "", "system_guid": guid(number), "ports": list(ports)}
+    return {"guid": guid(number), "kind": kind, "name": name or f"n{number}", "role": role, **common}
+
+
+def link(one: tuple[int, int], other: tuple[int, int], gbits: float | None = 400.0, **given: object) -> dict:
+    """Make a link of NDR; one that is not active where no speed is given."""
+    speed = None if gbits is None else gbits * 1e9 / 8
+    return {
+        "ends": [{"guid": guid(end[0]), "port": end[1]} for end in sorted([one, other])],
+        "state": "init" if gbits is None else "active",
+        "width": "4X" if gbits == 400.0 else "2X",
+        "generation": "NDR",
+        "speed_bytes_per_second": speed,
+        "expected_width": "4X",
+        "expected_generation": "NDR",
+        "expected_speed_bytes_per_second": 50e9,
+        "degraded": None if speed is None else speed < 50e9,
+        "errors": {},
+        **given,
+    }
+
+
+def document(nodes: list[dict], links: list[dict]) -> dict:
+    origin = {"guid": nodes[0]["guid"], "port": 1}
+    about = {"version": 1, "subnet": "fe80-1", "taken": "2026-01-02T03:04:05Z", "origin": origin}
+    return {**about, "nodes": nodes, "links": links}
+
+
+def fabric(nodes: list[dict], links: list[dict]) -> SavedFabric:
+    return parse(json.dumps(document(nodes, links)).encode(), "file")
+
+
+H1, H2, H3, LEAF1, LEAF2, SPINE = 1, 2, 3, 11, 12, 21
+NODES = [node(H1), node(H2), node(LEAF1, "leaf"), node(LEAF2, "leaf"), node(SPINE, "spine")]
+LINKS = [
+    link((H1, 1), (LEAF1, 1)),
+    link((H2, 1), (LEAF2, 1)),
+    link((LEAF1, 9), (SPINE, 1)),
+    link((LEAF2, 9), (SPINE, 2)),
+]
+
+
+def lines(before: SavedFabric, after: SavedFabric) -> list[str]:
+    """Give the differences in words, without the heads and the sum."""
+    return list(drawing.differences(compare(before, after)))[2:-1]
+
+
+# --- what differs
+
+
+def test_hosts_that_changed_places_moved_both():
+    swapped = [link((H1, 1), (LEAF2, 1)), link((H2, 1), (LEAF1, 1)), *LINKS[2:]]
+    assert lines(fabric(NODES, LINKS), fabric(NODES, swapped)) == [
+        "moved n1 port 1: was at n11 port 1, is at n12 port 1",
+        "moved n2 port 1: was at n12 port 1, is at n11 port 1",
+    ]
+
+
+def test_a_host_in_the_place_of_another_one():
+    nodes = [node(H1), node(H3), *NODES[2:]]
+    links = [LINKS[0], link((H3, 1), (LEAF2, 1)), *LINKS[2:]]
+    assert lines(fabric(NODES, LINKS), fabric(nodes, links)) == [
+        f"missing adapter n2 ({guid(H2)})",
+        f"new adapter n3 ({guid(H3)})",
+        "moved n12 port 1: was at n2 port 1, is at n3 port 1",
+    ]
+
+
+def test_who_takes_the_place_of_one_that_is_gone_moves_and_the_other_link_is_missing():
+    links = [link((H1, 1), (LEAF2, 1)), *LINKS[2:]]
+    assert lines(fabric(NODES, LINKS), fabric([node(H1), *NODES[2:]], links)) == [
+        f"missing adapter n2 ({guid(H2)})",
+        "moved n1 port 1: was at n11 port 1, is at n12 port 1",
+        "missing link n2 port 1 -- n12 port 1",
+    ]
+
+
+def test_a_new_cable_and_one_whose_peer_fell_silent():
+    silent = {"port": 9, "state": "active", "unanswered": "timeout"}
+    nodes = [*NODES[:3], node(LEAF2, "leaf", ports=(silent,)), NODES[4]]
+    links = [*LINKS[:3], link((LEAF1, 10), (SPINE, 3))]
+    assert lines(fabric(NODES, LINKS), fabric(nodes, links)) == [
+        "missing link n12 port 9 -- n21 port 2: n12 port 9 is unanswered",
+        "new link n11 port 10 -- n21 port 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (400.0, 200.0, ["slower link n12 port 9 -- n21 port 2: was 4X NDR 400 Gb/s, is 2X NDR 200 Gb/s"]),
+        (200.0, 400.0, ["faster link n12 port 9 -- n21 port 2: was 2X NDR 200 Gb/s, is 4X NDR 400 Gb/s"]),
+        (400.0, None, ["slower link n12 port 9 -- n21 port 2: was 4X NDR 400 Gb/s, is 2X NDR init"]),
+        (None, 400.0, ["faster link n12 port 9 -- n21 port 2: was 2X NDR init, is 4X NDR 400 Gb/s"]),
+        (400.0, 400.0, []),
+    ],
+)
+def test_a_link_of_another_speed(before, after, words):
+    old, new = ([*LINKS[:3], link((LEAF2, 9), (SPINE, 2), gbits)] for gbits in (before, after))
+    assert lines(fabric(NODES, old), fabric(NODES, new)) == words
+
+
+def test_a_speed_that_is_not_known_is_no_slower_one():
+    unknown = link((LEAF2, 9), (SPINE, 2), speed_bytes_per_second=None)
+    assert lines(fabric(NODES, LINKS), fabric(NODES, [*LINKS[:3], unknown])) == []
+
+
+def test_a_node_of_another_name():
+    nodes = [node(H1, name="gpu-1"), *NODES[1:]]
+    assert lines(fabric(NODES, LINKS), fabric(nodes, LINKS)) == [f"renamed {guid(H1)}: was n1, is gpu-1"]
+
+
+# --- files
+
+
+def changed(*steps: object, to: object) -> bytes:
+    """Give a document with one value that is another one."""
+    made = json.loads(json.dumps(document(NODES, LINKS)))
+    at = made
+    for step in steps[:-1]:
+        at = at[step]
+    at[steps[-1]] = to
+    return json.dumps(made, indent=1).encode()
+
+
+REMEDY = " save the fabric anew with `fabric-exporter ib topology --json`"
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"", "f: is no JSON: Input data was truncated"),
+        (b'{\n"version": 1,\n!', "f:3: is no JSON: JSON is malformed: "),
+        (b"\xff\xfe", "f:1: is no JSON: "),
+        (b"[" * 100_000, "f: is no JSON: "),
+        (b"[]", "f: expected object, got array"),
+        (b"{}", "f: object missing required field version"),
+        (changed("version", to=2), "f: version: is 2, and 1 is what is read here"),
+        (changed("links", 1, "width", to=4), "f: links[1].width: expected str, got int, and this is 4"),
+        (changed("nodes", 0, "guid", to="0x1"), "f: nodes[0].guid: expected str matching regex"),
+        (changed("links", 0, "ends", 1, "port", to=-1), "f: links[0].ends[1].port: expected int >= 0, and this is -1"),
+        (changed("nodes", 1, "guid", to=guid(H1)), f"f: nodes[1].guid: {guid(H1)} stands there twice"),
+        (changed("links", 1, "ends", 0, "guid", to=guid(99)), f"f: links[1].ends[0].guid: {guid(99)} is none of"),
+        (
+            changed("links", 1, "ends", 0, "guid", to=guid(H1)),
+            f"f: links[1].ends[0]: port 1 of {guid(H1)} is an end of",
+        ),
+        (changed("links", 0, "width", to=None), "f: links[0].width: expected str, got null, and this is None"),
+        (changed("links", 0, "errors", to={"x": {"y": "z"}}), "f: links[0].errors: expected int, got str"),
+    ],
+)
+def test_a_file_that_is_no_fabric(raw, text):
+    with pytest.raises(ConfigError) as caught:
+        parse(raw, "f")
+    assert str(caught.value).startswith(text)
+    assert str(caught.value).endswith(REMEDY)
+
+
+def test_a_long_or_hostile_value_is_shown_short_and_plain():
+    with pytest.raises(ConfigError) as caught:
+        parse(changed("nodes", 0, "guid", to="\x1b[2J" * 1000), "f")
+    assert len(str(caught.value)) < 300
+    assert str(caught.value).isprintable()
+
+
+def test_a_document_comes_back_as_it_was():
+    made = fabric(NODES, LINKS)
+    assert parse(written(made).encode(), "f") == made
+    assert written(parse(written(made).encode(), "f")) == written(made)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda _: None, "cannot be read: No such file or directory"),
+        (lambda path: path.mkdir(), "cannot be read: Is a directory"),
+        (lambda path: path.write_bytes(b" " * 101), "cannot be read: it is larger than 100 bytes"),
+    ],
+)
+def test_a_file_that_cannot_be_read(tmp_path, monkeypatch, capsys, make, text):
+    monkeypatch.setattr(ib, "MAX_SIZE", 100)
+    path = tmp_path / "f"
+    make(path)
+    assert cli.main(["ib", "diff", str(path), str(path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == f"fabric-exporter: {path}: {text}; check its name and its permissions\n"
+
+
+def test_two_files_are_compared_without_any_port(tmp_path, capsys):
+    (tmp_path / "a").write_text(json.dumps(document(NODES, LINKS)))
+    (tmp_path / "b").write_text(json.dumps(document(NODES, LINKS[:3])))
+    asked = ["ib", "diff", str(tmp_path / "a")]
+    assert cli.main([*asked, str(tmp_path / "a")]) == 0
+    assert cli.main([*asked, str(tmp_path / "b")]) == 1
+    capsys.readouterr()
+    assert cli.main([*asked, str(tmp_path / "b"), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    ((one, other),) = (link["ends"] for link in found["missing_links"])
+    assert (one["name"], one["port"], other["name"], other["port"]) == ("n12", 9, "n21", 2)
+
+
+# --- flags and failures
+
+
+class Shut:
+    """A gate that cannot be passed."""
+
+    def local(self, choice):
+        raise UmadError("absent", f"{choice.device}\x1b[2J: nothing there")
+
+    def open(self, port):
+        raise AssertionError("never")
+
+
+def test_what_hinders_is_said_in_a_line(tmp_path, capsys):
+    asking = ib.Asking(PortChoice(device="mlx5_0"), IbFabricOptions())
+    assert ib.topology(asking, "tree", counters=True, gate=Shut()) == 1
+    (tmp_path / "f").write_text(json.dumps(document(NODES, LINKS)))
+    assert ib.diff(asking, tmp_path / "f", None, as_json=False, gate=Shut()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "fabric-exporter: mlx5_0\\x1b[2J: nothing there\n" * 2
+
+
+def test_the_key_is_read_and_not_shown(tmp_path, capsys):
+    (tmp_path / "key").write_text("geheim")
+    assert cli.main(["ib", "topology", "--m-key-file", str(tmp_path / "key")]) == 1
+    said = capsys.readouterr().err
+    assert "no number of 64 bits" in said
+    assert "geheim" not in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--window", "0"], "--window is 0; give 1 to 1024"),
+        (["--per-destination", "17"], "--per-destination is 17; give 1 to 16"),
+        (["--per-second", "1"], "--per-second is 1; give 10 to 1000000"),
+        (["--retries", "-1"], "--retries is -1; give 0 to 10"),
+        (["--timeout", "5"], "--timeout is '5'; expected a duration with its unit, such as 500ms, 5s or 1m30s"),
+    ],
+)
+def test_a_limit_that_is_none(capsys, flags, text):
+    assert cli.main(["ib", "topology", *flags]) == 2
+    assert capsys.readouterr().err == f"fabric-exporter: {text}\n"
+
+
+def test_flags_are_what_the_fabric_is_asked_by(monkeypatch):
+    asked = []
+    monkeypatch.setattr(ib, "topology", lambda asking, form, *, counters: asked.append((asking, form, counters)))
+    given = "--device mlx5_1 --port 2 --window 8 --per-destination 2 --per-second 100 --retries 0 --timeout 2s --dot"
+    cli.main(["ib", "topology", *given.split(), "--no-counters"])
+    ((asking, form, counters),) = asked
+    assert (asking.choice, form, counters) == (PortChoice(device="mlx5_1", port=2), "dot", False)
+    limits = asking.options.limits()
+    assert (limits.window, limits.per_destination, limits.per_second) == (8, 2, 100.0)
+    assert (limits.timeout, limits.tries) == (2.0, 1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_told_after_a_second_and_wiped_away(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(ib, "monotonic", lambda: now[0])
+    terminal = Terminal()
+    progress = ib._Progress(terminal)
+    progress.window = type("W", (), {"counts": Counts(received=5, timeouts=2)})
+    now[0] = 100.9
+    assert not progress.tell()
+    progress.wipe()
+    assert terminal.getvalue() == ""
+    now[0] = 102.0
+    assert not progress.tell()
+    assert not progress.tell(), "once in a while, not each time"
+    progress.wipe()
+    assert terminal.getvalue() == "\r\x1b[2m2 s: 5 answers, 2 without one\x1b[0m\x1b[K\r\x1b[K"
+
+
+@pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
+def test_colours_are_for_terminals(tmp_path, monkeypatch, no_colour, coloured):
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    for name, links in (("a", LINKS), ("b", LINKS[:3])):
+        (tmp_path / name).write_text(json.dumps(document(NODES, links)))
+    assert cli.main(["ib", "diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert ("\x1b[31mmissing link" in ib.sys.stdout.getvalue()) == coloured
+
+
+# --- drawings
+
+
+def hostile() -> SavedFabric:
+    """Give a fabric whose every name is meant to harm."""
+    nodes = [node(H1, name=HOSTILE), node(LEAF1, "leaf", name=HOSTILE + "{0}")]
+    return fabric(nodes, [link((H1, 1), (LEAF1, 1), errors={f"{guid(H1)}:1": {HOSTILE: 1}})])
+
+
+def test_no_name_is_a_command_to_a_terminal():
+    made = hostile()
+    other = msgspec.structs.replace(made, nodes=(), links=())
+    for line in (*drawing.tree(made), *drawing.differences(compare(made, other)), *drawing.graph(made)):
+        assert line.isprintable(), line
+    assert any('a"b\\N{x}%s&lt;\\x1b[31m\\x9b2J\\u202e\\x0a]' in line for line in drawing.tree(made))
+
+
+def test_graphviz_shows_any_name_as_it_is(program):
+    done = subprocess.run(
+        [program("dot"), "-Tjson"],
+        input="\n".join(drawing.graph(hostile())),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    drawn = json.loads(done.stdout)
+    shown = {
+        one["name"]: one["_ldraw_"][-1]["text"] for one in drawn["objects"] if not one["name"].startswith("cluster")
+    }
+    assert shown == {guid(H1): drawing.shown(HOSTILE), guid(LEAF1): drawing.shown(HOSTILE + "{0}")}
+    assert len(drawn["edges"]) == 1
+
+
+def test_a_link_is_drawn_in_the_colours_of_what_is_wrong():
+    erring = {"errors": {f"{guid(LEAF1)}:9": {"symbol_errors": 1}}}
+    links = [
+        LINKS[0],
+        link((H2, 1), (LEAF2, 1), None),
+        link((LEAF1, 9), (SPINE, 1), 200.0, **erring),
+        link((LEAF2, 9), (SPINE, 2), 200.0),
+    ]
+    silent = {"port": 5, "state": "active", "unanswered": "timeout"}
+    nodes = [*NODES[:2], node(LEAF1, "leaf", ports=(silent,)), *NODES[3:]]
+    drawn = "\n".join(drawing.graph(fabric(nodes, links)))
+    found = dict(re.findall(r'"0+(\w+)" -- "[^"]+" \[taillabel="1?9?".*?label="\w+ \w+"(.*)\];', drawn))
+    assert found == {
+        "1": "",
+        "2": ", style=dashed, color=gray",
+        "b": ', color="red:orange"',
+        "c": ', color="orange"',
+    }
+    assert f'"{guid(LEAF1)}" -- "{guid(LEAF1)}:5" [taillabel="5", color=red, style=dashed];' in drawn
+
+
+def test_the_tree_marks_what_is_wrong():
+    saturated = {"port": 9, "state": "active", "errors": {"symbol_errors": 65535}, "saturated": ["symbol_errors"]}
+    silent = {"port": 5, "state": "active", "unanswered": "timeout", "errors": {"link_down": 2}}
+    downs = tuple({"port": port, "state": "down"} for port in (2, 3, 4, 7))
+    nodes = [node(H1), node(H2), node(LEAF1, "leaf", ports=(*downs, silent, saturated)), *NODES[3:]]
+    links = [
+        LINKS[0],
+        link((H2, 1), (LEAF2, 1), None),
+        link((LEAF1, 9), (SPINE, 1), 200.0, errors={f"{guid(LEAF1)}:9": {"symbol_errors": 65535}}),
+        link((LEAF2, 9), (SPINE, 2), errors={f"{guid(SPINE)}:2": {"receive_errors": 3}}),
+    ]
+    errors = "errors here: symbol_errors=65535 (saturated)"
+    assert list(drawing.tree(fabric(nodes, links))) == [
+        "fabric fe80-1, seen from n1 port 1, 2026-01-02 03:04:05 UTC",
+        "",
+        f"leaf n11 ({guid(LEAF1)})",
+        "  hosts",
+        "     1  n1 port 1  4X NDR 400 Gb/s",
+        "  uplinks",
+        f"     9  n21 port 1  2X NDR 200 Gb/s  degraded (could be 4X NDR 400 Gb/s)  {errors}",
+        "     5  the link is up, its peer does not say what it is (timeout); errors here: link_down=2",
+        "  down: 2-4, 7",
+        "",
+        f"leaf n12 ({guid(LEAF2)})",
+        "  hosts",
+        "     1  n2 port 1  2X NDR  init",
+        "  uplinks",
+        "     9  n21 port 2  4X NDR 400 Gb/s  errors there: receive_errors=3",
+        "",
+        f"spine n21 ({guid(SPINE)})",
+        "  listed at their lower ends: 2 links, 1 degraded, 2 erring",
+        "",
+        "3 switches, 2 adapters, 4 links, 1 degraded, 2 erring, 1 not active, 1 unanswered",
+    ]
+
+
+def test_nodes_are_in_the_order_of_their_numbers():
+    nodes = [node(place, "leaf", name=f"leaf{number}") for place, number in enumerate(("1", "012", "11", "9", "2"))]
+    found = re.findall(r"^leaf (\w+)", "\n".join(drawing.tree(fabric(nodes, []))), re.MULTILINE)
+    assert found == ["leaf1", "leaf2", "leaf9", "leaf11", "leaf012"]
+
+
+def test_adapters_that_are_linked_to_each_other_and_one_alone_are_shown():
+    text = "\n".join(drawing.tree(fabric([node(H1), node(H2), node(H3)], [link((H1, 1), (H2, 1))])))
+    assert text.count("n2 port 1") == 1
+    assert f"adapter n3 ({guid(H3)})" in text

@@ -1,0 +1,243 @@
+"""The configuration file: each kind of mistake is told with its place, its value and what to do about it."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from exporter.config import yaml_reader
+from exporter.config.schema import (
+    Config,
+    Expect,
+    Expected,
+    HostClass,
+    default,
+    load,
+    parse,
+)
+from exporter.config.units import Duration
+from exporter.config.yaml_reader import ConfigError
+from exporter.sources.rdma import source as rdma
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "config"
+
+
+class Snmp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    community: str | None = None
+    communities: tuple[str, ...] = ()
+
+
+class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    address: str
+    snmp: Snmp | None = None
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    interval: Duration = Duration(60.0)
+
+
+class Switches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    targets: tuple[Target, ...] = ()
+    profiles: dict[str, Profile] = {}
+
+
+@dataclass
+class Part:
+    name: str
+    options: type[msgspec.Struct]
+    section: str = ""
+
+
+PARTS = [rdma.DEFINITION, Part("switch", Switches, "switches")]
+
+MISTAKES: dict[str, str] = json.loads((FOLDER / "expected.json").read_text("utf-8"))
+"""By the file's stem, what follows its path in the error."""
+
+
+@pytest.mark.parametrize("name", sorted(MISTAKES))
+def test_a_mistake_is_told_with_place_value_and_remedy(name):
+    path = FOLDER / f"{name}.yml"
+    with pytest.raises(ConfigError) as caught:
+        load(path, PARTS)
+    assert str(caught.value) == f"{path}{MISTAKES[name]}"
+    assert "831042" not in str(caught.value)  # what stands for a secret in these files
+
+
+def test_each_wrong_file_is_expected():
+    assert {path.stem for path in FOLDER.glob("*.yml")} == MISTAKES.keys()
+
+
+def test_rule_i_a_bad_file_ends_the_start_instead_of_being_passed_over():
+    with pytest.raises(ConfigError, match="unknown key"):
+        parse(b"expectt: {rdma_speed: 400G}", "c.yml", PARTS)
+
+
+def test_bombs_of_aliases_cost_no_time_and_no_memory():
+    """In a process of its own, so that the memory it may take can be limited."""
+    program = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (512 << 20,) * 2)
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+from pathlib import Path
+from exporter.config.schema import load
+from exporter.config.yaml_reader import ConfigError
+for path in sys.argv[1:]:
+    try:
+        load(Path(path), [])
+    except ConfigError as error:
+        print(error)
+"""
+    bombs = [str(path) for path in sorted(FOLDER.glob("bomb_*.yml"))]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *bombs], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.count("larger than 100000 values") == len(bombs) == 3
+
+
+def test_deep_nesting_is_an_error_and_no_crash():
+    with pytest.raises(ConfigError, match=r"^c\.yml: is no valid YAML"):
+        parse(b"[" * 100_000, "c.yml", PARTS)
+
+
+def test_what_cannot_be_read(tmp_path):
+    missing = tmp_path / "none.yml"
+    with pytest.raises(ConfigError) as caught:
+        load(missing, PARTS)
+    remedy = "check --config.file and its permissions"
+    assert str(caught.value) == f"{missing}: cannot be read: No such file or directory; {remedy}"
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, PARTS)
+    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory; {remedy}"
+
+
+def test_a_file_without_permission(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(yaml_reader, "read_regular", refuse)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "c.yml", PARTS)
+    assert str(caught.value).endswith(
+        "c.yml: cannot be read: Permission denied; check --config.file and its permissions"
+    )
+
+
+def test_a_file_that_would_block_for_ever(tmp_path):
+    os.mkfifo(tmp_path / "c.yml")
+    with pytest.raises(ConfigError, match=r"c\.yml: cannot be read: it is no regular file; check --config\.file"):
+        load(tmp_path / "c.yml", PARTS)
+
+
+def test_a_file_that_is_too_large(tmp_path):
+    path = tmp_path / "c.yml"
+    path.write_bytes(b"#" * (yaml_reader.MAX_SIZE + 1))
+    with pytest.raises(ConfigError) as caught:
+        load(path, PARTS)
+    assert (
+        str(caught.value)
+        == f"{path}: cannot be read: it is larger than 4194304 bytes; check --config.file and its permissions"
+    )
+    path.write_bytes(b"#" * yaml_reader.MAX_SIZE)
+    assert load(path, PARTS) == default(PARTS)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n  \n", b"# only words\n", b"---\n", b"{}", b"\xef\xbb\xbf{}"])
+def test_an_empty_file_is_the_default(raw):
+    assert parse(raw, "c.yml", PARTS) == default(PARTS)
+    assert default(PARTS) == Config(None, Expect(), {"rdma": rdma.RdmaOptions(), "switch": Switches()})
+
+
+def test_all_there_is():
+    raw = b"""
+host: gpu-017
+expect:
+  rdma_ports: 8
+  rdma_speed: 400Gb/s
+  nic_speed: 100G
+  classes: [{hosts: ["login-*", head], rdma_ports: 0}]
+sources:
+  rdma:
+    enabled: false
+    interval: 1m30s
+    include: ["mlx5_*"]
+    exclude: [mlx5_bond_0]
+    drop: ["*_ticks_total"]
+    keep: ["fabric_rdma_cnp_*"]
+    rails: {mlx5_0: "3"}
+switches:
+  targets: [{name: leaf-1, address: "192.0.2.1:161", snmp: {community: s}}]
+  profiles: {fast: {interval: 500ms}}
+"""
+    found = parse(raw, "c.yml", PARTS)
+    classes = (HostClass(hosts=("login-*", "head"), rdma_ports=0),)
+    expect = Expect(rdma_ports=8, rdma_speed=50e9, nic_speed=12.5e9, classes=classes)
+    assert (found.host, found.expect) == ("gpu-017", expect)
+    options = found.sources["rdma"]
+    assert (options.enabled, options.interval, options.include) == (False, 90.0, ("mlx5_*",))
+    assert (options.exclude, options.rails) == (("mlx5_bond_0",), {"mlx5_0": "3"})
+    assert (options.drop, options.keep) == (("*_ticks_total",), ("fabric_rdma_cnp_*",))
+    assert found.sources["switch"].targets == (Target("leaf-1", "192.0.2.1:161", Snmp("s")),)
+    assert found.sources["switch"].profiles["fast"].interval == 0.5
+
+
+def test_aliases_and_merges_of_ordinary_size_are_followed():
+    raw = b"""
+switches:
+  targets:
+    - &leaf {name: leaf-1, address: a, snmp: &snmp {community: s}}
+    - {<<: *leaf, name: leaf-2, snmp: *snmp}
+"""
+    assert [one.name for one in parse(raw, "c.yml", PARTS).sources["switch"].targets] == ["leaf-1", "leaf-2"]
+
+
+FLEET = b"""
+expect:
+  rdma_ports: 8
+  rdma_speed: 400Gb/s
+  classes:
+    - {hosts: ["gpu-old-*"], rdma_speed: 200Gb/s}
+    - {hosts: ["login-*", "head"], rdma_ports: 0}
+    - {hosts: ["gpu-*"], rdma_ports: 9, nic_speed: 100Gb/s}
+    - {hosts: ["no-such-host"], rdma_ports: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "ports", "rdma", "nic"),
+    [
+        ("gpu-old-7", 8, 25e9, None),  # the first that fits counts, and what it leaves out stands above
+        ("gpu-7", 9, 50e9, 12.5e9),
+        ("login-1", 0, 50e9, None),
+        ("head", 0, 50e9, None),
+        ("header", 8, 50e9, None),
+        ("GPU-7", 8, 50e9, None),  # names are taken as they are written
+        ("", 8, 50e9, None),
+    ],
+)
+def test_one_file_serves_a_fleet_of_several_kinds_of_hosts(host, ports, rdma, nic):
+    expect = parse(FLEET, "c.yml", []).expect
+    assert expect.of(host) == Expected(rdma_ports=ports, rdma_speed=rdma, nic_speed=nic)
+
+
+def test_nothing_is_expected_of_a_host_of_no_class():
+    expect = parse(b"expect: {classes: [{hosts: [a], rdma_ports: 1}]}", "c.yml", []).expect
+    assert (expect.of("a"), expect.of("b")) == (Expected(rdma_ports=1), Expected())
+
+
+@pytest.mark.parametrize(
+    ("host", "name", "place"),
+    [
+        ("gpu-7", "rdma_ports", ("classes", 2, "rdma_ports")),
+        ("gpu-7", "rdma_speed", ("rdma_speed",)),
+        ("gpu-old-7", "rdma_ports", ("rdma_ports",)),
+        ("header", "rdma_ports", ("rdma_ports",)),
+    ],
+)
+def test_the_place_of_what_is_expected_of_a_host_can_be_named(host, name, place):
+    assert parse(FLEET, "c.yml", []).expect.place_of(name, host) == place

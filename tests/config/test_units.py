@@ -1,0 +1,52 @@
+"""Durations and link speeds as people write them."""
+
+import pytest
+
+from exporter.config.units import BitRate, Duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("5s", 5), ("1m30s", 90), ("1.5h", 5400), ("1d", 86400), ("1h1ms", 3600.001), ("15m", 900)],
+)
+def test_durations(text, seconds):
+    assert Duration.parse(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["5", "", "s", "5 s", "-5s", "5s ", "1m30", "5sec", "1e3s", "NaN", "5S"])
+def test_what_is_no_duration(text):
+    with pytest.raises(ValueError, match=r"expected a duration with its unit, such as 500ms, 5s or 1m30s"):
+        Duration.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0s", "0h0.0ms", "9" * 400 + "s"])
+def test_durations_of_nothing_and_without_end(text):
+    with pytest.raises(ValueError, match="expected a duration above zero, and not without end"):
+        Duration.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [
+        ("400Gb/s", 50_000_000_000),
+        ("400 Gb/s", 50_000_000_000),
+        ("100G", 12_500_000_000),
+        ("25Gbit/s", 3_125_000_000),
+        ("2.5Gbps", 312_500_000),
+        ("1.6Tb/s", 200_000_000_000),
+        ("10M", 1_250_000),
+        ("8kb/s", 1000),
+    ],
+)
+def test_link_speeds(text, bytes_per_second):
+    assert BitRate.parse(text) == bytes_per_second
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["400", "400b/s", "50GB/s", "400GBps", "50GB", "fast", "", "0G", "-1G", "1e9", "9" * 400 + "G", "9" * 305 + "G"],
+)
+def test_what_is_no_link_speed(text):
+    """A bare number lacks its unit, and a capital B means bytes: both would be wrong by far if they were guessed."""
+    with pytest.raises(ValueError, match=r"expected a link speed in bits with its unit, such as 400Gb/s or 100G"):
+        BitRate.parse(text)

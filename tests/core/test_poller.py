@@ -1,0 +1,453 @@
+"""The clock of one source: what is read when, what is kept how long, what is counted, and what is logged."""
+
+import asyncio
+import contextlib
+import logging
+
+import pytest
+
+from exporter.core import poller as module
+from exporter.core import vocabulary
+from exporter.core.poller import MAX_FAILURE_KINDS, Poller
+from exporter.core.source import Failure, Reading, SourceError
+from exporter.core.table import Column, RowKeeper, Table
+
+SCHEMA = vocabulary.schema("fabric_test_", ("device",), ["link_up", "mtu_bytes"])
+OTHER = vocabulary.schema("fabric_other_", ("device",), ["link_up"])
+LONG = 60.0
+
+
+def table(value=1, schema=SCHEMA, part=""):
+    columns = {ending: Column(metric, [value]) for ending, metric in schema.metrics.items()}
+    return Table(schema, RowKeeper(("device",)).rows([("d",)]), columns, 0.0, part=part)
+
+
+GOOD = Reading([table()])
+
+
+class Fake:
+    """A source that does what it is told: gives a Reading, raises, or hangs; the last answer is repeated."""
+
+    name = "fake"
+    target = ""
+
+    def __init__(self, *answers, interval=LONG, applies=True, target="", changed=False):
+        self.answers, self.interval, self.there, self.target = list(answers), interval, applies, target
+        self.changed = asyncio.Event() if changed else None
+        self.reads = self.asked = self.closed = self.busy = 0
+        self.times = []
+
+    async def applies(self):
+        self.asked += 1
+        if isinstance(self.there, Exception):
+            raise self.there
+        return self.there
+
+    async def read(self):
+        assert not self.busy, "read twice at once"
+        self.reads += 1
+        self.times.append(asyncio.get_running_loop().time())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer == "hang":
+            self.busy = 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.busy = 0
+        return answer
+
+    async def close(self):
+        self.closed += 1
+
+
+class Clock:
+    """A monotonic clock that stands until it is moved."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(module, "monotonic", made)
+    return made
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.DEBUG, "exporter.core.poller")
+
+    def take():
+        found = [(record.levelname, record.getMessage()) for record in caplog.records]
+        caplog.clear()
+        return found
+
+    return take
+
+
+@contextlib.asynccontextmanager
+async def running(poller):
+    task = asyncio.create_task(poller.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def until(true):
+    async with asyncio.timeout(LONG):
+        while not true():  # noqa: ASYNC110  # what is waited for is the poller's own state, which has no event
+            await asyncio.sleep(0.001)
+
+
+async def test_a_good_read_is_kept_with_its_time(clock, lines, monkeypatch):
+    monkeypatch.setattr(module, "time", lambda: 1.7e9)
+    poller = Poller(Fake(GOOD))
+    assert not poller.first.is_set()
+    assert (poller.status.up, poller.status.last_success) == (None, None)
+    await poller.poll()
+    assert poller.fresh_tables() == [*GOOD.tables]
+    assert poller.first.is_set()
+    assert (poller.status.up, poller.status.last_success, poller.status.reads, poller.status.reason) == (
+        True,
+        1.7e9,
+        1,
+        "",
+    )
+    assert poller.status.failures == {}
+    assert poller.status.duration == 0.0
+    assert lines() == []
+
+
+async def test_what_is_absent_makes_no_noise_and_is_asked_again(lines):
+    source = Fake(GOOD, applies=False)
+    poller = Poller(source)
+    await poller.poll()
+    await poller.poll()
+    assert (source.asked, source.reads) == (2, 0)
+    assert (poller.status.up, poller.status.failures, poller.fresh_tables(), lines()) == (None, {}, (), [])
+    assert poller.first.is_set()
+    source.there = True
+    await poller.poll()
+    await poller.poll()
+    assert (poller.status.up, source.asked, source.reads) == (True, 3, 2)
+
+
+async def test_a_source_that_failed_and_then_is_gone_is_no_longer_down(lines):
+    source = Fake(SourceError("refused", "x"))
+    poller = Poller(source)
+    await poller.poll()
+    source.there = False
+    await poller.poll()
+    await poller.poll()
+    assert (poller.status.up, poller.status.reason, poller.tables) == (None, "", ())
+    assert lines()[1:] == [("INFO", "fake: nothing to read any more")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "text"),
+    [
+        (SourceError("auth", "leaf-1: wrong community"), "auth", "leaf-1: wrong community"),
+        (TimeoutError("connect to 192.0.2.1"), "timeout", "connect to 192.0.2.1"),
+        ("hang", "timeout", "no answer within 0.02 s"),
+        (ZeroDivisionError("oops"), "internal", "ZeroDivisionError: oops"),
+    ],
+)
+async def test_failures_of_the_whole_are_counted_each_time_and_logged_once(fault, reason, text, lines):
+    source = Fake(fault)
+    poller = Poller(source, deadline=0.02)
+    for _ in range(3):
+        await poller.poll()
+    assert (poller.status.up, poller.status.reason) == (False, reason)
+    assert poller.status.failures == {("", reason): 3}
+    assert [line for line in lines() if line[0] == "WARNING"] == [
+        ("WARNING", f"fake: cannot be read ({reason}): {text}")
+    ]
+    source.answers = [GOOD]
+    await poller.poll()
+    await poller.poll()
+    assert lines() == [("INFO", "fake: reads again")]
+    assert (poller.status.up, poller.status.reason) == (True, "")
+
+
+async def test_another_reason_is_another_line(lines):
+    poller = Poller(Fake(SourceError("a", "1"), SourceError("b", "2"), SourceError("b", "3")))
+    for _ in range(3):
+        await poller.poll()
+    assert [line[1] for line in lines()] == ["fake: cannot be read (a): 1", "fake: cannot be read (b): 2"]
+
+
+async def test_a_fault_in_this_program_is_logged_with_its_trace_once(caplog):
+    poller = Poller(Fake(ValueError("bad"), applies=True))
+    await poller.poll()
+    await poller.poll()
+    traces = [record for record in caplog.records if record.exc_info]
+    assert [record.levelname for record in traces] == ["ERROR"]
+    assert traces[0].getMessage() == "fake: fault in this program; other sources go on"
+
+
+async def test_a_source_that_cannot_tell_whether_it_applies_has_failed():
+    poller = Poller(Fake(GOOD, applies=OSError("x")))
+    await poller.poll()
+    assert (poller.status.up, poller.status.reason) == (False, "internal")
+
+
+async def test_rule_h_tables_vanish_two_intervals_after_the_last_good_read(clock):
+    poller = Poller(Fake(GOOD, SourceError("x", "y"), interval=5.0))
+    await poller.poll()
+    clock.now += 10.0
+    await poller.poll()
+    assert poller.fresh_tables() == [*GOOD.tables]
+    clock.now += 0.001
+    assert poller.fresh_tables() == ()
+    assert poller.status.last_success is not None
+
+
+async def test_tables_that_take_long_to_make_last_until_the_next_can_be_there(clock):
+    def slow(state, table):
+        clock.now += 8.0
+        return state, [table]
+
+    poller = Poller(Fake(GOOD, interval=5.0), [slow], aside=True)
+    await poller.poll()
+    clock.now += 18.0
+    assert poller.fresh_tables() != ()
+    clock.now += 0.001
+    assert poller.fresh_tables() == ()
+
+
+async def test_what_fails_beside_a_good_read_is_counted_each_time_and_logged_when_it_begins_and_ends(lines):
+    bad = Failure("mlx5_1", "einval", "/sys/x: Invalid argument")
+    reading = Reading([table()], [bad, bad])
+    poller = Poller(Fake(reading, reading, Reading([table()], [Failure("mlx5_2", "enodev", "gone")]), GOOD))
+    await poller.poll()
+    await poller.poll()
+    assert lines() == [("WARNING", "fake: mlx5_1 (einval): /sys/x: Invalid argument")]
+    await poller.poll()
+    assert lines() == [("WARNING", "fake: mlx5_2 (enodev): gone"), ("INFO", "fake: mlx5_1 (einval): over")]
+    await poller.poll()
+    assert lines() == [("INFO", "fake: mlx5_2 (enodev): over")]
+    assert poller.status.failures == {("mlx5_1", "einval"): 4, ("mlx5_2", "enodev"): 1}
+    assert poller.status.up is True
+
+
+async def test_kinds_of_failure_are_bounded_and_none_is_lost():
+    many = [Failure(f"device {place}", "einval", "") for place in range(MAX_FAILURE_KINDS + 300)]
+    poller = Poller(Fake(Reading([], many)))
+    await poller.poll()
+    await poller.poll()
+    assert len(poller.status.failures) == MAX_FAILURE_KINDS + 1
+    assert poller.status.failures["other", "einval"] == 600
+    assert sum(poller.status.failures.values()) == 2 * len(many)
+
+
+async def test_many_failures_at_once_are_a_few_lines(lines):
+    many = [Failure(f"device {place:03}", "einval", "detail") for place in range(100)]
+    poller = Poller(Fake(Reading([], many), Reading([])))
+    await poller.poll()
+    told = lines()
+    assert told[0] == ("WARNING", "fake: device 000 (einval): detail")
+    assert (len(told), told[-1]) == (module.MAX_LINES + 1, ("INFO", "fake: and 80 more failures"))
+    await poller.poll()
+    assert lines()[-1] == ("INFO", "fake: and 80 more that are over")
+
+
+async def test_meanings_see_what_those_before_made_and_remember_for_each_table_alone():
+    def count(state, one):
+        return (state or 0) + 1, [one, table((state or 0) + 1, OTHER, part=one.part)] if one.schema is SCHEMA else [one]
+
+    seen = []
+
+    def watch(state, one):
+        seen.append((state, one.schema.prefix, one.part))
+        return (one.schema.prefix, one.part), [one]
+
+    poller = Poller(Fake(Reading([table(part="a"), table(part="b")])), [count, watch])
+    await poller.poll()
+    assert [(one.schema.prefix, one.part) for one in poller.tables] == [
+        ("fabric_test_", "a"),
+        ("fabric_other_", "a"),
+        ("fabric_test_", "b"),
+        ("fabric_other_", "b"),
+    ]
+    await poller.poll()
+    assert [one.values("link_up") for one in poller.tables] == [[1], [2], [1], [2]]
+    assert all(state is None for state, *_ in seen[:4])
+    assert all(state == tuple(rest) for state, *rest in seen[4:])
+
+
+async def test_a_fault_in_a_meaning_fails_that_read_only():
+    faults = [RuntimeError("meaning"), None]
+
+    def step(state, one):
+        fault = faults.pop(0)
+        if fault:
+            raise fault
+        return state, [one]
+
+    poller = Poller(Fake(GOOD), [step])
+    await poller.poll()
+    assert (poller.status.up, poller.status.reason, poller.tables) == (False, "internal", ())
+    await poller.poll()
+    assert poller.status.up is True
+    assert len(poller.tables) == 1
+
+
+async def test_dropped_metrics_are_not_kept():
+    poller = Poller(Fake(GOOD), drop=["fabric_test_mtu_*", "fabric_nothing"])
+    await poller.poll()
+    assert [list(one.columns) for one in poller.tables] == [["link_up"]]
+
+
+DETAILED = vocabulary.schema(
+    "fabric_fine_", ("device",), ["link_up", "mtu_bytes", "fcs_errors_total"], details=["mtu_bytes"]
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, ["link_up", "fcs_errors_total"]),
+        ({"keep": ["fabric_fine_mtu_bytes"]}, ["link_up", "mtu_bytes", "fcs_errors_total"]),
+        ({"keep": ["fabric_other_*", "*_mtu_*"]}, ["link_up", "mtu_bytes", "fcs_errors_total"]),
+        ({"keep": ["fabric_fine_link_*"]}, ["link_up", "fcs_errors_total"]),
+        ({"keep": ["mtu_bytes"]}, ["link_up", "fcs_errors_total"]),  # a pattern is of the whole name
+        ({"keep": ["*"], "drop": ["*_bytes"]}, ["link_up", "fcs_errors_total"]),  # what is dropped is not kept
+        ({"keep": ["*"], "drop": ["*"]}, []),
+    ],
+)
+async def test_details_are_exported_only_where_they_are_kept(options, left):
+    poller = Poller(Fake(Reading([table(schema=DETAILED)])), **options)
+    for _ in range(2):
+        await poller.poll()
+        assert [list(one.columns) for one in poller.tables] == [left]
+
+
+async def test_meanings_see_details_that_are_not_exported():
+    def step(state, one):
+        return state, (one, table(one.numbers("mtu_bytes")[0] + 1, OTHER))
+
+    poller = Poller(Fake(Reading([table(8, DETAILED)])), [step])
+    await poller.poll()
+    assert [one.values("link_up") for one in poller.tables] == [[8], [9]]
+
+
+async def test_run_reads_at_each_tick_and_closes_at_the_end():
+    source = Fake(GOOD, interval=0.005)
+    poller = Poller(source, deadline=LONG)
+    async with running(poller):
+        await until(lambda: source.reads >= 4)
+        assert source.closed == 0
+    assert source.closed == 1
+
+
+async def test_nothing_that_a_source_does_ends_the_poller():
+    source = Fake(RuntimeError("a"), SourceError("b", "c"), "hang", GOOD, interval=0.01)
+    poller = Poller(source)
+    async with running(poller):
+        await until(lambda: poller.status.up)
+    assert poller.status.failures == {("", "internal"): 1, ("", "b"): 1, ("", "timeout"): 1}
+
+
+async def test_a_source_whose_close_fails_does_no_harm():
+    class Bad(Fake):
+        async def close(self):
+            self.closed += 1
+            raise OSError("close")
+
+    source = Bad(GOOD)
+    async with running(Poller(source)):
+        await until(lambda: source.reads)
+    assert source.closed == 1
+
+
+async def test_ticks_that_were_missed_are_counted_and_not_made_up_for(clock, monkeypatch):
+    due = []
+
+    class Slow(Fake):
+        async def read(self):
+            clock.now += {2: 32.0, 3: 1.0}.get(self.reads + 1, 0.0)
+            return await super().read()
+
+    source = Slow(GOOD, interval=10.0)
+    poller = Poller(source, deadline=LONG)
+    stop = asyncio.Event()
+
+    async def wait(at):
+        due.append(at)
+        if len(due) == 4:
+            stop.set()
+            await asyncio.Event().wait()
+        clock.now = max(clock.now, at)
+
+    monkeypatch.setattr(poller, "_wait", wait)
+    async with running(poller):
+        await asyncio.wait_for(stop.wait(), LONG)
+    assert due == [1010.0, 1050.0, 1060.0, 1070.0]
+    assert poller.status.overruns == 3
+
+
+async def test_targets_of_one_start_are_spread_over_most_of_an_interval(clock, monkeypatch):
+    first = {}
+    for name in ("leaf-1", "leaf-2", "leaf-3", ""):
+        poller = Poller(Fake(GOOD, interval=10.0, target=name), deadline=LONG)
+        waited = asyncio.Event()
+
+        async def wait(at, name=name, waited=waited):
+            first[name] = at - clock.now
+            waited.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(poller, "_wait", wait)
+        async with running(poller):
+            await asyncio.wait_for(waited.wait(), LONG)
+    assert first.pop("") == 10.0
+    assert len(set(first.values())) == 3
+    assert all(1.0 <= seconds <= 10.0 for seconds in first.values())
+    assert max(first.values()) - min(first.values()) > 2.0
+
+
+async def test_what_changed_is_read_at_once_but_not_without_a_gap(monkeypatch):
+    slept = []
+    sleep = asyncio.sleep
+
+    async def watched(seconds):
+        slept.append(seconds)
+        await sleep(0)
+
+    source = Fake(GOOD, changed=True)
+    poller = Poller(source)
+    async with running(poller):
+        await until(lambda: source.reads == 1)
+        monkeypatch.setattr(module.asyncio, "sleep", watched)
+        for place in range(2, 5):
+            source.changed.set()
+            async with asyncio.timeout(LONG):
+                while source.reads < place or source.changed.is_set():
+                    await sleep(0)
+        monkeypatch.undo()
+    assert source.reads == 4
+    assert len(slept) == 3
+    assert all(0 < seconds <= module.LEAST_GAP for seconds in slept[1:])
+
+
+async def test_the_tick_comes_also_where_nothing_changed():
+    source = Fake(GOOD, interval=0.005, changed=True)
+    async with running(Poller(source, deadline=LONG)):
+        await until(lambda: source.reads >= 3)
+
+
+async def test_a_cancelled_read_is_no_failure():
+    source = Fake("hang")
+    poller = Poller(source)
+    async with running(poller):
+        await until(lambda: source.busy)
+    assert (poller.status.failures, source.busy, source.closed) == ({}, 0, 1)

@@ -1,0 +1,451 @@
+"""Probes: who may be asked, by whose credentials, how often, and what comes of it."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+from blockbuster import blockbuster_ctx
+
+from exporter.config.yaml_reader import ConfigError, parse
+from exporter.daemon import probe
+from exporter.daemon.probe import ProbeOptions, Prober, RefusedError
+from exporter.meaning.ports import rates
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.snmp.ber import (
+    COUNTER64,
+    INTEGER,
+    OCTET_STRING,
+    TIME_TICKS,
+    Typed,
+)
+from exporter.sources.switch import source as switch
+from exporter.sources.switch.options import Snmp
+from exporter.sources.switch.readers.snmp import profile
+from exporter.sources.switch.targets import Common, SwitchOptions, TargetOptions
+
+IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
+IN_OCTETS = (*IFX, 6, 1)
+ROWS = {
+    (1, 3, 6, 1, 2, 1, 1, 3, 0): Typed(TIME_TICKS, 100_000),
+    (1, 3, 6, 1, 2, 1, 1, 5, 0): Typed(OCTET_STRING, b"leaf-a"),
+    (1, 3, 6, 1, 2, 1, 2, 2, 1, 8, 1): Typed(INTEGER, 1),
+    (*IFX, 1, 1): Typed(OCTET_STRING, b"Ethernet1"),
+    IN_OCTETS: Typed(COUNTER64, 1_000),
+}
+SNMP = Snmp(community="public", timeout=5.0, retries=0)
+QUICK = Snmp(community="public", timeout=0.1, retries=0)
+LOOPBACK = ("127.0.0.0/8",)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_known():
+    switch.ROSTER.configure({})
+    yield
+    switch.ROSTER.configure({})
+
+
+@pytest.fixture
+async def agent():
+    async with SnmpAgent(ROWS) as running:
+        running.address = "{}:{}".format(*await running.start())
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def prober(*, allow=(), modules=None, auths=None, targets=(), snmp=SNMP, **options):
+    given = ProbeOptions(allow=allow, modules=modules or {}, auths=auths or {}, **options)
+    switches = SwitchOptions(defaults=Common(snmp=snmp), targets=tuple(targets))
+    made = Prober(given, switches, lambda: [rates.step])
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def values(outcome):
+    """Give the values of all columns by metric and labels."""
+    return {
+        (column.metric.name, key): value
+        for table in outcome.tables
+        for column in table.columns.values()
+        for key, value in zip(table.rows.keys, column.values, strict=True)
+        if value is not None
+    }
+
+
+async def test_a_probe_of_what_is_allowed(agent):
+    async with prober(allow=LOOPBACK) as probing:
+        outcome = await probing.probe(agent.address)
+    found = values(outcome)
+    assert found["fabric_switch_receive_bytes_total", ("leaf-a", "Ethernet1")] == 1_000
+    assert found["fabric_switch_link_up", ("leaf-a", "Ethernet1")] == 1
+    assert found["fabric_probe_success", ()] == 1
+    assert found["fabric_probe_duration_seconds", ()] > 0
+    assert outcome.story.startswith("success after")
+    assert f"asked {agent.address} by snmp, profile as it says what it is" in outcome.story
+    assert "traffic: counted" in outcome.story
+    assert "pfc: unsupported" in outcome.story
+    assert "1 row of switch, port by snmp\n" in outcome.story
+    assert "  receive_bytes_total: 1" in outcome.story
+
+
+async def test_the_next_probe_has_rates_and_asks_for_less(agent):
+    async with prober(allow=LOOPBACK) as probing:
+        await probing.probe(agent.address)
+        first, agent.requests = agent.requests, 0
+        agent.set(IN_OCTETS, Typed(COUNTER64, 5_000))
+        found = values(await probing.probe(agent.address))
+    assert found["fabric_switch_receive_bytes_total", ("leaf-a", "Ethernet1")] == 5_000
+    assert found["fabric_switch_receive_bytes_per_second", ("leaf-a", "Ethernet1")] > 0
+    assert 0 < agent.requests < first
+
+
+async def test_who_asks_at_the_same_time_shares_the_answer(agent):
+    async with prober(allow=LOOPBACK) as probing:
+        await probing.probe(agent.address)
+        agent.requests = 0
+        await probing.probe(agent.address)
+        alone, agent.requests = agent.requests, 0
+        outcomes = await asyncio.gather(*(probing.probe(agent.address) for _ in range(20)))
+    assert agent.requests == alone
+    assert all(values(outcome)["fabric_probe_success", ()] == 1 for outcome in outcomes)
+
+
+# --- who may be asked
+
+
+@pytest.mark.parametrize(
+    ("allow", "host"),
+    [
+        ((), "127.0.0.1"),
+        (("192.0.2.0/24",), "127.0.0.1"),
+        (("leaf-*",), "127.0.0.1"),
+        (("192.0.2.0/24", "spine-*"), "localhost"),
+        (("127.0.0.1/32",), "127.0.0.2"),
+    ],
+)
+async def test_what_is_not_allowed_gets_no_packet(allow, host):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.setblocking(False)
+        async with prober(allow=allow) as probing:
+            with pytest.raises(RefusedError, match="neither a switch of the configuration nor allowed") as caught:
+                await probing.probe(f"{host}:{listening.getsockname()[1]}")
+        assert caught.value.status == 403
+        with pytest.raises(BlockingIOError):
+            listening.recv(1)
+
+
+async def test_without_networks_a_name_that_is_not_allowed_is_not_even_looked_up(monkeypatch):
+    async with prober(allow=("leaf-*",)) as probing:
+
+        async def refuse(*_, **__):
+            raise AssertionError("a question to the name server")
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", refuse)
+        with pytest.raises(RefusedError, match="neither"):
+            await probing.probe("spine-01.example.com")
+
+
+async def test_a_name_is_looked_up_once_and_that_address_is_asked(agent, monkeypatch):
+    """Else a name could point elsewhere once it was checked."""
+    port = agent.address.rpartition(":")[2]
+    looked_up = []
+
+    async def lookup(host, *_, **__):
+        looked_up.append(host)
+        address = "127.0.0.1" if len(looked_up) == 1 else "192.0.2.66"
+        return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", (address, 0))]
+
+    async with prober(allow=LOOPBACK) as probing:
+        loop = asyncio.get_running_loop()
+        usual = loop.getaddrinfo
+        asked = []
+
+        async def watched(host, *given, **more):
+            if host == "leaf-a.example.com":
+                return await lookup(host)
+            asked.append(host)
+            return await usual(host, *given, **more)
+
+        monkeypatch.setattr(loop, "getaddrinfo", watched)
+        outcome = await probing.probe(f"leaf-a.example.com:{port}")
+    assert values(outcome)["fabric_probe_success", ()] == 1
+    assert looked_up == ["leaf-a.example.com"]
+    assert set(asked) <= {"127.0.0.1"}
+
+
+async def test_a_name_that_cannot_be_looked_up_is_a_failure_like_another(monkeypatch):
+    async with prober(allow=("leaf-*",)) as probing:
+
+        async def unknown(*_, **__):
+            raise socket.gaierror(-2, "Name or service not known")
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+        outcome = await probing.probe("leaf-1.example.com")
+    assert values(outcome)["fabric_probe_success", ()] == 0
+    assert "unreachable: the name 'leaf-1.example.com' cannot be looked up" in outcome.story
+
+
+async def test_a_switch_that_moved_is_found_where_its_name_leads_to_now(agent, monkeypatch):
+    port = agent.address.rpartition(":")[2]
+    homes = ["127.0.0.2"]
+    async with prober(allow=("leaf-*",), snmp=QUICK) as probing:
+        loop = asyncio.get_running_loop()
+        usual = loop.getaddrinfo
+
+        async def lookup(host, *given, **more):
+            return await usual(homes[0] if host.startswith("leaf-") else host, *given, **more)
+
+        monkeypatch.setattr(loop, "getaddrinfo", lookup)
+        assert values(await probing.probe(f"leaf-a:{port}"))["fabric_probe_success", ()] == 0
+        homes[:] = ["127.0.0.1"]
+        assert values(await probing.probe(f"leaf-a:{port}"))["fabric_probe_success", ()] == 1
+
+
+async def test_every_address_of_a_name_must_be_allowed(monkeypatch):
+    async with prober(allow=LOOPBACK) as probing:
+
+        async def both(*_, **__):
+            return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", (one, 0)) for one in ("127.0.0.1", "192.0.2.1")]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", both)
+        with pytest.raises(RefusedError, match="neither"):
+            await probing.probe("leaf-a.example.com")
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("", "give target"),
+        ("a" * 300, "give target"),
+        ("a\nb", "give target"),
+        ("leaf:0", "port '0'"),
+        ("[::1", "IPv6"),
+    ],
+)
+async def test_targets_that_are_none(target, text):
+    async with prober(allow=LOOPBACK) as probing:
+        with pytest.raises(RefusedError, match=text) as caught:
+            await probing.probe(target)
+    assert caught.value.status == 400
+
+
+# --- switches of the configuration
+
+
+async def test_a_switch_of_the_configuration_that_is_not_polled(agent):
+    target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
+    async with prober(targets=[target]) as probing:
+        assert values(await probing.probe("leaf-1"))["fabric_probe_success", ()] == 1
+        with pytest.raises(RefusedError, match="leave module and auth away"):
+            await probing.probe("leaf-1", module="arista")
+
+
+async def test_a_switch_that_is_polled_is_not_probed_too(agent):
+    target = TargetOptions(name="leaf-1", address=agent.address)
+    async with prober(targets=[target], allow=LOOPBACK) as probing:
+        for name in ("leaf-1", agent.address):
+            with pytest.raises(RefusedError, match="polled in the background") as caught:
+                await probing.probe(name)
+            assert caught.value.status == 400
+    assert agent.requests == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "probed"),
+    [("127.0.0.1", "127.0.0.1:161"), ("127.0.0.1:161", "127.0.0.1"), ("LocalHost", "localhost")],
+)
+async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(address, probed):
+    target = TargetOptions(name="leaf-1", address=address)
+    async with prober(targets=[target], allow=(*LOOPBACK, "localhost")) as probing:
+        with pytest.raises(RefusedError, match=r"is the switch 'leaf-1', which is polled in the background"):
+            await probing.probe(probed)
+
+
+# --- modules and credentials
+
+
+async def test_a_module_says_how_to_ask(agent):
+    modules = {"careful": Common(snmp=SNMP, exclude=("Ethernet*",))}
+    async with prober(allow=LOOPBACK, modules=modules, snmp=None) as probing:
+        with pytest.raises(RefusedError, match="gives no way to ask it"):
+            await probing.probe(agent.address)
+        found = values(await probing.probe(agent.address, module="careful"))
+    assert found["fabric_probe_success", ()] == 1
+    assert ("fabric_switch_link_up", ("leaf-a", "Ethernet1")) not in found
+
+
+async def test_a_profile_is_a_module_too(agent):
+    async with prober(allow=LOOPBACK) as probing:
+        assert values(await probing.probe(agent.address, module="arista"))["fabric_probe_success", ()] == 1
+        with pytest.raises(RefusedError, match=r"no module 'cisco-ios'; probe\.modules has none, and profiles are"):
+            await probing.probe(agent.address, module="cisco-ios")
+
+
+async def test_credentials_by_name(agent):
+    auths = {"right": Common(snmp=SNMP)}
+    wrong = Snmp(community="wrong", timeout=0.1, retries=0)
+    async with prober(allow=LOOPBACK, auths=auths, snmp=wrong) as probing:
+        assert values(await probing.probe(agent.address)) == {
+            ("fabric_probe_success", ()): 0,
+            ("fabric_probe_duration_seconds", ()): pytest.approx(0.1, abs=5),
+        }
+        assert values(await probing.probe(agent.address, auth="right"))["fabric_probe_success", ()] == 1
+        with pytest.raises(RefusedError, match=r"no auth 'left'; probe\.auths has right"):
+            await probing.probe(agent.address, auth="left")
+
+
+# --- what goes wrong
+
+
+async def test_a_silent_switch_is_told_in_words_and_its_community_is_not(agent):
+    agent.faults.silent = True
+    async with prober(allow=LOOPBACK, snmp=Snmp(community="hush-hush", timeout=0.1, retries=0)) as probing:
+        outcome = await probing.probe(agent.address)
+    assert values(outcome)["fabric_probe_success", ()] == 0
+    assert outcome.story.startswith("FAILURE after")
+    assert "timeout: " in outcome.story
+    assert "hush" not in outcome.story
+
+
+async def test_who_asks_is_answered_before_he_gives_up(agent):
+    agent.faults.silent = True
+    patient = Snmp(community="public", timeout=60.0, retries=0)
+    async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": Common(interval=60.0)}) as probing:
+        outcome = await probing.probe(agent.address, seconds=0.7)
+        assert not outcome.good
+        assert "before an answer to GET" in outcome.story  # what the switch was asked last
+        outcome = await probing.probe(agent.address, module="slow", seconds=0.7)
+        assert not outcome.good
+        assert "no answer within 0.5 s" in outcome.story
+
+
+async def test_what_was_good_before_is_no_success_of_this_probe(agent):
+    async with prober(allow=LOOPBACK) as probing:
+        assert values(await probing.probe(agent.address))["fabric_probe_success", ()] == 1
+        agent.faults.silent = True
+        found = values(await probing.probe(agent.address, seconds=0.6))
+    assert set(found) == {("fabric_probe_success", ()), ("fabric_probe_duration_seconds", ())}
+    assert found["fabric_probe_success", ()] == 0
+
+
+async def test_who_waits_longer_gives_the_switch_more_time(agent):
+    async with prober(allow=LOOPBACK) as probing:
+        for seconds, limit in ((5.0, 4.5), (20.0, 19.5), (5.0, 19.5)):
+            assert (await probing.probe(agent.address, seconds=seconds)).good
+            (kept,) = probing._kept.values()
+            assert kept.source.interval == limit
+
+
+async def test_who_waits_while_the_configuration_changes_is_told(agent):
+    agent.faults.silent = True
+    async with prober(allow=LOOPBACK) as probing:
+        waiting = asyncio.create_task(probing.probe(agent.address))
+        while not agent.requests:  # noqa: ASYNC110  # the agent has nothing to wait for
+            await asyncio.sleep(0)
+        await probing.close()
+        outcome = await waiting
+        assert not outcome.good
+        assert "the configuration was read anew meanwhile; ask again" in outcome.story
+        with pytest.raises(RefusedError, match="read anew") as caught:
+            await probing.probe(agent.address)
+    assert caught.value.status == 503
+
+
+@pytest.mark.parametrize("module", ["", "arista"])
+async def test_the_first_probe_blocks_nothing_though_profiles_are_read_for_it(agent, monkeypatch, module):
+    profile.builtin.cache_clear()
+    monkeypatch.setattr(profile, "_used", [])
+    async with prober(allow=LOOPBACK) as probing:
+        with blockbuster_ctx("exporter"):
+            outcome = await probing.probe(agent.address, module=module)
+    assert outcome.good, outcome.story
+    assert profile.builtin.cache_info().currsize == 1
+
+
+async def test_too_many_at_once_are_turned_away(agent, monkeypatch):
+    monkeypatch.setattr(probe, "MOST_AT_ONCE", 1)
+    agent.faults.silent = True
+    async with prober(allow=LOOPBACK, snmp=QUICK) as probing:
+        first = asyncio.create_task(probing.probe(agent.address))
+        await asyncio.sleep(0)
+        with pytest.raises(RefusedError) as caught:
+            await probing.probe(agent.address)
+        assert caught.value.status == 503
+        await first
+        await probing.probe(agent.address)
+
+
+async def test_switches_that_nobody_asks_for_are_let_go(agent, monkeypatch):
+    monkeypatch.setattr(probe, "MOST_KEPT", 2)
+    async with prober(allow=LOOPBACK) as probing:
+        for module in ("", "arista", "cumulus", "nxos"):
+            await probing.probe(agent.address, module=module)
+        assert [key[1] for key in probing._kept] == ["cumulus", "nxos"]
+        assert agent.address in switch.ROSTER.known
+
+
+async def test_what_is_let_go_is_forgotten_unless_it_is_configured(agent):
+    switch.ROSTER.configure({"leaf-1": agent.address})
+    target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
+    async with prober(allow=LOOPBACK, targets=[target]) as probing:
+        for name in (agent.address, "leaf-1"):
+            await probing.probe(name)
+        assert set(switch.ROSTER.known) == {agent.address, "leaf-1"}
+        for kept in probing._kept.values():
+            kept.used -= probe.IDLE
+        probing._tidy()
+        await asyncio.gather(*probing._closing)
+        assert not probing._kept
+        assert list(switch.ROSTER.known) == ["leaf-1"]
+
+
+# --- configuration
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("allow: [leaf-*, 10.0.0.0/33]", r"^c\.yml:1: allow\[1\]: is no network: '10\.0\.0\.0/33'"),
+        ("allow: [10.0.0.1/24]", r"is no network: 10\.0\.0\.1/24 has host bits set"),
+        ("allow: ['10.0.*']", r"'10\.0\.\*' is no name; write addresses as a network, such as 192\.0\.2\.0/24"),
+        ("allow: ['2001:db8:*']", "is no name; write addresses as a network"),
+        ("allow: ['leaf-[0']", r"allow\[0\]: the pattern 'leaf-\[0' has a \[ that no \] closes"),
+        ("auths: {a: {profile: arista}}", r"auths\.a\.profile: does not belong here; known are snmp, onyx"),
+        (
+            "modules: {a: {snmp: {community: c, address: 192.0.2.1}}}",
+            r"modules\.a\.snmp\.address: does not belong here: it is the target of a probe that says who is asked",
+        ),
+        ("modules: {a: {profle: arista}}", "unknown key; did you mean 'profile'"),
+        ("allowed: [x]", "unknown key; did you mean 'allow'"),
+    ],
+)
+def test_configurations_that_are_wrong(text, error):
+    with pytest.raises(ConfigError, match=error):
+        parse(text.encode(), "c.yml", ProbeOptions)
+
+
+def test_nothing_is_allowed_unless_it_is_configured():
+    assert ProbeOptions().allow == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "allow", "allowed"),
+    [
+        ("leaf-1", ("leaf-*",), True),
+        ("spine-1", ("leaf-*",), False),
+        ("192.0.2.7", ("192.0.2.0/24",), True),
+        ("192.0.3.7", ("192.0.2.0/24",), False),
+        ("2001:db8::1", ("2001:db8::/32",), True),
+        ("192.0.2.7", ("192.0.2.7",), True),
+        ("leaf-1", ("0.0.0.0/0",), False),
+        ("LEAF-1", ("leaf-*",), True),
+        ("leaf-1", ("*",), True),
+        ("192.0.2.7", ("*",), False),  # by networks alone
+        ("::ffff:192.0.2.7", ("192.0.2.0/24",), False),
+    ],
+)
+def test_what_a_list_allows(host, allow, allowed):
+    assert probe.is_allowed(host, allow) is allowed

@@ -1,0 +1,182 @@
+"""The guide to switches: its examples are loaded, its commands parsed, and its questions to Prometheus answered for."""
+
+import re
+import subprocess
+from importlib.util import find_spec
+
+import promql_parser as promql
+import pytest
+import yaml
+
+from exporter import cli
+from exporter.daemon import daemon
+from exporter.sources.switch.merge import Support
+from exporter.sources.switch.readers.snmp import profile as snmp_profiles
+from exporter.sources.switch.source import READERS
+from exporter.sources.switch.targets import resolved
+from tests.helpers import promtool
+from tests.helpers.paths import ROOT
+from tests.helpers.promql import exported, faults
+
+PAGE = (ROOT / "docs" / "switches.md").read_text()
+
+FILES = dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+"""Each example under the name that stands in its first line."""
+
+COMMANDS = [
+    line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+]
+QUESTIONS = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Give a folder with the examples as files."""
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    yield tmp_path
+    snmp_profiles.use(snmp_profiles.builtin())
+
+
+def test_every_example_has_a_name():
+    assert PAGE.count("```yaml\n") == len(FILES)
+    assert len(QUESTIONS) == PAGE.count("```promql\n") > 2
+    assert len(COMMANDS) > 2
+
+
+def test_the_configuration_is_read_with_all_its_files(folder):
+    options = daemon.load_config(folder / "fabric.yml").sources["switch"]
+    found = {target.name: (target, group) for target, group in resolved(options)}
+    assert sorted(found) == ["leaf-01", "leaf-02", "leaf-201", "leaf-202", "old-leaf", "spine-01"]
+    leaf, group = found["leaf-01"]
+    assert (group, leaf.role, list(leaf.ways())) == ("leaves", "leaf", ["snmp"])
+    assert leaf.snmp.is_v3
+    assert leaf.snmp.priv == "aes"
+    spine, group = found["spine-01"]
+    assert (group, spine.role, list(spine.ways()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
+    assert not spine.snmp.is_v3, "a way of asking is taken as a whole"
+    old, group = found["old-leaf"]
+    assert (group, old.poll, old.snmp.any_source) == ("", False, True)
+    assert found["leaf-201"][0].snmp.is_v3
+
+
+def test_the_profile_is_one(folder):
+    daemon.load_config(folder / "fabric.yml")
+    profile = snmp_profiles.used().of((1, 3, 6, 1, 4, 1, 99999, 7))
+    assert profile is snmp_profiles.used().of((), "AcmeOS 4.2")
+    assert (profile.name, profile.interval, profile.refresh, profile.optics) == ("acme", 30.0, 10.0, "entity")
+    tables = {table.name: table for table in profile.tables}
+    assert "pause" not in tables
+    assert "traffic" in tables, "it extends the generic one"
+    assert [counter.divisor for counter in tables["pfc"].counters] == [1, 1, 1000]
+    assert tables["queues"].label == (2, 1), "queues count from 1"
+    assert tables["queues"].every == 60.0
+
+
+def test_prometheus_takes_the_example(folder, program):
+    command = [program("promtool"), "check", "config", folder / "prometheus.yml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_relabelling_keeps_what_service_discovery_says_of_switches_that_are_not_polled():
+    """Names that relabelling asks for are those that /sd gives."""
+    job = yaml.safe_load(FILES["prometheus.yml"])["scrape_configs"][1]
+    asked = {label for rule in job["relabel_configs"] for label in rule.get("source_labels", ())}
+    given = set(re.findall(r"`(?:__meta_fabric)?(_\w+)`", PAGE.partition("`/sd` lists")[2].partition("\n\n")[0]))
+    assert {label.removeprefix("__meta_fabric") for label in asked} - {"__param_target"} <= given
+    kept = next(rule for rule in job["relabel_configs"] if rule.get("action") == "keep")
+    assert re.fullmatch(kept["regex"], "false;configuration")
+    assert not re.fullmatch(kept["regex"], "true;configuration")
+    assert not re.fullmatch(kept["regex"], "false;lldp")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_understood(command):
+    program, *words = command.split()
+    assert program == "fabric-exporter"
+    cli.parser().parse_args(words)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_questions_ask_for_what_exists(question):
+    assert faults(promql.parse(question), exported()) == []
+
+
+NIC = 'fabric_nic_info{job="node", instance="n1", host="gpu-001", device="eth2", mac="a0:88:c2:00:10:08"}'
+RANK = 'fabric_nccl_rank_info{job="node", instance="n1", train_job="demo", rank="0", host="gpu-001"}'
+HEARD = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e1", peer_mac="a0:88:c2:00:10:08"}'
+SPINE = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e49", peer="spine-01", peer_port="e1"}'
+DROPS = 'fabric_switch_transmit_discards_total{job="sw", instance="p", switch="leaf-01", port="%s"}'
+
+
+def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
+    """Evaluated by promtool over one host at port e1, which drops two packets a second, and an uplink."""
+    whose = 'host="gpu-001", device="eth2"'
+    mac = 'mac="a0:88:c2:00:10:08"'
+    place = f"{{{HEARD.partition('{')[2].removesuffix('}')}, {whose}, {mac}}}"
+    dropped = f'{{job="sw", instance="p", switch="leaf-01", port="e1", {whose}}}'
+    answers = [(place, 1), (place, 1), (dropped, 2)]
+    series = {
+        NIC: "1x20",
+        RANK: "1x20",
+        HEARD: "1x20",
+        SPINE: "1x20",
+        DROPS % "e1": "0+60x20",
+        DROPS % "e49": "0+90x20",
+    }
+    promtool.answers(program("promtool"), tmp_path, series, zip(QUESTIONS, answers, strict=True))
+
+
+def test_the_tables_name_ways_profiles_and_states_that_there_are():
+    below = PAGE.partition("## The ways to ask\n")[2].partition("### Several")[0]
+    first, second = below.split("\nWhat each tells")
+    listed = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
+    ways = {way for way, (module, _) in READERS.items() if find_spec(module)}
+    assert set(listed) == ways
+    assert set(re.findall(r"^\| `(\w+)`", second, re.MULTILINE)) == ways
+    states = re.findall(r"^\| `(\w+)` \|", PAGE.partition("| state |")[2].partition("\n\n")[0], re.MULTILINE)
+    assert states == [one.value for one in Support]
+    profiles = PAGE.partition("The package brings ")[2].partition(";")[0]
+    assert sorted(re.findall(r"`(\w+)`", profiles)) == snmp_profiles.builtin().names
+
+
+MAKERS = {"Arista": "arista", "NX-OS": "nxos", "Onyx": "onyx", "Cumulus": "cumulus", "SONiC": "sonic", "Junos": "junos"}
+
+TOLD = {
+    1: {"receive_bytes_total"},
+    2: {"receive_pfc_frames_total"},
+    3: {"receive_pfc_paused_seconds_total"},
+    4: {"queue_ecn_marked_packets_total"},
+    5: {"queue_full_discards_total", "congestion_discards_total"},
+    6: {"priority_group_discards_total"},
+}
+"""Columns of the table of what each way tells, and metrics of which a profile must have one."""
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_the_table_says_of_snmp_what_the_profiles_have(maker):
+    (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `snmp`, {maker} |"))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    counters = {one.ending for table in snmp_profiles.builtin().named(MAKERS[maker]).tables for one in table.counters}
+    if maker == "Junos":
+        counters -= {"receive_pfc_frames_total"}  # what any switch is asked for; no MIB of Junos has it
+    assert {place: bool(cells[place]) for place in TOLD} == {
+        place: bool(counters & ones) for place, ones in TOLD.items()
+    }
+
+
+def test_the_configuration_of_the_readme_is_read(tmp_path):
+    collector, switches = re.findall(
+        r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "fabric.yml").write_text(collector)
+    assert daemon.load_config(tmp_path / "fabric.yml").sources["mqtt"].broker == "mqtt.example.net"
+    (tmp_path / "fabric.yml").write_text(switches)
+    options = daemon.load_config(tmp_path / "fabric.yml").sources["switch"]
+    assert [(target.name, target.snmp.is_v3) for target, _ in resolved(options)] == [
+        ("leaf-01", True),
+        ("leaf-02", True),
+    ]

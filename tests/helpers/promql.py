@@ -1,0 +1,66 @@
+"""Looks into PromQL: do the metrics and labels that an expression names exist in the exporter."""
+
+from collections.abc import Iterator, Mapping
+
+import promql_parser as promql
+
+from exporter.daemon import daemon
+
+TARGET_LABELS = {"job", "instance"}
+
+
+def exported() -> dict[str, set[str]]:
+    """Give every metric that the exporter can have with its labels, those of the target included."""
+    found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in daemon.metrics()}
+    return {**found, "up": set(TARGET_LABELS)}
+
+
+def selectors(expr: promql.Expr) -> list[promql.VectorSelector]:
+    found: list[promql.VectorSelector] = []
+    for node in _nodes(expr):
+        if isinstance(node, promql.MatrixSelector):
+            found.append(node.vector_selector)
+        elif isinstance(node, promql.VectorSelector):
+            found.append(node)
+    return found
+
+
+def faults(expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
+    """Find metrics and labels that do not exist."""
+    problems: list[str] = []
+    for one in selectors(expr):
+        if one.name not in known:
+            problems.append(f"no metric {one.name}")
+        else:
+            names = {matcher.name for matcher in one.matchers.matchers}
+            problems += [f"{one.name} has no label {name}" for name in names - known[one.name]]
+    for node in _nodes(expr):
+        if isinstance(node, promql.AggregateExpr) and node.modifier is not None:
+            problems += _missing("by", set(node.modifier.labels), node.expr, known)
+        if isinstance(node, promql.BinaryExpr) and node.modifier is not None and node.modifier.matching is not None:
+            on = set(node.modifier.matching.labels)
+            problems += _missing("on", on, node.lhs, known) + _missing("on", on, node.rhs, known)
+            problems += _missing("group_left", set(node.modifier.group_labels or ()), node.rhs, known)
+    return problems
+
+
+def _missing(word: str, labels: set[str], expr: promql.Expr, known: Mapping[str, set[str]]) -> list[str]:
+    have = set().union(*(known.get(one.name or "", set()) for one in selectors(expr)), _written(expr))
+    return [f"{word} ({label}): not a label of {expr.prettify()}" for label in labels - have]
+
+
+def _written(expr: promql.Expr) -> set[str]:
+    """Give the labels that `label_replace` and `label_join` write."""
+    calls = (node for node in _nodes(expr) if isinstance(node, promql.Call))
+    return {call.args[1].val for call in calls if call.func.name in {"label_replace", "label_join"}}
+
+
+def _nodes(expr: promql.Expr) -> Iterator[promql.Expr]:
+    found: list[promql.Expr] = []
+
+    def note(node: promql.Expr) -> bool:
+        found.append(node)
+        return True
+
+    promql.walk(expr, pre_visit=note)
+    return iter(found)

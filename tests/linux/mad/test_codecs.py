@@ -1,0 +1,465 @@
+"""Management datagrams: bytes by hand from the specification's layouts, and libibmad's own decoder as the judge."""
+
+import ctypes
+import re
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.linux.mad import performance as mad_counters
+from exporter.linux.mad import subnet as mad_subnet
+from exporter.linux.mad.datagram import (
+    MAX_HOPS,
+    PERMISSIVE,
+    SIZE,
+    Attribute,
+    Class,
+    Problem,
+    Request,
+    Route,
+    answer_of,
+    decode,
+    encode,
+)
+
+DATA = st.binary(min_size=192, max_size=192)
+"""An attribute of any content; those of subnet management are the first 64 of these bytes."""
+
+
+AT_7 = Route(7)
+
+
+def nothing(_tag, _answer):
+    """Take an answer."""
+
+
+def request(attribute, route=AT_7, **more):
+    return Request("a", route, attribute, nothing, **more)
+
+
+# Requests: bytes by hand.
+
+
+def test_a_question_by_directed_route_has_the_header_the_key_and_the_path_of_the_specification():
+    asked = request(Attribute.PORT_INFO, Route(PERMISSIVE, bytes([1, 20, 3])), modifier=36)
+    found = encode(asked, 0x01020304, m_key=0x1122334455667788)
+    assert found[:24] == bytes.fromhex("018101010000000300000000010203040015000000000024")
+    assert found[24:32] == bytes.fromhex("1122334455667788")
+    assert found[32:36] == b"\xff\xff\xff\xff"  # both LIDs: by route all the way
+    assert found[128:133] == bytes([0, 1, 20, 3, 0])  # the first hop is at 1
+    assert not any(found[36:128])
+    assert not any(found[132:])
+    assert len(found) == SIZE == 256
+
+
+def test_a_question_by_lid_is_of_the_other_class_and_has_no_path():
+    found = encode(request(Attribute.NODE_INFO), 5, m_key=9)
+    assert found[:24] == bytes.fromhex("010101010000000000000000000000050011000000000000")
+    assert found[24:32] == bytes.fromhex("0000000000000009")
+    assert not any(found[32:])
+
+
+def test_a_question_for_counters_selects_the_port_and_carries_no_key():
+    found = encode(request(Attribute.PORT_COUNTERS_EXTENDED, port=33), 5, m_key=9)
+    assert found[:24] == bytes.fromhex("01040101000000000000000000000005001d000000000000")
+    assert found[65] == 33
+    assert not any(found[24:65])
+    assert not any(found[66:])
+
+
+@pytest.mark.parametrize("attribute", Attribute)
+@pytest.mark.parametrize("route", [Route(7), Route(PERMISSIVE, b""), Route(PERMISSIVE, b"\1\2")])
+def test_every_question_is_a_get(attribute, route):
+    assert encode(request(attribute, route), 1)[3] == 0x01
+
+
+def test_a_route_has_as_many_hops_as_the_header_has_room_for():
+    assert encode(request(Attribute.NODE_INFO, Route(PERMISSIVE, bytes(range(1, 64)))), 1)[129:192] == bytes(
+        range(1, 64)
+    )
+    with pytest.raises(ValueError, match="64 links; 63 are the most"):
+        encode(request(Attribute.NODE_INFO, Route(PERMISSIVE, bytes(MAX_HOPS + 1))), 1)
+
+
+# Replies.
+
+
+def replied(asked, data=b"", *, status=0, method=0x81, **changes):
+    """Give what a node answers to a request, with changes to bytes by place."""
+    found = bytearray(encode(asked, 0x0BADCAFE))
+    found[3] = method
+    struct.pack_into(">H", found, 4, status | (0x8000 if asked.mad_class is Class.DIRECTED else 0))
+    found[64 : 64 + len(data)] = data
+    for place, value in changes.items():
+        found[int(place[1:])] = value
+    return bytes(found)
+
+
+BY_ROUTE = request(Attribute.NODE_INFO, Route(PERMISSIVE, b"\1"))
+BY_LID = request(Attribute.PORT_COUNTERS, port=1)
+
+
+@pytest.mark.parametrize("asked", [BY_ROUTE, BY_LID])
+def test_a_good_reply_gives_the_attribute(asked):
+    reply = decode(replied(asked, b"abc"))
+    assert reply.transaction == 0x0BADCAFE
+    assert answer_of(asked, reply)[:64] == b"abc" + bytes(61)
+
+
+def test_the_upper_half_of_the_transaction_is_the_kernels():
+    datagram = bytearray(replied(BY_LID))
+    datagram[8:12] = b"\x12\x34\x56\x78"
+    assert decode(bytes(datagram)).transaction == 0x0BADCAFE
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        (0x0001, Problem.BUSY),
+        (0x0003, Problem.BUSY),
+        (0x0002, Problem.REFUSED),  # redirected
+        (0x0004, Problem.UNSUPPORTED),  # class or version
+        (0x0008, Problem.UNSUPPORTED),  # method
+        (0x000C, Problem.UNSUPPORTED),  # method and attribute
+        (0x001C, Problem.REFUSED),  # a value is wrong
+        (0x0100, Problem.REFUSED),  # of the class
+    ],
+)
+@pytest.mark.parametrize("asked", [BY_ROUTE, BY_LID])
+def test_a_status_says_why_there_is_no_answer(asked, status, problem):
+    assert answer_of(asked, decode(replied(asked, status=status))) is problem
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [
+        replied(BY_LID, _17=0x13),  # another attribute
+        replied(BY_LID, _1=0x01),  # another class
+        replied(BY_LID, method=0x01),  # our own question
+        replied(BY_LID, method=0x05),  # a trap
+    ],
+)
+def test_a_reply_to_something_else_is_malformed(datagram):
+    assert answer_of(BY_LID, decode(datagram)) is Problem.MALFORMED
+
+
+@given(st.binary(max_size=300))
+def test_whatever_comes_is_a_reply_or_nothing(datagram):
+    reply = decode(datagram)
+    assert (reply is None) == (len(datagram) < SIZE or datagram[0] != 1)
+    if reply is not None:
+        answer = answer_of(BY_LID, reply)
+        assert isinstance(answer, Problem) or len(answer) >= 192
+
+
+# Attributes: by hand what libibmad of today does not know or names otherwise.
+
+
+def port_info(**places):
+    data = bytearray(64)
+    for place, value in places.items():
+        data[int(place[1:])] = value
+    return mad_subnet.port_info(bytes(data))
+
+
+EXTENDED = {"_22": 0x40}
+"""Bit 14 of the capability mask: there are extended speeds."""
+
+
+@pytest.mark.parametrize(
+    ("places", "lanes", "generation", "gbits"),
+    [
+        ({"_31": 2, "_35": 0x10}, 4, "SDR", 10),
+        ({"_31": 1, "_35": 0x20}, 1, "DDR", 5),
+        ({"_31": 8, "_35": 0x40}, 12, "QDR", 120),
+        ({"_31": 2, "_35": 0x40, "_62": 0x10, **EXTENDED}, 4, "FDR", 56),
+        ({"_31": 2, "_35": 0x40, "_62": 0x20, **EXTENDED}, 4, "EDR", 100),
+        ({"_31": 16, "_35": 0x40, "_62": 0x40, **EXTENDED}, 2, "HDR", 100),  # HDR100
+        ({"_31": 2, "_35": 0x40, "_62": 0x40, **EXTENDED}, 4, "HDR", 200),
+        ({"_31": 16, "_35": 0x40, "_62": 0x80, **EXTENDED}, 2, "NDR", 200),
+        ({"_31": 2, "_35": 0x40, "_62": 0x80, **EXTENDED}, 4, "NDR", 400),
+        ({"_31": 2, "_35": 0x40, "_56": 0x20, **EXTENDED}, 4, "XDR", 800),
+        ({"_31": 4, "_35": 0x40, "_56": 0x20, **EXTENDED}, 8, "XDR", 1600),
+        ({"_31": 2, "_35": 0x40, "_62": 0x80, "_56": 0x20}, 4, "QDR", 40),  # what is there means nothing
+        ({"_31": 2, "_35": 0xF0}, 4, None, None),
+        ({"_31": 3, "_35": 0x40}, None, "QDR", None),
+        ({}, None, None, None),
+    ],
+)
+def test_width_and_speed_of_a_link(places, lanes, generation, gbits):
+    found = port_info(**places)
+    assert (found.lanes, found.generation) == (lanes, generation)
+    assert mad_subnet.speed(found.generation, found.lanes) == (None if gbits is None else gbits * 1e9 / 8)
+
+
+def test_what_a_port_can_do_is_each_bit_of_the_masks():
+    found = port_info(_30=0x1F, _32=0x70, _56=0x08, _62=0x0F, **EXTENDED)
+    assert found.lanes_supported == {1, 2, 4, 8, 12}
+    assert found.generations_supported == {"SDR", "DDR", "QDR", "FDR", "EDR", "HDR", "NDR", "XDR"}
+    assert mad_subnet.fastest(found.generations_supported) == "XDR"
+    assert mad_subnet.fastest(frozenset({"FDR10", "QDR"})) == "FDR10"
+    assert mad_subnet.fastest(frozenset()) is None
+    assert port_info(_30=0x12, _32=0x10).generations_supported == {"SDR"}
+    assert port_info(_30=0x12).lanes_supported == {4, 2}
+
+
+def test_the_second_mask_counts_where_the_first_says_that_there_is_one():
+    assert port_info(_22=0x80, _60=0x12, _61=0x34).capabilities_2 == 0x1234
+    assert port_info(_60=0x12, _61=0x34).capabilities_2 == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "physical", "trained"),
+    [(1, 2, False), (1, 4, False), (1, 5, True), (2, 0, True), (4, 5, True), (0, 0, False)],
+)
+def test_a_port_is_trained_when_its_link_is_up_whatever_its_logical_state(state, physical, trained):
+    assert port_info(_32=state, _33=physical << 4).is_trained is trained
+
+
+def test_fdr10_is_told_by_the_vendor_alone():
+    data = bytearray(64)
+    assert mad_subnet.fdr10(bytes(data)) == (False, False)
+    data[7] = 1
+    assert mad_subnet.fdr10(bytes(data)) == (True, False)
+    data[15] = 1
+    assert mad_subnet.fdr10(bytes(data)) == (True, True)
+
+
+def test_what_the_subnet_manager_says_of_itself():
+    data = struct.pack(">QQIB", 0x0002C90300A1B2C3, 0, 123456, 0xE3) + bytes(43)
+    assert mad_subnet.sm_info(data) == (0x0002C90300A1B2C3, 123456, 14, 3)
+
+
+def test_a_state_of_a_switch_that_changed():
+    data = bytearray(64)
+    data[11] = 0x07 << 3 | 0x04
+    assert mad_subnet.switch_info(bytes(data)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"leaf-01\0rest", "leaf-01"),
+        (b"  MF0;leaf-01:MSB7800/U1   \0", "MF0;leaf-01:MSB7800/U1"),
+        (b"Quantum  Mellanox\tTechnologies", "Quantum Mellanox Technologies"),
+        (b"x" * 64 + b"y", "x" * 64),
+        (b"", ""),
+        (b"\xff\xfe", "\udcff\udcfe"),
+    ],
+)
+def test_a_description_is_tidied(raw, text):
+    assert mad_subnet.node_description(raw.ljust(192, b"\0")[:192] if len(raw) < 64 else raw) == text
+
+
+# Everything else is compared with what libibmad prints of the same bytes.
+
+
+def number(text):
+    """Read a number as it is printed; other text stays as it is."""
+    if text.startswith("0x"):
+        return int(text, 16)
+    return int(text) if text.isdecimal() else text
+
+
+@pytest.fixture(scope="session")
+def judge():
+    """Give a function that has libibmad decode bytes: {name: text}."""
+    try:
+        library = ctypes.CDLL("libibmad.so.5")
+    except OSError:
+        pytest.skip("needs libibmad")
+
+    def read(attribute, data):
+        text = ctypes.create_string_buffer(1 << 15)
+        getattr(library, f"mad_dump_{attribute}")(
+            text, len(text), ctypes.create_string_buffer(data, len(data)), len(data)
+        )
+        lines = re.findall(r"^(\w+):\.*(.*)$", text.value.decode("latin-1"), re.MULTILINE)
+        return {name: number(value) for name, value in lines}
+
+    return read
+
+
+ERROR_NAMES = (
+    "SymbolErrorCounter",
+    "LinkErrorRecoveryCounter",
+    "LinkDownedCounter",
+    "PortRcvErrors",
+    "PortRcvRemotePhysicalErrors",
+    "PortRcvSwitchRelayErrors",
+    "PortXmitDiscards",
+    "PortXmitConstraintErrors",
+    "PortRcvConstraintErrors",
+    "LocalLinkIntegrityErrors",
+    "ExcessiveBufferOverrunErrors",
+    "VL15Dropped",
+    "PortXmitWait",
+)
+"""As libibmad calls them, in the order of mad_counters.ERRORS."""
+
+TRAFFIC_NAMES = (
+    "PortXmitData",
+    "PortRcvData",
+    "PortXmitPkts",
+    "PortRcvPkts",
+    "PortUnicastXmitPkts",
+    "PortUnicastRcvPkts",
+    "PortMulticastXmitPkts",
+    "PortMulticastRcvPkts",
+)
+
+
+def named(judged, names):
+    return tuple(judged[name] for name in names)
+
+
+@given(DATA)
+def test_node_info_is_what_libibmad_says(judge, data):
+    judged, found = judge("nodeinfo", data), mad_subnet.node_info(data)
+    names = ("NumPorts", "SystemGuid", "Guid", "PortGuid", "DevId", "Revision", "LocalPort", "VendorId")
+    assert found[1:] == named(judged, names)
+    assert found.kind == data[2]
+
+
+@given(DATA)
+def test_port_info_is_what_libibmad_says(judge, data):
+    judged, found = judge("portinfo", data[:64]), mad_subnet.port_info(data)
+    numbers = (found.lid, found.sm_lid, found.gid_prefix, found.capabilities, found.protect, found.lmc)
+    assert numbers == named(judged, ("Lid", "SMLid", "GidPrefix", "CapMask", "ProtectBits", "LMC"))
+    assert found.capabilities_2 == (judged["CapabilityMask2"] if found.capabilities & 1 << 15 else 0)
+    states = {0: "NoChange", 1: "Down", 2: "Initialize", 3: "Armed", 4: "Active"}
+    assert judged["LinkState"] == states.get(found.state, f"?({found.state})")
+    physical = ("NoChange", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery")
+    names = dict(enumerate((*physical, "PhyTest")))
+    assert judged["PhysLinkState"] == names.get(found.physical_state, f"?({found.physical_state})")
+
+
+SPEED_NAMES = {"SDR": "2.5 Gbps", "DDR": "5.0 Gbps", "QDR": "10.0 Gbps"}
+EXTENDED_NAMES = {"FDR": "14.0625 Gbps", "EDR": "25.78125 Gbps", "HDR": "53.125 Gbps", "NDR": "106.25 Gbps"}
+
+
+def among(text, names):
+    """Tell which of some names stand in a list such as `2.5 Gbps or 5.0 Gbps`."""
+    words = set(str(text).removesuffix(" (IBA extension)").split(" or "))
+    return {key for key, name in names.items() if name in words}
+
+
+@given(st.sampled_from([1, 2, 4, 8, 16]), st.integers(1, 31), st.integers(1, 7), st.sampled_from([1, 2, 4]))
+def test_width_and_speeds_are_what_libibmad_says(judge, width, widths, speeds, speed):
+    data = bytearray(64)
+    data[30], data[31], data[32], data[35] = widths, width, speeds << 4, speed << 4
+    judged, found = judge("portinfo", bytes(data)), mad_subnet.port_info(bytes(data))
+    lanes = {1: "1X", 2: "2X", 4: "4X", 8: "8X", 12: "12X"}
+    assert lanes[found.lanes] == judged["LinkWidthActive"]
+    assert found.lanes_supported == among(judged["LinkWidthSupported"], lanes)
+    assert SPEED_NAMES[found.generation] == judged["LinkSpeedActive"]
+    assert found.generations_supported == among(judged["LinkSpeedSupported"], SPEED_NAMES)
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 15))
+def test_extended_speeds_are_what_libibmad_says(judge, active, supported):
+    data = bytearray(64)
+    data[22], data[62] = 0x40, active << 4 | supported
+    judged, found = judge("portinfo", bytes(data)), mad_subnet.port_info(bytes(data))
+    assert EXTENDED_NAMES[found.generation] == judged["LinkSpeedExtActive"]
+    assert found.generations_supported == among(judged["LinkSpeedExtSupported"], EXTENDED_NAMES)
+
+
+@given(DATA)
+def test_switch_info_is_what_libibmad_says(judge, data):
+    judged, found = judge("switchinfo", data[:64]), mad_subnet.switch_info(data)
+    assert found == (bool(judged["EnhancedPort0"]), bool(judged["StateChange"]))
+
+
+@given(DATA)
+def test_the_mode_of_error_correction_is_what_libibmad_says(judge, data):
+    judged = judge("portinfo_ext", data[:64])
+    assert mad_subnet.fec_mode(data) == (judged["FECModeActive"] if judged["CapMask"] & 1 else None)
+
+
+@given(DATA)
+def test_fdr10_is_what_libibmad_says(judge, data):
+    judged = judge("mlnx_ext_port_info", data[:64])
+    assert mad_subnet.fdr10(data) == (bool(judged["LinkSpeedSupported"] & 1), bool(judged["LinkSpeedActive"] & 1))
+
+
+@given(DATA)
+def test_the_capabilities_are_what_libibmad_says(judge, data):
+    judged = judge("classportinfo", data)
+    assert mad_counters.capabilities(data) == named(judged, ("CapabilityMask", "CapabilityMask2"))
+
+
+@given(DATA)
+def test_port_counters_are_what_libibmad_says(judge, data):
+    judged = judge("perfcounters", data)
+    port, errors, traffic = mad_counters.port_counters(data)
+    assert port == judged["PortSelect"]
+    assert dict(zip(ERROR_NAMES, errors, strict=True)) == {name: judged[name] for name in ERROR_NAMES}
+    assert traffic == named(judged, TRAFFIC_NAMES[:4])
+
+
+@given(DATA)
+def test_extended_counters_are_what_libibmad_says(judge, data):
+    judged = judge("perfcounters_ext", data)
+    assert mad_counters.extended(data) == (judged["PortSelect"], named(judged, TRAFFIC_NAMES))
+    errors = mad_counters.extended_errors(data)
+    assert dict(zip(ERROR_NAMES, errors, strict=True)) == {name: judged[name] for name in ERROR_NAMES}
+
+
+@given(DATA)
+def test_details_of_errors_are_what_libibmad_says(judge, data):
+    wrong = ("LocalPhysical", "MalformedPkt", "BufferOverrun", "DLIDMapping", "VLMapping", "Looping")
+    judged = judge("perfcounters_rcv_err", data)
+    assert mad_counters.receive_error_details(data) == named(judged, [f"Port{name}Errors" for name in wrong])
+    discards = ("Inactive", "NeighborMTU", "SwLifetimeLimit", "SwHOQLifetimeLimit")
+    judged = judge("perfcounters_xmt_disc", data)
+    assert mad_counters.transmit_discard_details(data) == named(judged, [f"Port{name}Discards" for name in discards])
+
+
+@given(DATA)
+def test_traffic_by_service_level_is_what_libibmad_says(judge, data):
+    found = mad_counters.words_by_sl(data)
+    assert found == named(judge("perfcounters_xmt_sl", data), [f"XmtDataSL{level}" for level in range(16)])
+    assert found == named(judge("perfcounters_rcv_sl", data), [f"RcvDataSL{level}" for level in range(16)])
+
+
+@given(DATA)
+def test_blocks_of_error_correction_are_what_libibmad_says(judge, data):
+    judged = judge("port_ext_speeds_counters", data)
+    by_lane = [
+        sum(judged[f"FEC{kind}BlockCtrLane{lane}"] for lane in range(12)) for kind in ("Correctable", "Uncorrectable")
+    ]
+    assert mad_counters.fec_blocks(data, reed_solomon=False) == tuple(by_lane)
+    judged = judge("port_ext_speeds_counters_rsfec_active", data)
+    names = ("PortFECCorrectableBlockCtr", "PortFECUncorrectableBlockCtr")
+    assert mad_counters.fec_blocks(data, reed_solomon=True) == named(judged, names)
+
+
+# What libibmad decodes of the header of what we encode: `mad_get_field` with the numbers of its enumeration.
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(list(Attribute)), st.binary(max_size=MAX_HOPS), st.integers(1, 0xFFFFFFFF), st.integers(0, 255))
+def test_the_header_is_what_libibmad_reads(judge, attribute, path, transaction, number):
+    library = ctypes.CDLL("libibmad.so.5")
+    library.mad_field_name.restype = ctypes.c_char_p
+    library.mad_get_field64.restype = ctypes.c_uint64
+    names = {library.mad_field_name(field): field for field in range(1, 45)}
+    route = Route(7) if attribute.performance else Route(PERMISSIVE, path)
+    asked = request(attribute, route, modifier=0 if attribute.performance else number, port=number)
+    datagram = ctypes.create_string_buffer(encode(asked, transaction, m_key=1 << 63 | 5), SIZE)
+
+    def field(name):
+        return library.mad_get_field(datagram, 0, names[name]) & 0xFFFFFFFF
+
+    assert (field(b"MadMethod"), field(b"MadClassVersion"), field(b"MadBaseVersion")) == (1, 1, 1)
+    assert field(b"MadMgmtClass") == asked.mad_class
+    assert field(b"MadAttr") == attribute.number
+    assert field(b"MadModifier") == asked.modifier
+    assert library.mad_get_field64(datagram, 0, names[b"MadTRID"]) == transaction
+    if not attribute.performance:
+        assert (field(b"DrSmpHopCnt"), field(b"DrSmpHopPtr")) == (len(path), 0)
+        assert (field(b"DrSmpDLID"), field(b"DrSmpSLID")) == (0xFFFF, 0xFFFF)
+        assert library.mad_get_field64(datagram, 0, names[b"MadMkey"]) == 1 << 63 | 5

@@ -1,0 +1,224 @@
+import errno
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.linux.netlink.protocol import DumpInterrupted, NetlinkError
+from exporter.linux.netlink.rtnetlink import (
+    STATISTICS,
+    Batch,
+    link_request,
+    parse_links,
+)
+
+NEWLINK, DELLINK, DONE, ERROR = 16, 17, 3, 2
+ADDRESS, IFNAME, MTU, LOWER, OPERSTATE, LINKINFO, STATS64 = 1, 3, 4, 5, 16, 18, 23
+CARRIER_CHANGES, NETNSID, PORT_NAME, UPS, DOWNS, PERM, PARENT, BUS = 35, 37, 38, 47, 48, 54, 56, 57
+AF_BRIDGE = 7
+
+
+def attribute(kind, value):
+    value = struct.pack("=I", value) if isinstance(value, int) else value
+    return struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def message(kind, body, flags=0, sequence=7):
+    return struct.pack("=IHHII", 16 + len(body), kind, flags, sequence, 0) + body + bytes(-len(body) % 4)
+
+
+def link(*attributes, kind=NEWLINK, family=0, state=0, index=5, hardware=1, **header):
+    return message(kind, struct.pack("=BxHiII", family, hardware, index, state, 0) + b"".join(attributes), **header)
+
+
+def names(batch: Batch):
+    return [(event.change, event.link.name) for event in batch.events]
+
+
+NAMED = attribute(IFNAME, b"eth0\0")
+
+
+def test_the_request_asks_for_all_links_with_statistics_and_without_virtual_functions():
+    assert link_request(9) == bytes.fromhex(
+        "28000000 1200 0103 09000000 00000000"  # 40 bytes, GETLINK, REQUEST | ROOT | MATCH, sequence 9, port 0
+        "00 00 0000 00000000 00000000 00000000"  # every family and index
+        "0800 1d00 00000000"  # EXT_MASK: neither VF nor SKIP_STATS
+    ), "written for a little-endian machine"
+
+
+def test_every_field_of_a_link():
+    data = link(
+        attribute(IFNAME, b"ens3f0np0\0"),
+        attribute(ADDRESS, bytes.fromhex("020000000001")),
+        attribute(PERM, bytes.fromhex("b83fd2000001")),
+        attribute(MTU, 9000),
+        attribute(LOWER, 3),
+        attribute(OPERSTATE, b"\x06"),
+        attribute(LINKINFO | 0x8000, attribute(1, b"macvlan\0") + attribute(2, b"data")),
+        attribute(STATS64, struct.pack("=25Q", *range(2**64 - 25, 2**64))),
+        attribute(CARRIER_CHANGES, 5),
+        attribute(UPS, 3),
+        attribute(DOWNS, 2),
+        attribute(PORT_NAME, b"p0\0"),
+        attribute(NETNSID, struct.pack("=i", -1)),
+        attribute(PARENT, b"0000:17:00.0\0"),
+        attribute(BUS, b"pci\0"),
+        attribute(999, b"of a newer kernel"),
+        state=0x10003,
+        hardware=32,
+    )
+    batch = parse_links(data)
+    assert (batch.malformed, batch.done) == (0, False)
+    (event,) = batch.events
+    found = event.link
+    assert event.change == "changed"
+    assert (found.ifindex, found.name, found.hardware) == (5, "ens3f0np0", 32)
+    assert (found.admin_up, found.carrier, found.operstate, found.mtu) == (True, True, "up", 9000)
+    assert found.mac == "b8:3f:d2:00:00:01", "a bond overwrites the other address"
+    assert (found.kind, found.lower, found.link_netnsid) == ("macvlan", 3, -1)
+    assert (found.carrier_changes, found.carrier_up_count, found.carrier_down_count) == (5, 3, 2)
+    assert found.phys_port_name == "p0"
+    assert (found.parent_dev_name, found.parent_dev_bus_name) == ("0000:17:00.0", "pci")
+    assert len(found.stats) == 25
+    assert found.stats["rx_packets"] == 2**64 - 25
+    assert found.stats["rx_otherhost_dropped"] == 2**64 - 1
+
+
+def test_what_the_kernel_did_not_say_is_absent():
+    found = parse_links(link(NAMED)).events[0].link
+    assert found.stats == {}
+    assert found.kind == ""
+    for name in ("operstate", "mtu", "mac", "parent_dev_name", "phys_port_name", "link_netnsid"):
+        assert getattr(found, name) is None, name
+    for name in ("lower", "carrier_changes", "carrier_up_count", "carrier_down_count", "parent_dev_bus_name"):
+        assert getattr(found, name) is None, name
+    assert (found.admin_up, found.carrier) == (False, False)
+
+
+@pytest.mark.parametrize(("size", "known"), [(23, 23), (24, 24), (25, 25), (30, 25)])
+def test_statistics_of_older_and_newer_kernels(size, known):
+    stats = parse_links(link(NAMED, attribute(STATS64, struct.pack(f"={size}Q", *range(size))))).events[0].link.stats
+    assert list(stats) == list(STATISTICS[:known])
+    assert list(stats.values()) == list(range(known))
+
+
+def test_the_address_stands_in_for_a_permanent_one_and_an_empty_one_is_none():
+    assert parse_links(link(NAMED, attribute(ADDRESS, b"\x02\0\0\0\0\x01"))).events[0].link.mac == "02:00:00:00:00:01"
+    assert parse_links(link(NAMED, attribute(ADDRESS, b""))).events[0].link.mac is None
+    infiniband = parse_links(link(NAMED, attribute(ADDRESS, bytes(range(20))))).events[0].link.mac
+    assert infiniband.startswith("00:01:02:")
+    assert len(infiniband) == 59
+
+
+def test_changes_and_departures_and_the_end_of_a_dump():
+    batch = parse_links(link(NAMED) + link(attribute(IFNAME, b"eth1\0"), kind=DELLINK) + message(DONE, bytes(4)))
+    assert names(batch) == [("changed", "eth0"), ("deleted", "eth1")]
+    assert batch.done
+
+
+def test_a_port_that_leaves_a_bridge_is_not_deleted():
+    assert parse_links(link(NAMED, kind=DELLINK, family=AF_BRIDGE)) == Batch()
+
+
+def test_an_answer_to_another_request_is_not_ours():
+    late = link(NAMED, sequence=6) + message(DONE, bytes(4), sequence=6)
+    batch = parse_links(late + link(attribute(IFNAME, b"eth1\0")), sequence=7)
+    assert names(batch) == [("changed", "eth1")]
+    assert not batch.done
+
+
+def test_an_interrupted_dump_is_told_apart():
+    with pytest.raises(DumpInterrupted) as caught:
+        parse_links(link(NAMED) + link(NAMED, flags=0x10))
+    assert caught.value.errno == errno.EINTR
+
+
+@pytest.mark.parametrize("kind", [ERROR, DONE])
+def test_an_error_has_the_number_of_the_kernel(kind):
+    with pytest.raises(NetlinkError, match="Operation not permitted") as caught:
+        parse_links(message(kind, struct.pack("=i", -errno.EPERM) + bytes(16)))
+    assert caught.value.errno == errno.EPERM
+
+
+def test_an_acknowledgement_is_no_error():
+    assert parse_links(message(ERROR, bytes(20))) == Batch()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        struct.pack("=HH", 0, MTU) + b"\x28\x23\0\0",
+        struct.pack("=HH", 3, MTU),
+        struct.pack("=HH", 400, MTU) + b"\x28\x23\0\0",
+        b"\x08\0",
+    ],
+    ids=["length 0", "length 3", "beyond the message", "cut header"],
+)
+def test_a_broken_attribute_costs_what_follows_it_in_this_link_alone(broken):
+    batch = parse_links(link(NAMED, attribute(LOWER, 4), broken) + link(attribute(IFNAME, b"eth1\0")))
+    assert names(batch) == [("changed", "eth0"), ("changed", "eth1")]
+    assert (batch.events[0].link.lower, batch.events[0].link.mtu, batch.malformed) == (4, None, 1)
+
+
+def test_a_broken_nest_costs_its_own_field():
+    batch = parse_links(link(NAMED, attribute(LINKINFO, bytes(8)), attribute(MTU, 1500)))
+    assert (batch.malformed, batch.events[0].link.kind, batch.events[0].link.mtu) == (1, "", 1500)
+
+
+def test_a_number_of_the_wrong_width_is_absent():
+    found = parse_links(link(NAMED, attribute(MTU, b"\x01\x02"), attribute(OPERSTATE, b"\x63"))).events[0].link
+    assert (found.mtu, found.operstate) == (None, None)
+
+
+def test_a_tunnel_over_no_device_in_particular_has_none_below():
+    assert parse_links(link(NAMED, attribute(LOWER, 0))).events[0].link.lower is None
+
+
+def test_a_link_without_a_name_is_counted():
+    assert parse_links(link(attribute(MTU, 1500)) + link(attribute(IFNAME, b"\0"))) == Batch(malformed=2)
+
+
+def test_names_that_are_not_text_stay_apart():
+    batch = parse_links(link(attribute(IFNAME, b"\xff\0")) + link(attribute(IFNAME, b"\xfe\0")))
+    assert names(batch) == [("changed", "\\xff"), ("changed", "\\xfe")]
+
+
+@pytest.mark.parametrize("length", [0, 15, 200])
+def test_a_message_of_impossible_length_ends_the_datagram(length):
+    data = link(NAMED) + struct.pack("=IHHII", length, NEWLINK, 0, 7, 0) + bytes(40)
+    batch = parse_links(data)
+    assert (names(batch), batch.malformed) == ([("changed", "eth0")], 1)
+
+
+def test_cut_messages_are_counted():
+    assert parse_links(link(NAMED)[:-1]) == Batch(malformed=1)
+    assert parse_links(b"\x20\0\0") == Batch(malformed=1)
+    assert parse_links(message(NEWLINK, bytes(15))) == Batch(malformed=1)
+    assert parse_links(message(ERROR, b"")) == Batch(malformed=1)
+    assert parse_links(b"") == Batch()
+
+
+BODIES = st.lists(
+    st.tuples(st.sampled_from([*range(60), 0x8012]), st.binary(max_size=40) | st.just(NAMED[4:]), st.integers(-4, 4)),
+    max_size=8,
+).map(lambda parts: b"".join(struct.pack("=HH", max(0, 4 + len(v) + off), k) + v for k, v, off in parts))
+MESSAGES = st.builds(
+    lambda kind, body, flags, off: (
+        struct.pack("=IHHII", max(0, 32 + len(body) + off), kind, flags, 7, 0) + bytes(16) + body
+    ),
+    st.sampled_from([NEWLINK, DELLINK, DONE, ERROR, 1, 99]),
+    BODIES,
+    st.sampled_from([0, 2, 0x10]),
+    st.integers(-40, 8),
+)
+
+
+@given(st.binary(max_size=200) | st.lists(MESSAGES, max_size=4).map(b"".join))
+def test_no_bytes_raise_anything_else_or_hold_the_parser(data):
+    try:
+        batch = parse_links(data)
+    except NetlinkError:
+        return
+    assert len(batch.events) + batch.malformed <= 2 * (len(data) // 16 + 1)
+    assert all(event.link.name for event in batch.events)

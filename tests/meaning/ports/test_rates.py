@@ -1,0 +1,655 @@
+"""Rates, against a counter that is simulated truthfully and against plain bookkeeping of one counter at a time."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exporter.core import vocabulary
+from exporter.core.table import (
+    Column,
+    Kind,
+    RowKeeper,
+    Table,
+)
+from exporter.meaning.ports import rates
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A slow machine is no failure."""
+
+SCHEMA = vocabulary.schema(
+    "fabric_test_",
+    ("device",),
+    [
+        "receive_bytes_total",
+        "transmit_bytes_total",
+        "transmit_packets_total",
+        "receive_errors_total",
+        "receive_paused_seconds_total",
+        "receive_pause_frames_total",
+        "transmit_pause_frames_total",
+        "ecn_marked_packets_total",
+        vocabulary.SPEED,
+        rates.RESETS,
+    ],
+)
+
+SPEED_400G = 50e9
+WIDTHS = [8, 16, 32, 48, 64]
+
+
+class Meter:
+    """Steps tables of counters through rates, row by row as a source would give them."""
+
+    def __init__(self, schema=SCHEMA):
+        self.schema, self.keeper, self.state = schema, RowKeeper(("device",)), None
+
+    def read(self, time, rows, *, epochs=None, speed=SPEED_400G, times=None, **columns):
+        """Step; `columns` are values, or (values, options of Column); give values by ending, and saturated names."""
+        size = len(rows)
+        made = {}
+        for ending, given_as in columns.items():
+            values, options = given_as if isinstance(given_as, tuple) else (given_as, {})
+            made[ending] = Column(self.schema.metrics[ending], values, **options)
+        if speed is not None:
+            speeds = speed if isinstance(speed, list) else [speed] * size
+            made[vocabulary.SPEED] = Column(self.schema.metrics[vocabulary.SPEED], speeds)
+        table = Table(self.schema, self.keeper.rows([(row,) for row in rows]), made, time, epochs, times=times)
+        self.state, tables = rates.step(self.state, table)
+        out = {ending: list(column.values) for ending, column in tables[0].columns.items()}
+        out["stuck"] = set(tables[1].rows.keys) if len(tables) > 1 else set()
+        return out
+
+
+def one(time, meter, value, ending="receive_bytes_total", **options):
+    """Read one counter of one row: (exported, its rate, resets)."""
+    speed = options.pop("speed", SPEED_400G)
+    epochs = options.pop("epochs", None)
+    out = meter.read(time, ["d"], epochs=epochs, speed=speed, **{ending: ([value], options)})
+    rate = out.get(vocabulary.RATES.get(ending), [None])[0]
+    return out[ending][0], rate, out[rates.RESETS][0]
+
+
+@UNHURRIED
+@given(
+    st.sampled_from(WIDTHS),
+    st.integers(0, 2**64 - 1),
+    st.lists(st.tuples(st.floats(0, 0.499), st.floats(0.1, 1e4)), min_size=1, max_size=12),
+)
+def test_a_counter_that_wraps_is_exported_as_the_whole_count_with_its_true_rate(width, start, steps):
+    """What truly passed is known here; the device shows only its low bits."""
+    meter, now, true = Meter(), 0.0, start % (1 << width)
+    assert one(now, meter, true, width=width, speed=1e30)[:2] == (true, None)
+    for share, seconds in steps:
+        passed = int(share * (1 << width))
+        before, now, true = now, now + seconds, true + passed
+        exported, rate, resets = one(now, meter, true % (1 << width), width=width, speed=1e30)
+        assert exported == true
+        assert rate == pytest.approx(passed / (now - before))
+        assert resets == 0
+
+
+COLUMNS = {
+    "receive_bytes_total": {"width": 32, "factor": 4},
+    "transmit_bytes_total": {"width": 64},
+    "transmit_packets_total": {"width": 48},
+    "receive_errors_total": {"width": 16, "saturates": True},
+    "receive_paused_seconds_total": {"width": 32, "divisor": 1_000_000},
+    "ecn_marked_packets_total": {"width": 8},
+}
+
+
+class Model:
+    """The rules as bookkeeping, one counter at a time, without a thought for speed."""
+
+    def __init__(self):
+        self.rows = {}
+
+    def read(self, now, rows, epochs, speeds, columns, times):
+        self.rows = {row: self.rows.get(row, {"epoch": None, "resets": 0, "last": {}}) for row in rows}
+        expected = {}
+        for place, row in enumerate(rows):
+            memory, time = self.rows[row], times[place]
+            readings = {ending: values[place] for ending, values in columns.items()}
+            last = memory["last"]
+            falls = sum(1 for name, new in readings.items() if new is not None and name in last and new < last[name][0])
+            known = epochs[place] is not None and memory["epoch"] is not None
+            anew = falls > 1 or (known and epochs[place] != memory["epoch"])
+            memory["epoch"] = memory["epoch"] if epochs[place] is None else epochs[place]
+            if anew:
+                last.clear()
+            reset = anew
+            for name, new in readings.items():
+                expected[row, name] = expected[row, vocabulary.RATES.get(name)] = None
+                if new is None:
+                    continue
+                offset, rate = 0, None
+                if name in last:
+                    old, then, offset, last_rate = last[name]
+                    passed, offset = self.passed(name, new - old, time - then, speeds[place], offset)
+                    reset = reset or passed is None
+                    if passed is not None and time == then:  # the device had not counted since
+                        rate = last_rate if now - time <= 600 else None
+                        last[name] = (old, then, offset, rate)
+                        expected[row, name] = self.scaled(name, new + offset)
+                        expected[row, vocabulary.RATES.get(name)] = rate
+                        continue
+                    if passed is not None and time > then:
+                        rate = self.scaled(name, passed) / Fraction(time - then)
+                        most = (
+                            1
+                            if "seconds" in name
+                            else Fraction(speeds[place] or 200e9) / (1 if "bytes" in name else 64)
+                        )
+                        rate = rate if rate <= 16 * most else None
+                last[name] = (new, time, offset, rate)
+                expected[row, name] = self.scaled(name, new + offset)
+                if name in vocabulary.RATES:
+                    expected[row, vocabulary.RATES[name]] = rate
+            memory["resets"] += reset
+            expected[row, rates.RESETS] = memory["resets"]
+        return expected
+
+    def passed(self, name, change, seconds, speed, offset):
+        """Give what a counter moved by and its new offset, or (None, 0) for a reset."""
+        if change >= 0:
+            return change, offset
+        column = COLUMNS[name]
+        size = 1 << column["width"]
+        change += size
+        possible = 0 <= change < size // 2 and seconds > 0 and not column.get("saturates")
+        if "seconds" in name:
+            most = 1.0
+        elif name == "ecn_marked_packets_total" or not speed:
+            most, possible = None, possible and column["width"] <= 32
+        else:
+            most = speed if "bytes" in name else speed / 64
+        if possible and (
+            most is None or self.scaled(name, change) <= Fraction(most) * Fraction(seconds) * Fraction(5, 4)
+        ):
+            return change, offset + size
+        return None, 0
+
+    def scaled(self, name, value):
+        return Fraction(value * COLUMNS[name].get("factor", 1), COLUMNS[name].get("divisor", 1))
+
+
+def values_of(name):
+    top = (1 << COLUMNS[name]["width"]) - 1
+    return st.none() | st.integers(0, 2000) | st.integers(max(0, top - 2000), top) | st.integers(0, top)
+
+
+@st.composite
+def polls(draw):
+    """Draw a history: rows come and go in any order, clocks stand still and go back, columns and values are missing.
+
+    Rows that have a time of their own were counted then: for some of them it stands still.
+    """
+    now, history = 100.0, []
+    for _ in range(draw(st.integers(1, 8))):
+        now += draw(st.sampled_from([5.0, 5.0, 5.03125, 0.0, -3.0, 0.25, 86400.0]))
+        rows = draw(st.permutations(["a", "b", "c"]))[: draw(st.integers(1, 3))]
+        size = len(rows)
+        epochs = draw(st.lists(st.sampled_from([None, 1, 1, 1, 2]), min_size=size, max_size=size))
+        speeds = draw(st.lists(st.sampled_from([None, 0, 1000.0, SPEED_400G]), min_size=size, max_size=size))
+        names = draw(st.lists(st.sampled_from(sorted(COLUMNS)), unique=True, min_size=2))
+        columns = {name: draw(st.lists(values_of(name), min_size=size, max_size=size)) for name in names}
+        if history and draw(st.booleans()):  # some columns stand still
+            columns |= {
+                name: values for name, values in history[-1][4].items() if len(values) == size and name in names[1:]
+            }
+        times = draw(st.none() | st.lists(st.sampled_from([now, now - 1.0, 90.0]), min_size=size, max_size=size))
+        history.append((now, rows, epochs, speeds, columns, times))
+    return history
+
+
+def told(meter, poll):
+    now, rows, epochs, speeds, columns, times = poll
+    given_as = {name: (values, COLUMNS[name]) for name, values in columns.items()}
+    return meter.read(now, rows, epochs=epochs, speed=speeds, times=times, **given_as)
+
+
+@UNHURRIED
+@given(polls())
+def test_any_history_gives_what_plain_bookkeeping_gives(history):
+    meter, model = Meter(), Model()
+    for poll in history:
+        now, rows, epochs, speeds, columns, times = poll
+        out = told(meter, poll)
+        expected = model.read(now, rows, epochs, speeds, columns, times or [now] * len(rows))
+        for (row, ending), value in expected.items():
+            if ending is None:
+                continue
+            got = out.get(ending, [None] * len(rows))[rows.index(row)]
+            assert (got is None) == (value is None), (row, ending)
+            if value is not None:
+                assert got == (
+                    value if value.denominator == 1 and isinstance(got, int) else pytest.approx(float(value))
+                )
+        for rate_ending in vocabulary.RATES.values():
+            assert all(rate is None or rate >= 0 for rate in out.get(rate_ending, ()))
+        for way in ("receive", "transmit"):
+            shares = out.get(f"{way}_utilization_ratio", [None] * len(rows))
+            bytes_a_second = out.get(f"{way}_bytes_per_second", [None] * len(rows))
+            for share, rate, speed in zip(shares, bytes_a_second, speeds, strict=True):
+                assert share == (pytest.approx(rate / speed) if rate is not None and speed else None)
+        stuck = {
+            (row, "receive_errors")
+            for row, value in zip(rows, columns.get("receive_errors_total", []), strict=False)
+            if value == 65535
+        }
+        assert out["stuck"] == stuck
+
+
+@UNHURRIED
+@given(polls())
+def test_the_fast_way_and_the_slow_way_agree(history):
+    fast, slow = Meter(), Meter()
+    taken = [told(fast, poll) for poll in history]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rates, "_suspects", lambda _before, _times, counters: counters)
+        for poll, expected in zip(history, taken, strict=True):
+            out = told(slow, poll)
+            for ending in out.keys() | expected.keys():
+                nothing = [None] * len(poll[1])
+                assert out.get(ending, nothing) == expected.get(ending, nothing), ending
+
+
+def test_the_fast_way_is_really_taken(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("slow")
+
+    meter = Meter()
+    meter.read(0.0, ["a", "b"], receive_bytes_total=[1, 2])
+    monkeypatch.setattr(rates, "_advance_slowly", refuse)
+    assert meter.read(4.0, ["a", "b"], receive_bytes_total=[9, 2])["receive_bytes_per_second"] == [2.0, 0.0]
+    assert meter.read(8.0, ["a", "b"], receive_bytes_total=[9, 2])["receive_bytes_per_second"] == [0.0, 0.0]
+    for now in (9.0, 10.0):  # the device told the time of its counters, which stood still: that is no slower
+        out = meter.read(now, ["a", "b"], times=[8.0, 8.0], receive_bytes_total=[9, 2])
+        assert out["receive_bytes_per_second"] == [0.0, 0.0]
+    with pytest.raises(AssertionError, match="slow"):
+        meter.read(12.0, ["a", "b"], receive_bytes_total=[None, 2])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_wrap_at_the_top_of_each_width(width):
+    meter = Meter()
+    top = (1 << width) - 1
+    one(0.0, meter, top - 10, width=width)
+    assert one(5.0, meter, 14, width=width) == (top + 15, 5.0, 0)
+    assert one(10.0, meter, 19, width=width) == (top + 20, 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "options", "why"),
+    [
+        (200, 100, {"width": 8}, "156 of 256 is more than half the range"),
+        (2**32 - 1, 2**31 - 1, {"width": 32, "speed": None}, "half the range, exactly"),
+        (2**64 - 1000, 2**63, {"width": 64}, "no link carries 2^63 bytes"),
+        (2**32 - 1000, 1000, {"width": 32, "speed": 100.0}, "2000 bytes in 5 s at 100 bytes/s"),
+        (2**48 - 1, 0, {"width": 48, "speed": None}, "wide, and no speed to judge by"),
+        (2**64 - 1, 0, {"width": 64, "speed": 0}, "wide, and a speed of nothing to judge by"),
+        (65530, 3, {"width": 16, "saturates": True}, "a counter that sticks at its top never wraps"),
+        (2**40, 5, {"width": 32}, "it was wider than its declared width"),
+    ],
+)
+def test_a_fall_that_is_no_wrap_is_a_reset(before, after, options, why):
+    meter = Meter()
+    one(0.0, meter, before, **options)
+    assert one(5.0, meter, after, **options) == (after, None, 1), why
+    assert one(10.0, meter, after + 50, **options) == (after + 50, 10.0, 1), "re-seeded"
+
+
+def test_a_reset_drops_what_earlier_wraps_had_added():
+    meter = Meter()
+    one(0.0, meter, 2**32 - 1, width=32)
+    assert one(1.0, meter, 9, width=32) == (2**32 + 9, 10.0, 0)
+    assert one(2.0, meter, 2**31, width=32)[0] == 2**32 + 2**31
+    assert one(3.0, meter, 7, width=32) == (7, None, 1), "2^31 + 7 is more than half of the range"
+
+
+def test_packets_are_bounded_by_the_smallest_frame():
+    for speed, exported in ((6400.0, 2**32 + 99), (640.0, 99)):
+        meter = Meter()
+        one(0.0, meter, 2**32 - 1, "transmit_packets_total", width=32, speed=speed)
+        assert one(1.0, meter, 99, "transmit_packets_total", width=32, speed=speed)[0] == exported
+
+
+def test_time_under_pause_is_bounded_by_the_time_that_passed():
+    for seconds, exported in ((10, 2**32 + 999_999), (0.5, 999_999)):
+        meter, ending, options = Meter(), "receive_paused_seconds_total", {"width": 32, "divisor": 1_000_000}
+        one(0.0, meter, 2**32 - 1, ending, **options)
+        assert one(seconds, meter, 999_999, ending, **options)[0] == exported / 1_000_000
+
+
+def test_two_counters_that_fall_together_are_a_restart_even_if_each_could_have_wrapped():
+    meter = Meter()
+    options = {"width": 32}
+    meter.read(
+        0.0, ["a", "b"], receive_bytes_total=([2**32 - 1] * 2, options), transmit_bytes_total=([2**32 - 1, 0], options)
+    )
+    out = meter.read(5.0, ["a", "b"], receive_bytes_total=([9] * 2, options), transmit_bytes_total=([9, 5], options))
+    assert out["receive_bytes_total"] == [9, 2**32 + 9]
+    assert out["receive_bytes_per_second"] == [None, 2.0]
+    assert out["transmit_bytes_per_second"] == [None, 1.0]
+    assert out[rates.RESETS] == [1, 0]
+
+
+def test_an_epoch_that_changes_is_a_restart_even_if_the_counter_rose():
+    meter = Meter()
+    one(0.0, meter, 1000, epochs=["boot 1"])
+    assert one(5.0, meter, 900_000, epochs=["boot 2"]) == (900_000, None, 1)
+    assert one(10.0, meter, 900_005, epochs=["boot 2"]) == (900_005, 1.0, 1)
+
+
+def test_an_epoch_that_is_not_told_between_does_not_hide_a_restart():
+    meter = Meter()
+    one(0.0, meter, 1000, epochs=["boot 1"])
+    assert one(5.0, meter, 1005, epochs=[None]) == (1005, 1.0, 0)
+    assert one(10.0, meter, 1010) == (1010, 1.0, 0)
+    assert one(15.0, meter, 900_000, epochs=["boot 2"]) == (900_000, None, 1)
+
+
+def test_a_column_that_was_missing_at_a_restart_is_not_measured_across_it():
+    meter = Meter()
+    meter.read(0.0, ["d"], epochs=[1], receive_bytes_total=[100], transmit_bytes_total=[100])
+    meter.read(5.0, ["d"], epochs=[2], transmit_bytes_total=[1])
+    out = meter.read(10.0, ["d"], epochs=[2], receive_bytes_total=[600], transmit_bytes_total=[6])
+    assert out["receive_bytes_per_second"] == [None]
+    assert out["transmit_bytes_per_second"] == [1.0]
+
+
+def test_a_clock_that_goes_back_gives_no_rate_and_loses_no_count():
+    meter = Meter()
+    one(100.0, meter, 1000)
+    assert one(97.0, meter, 2000) == (2000, None, 0)
+    assert one(107.0, meter, 2500) == (2500, 50.0, 0)
+
+
+def test_a_row_whose_time_stands_still_keeps_its_rates_and_what_comes_later_spans_the_whole_time():
+    """Of the two ports the second has a cache of 60 s: 6000 bytes a minute are 100 a second, never 0 and never 400."""
+    meter, seen = Meter(), []
+    for poll in range(9):
+        now = 15.0 * poll
+        counted = [now, now // 60 * 60]
+        out = meter.read(
+            now, ["a", "b"], times=counted, speed=1000.0, receive_bytes_total=[int(100 * time) for time in counted]
+        )
+        assert out["receive_bytes_total"] == [100 * time for time in counted]
+        seen.append((out.get("receive_bytes_per_second"), out.get("receive_utilization_ratio")))
+    assert seen[0] == (None, None)
+    assert seen[1:4] == [([100.0, None], [0.1, None])] * 3  # nobody knows yet
+    assert seen[4:] == [([100.0, 100.0], [0.1, 0.1])] * 5
+
+
+@pytest.mark.parametrize("others", [[], ["b"]])
+def test_what_rises_while_the_time_stands_still_is_exported_and_is_part_of_the_next_rate(others):
+    meter, rows = Meter(), ["a", *others]
+
+    def read(now, counted, value):
+        times = [counted, *(now for _ in others)]
+        return meter.read(now, rows, times=times, receive_bytes_total=[value] * len(rows))
+
+    read(0.0, 0.0, 1000)
+    read(10.0, 10.0, 1100)
+    out = read(20.0, 10.0, 1600)
+    assert (out["receive_bytes_total"][0], out["receive_bytes_per_second"][0]) == (1600, 10.0)
+    out = read(30.0, 30.0, 2100)
+    assert (out["receive_bytes_total"][0], out["receive_bytes_per_second"][0]) == (2100, 50.0)
+
+
+def test_a_column_that_is_handed_in_again_moves_on_with_the_time():
+    """Sources hand in the very same column where nothing changed."""
+    keeper, state, seen = RowKeeper(SCHEMA.labels), None, []
+    first, second = (Column(SCHEMA.metrics["receive_bytes_total"], [value]) for value in (100, 300))
+    for now, counted, column in (
+        (0.0, 0.0, first),
+        (10.0, 0.0, second),  # which was counted late
+        (20.0, 20.0, second),
+        (30.0, 30.0, second),
+    ):
+        table = Table(SCHEMA, keeper.rows([("a",)]), {"receive_bytes_total": column}, now, times=[counted])
+        state, (out,) = rates.step(state, table)
+        seen.append((out.values("receive_bytes_total"), out.values("receive_bytes_per_second")))
+    assert seen == [([100], None), ([300], [None]), ([300], [10.0]), ([300], [0.0])]
+
+
+@pytest.mark.parametrize("others", [[], ["b"]])
+def test_a_restart_is_seen_while_the_time_stands_still(others):
+    meter, rows = Meter(), ["a", *others]
+    for now, epoch, value in ((0.0, 1, 1000), (10.0, 1, 2000)):
+        meter.read(now, rows, epochs=[epoch] * len(rows), receive_bytes_total=[value] * len(rows))
+    times = [10.0, *(20.0 for _ in others)]
+    out = meter.read(20.0, rows, times=times, epochs=[2] * len(rows), receive_bytes_total=[3000] * len(rows))
+    assert (out["receive_bytes_per_second"][0], out[rates.RESETS][0]) == (None, 1)
+    out = meter.read(20.0, rows, times=times, epochs=[2] * len(rows), receive_bytes_total=[5] * len(rows))
+    assert (out["receive_bytes_total"][0], out["receive_bytes_per_second"][0], out[rates.RESETS][0]) == (5, None, 2)
+
+
+@pytest.mark.parametrize("others", [[], ["b"]])
+def test_a_rate_holds_over_a_read_that_missed_it_but_not_for_ever(others):
+    meter, rows = Meter(), ["a", *others]
+
+    def read(now, counted, value):
+        times = [counted, *(now for _ in others)]
+        out = meter.read(now, rows, times=times, receive_bytes_total=[value] * len(rows))
+        return out.get("receive_bytes_per_second", [None])[0]
+
+    read(0.0, 0.0, 0)
+    assert read(10.0, 10.0, 50) == 5.0
+    assert read(20.0, 10.0, None) is None
+    assert read(30.0, 10.0, 50) == 5.0
+    assert read(610.0, 10.0, 50) == 5.0
+    assert read(611.0, 10.0, 50) is None, "a time stamp that never moves"
+    assert read(620.0, 620.0, 6150) == 10.0
+
+
+def test_counters_above_2_to_53_are_exact():
+    meter = Meter()
+    one(0.0, meter, 2**62 + 1, factor=4)
+    assert one(1.0, meter, 2**62 + 2, factor=4) == (2**64 + 8, 4.0, 0)
+
+
+def test_utilisation_is_absent_where_the_speed_is_not_known():
+    meter = Meter()
+    for time in (0.0, 1.0):
+        out = meter.read(time, ["a", "b", "c"], speed=[None, 0, 100.0], receive_bytes_total=[int(time * 50)] * 3)
+    assert out["receive_utilization_ratio"] == [None, None, 0.5]
+    assert out["receive_bytes_per_second"] == [50.0] * 3
+    assert "receive_utilization_ratio" not in meter.read(
+        2.0, ["a", "b", "c"], speed=None, receive_bytes_total=[100] * 3
+    )
+
+
+def test_saturated_counters_are_named():
+    meter = Meter()
+    sticks = {"width": 16, "saturates": True}
+    out = meter.read(
+        0.0, ["a", "b"], receive_errors_total=([65535, 65534], sticks), receive_bytes_total=([65535, 0], {"width": 16})
+    )
+    assert out["stuck"] == {("a", "receive_errors")}
+
+
+# What users of other exporters report (negative rates after a reboot, frozen caches, spikes …): each with its input.
+
+
+def test_report_84_after_a_reboot_there_is_no_negative_rate_and_the_counter_is_seeded_anew():
+    meter = Meter()
+    seen = [one(10.0 * place, meter, value, width=64) for place, value in enumerate([9_000_000, 9_000_100, 40, 90])]
+    assert [rate for _, rate, _ in seen] == [None, 10.0, None, 5.0]
+    assert [exported for exported, _, _ in seen] == [9_000_000, 9_000_100, 40, 90]
+
+
+def test_report_85_no_rate_of_377146731878085950_bits_and_nothing_frozen_after_a_reset():
+    meter = Meter()
+    one(0.0, meter, 18_000_000_000_000_000_000)
+    for place in range(1, 5):
+        _, rate, resets = one(place * 60.0, meter, place * 600)
+        assert rate == (None if place == 1 else 10.0)
+        assert resets == 1
+
+
+def test_report_86_a_rollover_is_believed_only_if_the_link_can_carry_it():
+    for speed, rate in ((125_000_000.0, 100.0), (1.0, None)):
+        meter = Meter()
+        one(0.0, meter, 4_294_967_295, width=32, speed=speed)
+        assert one(10.0, meter, 999, width=32, speed=speed)[1] == rate
+
+
+def test_a_rise_that_no_link_can_carry_is_no_rate_and_the_next_one_is():
+    meter = Meter()
+    one(0.0, meter, 10**15, speed=50e9)
+    assert one(5.0, meter, 0, speed=50e9)[1] is None  # a device that tells 0 while it recovers
+    value, rate, resets = one(10.0, meter, 10**15 + 5, speed=50e9)
+    assert (value, rate, resets) == (10**15 + 5, None, 1)
+    assert one(15.0, meter, 10**15 + 25e9 + 5, speed=50e9)[1] == 5e9
+    # A switch may tell a bandwidth that somebody configured.
+    assert one(20.0, meter, 10**15 + 75e9 + 5, speed=1e9)[1] == 10e9
+
+
+def test_report_87_widths_are_those_of_each_counter():
+    meter = Meter()
+    q_counter = {"width": 32}
+    for time, value in ((0.0, 4_294_967_290), (5.0, 4)):
+        out = meter.read(time, ["d"], receive_bytes_total=[value], ecn_marked_packets_total=([value], q_counter))
+    assert out["ecn_marked_packets_total"] == [4]  # both fell: a restart
+    meter = Meter()
+    for time, wide, narrow in ((0.0, 10, 4_294_967_290), (5.0, 11, 4)):
+        out = meter.read(time, ["d"], receive_bytes_total=[wide], ecn_marked_packets_total=([narrow], q_counter))
+    assert out["ecn_marked_packets_total"] == [4_294_967_300]
+
+
+def test_report_87_ten_million_requests_a_second_wrap_32_bits_in_seven_minutes_and_are_counted_on():
+    meter, rate = Meter(), 10_000_000
+    for time in range(0, 1000, 5):
+        exported, _, resets = one(float(time), meter, time * rate % 2**32, ending="ecn_marked_packets_total", width=32)
+        assert (exported, resets) == (time * rate, 0)
+
+
+def test_report_88_large_values_are_compared_as_integers():
+    meter = Meter()
+    one(0.0, meter, 9_007_199_254_740_992)
+    assert one(1.0, meter, 9_007_199_254_740_993) == (9_007_199_254_740_993, 1.0, 0)
+    assert one(2.0, meter, 9_007_199_254_740_992)[1:] == (None, 1)
+
+
+def test_report_89_a_fall_is_not_made_good_by_adding_2_to_64():
+    meter = Meter()
+    one(0.0, meter, 5_000_000)
+    assert one(0.1, meter, 1_000) == (1_000, None, 1)
+
+
+def test_report_90_a_read_that_failed_is_no_zero():
+    """carrier_changes 5000, (read failed), 5002: two transitions, and neither a fall nor thousands of flaps."""
+    schema = vocabulary.schema("fabric_test_", ("device",), ["link_down_total", rates.RESETS])
+    meter = Meter(schema)
+    seen = [
+        meter.read(time, ["swp1", "swp2"], speed=None, link_down_total=values)
+        for time, values in enumerate([[5000, 41], [None, 41], [5002, 41], [0, 0]])
+    ]
+    assert [out["link_down_total"] for out in seen] == [[5000, 41], [None, 41], [5002, 41], [0, 0]]
+    assert seen[2][rates.RESETS] == [0, 0]
+    assert seen[3][rates.RESETS] == [1, 1]  # a true 0 is legal
+
+
+def test_report_91_baselines_advance_for_each_counter_alone():
+    meter = Meter()
+    meter.read(0.0, ["d"], receive_bytes_total=[0], receive_pause_frames_total=[7])
+    assert meter.read(5.0, ["d"], receive_bytes_total=[50])["receive_bytes_per_second"] == [10.0]
+    assert meter.read(10.0, ["d"], receive_pause_frames_total=[9]).get("receive_bytes_per_second") is None
+    out = meter.read(15.0, ["d"], receive_bytes_total=[250], receive_pause_frames_total=[9])
+    assert out["receive_bytes_per_second"] == [20.0]  # over the 10 s since it was read last
+
+
+def test_report_94_a_row_that_was_gone_begins_anew_and_is_no_reset():
+    meter = Meter()
+    meter.read(0.0, ["a", "b"], receive_bytes_total=[100, 100])
+    meter.read(5.0, ["a"], receive_bytes_total=[150])
+    out = meter.read(10.0, ["b", "a"], receive_bytes_total=[10, 250])
+    assert out["receive_bytes_per_second"] == [None, 20.0]
+    assert out["receive_bytes_total"] == [10, 250]
+    assert out[rates.RESETS] == [0, 0]
+
+
+def test_rule_a_a_missing_value_is_absent_and_its_rate_spans_the_longer_time():
+    meter = Meter()
+    one(0.0, meter, 0)
+    assert one(5.0, meter, None) == (None, None, 0)
+    assert one(20.0, meter, 100) == (100, 5.0, 0)
+
+
+def test_rule_f_rates_divide_by_the_measured_time():
+    meter = Meter()
+    one(0.0, meter, 0)
+    assert one(4.75, meter, 475)[1] == 100.0
+    assert one(11.75, meter, 1175)[1] == 100.0
+
+
+def test_tables_without_counters_and_internal_ones_pass_untouched():
+    table = Table(
+        SCHEMA,
+        RowKeeper(("device",)).rows([("d",)]),
+        {vocabulary.SPEED: Column(SCHEMA.metrics[vocabulary.SPEED], [1])},
+        0.0,
+    )
+    assert rates.step(None, table) == (None, (table,))
+    internal = vocabulary.schema("x_", ("device",), ["receive_bytes_total"], internal=True)
+    table = Table(
+        internal, table.rows, {"receive_bytes_total": Column(internal.metrics["receive_bytes_total"], [1])}, 0.0
+    )
+    assert rates.step(None, table) == (None, (table,))
+    assert rates.outputs(internal) == []
+
+
+def test_what_is_made_is_what_is_declared():
+    meter = Meter()
+    columns = {name: ([65535], options) for name, options in COLUMNS.items()}
+    for time in (0.0, 1.0):
+        table = Table(
+            SCHEMA,
+            meter.keeper.rows([("d",)]),
+            {
+                **{
+                    name: Column(SCHEMA.metrics[name], values, **options) for name, (values, options) in columns.items()
+                },
+                vocabulary.SPEED: Column(SCHEMA.metrics[vocabulary.SPEED], [1.0]),
+            },
+            time,
+        )
+        meter.state, tables = rates.step(meter.state, table)
+    made = {column.metric.name: column.metric for one in tables for column in one.columns.values()}
+    declared = {metric.name: metric for metric in rates.outputs(SCHEMA)}
+    assert declared.keys() - made.keys() <= {
+        f"fabric_test_{ending}" for name, ending in vocabulary.RATES.items() if name not in COLUMNS
+    }
+    own = {metric.name for metric in SCHEMA.metrics.values()}
+    for name in made.keys() - own:
+        assert (made[name].help, made[name].labels, made[name].kind) == (
+            declared[name].help,
+            declared[name].labels,
+            declared[name].kind,
+        )
+    assert made["fabric_test_receive_bytes_total"].kind is Kind.COUNTER
+
+
+def test_rows_that_were_read_apart_have_intervals_of_their_own():
+    """A device hung between the two: the second was read two seconds late, and its rate must not be."""
+    schema = vocabulary.schema("fabric_test_", ("row",), ["receive_packets_total"])
+    keeper = RowKeeper(schema.labels)
+
+    def read(time, values, times=None):
+        column = Column(schema.metrics["receive_packets_total"], values)
+        return Table(schema, keeper.rows([("a",), ("b",)]), {"receive_packets_total": column}, time, times=times)
+
+    state = None
+    seen = []
+    for table in (
+        read(0.0, [0, 0]),
+        read(10.0, [100, 120], times=[10.0, 12.0]),
+        read(20.0, [200, 200]),
+        read(30.0, [300, 300]),
+    ):
+        state, (out,) = rates.step(state, table)
+        seen.append(out.values("receive_packets_per_second"))
+    assert seen == [None, [10.0, 10.0], [10.0, 10.0], [10.0, 10.0]]

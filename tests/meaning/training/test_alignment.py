@@ -1,0 +1,154 @@
+"""Timings of ranks are joined to operations, and what these say is counted, by hand-made numbers."""
+
+import pytest
+
+from exporter.meaning.training import alignment
+from exporter.meaning.training.alignment import (
+    Collectives,
+    Stream,
+    Timing,
+    size_bucket,
+    summed,
+)
+
+MIB = 1 << 20
+
+
+def stream(rank, *, job="llm", communicator="0xa", kind="AllReduce", ranks=4, nodes=2):
+    return Stream(job, communicator, kind, str(rank), ranks, nodes, f"gpu-{rank}")
+
+
+def take(known, times, now, *, number=1, size=MIB, **which):
+    """Take one operation: microseconds by rank."""
+    for rank, microseconds in times.items():
+        known.take(stream(rank, **which), [Timing(number, size, microseconds)], now)
+
+
+@pytest.fixture
+def known():
+    return Collectives()
+
+
+def evidence(known, communicator="0xa", job="llm"):
+    return summed(known.jobs[job].communicators[communicator].ticks, 0.0)
+
+
+def test_the_last_to_come_has_the_shortest_time_and_the_others_waited_for_it(known):
+    take(known, {0: 1000, 1: 1010, 2: 200, 3: 990}, 10.0)
+    known.settle(10.0)
+    told = evidence(known)
+    assert told.compared == told.telling == 1
+    assert told.last == {"2": 1}
+    assert told.late == {"2": 800}  # after the middle one of 200, 990, 1000, 1010
+    assert told.waited == {"0": 800, "1": 810, "3": 790}
+    assert known.jobs["llm"].matched == 1
+
+
+def test_a_spread_within_noise_blames_nobody(known):
+    take(known, {0: 1000, 1: 1010, 2: 960, 3: 990}, 10.0)
+    known.settle(10.0)
+    told = evidence(known)
+    assert (told.compared, told.telling, told.last, told.late) == (1, 0, {}, {})
+
+
+def test_two_that_come_last_together_blame_nobody(known):
+    take(known, {0: 1000, 1: 1000, 2: 200, 3: 200}, 10.0)
+    known.settle(10.0)
+    assert evidence(known).last == {}
+
+
+def test_an_operation_waits_for_ranks_that_are_heard_of_and_then_does_without(known):
+    take(known, {0: 1, 1: 1, 2: 1, 3: 1}, 10.0, number=1)
+    known.settle(10.0)
+    take(known, {0: 1000, 1: 1000, 3: 300}, 12.0, number=2)
+    known.settle(12.0)
+    assert known.jobs["llm"].partial == 0
+    known.settle(12.0 + alignment.PATIENCE)
+    assert (known.jobs["llm"].matched, known.jobs["llm"].partial, known.jobs["llm"].unmatched) == (1, 1, 0)
+    assert evidence(known).last == {"3": 1}
+
+
+def test_too_few_ranks_tell_nothing_of_each_other_but_the_speed(known):
+    take(known, {0: 1, 1: 1, 2: 1, 3: 1}, 10.0, number=1)
+    known.settle(10.0)
+    take(known, {2: 500.0}, 12.0, number=2, size=4 * MIB)
+    known.settle(20.0)
+    told = evidence(known)
+    assert known.jobs["llm"].unmatched == 1
+    assert told.compared == 1
+    assert told.bus["AllReduce", 4 * MIB] == (4 * MIB, 500.0, 4 * MIB / 500)
+
+
+def test_a_record_that_comes_late_makes_no_operation_anew(known):
+    take(known, {0: 1, 1: 1, 2: 1}, 10.0)
+    known.settle(10.0 + alignment.PATIENCE)
+    take(known, {3: 1}, 15.0)
+    known.settle(60.0)
+    job = known.jobs["llm"]
+    assert (job.late, job.pending, job.matched + job.partial) == (1, 0, 1)
+
+
+def test_jobs_communicators_kinds_and_numbers_are_kept_apart(known):
+    for which in ({"job": "a"}, {"job": "b"}, {"communicator": "0xb"}, {"kind": "AllGather"}, {"number": 7}):
+        take(known, {0: 1000, 1: 100}, 10.0, ranks=2, **which)
+    known.settle(10.0)
+    assert [known.jobs[name].matched for name in ("a", "b", "llm")] == [1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("which", "timing"),
+    [
+        ({"kind": "Broadcast"}, Timing(1, MIB, 5.0)),  # its ranks do not end together
+        ({"ranks": 1}, Timing(1, MIB, 5.0)),
+        ({}, Timing(1, MIB, 5.0, timed=0)),  # that of the host, not of the kernel
+    ],
+)
+def test_times_that_are_no_measure_are_left_out(known, which, timing):
+    known.take(stream(0, **which), [timing], 1.0)
+    known.settle(100.0)
+    assert all(not one.pending and not one.ticks for job in known.jobs.values() for one in job.communicators.values())
+
+
+def test_what_is_kept_of_a_job_is_bounded_and_another_one_has_its_room(known, monkeypatch):
+    monkeypatch.setattr(alignment, "MAX_PENDING_JOB", 10)
+    known.take(stream(0), [Timing(number, 1, 1.0) for number in range(25)], 1.0)
+    known.take(stream(0, job="other"), [Timing(1, 1, 1.0)], 1.0)
+    assert (known.jobs["llm"].pending, known.jobs["llm"].dropped) == (10, 15)
+    assert known.jobs["other"].pending == 1
+
+
+def test_jobs_beyond_the_bound_are_counted(known, monkeypatch):
+    monkeypatch.setattr(alignment, "MAX_JOBS", 2)
+    for name in "abc":
+        known.take(stream(0, job=name), [Timing(1, 1, 1.0)], 1.0)
+    assert set(known.jobs) == {"a", "b"}
+
+
+def test_a_communicator_has_no_more_members_than_it_says_and_room_for_those_started_anew(known):
+    take(known, {0: 1, 1: 1}, 0.0, ranks=2)
+    take(known, {2: 1}, 1.0, ranks=2)
+    assert known.jobs["llm"].dropped == 1
+    take(known, {0: 1, 2: 1}, 100.0, ranks=2, number=2)
+    assert set(known.jobs["llm"].communicators["0xa"].members) == {"0", "2"}
+
+
+def test_what_is_not_heard_of_is_forgotten(known):
+    take(known, {0: 1}, 0.0)
+    take(known, {0: 1}, 500.0, communicator="0xb")
+    known.settle(700.0)
+    assert set(known.jobs["llm"].communicators) == {"0xb"}
+    known.settle(1200.0)
+    assert known.jobs == {}
+
+
+def test_evidence_is_of_the_last_minute(known):
+    for now in (0.0, 30.0, 90.0):
+        take(known, {0: 1000, 1: 100}, now, number=int(now), ranks=2)
+        known.settle(now)
+    assert [tick.time for tick in known.jobs["llm"].communicators["0xa"].ticks] == [30.0, 90.0]
+    assert summed(known.jobs["llm"].communicators["0xa"].ticks, 60.0).compared == 1
+
+
+@pytest.mark.parametrize(("size", "bucket"), [(0, 1), (1, 1), (1023, 512), (1024, 1024), (1 << 40, 1 << 40)])
+def test_sizes_are_put_into_buckets_of_powers_of_two(size, bucket):
+    assert size_bucket(size) == bucket

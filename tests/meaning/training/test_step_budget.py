@@ -1,0 +1,325 @@
+"""The budget of a step, against numbers worked out by hand from the model and the links."""
+
+import re
+
+import pytest
+
+from exporter.config.schema import parse
+from exporter.core import vocabulary
+from exporter.daemon.daemon import SECTIONS
+from exporter.meaning.training.alignment import (
+    Communicator,
+    Job,
+    Moved,
+    Tick,
+)
+from exporter.meaning.training.step_budget import (
+    CONFIGURED,
+    MEASURED,
+    Budget,
+    Measured,
+    Meter,
+    Operation,
+    Plan,
+    budget,
+    mfu,
+    operations,
+    over_links,
+    sent,
+    values,
+)
+from tests.helpers.paths import ROOT
+
+GB = 1e9
+LARGE = Plan(parameters=70 * GB, data_parallel=32, bandwidth=50 * GB)
+"""70 thousand million parameters in two bytes are 140 GB; 400 Gb/s are 50 GB/s."""
+
+ENDINGS = {**MEASURED, **CONFIGURED}
+
+
+# --- what should be
+
+
+def test_gradients_of_a_large_model_take_what_is_worked_out_by_hand():
+    found = budget(LARGE)
+    assert found.payload == 140 * GB
+    assert found.traffic == pytest.approx(271.25 * GB)  # 140 * 2 * 31 / 32
+    assert found.expected_network == pytest.approx(5.425)
+
+
+def test_ranks_that_share_a_copy_of_the_model_share_its_gradients():
+    found = budget(Plan(70 * GB, 32, model_parallel=32, bandwidth=50 * GB))
+    assert found.payload == 4.375 * GB  # 140 / 32
+    assert found.expected_network == pytest.approx(0.16953125)  # 4.375 * 2 * 31 / 32 / 50
+
+
+@pytest.mark.parametrize(("precision", "size"), [("fp32", 4), ("tf32", 4), ("bf16", 2), ("fp16", 2), ("fp8", 1)])
+def test_gradients_have_the_bytes_of_their_precision(precision, size):
+    assert operations(Plan(10.0, 4, precision=precision)) == (Operation("AllReduce", 10.0 * size),)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "kinds", "traffic"),
+    [
+        (0, {"AllReduce": 1}, 2 * 200 * 3 / 4),
+        (1, {"ReduceScatter": 1, "AllGather": 1}, 2 * 200 * 3 / 4),
+        (2, {"ReduceScatter": 1, "AllGather": 1}, 2 * 200 * 3 / 4),
+        (3, {"ReduceScatter": 1, "AllGather": 2}, 3 * 200 * 3 / 4),  # half as much again
+    ],
+)
+def test_stages_of_zero_move_what_their_paper_says(sharding, kinds, traffic):
+    plan = Plan(100.0, 4, sharding=sharding)
+    assert {one.kind: one.times for one in operations(plan)} == kinds
+    assert over_links(plan) == traffic
+
+
+@pytest.mark.parametrize(("sharding", "sizes"), [(0, 400), (1, 400 + 200), (2, 4 * 400 + 200), (3, 4 * 400 + 8 * 200)])
+def test_gradients_in_full_precision_and_several_batches_a_step(sharding, sizes):
+    plan = Plan(100.0, 4, sharding=sharding, gradient_precision="fp32", accumulation=4)
+    assert sum(one.payload for one in operations(plan)) == sizes
+
+
+@pytest.mark.parametrize(("algorithm", "factor"), [("ring", 1.75), ("tree", 2.0), ("sharp", 1.0)])
+def test_traffic_of_a_rank_by_algorithm(algorithm, factor):
+    assert sent(Operation("AllReduce", 1000.0), 8, algorithm) == 1000 * factor
+
+
+def test_a_single_rank_sends_nothing():
+    assert [sent(Operation("AllReduce", 1000.0), 1, one) for one in ("ring", "tree", "sharp")] == [0.0] * 3
+
+
+@pytest.mark.parametrize(("algorithm", "traffic"), [("ring", 2 * 800 * 15 / 16 / 8), ("tree", 200), ("sharp", 100)])
+def test_links_of_a_host_share_what_its_ranks_of_a_group_send(algorithm, traffic):
+    # Two hosts of eight: eight rings, of an eighth of the data each, leave a host by a link each.
+    assert over_links(Plan(800.0, 16, nodes=2, precision="fp8", algorithm=algorithm)) == pytest.approx(traffic)
+    assert over_links(Plan(800.0, 8, nodes=1)) == 0.0
+
+
+def test_a_single_copy_of_the_model_needs_no_network():
+    found = budget(Plan(70 * GB, 1, bandwidth=50 * GB), Measured(2.0, 0.0))
+    assert (found.payload, found.traffic, found.expected_network) == (0.0, 0.0, 0.0)
+    assert found.excess is None
+
+
+# --- beside what is
+
+
+def test_what_is_not_known_is_absent():
+    found = budget(Plan(70 * GB, 32))
+    assert (found.expected_network, found.measured, found.compute, found.utilization, found.mfu) == (None,) * 5
+    assert found.excess is None
+    told = values(Plan(70 * GB, 32), found)
+    known = {"model_operations_per_token": 420 * GB, "model_flops_utilization_wanted_ratio": 0.4}
+    assert {ending: value for ending, value in told.items() if value is not None} == known
+
+
+def test_of_a_step_whose_network_is_not_known_the_time_is_told():
+    found = budget(LARGE, Measured(step=20.0))
+    assert (found.excess, found.compute, found.utilization) == (None, None, None)
+    assert values(LARGE, found)["step_seconds"] == 20.0
+
+
+def test_measured_stands_beside_expected():
+    found = budget(LARGE, Measured(step=20.0, network=10.85))
+    assert found.excess == pytest.approx(2.0)
+    assert found.compute == pytest.approx(9.15)
+    assert found.utilization == pytest.approx(0.4575)
+    assert values(LARGE, found) == {
+        "step_seconds": 20.0,
+        "step_network_expected_seconds": pytest.approx(5.425),
+        "step_network_seconds": 10.85,
+        "step_network_excess_ratio": pytest.approx(2.0),
+        "step_exposed_compute_seconds": pytest.approx(9.15),
+        "step_utilization_least_ratio": pytest.approx(0.4575),
+        "model_flops_utilization_ratio": None,
+        "model_flops_utilization_wanted_ratio": 0.4,
+        "model_operations_per_token": 420 * GB,
+        "peak_operations_per_second": None,
+    }
+
+
+def test_a_network_that_is_busy_for_longer_than_a_step_leaves_no_negative_time():
+    found = budget(LARGE, Measured(step=10.0, network=12.0))  # several communicators at a time
+    assert (found.compute, found.utilization) == (0.0, 0.0)
+
+
+TOKENS = Plan(70 * GB, 32, model_parallel=16, tokens_per_step=4e6, peak_flops=989e12, bandwidth=50 * GB)
+
+
+def test_mfu_by_hand():
+    # 6 * 70e9 * 4e6 in 8 s are 2.1e17 a second, over 512 GPUs of 989e12: 41.5 %.
+    assert mfu(TOKENS, 8.0) == pytest.approx(0.41472, abs=1e-5)
+    assert mfu(Plan(70 * GB, 32, tokens_per_step=1.0), 8.0) is None
+    assert mfu(Plan(70 * GB, 32, peak_flops=1.0), 8.0) is None
+    experts = Plan(70 * GB, 32, model_parallel=16, tokens_per_step=4e6, peak_flops=989e12, active_parameters=14 * GB)
+    assert mfu(experts, 8.0) == pytest.approx(0.41472 / 5, abs=1e-5)
+
+
+def test_who_gets_much_of_the_peak_cannot_wait_for_the_network_longer_than_that():
+    hidden = budget(TOKENS, Measured(step=8.0, network=7.6))
+    assert hidden.utilization == hidden.mfu == pytest.approx(0.41472, abs=1e-5)
+
+
+# --- measuring
+
+
+def job(*communicators, since=0.0):
+    return Job(heard=60.0, since=since, communicators={str(place): one for place, one in enumerate(communicators)})
+
+
+def communicator(ranks=4, nodes=4, heard=0):
+    return Communicator(ranks, nodes, 0, heard=60.0, members={str(rank): 60.0 for rank in range(heard or ranks)})
+
+
+def run(plan, until, *work, of=None, every=2.0):
+    """Measure each two seconds; `work` gives for each communicator what it moves at a time: (kind, bytes, seconds)."""
+    communicators = of or [communicator() for _ in work]
+    meter, found, now = Meter(plan), None, 0.0
+    while now < until:
+        now += every
+        for one, does in zip(communicators, work, strict=True):
+            one.heard = now
+            for kind, size, seconds in does(now):
+                one.ticks.append(Tick(now, bus={(kind, 1 << 20): Moved(size, seconds * 1e6, 1.0)}))
+        meter.look(job(*communicators), now)
+        found = meter.measured(now)
+    return found
+
+
+PLAN = Plan(100.0, 4)
+"""A step moves 200 bytes."""
+
+
+def steady(kind="AllReduce", size=400.0, seconds=1.0):
+    return lambda _: [(kind, size, seconds)]
+
+
+def test_steps_are_told_by_the_bytes_that_were_moved():
+    assert run(PLAN, 60, steady()) == Measured(pytest.approx(1.0), pytest.approx(0.5))  # two steps in two seconds
+
+
+@pytest.mark.parametrize("step", [4.0, 7.0, 13.0, 21.0, 25.0, 55.0])
+def test_long_steps_are_told_from_more_minutes(step):
+    def work(now):
+        return [("AllReduce", 200.0, 0.5)] if now % step < 2.0 else []
+
+    found = run(PLAN, 700, work)
+    assert found == Measured(pytest.approx(step, rel=0.06), pytest.approx(0.5))
+
+
+def test_several_parts_of_the_model_count_as_one_step():
+    found = run(PLAN, 60, steady(seconds=1.0), steady(seconds=3.0))
+    assert found == Measured(pytest.approx(1.0), pytest.approx(1.0))
+
+
+@pytest.mark.parametrize(
+    "beside", [("AllReduce", 8.0, 0.001), ("AllGather", 400.0, 1.0)], ids=["a sum of little", "another kind"]
+)
+def test_groups_as_large_that_do_other_things_are_no_part_of_it(beside):
+    assert run(PLAN, 60, steady(), lambda _: [beside]) == Measured(pytest.approx(1.0), pytest.approx(0.5))
+
+
+def test_larger_groups_and_those_within_hosts_are_no_part_of_it():
+    others = [communicator(8, 8), communicator(4, 1)]
+    found = run(PLAN, 60, steady(), steady(), steady(), of=[communicator(), *others])
+    assert found == Measured(pytest.approx(1.0), pytest.approx(0.5))
+    assert run(PLAN, 60, steady(), steady(), of=others) is None
+
+
+def test_a_group_on_other_hosts_than_planned_is_measured_all_the_same():
+    assert run(Plan(100.0, 4, nodes=2), 60, steady()).step == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("heard", "network"), [(9, 0.5), (8, None), (1, None)])
+def test_where_ranks_are_missing_the_time_of_the_network_may_be_waiting(heard, network):
+    plan = Plan(1000.0, 10)  # a step moves 2,000 bytes
+    found = run(plan, 60, steady(size=4000.0), of=[communicator(10, 10, heard)])
+    assert found == Measured(pytest.approx(1.0), None if network is None else pytest.approx(network))
+
+
+def test_a_slower_step_is_told_within_a_minute_or_some():
+    def work(now):
+        return [("AllReduce", 200.0, 0.5)] if now <= 300 or now % 10 < 2.0 else []
+
+    assert run(PLAN, 300, work).step == pytest.approx(2.0)
+    assert run(PLAN, 500, work).step == pytest.approx(10.0, rel=0.1)
+
+
+def test_too_few_steps_tell_nothing_and_neither_does_a_job_that_stopped():
+    assert run(PLAN, 6, steady(size=200.0)) is None  # three steps, of which the first marks the begin
+    assert run(PLAN, 8, steady(size=200.0)) == Measured(pytest.approx(2.0), pytest.approx(1.0))
+    assert run(PLAN, 60) is None
+
+    def stops(now):
+        return [("AllReduce", 400.0, 1.0)] if now <= 100 else []
+
+    assert run(PLAN, 158, stops).step == pytest.approx(1.0)
+    assert run(PLAN, 164, stops) is None
+
+
+@pytest.mark.parametrize("step", [20.0, 64.0, 80.0, 90.0, 120.0, 176.0])
+@pytest.mark.parametrize("groups", [2, 8, 32])
+def test_groups_that_do_the_same_at_other_times_are_one_step(step, groups):
+    def work(place):
+        return lambda now: [("AllReduce", 200.0, 0.5)] if (now - 2.0 * (place % 5)) % step < 2.0 else []
+
+    found = run(PLAN, 1300, *(work(place) for place in range(groups)))
+    assert found == Measured(pytest.approx(step, rel=0.03), pytest.approx(0.5))
+
+
+@pytest.mark.parametrize("before", [600, 1200])
+def test_a_run_that_is_over_hides_nothing_of_the_next_one_of_the_same_name(before):
+    meter, now, found = Meter(PLAN), 0.0, {}
+    old, new = communicator(), communicator()
+    while now < before + 300:
+        now += 2.0
+        one = old if now <= before else new
+        one.heard = now
+        one.ticks.append(Tick(now, bus={("AllReduce", 1): Moved(200.0, 5e5, 1.0)}))
+        meter.look(Job(now, 0.0, {"old": old, **({"new": new} if now > before else {})}), now)
+        found[now] = meter.measured(now)
+    assert found[before].step == pytest.approx(2.0)
+    assert all(found[before + seconds].step == pytest.approx(2.0, rel=0.1) for seconds in range(70, 300, 10))
+
+
+def test_what_is_kept_is_bounded():
+    communicators = [communicator() for _ in range(300)]
+    meter = Meter(PLAN)
+    for number in range(2000):
+        one = communicators[number % 300 if number < 300 else 0]
+        one.ticks.append(Tick(float(number), bus={("AllReduce", 1): Moved(200.0, 1.0, 1.0)}))
+        meter.look(job(*communicators), float(number))
+        assert len(meter.looks) <= 256
+    assert max(map(len, meter.looks.values())) <= 601
+    meter.look(job(), 3000.0)
+    assert meter.looks == {}
+
+
+# --- what is exported
+
+
+def test_endings_are_good_metrics_and_all_are_filled():
+    schema = vocabulary.schema("fabric_nccl_", ("train_job",), own=ENDINGS)
+    assert vocabulary.check(schema.metrics.values()) == []
+    assert values(PLAN, Budget(1.0, 1.0)).keys() == ENDINGS.keys()
+
+
+def test_the_example_of_the_page_is_what_it_says():
+    """A configuration that is good, and numbers that come of it."""
+    page = (ROOT / "docs" / "budget.md").read_text()
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+    def plan(text):
+        return parse(text.encode(), "budget.md", SECTIONS).jobs["llama-70b-*"].plan()
+
+    found = plan(example)
+    assert (found.data_parallel, found.model_parallel, found.hosts, found.bandwidth) == (32, 16, 32, 50 * GB)
+    assert f"{budget(found).expected_network:.3f} s" == "0.339 s"
+    assert f"{budget(plan(example.replace('sharding: 0', 'sharding: 3'))).expected_network:.3f} s" == "0.509 s"
+    for before, after in (("data_parallel: 32 ", "data_parallel: 512"), ("model_parallel: 16 ", "model_parallel: 1")):
+        example = example.replace(before, after)
+    found = budget(plan(example.replace("sharding: 0", "sharding: 3")))
+    assert (f"{found.traffic / GB:.1f} GB", f"{found.expected_network:.2f} s") == ("52.4 GB", "1.05 s")
+    for said in ("0.339 s", "0.509 s", "52.4 GB", "1.05 s", "16.95 GB"):
+        assert said in page
+    assert set(re.findall(r"^\| `fabric_nccl_(\w+)`", page, re.MULTILINE)) == ENDINGS.keys()

@@ -1,0 +1,347 @@
+"""The form of batches: what is written is read again, in few bytes, and what is hostile is refused with a reason."""
+
+import json
+import pickle
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.nccl import batch as batches
+from exporter.nccl.batch import (
+    MAX_BATCH,
+    MAX_OPERATIONS,
+    MAX_PROGRESS,
+    MAX_STREAMS,
+    Batch,
+    Operation,
+    Progress,
+    Stream,
+    decode,
+    encode,
+)
+from exporter.nccl.decoding import FormatError
+
+
+def stream(**other):
+    values = {
+        "job": "train-7",
+        "communicator": "0x7f8c496ae9f661",
+        "kind": "AllReduce",
+        "rank": 2,
+        "ranks": 8,
+        "nodes": 1,
+        "world_rank": 10,
+        "host": "gpu-01",
+        "pid": 1639453,
+        "gpu": "GPU-5c0f8a5e",
+        "ports": "mlx5_0:1=ens1f0np0=0000:17:00.0",
+    }
+    return Stream(**{**values, **other})
+
+
+def operations(count, first=0, seed=1):
+    chance = random.Random(seed)
+    return [
+        Operation(first + place, 2**27, round(chance.lognormvariate(9, 1), 1), timed=True) for place in range(count)
+    ]
+
+
+def batch(*streams, **other):
+    return Batch("train-7", "gpu-01", list(streams), **{"sent": 1748030377.5, "epoch": "00c0ffee00c0ffee", **other})
+
+
+def wire(**other):
+    """Give the values of a batch of one operation, by the order on the wire."""
+    values = {
+        "version": 1,
+        "job": "train-7",
+        "host": "gpu-01",
+        "epoch": "00c0ffee00c0ffee",
+        "tick": 3,
+        "sent": 1748030377.5,
+        "dropped": 0,
+        "communicators": [["0x7f8c496ae9f661", 8, 1]],
+        "processes": [[1639453, 10, "GPU-5c0f8a5e", "mlx5_0:1=ens1f0np0=0000:17:00.0"]],
+        "kinds": ["AllReduce"],
+        "streams": [[0, 0, 0, 2, 1407, [], [17179869184], [], [619740], [0]]],
+        "progress": [],
+    }
+    return msgspec.msgpack.encode(list({**values, **other}.values()))
+
+
+def one_stream(**other):
+    values = {
+        "communicator": 0,
+        "process": 0,
+        "kind": 0,
+        "rank": 2,
+        "first": 5,
+        "steps": [2, 1],
+        "sizes": [8, 16],
+        "size_of": [0, 1, 0],
+        "tenths": [10, 25, 30],
+        "timed": [0, 1, 2],
+    }
+    return wire(streams=[list({**values, **other}.values())])
+
+
+# --- good ones
+
+
+def test_bytes_on_the_wire_mean_what_the_form_says():
+    read = decode(one_stream())
+    ((who, told),) = read.streams
+    assert (read.job, read.host, read.epoch, read.tick, read.sent) == (
+        "train-7",
+        "gpu-01",
+        "00c0ffee00c0ffee",
+        3,
+        1748030377.5,
+    )
+    assert who == stream()
+    assert told == [(5, 8, 1.0, False), (7, 16, 2.5, True), (8, 8, 3.0, None)]
+    assert told[0].microseconds == 1.0
+
+
+def test_consecutive_numbers_one_size_and_one_timing_are_told_once():
+    read = decode(one_stream(steps=[], sizes=[64], size_of=[], timed=[1]))
+    assert read.streams[0][1] == [(5, 64, 1.0, True), (6, 64, 2.5, True), (7, 64, 3.0, True)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**62),
+            st.integers(0, 2**50),
+            st.integers(0, 864_000_000_000).map(lambda tenths: tenths / 10),
+            st.sampled_from([True, False, None]),
+        ),
+        min_size=1,
+        max_size=40,
+        unique_by=lambda one: one[0],
+    )
+)
+@settings(deadline=None)
+def test_all_that_is_written_is_read_again_in_order(values):
+    told = [Operation(*one) for one in values]
+    (data,) = encode(batch((stream(), told), dropped=5, tick=9))
+    read = decode(data)
+    assert read.streams == [(stream(), sorted(told, key=lambda one: one.sequence))]
+    assert (read.dropped, read.tick) == (5, 9)
+
+
+def test_streams_that_share_a_communicator_a_process_or_nothing_stay_apart():
+    all_of_them = [
+        stream(),
+        stream(kind="AllGather"),
+        stream(communicator="a1", rank=0, ranks=2, nodes=None),
+        stream(rank=3, pid=7, world_rank=None, gpu=""),
+        stream(communicator="a1", rank=1, ranks=2, nodes=None, pid=7, world_rank=None, gpu=""),
+    ]
+    given_ones = [(who, operations(3, first=place)) for place, who in enumerate(all_of_them)]
+    (data,) = encode(batch(*given_ones))
+    assert decode(data).streams == given_ones
+
+
+def test_an_operation_that_stands_twice_is_told_once_and_empty_streams_not_at_all():
+    twice = [Operation(4, 8, 2.0, None), Operation(3, 8, 1.0, None), Operation(4, 8, 9.0, None)]
+    (data,) = encode(batch((stream(), twice), (stream(kind="Reduce"), [])))
+    assert decode(data).streams == [(stream(), [(3, 8, 1.0, None), (4, 8, 2.0, None)])]
+    assert encode(batch((stream(), []))) == []
+
+
+def test_how_far_ranks_are_is_told_beside_their_operations_and_without_any():
+    read = decode(wire(progress=[[0, 0, 0, 2, 1409, 1408]]))
+    assert read.progress == [Progress(stream(), 1409, 1408)]
+    told = [Progress(stream(kind="Barrier"), 5, 4), Progress(stream(), 9, 9)]
+    for streams in ([], [(stream(), operations(3))]):
+        (data,) = encode(batch(*streams, progress=told))
+        assert (decode(data).progress, decode(data).streams) == (told, streams)
+
+
+def test_what_many_ranks_tell_of_how_far_they_are_is_split():
+    told = [Progress(stream(communicator=f"{place:064x}", gpu="g" * 64), place, 0) for place in range(2500)]
+    parts = encode(batch((stream(), operations(3)), progress=told))
+    assert len(parts) == 3
+    assert max(map(len, parts)) <= MAX_BATCH
+    assert [one for part in parts for one in decode(part).progress] == told
+    assert [len(decode(part).streams) for part in parts] == [1, 0, 0]
+
+
+def test_an_operation_takes_at_most_twelve_bytes():
+    """A tick of one host: eight ranks, three kinds, ten operations each."""
+    given_ones = [
+        (
+            stream(rank=64 + rank, ranks=256, pid=4000 + rank, kind=kind, gpu=f"GPU-5c0f8a5e-{rank:027}"),
+            operations(10, 10**6, seed=rank),
+        )
+        for rank in range(8)
+        for kind in ("AllReduce", "ReduceScatter", "AllGather")
+    ]
+    (data,) = encode(batch(*given_ones))
+    assert len(data) / 240 <= 12
+
+
+def test_what_is_too_large_for_one_message_is_split_into_consecutive_ones():
+    chance = random.Random(2)
+    given_ones = [
+        (
+            stream(rank=rank, ranks=64),
+            [Operation(n * 1000, chance.randrange(2**40), 1e6 + n, timed=False) for n in range(2000)],
+        )
+        for rank in range(64)
+    ]
+    parts = encode(batch(*given_ones, tick=100))
+    assert len(parts) > 2
+    assert max(map(len, parts)) <= MAX_BATCH
+    read = [decode(part) for part in parts]
+    assert [one.tick for one in read] == list(range(100, 100 + len(parts)))
+    together = {}
+    for one in read:
+        assert one.operations() <= MAX_OPERATIONS
+        for who, told in one.streams:
+            together.setdefault(who, []).extend(told)
+    assert together == dict(given_ones)
+
+
+# --- what the sender must not make
+
+
+@pytest.mark.parametrize(
+    "given_ones",
+    [
+        pytest.param([(stream(job="train-8"), operations(1))], id="of another job"),
+        pytest.param([(stream(host="gpu-02"), operations(1))], id="of another host"),
+        pytest.param([(stream(kind='All"Reduce'), operations(1))], id="a kind with a quote"),
+        pytest.param([(stream(rank=8), operations(1))], id="a rank beyond the ranks"),
+        pytest.param([(stream(), [Operation(0, 8, float("nan"), None)])], id="no number"),
+        pytest.param([(stream(), [Operation(0, 8, float("inf"), None)])], id="without end"),
+        pytest.param([(stream(), [Operation(0, 8, -1.0, None)])], id="a negative time"),
+        pytest.param([(stream(), [Operation(1 << 64, 8, 1.0, None)])], id="a number of 65 bits"),
+        pytest.param([(stream(), [Operation(0, 8, 1.0, "yes")])], id="a timing that is none"),
+    ],
+)
+def test_the_sender_is_told_what_no_collector_would_take(given_ones):
+    with pytest.raises(FormatError) as raised:
+        encode(batch(*given_ones))
+    assert raised.value.reason == "invalid"
+
+
+def test_names_of_hundreds_of_kilobytes_are_an_error_and_not_a_message():
+    with pytest.raises(FormatError) as raised:
+        encode(batch((stream(gpu="x" * MAX_BATCH), operations(3))))
+    assert raised.value.reason == "too_large"
+
+
+# --- hostile ones
+
+INVALID = {
+    "a job with a line end": wire(job="a\nfabric_up 1"),
+    "a job with a line end at its end": wire(job="a\n"),
+    "a job without name": wire(job=""),
+    "a job of 129 characters": wire(job="a" * 129),
+    "a job in other writing": wire(job="jоb"),  # noqa: RUF001  # the Cyrillic letter is the point
+    "a host with a space": wire(host="gpu 01"),
+    "an epoch in capitals": wire(epoch="00C0FFEE00C0FFEE"),
+    "a negative tick": wire(tick=-1),
+    "a tick of text": wire(tick="3"),
+    "a time that is no number": wire(sent=float("nan")),
+    "losses of 64 bits": wire(dropped=1 << 63),
+    "a kind with a label in it": wire(kinds=['AllReduce",rank="7']),
+    "a communicator with a line end": wire(communicators=[["ab\n", 8, 1]]),
+    "no rank in a communicator": wire(communicators=[["ab", 0, 1]]),
+    "more ranks than there are": wire(communicators=[["ab", (1 << 20) + 1, 1]]),
+    "a table of too many": wire(kinds=["AllReduce"] * (MAX_STREAMS + 1)),
+    "streams of too many": wire(streams=[[0, 0, 0, 2, 0, [], [1], [], [1], [0]]] * (MAX_STREAMS + 1)),
+    "a mapping": msgspec.msgpack.encode({"version": 1}),
+    "a stream that is a mapping": wire(streams=[{"rank": 2}]),
+    "a stream of more columns": wire(streams=[[0, 0, 0, 2, 0, [], [1], [], [1], [0], 7]]),
+    "a communicator of no table": one_stream(communicator=1),
+    "a process of no table": one_stream(process=1),
+    "a kind of no table": one_stream(kind=1),
+    "a size of no table": one_stream(size_of=[0, 2, 0]),
+    "a negative place": one_stream(kind=-1),
+    "a rank beyond the ranks": one_stream(rank=8),
+    "no operation": one_stream(steps=[], size_of=[], sizes=[1], tenths=[], timed=[0]),
+    "steps of another count": one_stream(steps=[1]),
+    "a step of nothing": one_stream(steps=[0, 1]),
+    "a step back": one_stream(steps=[-1, 1]),
+    "numbers beyond 63 bits": one_stream(first=(1 << 63) - 2),
+    "numbers beyond 63 bits by steps": one_stream(first=1, steps=[(1 << 63) - 1, 1]),
+    "sizes of another count": one_stream(size_of=[0, 1]),
+    "two sizes, and not which": one_stream(size_of=[]),
+    "a size beyond belief": one_stream(sizes=[8, (1 << 50) + 1]),
+    "a time beyond a day": one_stream(tenths=[1, 2, 864_000_000_001]),
+    "a time with a fraction": one_stream(tenths=[1, 2, 3.5]),
+    "a time of text": one_stream(tenths=[1, 2, "3"]),
+    "a timing that is none": one_stream(timed=[0, 1, 3]),
+    "timings of another count": one_stream(timed=[0, 1]),
+    "a process whose ports have a line end": wire(processes=[[1, 10, "", "mlx5_0:1\n"]]),
+    "a process of too many ports": wire(processes=[[1, 10, "", "mlx5_0:1," * 200]]),
+    "progress in no communicator": wire(progress=[[1, 0, 0, 2, 8, 7]]),
+    "progress of no process": wire(progress=[[0, 1, 0, 2, 8, 7]]),
+    "progress of no kind": wire(progress=[[0, 0, 1, 2, 8, 7]]),
+    "progress of a rank beyond the ranks": wire(progress=[[0, 0, 0, 8, 8, 7]]),
+    "progress of more than there is": wire(progress=[[0, 0, 0, 2, 1 << 63, 7]]),
+    "progress without end": wire(progress=[[0, 0, 0, 2, 8]]),
+    "progress of too many": wire(progress=[[0, 0, 0, 2, 8, 7]] * (MAX_PROGRESS + 1)),
+}
+
+
+@pytest.mark.parametrize("data", INVALID.values(), ids=INVALID.keys())
+def test_what_does_not_fit_is_refused_as_invalid(data):
+    with pytest.raises(FormatError) as raised:
+        decode(data)
+    assert raised.value.reason == "invalid"
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) <= 200
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"", "malformed", id="nothing"),
+        pytest.param(wire()[:-1], "malformed", id="cut off"),
+        pytest.param(wire() + b"\x00", "malformed", id="with a tail"),
+        pytest.param(b"\x91" * 100_000, "invalid", id="nested deeply"),
+        pytest.param(pickle.dumps({"version": 1}), "invalid", id="a pickle"),
+        pytest.param(json.dumps({"version": 1}).encode(), "invalid", id="JSON"),
+        pytest.param(wire(version=2), "unsupported", id="a newer version"),
+        pytest.param(msgspec.msgpack.encode([2, {"all": "new"}]), "unsupported", id="a newer version of another form"),
+        pytest.param(b"\x00" * (MAX_BATCH + 1), "too_large", id="too many bytes"),
+        pytest.param(b"\xdd\xff\xff\xff\xff", "malformed", id="a length without content"),
+    ],
+)
+def test_what_is_no_batch_at_all_is_refused_with_its_reason(data, reason):
+    with pytest.raises(FormatError) as raised:
+        decode(data)
+    assert raised.value.reason == reason
+
+
+def test_few_bytes_cannot_say_many_operations():
+    many = [[0, 0, 0, 2, 0, [], [1], [], [1] * 60_000, [0]]] * 2
+    data = wire(streams=many)
+    assert len(data) < MAX_BATCH
+    with pytest.raises(FormatError) as raised:
+        decode(data)
+    assert raised.value.reason == "too_large"
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_do_anything_but_be_refused(data):
+    with pytest.raises(FormatError):
+        decode(data)
+
+
+@given(st.integers(0, len(one_stream()) - 1), st.integers(0, 255))
+def test_a_byte_that_is_changed_on_the_way_does_no_harm(place, value):
+    data = bytearray(one_stream())
+    data[place] = value
+    try:
+        read = decode(bytes(data))
+    except FormatError:
+        return
+    assert all(isinstance(one, batches.Operation) for _, told in read.streams for one in told)

@@ -1,0 +1,113 @@
+"""Files of xpu_timer and CoMMA, and the arithmetic of bandwidths."""
+
+from collections import Counter
+
+import pytest
+
+from exporter.core.collectives import (
+    KINDS,
+    algorithm_bytes,
+    bus_factor,
+    known_kind,
+)
+from exporter.nccl import comma
+from exporter.nccl.decoding import FormatError
+from exporter.nccl.prometheus_text import Lost
+from exporter.nccl.xpu_timer import Timing, timings
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "nccl-formats"
+
+
+def test_xpu_timer_tells_times_bandwidths_and_hangs_of_ranks():
+    lost = Lost()
+    found = list(timings((FOLDER / "xpu_timer.prom").read_bytes(), lost))
+    of_job = {"rank": 9, "local_rank": 1, "job": "j", "pod": "p", "address": "10.0.0.1"}
+    of_kernel = {"level": 3, "transport": "InterNode", "algorithm": "RING_LL"}
+    assert found == [
+        Timing("time", "mean", pytest.approx(370e-6), "AllReduce", 3, 9, 1, "", "", "", "InterNode", "RING_LL"),
+        Timing("time", "p99", pytest.approx(1370e-6), "AllReduce", **of_kernel, **of_job),
+        Timing("bandwidth", "", 45.5e9, "AllGather", **of_kernel, **of_job),
+        Timing("hang", "", 1.0, "", level=None, transport="", algorithm="", **of_job),
+    ]
+    assert lost.reasons == Counter({"invalid": 1}), "the hang of no rank"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'XPU_TIMER_COMMON_HANG{rank="1"} 2', "invalid"),
+        (b'XPU_TIMER_COMMON_HANG{rank="-1"} 1', "invalid"),
+        (b'XPU_TIMER_COMMON_HANG{rank="9999999999"} 1', "invalid"),
+        (b'XPU_TIMER_COLL_KERNEL_AVG_LATENCY{rank="1"} -5', "invalid"),
+        (b'XPU_TIMER_COLL_KERNEL_BANDWIDTH{rank="1"} 1e30', "invalid"),
+        (b"some_other_metric 1", "unknown"),
+    ],
+)
+def test_what_xpu_timer_would_not_say_is_counted(line, reason):
+    lost = Lost()
+    assert list(timings(line + b"\n", lost)) == []
+    assert lost.reasons == Counter({reason: 1})
+
+
+def test_comma_tells_the_time_of_children_and_never_that_of_enqueueing():
+    lost = Counter()
+    first, second = comma.events((FOLDER / "comma.json").read_bytes(), lost)
+    assert lost == Counter({"other_category": 1, "invalid": 1})
+    assert (first.kind, first.communicator, first.rank, first.sequence) == ("AllReduce", "0x58", 2, 57)
+    assert (first.microseconds, first.enqueue_us, first.arguments.size, first.pid) == (140, 9000, 4096, 169)
+    assert [(one.peer, one.is_send, one.microseconds) for one in first.proxy_operations] == [
+        (16, False, 137),
+        (17, True, 138),
+    ]
+    assert (second.kind, second.microseconds, second.enqueue_us) == ("ReduceScatter", None, 7)
+
+
+def test_a_torn_list_of_comma_is_read_as_far_as_it_goes():
+    lost = Counter()
+    (first,) = comma.events((FOLDER / "comma-torn.json").read_bytes(), lost)
+    assert first.sequence == 57
+    assert lost == Counter({"malformed": 1})
+
+
+def test_a_huge_file_of_comma_is_refused(monkeypatch):
+    monkeypatch.setattr(comma, "MAX_FILE", 10)
+    with pytest.raises(FormatError) as caught:
+        list(comma.events(b"[" + b" " * 20, Counter()))
+    assert caught.value.reason == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_ranks", "factor"),
+    [
+        ("AllReduce", 2, 1.0),
+        ("AllReduce", 16, 1.875),
+        ("AllGather", 8, 0.875),
+        ("ReduceScatter", 8, 0.875),
+        ("AlltoAll", 4, 0.75),
+        ("Gather", 4, 0.75),
+        ("Scatter", 4, 0.75),
+        ("Broadcast", 64, 1.0),
+        ("Reduce", 64, 1.0),
+        ("SendRecv", 2, 1.0),
+        ("AllReduce", 1, None),
+        ("AllReduce", 0, None),
+        ("Barrier", 8, None),
+        ("other", 8, None),
+    ],
+)
+def test_factors_are_those_of_nccl_tests(kind, n_ranks, factor):
+    assert bus_factor(kind, n_ranks) == factor
+
+
+def test_bandwidths_of_published_records():
+    # what Inspector itself printed beside the time, and what nccl-tests printed
+    assert algorithm_bytes("ReduceScatter", 2147483648, 8) / 41057e-6 == pytest.approx(418.439467e9)
+    assert bus_factor("ReduceScatter", 8) * 8 * 2147483648 / 41057e-6 == pytest.approx(366.134533e9)
+    assert bus_factor("AllReduce", 8) * 17179869184 / 61974e-6 == pytest.approx(485.119099e9)
+    assert bus_factor("AllReduce", 16) * 17179869184 / 68359e-6 == pytest.approx(471.22e9, rel=1e-4)
+
+
+def test_every_kind_is_known_by_its_own_name():
+    assert [known_kind(kind) for kind in KINDS] == list(KINDS)
+    assert len(KINDS) == 12

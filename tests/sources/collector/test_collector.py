@@ -1,0 +1,285 @@
+"""Timings on their way from a host's table to a collector's, through a real broker, and what is refused on it."""
+
+import asyncio
+import os
+import pickle
+import sys
+from time import monotonic
+
+import aiomqtt
+import pytest
+
+from exporter.config.schema import load
+from exporter.config.yaml_reader import ConfigError
+from exporter.core.source import Host
+from exporter.daemon.daemon import SECTIONS
+from exporter.daemon.relay import Relay, batches
+from exporter.meaning.training.jobs import LABELS
+from exporter.mqtt.options import MqttOptions
+from exporter.mqtt.publisher import Publisher
+from exporter.mqtt.topics import batch_topic
+from exporter.nccl.batch import (
+    Batch,
+    Operation,
+    Progress,
+    Stream,
+)
+from exporter.sources.collector import source as collector
+from exporter.sources.collector.source import CollectorOptions, CollectorSource
+from exporter.sources.nccl.streams import STREAMS, Streams
+from tests.helpers.paths import ROOT
+from tests.helpers.training_bench import datagram
+from tests.mqtt.test_broker import broker, until  # noqa: F401  # a fixture
+
+KEY = ("llm", "0xa1", "AllReduce", "17")
+OPERATIONS = [(5, 1 << 20, 812.5, True), (6, 1 << 20, 90.0, None)]
+
+
+def heard(now=1.0):
+    """Make the table of a host that heard two operations of one rank."""
+    made = Streams()
+    about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "gpu": "0000:c8:00.0", "world_rank": 17}
+    made.add(KEY, OPERATIONS, **about)
+    return made.table(now)
+
+
+async def read_until(source, look):
+    """Read a collector until a reading is as wanted."""
+    end = monotonic() + 30
+    while True:
+        reading = await source.read()
+        tables = {table.schema: table for table in reading.tables}
+        if STREAMS in tables and look(tables):
+            return tables
+        assert monotonic() < end
+        await asyncio.sleep(0.05)
+
+
+def number(tables, schema, ending, key=()):
+    table = tables[schema]
+    return table.columns[ending].values[table.rows.index[key]]
+
+
+def test_streams_are_what_meaning_takes():
+    assert STREAMS.labels == LABELS
+
+
+def test_a_table_becomes_a_batch_with_all_that_is_known():
+    ((batch),) = batches(heard(), "gpu-2")
+    assert batch.job == "llm"
+    assert batch.streams == [
+        (
+            Stream("llm", "0xa1", "AllReduce", 1, 32, 4, 17, "gpu-2", 4711, "0000:c8:00.0"),
+            [Operation(5, 1 << 20, 812.5, True), Operation(6, 1 << 20, 90.0, None)],
+        )
+    ]
+
+
+async def test_what_a_host_hears_is_what_the_collector_tells_of_it(broker):  # noqa: F811
+    options = broker().options()
+    relay = Relay(options, "gpu-2")
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    try:
+        await source.read()
+        await until("the collector listens", lambda: source._subscriber.listening)
+        await relay.start()
+        state, passed = relay.step(None, heard())
+        assert (state, passed) == (None, ()), "nobody judges them on the host as well"
+        tables = await read_until(source, lambda tables: len(tables[STREAMS].rows))
+        table = tables[STREAMS]
+        assert table.rows.keys == (KEY,)
+        assert table.columns["operations"].values[0].taken == ((5, 1 << 20, 812.5, 1), (6, 1 << 20, 90.0))
+        assert table.columns["stream_info"].values[0][:4] == ("32", "4", "gpu-2", "32"), "all its ranks are expected"
+        assert number(tables, collector.STATE, "operations_total") == 2
+        assert number(tables, collector.BATCHES, "batches_total", ("taken",)) == 1
+        assert not len((await source.read()).tables[0].rows), "each is told once"
+        names = {column.metric.name for one in relay.tables() for column in one.columns.values()}
+        assert "fabric_exporter_mqtt_batches_total" in names
+    finally:
+        await relay.stop()
+        await source.close()
+
+
+async def test_how_far_a_rank_is_reaches_the_collector_without_a_single_timing(broker):  # noqa: F811
+    options = broker().options()
+    relay = Relay(options, "gpu-2")
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    made = Streams()
+    about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "world_rank": 17}
+    made.add(KEY, [], progress=(8, 7), **about)
+    try:
+        await source.read()
+        await until("the collector listens", lambda: source._subscriber.listening)
+        await relay.start()
+        relay.step(None, made.table(1.0))
+        table = (await read_until(source, lambda tables: len(tables[STREAMS].rows)))[STREAMS]
+        assert table.rows.keys == (KEY,)
+        assert [table.columns[ending].values[0] for ending in ("begun", "ended")] == [8, 7]
+        assert table.columns["operations"].values[0].taken == ()
+    finally:
+        await relay.stop()
+        await source.close()
+
+
+async def test_a_rank_whose_place_in_the_job_is_unknown_goes_by_host_and_process(broker):  # noqa: F811
+    options = broker().options()
+    source = CollectorSource(CollectorOptions(slots="00-ff", exclude=("other",)), options)
+    try:
+        await source.read()
+        await until("the collector listens", lambda: source._subscriber.listening)
+        async with Publisher(options, "gpu-9") as publisher:
+            for job in ("other", "llm"):
+                stream = Stream(job, "0x1", "AllReduce", 0, 2, None, None, "gpu-9", 88)
+                publisher.offer(Batch(job, "gpu-9", [(stream, [Operation(0, 8, 5.0, None)])], dropped=3))
+            tables = await read_until(source, lambda tables: len(tables[STREAMS].rows))
+        assert tables[STREAMS].rows.keys == (("llm", "0x1", "AllReduce", "gpu-9/88"),)
+        assert number(tables, collector.STATE, "lost_operations_total") == 6
+    finally:
+        await source.close()
+
+
+JOB = """
+import fabric_timing, time
+for _ in range(3):
+    with fabric_timing.collective("AllReduce", group="g", size=1 << 20):
+        time.sleep(0.01)
+timing = fabric_timing.collective("Barrier")
+timing.__enter__()
+time.sleep(float("SECONDS"))
+fabric_timing.flush()
+"""
+"""A rank that does three collectives, and stays in a fourth."""
+
+
+async def test_a_job_that_is_told_of_the_broker_needs_no_exporter_on_its_hosts(broker):  # noqa: F811
+    options = broker().options()
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "exporter" / "hook"),
+        "FABRIC_TIMING_MQTT": options.broker,
+        "FABRIC_TIMING_JOB": "llm 7",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+    try:
+        await source.read()
+        await until("the collector listens", lambda: source._subscriber.listening)
+        command = [sys.executable, "-c", JOB.replace("SECONDS", "4")]
+        ranks = [
+            await asyncio.create_subprocess_exec(*command, env={**environment, "RANK": str(rank)}) for rank in range(2)
+        ]
+        seen = {}
+
+        def all_told(tables):
+            table = tables[STREAMS]
+            for place, key in enumerate(table.rows.keys):
+                cells = {ending: column.values[place] for ending, column in table.columns.items()}
+                told = seen.setdefault(key, {"operations": [], "progress": None})
+                told["operations"] += cells["operations"].taken
+                if cells["begun"] is not None:
+                    told["progress"] = cells["begun"], cells["ended"]
+            sums = [told for (_, _, kind, _), told in seen.items() if kind == "AllReduce"]
+            stuck = [told for (_, _, kind, _), told in seen.items() if kind == "Barrier"]
+            return sum(len(told["operations"]) for told in sums) >= 6 and len(stuck) == 2
+
+        await read_until(source, all_told)
+        assert {(job, kind, rank) for job, _, kind, rank in seen} == {
+            ("llm 7", kind, rank) for kind in ("AllReduce", "Barrier") for rank in ("0", "1")
+        }
+        for (_, _, kind, _), told in seen.items():
+            assert [one[:2] for one in told["operations"]] == [(n, 1 << 20) for n in range(3 * (kind == "AllReduce"))]
+            assert all(one[2] >= 10_000 for one in told["operations"])
+            assert told["progress"] == ((1, 0) if kind == "Barrier" else (3, 3))
+        assert source._subscriber.refused == {}
+        for one in ranks:
+            assert await one.wait() == 0
+    finally:
+        await source.close()
+
+
+async def test_a_datagram_is_refused_where_it_is_broken_or_of_another_host(broker):  # noqa: F811
+    options = broker().options()
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    try:
+        await source.read()
+        await until("the collector listens", lambda: source._subscriber.listening)
+        topic = batch_topic("123", "gpu-001").replace("/nccl/", "/timing/")
+        foreign = batch_topic("123", "gpu-002").replace("/nccl/", "/timing/")
+        host, _, port = options.broker.rpartition(":")
+        async with aiomqtt.Client(host, int(port), protocol=aiomqtt.ProtocolVersion.V5) as client:
+            for where, what in (
+                (topic, datagram()),
+                (topic, datagram()),  # delivered twice
+                (foreign, datagram(1)),
+                (topic, pickle.dumps({})),
+                (topic, datagram(2, host="a\nb")),
+            ):
+                await client.publish(where, what, qos=1)
+        tables = await read_until(source, lambda _: sum(source._subscriber.refused.values()) == 3)
+        assert source._subscriber.refused == {"sender": 1, "malformed": 1, "invalid": 1}
+        assert source._subscriber.seen.losses.duplicate_batches == 1
+        assert tables
+    finally:
+        await source.close()
+
+
+async def test_too_many_timings_are_counted_and_left_out(monkeypatch):
+    monkeypatch.setattr(collector, "MAX_OPERATIONS", 3)
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    stream = Stream("llm", "0x1", "AllReduce", 0, 2, None, 0, "gpu-9", 88)
+    source._take(Batch("llm", "gpu-9", [(stream, [Operation(one, 8, 5.0, None) for one in range(5)])]))
+    assert (source._taken, source._dropped) == (3, 2)
+
+
+def test_ranks_that_several_claim_in_one_communicator_go_by_host_and_process():
+    """A job that is restarted has other communicators: who comes after is no rival."""
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+
+    def tells(communicator, host, pid):
+        stream = Stream("llm", communicator, "AllReduce", 0, 2, None, 0, host, pid)
+        source._take(Batch("llm", host, [(stream, [Operation(0, 8, 5.0, None)])]))
+
+    for _ in range(2):
+        source._streams, source._tellers = Streams(), {}
+        for one in (("0x1", "gpu-1", 7), ("0x1", "gpu-1", 8), ("0x2", "gpu-2", 9)):
+            tells(*one)
+    assert [key[1::2] for key in source._streams.table(1.0).rows.keys] == [
+        ("0x1", "gpu-1/7"),
+        ("0x1", "gpu-1/8"),
+        ("0x2", "0"),
+    ]
+
+
+def test_how_far_ranks_are_takes_room_as_well(monkeypatch):
+    monkeypatch.setattr(collector, "MAX_OPERATIONS", 5 * collector.PROGRESS_COST)
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    rows = [Progress(Stream("llm", f"{one:x}", "Barrier", 0, 2, None, 0, "gpu-9", 88), 1, 0) for one in range(100)]
+    source._take(Batch("llm", "gpu-9", [], progress=rows))
+    assert len(source._streams.table(1.0).rows) == 5
+
+
+async def test_what_senders_say_that_they_lost_never_falls_and_has_an_end():
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    for dropped in (5, (1 << 63) - 1, 0):
+        source._take(Batch("llm", "gpu-9", [], dropped=dropped))
+    assert list(source._lost.values()) == [1 << 40]
+
+
+def configured(tmp_path, text):
+    (tmp_path / "x.yml").write_text(text)
+    return load(tmp_path / "x.yml", SECTIONS).sources
+
+
+def test_without_slots_there_is_no_collector(tmp_path):
+    sources = configured(tmp_path, "mqtt: {broker: 127.0.0.1}")
+    assert collector.build(sources["collector"], sources["mqtt"]) == []
+    assert collector.DEFINITION.build(sources["collector"], Host("h", tmp_path, tmp_path)) == []
+
+
+def test_slots_without_a_broker_are_an_error(tmp_path):
+    sources = configured(tmp_path, "collector: {slots: 00-ff}")
+    with pytest.raises(ValueError, match=r"give mqtt\.broker"):
+        collector.build(sources["collector"], sources["mqtt"])
+    with pytest.raises(ConfigError, match="slots has '00-7g'"):
+        configured(tmp_path, "collector: {slots: 00-7g}")

@@ -1,0 +1,382 @@
+"""The source over fabrics simulated by ibsim: it tells what the net file has, and what Debian's programs see."""
+
+import json
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from tests.helpers import ibsim
+from tests.helpers.paths import ROOT
+
+PROGRAM = """
+import asyncio, json, sys
+from exporter.sources.ibfabric.source import IbFabricOptions, IbFabricSource, PortChoice
+
+async def main():
+    options = IbFabricOptions(enabled=True, **json.loads(sys.argv[1]))
+    source = IbFabricSource(options, PortChoice(), "poller")
+    for _ in sys.stdin:
+        reading = await source.read()
+        found = {}
+        for table in reading.tables:
+            for column in table.columns.values():
+                metric = column.metric
+                rows = found.setdefault(metric.name if "sweep" in metric.name else metric.ending, [])
+                rows += [
+                    [*key, value if column.factor == 1 or value is None else value * column.factor]
+                    for key, value in zip(table.rows.keys, column.values, strict=True)
+                    if value is not None
+                ]
+        print(json.dumps([found, [[one.device, one.reason] for one in reading.failures]]), flush=True)
+    await source.close()
+
+asyncio.run(main())
+"""
+
+ERRORS = {
+    "SymbolErrorCounter": "symbol_errors_total",
+    "LinkErrorRecoveryCounter": "link_error_recovery_total",
+    "LinkDownedCounter": "link_down_total",
+    "PortRcvErrors": "receive_errors_total",
+    "PortRcvRemotePhysicalErrors": "receive_remote_physical_errors_total",
+    "PortRcvSwitchRelayErrors": "receive_switch_relay_errors_total",
+    "PortXmitDiscards": "transmit_discards_total",
+    "PortXmitConstraintErrors": "transmit_constraint_errors_total",
+    "PortRcvConstraintErrors": "receive_constraint_errors_total",
+    "LocalLinkIntegrityErrors": "local_link_integrity_errors_total",
+    "ExcessiveBufferOverrunErrors": "excessive_buffer_overrun_errors_total",
+    "VL15Dropped": "vl15_dropped_total",
+    "PortXmitWait": "transmit_wait_ticks_total",
+}
+TRAFFIC = {
+    "PortXmitData": ("transmit_bytes_total", 4),
+    "PortRcvData": ("receive_bytes_total", 4),
+    "PortXmitPkts": ("transmit_packets_total", 1),
+    "PortRcvPkts": ("receive_packets_total", 1),
+    "PortUnicastXmitPkts": ("transmit_unicast_packets_total", 1),
+    "PortUnicastRcvPkts": ("receive_unicast_packets_total", 1),
+    "PortMulticastXmitPkts": ("transmit_multicast_packets_total", 1),
+    "PortMulticastRcvPkts": ("receive_multicast_packets_total", 1),
+}
+
+
+class Pass:
+    """What one pass told."""
+
+    def __init__(self, told):
+        found, self.failures = told
+        self.rows = {name: {tuple(row[:-1]): row[-1] for row in rows} for name, rows in found.items()}
+        self.names = {key[0]: values[0] for key, values in self.rows["node_info"].items()}
+        self.guids = {name: guid for guid, name in self.names.items()}
+
+    def links(self):
+        """Give the links by names."""
+        ends = [(key, values) for key, values in self.rows["link_info"].items() if values[0]]
+        return {
+            frozenset({(self.names[guid], int(port)), (self.names[peer[0]], int(peer[1]))})
+            for (guid, port), peer in ends
+        }
+
+    def guid_links(self):
+        return {
+            frozenset({(int(guid, 16), int(port)), (int(peer[0], 16), int(peer[1]))})
+            for (guid, port), peer in self.rows["link_info"].items()
+            if peer[0]
+        }
+
+    def at(self, name, node, port):
+        return self.rows.get(name, {}).get((self.guids[node], str(port)))
+
+
+@contextmanager
+def looking(fabric, host="H1", **options):
+    """Give a function that makes a pass at a host of a fabric."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, json.dumps({"timeout": 0.25, **options})],  # the manager is gone: it costs that
+        env={**fabric.env(host), "PYTHONPATH": str(ROOT)},
+        cwd=fabric.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+
+        def look():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            assert line, "the source ended"
+            return Pass(json.loads(line))
+
+        try:
+            yield look
+        finally:
+            process.stdin.close()
+            process.wait(60)
+
+
+@pytest.fixture(autouse=True)
+def _programs(program):
+    for name in ("ibsim", "opensm", "ibnetdiscover", "perfquery", "smpquery", "ibqueryerrors"):
+        program(name)
+
+
+@pytest.fixture
+def fabric():
+    """Give a small fabric whose ports have LIDs."""
+    with ibsim.simulator(ibsim.fat_tree()) as made:
+        made.opensm()
+        yield made
+
+
+def asked(fabric, found, *flags):
+    """Ask perfquery for each linked port, once for each node: {(name, port): {counter: value}}."""
+    ports = {}
+    for guid, port in sorted(end for link in found.links for end in link):
+        ports.setdefault(guid, []).append(str(port))
+    commands = ["set -e"]
+    for guid, numbers in ports.items():
+        node = found.nodes[guid]
+        lid = node.lids[0] if node.kind == "Switch" else node.lids[int(numbers[0])]
+        commands.append(f"echo '@ {node.description}'; perfquery {' '.join(flags)} {lid} {','.join(numbers)}")
+    (fabric.folder / "ask.sh").write_text("\n".join(commands))
+    text = fabric.run("sh", fabric.folder / "ask.sh")
+    told = {}
+    for block in text.split("@ ")[1:]:
+        name = block.splitlines()[0]
+        for port, counters in re.findall(r"^# .* port (\d+) \(CapMask.*\n((?:\w+:.*\n)*)", block, re.MULTILINE):
+            told[name, int(port)] = ibsim.counters_of_perfquery(counters)
+    return told
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 1), (10, 10, 5)])
+def test_links_are_those_of_the_net_file_and_counters_those_that_perfquery_tells_before_and_after(shape):
+    """What a port has passed on grows by the questions themselves: ours lies between perfquery's two answers."""
+    with ibsim.simulator(ibsim.fat_tree(*shape)) as fabric:
+        fabric.opensm()
+        found = fabric.discover()
+        fabric.set_counter("Leaf1", 1, "PortCountersExtended.PortXmitData", 70_000_000_000)
+        fabric.set_counter("Leaf2", 1, "PortCounters.PortRcvErrors", 12)
+        before = asked(fabric, found, "-x")
+        with looking(fabric) as look:
+            seen = look()
+        after, errors = asked(fabric, found, "-x"), asked(fabric, found)
+    assert seen.links() == ibsim.links_of_net(fabric.net)
+    assert seen.guid_links() == found.links
+    assert len(after) == 2 * len(found.links)
+    assert not seen.failures
+    for end in after:
+        for counter, (name, factor) in TRAFFIC.items():
+            assert before[end][counter] * factor <= seen.at(name, *end) <= after[end][counter] * factor, (end, counter)
+        for counter, name in ERRORS.items():
+            assert seen.at(name, *end) == errors[end][counter], (end, counter)
+        assert seen.at("port_answers", *end) == 1
+        assert seen.at("link_up", *end) == 1
+    assert seen.at("transmit_bytes_total", "Leaf1", 1) >= 280_000_000_000
+    assert seen.at("receive_errors_total", "Leaf2", 1) == 12
+
+
+def test_what_nodes_and_ports_are_is_what_smpquery_says(fabric):
+    found = fabric.discover()
+    with looking(fabric) as look:
+        seen = look()
+    speeds = {"2.5 Gbps": 2.5e9, "5.0 Gbps": 5e9, "10.0 Gbps": 10e9}
+    states = {"Down": 1, "Initialize": 2, "Armed": 3, "Active": 4}
+    for node in found.nodes.values():
+        lid = next(iter(node.lids.values()))
+        told = dict(re.findall(r"^([\w ]+):\.+(.*)$", fabric.run("smpquery", "nodeinfo", lid), re.MULTILINE))
+        guid = f"{int(told['Guid'], 16):016x}"
+        info = seen.rows["node_info"][guid,]
+        assert seen.rows["node_ports"][guid,] == int(told["NumPorts"])
+        assert info[1] == {"Switch": "switch", "Channel Adapter": "adapter"}[told["NodeType"]]
+        assert info[4:7] == [f"{int(told['SystemGuid'], 16):016x}", told["VendorId"], told["DevId"]]
+        description = fabric.run("smpquery", "nodedesc", lid)
+        assert info[0] == re.match(r"Node Description:\.+(.*)", description)[1]
+        ports = [int(port) for key, port in seen.rows["port_state"] if key == guid]
+        for port in ports[:8]:
+            told = dict(re.findall(r"^(\w+):\.+(.*)$", fabric.run("smpquery", "portinfo", lid, port), re.MULTILINE))
+            assert seen.rows["port_state"][guid, str(port)] == states[told["LinkState"]]
+            physical = {"LinkUp": 5, "Polling": 2}[told["PhysLinkState"]]
+            assert seen.rows["port_physical_state"][guid, str(port)] == physical
+            if physical == 5:
+                lanes = int(told["LinkWidthActive"].rstrip("X"))
+                speed = lanes * speeds[told["LinkSpeedActive"]] / 8
+                assert seen.rows["link_speed_bytes_per_second"][guid, str(port)] == speed
+                widest = max(int(one.rstrip("X")) for one in told["LinkWidthSupported"].split(" or "))
+                fastest = max(speeds[one] for one in told["LinkSpeedSupported"].split(" or "))
+                assert seen.rows["link_expected_speed_bytes_per_second"][guid, str(port)] == widest * fastest / 8
+
+
+def unchanged(before, after, *but):
+    """See that all ports are as they were but those of some nodes."""
+    for name in ("link_up", "link_info", "port_state", "link_speed_bytes_per_second", *ERRORS.values()):
+        keep = [
+            {key: value for key, value in one.rows.get(name, {}).items() if one.names.get(key[0]) not in but}
+            for one in (before, after)
+        ]
+        assert keep[0] == keep[1], name
+    assert all(answers for key, answers in after.rows["port_answers"].items() if after.names.get(key[0]) not in but)
+
+
+def test_a_link_that_was_taken_down_is_seen_in_the_next_pass_and_the_rest_is_untouched(fabric):
+    with looking(fabric) as look:
+        before = look()
+        fabric.unlink("Leaf2", 2)
+        seen = look()
+        assert seen.links() == ibsim.links_of_net(fabric.net) - {frozenset({("Leaf2", 2), ("H4", 1)})}
+        assert (seen.at("link_up", "Leaf2", 2), seen.rows["node_up"][seen.guids["H4"],]) == (0, 0)
+        unchanged(before, seen, "Leaf2", "H4")
+        assert seen.at("link_up", "Leaf2", 1) == 1
+        assert seen.guid_links() == fabric.discover().links
+        fabric.relink("Leaf2", 2)
+        seen = look()
+        assert seen.links() == ibsim.links_of_net(fabric.net)
+        assert seen.guid_links() == fabric.discover().links
+        unchanged(before, seen, "Leaf2", "H4")
+        fabric.opensm()  # which gives it its LID
+        seen = look()
+        assert all(seen.rows["port_answers"].values())
+        assert seen.links() == ibsim.links_of_net(fabric.net)
+    assert seen.rows["fabric_ib_sweep_surveys_total"] == {("ibsim0:1",): 1}
+
+
+def test_a_node_that_was_unplugged_is_gone_and_the_rest_is_untouched(fabric):
+    with looking(fabric) as look:
+        before = look()
+        fabric.unlink("H3")
+        seen = look()
+        assert seen.links() == ibsim.links_of_net(fabric.net) - {frozenset({("Leaf2", 1), ("H3", 1)})}
+        assert seen.rows["node_up"][seen.guids["H3"],] == 0
+        unchanged(before, seen, "Leaf2", "H3")
+
+
+def test_a_switch_that_was_unplugged_takes_what_is_behind_it_with_it(fabric):
+    with looking(fabric) as look:
+        before = look()
+        fabric.unlink("Spine1")
+        seen = look()
+        assert seen.links() == {frozenset({("Leaf1", port), (f"H{port}", 1)}) for port in (1, 2)}
+        assert seen.guid_links() == fabric.discover().links
+        assert {before.names[guid] for (guid,), up in seen.rows["node_up"].items() if not up} == {
+            "Spine1",
+            "Leaf2",
+            "H3",
+            "H4",
+        }
+        fabric.relink("Spine1")
+        assert look().links() == ibsim.links_of_net(fabric.net)
+
+
+def test_a_cable_that_was_plugged_in_elsewhere_has_its_new_peer(fabric):
+    with looking(fabric) as look:
+        before = look()
+        fabric.unlink("Leaf2", 2)
+        fabric.command('Link "H4"[1] "Leaf1"[9]')
+        seen = look()
+        moved = frozenset({("Leaf1", 9), ("H4", 1)})
+        assert seen.links() == ibsim.links_of_net(fabric.net) - {frozenset({("Leaf2", 2), ("H4", 1)})} | {moved}
+        assert seen.guid_links() == fabric.discover().links
+        assert seen.at("port_answers", "H4", 1) in (0, 1)
+        unchanged(before, seen, "Leaf1", "Leaf2", "H4")
+
+
+def test_cables_that_were_swapped_between_two_passes_are_told_where_the_counter_of_links_down_rose(fabric):
+    with looking(fabric) as look:
+        look()
+        for port in (1, 2):
+            fabric.unlink("Leaf2", port)
+        fabric.command('Link "H4"[1] "Leaf2"[1]')
+        fabric.command('Link "H3"[1] "Leaf2"[2]')
+        for port in (1, 2):
+            fabric.set_counter("Leaf2", port, "PortCounters.LinkDownedCounter", 1)
+        fabric.opensm("H1")
+        seen = look()
+        assert seen.guid_links() == fabric.discover().links
+        assert frozenset({("Leaf2", 1), ("H4", 1)}) in seen.links()
+        assert len(seen.links()) == 6
+
+
+def test_each_error_counter_that_was_set_is_seen_in_the_next_pass_and_in_no_other(fabric):
+    lid = fabric.discover().lid("Leaf1")
+    with looking(fabric) as look:
+        before = look()
+        for value, (counter, ending) in enumerate(ERRORS.items(), start=1):
+            fabric.set_counter("Leaf1", 2, f"PortCounters.{counter}", value)
+            seen = look()
+            assert seen.at(ending, "Leaf1", 2) == value
+            assert ibsim.counters_of_perfquery(fabric.run("perfquery", lid, 2))[counter] == value
+            for name in ERRORS.values():
+                changed = {key for key, value in seen.rows[name].items() if value != before.rows[name][key]}
+                assert changed == ({(seen.guids["Leaf1"], "2")} if name == ending else set())
+            before = seen
+
+
+def test_ports_with_errors_are_those_of_ibqueryerrors():
+    with ibsim.simulator(ibsim.fat_tree(3, 3, 2)) as fabric, fabric.manager():
+        values = {("Leaf1", 4, "SymbolErrorCounter"): 77, ("Leaf2", 1, "PortRcvErrors"): 5}
+        values |= {("H5", 1, "PortXmitDiscards"): 65535, ("Spine2", 3, "LinkDownedCounter"): 255}
+        values |= {("Leaf3", 2, "LinkErrorRecoveryCounter"): 1, ("H9", 1, "VL15Dropped"): 12}
+        for (node, port, counter), value in values.items():
+            fabric.set_counter(node, port, f"PortCounters.{counter}", value)
+        text = fabric.run("ibqueryerrors", "--switch", "--ca", statuses=(0, 1))
+        with looking(fabric) as look:
+            seen = look()
+    theirs = set()
+    for block in text.split("Errors for ")[1:]:
+        (name,) = re.findall(r'"(.*?)"', block.splitlines()[0])
+        for port, listed in re.findall(r"GUID 0x\w+ port (\d+): (.*)", block):
+            told = re.findall(r"\[(\w+) == (\d+)[^\]]*\]", listed)
+            theirs |= {(name, int(port), ERRORS[counter], int(value)) for counter, value in told if counter in ERRORS}
+    ours = {
+        (seen.names[guid], int(port), name, value)
+        for name in ERRORS.values()
+        for (guid, port), value in seen.rows[name].items()
+        if value
+    }
+    assert ours == theirs == {(node, port, ERRORS[counter], value) for (node, port, counter), value in values.items()}
+
+
+def test_a_node_that_loses_datagrams_is_told_and_costs_no_other(fabric):
+    with looking(fabric) as look:
+        before = look()
+        fabric.error_rate("H3", 100)
+        seen = look()
+        assert seen.at("port_answers", "H3", 1) == 0
+        assert [reason for _, reason in seen.failures] == ["timeout"]
+        others = {key for key in seen.rows["port_answers"] if seen.names[key[0]] != "H3"}
+        assert all(seen.rows["port_answers"][key] == 1 for key in others)
+        assert seen.links() == before.links()
+        fabric.error_rate("H3", 0)
+        assert not look().failures
+
+
+def test_a_node_that_loses_a_few_is_asked_again(fabric):
+    with looking(fabric, retries=5, timeout=0.1) as look:
+        look()
+        fabric.error_rate("Leaf2", 20)
+        seen = look()
+        sent = seen.rows["fabric_ib_sweep_datagrams_total"]
+    assert sent["ibsim0:1", "retried"] > 0
+    assert seen.at("port_answers", "Leaf2", 1) == 1
+
+
+def test_without_a_subnet_manager_links_are_found_and_counters_are_told_to_need_a_lid():
+    with ibsim.simulator(ibsim.fat_tree()) as fabric, looking(fabric) as look:
+        seen = look()
+        assert seen.links() == ibsim.links_of_net(fabric.net)
+        assert {reason for _, reason in seen.failures} == {"no_lid"}
+        fabric.opensm()
+        seen = look()
+        assert not seen.failures
+        assert all(seen.rows["port_answers"].values())
+
+
+def test_no_counter_is_ever_reset(fabric):
+    fabric.set_counter("Leaf1", 2, "PortCounters.SymbolErrorCounter", 9)
+    with looking(fabric) as look:
+        for _ in range(3):
+            look()
+    told = ibsim.counters_of_perfquery(fabric.run("perfquery", fabric.discover().lid("Leaf1"), 2))
+    assert told["SymbolErrorCounter"] == 9

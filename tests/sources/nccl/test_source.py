@@ -1,0 +1,445 @@
+"""The nccl source on files that a simulated job writes: sums, ranks, jobs, failures, bounds, and the whole chain."""
+
+import json
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from exporter.core.poller import Poller
+from exporter.core.source import Host
+from exporter.core.vocabulary import check
+from exporter.linux.tail import FILE_BUDGET, MAX_LINE
+from exporter.meaning.ports import rates
+from exporter.meaning.training import jobs
+from exporter.simulator.inspector import InspectorJob, Operation
+from exporter.sources.nccl import processes
+from exporter.sources.nccl import source as nccl
+from exporter.sources.nccl.readers import inspector
+from exporter.sources.nccl.readers.inspector import LINES
+from exporter.sources.nccl.source import DEFINITION, NcclOptions
+from exporter.sources.nccl.streams import STREAMS
+from exporter.sources.nccl.tables import COLLECTIVES, RANKS
+from tests.helpers.paths import FIXTURES
+
+NOWHERE = Path("/nonexistent")
+HOST = Host("gpu-001", NOWHERE, NOWHERE)
+STEPS = (rates.step, partial(jobs.step, jobs.Known()))
+
+
+class Bench:
+    """A source on a folder of Inspector's files alone, and what its reads gave."""
+
+    def __init__(self, folder, **options):
+        self.folder = folder
+        (self.source,) = DEFINITION.build(NcclOptions(inspector=(str(folder),), socket=False, **options), HOST)
+
+    async def read(self):
+        self.reading = await self.source.read()
+        self.tables = {table.schema: table for table in self.reading.tables}
+        return self.tables
+
+    def cells(self, schema, ending):
+        table = self.tables.get(schema)
+        return {} if table is None else dict(zip(table.rows.keys, table.values(ending), strict=True))
+
+    def ranks(self):
+        """Give host, pid, ranks and nodes of each rank."""
+        return {key: facts[:4] for key, facts in self.cells(RANKS, "rank_info").items()}
+
+    def operations(self):
+        """Give the operations of each stream."""
+        return {key: samples.taken for key, samples in self.cells(STREAMS, "operations").items()}
+
+    def outcomes(self):
+        return {key[0]: count for key, count in self.cells(LINES, "lines_total").items() if count}
+
+    def failures(self):
+        return {(one.device, one.reason) for one in self.reading.failures}
+
+
+@pytest.fixture
+async def bench(tmp_path):
+    """Give a source that found its folder empty at the start."""
+    made = Bench(tmp_path)
+    assert await made.source.applies()
+    yield made
+    await made.source.close()
+
+
+def line(rank=0, n_ranks=8, comm="0x1", sequence=0, us=100, kind="AllReduce", size=1024, **more):
+    header = {"id": comm, "rank": rank, "n_ranks": n_ranks, "nnodes": 1}
+    coll = {"coll": kind, "coll_sn": sequence, "coll_msg_size_bytes": size, "coll_exec_time_us": us, **more}
+    return json.dumps({"header": header, "metadata": {"pid": 1}, "coll_perf": coll}).encode() + b"\n"
+
+
+def append(path, *lines):
+    path.parent.mkdir(exist_ok=True)
+    with path.open("ab") as file:
+        file.write(b"".join(lines))
+
+
+async def test_fixtures_become_exact_sums(bench):
+    for name, pid in (("v4.0", 4711), ("v4.3", 88)):
+        append(bench.folder / "job" / f"gpu-001-pid{pid}.log", (FIXTURES / "inspector" / f"{name}.log").read_bytes())
+    await bench.read()
+    assert bench.cells(COLLECTIVES, "collectives_total") == {
+        ("job", "1", "AllReduce"): 1,
+        ("job", "1", "AllGather"): 1,
+        ("job", "1", "AlltoAll"): 1,
+        ("job", "3", "ReduceScatter"): 2,
+    }
+    assert bench.cells(COLLECTIVES, "collective_duration_seconds_total") == {
+        ("job", "1", "AllReduce"): 100,
+        ("job", "1", "AllGather"): 250,
+        ("job", "1", "AlltoAll"): 9,
+        ("job", "3", "ReduceScatter"): 810,
+    }
+    assert bench.cells(COLLECTIVES, "collective_bytes_total") == {
+        ("job", "1", "AllReduce"): 1048576,
+        ("job", "1", "AllGather"): 4 * 2097152,
+        ("job", "1", "AlltoAll"): 4096,
+        ("job", "3", "ReduceScatter"): 2 * 8 * 1000000,
+    }
+    assert bench.ranks() == {("job", "1"): ("gpu-001", "4711", "4", "2"), ("job", "3"): ("gpu-001", "88", "8", "1")}
+    assert bench.outcomes() == {"collective": 5, "point_to_point": 1, "marker": 1, "unknown": 1}
+    assert bench.operations() == {
+        ("job", "0x1a2b3c4d5e6f70", "AllReduce", "1"): ((7, 1048576, 100),),
+        ("job", "0x1a2b3c4d5e6f70", "AllGather", "1"): ((0, 4 * 2097152, 250, 1),),
+        ("job", "0xbeef", "ReduceScatter", "3"): ((12, 8000000, 400, 1), (13, 8000000, 410, 1)),
+    }
+    assert list(bench.cells(STREAMS, "stream_info").values()) == [
+        ("4", "2", "gpu-001", "", "1", "4711", "", "", ""),
+        ("4", "2", "gpu-001", "", "1", "4711", "", "", ""),
+        ("8", "1", "gpu-001", "", "3", "88", "", "", ""),
+    ]
+    assert bench.failures() == set()
+
+
+async def test_published_samples_are_taken(bench, corpus):
+    text = (corpus / "nccl" / "inspector" / "sample-json-v2.31.2.jsonl").read_bytes()
+    append(bench.folder / "a-pid1.log", text.splitlines()[0] + b"\n")
+    append(bench.folder / "a-pid2.log", text.splitlines()[1] + b"\n")
+    await bench.read()
+    assert bench.cells(COLLECTIVES, "collective_bytes_total") == {
+        ("unknown", "2", "AllReduce"): 17179869184,
+        ("unknown", "4", "ReduceScatter"): 17179869184,
+    }
+    assert bench.cells(COLLECTIVES, "collective_duration_seconds_total") == {
+        ("unknown", "2", "AllReduce"): 61974,
+        ("unknown", "4", "ReduceScatter"): 41057,
+    }
+
+
+async def test_what_is_written_in_pieces_is_counted_once(bench):
+    job = InspectorJob(bench.folder, "77", ranks=2, seed=5)
+    written = {}
+    for number in range(12):
+        written |= job.step(hold_back=37 * number)
+        await bench.read()
+    job.flush()
+    await bench.read()
+    for rank in (0, 1):
+        for kind in ("AllReduce", "AllGather", "ReduceScatter"):
+            times = [by_rank[rank] for (one, _), by_rank in written.items() if one == kind]
+            key = ("77", str(rank), kind)
+            assert bench.cells(COLLECTIVES, "collectives_total")[key] == len(times)
+            assert bench.cells(COLLECTIVES, "collective_duration_seconds_total")[key] == sum(times)
+    assert bench.outcomes() == {"collective": 2 * 12 * 4}
+
+
+async def test_jobs_are_told_by_their_folders(bench):
+    folders = ("nccl-inspector-123", "nccl-inspector-unknown-jobid", "llama", ".", "too/deep")
+    for rank, folder in enumerate(folders):
+        (bench.folder / folder).mkdir(parents=True, exist_ok=True)
+        append(bench.folder / folder / "h-pid7.log", line(rank=rank))
+    append(bench.folder / "llama" / "notes.txt", b"no log\n")
+    await bench.read()
+    assert set(bench.ranks()) == {("123", "0"), ("unknown", "1"), ("llama", "2"), ("unknown", "3")}
+    assert bench.outcomes() == {"collective": 4}
+
+
+async def test_a_pattern_may_name_the_folders_of_jobs(tmp_path):
+    append(tmp_path / "nccl-inspector-5" / "h-pid1.log")
+    made = Bench(tmp_path / "nccl-inspector-*")
+    assert await made.source.applies()
+    append(tmp_path / "nccl-inspector-5" / "h-pid1.log", line(rank=3))
+    await made.read()
+    assert set(made.ranks()) == {("5", "3")}
+    await made.source.close()
+
+
+async def test_excluded_jobs_are_not_opened(tmp_path):
+    made = Bench(tmp_path, exclude=("secret*",))
+    await made.source.applies()
+    append(tmp_path / "secret-1" / "h-pid1.log", line())
+    append(tmp_path / "open" / "h-pid1.log", line())
+    await made.read()
+    assert set(made.ranks()) == {("open", "0")}
+    assert made.outcomes() == {"collective": 1}
+    await made.source.close()
+
+
+async def test_without_a_folder_there_is_nothing_to_read(tmp_path):
+    made = Bench(tmp_path / "absent")
+    assert not await made.source.applies()
+    (tmp_path / "absent").mkdir()
+    append(tmp_path / "absent" / "h-pid1.log", line())
+    assert await made.source.applies()
+    await made.read()
+    assert made.outcomes() == {"collective": 1}, "a file that came after the start is no history"
+    await made.source.close()
+
+
+async def test_history_tells_who_is_who_and_is_not_counted(tmp_path):
+    path = tmp_path / "h-pid1.log"
+    append(path, line(rank=500, n_ranks=1024, comm="0xb"), line(rank=3, n_ranks=8), b"broken\n")
+    made = Bench(tmp_path)
+    await made.source.applies()
+    await made.read()
+    assert made.ranks() == {}
+    append(path, line(rank=3, n_ranks=8, us=9))
+    await made.read()
+    assert made.cells(COLLECTIVES, "collective_duration_seconds_total") == {("unknown", "500", "AllReduce"): 9}
+    assert len(made.operations()) == 1
+    assert made.outcomes() == {"collective": 1}
+    await made.source.close()
+
+
+async def test_the_rank_is_that_in_the_largest_communicator_and_the_first_of_several(bench):
+    path = bench.folder / "h-pid1.log"
+    append(path, line(rank=3, n_ranks=8))
+    await bench.read()
+    assert set(bench.ranks()) == {("unknown", "3")}
+    append(path, line(rank=77, n_ranks=128, comm="0x2"), line(rank=5, n_ranks=128, comm="0x3"), line(rank=3))
+    await bench.read()
+    assert set(bench.ranks()) == {("unknown", "77")}
+    append(path, line(rank=5, n_ranks=128, comm="0x3"))
+    await bench.read()
+    assert set(bench.ranks()) == {("unknown", "77")}
+    assert bench.cells(COLLECTIVES, "collectives_total") == {("unknown", "77", "AllReduce"): 5}
+
+
+async def test_two_processes_that_claim_one_rank_are_told_apart(bench):
+    for pid, comm in ((11, "0xa"), (12, "0xb")):
+        append(bench.folder / "j" / f"h-pid{pid}.log", line(rank=2, comm=comm))
+    await bench.read()
+    assert set(bench.ranks()) == {("j", "2"), ("j", "2-12")}
+    assert len(bench.operations()) == 2
+
+
+async def test_a_process_that_was_restarted_takes_its_rank_over(bench):
+    append(bench.folder / "j" / "h-pid11.log", line(rank=2), line(rank=2, sequence=1))
+    await bench.read()
+    append(bench.folder / "j" / "h-pid12.log", line(rank=2, comm="0xb"))
+    await bench.read()
+    assert {key: value[1] for key, value in bench.ranks().items()} == {("j", "2"): "12"}
+    assert bench.cells(COLLECTIVES, "collectives_total") == {("j", "2", "AllReduce"): 1}
+    append(bench.folder / "j" / "h-pid11.log", line(rank=2, sequence=2))  # it was only slow
+    await bench.read()
+    assert {key: value[1] for key, value in bench.ranks().items()} == {("j", "2"): "11", ("j", "2-12"): "12"}
+
+
+async def test_a_file_that_is_begun_anew_adds_to_the_sums_and_may_be_another_rank(bench):
+    path = bench.folder / "h-pid1.log"
+    append(path, line(rank=2, n_ranks=64), line(rank=2, n_ranks=64, sequence=1))
+    await bench.read()
+    path.write_bytes(line(rank=9, n_ranks=32, comm="0x2"))
+    await bench.read()
+    assert bench.cells(COLLECTIVES, "collectives_total") == {("unknown", "9", "AllReduce"): 3}
+    path.write_bytes(b'{"coll_perf":{"coll":"Reduce","coll_sn":1,"coll_msg_size_bytes":1,"coll_exec_time_us":1}}\n')
+    await bench.read()
+    assert bench.failures() == {("unknown", "orphan")}, "who spoke before the file was begun anew does not speak here"
+
+
+async def test_ranks_vanish_with_their_files_and_after_a_long_silence(bench, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(nccl, "monotonic", lambda: now[0])
+    gone, quiet = bench.folder / "j" / "h-pid1.log", bench.folder / "j" / "h-pid2.log"
+    append(gone, line(rank=1))
+    append(quiet, line(rank=2))
+    await bench.read()
+    assert set(bench.ranks()) == {("j", "1"), ("j", "2")}
+    gone.unlink()
+    now[0] += processes.SILENCE - 1
+    await bench.read()
+    assert set(bench.ranks()) == {("j", "2")}
+    assert bench.failures() == set()
+    now[0] += 1
+    await bench.read()
+    assert bench.ranks() == {}
+    append(quiet, line(rank=2))
+    await bench.read()
+    assert bench.cells(COLLECTIVES, "collectives_total") == {("j", "2", "AllReduce"): 1}
+
+
+async def test_bad_lines_lose_nothing_else_and_say_where_they_are(bench):
+    path = bench.folder / "j" / "h-pid1.log"
+    orphan = b'{"coll_perf":{"coll":"AllReduce","coll_sn":1,"coll_msg_size_bytes":1,"coll_exec_time_us":1}}\n'
+    append(
+        path,
+        orphan,
+        line(),
+        b"{broken\n",
+        line(sequence=1),
+        line(us=-4),
+        b"x" * (MAX_LINE + 1) + b"\n",
+        line(sequence=2),
+    )
+    append(bench.folder / "other" / "h-pid2.log", line(rank=5))
+    await bench.read()
+    assert bench.cells(COLLECTIVES, "collectives_total") == {("j", "0", "AllReduce"): 3, ("other", "5", "AllReduce"): 1}
+    assert bench.outcomes() == {"collective": 4, "orphan": 1, "malformed": 1, "invalid": 1, "too_long": 1}
+    details = {one.reason: one.detail for one in bench.reading.failures}
+    assert bench.failures() == {("j", reason) for reason in ("orphan", "malformed", "invalid", "too_long")}
+    assert f"{path}: at byte {len(orphan) + len(line())}: " in details["malformed"]
+    assert "coll_exec_time_us" in details["invalid"]
+    assert "broken" not in details["malformed"], "what a file says is not repeated in the log"
+
+
+async def test_a_file_that_cannot_be_read_fails_alone(bench, monkeypatch):
+    append(bench.folder / "a" / "h-pid1.log", line())
+    append(bench.folder / "b" / "h-pid2.log", line())
+    real = os.open
+
+    def refuse(path, *rest, **more):
+        if str(path).endswith("pid1.log"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    await bench.read()
+    assert set(bench.ranks()) == {("b", "0")}
+    assert bench.failures() == {("a", "eacces")}
+    monkeypatch.undo()
+    await bench.read()
+    assert set(bench.ranks()) == {("a", "0"), ("b", "0")}, "nothing of it was lost"
+
+
+async def test_links_and_fifos_below_the_folder_are_passed_over(bench, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    append(outside / "h-pid1.log", line())
+    (bench.folder / "linked").symlink_to(outside)
+    (bench.folder / "h-pid2.log").symlink_to(outside / "h-pid1.log")
+    (bench.folder / "loop").symlink_to(bench.folder)
+    os.mkfifo(bench.folder / "h-pid3.log")
+    await bench.read()
+    assert bench.ranks() == {}
+    assert bench.failures() == set()
+
+
+async def test_jobs_and_processes_without_number_are_bounded_and_counted(bench):
+    for number in range(processes.MAX_JOBS + 5):
+        append(bench.folder / f"job{number:03}" / "h-pid1.log", line())
+    for number in range(processes.MAX_PROCESSES + 3):
+        append(bench.folder / "job000" / f"h-pid{number + 10}.log", line(rank=number, n_ranks=1000))
+    await bench.read()
+    assert len({job for job, _ in bench.ranks()}) == processes.MAX_JOBS
+    assert len([1 for job, _ in bench.ranks() if job == "job000"]) == processes.MAX_PROCESSES
+    assert bench.outcomes() == {"collective": processes.MAX_JOBS - 1 + processes.MAX_PROCESSES, "over_limit": 5 + 4}
+    assert {reason for _, reason in bench.failures()} == {"over_limit"}
+
+
+async def test_kinds_communicators_and_ranks_without_number_make_no_rows_without_number(bench):
+    lines = [
+        line(kind=f"Kind{number}", comm=f"0x{number:x}", rank=number % 7, n_ranks=7 + number % 3, sequence=number)
+        for number in range(20_000)
+    ]
+    append(bench.folder / "j" / "h-pid1.log", *lines)
+    for _ in range(4):
+        await bench.read()
+    assert bench.cells(COLLECTIVES, "collectives_total") == {("j", "2", "other"): 20_000}
+    assert bench.outcomes() == {"collective": 20_000}
+
+
+async def test_one_poll_reads_a_bounded_share_and_the_next_goes_on(bench, monkeypatch):
+    monkeypatch.setattr(inspector, "POLL_BUDGET", 2 * FILE_BUDGET)
+    count = 3 * FILE_BUDGET // 2 // len(line())
+    for rank in range(3):
+        append(bench.folder / "j" / f"h-pid{rank}.log", *[line(rank=rank)] * count)
+    await bench.read()
+    assert set(bench.ranks()) == {("j", "0"), ("j", "1")}
+    await bench.read()
+    assert ("j", "2") in bench.ranks(), "who had nothing comes first"
+    for _ in range(3):
+        await bench.read()
+    assert set(bench.cells(COLLECTIVES, "collectives_total").values()) == {count}
+
+
+async def test_the_chain_scales_times_and_names_the_late_rank(bench):
+    poller = Poller(bench.source, STEPS)
+    await poller.poll()
+    job = InspectorJob(bench.folder, "77", ranks=8, first_rank=8, n_ranks=16, n_nodes=2, seed=3)
+    job.late = {11: 0.003}
+    written = {}
+    for _ in range(10):
+        written |= job.step(hold_back=50)
+    job.flush()
+    await poller.poll()
+    assert poller.status.failures == {}
+    found = {
+        (ending, *key): value
+        for table in poller.tables
+        for ending, column in table.columns.items()
+        for key, value in zip(table.rows.keys, column.values, strict=True)
+    }
+    for rank in range(8, 16):
+        times = [by_rank[rank] for (kind, _), by_rank in written.items() if kind == "AllGather"]
+        key = ("77", str(rank))
+        assert found["collective_duration_seconds_total", *key, "AllGather"] == pytest.approx(sum(times) / 1e6)
+        assert found["straggler", *key] == int(rank == 11)
+        wait = sum(by_rank[rank] - min(by_rank.values()) for by_rank in written.values())
+        assert found["wait_seconds_total", *key] == pytest.approx(wait / 1e6)
+    assert found["matched_collectives_total", "77"] == len(written)
+    assert found["unmatched_collectives_total", "77"] == 0
+    assert found["bus_bandwidth_bytes_per_second", "77", "AllReduce"] == pytest.approx(350e9, rel=0.05)
+    assert not any(table.schema.internal for table in poller.tables)
+    of_rank = [
+        column.metric.name
+        for table in poller.tables
+        if "rank" in table.schema.labels
+        for column in table.columns.values()
+        for key, value in zip(table.rows.keys, column.values, strict=True)
+        if key[:2] == ("77", "11") and value is not None
+    ]
+    assert 13 <= len(of_rank) <= 20, "a rank may cost 20 series"
+
+
+async def test_the_job_goes_on_when_a_rank_is_restarted_under_the_same_label(bench):
+    poller = Poller(bench.source, STEPS)
+    await poller.poll()
+    epochs = []
+    for number, pid in enumerate((11, 12)):
+        append(bench.folder / "j" / f"h-pid{pid}.log", *[line(rank=2, us=50)] * (5 + 5 * number))
+        await poller.poll()
+        (table,) = [table for table in poller.tables if table.schema is COLLECTIVES]
+        assert table.values("collectives_total") == [5 + 5 * number]
+        epochs.append(table.epochs[0])
+    assert epochs[0] != epochs[1]
+
+
+def test_what_the_source_declares_is_well_named():
+    metrics = [metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]
+    for schema in DEFINITION.schemas:
+        metrics += [*rates.outputs(schema), *jobs.outputs(schema)]
+    assert check(metrics) == []
+    assert all(
+        metric.origins for schema in DEFINITION.schemas if not schema.internal for metric in schema.metrics.values()
+    )
+
+
+def test_the_same_seed_writes_the_same_files(tmp_path):
+    texts = []
+    for folder in ("a", "b"):
+        job = InspectorJob(tmp_path / folder, "1", ranks=3, seed=9, operations=(Operation("AllReduce", 1 << 20),))
+        for _ in range(5):
+            job.step(hold_back=10)
+        texts.append([path.read_bytes() for path in sorted(job.folder.iterdir())])
+        assert not any(text.endswith(b"\n") for text in texts[-1])
+        job.flush()
+        assert all(path.read_bytes().endswith(b"}\n") for path in job.folder.iterdir())
+        job.end()
+        assert not job.folder.exists()
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 3

@@ -1,0 +1,450 @@
+"""The socket for timings: what the kernel tells of a sender, what is refused, and that all is bounded."""
+
+import array
+import asyncio
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.linux.cgroup import Owner, owner_of
+from exporter.nccl.datagram import MAX_DATAGRAM, DatagramError, parse
+from exporter.sources.nccl import timing_socket
+from exporter.sources.nccl.identity import job_of
+from exporter.sources.nccl.timing_socket import MAX_SENDERS, SENDER_BURST, TimingSocket
+
+ID = "0123456789abcdef" * 4
+POD = "1b2c3d4e-0000-4111-8222-33344455aabb"
+SLICE = "1b2c3d4e_0000_4111_8222_33344455aabb"
+STATIC = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+
+
+def message(**changes):
+    """Give a datagram as a process of a job sends it; the values are made up."""
+    told = {
+        "v": 1,
+        "n": 0,
+        "pid": 17,
+        "host": "node1",
+        "clock": [50_000_000, 1_790_000_000_000_000],
+        "env": {"SLURM_JOB_ID": "123", "RANK": "3"},
+        "gpu": {"uuid": "1d6f", "pci": "0000:c8:00.0"},
+        "dropped": 2,
+        "untimed": 1,
+        "faults": 0,
+        "rank": 3,
+        "world": 16,
+        "groups": [["00ff00ff00ff00ff", "default_pg", 3, 16, 2], ["a0a0a0a0a0a0a0a0", "tp", 1, 8, 1]],
+        "ops": [[1, "AllReduce", 41, 1048576, 350, 49_000_000, "gpu"], [0, "Barrier", 0, 0, 90, 49_500_000, "host"]],
+        "counts": [[1, "AllReduce", 43, 42]],
+        "steps": [[7, 49_900_000, 4096, None]],
+    }
+    return {key: value for key, value in {**told, **changes}.items() if value is not ...}
+
+
+def encoded(**changes):
+    return json.dumps(message(**changes)).encode()
+
+
+# --- what a datagram says
+
+
+def test_all_of_a_datagram_is_read():
+    told = parse(encoded())
+    assert (told.number, told.pid, told.host, told.rank, told.world) == (0, 17, "node1", 3, 16)
+    assert (told.dropped, told.untimed, told.faults) == (2, 1, 0)
+    assert told.gpu.pci == "0000:c8:00.0"
+    (first, second) = told.operations
+    assert told.groups[first.communicator].id == "a0a0a0a0a0a0a0a0"
+    assert (first.kind, first.sequence, first.message_bytes, first.microseconds, first.timing) == (
+        "AllReduce",
+        41,
+        1048576,
+        350,
+        "gpu",
+    )
+    assert told.age(first) == 1.0
+    assert (second.kind, told.age(second)) == ("Barrier", 0.5)
+    assert (told.counts[0].begun, told.counts[0].ended) == (43, 42)
+    assert (told.steps[0].tokens, told.steps[0].flops) == (4096, None)
+
+
+def test_keys_of_later_versions_are_passed_over_and_what_may_lack_may_lack():
+    told = parse(encoded(news={"a": 1}, rank=..., world=..., gpu=..., steps=..., counts=...))
+    assert (told.rank, told.world, told.gpu.uuid, told.steps) == (None, None, "", ())
+
+
+OPERATION = [0, "AllReduce", 1, 8, 5, 1, "gpu"]
+
+WRONG = {
+    "a pickle": (b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix", "malformed"),
+    "cut off": (encoded()[:-1], "malformed"),
+    "no UTF-8": (encoded().replace(b"node1", b"no\xff\xfe1"), "malformed"),
+    "deep": (b'{"x":' + b"[" * 8000, "malformed"),
+    "nothing": (b"", "malformed"),
+    "a list": (b"[1]", "invalid"),
+    "too long": (encoded(more="x" * MAX_DATAGRAM), "too_long"),
+    "of a later form": (encoded(v=2), "version"),
+    "of a form that has other types": (encoded(v=2, ops={"a": 1}), "version"),
+    "without a clock": (encoded(clock=...), "invalid"),
+    "NaN": (encoded(steps=[[1, 2, None, float("nan")]]), "malformed"),
+    "more operations per second than there is": (encoded(steps=[[1, 2, None, 1e300]]), "invalid"),
+    "a communicator that is not there": (encoded(groups=[]), "invalid"),
+    "progress of one that is not there": (encoded(ops=[], counts=[[2, "AllReduce", 1, 1]]), "invalid"),
+    "a rank beyond its communicator": (encoded(groups=[["00ff00ff00ff00ff", "", 16, 16, 1]] * 2), "invalid"),
+    "a rank beyond the job": (encoded(rank=16), "invalid"),
+    "no time": (encoded(ops=[[0, "AllReduce", 1, 8, 0, 1, "gpu"]]), "invalid"),
+    "a negative time": (encoded(ops=[[0, "AllReduce", 1, 8, -5, 1, "gpu"]]), "invalid"),
+    "a time that is a text": (encoded(ops=[[0, "AllReduce", 1, 8, "5", 1, "gpu"]]), "invalid"),
+    "a time that is true": (encoded(ops=[[0, "AllReduce", 1, 8, True, 1, "gpu"]]), "invalid"),
+    "a number without end": (encoded(ops=[[0, "AllReduce", 10**40, 8, 5, 1, "gpu"]]), "invalid"),
+    "another clock": (encoded(ops=[[0, "AllReduce", 1, 8, 5, 1, "moon"]]), "invalid"),
+    "a kind that breaks labels": (encoded(ops=[[0, 'A"} 1\n', 1, 8, 5, 1, "gpu"]]), "invalid"),
+    "a kind with a line end": (encoded(ops=[[0, "AllReduce\n", 1, 8, 5, 1, "gpu"]]), "invalid"),
+    "a host with a line end": (encoded(host="a\nb"), "invalid"),
+    "a job with a NUL": (encoded(env={"SLURM_JOB_ID": "1\0"}), "invalid"),
+    "a job that is a number": (encoded(env={"SLURM_JOB_ID": 1}), "invalid"),
+    "an environment without end": (encoded(env={"A" * n: "" for n in range(1, 35)}), "invalid"),
+    "a communicator's name of another form": (encoded(groups=[["../etc/passwd", "", 0, 1, 1]] * 2), "invalid"),
+    "operations without end": (encoded(groups=[["00ff00ff00ff00ff", "", 0, 1, 1]], ops=[[0]] * 600), "invalid"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused(data, reason):
+    with pytest.raises(DatagramError) as refused:
+        parse(data)
+    assert refused.value.reason == reason
+
+
+@given(
+    st.binary(max_size=300) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(repr).map(str.encode)
+)
+def test_nothing_but_the_declared_error_comes_of_any_bytes(data):
+    with pytest.raises(DatagramError):
+        parse(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(OPERATION),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.sampled_from(sorted(message())), JSON)
+def test_nothing_but_the_declared_error_comes_of_a_wrong_value(key, value):
+    with suppress(DatagramError):
+        parse(json.dumps(message(**{key: value})).encode())
+
+
+# --- whose a process is
+
+PATHS = {
+    "0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_3": Owner("123", "0"),
+    "0::/system.slice/node7_slurmstepd.scope/job_9/step_batch/user/task_special": Owner("9", "batch"),
+    "0::/../../system.slice/slurmstepd.scope/job_123/step_extern": Owner("123", "extern"),
+    "5:memory:/slurm/uid_1000/job_77/step_2/task_0\n0::/system.slice/slurmd.service": Owner("77", "2"),
+    "4:cpuset:/slurm_node3/uid_0/job_77": Owner("77"),
+    f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice/cri-containerd-{ID}.scope": Owner(
+        pod=POD, container=ID
+    ),
+    f"0::/kubepods.slice/kubepods-pod{SLICE}.slice/crio-{ID}.scope": Owner(pod=POD, container=ID),
+    f"0::/../../kubepods-besteffort-pod{SLICE}.slice/cri-containerd-{ID}.scope": Owner(pod=POD, container=ID),
+    f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{SLICE}.slice/cri-containerd-{ID}.scope": Owner(
+        pod=POD, container=ID
+    ),
+    f"11:cpu:/kubepods/burstable/pod{POD}/{ID}": Owner(pod=POD, container=ID),
+    f"11:cpu:/kubepods/pod{STATIC}/{ID}": Owner(pod=STATIC, container=ID),
+    f"3:pids:/system.slice/containerd.service/kubepods-burstable-pod{SLICE}.slice:cri-containerd:{ID}": Owner(
+        pod=POD, container=ID
+    ),
+    f"1:name=systemd:/docker/{ID}": Owner(container=ID),
+    f"0::/system.slice/docker-{ID}.scope": Owner(container=ID),
+    f"0::/machine.slice/libpod-{ID}.scope/container": Owner(container=ID),
+    "0::/system.slice/ssh.service": Owner(),
+    "0::/": Owner(),
+    "": Owner(),
+    "\0garbage\n:::\n0::": Owner(),
+}
+
+
+@pytest.mark.parametrize(("text", "owner"), PATHS.items())
+def test_a_control_group_tells_whose_a_process_is(text, owner):
+    assert owner_of(text + "\n") == owner
+
+
+@pytest.mark.parametrize(
+    ("text", "owner"),
+    {
+        # Groups that a user, or who is root in a container, may make and name at will.
+        "0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_123/step_0": Owner(),
+        "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_123": Owner(),
+        f"0::/../user.slice/user-1000.slice/kubepods/pod{POD}/{ID}": Owner(),
+        f"0::/system.slice/docker-{ID}.scope/kubepods/pod{POD}/{'f' * 64}": Owner(container=ID),
+        f"0::/system.slice/docker-{ID}.scope/system.slice/slurmstepd.scope/job_123/step_0": Owner(container=ID),
+        f"0::/kubepods/pod{POD}/{ID}/slurm/uid_0/job_5": Owner(pod=POD, container=ID),
+        f"0::/kubepods/pod{POD}/{ID}/kubepods/pod{STATIC}/{'f' * 64}": Owner(pod=POD, container=ID),
+        "0::/system.slice/slurmstepd.scope/job_12x/step_0": Owner(),
+    }.items(),
+)
+def test_what_may_be_made_up_in_a_control_group_is_not_believed(text, owner):
+    assert owner_of(text) == owner
+
+
+@given(st.text())
+def test_any_text_of_a_control_group_is_read(text):
+    assert isinstance(owner_of(text), Owner)
+
+
+def test_a_job_is_named_by_the_best_that_is_told():
+    env = {"FABRIC_TIMING_JOB": "llama", "SLURM_JOB_ID": "5", "TORCHELASTIC_RUN_ID": "none"}
+    assert job_of(env, Owner(pod=POD)) == "llama"
+    assert job_of({"TORCHELASTIC_RUN_ID": "none"}, Owner(pod=POD)) == POD
+    assert job_of({"TORCHELASTIC_RUN_ID": "none"}, Owner()) == "unknown"
+
+
+# --- the socket
+
+
+@pytest.fixture
+async def opened(tmp_path):
+    """Give a socket that listens, and how to send to it; /proc is a folder whose files a test may write."""
+    made = TimingSocket(str(tmp_path / "run" / "timing.sock"), tmp_path / "proc")
+    await made.open()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(str(tmp_path / "run" / "timing.sock"))
+        yield made, sender
+    await made.close()
+
+
+async def taken(made, count):
+    """Wait until so many datagrams came, refused ones included; give those that are accepted."""
+    found = []
+    while sum(made.counts.values()) < count:
+        await asyncio.sleep(0.005)
+        found += await made.take()
+    return found
+
+
+def put_cgroup(tmp_path, text, pid=None):
+    folder = tmp_path / "proc" / str(os.getpid() if pid is None else pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cgroup").write_text(text)
+
+
+async def test_the_kernel_tells_who_sends(opened):
+    made, sender = opened
+    sender.send(encoded(pid=1))
+    (one,) = await taken(made, 1)
+    assert one.sender == (os.getpid(), os.getuid(), Owner())
+    assert one.job == "123"
+    assert one.datagram.rank == 3
+    assert one.at <= monotonic()
+    assert made.counts["accepted"] == 1
+    assert made.senders == 1
+
+
+async def test_anybody_may_send_and_the_folder_is_made(opened, tmp_path):
+    assert stat.S_IMODE((tmp_path / "run" / "timing.sock").stat().st_mode) == 0o666
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o755
+
+
+async def test_the_job_of_the_control_group_counts(opened, tmp_path):
+    made, sender = opened
+    put_cgroup(tmp_path, "0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0\n")
+    sender.send(encoded())
+    sender.send(encoded(env={"FABRIC_TIMING_JOB": "124"}))
+    assert [one.job for one in await taken(made, 2)] == ["123", "123"]
+
+
+async def test_another_jobs_name_is_refused(opened, tmp_path):
+    made, sender = opened
+    put_cgroup(tmp_path, "0::/system.slice/slurmstepd.scope/job_124/step_0/user/task_0\n")
+    sender.send(encoded())
+    assert await taken(made, 1) == []
+    assert made.counts["foreign_job"] == 1
+
+
+async def test_a_job_that_is_known_to_be_another_users_is_refused(opened, tmp_path):
+    made, _ = opened
+    put_cgroup(tmp_path, "0::/system.slice/slurmstepd.scope/job_123/step_0\n", pid=70)
+    put_cgroup(tmp_path, "0::/system.slice/cron.service\n", pid=71)
+    for pid, uid in ((70, 1000), (71, 1001), (71, 1000)):
+        assert made._take_in(encoded(), credentials(pid, uid), monotonic()) == ""
+    assert [(one.sender.pid, one.sender.uid) for one in await made.take()] == [(70, 1000), (71, 1000)]
+    assert made.counts["foreign_job"] == 1
+
+
+async def test_whose_a_process_is_is_asked_again_as_its_number_may_go_to_another(opened, tmp_path, stopped_clock):
+    made, _ = opened
+    clock = stopped_clock(timing_socket)
+    jobs = []
+    for job in ("123", "124", "124"):
+        put_cgroup(tmp_path, f"0::/system.slice/slurmstepd.scope/job_{job}/step_0\n", pid=70)
+        made._take_in(encoded(env={}), credentials(70, 1000), clock.now)
+        jobs += [one.job for one in await made.take()]
+        clock.now += 6.0
+    assert jobs == ["123", "123", "124"]
+
+
+async def test_what_is_wrong_is_counted_and_the_rest_is_read(opened):
+    made, sender = opened
+    for data in (b"\x80\x04.", encoded(v=3), encoded(rank=-1), b" " * (MAX_DATAGRAM + 100), encoded()):
+        sender.send(data)
+    assert len(await taken(made, 5)) == 1
+    counted = {name: count for name, count in made.counts.items() if count}
+    assert counted == {"malformed": 1, "version": 1, "invalid": 1, "too_long": 1, "accepted": 1}
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_descriptors_that_are_passed_are_closed(opened):
+    made, sender = opened
+    before = descriptors()
+    rights = array.array("i", [0] * 200)
+    for _ in range(3):
+        sender.sendmsg([encoded()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    assert len(await taken(made, 3)) == 3
+    assert descriptors() == before
+
+
+def credentials(pid, uid):
+    return [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, array.array("i", [pid, uid, 0]).tobytes())]
+
+
+async def test_a_sender_may_send_so_much_and_others_are_not_held_up_by_it(opened, stopped_clock):
+    made, _ = opened
+    clock = stopped_clock(timing_socket)
+    data = encoded().ljust(4096)
+    told = [made._take_in(data, credentials(70, 1000), clock.now) for _ in range(SENDER_BURST // 4096 + 3)]
+    assert told.count("") == SENDER_BURST // 4096
+    assert told[-3:] == ["rate"] * 3
+    assert made._take_in(data, credentials(71, 1000), clock.now) == ""
+    assert made._take_in(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == ""
+    assert made._take_in(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == "rate"
+
+
+async def test_senders_and_what_waits_are_bounded(opened, stopped_clock, monkeypatch):
+    made, _ = opened
+    clock = stopped_clock(timing_socket)
+    data = encoded()
+    monkeypatch.setattr(timing_socket, "MAX_WAITING", len(data) * (MAX_SENDERS - 1))
+    told = [made._take_in(data, credentials(pid, 0), clock.now) for pid in range(1, MAX_SENDERS + 3)]
+    assert told == [""] * (MAX_SENDERS - 1) + ["queue", "senders", "senders"]
+    assert len(await made.take()) == MAX_SENDERS - 1
+    assert made._take_in(data, credentials(1, 0), clock.now) == ""
+    clock.now += timing_socket.SILENCE
+    await made.take()
+    assert made.senders == 0
+
+
+async def test_processes_that_cannot_be_seen_share_what_a_user_may_send(opened):
+    made, _ = opened
+    data = encoded().ljust(4096)
+    told = [made._take_in(data, credentials(0, 1000), 0.0) for _ in range(SENDER_BURST // 4096 * 2)]
+    assert set(told) == {""}
+    (first, *_) = await made.take()
+    assert first.sender == (0, 1000, Owner())
+
+
+async def test_without_credentials_nothing_is_taken(opened):
+    made, _ = opened
+    assert made._take_in(encoded(), [], 0.0) == "no_sender"
+
+
+async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path):
+    path = tmp_path / "timing.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as old:
+        old.bind(str(path))
+    made = TimingSocket(str(path))
+    await made.open()
+    again = TimingSocket(str(path))
+    with pytest.raises(FileExistsError, match="another exporter listens there"):
+        await again.open()
+    await again.close()
+    assert path.is_socket()
+    await made.close()
+    await made.close()
+    assert not path.exists()
+
+
+async def test_what_is_no_socket_is_left_alone(tmp_path):
+    path = tmp_path / "timing.sock"
+    path.write_text("kept")
+    made = TimingSocket(str(path))
+    with pytest.raises(FileExistsError, match="remove it, or name another place"):
+        await made.open()
+    await made.close()
+    assert path.read_text() == "kept"
+
+
+SENDS = """
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+one.connect(sys.argv[1])
+one.send(sys.argv[2].encode())
+"""
+
+
+async def test_a_process_of_another_user_is_heard_and_told(tmp_path_factory):
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    folder = tmp_path_factory.mktemp("other")
+    for above in (folder, *list(folder.parents)[:2]):
+        above.chmod(0o755)
+    made = TimingSocket(str(folder / "run" / "timing.sock"))
+    await made.open()
+    command = [sys.executable, "-c", SENDS, str(folder / "run" / "timing.sock"), encoded().decode()]
+    await asyncio.to_thread(subprocess.run, command, check=True)
+    (one,) = await taken(made, 1)
+    assert (one.sender.pid > 1, one.sender.uid) == (True, 65534)
+    await made.close()
+
+
+LISTENS = """
+import asyncio, os, sys
+from exporter.sources.nccl.timing_socket import TimingSocket
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+async def main():
+    made = TimingSocket(sys.argv[1])
+    await made.open()
+    print("open", flush=True)
+    while not (found := await made.take()):
+        await asyncio.sleep(0.01)
+    print(found[0].sender.uid, flush=True)
+    await made.close()
+asyncio.run(main())
+"""
+
+
+def test_it_works_as_an_unprivileged_user(tmp_path_factory):
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    folder = tmp_path_factory.mktemp("plain")
+    for above in (folder, *list(folder.parents)[:2]):
+        above.chmod(0o755)
+    folder.chmod(0o777)
+    path = str(folder / "run" / "timing.sock")
+    with subprocess.Popen([sys.executable, "-c", LISTENS, path], stdout=subprocess.PIPE, text=True) as daemon:
+        try:
+            assert daemon.stdout.readline() == "open\n"
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.connect(path)
+                sender.send(encoded())
+            assert daemon.stdout.readline() == "0\n"
+            assert daemon.wait(20) == 0
+        finally:
+            daemon.kill()

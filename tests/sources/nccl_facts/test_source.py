@@ -1,0 +1,566 @@
+"""Facts from NCCL's logs: how jobs reach others, what goes wrong, whose it is, and bounds against hostile logs."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from exporter.core.source import Host, exports
+from exporter.core.vocabulary import check
+from exporter.nccl.debug_log import read_line
+from exporter.sources.nccl_facts import source as nccl_facts
+from exporter.sources.nccl_facts import state as nccl_facts_state
+from exporter.sources.nccl_facts.files import find
+from exporter.sources.nccl_facts.problems import CAUSES
+from exporter.sources.nccl_facts.source import DEFINITION, NcclFactsOptions
+from exporter.sources.nccl_facts.state import Book, Process
+from exporter.sources.nccl_facts.tables import (
+    ADAPTERS,
+    COUNTERS,
+    EVENTS,
+    FILES,
+    LINES,
+    PROBLEMS,
+    TRANSPORT,
+)
+from tests.helpers.paths import FIXTURES
+
+FOLDER = FIXTURES / "nccl-facts"
+ROCE = (FOLDER / "roce.log").read_bytes()
+TROUBLE = (FOLDER / "trouble.log").read_bytes()
+HOST = Host("gpu-001", Path("/sys"), Path("/nowhere"))
+
+
+class Bench:
+    """A source on a folder, and what its reads gave."""
+
+    def __init__(self, folder, **options):
+        self.folder = folder
+        chosen = {"logs": (str(folder),), "textfiles": (), **options}
+        (self.source,) = DEFINITION.build(NcclFactsOptions(**chosen), HOST)
+
+    async def read(self):
+        self.reading = await self.source.read()
+        self.tables = {table.schema: table for table in self.reading.tables}
+
+    def cells(self, schema, ending):
+        table = self.tables.get(schema)
+        if table is None or table.values(ending) is None:
+            return {}
+        return {
+            key: value for key, value in zip(table.rows.keys, table.values(ending), strict=True) if value is not None
+        }
+
+    def counted(self, kind):
+        (ending,) = COUNTERS[kind].metrics
+        return self.cells(COUNTERS[kind], ending)
+
+    def problems(self):
+        return {key[2]: count for key, count in self.cells(PROBLEMS, "problem_processes").items()}
+
+    def transport(self):
+        names = TRANSPORT.metrics["transport_info"].extra
+        return {
+            key: {name: text for name, text in zip(names, about, strict=True) if text}
+            for key, about in self.cells(TRANSPORT, "transport_info").items()
+        }
+
+    def lines(self):
+        return {key[0]: count for key, count in self.cells(LINES, "log_lines_total").items() if count}
+
+    def failures(self):
+        return {(one.device, one.reason) for one in self.reading.failures}
+
+
+@pytest.fixture
+async def bench(tmp_path):
+    """Give a source that found its folder empty at the start."""
+    made = Bench(tmp_path)
+    await made.read()
+    yield made
+    await made.source.close()
+
+
+def write(path, *parts, mode="ab"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open(mode) as file:
+        file.write(b"".join(parts))
+    return path
+
+
+def test_metrics_are_named_well():
+    assert check([metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]) == []
+    assert all(exports(metric, (), ()) for schema in DEFINITION.schemas for metric in schema.metrics.values())
+
+
+async def test_a_host_without_files_has_no_such_source(tmp_path):
+    made = Bench(tmp_path)
+    assert not await made.source.applies()
+    await made.read()
+    assert (made.reading.tables, made.reading.failures) == ([], [])
+    write(tmp_path / "any.log", b"x\n")
+    assert await made.source.applies()
+    await made.source.close()
+
+
+async def test_how_processes_reach_others_is_told_with_its_causes(bench):
+    write(bench.folder / "llama" / "nccl.log", ROCE)
+    await bench.read()
+    assert bench.transport() == {
+        ("llama", "gpu-001"): {
+            "library": "NCCL",
+            "version": "2.23.4",
+            "network": "IB",
+            "gdr": "partly",
+            "sharp": "unused",
+            "nvls": "used",
+        }
+    }
+    assert bench.cells(TRANSPORT, "logged_processes") == {("llama", "gpu-001"): 2}
+    assert bench.cells(ADAPTERS, "hca_info") == {
+        ("llama", "gpu-001", "mlx5_0", "1"): ("RoCE", "yes", "on"),
+        ("llama", "gpu-001", "mlx5_1", "1"): ("RoCE", "yes", "off"),
+        ("llama", "gpu-001", "mlx5_bond_0", "1"): ("RoCE", "no", ""),
+    }
+    assert bench.problems() == {
+        "tcp": 0,
+        "no_adapter": 0,
+        "no_libibverbs": 0,
+        "gdr_off": 1,
+        "gdr_partly": 0,
+        "mixed_links": 0,
+        "bonded_adapter": 2,
+        "short_timeout": 0,
+    }
+    assert bench.lines() == {"fact": 17, "other": 1}
+    assert bench.cells(FILES, "log_files") == {(): 1}
+
+
+async def test_what_goes_wrong_is_counted_with_consequences_apart(bench):
+    write(bench.folder / "llama" / "nccl.log", TROUBLE)
+    await bench.read()
+    host = ("llama", "gpu-001")
+    assert bench.counted("port_events") == {
+        (*host, "mlx5_1", "1", "port_error"): 2,
+        (*host, "mlx5_1", "1", "port_active"): 1,
+    }
+    assert bench.counted("completion_errors") == {(*host, "mlx5_1", "retries_exceeded"): 1}
+    assert bench.counted("unreachable_peers") == {("llama", "192.0.2.2"): 1}
+    assert bench.counted("verbs_failures") == {(*host, "mlx5_1", "ibv_modify_qp", "timed_out"): 1}
+    assert bench.counted("watchdog_timeouts") == {("llama", "AllReduce"): 1}
+    assert bench.cells(EVENTS, "flushed_completions_total") == {host: 2}
+    assert bench.cells(EVENTS, "failovers_total") == {host: 1}
+    assert bench.cells(EVENTS, "recoveries_total") == {host: 0}
+    assert bench.cells(TRANSPORT, "failed_adapters") == {host: 1}
+    assert bench.problems()["adapter_given_up"] == 1
+    write(
+        bench.folder / "llama" / "nccl.log",
+        b"gpu-001:4101:4291 [1] NCCL INFO NET/IB: Device 1 has been recovered\n",
+    )
+    await bench.read()
+    assert bench.cells(TRANSPORT, "failed_adapters") == {host: 0}
+    assert bench.cells(EVENTS, "recoveries_total") == {host: 1}
+    assert "adapter_given_up" not in bench.problems()
+
+
+async def test_what_was_there_before_the_start_tells_how_things_are_and_counts_for_nothing(tmp_path):
+    path = write(tmp_path / "llama" / "nccl.log", ROCE, TROUBLE, b"." * 99 + b"\n", b"noise\n" * 200_000)
+    assert path.stat().st_size > 3 * nccl_facts.MAX_HEAD
+    made = Bench(tmp_path)
+    await made.read()
+    assert made.transport()["llama", "gpu-001"]["network"] == "IB"
+    assert made.counted("port_events") == {}
+    assert made.cells(EVENTS, "flushed_completions_total") == {("llama", "gpu-001"): 0}
+    assert made.lines() == {}
+    write(path, TROUBLE)
+    await made.read()
+    assert sum(made.counted("port_events").values()) == 3
+    await made.source.close()
+
+
+async def test_jobs_are_told_apart_by_where_logs_lie_and_never_by_what_they_say(tmp_path):
+    line = b"gpu-001:%d:1 [0] NCCL INFO Using network IB\n"
+    for place, path in enumerate(("jobs/a/nccl.log", "jobs/b/deep/nccl.log", "flat/slurm-77.out", "flat/x.log")):
+        write(tmp_path / path, line % place)
+    made = Bench(tmp_path, logs=(f"{tmp_path}/jobs/*", f"{tmp_path}/flat"))
+    await made.read()
+    assert {job for job, _ in made.transport()} == {"a", "b", "77", "unknown"}
+    await made.source.close()
+    made = Bench(tmp_path, logs=(f"{tmp_path}/jobs/*",), exclude=("b",))
+    await made.read()
+    assert {job for job, _ in made.transport()} == {"a"}
+    await made.source.close()
+
+
+def test_which_files_are_found_and_whose_they_are(tmp_path):
+    for path in ("nccl-inspector-12/a.log", "top.log", "one/a.log", "one/two/deeper.log", "wild-3/sub/a.log"):
+        write(tmp_path / path, b"x")
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "link.log").symlink_to(tmp_path / "top.log")
+
+    def found(*patterns):
+        failures = []
+        files, cut = find([str(tmp_path / one) for one in patterns], lambda _: True, lambda _: True, failures)
+        assert (failures, cut) == ([], False)
+        return {path.removeprefix(f"{tmp_path}/"): job for path, (job, _) in files.items()}
+
+    assert found("") == {"nccl-inspector-12/a.log": "12", "top.log": "unknown", "one/a.log": "one"}
+    assert found("nccl-inspector-12") == {"nccl-inspector-12/a.log": "12"}
+    assert found("wild-*") == {"wild-3/sub/a.log": "wild-3"}
+    assert found("wild-*/sub/*.log") == {"wild-3/sub/a.log": "wild-3"}
+    assert found("*.log") == {"top.log": "unknown"}
+    assert found("nowhere", "no*where") == {}
+
+
+async def test_files_of_a_dead_job_take_all_that_was_known_of_it_along(bench):
+    write(bench.folder / "a" / "nccl.log", ROCE, TROUBLE)
+    write(bench.folder / "b" / "nccl.log", TROUBLE)
+    await bench.read()
+    assert {key[0] for key in bench.counted("port_events")} == {"a", "b"}
+    shutil.rmtree(bench.folder / "a")
+    await bench.read()
+    assert {key[0] for key in bench.counted("port_events")} == {"b"}
+    assert {job for job, _ in bench.transport()} == {"b"}
+    assert bench.cells(ADAPTERS, "hca_info") == {}
+
+
+async def test_a_log_that_is_begun_anew_forgets_the_processes_before(bench):
+    path = write(bench.folder / "a" / "nccl.log", b"NCCL version 2.21.5+cuda12.4\n", ROCE)
+    await bench.read()
+    write(path, b"gpu-001:9:9 [0] NCCL INFO Using network Socket\n", mode="wb")
+    await bench.read()
+    assert bench.transport() == {("a", "gpu-001"): {"network": "Socket"}}
+    assert bench.problems() == {"tcp": 1}
+
+
+def take(book, text, now=0.0, history=False, job="j", path="/log"):
+    entry = read_line(text.encode())
+    assert entry is not None, text
+    book.take(job, path, entry, now, history=history)
+
+
+def test_processes_that_come_long_after_others_of_their_log_are_those_of_a_new_start():
+    book = Book()
+    for pid in (1, 2):
+        take(book, f"n1:{pid}:1 [0] NCCL INFO Using network IB", now=float(pid))
+    take(book, "n1:3:1 [0] NCCL INFO Using network IB", now=300.0)
+    assert set(book.groups["j", "/log", "n1"]) == {1, 2, 3}
+    take(book, "n1:4:1 [0] NCCL INFO Using network Socket", now=610.0)
+    assert set(book.groups["j", "/log", "n1"]) == {3, 4}
+
+
+def process(*lines):
+    book = Book()
+    for one in lines:
+        take(book, one)
+    (group,) = book.groups.values()
+    (found,) = group.values()
+    return found
+
+
+CHANNEL = "n1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/IB/0"
+SEND = "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0"
+RINGS = "n1:1:2 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR 0"
+SHAPE = "n1:1:2 [0] NCCL INFO comm 0x1 rank 0 nRanks 8 nNodes {} localRanks 8 localRank 0 MNNVL 0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "gdr"),
+    [
+        ([CHANNEL + "/GDRDMA", SEND], "on"),
+        ([CHANNEL, SEND + "/GDRDMA"], "off"),
+        ([CHANNEL, CHANNEL + "/GDRDMA"], "partly"),
+        ([SEND], "off"),
+        ([RINGS], "off"),
+        ([RINGS.replace("GDR 0", "GDR 1")], "on"),
+        ([RINGS, SHAPE.format(1)], ""),  # nothing leaves the node
+        ([RINGS, SHAPE.format(2)], "off"),
+        (["n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"], "off"),
+        (["n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"], ""),  # able is not used
+        (["n1:1:2 [0] NCCL INFO Using network Socket", RINGS], ""),
+    ],
+)
+def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
+    assert process(*lines).gdr == gdr
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "holds"),
+    [
+        ("tcp", "n1:1:2 [0] NCCL INFO Using network Socket", True),
+        ("tcp", "n1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0", True),
+        ("tcp", "n1:1:2 [0] NCCL INFO Using network AWS Libfabric", False),
+        ("no_adapter", "n1:1:2 [0] NCCL INFO NET/IB : No device found.", True),
+        ("no_libibverbs", "n1:1:2 [0] NCCL INFO Failed to open libibverbs.so[.1]", True),
+        ("provider_tcp", "n1:1:2 [0] NCCL INFO NET/OFI Selected Provider is tcp;ofi_rxm", True),
+        ("provider_tcp", "n1:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa", False),
+        ("gdr_off", CHANNEL, True),
+        (
+            "gdr_too_far",
+            "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 7 > 4)",
+            True,
+        ),
+        (
+            "gdr_too_far",  # off for another reason
+            "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 3 <= 4)",
+            False,
+        ),
+        (
+            "gdr_too_far",
+            "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for GPU 81000 / HCA 1 (distance 6 <= 7), read 1",
+            False,
+        ),
+        ("gdr_forbidden", "n1:1:2 [0] NCCL INFO NCCL_NET_GDR_LEVEL set by environment to LOC", True),
+        ("adapter_across_processor", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (5/12.0/PHB)", True),
+        ("adapter_across_processor", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (4/24.0/PXB)", False),
+        ("mixed_links", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_2:1/RoCE [RO]; OOB e:1<0>", True),
+        ("bonded_adapter", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB e:1<0>", True),
+        (
+            "connection_establishment",
+            "n1:1:2 [7] NCCL INFO NET/IB: IbDev 4 Port 1 qpn 3 set_ece={supported=1, vendor_id=0x15b3}",
+            True,
+        ),
+        (
+            "memory_protection",
+            "n1:1:2 [1] NCCL WARN NET/IB : Got completion from peer n2<5> with error 4, vendor err 81 (Send)",
+            True,
+        ),
+        ("short_timeout", "n1:1:2 [6] NCCL INFO NCCL_IB_TIMEOUT set by environment to 1.", True),
+        ("ib_disabled", "n1:1:2 [6] NCCL INFO NCCL_IB_DISABLE set by environment to 1.", True),
+        ("ib_disabled", "n1:1:2 [6] NCCL INFO NCCL_IB_DISABLE set by environment to 0.", False),
+    ],
+)
+def test_each_cause_asks_the_right_thing(name, line, holds):
+    (cause,) = [one for one in CAUSES if one.name == name]
+    assert cause.holds(process(line)) is holds
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
+def test_a_process_that_told_nothing_has_no_problem_and_no_clean_bill(cause):
+    assert cause.holds(Process("/log", "n1", 0.0)) is None
+
+
+async def test_processes_of_a_host_that_differ_are_mixed(bench):
+    for pid, network in ((1, "IB"), (2, "Socket")):
+        write(bench.folder / "a" / "x.log", b"n1:%d:1 [0] NCCL INFO Using network %s\n" % (pid, network.encode()))
+    write(bench.folder / "a" / "x.log", b"NCCL version 2.21.5+cuda12.4\n")
+    await bench.read()
+    assert bench.transport() == {("a", "n1"): {"library": "NCCL", "version": "2.21.5", "network": "mixed"}}
+    assert bench.problems() == {"tcp": 1}
+
+
+async def test_adapters_that_are_merged_are_all_used(bench):
+    using = (
+        b"n1:1:1 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} [2]mlx5_2:1/IB [RO]; OOB e:1<0>\n"
+    )
+    write(bench.folder / "a" / "x.log", using)
+    await bench.read()
+    assert {key[2]: about[1] for key, about in bench.cells(ADAPTERS, "hca_info").items()} == dict.fromkeys(
+        ("mlx5_0", "mlx5_1", "mlx5_2"), ""
+    )
+    write(bench.folder / "a" / "x.log", CHANNEL.replace("n1:1:2", "n1:1:1").encode() + b"/GDRDMA\n")
+    await bench.read()
+    assert {key[2]: about[1] for key, about in bench.cells(ADAPTERS, "hca_info").items()} == {
+        "mlx5_0": "yes",
+        "mlx5_1": "yes",
+        "mlx5_2": "no",
+    }
+
+
+# --- hostile logs
+
+
+def test_hosts_processes_jobs_and_rows_are_bounded_and_what_is_left_out_is_counted():
+    book = Book()
+    for place in range(nccl_facts_state.MAX_HOSTS + 5):
+        take(book, f"h{place}:1:1 [0] NCCL INFO Using network IB")
+    assert (len(book.groups), book.over_limit) == (nccl_facts_state.MAX_HOSTS, 5)
+    book = Book()
+    for pid in range(nccl_facts_state.MAX_PROCESSES + 7):
+        take(book, f"n1:{pid}:1 [0] NCCL INFO Using network IB")
+    assert (sum(map(len, book.groups.values())), book.over_limit) == (nccl_facts_state.MAX_PROCESSES, 7)
+    book = Book()
+    for place in range(nccl_facts_state.MAX_JOBS + 3):
+        take(book, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}")
+    assert (len(book.groups), book.over_limit) == (nccl_facts_state.MAX_JOBS, 3)
+    book = Book()
+    for place in range(nccl_facts_state.MAX_COUNTED + 9):
+        take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx{place}:1 Got non-fatal async event: port error(10)")
+    assert (len(book.counts["port_events"]), book.over_limit) == (nccl_facts_state.MAX_COUNTED, 9)
+
+
+def test_hosts_that_are_gone_make_room():
+    book = Book()
+    for place in range(nccl_facts_state.MAX_HOSTS):
+        take(book, f"h{place}:1:1 [0] NCCL INFO Using network IB", path=f"/{place}")
+    book.forget(["/0"], ["j"])
+    take(book, "late:1:1 [0] NCCL INFO Using network IB")
+    assert (len(book.groups), book.over_limit) == (2, 0)
+
+
+def test_channels_by_tcp_use_no_adapter():
+    found = process("n1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0")
+    assert (found.used, found.received, found.chosen) == (set(), {}, "Socket")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_nvls_that_is_used_somewhere_is_used(first):
+    lines = [
+        "n1:1:2 [0] NCCL INFO Connected NVLS tree",
+        "n1:1:2 [0] NCCL INFO NVLS multicast support is not available on dev 0",
+    ]
+    assert process(lines[first], lines[1 - first]).nvls == "used"
+    assert process(lines[1]).nvls == "unavailable"
+
+
+async def test_a_log_that_goes_between_listing_and_reading_is_no_failure(bench, monkeypatch):
+    write(bench.folder / "a" / "x.log", ROCE)
+
+    def gone(*_):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(nccl_facts.Tail, "read", gone)
+    await bench.read()
+    assert bench.failures() == set()
+
+
+def test_room_comes_back_when_files_go():
+    book = Book()
+    for place in range(nccl_facts_state.MAX_JOBS):
+        take(book, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}", path=f"/{place}")
+    book.forget(["/0"], ["j0"])
+    take(book, "n1:1:1 [0] NCCL INFO Using network IB", job="late", path="/late")
+    assert (len(book.groups), book.over_limit) == (2, 0)
+
+
+def test_names_that_are_not_known_do_not_become_labels():
+    book = Book()
+    for text in ("evil\\", "other"):
+        take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: {text}(10)")
+    take(book, "n1:1:1 [0] NCCL WARN Call to ibv_made_up failed with error something new")
+    take(
+        book, "n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status=99 opcode=0 len=0 vendor err 0"
+    )
+    assert list(book.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", "other")]
+    assert list(book.counts["verbs_failures"]) == [("j", "n1", "", "other", "other")]
+    assert list(book.counts["completion_errors"]) == [("j", "n1", "", "other")]
+    assert "unreachable_peers" not in book.counts
+
+
+@pytest.mark.parametrize(
+    ("said", "event"),
+    [
+        ("local catastrophic error", "device_fatal"),
+        ("local work queue catastrophic error", "queue_pair_fatal"),
+        ("local access violation work queue error", "queue_pair_access"),
+        ("port error", "port_error"),
+        ("port active(9)", "port_active"),
+        ("GID table change", "gid_change"),
+        ("P_Key change", "pkey_change"),
+        ("LID change", "lid_change"),
+        ("communication established", "other"),
+    ],
+)
+def test_events_have_names_of_few_words(said, event):
+    """What is said are the texts of libibverbs."""
+    book = Book()
+    take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : {said}")
+    assert list(book.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", event)]
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (4, "local_protection"),
+        (9, "remote_invalid_request"),
+        (10, "remote_access"),
+        (12, "retries_exceeded"),
+        (13, "receiver_not_ready"),
+    ],
+)
+def test_reasons_of_failed_transfers_are_those_of_libibverbs(status, name):
+    book = Book()
+    take(book, f"n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status={status} opcode=0 len=0")
+    assert list(book.counts["completion_errors"]) == [("j", "n1", "", name)]
+    assert ("unreachable_peers" in book.counts) is (status == 12)
+
+
+def test_a_flood_of_new_processes_costs_no_more_than_its_lines():
+    entries = [read_line(b"n1:%d:1 [0] NCCL INFO Using network IB" % pid) for pid in range(40_000)]
+    book = Book()
+    begin = time.process_time()
+    for entry in entries:
+        book.take("j", "/log", entry, 0.0, history=False)
+    assert time.process_time() - begin < 5  # a scan of all processes a line took a minute
+
+
+async def test_huge_lines_odd_bytes_and_links_are_harmless_and_counted(bench):
+    write(bench.folder / "a" / "huge.log", b"NCCL INFO Using network " + b"x" * 20_000 + b"\n", b"y" * (3 << 20), b"\n")
+    write(bench.folder / "a" / "odd.log", b"n\x1b[31m1:7:7 [0] NCCL INFO Using network I\x00B\xff\n\xff\xfe\n")
+    (bench.folder / "a" / "link.log").symlink_to("/etc/passwd")
+    os.mkfifo(bench.folder / "a" / "pipe.log")
+    for _ in range(4):
+        await bench.read()
+    assert bench.lines()["too_long"] == 2
+    assert bench.cells(FILES, "log_files") == {(): 2}
+    assert all("\x1b" not in text and "\0" not in text for key in bench.transport() for text in key)
+
+
+async def test_a_log_that_cannot_be_read_costs_no_other(bench, monkeypatch):
+    write(bench.folder / "a" / "x.log", ROCE)
+    write(bench.folder / "b" / "x.log", ROCE)
+    read = nccl_facts.Tail.read
+
+    def refused(self, file, budget):
+        if "/a/" in file.path:
+            raise PermissionError(13, "Permission denied")
+        return read(self, file, budget)
+
+    monkeypatch.setattr(nccl_facts.Tail, "read", refused)
+    await bench.read()
+    assert bench.failures() == {("a", "eacces")}
+    assert {job for job, _ in bench.transport()} == {"b"}
+
+
+async def test_inspectors_own_files_are_no_logs(bench):
+    write(bench.folder / "a" / "gpu-001-pid12.log", ROCE)
+    write(bench.folder / "a" / "x.prom", ROCE)
+    await bench.read()
+    assert bench.reading.tables == []
+
+
+# --- real logs
+
+
+async def test_every_real_log_is_read_without_a_failure(corpus, tmp_path):
+    shutil.copytree(corpus / "nccl" / "logs", tmp_path / "logs", ignore=shutil.ignore_patterns("*.rst"))
+    made = Bench(tmp_path, logs=(f"{tmp_path}/logs/*.log",))
+    await made.read()
+    assert made.reading.failures == []
+    await made.source.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "transport", "problems"),
+    [
+        ("03", {}, {"mixed_links"}),
+        ("08", {"network": "Socket"}, {"tcp", "no_libibverbs"}),
+        ("21", {"network": "IB", "gdr": "off"}, {"gdr_off"}),
+        ("22", {"version": "2.23.4", "gdr": "on", "network": "AWS Libfabric"}, set()),
+        ("23", {"provider": "tcp;ofi_rxm"}, {"provider_tcp"}),
+        ("24", {"gdr": "off", "nvls": "used"}, {"gdr_off"}),
+        ("29", {"version": "2.27.5"}, {"no_adapter"}),
+        ("32", {"gdr": "off"}, {"gdr_off"}),
+    ],
+)
+async def test_real_logs_show_what_was_behind_them(corpus, tmp_path, name, transport, problems):
+    (path,) = (corpus / "nccl" / "logs").glob(f"{name}-*.log")
+    shutil.copy(path, tmp_path)
+    made = Bench(tmp_path)
+    await made.read()
+    told = {word: text for about in made.transport().values() for word, text in about.items()}
+    assert transport.items() <= told.items()
+    assert problems <= {name for name, count in made.problems().items() if count}
+    await made.source.close()

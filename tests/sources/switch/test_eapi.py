@@ -1,0 +1,482 @@
+"""Switches by Arista's eAPI: answers become rows, a command that fails costs itself, and what it said is kept.
+
+Answers are synthetic, in the shapes that are published; PFC by priority is in none, and its shape is a guess.
+"""
+
+import contextlib
+import json
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.core.source import SourceError
+from exporter.sources.switch.merge import Family, Support
+from exporter.sources.switch.options import Eapi, Target
+from exporter.sources.switch.readers import command_reader
+from exporter.sources.switch.readers import eapi as module
+from exporter.sources.switch.readers.eapi import (
+    DROPS,
+    ECN,
+    HOSTNAME,
+    INTERFACES,
+    LLDP,
+    MODULES_COMMAND,
+    PFC,
+    PFC_DETAIL,
+    VERSION,
+    EapiReader,
+    SwitchClock,
+)
+from exporter.switch_api.eapi import parser as eapi_data
+from exporter.switch_api.eapi.client import EapiClient
+from exporter.switch_api.http import CommandError, UnsupportedError
+from exporter.switch_api.port import ShapeError
+from tests.simulators.eapi import EapiSimulator, EapiSwitch
+
+PASSWORD = "tr0ub4dor-and-3"
+LONG = 60.0
+
+
+def interface(*, up=True, refreshed=1_700_000_000.5, **counters):
+    return {
+        "name": "x",
+        "hardware": "ethernet",
+        "description": "to gpu-001",
+        "bandwidth": 400_000_000_000,
+        "interfaceStatus": "connected" if up else "notconnect",
+        "lineProtocolStatus": "up" if up else "down",
+        "interfaceCounters": {
+            "counterRefreshTime": refreshed,
+            "linkStatusChanges": 3,
+            "inOctets": 2**63 + 1,
+            "outOctets": 22,
+            "inUcastPkts": 1,
+            "inMulticastPkts": 2,
+            "inBroadcastPkts": 3,
+            "totalInErrors": 0,
+            "inDiscards": 4,
+            "inputErrorsDetail": {"rxPause": 5, "fcsErrors": 6, "symbolErrors": 7},
+            "outputErrorsDetail": {"txPause": 8},
+            **counters,
+        },
+    }
+
+
+def answers():
+    return {
+        INTERFACES: {"interfaces": {"Ethernet1/1": interface(), "Ethernet2/1": interface(up=False, inOctets=9)}},
+        PFC: {"interfaceCounters": {"Ethernet1/1": {"rxFrames": 31, "txFrames": 32}}},
+        ECN: {"intfQueueCounters": {"Ethernet1/1": {"queueCounters": {"0": "-", "1": "5", "10": "0"}}}},
+        DROPS: {
+            "egressQueueCounters": {
+                "interfaces": {
+                    "Ethernet1/1": {
+                        "ucastQueues": {
+                            "trafficClasses": {
+                                "TC1": {"dropPrecedences": {"DP0": {"droppedPackets": 2}, "DP1": {"droppedPackets": 3}}}
+                            }
+                        },
+                        "mcastQueues": {
+                            "trafficClasses": {
+                                "TC1": {"dropPrecedences": {"DP0": {"droppedPackets": 4}}},
+                                "TC0-2": {"dropPrecedences": {"DP0": {"droppedPackets": 99}}},
+                            }
+                        },
+                    }
+                }
+            }
+        },
+        VERSION: {"modelName": "DCS-SIM-64", "version": "4.31.1F", "uptime": 86400.5},
+        HOSTNAME: {"hostname": "leaf-a", "fqdn": "leaf-a.example.com"},
+        LLDP: {
+            "lldpNeighbors": {
+                "Ethernet1/1": {
+                    "lldpNeighborInfo": [
+                        {
+                            "chassisId": "a088.c200.1008",
+                            "systemName": "gpu-001",
+                            "systemDescription": "Linux",
+                            "systemCapabilities": {"bridge": False, "stationOnly": True},
+                            "neighborInterfaceInfo": {
+                                "interfaceId": '"eth2"',
+                                "interfaceDescription": "rail 0",
+                            },
+                            "managementAddresses": [{"address": "192.0.2.7", "addressType": "ipv4"}],
+                        }
+                    ]
+                },
+                "Ethernet2/1": {"lldpNeighborInfo": []},
+            }
+        },
+        MODULES_COMMAND: {
+            "interfaces": {
+                "Ethernet1/1": {
+                    "temperature": 40.5,
+                    "voltage": 3.3,
+                    "rxPower": 0.0,
+                    "txPower": -30.1,
+                    "txBias": 6.5,
+                },
+                "Ethernet2/1": {},
+            }
+        },
+    }
+
+
+@contextlib.asynccontextmanager
+async def started(switch=None, given=None, **options):
+    switch = switch or EapiSwitch(answers=answers(), password=PASSWORD)
+    async with EapiSimulator(switch) as simulator:
+        given = given or Eapi(username="monitor", password=PASSWORD, timeout=20.0)
+        reader = EapiReader(Target(name="leaf-1", address=simulator.url, eapi=given, **options), given, LONG)
+        reader.switch = switch
+        try:
+            yield reader
+        finally:
+            await reader.close()
+
+
+def rows(harvest):
+    found = {}
+    for part in harvest.parts:
+        for place, key in enumerate(part.keys):
+            row = found.setdefault((*part.schema.labels[2:], *key), {})
+            row |= {e: c.values[place] for e, c in part.columns.items() if c.values[place] is not None}
+    return found
+
+
+async def test_answers_become_rows():
+    async with started() as reader:
+        harvest = await reader.read()
+    assert harvest.failures == []
+    found = rows(harvest)
+    assert found["Ethernet1/1",] == {
+        "receive_bytes_total": 2**63 + 1,
+        "transmit_bytes_total": 22,
+        "receive_unicast_packets_total": 1,
+        "receive_multicast_packets_total": 2,
+        "receive_broadcast_packets_total": 3,
+        "receive_packets_total": 6,
+        "receive_errors_total": 0,
+        "receive_discards_total": 4,
+        "receive_pause_frames_total": 5,
+        "transmit_pause_frames_total": 8,
+        "fcs_errors_total": 6,
+        "symbol_errors_total": 7,
+        "receive_pfc_all_priorities_frames_total": 31,
+        "transmit_pfc_all_priorities_frames_total": 32,
+        "ecn_marked_packets_total": 5,
+        "congestion_discards_total": 9,
+        "link_up": 1,
+        "admin_up": 1,
+        "link_speed_bytes_per_second": 50e9,
+        "info": ("leaf-1", "", "to gpu-001", "6"),
+    }
+    assert found["Ethernet2/1",]["receive_bytes_total"] == 9
+    assert found["Ethernet2/1",]["link_up"] == 0
+    assert "link_speed_bytes_per_second" not in found["Ethernet2/1",]
+    assert found["queue", "Ethernet1/1", "1"] == {
+        "queue_ecn_marked_packets_total": 5,
+        "queue_full_discards_total": 9,
+    }
+    assert found["queue", "Ethernet1/1", "10"] == {"queue_ecn_marked_packets_total": 0}
+    assert ("queue", "Ethernet1/1", "0") not in found  # `-` is not counted, and no 0
+    assert (harvest.device.name, harvest.device.model, harvest.device.version) == ("leaf-a", "DCS-SIM-64", "4.31.1F")
+    assert harvest.device.uptime == pytest.approx(86400.5, abs=60)
+    (one,) = harvest.neighbours
+    assert (one.port, one.chassis, one.peer_port, one.name) == ("Ethernet1/1", "a0:88:c2:00:10:08", "eth2", "gpu-001")
+    assert (one.capabilities, one.addresses) == (frozenset({"station"}), ("192.0.2.7",))
+
+
+async def test_pfc_by_priority_takes_the_place_of_the_sum():
+    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+    detail = {"3": {"rxPfcFrames": 11, "txPfcFrames": 12}, "4": {"rxPfcFrames": 0, "txPfcFrames": 0}}
+    switch.answers[PFC_DETAIL] = {"interfaceCounters": {"Ethernet1/1": {"rxFrames": 11, "priorities": detail}}}
+    async with started(switch) as reader:
+        found = rows(await reader.read())
+    assert found["priority", "Ethernet1/1", "3"] == {"receive_pfc_frames_total": 11, "transmit_pfc_frames_total": 12}
+    assert found["priority", "Ethernet1/1", "4"] == {"receive_pfc_frames_total": 0, "transmit_pfc_frames_total": 0}
+    assert "receive_pfc_all_priorities_frames_total" not in found["Ethernet1/1",]
+
+
+async def test_modules_where_they_are_wanted():
+    async with started(optics=True) as reader:
+        harvest = await reader.read()
+    found = rows(harvest)
+    assert found["lane", "Ethernet1/1", "1"] == {
+        "module_lane_receive_power_watts": 0.001,
+        "module_lane_transmit_power_watts": pytest.approx(9.77e-7, rel=1e-2),
+        "module_lane_bias_amperes": 0.0065,
+    }
+    assert found["Ethernet1/1",]["module_temperature_celsius"] == 40.5
+    assert "module_voltage_volts" not in found["Ethernet2/1",]
+    assert harvest.families[Family.OPTICS] is Support.COUNTED
+
+
+async def test_a_command_that_is_not_known_ends_only_its_request_and_rests(stopped_clock):
+    clock = stopped_clock(command_reader)
+    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+    del switch.answers[ECN]
+    async with started(switch) as reader:
+        harvest = await reader.read()
+        assert harvest.failures == []
+        assert harvest.families[Family.ECN] is Support.UNSUPPORTED
+        assert rows(harvest)["Ethernet1/1",]["congestion_discards_total"] == 9
+        clock.now += 10
+        switch.requests.clear()
+        assert (await reader.read()).families[Family.ECN] is Support.UNSUPPORTED
+        assert switch.requests == [[INTERFACES, PFC, DROPS]]
+        clock.now += 4000
+        switch.answers[ECN] = answers()[ECN]
+        assert (await reader.read()).families[Family.ECN] is Support.COUNTED
+
+
+@pytest.mark.parametrize("command", [PFC, ECN, DROPS])
+async def test_a_command_that_fails_costs_its_columns_alone(command):
+    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+    switch.faults.errors[command] = (1001, "internal error", ["the agent is not running"])
+    async with started(switch) as reader:
+        harvest = await reader.read()
+    (failure,) = harvest.failures
+    assert (failure.device, failure.reason) == (command, "refused")
+    assert "the agent is not running" in failure.detail
+    assert rows(harvest)["Ethernet1/1",]["receive_bytes_total"] == 2**63 + 1
+
+
+@pytest.mark.parametrize("words", ["This is an unconverted command", "Command cannot be converted: no JSON output"])
+async def test_commands_that_there_are_only_as_text_are_unsupported(words):
+    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+    switch.faults.errors[DROPS] = (1003, words, [words])
+    async with started(switch) as reader:
+        harvest = await reader.read()
+    assert harvest.failures == []
+    assert harvest.families[Family.QUEUES] is Support.UNSUPPORTED
+
+
+async def test_an_answer_of_another_shape_is_told():
+    switch = EapiSwitch(answers=answers() | {ECN: {"something": "else"}}, password=PASSWORD)
+    switch.answers[INTERFACES]["interfaces"]["Ethernet1/1"]["interfaceCounters"]["outOctets"] = "many"
+    async with started(switch) as reader:
+        harvest = await reader.read()
+    assert {(one.device, one.reason) for one in harvest.failures} == {(ECN, "malformed"), (INTERFACES, "malformed")}
+    assert harvest.families[Family.ECN] is Support.FAILED
+    assert "transmit_bytes_total" not in rows(harvest)["Ethernet1/1",]
+
+
+async def test_ports_have_the_time_at_which_the_switch_counted(stopped_clock):
+    clock = stopped_clock(command_reader)
+    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+    ports = switch.answers[INTERFACES]["interfaces"]
+
+    async def times(first, second):
+        ports["Ethernet1/1"]["interfaceCounters"]["counterRefreshTime"] = first
+        ports["Ethernet2/1"]["interfaceCounters"]["counterRefreshTime"] = second
+        harvest = await reader.read()
+        return next(part.times for part in harvest.parts if part.keys[0] == ("Ethernet1/1",))
+
+    async with started(switch) as reader:
+        assert await times(100.0, 98.0) == [clock.now, clock.now - 2]
+        clock.now += 10
+        # Not counted anew since, but for the second port.
+        assert await times(100.0, 107.0) == [clock.now - 10, clock.now - 3]
+        clock.now += 10
+        assert await times(119.0, 117.0) == [clock.now - 1, clock.now - 3]
+
+
+def test_a_clock_of_the_switch_that_is_set_anew():
+    clock = SwitchClock()
+    assert clock.ours([1000.0, None], 10.0) == [10.0, 10.0]
+    assert clock.ours([500.0], 20.0) == [20.0]
+    assert clock.ours([510.0], 30.0) == [30.0]
+    assert clock.ours([100_000.0], 40.0) == [40.0]
+
+
+async def test_a_switch_that_was_started_again_is_told(stopped_clock):
+    clock = stopped_clock(command_reader)
+    async with started() as reader:
+        before = (await reader.read()).parts[0].epochs
+        reader.switch.answers[VERSION]["uptime"] = 10.0
+        clock.now += 61
+        assert (await reader.read()).parts[0].epochs != before
+
+
+# --- what goes wrong with the whole
+
+
+async def fails(reader):
+    with pytest.raises(SourceError) as caught:
+        await reader.read()
+    assert PASSWORD not in str(caught.value)
+    return caught.value.reason, str(caught.value)
+
+
+async def test_a_wrong_password_is_sent_once(tmp_path):
+    file = tmp_path / "password"
+    file.write_text("wrong\n")
+    async with started(given=Eapi(username="monitor", password_file=str(file), timeout=20.0)) as reader:
+        reason, text = await fails(reader)
+        assert reason == "login"
+        assert "HTTP 401" in text
+        assert "check user and password" in text
+        assert (await fails(reader))[0] == "login_rest"
+        assert reader.switch.refused == 1
+        file.write_text(PASSWORD)
+        await fails(reader)
+        assert rows(await reader.read())
+
+
+async def test_a_page_in_place_of_json():
+    async with started() as reader:
+        reader.switch.faults.html = True
+        reason, text = await fails(reader)
+        assert reason == "malformed"
+        assert "a page (HTML) in place of a reply" in text
+        assert "management api http-commands" in text
+
+
+async def test_ports_that_cannot_be_had_are_a_failure_of_the_whole():
+    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+    switch.faults.errors[INTERFACES] = (1000, "could not run command", ["permission to run command denied"])
+    async with started(switch) as reader:
+        reason, text = await fails(reader)
+    assert reason == "refused"
+    assert "permission to run command denied" in text
+
+
+async def test_a_certificate_that_nobody_signed(tmp_path):
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "cert.pem")
+    async with EapiSimulator(EapiSwitch(password=PASSWORD), certificate=tmp_path / "cert.pem") as simulator:
+        given = Eapi(username="monitor", password=PASSWORD, timeout=20.0)
+        reader = EapiReader(Target(name="leaf-1", address=simulator.url, eapi=given), given, LONG)
+        reason, text = await fails(reader)
+        await reader.close()
+    assert reason == "unreachable"
+    assert "fingerprint as sha256" in text
+    assert simulator.switch.requests == []
+
+
+@pytest.mark.parametrize(
+    "command", ["configure", "show version; reload", "show version | tee x", "show\nreload", "show "]
+)
+async def test_only_commands_that_show_are_sent(command):
+    async with EapiSimulator(EapiSwitch(password=PASSWORD)) as simulator:
+        client = EapiClient(simulator.url, "monitor", PASSWORD)
+        with pytest.raises(ValueError, match="only plain commands that begin with 'show '"):
+            await client.show([VERSION, command])
+        await client.close()
+        assert simulator.switch.requests == []
+
+
+async def test_what_came_before_a_command_that_failed_is_kept():
+    switch = EapiSwitch(answers={"show a": 1, "show c": 3}, password=PASSWORD)
+    switch.faults.errors["show d"] = (1000, "no", ["busy"])
+    async with EapiSimulator(switch) as simulator:
+        client = EapiClient(simulator.url, "monitor", PASSWORD)
+        first, second, third, fourth = await client.show(["show a", "show b", "show c", "show d"])
+        await client.close()
+    assert (first, third) == (1, 3)
+    assert isinstance(second, UnsupportedError)
+    assert isinstance(fourth, CommandError)
+    assert not isinstance(fourth, UnsupportedError)
+    assert switch.requests == [["show a", "show b", "show c", "show d"], ["show c", "show d"]]
+
+
+# --- values
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["interfaces", "interfaceCounters", "Ethernet1", "3", "rxFrames", "queueCounters", "channels"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_any_json_is_read_or_refused(data):
+    for read in (*module.QUICK.values(), eapi_data.parse_neighbours, eapi_data.parse_modules):
+        with contextlib.suppress(ShapeError):
+            read(data)
+    eapi_data.parse_version(data)
+    eapi_data.parse_hostname(data)
+
+
+# --- recordings
+
+
+def recording(corpus, name):
+    data = json.loads((corpus / "switch" / "eos" / name).read_text())
+    return data[0] if isinstance(data, list) else data
+
+
+def test_types_are_the_numbers_that_snmp_tells_too():
+    words = ("ethernet", "portChannel", "loopback", "subinterface")
+    read = eapi_data.parse_interfaces({"interfaces": {word: {"hardware": word} for word in words}})
+    assert [port.kind for port in read.ports.values()] == ["6", "161", "24", "subinterface"]
+
+
+def test_interfaces_of_recordings(corpus):
+    normal = eapi_data.parse_interfaces(
+        recording(corpus, "napalm/test_get_interfaces_counters/normal/show_interfaces.json")
+    )
+    assert normal.problems == ()
+    port = normal.ports["Ethernet1"]
+    assert (port.up, port.speed, port.refreshed) == (False, 10**10, 1478085320.927135)
+    assert port.counters["receive_bytes_total"] == port.counters["fcs_errors_total"] == 0
+    for folder in ("issue68_iface_no_physical_addr", "normal"):
+        assert eapi_data.parse_interfaces(
+            recording(corpus, f"napalm/test_get_interfaces/{folder}/show_interfaces.json")
+        ).ports
+
+
+def test_pfc_and_marks_of_recordings(corpus):
+    pfc = eapi_data.parse_pfc(recording(corpus, "anta/VerifyInterfacesPFCCounters__success.json"))
+    assert pfc.ports["Ethernet3/1/1"] == {None: (0, 0)}
+    marks = eapi_data.parse_ecn(recording(corpus, "anta/VerifyInterfacesECNCounters__failure.json"))
+    assert marks.ports["Ethernet10/28/1"] == {"0": None, "1": 0, "2": 0}
+    assert marks.ports["Ethernet10/3/1"]["2"] == 2
+    assert marks.problems == ()
+
+
+def test_drops_of_recordings(corpus):
+    every = eapi_data.parse_drops(recording(corpus, "anta/VerifyInterfacesEgressQueueDrops__success-all.json"))
+    assert every.ports["Ethernet1"] == {"0": 0, "1": 0}
+    ranges = "anta/VerifyInterfacesEgressQueueDrops__success-traffic-claas-and-dp-range.json"
+    assert eapi_data.parse_drops(recording(corpus, ranges)).ports["Ethernet1"] == {}
+
+
+def test_modules_of_recordings(corpus):
+    flat = eapi_data.parse_modules(recording(corpus, "napalm/test_get_optics/normal/show_interfaces_transceiver.json"))
+    assert flat.ports["Ethernet3/1/1"].receive_power == {"1": -1.8025870272698974}
+    assert flat.ports["Ethernet3/1/1"].bias == {"1": pytest.approx(0.006306)}
+    nested = eapi_data.parse_modules(recording(corpus, "anta/VerifyInterfacesOpticsReceivePower__success.json"))
+    assert "Ethernet1/1" not in nested.ports
+    assert nested.ports["Ethernet2/1"].receive_power["4"] == -1.4630178822382547
+    warm = eapi_data.parse_modules(recording(corpus, "anta/VerifyInterfacesOpticsTemperature__success.json"))
+    assert warm.ports["Ethernet1/1"].temperature == 33.85546875
+
+
+NEIGHBOURS = {
+    "issue903": None,
+    "issue1153": None,
+    "normal": ("Ethernet8", "2c:60:0c:ad:30:de", "78m3", "00:0f:53:2e:ce:d1"),
+}
+
+
+@pytest.mark.parametrize("folder", NEIGHBOURS)
+def test_neighbours_of_recordings(corpus, folder):
+    name = f"napalm/test_get_lldp_neighbors_detail/{folder}/show_lldp_neighbors__detail.json"
+    heard = eapi_data.parse_neighbours(recording(corpus, name))
+    assert heard
+    if NEIGHBOURS[folder]:
+        one = heard[0]
+        assert (one.port, one.chassis, one.name, one.peer_port) == NEIGHBOURS[folder]

@@ -1,0 +1,37 @@
+"""Of many polls that are complete at once, each computes in a turn of the loop of its own."""
+
+import asyncio
+
+from exporter.sources.switch.fair_lock import turn
+
+
+async def test_no_two_compute_in_the_same_turn_of_the_loop():
+    loop = asyncio.get_running_loop()
+    passed = 0
+    ongoing = True
+
+    def count():
+        nonlocal passed
+        passed += 1
+        if ongoing:
+            loop.call_soon(count)
+
+    async def compute():
+        await turn()
+        return passed
+
+    count()
+    turns = await asyncio.gather(*(compute() for _ in range(20)))
+    ongoing = False
+    assert len(set(turns)) == 20
+    assert turns == sorted(turns), "the first to wait is the first to go on"
+
+
+async def test_one_that_is_cancelled_holds_up_nobody():
+    waiting = [asyncio.create_task(turn()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    waiting[1].cancel()
+    async with asyncio.timeout(10):
+        await waiting[2]
+    await asyncio.gather(*waiting, return_exceptions=True)

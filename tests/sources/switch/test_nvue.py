@@ -1,0 +1,616 @@
+"""Cumulus switches by NVUE: what paths say becomes what is exported, each row at its own time, and what goes wrong."""
+
+import asyncio
+import contextlib
+import re
+
+import pytest
+import trustme
+
+from exporter.core.poller import Poller
+from exporter.core.source import SourceError
+from exporter.meaning.ports import rates
+from exporter.sources.switch import round_robin as rota_module
+from exporter.sources.switch.merge import Family, Neighbour, Support
+from exporter.sources.switch.metrics import (
+    LANES,
+    MODULES,
+    PORTS,
+    PRIORITIES,
+    PRIORITY_GROUPS,
+    QUEUES,
+)
+from exporter.sources.switch.options import Nvue, Target
+from exporter.sources.switch.readers import nvue as reader_module
+from exporter.sources.switch.readers import nvue_rows as rows_module
+from exporter.sources.switch.readers.nvue import NvueReader
+from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.source import SwitchSource, reader
+from exporter.switch_api.nvue.client import NvueClient
+from tests.simulators.nvue import (
+    NvueNeighbour,
+    NvuePort,
+    NvueSimulator,
+    NvueSwitch,
+)
+
+PASSWORD = "s3cret-of-a-test"
+LONG = 60.0
+STATS = {
+    "carrier-transitions": 3,
+    "in-bytes": 2**63,
+    "in-pkts": 12,
+    "in-errors": 13,
+    "in-drops": 14,
+    "out-bytes": 21,
+    "out-pkts": 22,
+    "out-errors": 23,
+    "out-drops": 24,
+}
+QUEUE = {"tx-frames": 31, "tx-bytes": 32, "ecn-marked-frames": 33, "tx-uc-buffer-discards": 34, "wred-discards": 35}
+
+
+def model():
+    return NvueSwitch(
+        password=PASSWORD,
+        ports={
+            "swp1": NvuePort(
+                description="gpu-001 rail 0",
+                stats=dict(STATS),
+                pfc={3: (41, 42), 4: (0, 0)},
+                queues={0: dict.fromkeys(QUEUE, 1), 3: dict(QUEUE)},
+                groups={3: {"rx-frames": 51, "rx-buffer-discards": 52}},
+                neighbours=[NvueNeighbour("02:00:00:00:00:0A", "eth0", "gpu-001", "192.0.2.7")],
+                module={"temperature": "42.56 degrees C / 108.61 degrees F", "voltage": "3.2888 V",
+                        "ch-1-rx-power": "1.0000 mW / 0.00 dBm", "ch-1-tx-power": "0.0000 mW / -inf dBm",
+                        "ch-1-tx-bias-current": "6.750 mA"},
+            ),
+            "swp2": NvuePort(up=False, stats={"in-bytes": 5}, pfc={3: (7, 8)}, queues={3: {"tx-frames": 9}}),
+        },
+    )  # fmt: skip
+
+
+def options(**given):
+    return Nvue(**({"username": "monitor", "password": PASSWORD} | given))
+
+
+@contextlib.asynccontextmanager
+async def started(switch=None, given=None, interval=LONG, **target):
+    """Serve a switch, and give a reader of it."""
+    switch = switch or model()
+    given = given or options()
+    async with NvueSimulator(switch) as simulator:
+        made = NvueReader(Target(name="target-1", address=simulator.url, nvue=given, **target), given, interval)
+        made.switch = switch
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+def rows_of(reading, schema=PORTS):
+    """Give the rows of all parts of a schema, by key: what they have."""
+    found = {}
+    for part in reading.parts:
+        if part.schema is schema:
+            for place, key in enumerate(part.keys):
+                row = found.setdefault(key, {})
+                values = {ending: column.values[place] for ending, column in part.columns.items()}
+                row |= {ending: value for ending, value in values.items() if value is not None}
+    return found
+
+
+def reasons(reading):
+    return [(failure.device, failure.reason) for failure in reading.failures]
+
+
+@pytest.mark.parametrize("shape", ["object", "list", "wrapped"])
+@pytest.mark.parametrize("numbers", ["number", "text", "value"])
+@pytest.mark.parametrize("path", ["counters/qos", "qos/counters"])
+async def test_every_value_becomes_its_metric(shape, numbers, path):
+    switch = model()
+    switch.shape, switch.numbers, switch.qos_path = shape, numbers, path
+    async with started(switch) as one:
+        reading = await one.read()
+    assert reading.failures == []
+    assert rows_of(reading)["swp1",] == {
+        "receive_bytes_total": 2**63,
+        "receive_packets_total": 12,
+        "receive_errors_total": 13,
+        "receive_discards_total": 14,
+        "transmit_bytes_total": 21,
+        "transmit_packets_total": 22,
+        "transmit_errors_total": 23,
+        "transmit_discards_total": 24,
+        "ecn_marked_packets_total": 34,
+        "congestion_discards_total": 71,
+        "link_up": 1,
+        "link_speed_bytes_per_second": 50e9,
+        "info": ("target-1", "2", "gpu-001 rail 0", ""),
+    }
+    assert rows_of(reading)["swp2",] == {
+        "receive_bytes_total": 5,
+        "link_up": 0,
+        "info": ("target-1", "3", "", ""),
+    }
+    assert rows_of(reading, PRIORITIES) == {
+        ("swp1", "3"): {"receive_pfc_frames_total": 41, "transmit_pfc_frames_total": 42},
+        ("swp1", "4"): {"receive_pfc_frames_total": 0, "transmit_pfc_frames_total": 0},
+        ("swp2", "3"): {"receive_pfc_frames_total": 7, "transmit_pfc_frames_total": 8},
+    }
+    assert rows_of(reading, QUEUES)["swp1", "3"] == {
+        "queue_transmit_packets_total": 31,
+        "queue_transmit_bytes_total": 32,
+        "queue_ecn_marked_packets_total": 33,
+        "queue_full_discards_total": 34,
+        "queue_early_discards_total": 35,
+    }
+    assert rows_of(reading, QUEUES)["swp2", "3"] == {"queue_transmit_packets_total": 9}
+    assert rows_of(reading, PRIORITY_GROUPS) == {("swp1", "3"): {"priority_group_discards_total": 52}}
+    counted = (Family.TRAFFIC, Family.ERRORS, Family.PFC, Family.ECN, Family.QUEUES, Family.BUFFERS, Family.LLDP)
+    assert reading.families == dict.fromkeys(counted, Support.COUNTED)
+    assert (reading.device.name, reading.device.version) == ("leaf01", "Cumulus Linux 5.9.1")
+    assert reading.device.uptime == 86400.0
+
+
+@pytest.mark.parametrize("within", [True, False])
+async def test_neighbours_within_interfaces_or_port_by_port(within):
+    switch = model()
+    switch.shows_neighbours = within
+    async with started(switch) as one:
+        reading = await one.read()
+    assert reading.neighbours == [
+        Neighbour(
+            "swp1",
+            "02:00:00:00:00:0a",
+            "eth0",
+            "gpu-001",
+            "",
+            "Simulated",
+            frozenset({"station"}),
+            ("192.0.2.7",),
+        )
+    ]
+    asked = [path for path in switch.paths if path.endswith("/lldp")]
+    assert asked == ([] if within else ["interface/swp1/lldp"]), "a port without a link has no neighbour"
+
+
+async def test_neighbours_and_modules_are_asked_for_seldom_and_a_trap_hastens(stopped_clock):
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    switch = model()
+    switch.shows_neighbours = False
+    async with started(switch, optics=True) as one:
+        for _ in range(3):
+            await one.read()
+            clock.now += LONG
+        slow = [path for path in switch.paths if path.endswith(("/lldp", "/transceiver"))]
+        assert sorted(slow) == ["interface/swp1/lldp", "interface/swp1/transceiver", "interface/swp2/transceiver"]
+        one.nudge("swp1")
+        await one.read()
+        assert switch.paths.count("interface/swp1/lldp") == 2
+        clock.now += 300
+        await one.read()
+        assert switch.paths.count("interface/swp1/transceiver") == 2
+
+
+async def test_modules_where_they_are_wanted():
+    async with started(optics=True) as one:
+        reading = await one.read()
+    assert rows_of(reading, MODULES) == {
+        ("swp1",): {"module_temperature_celsius": 42.56, "module_voltage_volts": 3.2888}
+    }
+    lane = rows_of(reading, LANES)["swp1", "1"]
+    assert lane["module_lane_receive_power_watts"] == pytest.approx(0.001)
+    assert lane["module_lane_transmit_power_watts"] == 0.0
+    assert lane["module_lane_bias_amperes"] == pytest.approx(0.00675)
+    assert reading.families[Family.OPTICS] is Support.COUNTED
+    assert reading.failures == [], "an empty cage is no failure"
+
+
+async def test_without_optics_and_lldp_nothing_of_them_is_asked_for():
+    switch = model()
+    switch.shows_neighbours = False
+    async with started(switch, lldp=False) as one:
+        reading = await one.read()
+    assert not any(path.endswith(("/lldp", "/transceiver")) for path in switch.paths)
+    assert reading.neighbours is None
+    assert not reading.families.keys() & {Family.LLDP, Family.OPTICS}
+
+
+@pytest.mark.parametrize(
+    ("selection", "ports"),
+    [({"include": ("swp1",)}, {"swp1"}), ({"exclude": ("*1",)}, {"swp2"}), ({"exclude": ("*",)}, set())],
+)
+async def test_only_ports_that_are_wanted(selection, ports):
+    async with started(**selection) as one:
+        reading = await one.read()
+        assert {path.split("/")[1] for path in one.switch.paths if path.endswith("qos")} == ports
+    assert {port for (port,) in rows_of(reading)} == ports
+
+
+async def test_the_path_is_tried_once_and_found_again_after_an_upgrade():
+    switch = model()
+    switch.qos_path = "qos/counters"
+    async with started(switch) as one:
+        for _ in range(2):
+            await one.read()
+        newer = [path for path in switch.paths if path.endswith("counters/qos")]
+        assert len(newer) <= 2, "asked of the first ports alone, while nobody knew"
+        switch.qos_path = "counters/qos"
+        assert rows_of(await one.read(), PRIORITIES)
+        switch.paths.clear()
+        await one.read()
+        assert not [path for path in switch.paths if path.endswith("qos/counters")]
+
+
+async def test_a_release_without_these_counters_is_asked_seldom_and_is_no_failure(stopped_clock):
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    switch = model()
+    switch.qos_path = "nowhere"
+    async with started(switch) as one:
+        for _ in range(3):
+            reading = await one.read()
+            clock.now += LONG
+        assert reading.failures == []
+        assert {reading.families[one] for one in (Family.PFC, Family.ECN, Family.QUEUES)} == {Support.UNSUPPORTED}
+        assert len([path for path in switch.paths if "qos" in path]) == 4
+        switch.qos_path = "counters/qos"
+        clock.now += 300
+        assert (await one.read()).families[Family.PFC] is Support.COUNTED
+
+
+@pytest.mark.parametrize(
+    ("group", "lost", "left"),
+    [
+        ("pfc-stats", Family.PFC, Family.ECN),
+        ("egress-queue-stats", Family.QUEUES, Family.PFC),
+        ("ingress-buffer-stats", Family.BUFFERS, Family.PFC),
+    ],
+)
+async def test_groups_are_missing_one_by_one(group, lost, left):
+    switch = model()
+    switch.faults.missing.add(group)
+    async with started(switch) as one:
+        reading = await one.read()
+    assert reading.families[lost] is Support.UNSUPPORTED
+    assert reading.families[left] is Support.COUNTED
+    assert reading.failures == []
+
+
+async def test_a_malformed_port_costs_itself():
+    switch = model()
+    switch.faults.malformed = "swp2"
+    async with started(switch) as one:
+        reading = await one.read()
+    assert rows_of(reading).keys() == {("swp1",)}
+    assert reasons(reading) == [("interface", "malformed")]
+    assert "swp2: not an object: 'malformed'" in reading.failures[0].detail
+
+
+async def test_malformed_counters_cost_themselves(monkeypatch):
+    usual = NvueSwitch.answer
+
+    def answer(self, path):
+        if path == "interface/swp2/counters/qos":
+            return {"pfc-stats": {"3": {"rx-pause-frames": "many", "tx-pause-frames": 8}}}
+        return usual(self, path)
+
+    monkeypatch.setattr(NvueSwitch, "answer", answer)
+    async with started() as one:
+        reading = await one.read()
+    assert rows_of(reading, PRIORITIES)["swp2", "3"] == {"transmit_pfc_frames_total": 8}
+    assert ("swp1", "3") in rows_of(reading, PRIORITIES)
+    assert reasons(reading) == [("swp2", "malformed")]
+
+
+@pytest.mark.parametrize(("status", "reason"), [(500, "malformed"), (400, "refused")])
+async def test_a_port_that_fails_costs_its_own_rows_until_it_answers_again(status, reason):
+    async with started() as one:
+        await one.read()
+        one.switch.faults.errors["interface/swp1/counters/qos"] = status
+        reading = await one.read()
+        assert rows_of(reading, PRIORITIES).keys() == {("swp2", "3")}, "an old value would look like an idle link"
+        assert reasons(reading) == [("swp1", reason)]
+        assert rows_of(reading)["swp1",]["receive_bytes_total"] == 2**63
+        one.switch.faults.errors.clear()
+        assert ("swp1", "3") in rows_of(await one.read(), PRIORITIES)
+
+
+async def test_a_switch_that_does_not_say_who_it_is_still_has_ports():
+    async with started() as one:
+        one.switch.faults.errors["system"] = 500
+        reading = await one.read()
+    assert rows_of(reading)["swp1",]["link_up"] == 1
+    assert reasons(reading) == [("system", "malformed")]
+
+
+async def test_an_unknown_shape_is_told_and_its_answer_logged_once(caplog, monkeypatch):
+    usual = NvueSwitch.answer
+    monkeypatch.setattr(
+        NvueSwitch, "answer", lambda self, path: [PASSWORD] if path.endswith("qos") else usual(self, path)
+    )
+    async with started() as one:
+        for _ in range(2):
+            reading = await one.read()
+            assert sorted(reasons(reading)) == [("swp1", "malformed"), ("swp2", "malformed")]
+            assert reading.families[Family.PFC] is Support.FAILED
+    (record,) = [one for one in caplog.records if "unknown shape" in one.getMessage()]
+    assert record.getMessage().endswith("an answer of unknown shape: \"['***']\"")
+
+
+async def test_a_port_without_a_link_is_asked_until_its_rates_are_0_and_then_seldom(stopped_clock):
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    async with started() as one:
+        for _ in range(5):
+            await one.read()
+            clock.now += LONG
+        asked = [path for path in one.switch.paths if path.endswith("qos")]
+        assert asked.count("interface/swp1/counters/qos") == 5
+        assert asked.count("interface/swp2/counters/qos") == 2
+        one.switch.ports["swp2"].up = True
+        one.switch.ports["swp1"].up = False
+        one.switch.paths.clear()
+        for _ in range(4):
+            await one.read()
+            clock.now += LONG
+        assert one.switch.paths.count("interface/swp2/counters/qos") == 4
+        assert one.switch.paths.count("interface/swp1/counters/qos") == 2, "the second finds that nothing moves"
+
+
+async def test_three_ports_are_asked_at_a_time():
+    switch = NvueSwitch(password=PASSWORD, ports={f"swp{place}": NvuePort(pfc={3: (1, 2)}) for place in range(9)})
+    switch.faults.delay = 0.02
+    async with started(switch) as one:
+        assert len(rows_of(await one.read(), PRIORITIES)) == 9
+    assert switch.most_at_once == 3
+
+
+async def test_what_does_not_fit_into_a_poll_is_asked_at_the_next_with_times_of_its_own(monkeypatch, stopped_clock):
+    """Ten ports, a second each, two seconds for them: all have their turn within five polls and more."""
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    monkeypatch.setattr(NvueClient, "connections", 1)
+    switch = NvueSwitch(
+        password=PASSWORD, ports={f"swp{place}": NvuePort(pfc={3: (place, 0)}) for place in range(1, 11)}
+    )
+    usual = NvueSwitch.answer
+
+    def answer(self, path):
+        clock.now += 1.0 if path.endswith("qos") else 0.0
+        return usual(self, path)
+
+    monkeypatch.setattr(NvueSwitch, "answer", answer)
+    async with started(switch, interval=5.0) as one:
+        begun = clock.now
+        counts = []
+        for poll in range(8):
+            clock.now = begun + 5.0 * poll
+            reading = await one.read()
+            assert reading.failures == []
+            assert clock.now - (begun + 5.0 * poll) <= 5.0
+            counts.append(len(rows_of(reading, PRIORITIES)))
+    assert counts[0] < 10
+    assert counts[-1] == 10, "what was not asked for is repeated"
+    (part,) = [part for part in reading.parts if part.schema is PRIORITIES]
+    assert len(set(part.times)) == 10
+    asked = [path for path in switch.paths if path.endswith("qos")]
+    spread = [asked.count(f"interface/swp{place}/counters/qos") for place in range(1, 11)]
+    assert max(spread) - min(spread) <= 1, "each has its turn"
+
+
+async def test_a_port_that_does_not_answer_ends_with_the_poll_and_costs_its_own_rows(monkeypatch, stopped_clock):
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    usual = NvueSwitch.answer
+
+    def answer(self, path):
+        if path == "interface":  # what is asked next is not answered, and little time is left for it
+            self.faults.delay = LONG
+            clock.now += LONG * reader_module.SHARE - 0.01
+        return usual(self, path)
+
+    async with started(include=("swp1",)) as one:
+        await one.read()
+        monkeypatch.setattr(NvueSwitch, "answer", answer)
+        reading = await one.read()
+        one.switch.faults.delay = 0.0
+    assert reasons(reading) == [("swp1", "timeout")]
+    assert rows_of(reading)["swp1",]["receive_bytes_total"] == 2**63
+    assert rows_of(reading, PRIORITIES) == {}
+
+
+async def test_a_restart_is_told_by_the_uptime():
+    async with started() as one:
+        first = await one.read()
+        one.switch.uptime += 60
+        second = await one.read()
+        one.switch.uptime = 5
+        third = await one.read()
+    epochs = [[set(part.epochs) for part in reading.parts if part.epochs] for reading in (first, second, third)]
+    assert epochs[0] == epochs[1]
+    assert all(before.isdisjoint(after) for before, after in zip(epochs[1], epochs[2], strict=True))
+
+
+async def test_the_keys_are_the_same_object_as_long_as_the_rows_are():
+    async with started() as one:
+        first, second = await one.read(), await one.read()
+    assert [part.schema for part in first.parts] == [part.schema for part in second.parts]
+    assert all(a.keys is b.keys for a, b in zip(first.parts, second.parts, strict=True))
+
+
+async def test_a_switch_without_ports_of_the_front_panel():
+    async with started() as one:
+        one.switch.ports.clear()
+        with pytest.raises(SourceError, match=r"has no port of the front panel \(swp1 …\)") as caught:
+            await one.read()
+    assert caught.value.reason == "empty"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "says"),
+    [
+        ({"password": None, "password_file": "/nowhere/password"}, "credentials", "/nowhere/password"),
+        ({"ca_file": "/nowhere/ca.pem", "address": "127.0.0.1"}, "configuration", "name a PEM file of CAs"),
+        ({"address": "https://leaf/path"}, "configuration", "target-1: address"),
+    ],
+)
+async def test_what_is_wrong_with_the_configuration_is_named(given, reason, says):
+    async with started(given=options(**given)) as one:
+        with pytest.raises(SourceError, match=says) as caught:
+            await one.read()
+        assert one.switch.paths == []
+    assert caught.value.reason == reason
+
+
+async def test_a_password_that_was_changed_in_its_file_ends_the_rest(tmp_path):
+    file = tmp_path / "password"
+    file.write_text("old\n")
+    async with started(given=options(password=None, password_file=str(file))) as one:
+        for reason in ("login", "login_rest", "login_rest"):
+            with pytest.raises(SourceError) as caught:
+                await one.read()
+            assert caught.value.reason == reason
+        assert one.switch.refused == 1
+        file.write_text(f"{PASSWORD}\n")
+        with pytest.raises(SourceError):  # the last of the old
+            await one.read()
+        assert rows_of(await one.read())["swp1",]["link_up"] == 1
+        assert one.switch.refused == 1
+
+
+async def test_a_password_that_is_changed_on_the_switch_during_a_poll_costs_what_is_not_read_yet(monkeypatch):
+    usual = NvueSwitch.answer
+
+    def answer(self, path):
+        if path == "interface":
+            self.password = "rotated"
+        return usual(self, path)
+
+    async with started() as one:
+        await one.read()
+        monkeypatch.setattr(NvueSwitch, "answer", answer)
+        reading = await one.read()
+        assert rows_of(reading)["swp1",]["receive_bytes_total"] == 2**63
+        assert [reason for device, reason in reasons(reading) if device == ""] == ["login"]
+        with pytest.raises(SourceError) as caught:
+            await one.read()
+        assert caught.value.reason == "login_rest"
+
+
+# From here on with the source and its poller, as the daemon has them.
+
+
+@contextlib.asynccontextmanager
+async def polled(switch, certificate=None, interval=LONG, **given):
+    """Serve a switch, and give its poller."""
+    async with NvueSimulator(switch, certificate=certificate) as simulator:
+        target = Target(name="target-1", address=simulator.url, nvue=options(**given))
+        source = SwitchSource(target, interval, [reader(target, "nvue", interval)], Roster())
+        try:
+            yield Poller(source, [rates.step])
+        finally:
+            await source.close()
+
+
+def exported(poller):
+    """Give what is exported: by name and labels."""
+    found = {}
+    for table in poller.fresh_tables():
+        for column in table.columns.values():
+            for key, value in zip(table.rows.keys, column.values, strict=True):
+                if value is not None:
+                    assert (column.metric.name, key) not in found, "a series may stand once"
+                    found[column.metric.name, key] = value
+    return found
+
+
+async def test_marks_and_bytes_go_by_the_name_of_the_switch():
+    async with polled(model()) as poller:
+        await poller.poll()
+        found = exported(poller)
+    assert found["fabric_switch_receive_bytes_total", ("leaf01", "swp1")] == 2**63
+    assert found["fabric_switch_ecn_marked_packets_total", ("leaf01", "swp1")] == 34
+    assert found["fabric_switch_receive_pfc_frames_total", ("leaf01", "swp1", "3")] == 41
+    assert found["fabric_switch_family_info", ("leaf01", "pfc")] == ("counted",)
+    assert poller.status.up is True
+
+
+async def test_what_was_asked_at_another_time_is_in_a_table_with_times_of_its_own(monkeypatch, stopped_clock):
+    """The bytes of all ports are asked for together, what their queues counted later: no rate mixes the two."""
+    switch = model()
+    usual = NvueSwitch.answer
+    async with polled(switch) as poller:
+        clock = stopped_clock(reader_module, rota_module, rows_module)
+        await poller.poll()
+        clock.now += 10
+        switch.ports["swp1"].stats["out-bytes"] += 1000
+
+        def answer(self, path):
+            clock.now += 5 if path == "interface" else 0  # it took that long before the first port could be asked
+            return usual(self, path)
+
+        monkeypatch.setattr(NvueSwitch, "answer", answer)
+        await poller.poll()
+        found = exported(poller)
+        tables = {table.part: table for table in poller.fresh_tables() if "receive_bytes_total" in table.schema.metrics}
+    assert found["fabric_switch_transmit_bytes_per_second", ("leaf01", "swp1")] == pytest.approx(100)
+    assert "ecn_marked_packets_total" in tables["nvue qos"].columns
+    assert tables["nvue qos"].times[0] - tables["nvue"].time == 5
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "says"),
+    [
+        ("password", "login", "HTTP 401: 'Unauthorized'; check user and password"),
+        ("first", "login", "still has its first password"),
+        ("html", "malformed", r"HTTP 200 with a page \(HTML\)"),
+        ("slow", "timeout", "no complete answer within 0.3 s"),
+        ("gone", "refused", "Not today"),
+    ],
+)
+async def test_what_is_wrong_is_in_the_status_and_locks_nobody_out(fault, reason, says, caplog):
+    switch = model()
+    if fault == "password":
+        switch.password = "another"
+    switch.faults.first_password = fault == "first"
+    switch.faults.html = fault == "html"
+    switch.faults.delay = 3600.0 if fault == "slow" else 0.0
+    if fault == "gone":
+        switch.faults.errors["interface"] = 400
+    async with polled(switch, timeout=0.3 if fault == "slow" else 30.0) as poller:
+        await poller.poll()
+        assert poller.status.up is False
+        assert poller.status.reason == reason
+        for _ in range(3):
+            await poller.poll()
+        assert switch.refused <= 1
+    assert PASSWORD not in caplog.text
+    assert any(re.search(says, record.getMessage()) for record in caplog.records)
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_named_and_sends_nothing(tmp_path, caplog):
+    path, ca_file = tmp_path / "switch.pem", tmp_path / "ca.pem"
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(path)
+    authority.cert_pem.write_to_path(ca_file)
+    switch = model()
+    async with polled(switch, path) as poller:
+        await poller.poll()
+        assert (poller.status.up, poller.status.reason) == (False, "unreachable")
+    assert (switch.paths, switch.refused) == ([], 0)
+    assert any("give the switch's CA as ca_file" in record.getMessage() for record in caplog.records)
+    async with polled(switch, path, ca_file=str(ca_file)) as poller:
+        await poller.poll()
+        assert poller.status.up is True
+
+
+async def test_a_poll_that_is_cancelled_leaves_a_reader_that_reads():
+    async with started() as one:
+        one.switch.faults.delay = LONG
+        reading = asyncio.create_task(one.read())
+        async with asyncio.timeout(LONG):
+            while not one.switch.under_way:  # noqa: ASYNC110  # the model has no event
+                await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        one.switch.faults.delay = 0.0
+        assert ("swp1",) in rows_of(await one.read())

@@ -1,0 +1,694 @@
+"""Switches by Onyx's JSON API: what commands say becomes what is exported, and what goes wrong with each."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import threading
+
+import pytest
+import trustme
+
+from exporter.core.poller import Poller
+from exporter.core.source import SourceError
+from exporter.meaning.ports import rates
+from exporter.simulator.onyx import (
+    OnyxNeighbour,
+    OnyxPort,
+    OnyxSimulator,
+    OnyxSwitch,
+    OnyxTraffic,
+)
+from exporter.sources.switch import round_robin as rota_module
+from exporter.sources.switch.merge import Family, Neighbour, Support
+from exporter.sources.switch.metrics import PORTS, PRIORITIES, QUEUES
+from exporter.sources.switch.options import Onyx, Target
+from exporter.sources.switch.readers import onyx as reader_module
+from exporter.sources.switch.readers import onyx_rows as rows_module
+from exporter.sources.switch.readers.onyx import (
+    CONGESTION,
+    COUNTERS,
+    DESCRIPTION,
+    LOSSLESS,
+    NEIGHBOURS,
+    OnyxReader,
+)
+from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.source import SwitchSource
+from exporter.sources.switch.source import reader as source_reader
+from exporter.switch_api.onyx import client as client_module
+from exporter.switch_api.onyx.parser import parse_counters
+
+PASSWORD = "s3cret-of-a-test"
+LONG = 60.0
+
+
+def model():
+    return OnyxSwitch(
+        password=PASSWORD,
+        ports={
+            "Eth1/1": OnyxPort(
+                speed="400G",
+                description="gpu-001 eth2",
+                receive=OnyxTraffic(packets=11, bytes=2**63, error_packets=13, discard_packets=14, pause_packets=15),
+                transmit=OnyxTraffic(packets=21, bytes=22, error_packets=23, discard_packets=24, pause_packets=25),
+                ecn_marked_packets=31,
+                pfc={3: (41, 42), 4: (43, 44)},
+                red_dropped_packets={2: 5, 3: 6},
+                neighbours=[OnyxNeighbour("02:00:00:00:00:0A", "eth2", "gpu-001")],
+            ),
+            "Eth1/2": OnyxPort(
+                up=False,
+                speed="Unknown",
+                receive=OnyxTraffic(bytes=None, pause_packets=None),
+                ecn_marked_packets=None,
+            ),
+        },
+    )
+
+
+@contextlib.asynccontextmanager
+async def started(switch=None, given=None, **options):
+    """Serve a switch, and give a reader of it."""
+    switch = switch or model()
+    given = given or Onyx(username="monitor", password=PASSWORD)
+    async with OnyxSimulator(switch) as simulator:
+        reader = OnyxReader(Target(name="leaf-2", address=simulator.url, onyx=given, **options), given, LONG)
+        reader.switch = switch
+        try:
+            yield reader
+        finally:
+            await reader.close()
+
+
+def rows_of(reading, schema=PORTS):
+    """Give the rows of all parts of a schema, by key: what they have."""
+    found = {}
+    for part in reading.parts:
+        if part.schema is schema:
+            for place, key in enumerate(part.keys):
+                row = found.setdefault(key, {})
+                values = {ending: column.values[place] for ending, column in part.columns.items()}
+                row |= {ending: value for ending, value in values.items() if value is not None}
+    return found
+
+
+def reasons(reading):
+    return [(failure.device, failure.reason) for failure in reading.failures]
+
+
+@pytest.mark.parametrize("shape", ["object", "list"])
+@pytest.mark.parametrize("several", [False, True])
+async def test_every_value_becomes_its_metric(shape, several):
+    switch = model()
+    switch.counters_shape, switch.several_results = shape, several
+    async with started(switch) as reader:
+        reading = await reader.read()
+        assert switch.commands[:3] == [COUNTERS, DESCRIPTION, CONGESTION]
+    assert reading.failures == []
+    found = rows_of(reading)
+    assert found["Eth1/1",] == {
+        "receive_packets_total": 11,
+        "receive_bytes_total": 2**63,
+        "receive_errors_total": 13,
+        "receive_discards_total": 14,
+        "receive_pause_frames_total": 15,
+        "transmit_packets_total": 21,
+        "transmit_bytes_total": 22,
+        "transmit_errors_total": 23,
+        "transmit_discards_total": 24,
+        "transmit_pause_frames_total": 25,
+        "ecn_marked_packets_total": 31,
+        "congestion_discards_total": 11,
+        "link_up": 1,
+        "link_speed_bytes_per_second": 50e9,
+        "info": ("leaf-2", "", "gpu-001 eth2", ""),
+    }
+    down = found["Eth1/2",]
+    absent = {"receive_bytes_total", "receive_pause_frames_total", "ecn_marked_packets_total"}
+    assert not down.keys() & (absent | {"link_speed_bytes_per_second"})
+    assert (down["link_up"], down["receive_packets_total"], down["info"]) == (0, 0, ("leaf-2", "", "", ""))
+
+
+async def test_what_moves_is_seen_and_one_session_is_enough():
+    async with started() as reader:
+        await reader.read()
+        reader.switch.ports["Eth1/1"].receive.bytes = 2**63 + 5
+        reader.switch.ports["Eth1/1"].ecn_marked_packets = 32
+        row = rows_of(await reader.read())["Eth1/1",]
+        assert (row["receive_bytes_total"], row["ecn_marked_packets_total"]) == (2**63 + 5, 32)
+        assert len(reader.switch.logins) == 1
+        reader.switch.expire_sessions()
+        await reader.read()
+        assert len(reader.switch.logins) == 2
+    assert reader.switch.logouts == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "ports"),
+    [({"include": ("Eth1/1",)}, {"Eth1/1"}), ({"exclude": ("*1",)}, {"Eth1/2"}), ({"exclude": ("*",)}, set())],
+)
+async def test_only_ports_that_are_wanted(options, ports):
+    async with started(**options) as reader:
+        assert {port for (port,) in rows_of(await reader.read())} == ports
+
+
+@pytest.mark.parametrize("shape", ["object", "list"])
+async def test_a_malformed_port_costs_itself(shape):
+    switch = model()
+    switch.counters_shape = shape
+    switch.faults.malformed = "Eth1/2"
+    async with started(switch) as reader:
+        reading = await reader.read()
+    found = rows_of(reading)
+    assert found["Eth1/1",]["ecn_marked_packets_total"] == 31
+    assert "receive_packets_total" not in found.get(("Eth1/2",), {})
+    assert {reason for _, reason in reasons(reading)} == {"malformed"}
+    assert {device for device, _ in reasons(reading)} == {COUNTERS, DESCRIPTION, CONGESTION}
+    assert all(reader._target.address.removeprefix("http://") in failure.detail for failure in reading.failures)
+
+
+def answering(monkeypatch, switch, command, reply):
+    """Have one command answered otherwise."""
+    usual = type(switch).answer
+
+    def answer(self, asked):
+        return {"executed_command": asked, **reply} if asked == command else usual(self, asked)
+
+    monkeypatch.setattr(type(switch), "answer", answer)
+
+
+REFUSED = {"status": "ERROR", "status_message": "% Unrecognized command", "data": ""}
+SHAPELESS = {"status": "OK", "status_message": "", "data": {"Eth1/1": {"Colour": "blue"}}}
+
+
+@pytest.mark.parametrize(("reply", "reason"), [(REFUSED, "refused"), (SHAPELESS, "malformed")])
+@pytest.mark.parametrize(
+    ("command", "lost", "left"),
+    [
+        (COUNTERS, "receive_bytes_total", "link_up"),
+        (DESCRIPTION, "link_up", "receive_bytes_total"),
+        (CONGESTION, "ecn_marked_packets_total", "link_up"),
+    ],
+)
+async def test_a_command_that_fails_costs_its_columns_alone(monkeypatch, command, lost, left, reply, reason):
+    async with started() as reader:
+        answering(monkeypatch, reader.switch, command, reply)
+        for _ in range(2):
+            reading = await reader.read()
+            row = rows_of(reading)["Eth1/1",]
+            assert lost not in row
+            assert left in row
+            assert reasons(reading) == [(command, reason)]
+            assert command in reading.failures[0].detail
+        assert len(reader.switch.logins) == 1
+
+
+async def test_a_switch_that_refuses_everything_has_failed():
+    async with started() as reader:
+        reader.switch.faults.refuse = "% Not today"
+        with pytest.raises(SourceError, match="% Not today") as caught:
+            await reader.read()
+    assert caught.value.reason == "refused"
+
+
+async def test_a_switch_without_ports_has_failed():
+    async with started() as reader:
+        reader.switch.ports.clear()
+        with pytest.raises(SourceError, match="has no Ethernet port to show") as caught:
+            await reader.read()
+    assert caught.value.reason == "empty"
+
+
+async def test_web_pages_in_place_of_replies_are_a_failed_log_in():
+    async with started() as reader:
+        reader.switch.faults.html = True
+        with pytest.raises(SourceError, match=r"json-gw enable") as caught:
+            await reader.read()
+    assert caught.value.reason == "login"
+
+
+async def test_a_wrong_password_is_told_once_and_then_rests_so_that_no_account_is_locked():
+    given = Onyx(username="monitor", password="wrong-" + PASSWORD)
+    async with started(given=given) as reader:
+        with pytest.raises(SourceError, match="check user and password") as caught:
+            await reader.read()
+        assert caught.value.reason == "login"
+        assert len(reader.switch.logins) == 1
+        for _ in range(3):
+            with pytest.raises(SourceError, match="so that the account is not locked") as caught:
+                await reader.read()
+            assert caught.value.reason == "login_rest"
+        assert len(reader.switch.logins) == 1
+
+
+async def test_a_password_that_was_changed_in_its_file_ends_the_rest(tmp_path):
+    file = tmp_path / "password"
+    file.write_text("old\n")
+    given = Onyx(username="monitor", password_file=str(file))
+    async with started(given=given) as reader:
+        for _ in range(2):
+            with pytest.raises(SourceError):
+                await reader.read()
+        assert len(reader.switch.logins) == 1
+        file.write_text(f"{PASSWORD}\n")
+        with pytest.raises(SourceError) as caught:  # the last of the old
+            await reader.read()
+        assert caught.value.reason == "login_rest"
+        assert rows_of(await reader.read())["Eth1/1",]["link_up"] == 1
+        assert len(reader.switch.logins) == 2
+
+
+async def test_a_password_that_is_rotated_on_the_switch_first(tmp_path):
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    given = Onyx(username="monitor", password_file=str(file))
+    async with started(given=given) as reader:
+        await reader.read()
+        reader.switch.password = "rotated"
+        reader.switch.expire_sessions()
+        with pytest.raises(SourceError) as caught:
+            await reader.read()
+        assert caught.value.reason == "login"
+        file.write_text("rotated")
+        with pytest.raises(SourceError):
+            await reader.read()
+        assert ("Eth1/1",) in rows_of(await reader.read())
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "says"),
+    [
+        ({"password_file": "/nowhere/password"}, "credentials", "/nowhere/password: the secret cannot be read"),
+        ({"password_env": "FABRIC_NOT_SET"}, "credentials", "FABRIC_NOT_SET: the secret is empty or not set"),
+    ],
+)
+async def test_a_password_that_cannot_be_had_names_its_place(given, reason, says):
+    async with started(given=Onyx(username="monitor", **given)) as reader:
+        with pytest.raises(SourceError, match=says) as caught:
+            await reader.read()
+        assert reader.switch.requests == 0
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+async def test_a_file_of_trust_that_is_none_is_named(tmp_path, content):
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    given = Onyx(username="monitor", password=PASSWORD, ca_file=str(file))
+    reader = OnyxReader(Target(name="leaf-2", address="127.0.0.1", onyx=given), given, LONG)
+    with pytest.raises(SourceError, match=f"leaf-2: ca_file {file}: .*; name a PEM file of CAs") as caught:
+        await reader.read()
+    assert caught.value.reason == "configuration"
+    await reader.close()
+
+
+async def test_a_switch_that_takes_too_long_is_a_timeout(monkeypatch):
+    usual = client_module.OnyxClient
+    monkeypatch.setattr(reader_module, "OnyxClient", lambda *args, **more: usual(*args, **(more | {"timeout": 0.05})))
+    async with started() as reader:
+        reader.switch.faults.delay = LONG
+        with pytest.raises(SourceError, match=r"127\.0\.0\.1.*no complete answer within 0\.05 s") as caught:
+            await reader.read()
+        reader.switch.faults.delay = 0.0
+    assert caught.value.reason == "timeout"
+
+
+async def test_nothing_that_listens_is_unreachable_and_heals():
+    given = Onyx(username="monitor", password=PASSWORD)
+    async with OnyxSimulator(model()) as simulator:
+        address = simulator.url
+    reader = OnyxReader(Target(name="leaf-2", address=address, onyx=given), given, LONG)
+    for _ in range(3):
+        with pytest.raises(SourceError, match="not connected") as caught:
+            await reader.read()
+        assert caught.value.reason == "unreachable"
+    async with OnyxSimulator(model(), port=int(address.rpartition(":")[2])):
+        assert ("Eth1/1",) in rows_of(await reader.read())
+        await reader.close()
+
+
+async def test_no_password_is_ever_shown(caplog, tmp_path):
+    """Not by a switch that quotes it, not in an error's chain, not in any log line."""
+    for logger in ("", "httpx", "httpcore"):  # the daemon quietens the last two
+        caplog.set_level(logging.DEBUG, logger)
+    file = tmp_path / "password"
+    file.write_text("wrong-" + PASSWORD)
+    shown = []
+    async with started(given=Onyx(username="monitor", password_file=str(file))) as reader:
+        for fault in ("none", "html", "redirect", "no_json_login"):
+            reader.switch.faults.html = fault == "html"
+            reader.switch.faults.redirect = "http://192.0.2.1" if fault == "redirect" else None
+            reader.switch.faults.no_json_login = fault == "no_json_login"
+            await reader.close()
+            with pytest.raises(SourceError) as caught:
+                await reader.read()
+            error = caught.value
+            while error is not None:
+                shown.append(f"{error!r} {error}")
+                error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        shown.append(repr(reader._client))
+    shown += [record.getMessage() for record in caplog.records]
+    assert len(shown) > 5
+    assert PASSWORD not in "\n".join(shown)
+
+
+async def test_a_read_that_is_cancelled_leaves_a_reader_that_reads():
+    async with started() as reader:
+        reader.switch.faults.delay = LONG
+        reading = asyncio.create_task(reader.read())
+        async with asyncio.timeout(LONG):
+            while not reader.switch.requests:  # noqa: ASYNC110  # the model has no event
+                await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        reader.switch.faults.delay = 0.0
+        await reader.close()
+        assert ("Eth1/1",) in rows_of(await reader.read())
+
+
+async def test_replies_are_read_off_the_loop(monkeypatch):
+    threads = set()
+
+    def watched(data):
+        threads.add(threading.current_thread())
+        return parse_counters(data)
+
+    monkeypatch.setattr(reader_module, "parse_counters", watched)
+    async with started() as reader:
+        await reader.read()
+    assert threads
+    assert threading.current_thread() not in threads
+
+
+@pytest.mark.parametrize("shape", ["object", "text"])
+async def test_what_pfc_counted_by_priority(shape):
+    """`Rx` is what the port received, by which its peer paused it."""
+    switch = model()
+    switch.lossless, switch.pfc_shape = (3, 4), shape
+    async with started(switch) as reader:
+        reading = await reader.read()
+    assert reading.failures == []
+    assert rows_of(reading, PRIORITIES) == {
+        ("Eth1/1", "3"): {"receive_pfc_frames_total": 41, "transmit_pfc_frames_total": 42},
+        ("Eth1/1", "4"): {"receive_pfc_frames_total": 43, "transmit_pfc_frames_total": 44},
+        ("Eth1/2", "3"): {"receive_pfc_frames_total": 0, "transmit_pfc_frames_total": 0},
+        ("Eth1/2", "4"): {"receive_pfc_frames_total": 0, "transmit_pfc_frames_total": 0},
+    }
+    assert [one for one in switch.commands if "pfc prio" in one] == [pfc(3), pfc(4)]
+    assert reading.families[Family.PFC] is Support.COUNTED
+
+
+def pfc(priority):
+    return f"show interfaces ethernet counters pfc prio {priority}"
+
+
+async def test_where_nobody_tells_which_priorities_pause_all_are_asked_for():
+    switch = model()
+    switch.faults.unknown.add(LOSSLESS)
+    async with started(switch) as reader:
+        reading = await reader.read()
+    assert [one for one in switch.commands if "pfc prio" in one] == [pfc(priority) for priority in range(8)]
+    assert reading.failures == []
+
+
+async def test_a_priority_that_cannot_be_read_or_does_not_pause_any_more_is_absent(stopped_clock):
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    switch = model()
+    switch.lossless = (3, 4)
+    async with started(switch) as reader:
+        await reader.read()
+        switch.faults.replies[pfc(3)] = "broken"
+        clock.now += LONG
+        assert {priority for _, priority in rows_of(await reader.read(), PRIORITIES)} == {"4"}
+        switch.faults.replies.clear()
+        clock.now += LONG
+        assert {priority for _, priority in rows_of(await reader.read(), PRIORITIES)} == {"3", "4"}
+        switch.lossless = (4,)
+        clock.now += 300
+        await reader.read()
+        clock.now += LONG
+        assert {priority for _, priority in rows_of(await reader.read(), PRIORITIES)} == {"4"}
+
+
+async def test_where_pfc_is_off_it_is_not_counted():
+    switch = model()
+    switch.lossless = ()
+    async with started(switch) as reader:
+        reading = await reader.read()
+    assert rows_of(reading, PRIORITIES) == {}
+    assert not any("pfc prio" in one for one in switch.commands)
+    assert reading.families[Family.PFC] is Support.NOT_COUNTED
+
+
+async def test_a_release_that_does_not_know_pfc_counters_is_asked_seldom(stopped_clock):
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    switch = model()
+    switch.faults.unknown.add(pfc(3))
+    async with started(switch) as reader:
+        for _ in range(3):
+            reading = await reader.read()
+            assert reading.failures == []
+            assert reading.families[Family.PFC] is Support.UNSUPPORTED
+            clock.now += LONG
+        assert switch.commands.count(pfc(3)) == 1
+        switch.faults.unknown.clear()
+        clock.now += 300
+        assert (await reader.read()).families[Family.PFC] is Support.COUNTED
+
+
+async def test_an_unknown_shape_is_told_and_its_answer_logged_once(caplog):
+    switch = model()
+    switch.faults.replies[pfc(3)] = {"Eth1/1": {"colour": f"blue {PASSWORD}"}}
+    async with started(switch) as reader:
+        for _ in range(2):
+            reading = await reader.read()
+            assert reasons(reading) == [(pfc(3), "malformed")]
+            assert reading.families[Family.PFC] is Support.FAILED
+    (record,) = [one for one in caplog.records if "unknown shape" in one.getMessage()]
+    assert "'colour': 'blue ***'" in record.getMessage()
+
+
+async def test_queues_that_drop_early_and_the_sum_of_a_port():
+    async with started() as reader:
+        reading = await reader.read()
+    assert rows_of(reading, QUEUES) == {
+        ("Eth1/1", "2"): {"queue_early_discards_total": 5},
+        ("Eth1/1", "3"): {"queue_early_discards_total": 6},
+    }
+
+
+async def test_marks_have_the_time_at_which_they_were_asked_for(stopped_clock):
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    async with started() as reader:
+        usual = reader._ask_ports
+
+        async def slow(asked):
+            original = asked.client.show
+
+            async def show(command):
+                clock.now += 2
+                return await original(command)
+
+            asked.client.show = show
+            await usual(asked)
+
+        reader._ask_ports = slow
+        reading = await reader.read()
+    times = {part.aspect: part.time for part in reading.parts if part.schema is PORTS}
+    assert times["congestion"] - times[""] == 4
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_neighbours_in_both_forms(is_old):
+    switch = model()
+    if is_old:
+        switch.faults.unknown.add(NEIGHBOURS[0])
+    async with started(switch) as reader:
+        reading = await reader.read()
+        reader.nudge("")
+        await reader.read()
+        assert switch.commands.count(NEIGHBOURS[0]) == (1 if is_old else 2), "what it does not know is asked once"
+    assert reading.neighbours == [Neighbour("Eth1/1", chassis="02:00:00:00:00:0a", peer_port="eth2", name="gpu-001")]
+    assert reading.families[Family.LLDP] is Support.COUNTED
+    assert reading.failures == []
+
+
+async def test_a_port_may_have_several_neighbours_and_a_switch_none():
+    switch = model()
+    switch.ports["Eth1/1"].neighbours.append(OnyxNeighbour("02:00:00:00:00:0b", "eth3", "gpu-002"))
+    async with started(switch) as reader:
+        assert [one.name for one in (await reader.read()).neighbours] == ["gpu-001", "gpu-002"]
+        switch.ports["Eth1/1"].neighbours.clear()
+        reader.nudge("Eth1/1")
+        reading = await reader.read()
+        assert reading.neighbours == []
+        assert reading.failures == []
+
+
+async def test_neighbours_of_ports_that_are_not_wanted_are_left_out():
+    async with started(exclude=("Eth1/1",)) as reader:
+        assert (await reader.read()).neighbours == []
+
+
+async def test_neighbours_are_not_asked_for_where_they_are_not_wanted():
+    async with started(lldp=False) as reader:
+        reading = await reader.read()
+        assert not any("remote" in one for one in reader.switch.commands)
+    assert reading.neighbours is None
+    assert Family.LLDP not in reading.families
+
+
+async def test_the_switch_in_its_own_words():
+    switch = model()
+    switch.name = "leaf-02"
+    async with started(switch) as reader:
+        device = (await reader.read()).device
+    assert (device.name, device.model, device.version) == ("leaf-02", "x86onie", "Onyx 3.10.4206")
+    assert (device.description, device.chassis) == ("Simulated x86onie", "02:00:00:00:00:aa")
+
+
+async def test_what_does_not_fit_into_a_poll_takes_turns(monkeypatch, stopped_clock):
+    """Seven seconds a command, a poll of 51: three commands for ports, then as many others as fit."""
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    switch = model()
+    switch.lossless = (0, 1, 2, 3, 4, 5)
+    usual = OnyxSwitch.answer
+
+    def answer(self, command):
+        clock.now += 7
+        return usual(self, command)
+
+    monkeypatch.setattr(OnyxSwitch, "answer", answer)
+    asked = []
+    async with started(switch) as reader:
+        for _ in range(6):
+            begun = clock.now
+            switch.commands.clear()
+            reading = await reader.read()
+            assert reading.failures == []
+            assert switch.commands[:3] == [COUNTERS, DESCRIPTION, CONGESTION]
+            assert clock.now - begun <= LONG
+            asked += switch.commands[3:]
+            clock.now = begun + LONG
+    assert {pfc(priority) for priority in range(6)} <= set(asked)
+    assert "show version" in asked
+    assert NEIGHBOURS[0] in asked
+    part = next(part for part in reading.parts if part.schema is PRIORITIES)
+    assert len(set(part.times)) == 6, "each priority has the time at which it was asked for"
+
+
+async def test_what_comes_too_late_does_not_cost_what_came_before(monkeypatch, stopped_clock):
+    clock = stopped_clock(reader_module, rota_module, rows_module)
+    usual = OnyxSwitch.answer
+
+    def answer(self, command):
+        if command == DESCRIPTION:  # what is asked next is not answered, and little time is left for it
+            self.faults.delay = LONG
+            clock.now += LONG
+        return usual(self, command)
+
+    async with started() as reader:
+        await reader.read()
+        monkeypatch.setattr(OnyxSwitch, "answer", answer)
+        reading = await reader.read()
+        reader.switch.faults.delay = 0.0
+    assert rows_of(reading)["Eth1/1",]["receive_bytes_total"] == 2**63
+    assert reasons(reading) == [("", "timeout")]
+    assert "the interval is over" in reading.failures[0].detail
+
+
+# From here on with the source and its poller, as the daemon has them.
+
+
+@contextlib.asynccontextmanager
+async def polled(switch, certificate=None, **given):
+    """Serve a switch, and give its poller."""
+    async with OnyxSimulator(switch, certificate=certificate) as simulator:
+        options = Onyx(**({"username": "monitor", "password": PASSWORD} | given))
+        target = Target(name="target-1", address=simulator.url, onyx=options)
+        source = SwitchSource(target, LONG, [source_reader(target, "onyx", LONG)], Roster())
+        try:
+            yield Poller(source, [rates.step])
+        finally:
+            await source.close()
+
+
+def exported(poller):
+    """Give what is exported: by name and labels."""
+    found = {}
+    for table in poller.fresh_tables():
+        for column in table.columns.values():
+            for key, value in zip(table.rows.keys, column.values, strict=True):
+                if value is not None:
+                    assert (column.metric.name, key) not in found, "a series may stand once"
+                    found[column.metric.name, key] = value
+    return found
+
+
+async def test_bytes_marks_and_pfc_go_by_the_name_of_the_switch():
+    switch = model()
+    switch.name = "leaf-02"
+    async with polled(switch) as poller:
+        await poller.poll()
+        found = exported(poller)
+    assert found["fabric_switch_receive_bytes_total", ("leaf-02", "Eth1/1")] == 2**63
+    assert found["fabric_switch_ecn_marked_packets_total", ("leaf-02", "Eth1/1")] == 31
+    assert found["fabric_switch_transmit_pfc_frames_total", ("leaf-02", "Eth1/1", "3")] == 42
+    assert found["fabric_switch_family_info", ("leaf-02", "pfc")] == ("counted",)
+    assert poller.status.up is True
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "says"),
+    [
+        ("password", "login", "log-in refused"),
+        ("html", "login", r"HTTP 200 with a page \(HTML\)"),
+        ("slow", "timeout", "no complete answer within 0.3 s"),
+        ("refuse", "refused", "Not today"),
+    ],
+)
+async def test_what_is_wrong_is_in_the_status_and_locks_nobody_out(fault, reason, says, caplog):
+    switch = model()
+    if fault == "password":
+        switch.password = "another"
+    switch.faults.html = fault == "html"
+    switch.faults.delay = 3600.0 if fault == "slow" else 0.0
+    switch.faults.refuse = "% Not today" if fault == "refuse" else None
+    async with polled(switch, timeout=0.3 if fault == "slow" else 30.0) as poller:
+        await poller.poll()
+        assert (poller.status.up, poller.status.reason) == (False, reason)
+        for _ in range(3):
+            await poller.poll()
+        assert len(switch.logins) <= 1
+        switch.faults.delay = 0.0
+    assert PASSWORD not in caplog.text
+    assert any(re.search(says, record.getMessage()) for record in caplog.records)
+
+
+async def test_a_session_that_ended_is_renewed_without_a_failure():
+    switch = model()
+    async with polled(switch) as poller:
+        for _ in range(3):
+            await poller.poll()
+            switch.expire_sessions()
+            assert (poller.status.up, poller.status.failures) == (True, {})
+    assert len(switch.logins) == 3
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_named_and_sends_nothing(tmp_path, caplog):
+    path, ca_file = tmp_path / "switch.pem", tmp_path / "ca.pem"
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(path)
+    authority.cert_pem.write_to_path(ca_file)
+    switch = model()
+    async with polled(switch, path) as poller:
+        await poller.poll()
+        assert (poller.status.up, poller.status.reason) == (False, "unreachable")
+    assert switch.requests == 0
+    assert any("give the switch's CA as ca_file" in record.getMessage() for record in caplog.records)
+    async with polled(switch, path, ca_file=str(ca_file)) as poller:
+        await poller.poll()
+        assert poller.status.up is True

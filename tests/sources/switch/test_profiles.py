@@ -1,0 +1,490 @@
+"""Profiles of switches by SNMP: how they are read and recognised, and what each makes of a switch of its kind.
+
+The recordings in fixtures/switch-snmp are synthetic: values stand where the makers' MIBs have them.
+"""
+
+import random
+
+import msgspec
+import pytest
+
+from exporter.config.yaml_reader import ConfigError
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.switch_kinds import KINDS
+from exporter.snmp.ber import (
+    COUNTER32,
+    COUNTER64,
+    INTEGER,
+    IP_ADDRESS,
+    NULL,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    TIME_TICKS,
+    Typed,
+)
+from exporter.snmp.recording import load as load_recording
+from exporter.sources.switch.merge import Family, Support
+from exporter.sources.switch.metrics import (
+    LANES,
+    MODULES,
+    PORTS,
+    PRIORITIES,
+    PRIORITY_GROUPS,
+    QUEUES,
+)
+from exporter.sources.switch.options import Snmp, Target
+from exporter.sources.switch.readers.snmp import profile
+from exporter.sources.switch.readers.snmp.profile import builtin, load
+from exporter.sources.switch.readers.snmp.reader import SnmpReader
+from tests.helpers.paths import FIXTURES
+from tests.simulators.switch_model import SimulatedSwitch
+
+PLACE = FIXTURES / "switch-snmp"
+NAMES = ["arista", "comware", "cumulus", "generic", "junos", "nxos", "onyx", "os10", "sonic"]
+
+IEEE = {"traffic": "counted", "errors": "counted"}
+FAMILIES = {
+    "arista": {"pfc": "counted", "ecn": "counted", "queues": "counted"},
+    "comware": {},
+    "cumulus": {"pause": "counted", "pfc": "counted", "queues": "counted"},
+    "generic": {"pause": "counted", "pfc": "counted"},
+    "junos": {"queues": "counted", "optics": "counted"},
+    "nxos": {"pfc": "counted", "pfc_duration": "counted"},
+    "onyx": {
+        "pause": "counted",
+        "pfc": "counted",
+        "pfc_duration": "counted",
+        "queues": "counted",
+        "buffers": "counted",
+    },
+    "os10": {},
+    "sonic": {"pfc": "counted", "queues": "counted"},
+}
+"""What else than the counters of IF-MIB the fixture of a profile has."""
+
+MICRO = 1e-6
+
+EXPECTED = {
+    "arista": {
+        PRIORITIES: {
+            ("Ethernet1/1", "3"): {"transmit_pfc_frames_total": 31, "receive_pfc_frames_total": 41},
+            ("Ethernet2/1", "3"): {"transmit_pfc_frames_total": 32, "receive_pfc_frames_total": 42},
+        },
+        QUEUES: {
+            ("Ethernet1/1", "3"): {
+                "queue_ecn_marked_packets_total": 500,
+                "queue_transmit_packets_total": 700,
+                "queue_transmit_bytes_total": 701,
+                "queue_full_discards_total": 702,
+            },
+        },
+        PORTS: {
+            ("Ethernet1/1",): {"ecn_marked_packets_total": 500, "congestion_discards_total": 702},
+            ("Ethernet2/1",): {},
+        },
+    },
+    "sonic": {
+        PRIORITIES: {
+            ("Ethernet0", "0"): {"transmit_pfc_frames_total": 2100, "receive_pfc_frames_total": 3100},
+            ("Ethernet4", "7"): {"transmit_pfc_frames_total": 2507, "receive_pfc_frames_total": 3507},
+        },
+        QUEUES: {
+            ("Ethernet0", "0"): {
+                "queue_transmit_packets_total": 1101,
+                "queue_transmit_bytes_total": 1102,
+                "queue_full_discards_total": 1105,
+            },
+            ("Ethernet4", "3"): {
+                "queue_transmit_packets_total": 5401,
+                "queue_transmit_bytes_total": 5402,
+                "queue_full_discards_total": 5405,
+            },
+        },
+        PORTS: {("Ethernet0",): {"congestion_discards_total": 1105 + 1405}},
+    },
+    "nxos": {
+        PRIORITIES: {
+            ("Ethernet1/1", "3"): {
+                "transmit_pfc_frames_total": 203,
+                "receive_pfc_frames_total": 303,
+                "receive_pfc_paused_seconds_total": 1.0,
+                "transmit_pfc_paused_seconds_total": 1.5,
+            },
+            ("Ethernet1/1", "4"): {"transmit_pfc_frames_total": 204, "receive_pfc_frames_total": 304},
+        },
+        QUEUES: {("Ethernet1/1", "3"): {"queue_pfc_deadlocks_total": 2}},
+        PORTS: {("Ethernet1/2",): {}},
+    },
+    "onyx": {
+        PRIORITIES: {
+            ("Eth1/1", "3"): {
+                "receive_pfc_frames_total": 3003,
+                "receive_pfc_paused_seconds_total": 4.003,
+                "transmit_pfc_frames_total": 5003,
+                "transmit_pfc_paused_seconds_total": 6.003,
+            },
+        },
+        QUEUES: {
+            ("Eth1/1", "3"): {
+                "queue_transmit_packets_total": 33,
+                "queue_transmit_bytes_total": 43,
+                "queue_full_discards_total": 83,
+                "queue_early_discards_total": 93,
+            },
+        },
+        PRIORITY_GROUPS: {("Eth1/1", "3"): {"priority_group_discards_total": 63}},
+        PORTS: {
+            ("Eth1/1",): {
+                "receive_pause_frames_total": 21,
+                "transmit_pause_frames_total": 22,
+                "fcs_errors_total": 23,
+                "symbol_errors_total": 24,
+                "congestion_discards_total": 80 + 90 + 83 + 93,
+            },
+        },
+    },
+    "cumulus": {
+        PRIORITIES: {
+            ("swp1", "0"): {"receive_pfc_frames_total": 304, "transmit_pfc_frames_total": 305},
+            ("swp2", "7"): {"receive_pfc_frames_total": 418, "transmit_pfc_frames_total": 419},
+        },
+        PORTS: {
+            ("swp1",): {
+                "receive_pause_frames_total": 302,
+                "transmit_pause_frames_total": 303,
+                "congestion_discards_total": 66,
+            },
+            ("swp2",): {"receive_pause_frames_total": 402, "transmit_pause_frames_total": 403},
+        },
+    },
+    "junos": {
+        QUEUES: {
+            ("et-0/0/0", "3"): {
+                "queue_transmit_packets_total": 703,
+                "queue_transmit_bytes_total": 903,
+                "queue_full_discards_total": 1103,
+                "queue_early_discards_total": 1303,
+            },
+        },
+        MODULES: {("et-0/0/0",): {"module_temperature_celsius": 38.0, "module_voltage_volts": 3.31}},
+        LANES: {
+            ("et-0/0/0", "1"): {
+                "module_lane_receive_power_watts": 501.187 * MICRO,  # -3 dBm
+                "module_lane_transmit_power_watts": 1e-3,  # 0 dBm
+                "module_lane_bias_amperes": 0.0654,
+            },
+            ("et-0/0/0", "2"): {"module_lane_receive_power_watts": 0.0},
+            ("et-0/0/1", "1"): {
+                "module_lane_receive_power_watts": 501.187 * MICRO,
+                "module_lane_transmit_power_watts": 1e-2,  # 10 dBm
+                "module_lane_bias_amperes": 0.006,
+            },
+        },
+        PORTS: {("et-0/0/0",): {"congestion_discards_total": 1100 + 1300 + 1103 + 1303}},
+    },
+    "generic": {
+        PORTS: {
+            ("e1",): {
+                "receive_pause_frames_total": 51,
+                "transmit_pause_frames_total": 61,
+                "fcs_errors_total": 52,
+                "symbol_errors_total": 56,
+                "transmit_pfc_all_priorities_frames_total": 72,
+                "receive_pfc_all_priorities_frames_total": 73,
+            },
+            ("e2",): {
+                "receive_pause_frames_total": 52,
+                "transmit_pause_frames_total": 62,
+                "transmit_pfc_all_priorities_frames_total": 72,
+                "receive_pfc_all_priorities_frames_total": 73,
+            },
+        },
+    },
+    "os10": {PORTS: {("ethernet1/1/1",): {}}},
+    "comware": {PORTS: {("FourHundredGigE1/0/1",): {}}},
+}
+"""Rows that a profile gives of its fixture, beside what IF-MIB gives of all."""
+
+COMMON = {
+    "receive_bytes_total",
+    "transmit_bytes_total",
+    "receive_errors_total",
+    "link_up",
+    "admin_up",
+    "link_speed_bytes_per_second",
+    "info",
+}
+
+
+async def harvest_of(name, served=None, **options):
+    """Read a switch once: that of a fixture, other rows, or those of an agent."""
+    if not isinstance(served, SnmpAgent):
+        served = SnmpAgent(served or load_recording(PLACE / f"{name}.snmprec").rows)
+    async with served as agent:
+        snmp = Snmp(community="public", timeout=20.0)
+        address = "{}:{}".format(*await agent.start())
+        target = Target(name="t", address=address, snmp=snmp, optics=True, **options)
+        reader = SnmpReader(target, snmp, 60.0, builtin())
+        try:
+            return await reader.read()
+        finally:
+            await reader.close()
+
+
+def rows_of(harvest, schema):
+    """Give rows by key, exported: raw x factor / divisor."""
+    found = {}
+    for part in harvest.parts:
+        if part.schema is schema:
+            for ending, column in part.columns.items():
+                for key, value in zip(part.keys, column.values, strict=True):
+                    if value is not None:
+                        exact = column.factor == column.divisor == 1
+                        found.setdefault(key, {})[ending] = value if exact else value * column.factor / column.divisor
+    return found
+
+
+def test_there_are_profiles_and_each_has_a_fixture():
+    assert builtin().names == NAMES
+    assert {path.stem for path in PLACE.glob("*.snmprec")} == set(NAMES)
+    assert all(path.read_text().startswith("# Synthetic") for path in PLACE.glob("*.snmprec"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_what_a_profile_makes_of_a_switch_of_its_kind(name):
+    harvest = await harvest_of(name)
+    assert harvest.failures == []
+    assert harvest.device.profile == name
+    for schema, rows in EXPECTED[name].items():
+        found = rows_of(harvest, schema)
+        for key, expected in rows.items():
+            got = {ending: value for ending, value in found[key].items() if ending not in COMMON}
+            assert got == pytest.approx(expected, rel=1e-5), (schema.labels, key)
+    families = {family.value: support.value for family, support in harvest.families.items()}
+    asked = {table.family.value for table in builtin().named(name).tables} | {"lldp", "optics"}
+    assert families == dict.fromkeys(asked, "unsupported") | {**IEEE, **FAMILIES[name]}
+
+
+async def test_a_table_that_says_of_all_its_rows_that_they_are_not_counted_has_none():
+    """aristaEcnQueueCounterEnabled is 2, false, on all rows, and the counters beside it are 0."""
+    rows = load_recording(PLACE / "arista.snmprec").rows
+    enabled = (1, 3, 6, 1, 4, 1, 30065, 3, 13, 1, 9, 1, 3)
+    rows |= {oid: Typed(INTEGER, 2) for oid in rows if oid[: len(enabled)] == enabled}
+    harvest = await harvest_of("arista", rows)
+    assert harvest.families[Family.ECN] is Support.NOT_COUNTED
+    assert "ecn_marked_packets_total" not in {ending for part in harvest.parts for ending in part.columns}
+
+
+async def test_rows_are_named_by_numbers_from_zero():
+    """SONiC counts queues from 1: a row of queue 0 is none."""
+    rows = load_recording(PLACE / "sonic.snmprec").rows
+    rows[1, 3, 6, 1, 4, 1, 9, 9, 580, 1, 5, 5, 1, 4, 1, 2, 0, 1] = Typed(COUNTER64, 9)
+    found = rows_of(await harvest_of("sonic", rows), QUEUES)
+    assert {queue for _, queue in found} == {"0", "3"}
+
+
+async def test_the_depths_of_queues_of_which_no_unit_is_known_are_not_read():
+    for name in ("onyx", "junos"):
+        harvest = await harvest_of(name)
+        endings = {ending for part in harvest.parts for ending in part.columns}
+        assert not [ending for ending in endings if "depth" in ending or "deepest" in ending]
+
+
+async def test_directions_are_swapped_where_the_configuration_says_so():
+    rows = rows_of(await harvest_of("sonic", pfc_swapped=True), PRIORITIES)
+    assert rows["Ethernet0", "0"] == {"receive_pfc_frames_total": 2100, "transmit_pfc_frames_total": 3100}
+
+
+async def test_a_profile_that_is_named_is_taken_whatever_the_switch_says():
+    harvest = await harvest_of("sonic", profile="generic")
+    assert harvest.device.profile == "generic"
+    assert QUEUES not in [part.schema for part in harvest.parts]
+
+
+async def test_rows_have_the_time_at_which_the_switch_counted():
+    """ARISTA-IF-MIB: sysUpTime is 1000 s; the one port was counted at 990 s, the other at 985 s."""
+    harvest = await harvest_of("arista")
+    part = next(part for part in harvest.parts if part.schema is PORTS)
+    assert [round(part.time - time, 6) for time in part.times] == [10.0, 15.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_a_simulated_switch_counted_is_what_comes_out(kind):
+    """By priority and by queue, in whatever tables switches of its kind have them."""
+    switch = SimulatedSwitch("leaf-1", ports=4, kind=kind, seed=7)
+    switch.begin("pfc-storm")
+    switch.advance(60)
+    harvest = await harvest_of(kind, switch.agent)
+    assert harvest.failures == []
+    assert harvest.device.profile == kind
+    truth = switch.truth()
+    ports = rows_of(harvest, PORTS)
+    for name, counted in truth.items():
+        assert ports[name,]["receive_bytes_total"] == counted["receive_bytes"] % 2**64  # it began near the top
+        assert ports[name,]["transmit_packets_total"] == sum(
+            counted[f"transmit_{cast}_packets"] for cast in ("unicast", "multicast", "broadcast")
+        )
+    for (name, priority), row in rows_of(harvest, PRIORITIES).items():
+        for way in ("receive", "transmit"):
+            assert row[f"{way}_pfc_frames_total"] == truth[name].get(f"{way}_pfc_frames_{priority}", 0)
+            paused = truth[name].get(f"{way}_pfc_microseconds_{priority}", 0) / 1e6
+            assert row.get(f"{way}_pfc_paused_seconds_total", paused) == pytest.approx(paused, abs=1e-3)
+    for (name, queue), row in rows_of(harvest, QUEUES).items():
+        expected = truth[name].get(f"queue_bytes_{queue}", 0)
+        assert row.get("queue_transmit_bytes_total", expected) == expected
+        marked = truth[name].get(f"queue_ecn_marked_{queue}", 0)
+        assert row.get("queue_ecn_marked_packets_total", marked) == marked
+    assert len(harvest.neighbours) == 4
+
+
+ODD = [
+    Typed(OCTET_STRING, b""),
+    Typed(OCTET_STRING, b"\xff\x00 Lane 99 for e1/77"),
+    Typed(INTEGER, -1),
+    Typed(INTEGER, 2**31 - 1),
+    Typed(COUNTER32, 2**32 - 1),
+    Typed(COUNTER64, 2**64 - 1),
+    Typed(TIME_TICKS, 2**32 - 1),
+    Typed(OBJECT_IDENTIFIER, ()),
+    Typed(OBJECT_IDENTIFIER, (1, 3, 6, 1, 2, 1, 2, 2, 1, 1, 2**32 - 1)),
+    Typed(NULL, None),
+    Typed(IP_ADDRESS, bytes(4)),
+]
+"""What an agent may send in the place of anything."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_an_agent_sends_costs_no_more_than_what_it_stands_for(kind, seed):
+    """A tenth of all rows hold something else: there is a harvest nevertheless, and only sane numbers are in it."""
+    draw = random.Random(seed)
+    switch = SimulatedSwitch("leaf-1", ports=6, kind=kind, seed=seed)
+    switch.advance(30)
+    rows = switch.agent._rows
+    odd = {rows.oid(place): draw.choice(ODD) for place in draw.sample(range(len(rows)), len(rows) // 10)}
+    switch.agent.set_many(odd)
+    harvest = await harvest_of(kind, switch.agent, profile=kind)
+    numbers = [
+        value
+        for part in harvest.parts
+        for ending, column in part.columns.items()
+        for value in column.values
+        if ending != "info" and value is not None
+    ]
+    assert len(numbers) > 100  # sums may lie above what one counter holds
+    assert [value for value in numbers if not (isinstance(value, int | float) and -100 <= value < 2**70)] == []
+    assert all(len(part.keys) == len(set(part.keys)) for part in harvest.parts)
+
+
+# --- recognising
+
+
+@pytest.mark.parametrize(
+    ("object_id", "description", "name"),
+    [
+        ((1, 3, 6, 1, 4, 1, 30065, 1, 3011), "", "arista"),
+        ((1, 3, 6, 1, 4, 1, 33049, 1, 1, 1, 1012), "", "onyx"),
+        ((1, 3, 6, 1, 4, 1, 300651), "", "generic"),
+        ((1, 3, 6, 1, 4, 1, 8072, 3, 2, 10), "Linux host", "generic"),
+        ((1, 3, 6, 1, 4, 1, 8072, 3, 2, 10), "SONiC Software Version: SONiC.202305", "sonic"),
+        ((1, 3, 6, 1, 4, 1, 30065, 1), "Edge: SONiC Software Version: SONiC.4.1", "sonic"),
+        ((), "", "generic"),
+    ],
+)
+def test_a_profile_is_chosen_by_description_and_then_by_object_id(object_id, description, name):
+    assert builtin().of(object_id, description).name == name
+
+
+def test_the_longest_beginning_wins(tmp_path):
+    file = tmp_path / "own.yml"
+    file.write_text("name: own\nextends: arista\nobject_ids: [1.3.6.1.4.1.30065.1.3011]\ninterval: 5s\n")
+    profiles = load([file])
+    assert profiles.of((1, 3, 6, 1, 4, 1, 30065, 1, 3011, 7)).name == "own"
+    assert profiles.of((1, 3, 6, 1, 4, 1, 30065, 1, 3012)).name == "arista"
+    assert profiles.named("own").interval == 5.0
+    assert [table.name for table in profiles.named("own").tables] == [
+        table.name for table in profiles.named("arista").tables
+    ]
+
+
+def test_a_users_profile_replaces_one_of_the_package_also_below_others(tmp_path):
+    file = tmp_path / "generic.yml"
+    file.write_text(
+        "name: generic\ntables:\n  only:\n    family: traffic\n    root: 1.3.6.1.2.1.31.1.1.1\n"
+        "    columns: [{column: 6, metric: receive_bytes_total}]\n"
+    )
+    profiles = load([file])
+    assert [table.name for table in profiles.named("os10").tables] == ["only"]
+
+
+def test_a_profile_may_have_an_interval():
+    assert profile.used().named("onyx").interval == 60.0
+    assert profile.used().named("generic").interval is None
+    with pytest.raises(ConfigError, match=r"no profile 'onix'; known are arista, comware"):
+        profile.used().named("onix")
+
+
+TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    root: 1.3.6.1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: own\nextends: nothing\n", "extends 'nothing', which there is not; known are"),
+        ("name: own\nextends: own\n", "the profile 'own' extends itself by way of own; cut the ring"),
+        ("name: own\nextends: generic\nwithout: [pcf]\n", "is without the table 'pcf', which generic does not have"),
+        ("name: Own!\n", "own.yml:1: name is 'Own!'"),
+        ("name: own\nobject_ids: [1.3.x]\n", "own.yml:1: '1.3.x' is not an object identifier"),
+        ("name: own\ntabels: {}\n", "own.yml:2: tabels: unknown key; did you mean 'tables'?"),
+        (TABLE + "    columns: []\n", "own.yml:3: tables.pfc: has no columns"),
+        (
+            TABLE + "    columns: [{column: 2, metric: pfc_total}]\n    index: [port, priority]\n",
+            "'pfc_total' is no metric of priorities; known are",
+        ),
+        (
+            TABLE + "    columns: [{column: 2, metric: receive_pfc_frames_total}]\n",
+            "rows are priorities, so one of index and at must tell the priority",
+        ),
+        (
+            TABLE + "    columns: [{column: 2, metric: receive_pfc_frames_total}]\n    index: [priority, port]\n",
+            "index begins with 'priority'; the first part is the port",
+        ),
+        (
+            TABLE + "    columns: [{column: 2, metric: receive_pfc_frames_total}]\n    index: [port, priority+1]\n",
+            r"index has 'priority\+1'; a part is a name, name=NUMBER or name-NUMBER",
+        ),
+        (
+            TABLE
+            + "    columns: [{column: 2, metric: receive_pfc_frames_total, where: {kind: 1}}]\n"
+            + "    index: [port, priority]\n",
+            "where names 'kind', which is no part of index",
+        ),
+        (
+            TABLE
+            + "    columns:\n      - {column: 2, metric: receive_pfc_frames_total, divisor: 0}\n"
+            + "    index: [port, priority]\n",
+            r"own.yml:8: tables.pfc.columns\[0\]: factor and divisor are whole numbers from 1",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_users_profile_is_told_with_its_place(tmp_path, text, message):
+    file = tmp_path / "own.yml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load([file])
+    assert str(file) in str(caught.value)
+
+
+def test_two_files_with_one_name_are_told_with_both_places(tmp_path):
+    files = [tmp_path / "a.yml", tmp_path / "b.yml"]
+    for file in files:
+        file.write_text("name: own\n")
+    with pytest.raises(ConfigError, match=r"b\.yml: the profile 'own' stands in .*a\.yml too; rename one"):
+        load(files)
+
+
+def test_profiles_of_this_package_need_no_more_than_the_struct_has():
+    for path in profile.FOLDER.glob("*.yml"):
+        spec = profile._read(path)
+        assert spec.name == path.stem
+        assert msgspec.structs.asdict(spec)["name"] == path.stem

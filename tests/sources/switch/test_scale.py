@@ -1,0 +1,246 @@
+"""Many simulated switches at once, some of them ill, and single ones to the byte: real reader, source and poller."""
+
+import asyncio
+import contextlib
+import sys
+from itertools import pairwise
+
+import pytest
+
+from exporter.core.poller import Poller
+from exporter.daemon.health import SOURCE, Health, Reloads
+from exporter.meaning.ports import rates
+from exporter.sources.switch import source as switches
+from exporter.sources.switch.metrics import PORTS, PRIORITIES
+from exporter.sources.switch.options import Snmp, Target
+from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.source import SwitchSource
+from tests.simulators.switch_model import SimulatedSwitch
+
+TARGETS, SWITCH_PORTS = 40, 8
+INTERVAL = 2.0
+READS = 3
+BUDGET = 150.0
+"""Seconds that the many may take for their reads, on a machine that has much else to do."""
+
+ILL = ("dead", "slow", "looping")
+
+
+def source_of(simulated, address, roster, *, interval=INTERVAL, patience=0.5):
+    """Make the source of one simulated switch."""
+    snmp = Snmp(community="public", timeout=patience, retries=1)
+    target = Target(name=f"target-{simulated.name}", address=address, snmp=snmp)
+    return SwitchSource(target, interval, [switches.reader(target, "snmp", interval)], roster)
+
+
+@contextlib.asynccontextmanager
+async def polled(*simulated, interval=INTERVAL, patience=0.5):
+    """Start agents; give a poller for each."""
+    roster = Roster()
+    pollers = []
+    async with contextlib.AsyncExitStack() as stack:
+        for one in simulated:
+            await stack.enter_async_context(one.agent)
+            address = "{}:{}".format(*await one.agent.start())
+            source = source_of(one, address, roster, interval=interval, patience=patience)
+            stack.push_async_callback(source.close)
+            pollers.append(Poller(source, [rates.step]))
+        yield pollers
+
+
+def rows(tables, schema):
+    """Give the rows of all tables of a schema, by label: what they have."""
+    found = {}
+    for table in tables:
+        if table.schema.prefix == schema.prefix and table.schema.labels == schema.labels:
+            for place, key in enumerate(table.rows.keys):
+                row = found.setdefault(key[1:], {})
+                row |= {ending: column.values[place] for ending, column in table.columns.items()}
+    return found
+
+
+# --- many
+
+
+async def test_ill_switches_cost_the_others_nothing():
+    """A fifth is dead, slow or looping; all others keep their ports, and are read as often as time allows."""
+    simulated = [SimulatedSwitch(f"leaf-{number:02d}", ports=SWITCH_PORTS, seed=number) for number in range(TARGETS)]
+    ill = {one.name: ILL[place % 3] for place, one in enumerate(simulated[::5])}
+    for one in simulated:
+        if one.name in ill:
+            one.begin(ill[one.name])
+    async with polled(*simulated) as pollers:
+        running = [asyncio.create_task(poller.run()) for poller in pollers]
+        try:
+            async with asyncio.timeout(BUDGET):
+                while min(poller.status.reads for poller in pollers) <= READS:
+                    for one in simulated:
+                        one.advance(0.25)
+                    await asyncio.sleep(0.25)
+            looked = [(poller, poller.status.up, dict(poller.status.failures)) for poller in pollers]
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
+    by_name = {one.name: look for one, look in zip(simulated, looked, strict=True)}
+    for name, (poller, up, failures) in by_name.items():
+        fault = ill.get(name)
+        ports = rows(poller.tables, PORTS)
+        if fault is None:
+            assert (up, failures) == (True, {}), f"{name}: {poller.status.reason}"
+            assert len(ports) == SWITCH_PORTS
+            assert all(row["receive_bytes_total"] is not None for row in ports.values())
+        elif fault == "dead":
+            assert (up, ports) == (False, {})
+            assert {reason for _, reason in failures} == {"timeout"}
+        elif fault == "looping":
+            assert up is True
+            assert {reason for _, reason in failures} == {"oid_not_increasing"}
+            assert len(ports) == SWITCH_PORTS
+    # A dead one gives up after its tries, and a slow one at the deadline: both within their own interval.
+    assert all(poller.status.duration < INTERVAL for poller, up, _ in looked if up is False)
+    told = rows(Health().tables(pollers, Reloads(), {}, {}, None), SOURCE)
+    assert told.keys() == {(f"target-{name}",) for name in by_name}
+    assert {name for name, row in ((key[0], row) for key, row in told.items()) if not row["up"]} <= {
+        f"target-{name}" for name, fault in ill.items() if fault != "looping"
+    }
+
+
+# --- to the byte
+
+SHOWN = {
+    f"{way}_{what}_total": f"{way}_{what}"
+    for way in ("receive", "transmit")
+    for what in ("bytes", "unicast_packets", "multicast_packets", "broadcast_packets", "errors", "discards")
+}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Put one clock, which a test moves, into the place of that of all that polls switches."""
+
+    class Clock:
+        now = 5000.0
+
+        def __call__(self):
+            return self.now
+
+    made = Clock()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("exporter.sources.switch.source") and hasattr(module, "monotonic"):
+            monkeypatch.setattr(module, "monotonic", made)
+    return made
+
+
+async def step(simulated, poller, clock, seconds):
+    """Let time pass for switch and exporter; give the tables."""
+    simulated.advance(seconds)
+    clock.now += seconds
+    await poller.poll()
+    assert poller.status.up is True, poller.status.reason
+    return poller.tables
+
+
+def wrong(tables, simulated):
+    """List what the tables say of ports and does not agree with what the switch counted."""
+    shown, truth = rows(tables, PORTS), simulated.truth()
+    assert shown.keys() == {(name,) for name in truth}
+    return [
+        (name, ending, shown[name,][ending], truth[name].get(what, 0))
+        for name in truth
+        for ending, what in SHOWN.items()
+        if shown[name,][ending] != truth[name].get(what, 0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [
+        *((kind, 15.0) for kind in ("generic", "arista", "sonic", "cumulus", "nxos", "junos")),
+        ("onyx", 60.0),  # which refreshes its counters once a minute, and need not be asked more often
+    ],
+)
+async def test_what_the_switch_counted_is_what_the_tables_say_through_wraps_and_a_reboot(kind, seconds, clock):
+    simulated = SimulatedSwitch("leaf-01", ports=8, kind=kind)
+    before = simulated.truth()[simulated.ports[0].name]
+    async with polled(simulated, interval=4 * seconds, patience=20.0) as (poller,):
+        assert wrong(await step(simulated, poller, clock, 1.0), simulated) == []
+        for _ in range(12):
+            assert wrong(await step(simulated, poller, clock, seconds), simulated) == []
+        after = simulated.truth()[simulated.ports[0].name]
+        for counter, top in (("receive_errors", 2**32), ("receive_discards", 2**32), ("receive_bytes", 2**64)):
+            assert before[counter] < top < after[counter], "the counter ran over meanwhile"
+        simulated.reboot(renumber=True)
+        clock.now += 30.0
+        for _ in range(3):
+            assert wrong(await step(simulated, poller, clock, seconds), simulated) == []
+    resets = {row["resets_total"] for row in rows(poller.tables, PORTS).values()}
+    assert resets == {1}
+
+
+async def test_a_reboot_that_is_seen_late_is_a_reset_even_where_counters_are_above_their_old_values(clock):
+    simulated = SimulatedSwitch("leaf-01", ports=8)
+    simulated.reboot()
+    async with polled(simulated, interval=600.0, patience=20.0) as (poller,):
+        await step(simulated, poller, clock, 15.0)
+        await step(simulated, poller, clock, 15.0)
+        simulated.reboot()
+        simulated.advance(25.0)
+        clock.now += 25.0
+        tables = await step(simulated, poller, clock, 4.0)
+        assert wrong(tables, simulated) == []
+        shown = rows(tables, PORTS)
+        assert all(row["resets_total"] == 1 for row in shown.values())
+        assert all(row.get("transmit_bytes_per_second") is None for row in shown.values())
+
+
+@pytest.mark.parametrize("fault", ["flapping-port", "degraded-port", "pfc-storm", "uplink-imbalance"])
+async def test_no_rate_is_negative_or_above_what_the_link_carries(fault, clock):
+    simulated = SimulatedSwitch("leaf-01", ports=8, kind="sonic")
+    simulated.begin(fault)
+    async with polled(simulated, interval=60.0, patience=20.0) as (poller,):
+        for _ in range(8):
+            tables = await step(simulated, poller, clock, 15.0)
+            for row in rows(tables, PORTS).values():
+                for ending in ("receive_bytes_per_second", "transmit_bytes_per_second"):
+                    rate = row.get(ending)
+                    assert rate is None or 0 <= rate <= 400e9 / 8
+
+
+async def test_zeros_that_come_and_go_never_make_a_negative_rate(clock):
+    simulated = SimulatedSwitch("leaf-01", ports=8, kind="sonic")
+    simulated.begin("alternating-zeros")
+    async with polled(simulated, interval=60.0, patience=20.0) as (poller,):
+        for _ in range(8):
+            tables = await step(simulated, poller, clock, 15.0)
+            for row in rows(tables, PORTS).values():
+                rates_seen = [row.get(f"{way}_bytes_per_second") for way in ("receive", "transmit")]
+                assert all(rate is None or rate >= 0 for rate in rates_seen)
+
+
+@pytest.mark.parametrize("kind", ["arista", "sonic", "cumulus", "onyx", "nxos"])
+async def test_pause_frames_by_priority_are_what_the_switch_counted(kind, clock):
+    simulated = SimulatedSwitch("leaf-01", ports=8, kind=kind)
+    simulated.begin("pfc-storm")
+    async with polled(simulated, interval=240.0, patience=20.0) as (poller,):
+        for _ in range(3):
+            tables = await step(simulated, poller, clock, 60.0)
+    shown = rows(tables, PRIORITIES)
+    for name, truth in simulated.truth().items():
+        for way in ("receive", "transmit"):
+            found = [shown[name, str(priority)][f"{way}_pfc_frames_total"] for priority in range(8)]
+            assert found == [truth.get(f"{way}_pfc_frames_{priority}", 0) for priority in range(8)]
+    first = simulated.ports[0].name
+    assert shown[first, "3"]["receive_pfc_frames_total"] > 100 * shown[first, "3"]["transmit_pfc_frames_total"] > 0
+
+
+async def test_a_cache_of_counters_never_makes_a_port_look_idle_and_then_doubly_busy(clock):
+    """The counters move every 30 s and are read every 10 s; what is shown in between is what was last counted."""
+    simulated = SimulatedSwitch("leaf-01", ports=8, kind="sonic", refresh=30.0)
+    totals = []
+    async with polled(simulated, interval=60.0, patience=20.0) as (poller,):
+        for _ in range(12):
+            tables = await step(simulated, poller, clock, 10.0)
+            totals.append(rows(tables, PORTS)["Ethernet4",]["transmit_bytes_total"])
+    steps = [after - before for before, after in pairwise(totals)]
+    assert [one > 0 for one in steps] == [False, True, False] * 3 + [False, True]

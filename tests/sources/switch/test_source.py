@@ -1,0 +1,272 @@
+"""One switch as a source: what its readers bring, with its place in the fabric, up to what is made of it."""
+
+import pytest
+
+from exporter.core.source import SourceError
+from exporter.core.table import Column
+from exporter.meaning.ports import (
+    imbalance,
+    links,
+    oversubscription,
+    rates,
+)
+from exporter.sources.switch import source as switch
+from exporter.sources.switch.merge import (
+    Device,
+    Family,
+    Harvest,
+    Joint,
+    Neighbour,
+    Part,
+    Support,
+    best,
+)
+from exporter.sources.switch.metrics import PORTS, QUEUES
+from exporter.sources.switch.options import Snmp, Target
+from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.source import SwitchSource
+
+SPEED = 50e9
+SPINES = frozenset({"bridge", "router"})
+PORT_NAMES = tuple(f"Ethernet1/{number}" for number in range(1, 7))
+KEYS = [(port,) for port in PORT_NAMES]
+NEIGHBOURS = [
+    *(Neighbour(port, name=f"gpu{port[-1]}", capabilities=frozenset({"station"})) for port in PORT_NAMES[:4]),
+    *(Neighbour(port, name=f"spine{port[-1]}", capabilities=SPINES) for port in PORT_NAMES[4:]),
+]
+
+
+class Told:
+    """A reader that is told what to bring; what it brings last it brings again."""
+
+    def __init__(self, *harvests, way="snmp"):
+        self.way, self.harvests, self.closed = way, list(harvests), False
+
+    async def read(self):
+        harvest = self.harvests.pop(0) if len(self.harvests) > 1 else self.harvests[0]
+        if isinstance(harvest, SourceError):
+            raise harvest
+        return harvest
+
+    def nudge(self, port):
+        """Take no note."""
+
+    async def close(self):
+        self.closed = True
+
+
+def harvest(time, *, counted=None, sent=None, ups=(1,) * 6, speeds=(SPEED,) * 6, neighbours=NEIGHBOURS, device=None):
+    """Give what a reader brings: `sent` are bytes by port; a link that is down has no speed."""
+    columns = {
+        "receive_bytes_total": [0] * 6,
+        "transmit_bytes_total": sent or [0] * 6,
+        "link_up": list(ups),
+        "link_speed_bytes_per_second": [speed if up else None for speed, up in zip(speeds, ups, strict=True)],
+    }
+    part = Part(
+        PORTS,
+        KEYS,
+        {ending: Column(PORTS.metrics[ending], values) for ending, values in columns.items()},
+        time,
+        times=[time if counted is None else counted] * 6,
+    )
+    return Harvest(device or Device(name="leaf1"), [part], {}, neighbours)
+
+
+class Polled:
+    """Puts what a switch tells through all that is made of it, as the poller does."""
+
+    STEPS = (
+        rates.step,
+        lambda state, table: links.step(None, None, state, table),
+        imbalance.step,
+        oversubscription.step,
+    )
+
+    def __init__(self, *readers, target=None):
+        self.roster = Roster()
+        target = target or Target(name="one", address="192.0.2.1", snmp=Snmp(community="x"))
+        self.source = SwitchSource(target, 15.0, readers, self.roster)
+        self.memory = {}
+
+    async def poll(self):
+        """Give {name: {labels: value}} of one poll."""
+        tables = (await self.source.read()).tables
+        for place, step in enumerate(self.STEPS):
+            made = []
+            for table in tables:
+                key = (place, table.schema, table.part)
+                self.memory[key], out = step(self.memory.get(key), table)
+                made += out
+            tables = made
+        return {
+            column.metric.name: dict(zip(table.rows.keys, column.values, strict=True))
+            for table in tables
+            for column in table.columns.values()
+        }
+
+
+async def test_the_links_and_the_role_of_a_switch_are_told_under_its_name():
+    found = await Polled(Told(harvest(1.0))).poll()
+    assert found["fabric_link_info"]["", "", "leaf1", "Ethernet1/5", "spine5", ""] == ("switch", "", "")
+    assert found["fabric_link_info"]["", "", "leaf1", "Ethernet1/1", "gpu1", ""] == ("host", "", "")
+    assert len(found["fabric_link_info"]) == 6
+    assert found["fabric_switch_device_info"]["leaf1",][1] == "leaf"
+    assert found["fabric_switch_group_info"] == {
+        ("leaf1", port): ("host" if place < 4 else "uplink",) for place, port in enumerate(PORT_NAMES)
+    }
+
+
+async def test_of_several_ways_the_first_that_knows_neighbours_tells_them():
+    ways = [Told(harvest(1.0, neighbours=None)), Told(harvest(1.0, neighbours=NEIGHBOURS[:2]), way="onyx")]
+    assert len((await Polled(*ways).poll())["fabric_link_info"]) == 2
+
+
+async def test_neighbours_that_are_not_known_leave_no_links_and_the_role_that_was_seen():
+    polled = Polled(Told(harvest(1.0), harvest(16.0, neighbours=None)))
+    await polled.poll()
+    found = await polled.poll()
+    assert "fabric_link_info" not in found
+    assert found["fabric_switch_device_info"]["leaf1",][1] == "leaf"
+
+
+async def test_an_uplink_that_is_slower_than_its_siblings_is_degraded_and_a_port_to_a_host_is_not_judged():
+    speeds = (SPEED, SPEED / 4, SPEED, SPEED, SPEED, SPEED / 2)
+    found = await Polled(Told(harvest(1.0, speeds=speeds))).poll()
+    degraded = found["fabric_switch_link_degraded"]
+    assert [degraded["leaf1", port] for port in PORT_NAMES] == [None, None, None, None, 0, 1]
+    assert found["fabric_switch_link_expected_speed_bytes_per_second"]["leaf1", "Ethernet1/6"] == SPEED
+
+
+@pytest.mark.parametrize(
+    ("ups", "ratio"),
+    [
+        ((1, 1, 1, 1, 1, 1), 2.0),
+        ((1, 1, 1, 0, 1, 1), 1.5),
+        ((1, 1, 1, 1, 1, 0), 4.0),  # a lost uplink
+        ((1, 1, 1, 1, 0, 0), None),  # all are lost: no number says that
+        ((0, 0, 0, 0, 1, 1), None),
+    ],
+)
+async def test_oversubscription_is_what_hosts_can_send_over_what_uplinks_can_carry(ups, ratio):
+    polled = Polled(Told(harvest(1.0), harvest(16.0, ups=ups)))
+    await polled.poll()
+    found = (await polled.poll()).get("fabric_switch_oversubscription_ratio", {})
+    assert found.get(("leaf1",)) == ratio
+
+
+async def test_oversubscription_is_not_told_where_a_speed_is_not_known():
+    for unknown in (0, 5):
+        speeds = [SPEED] * 6
+        speeds[unknown] = None
+        assert "fabric_switch_oversubscription_ratio" not in await Polled(Told(harvest(1.0, speeds=speeds))).poll()
+
+
+async def test_uplinks_are_compared_with_each_other_and_are_full_as_one():
+    """30 and 10 GB/s of 50 GB/s each: the busiest is half above the mean, and two fifths of both are in use."""
+    rate = [10**9] * 4 + [30 * 10**9, 10 * 10**9]
+    polled = Polled(Told(*(harvest(15.0 * poll, sent=[one * 15 * poll for one in rate]) for poll in range(3))))
+    for _ in range(3):
+        found = await polled.poll()
+    assert found["fabric_switch_transmit_imbalance_ratio"]["leaf1", "uplink"] == pytest.approx(0.5)
+    assert found["fabric_switch_transmit_deficit_ratio"]["leaf1", "uplink"] == pytest.approx(0.5)
+    assert found["fabric_switch_transmit_imbalance_ratio"]["leaf1", "host"] == pytest.approx(0.0)
+    assert found["fabric_switch_uplink_transmit_utilization_ratio"] == {("leaf1",): pytest.approx(0.4)}
+    assert found["fabric_switch_uplink_receive_utilization_ratio"] == {("leaf1",): 0.0}
+
+
+async def test_a_switch_that_refreshes_its_counters_once_a_minute_has_steady_rates_and_a_steady_imbalance():
+    rate = [10**9] * 4 + [30 * 10**9, 10 * 10**9]
+
+    def cached(now):
+        counted = now // 60 * 60
+        return harvest(now, counted=counted, sent=[int(one * counted) for one in rate])
+
+    polled = Polled(Told(*(cached(15.0 * poll) for poll in range(20))))
+    seen = [await polled.poll() for _ in range(20)]
+    for found in seen[4:]:
+        sent = found["fabric_switch_transmit_bytes_per_second"]
+        assert [sent["leaf1", port] for port in PORT_NAMES] == [pytest.approx(one) for one in rate]
+        assert found["fabric_switch_transmit_imbalance_ratio"]["leaf1", "uplink"] == pytest.approx(0.5)
+        assert found["fabric_switch_uplink_transmit_utilization_ratio"]["leaf1",] == pytest.approx(0.4)
+
+
+async def test_what_a_reader_brings_again_changes_nothing():
+    rate = [10**9] * 4 + [30 * 10**9, 10 * 10**9]
+    harvests = [harvest(15.0 * poll, sent=[one * 15 * poll for one in rate]) for poll in range(4)]
+    polled = Polled(Told(harvests[0], harvests[1], harvests[2], harvests[2], harvests[3]))
+    seen = [await polled.poll() for _ in range(5)]
+    for found in seen[2:]:
+        assert found["fabric_switch_transmit_bytes_per_second"]["leaf1", "Ethernet1/5"] == pytest.approx(30e9)
+        assert found["fabric_switch_transmit_imbalance_ratio"]["leaf1", "uplink"] == pytest.approx(0.5)
+
+
+async def test_a_switch_that_fails_in_every_way_says_why_the_first_did():
+    readers = [Told(SourceError("timeout", "no answer")), Told(SourceError("login", "refused"), way="onyx")]
+    with pytest.raises(SourceError, match="no answer") as raised:
+        await Polled(*readers).poll()
+    assert raised.value.reason == "timeout"
+
+
+async def test_what_one_way_fails_to_bring_is_a_failure_beside_the_others():
+    polled = Polled(Told(harvest(1.0)), Told(SourceError("login", "refused"), way="onyx"))
+    reading = await polled.source.read()
+    assert [(one.device, one.reason) for one in reading.failures] == [("onyx", "login")]
+    assert reading.tables
+
+
+async def test_every_metric_that_is_made_is_declared():
+    declared = {metric.name for schema in switch.SCHEMAS for metric in schema.metrics.values()}
+    for meaning in (rates, links, imbalance, oversubscription):
+        declared |= {metric.name for schema in switch.SCHEMAS for metric in meaning.outputs(schema)}
+    polled = Polled(Told(harvest(0.0), harvest(15.0, sent=[10**10] * 6)))
+    await polled.poll()
+    assert (await polled.poll()).keys() <= declared
+
+
+async def test_closing_closes_every_reader_and_frees_the_name():
+    readers = [Told(harvest(1.0)), Told(harvest(1.0), way="onyx")]
+    polled = Polled(*readers)
+    await polled.poll()
+    await polled.source.close()
+    assert [reader.closed for reader in readers] == [True, True]
+    assert polled.roster.claim("two", "leaf1") == "leaf1"
+
+
+def test_a_port_that_two_ways_spell_apart_is_one():
+    def part(schema, ending, *keys):
+        return Part(schema, list(keys), {ending: Column(schema.metrics[ending], [1] * len(keys))}, 1.0)
+
+    joint = Joint()
+    snmp = Harvest(parts=[part(PORTS, "receive_bytes_total", ("Ethernet1/1",), ("Ethernet1/2",))])
+    other = Harvest(
+        parts=[
+            part(PORTS, "ecn_marked_packets_total", ("Eth1/1",), ("Eth1/3",)),
+            part(QUEUES, "queue_depth_bytes", ("Eth1/1", "3")),
+        ]
+    )
+    first, second, third = joint.tables("leaf-1", {"snmp": snmp, "onyx": other})
+    assert first.rows.keys == (("leaf-1", "Ethernet1/1"), ("leaf-1", "Ethernet1/2"))
+    assert second.rows.keys == (("leaf-1", "Ethernet1/1"), ("leaf-1", "Eth1/3"))
+    assert third.rows.keys == (("leaf-1", "Ethernet1/1", "3"),)
+
+
+def test_ports_that_would_become_one_keep_their_names():
+    joint = Joint()
+    one = [Part(PORTS, [("Ethernet1/1",)], {"link_up": Column(PORTS.metrics["link_up"], [1])}, 1.0)]
+    two = [Part(PORTS, [("Eth1/1",), ("eth1/1",)], {"admin_up": Column(PORTS.metrics["admin_up"], [1, 0])}, 1.0)]
+    _, second = joint.tables("leaf-1", {"snmp": Harvest(parts=one), "onyx": Harvest(parts=two)})
+    assert second.rows.keys == (("leaf-1", "Eth1/1"), ("leaf-1", "eth1/1"))
+
+
+# --- what is counted
+
+
+def test_of_a_family_that_several_ways_were_asked_for_the_most_that_one_of_them_knows_is_told():
+    counted, silent, failed, unknown = Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED
+    assert best([failed, counted]) is counted
+    assert best([failed, silent, unknown]) is silent
+    assert best([unknown, failed]) is failed, "nobody knows, as the one that might know did not tell"
+    told = [Harvest(families={Family.PFC: unknown, Family.ECN: failed}), Harvest(families={Family.PFC: counted})]
+    for harvests in (told, told[::-1]):
+        assert switch._families(harvests) == {Family.PFC: counted, Family.ECN: failed}

@@ -1,0 +1,360 @@
+"""Where switches stand, and who is at the other end of their links: roles, uplinks, and names that join."""
+
+import itertools
+
+import pytest
+
+from exporter.core.table import RowKeeper, Table, TableBuilder
+from exporter.sources.switch.links import kind_of, mac_of, resolved
+from exporter.sources.switch.merge import Neighbour
+from exporter.sources.switch.metrics import PORTS
+from exporter.sources.switch.options import Snmp, Target
+from exporter.sources.switch.placement import Place
+from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.topology import is_management, is_physical
+
+HOST = frozenset({"station"})
+SWITCH = frozenset({"bridge", "router"})
+MAC, OTHER_MAC = "b8:ce:f6:01:02:03", "b8:ce:f6:01:02:04"
+SNMP = Snmp(community="x")
+
+
+class Fabric:
+    """Switches, polled in turn; each has ports that are up, and neighbours by port."""
+
+    def __init__(self, **targets):
+        self.roster = Roster()
+        self.targets = {
+            name: Target(name=name, address=f"192.0.2.{place}", snmp=SNMP, **options)
+            for place, (name, options) in enumerate(targets.items(), start=1)
+        }
+        self.roster.configure({name: target.address for name, target in self.targets.items()})
+        self.places = {name: Place(target, self.roster) for name, target in self.targets.items()}
+        self.keepers = {name: RowKeeper(PORTS.labels) for name in targets}
+
+    def poll(self, name, neighbours, ports, *, types=None, chassis="", system_name=""):
+        """Poll one; `ports` gives whether each is up. Gives kinds by port, and links by (port, peer, peer port)."""
+        label = self.roster.claim(name, system_name)
+        builder = TableBuilder(PORTS)
+        for port, up in ports.items():
+            info = (name, "1", "", (types or {}).get(port, "6"))
+            builder.row((label, port), {"link_up": up, "info": info})
+        table = builder.table(self.keepers[name], 1.0)
+        tables = self.places[name].tables(label, [table], neighbours, chassis, 1.0)
+        kinds = dict(zip((port for _, port in tables[0].rows.keys), tables[0].kinds, strict=True))
+        told = tables[0].values("group_info") or [None] * len(kinds)
+        assert [kind and (kind,) for kind in kinds.values()] == list(told)
+        links = {}
+        if len(tables) > 1:
+            for key, info in zip(tables[1].rows.keys, tables[1].values("info"), strict=True):
+                assert key[:3] == ("", "", label)
+                links[key[3:]] = info
+        return kinds, links
+
+    def role(self, name):
+        return self.places[name].role
+
+
+def to_host(port, name="gpu1", peer_port="ens1f0np0"):
+    return Neighbour(port, MAC, peer_port, name, capabilities=HOST)
+
+
+def to_switch(port, name, peer_port="Ethernet1/1", **options):
+    return Neighbour(port, peer_port=peer_port, name=name, capabilities=SWITCH, **options)
+
+
+def poll_all(fabric, views, rounds=3):
+    for _ in range(rounds):
+        for name, (neighbours, ports) in views.items():
+            fabric.poll(name, neighbours, ports)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["leaf1", "leaf2", "spine1"])))
+def test_switches_with_hosts_are_leaves_and_what_only_leaves_are_at_is_a_spine(order):
+    fabric = Fabric(leaf1={}, leaf2={}, spine1={})
+    ports = dict.fromkeys(["Ethernet1/1", "Ethernet1/2", "Management1"], 1)
+    views = {
+        "leaf1": ([to_host("Ethernet1/1"), to_switch("Ethernet1/2", "spine1")], ports),
+        "leaf2": ([to_host("Ethernet1/1"), to_switch("Ethernet1/2", "spine1", "Ethernet1/2")], ports),
+        # Management ports say nothing of the fabric, whoever is at their other end.
+        "spine1": (
+            [to_switch("Ethernet1/1", "leaf1"), to_switch("Ethernet1/2", "leaf2"), to_host("Management1", "jump")],
+            ports,
+        ),
+    }
+    poll_all(fabric, {name: views[name] for name in order})
+    assert [fabric.role(name) for name in ("leaf1", "leaf2", "spine1")] == ["leaf", "leaf", "spine"]
+    kinds, _ = fabric.poll("leaf1", *views["leaf1"])
+    assert kinds == {"Ethernet1/1": "host", "Ethernet1/2": "uplink", "Management1": None}
+    kinds, _ = fabric.poll("spine1", *views["spine1"])
+    assert kinds == {"Ethernet1/1": None, "Ethernet1/2": None, "Management1": None}
+
+
+def test_a_role_that_nobody_can_know_stays_empty():
+    fabric = Fabric(leaf1={}, spine1={}, lonely={})
+    ports = {"Ethernet1/1": 1}
+    # The hosts of this leaf run no LLDP, so it looks like anything.
+    poll_all(
+        fabric,
+        {
+            "leaf1": ([to_switch("Ethernet1/1", "spine1")], ports),
+            "spine1": ([to_switch("Ethernet1/1", "leaf1")], ports),
+            "lonely": ([], ports),
+        },
+    )
+    assert [fabric.role(name) for name in ("leaf1", "spine1", "lonely")] == ["", "", ""]
+
+
+def test_a_switch_between_a_leaf_and_a_switch_that_nobody_knows_is_not_known_either():
+    fabric = Fabric(leaf1={"role": "leaf"}, spine1={"role": "spine"}, odd={}, new={})
+    ports = dict.fromkeys(["Ethernet1/1", "Ethernet1/2"], 1)
+    for other in ("spine1", "new"):
+        neighbours = [to_switch("Ethernet1/1", "leaf1"), to_switch("Ethernet1/2", other)]
+        poll_all(fabric, {"leaf1": ([], ports), other: ([], ports), "odd": (neighbours, ports)})
+        assert fabric.role("odd") == ""
+
+
+def test_the_configuration_says_roles_and_they_help_the_others():
+    fabric = Fabric(leaf1={"role": "leaf"}, spine1={}, core1={"role": "core"})
+    ports = dict.fromkeys(["Ethernet1/1", "Ethernet1/2"], 1)
+    views = {
+        "leaf1": ([to_switch("Ethernet1/1", "spine1")], ports),
+        "spine1": ([to_switch("Ethernet1/1", "leaf1"), to_switch("Ethernet1/2", "core1")], ports),
+        "core1": ([to_switch("Ethernet1/1", "spine1", "Ethernet1/2")], ports),
+    }
+    poll_all(fabric, views)
+    assert fabric.role("spine1") == "spine"
+    assert fabric.poll("leaf1", *views["leaf1"])[0] == {"Ethernet1/1": "uplink", "Ethernet1/2": "host"}
+    assert fabric.poll("spine1", *views["spine1"])[0] == {"Ethernet1/1": None, "Ethernet1/2": "uplink"}
+    assert fabric.poll("core1", *views["core1"])[0] == {"Ethernet1/1": None, "Ethernet1/2": None}
+
+
+def test_links_between_two_leaves_are_neither_uplinks_nor_ports_of_hosts():
+    fabric = Fabric(leaf1={"role": "leaf"}, leaf2={"role": "leaf"})
+    ports = dict.fromkeys(["Ethernet1/1", "Ethernet1/2", "Ethernet1/3"], 1)
+    views = {
+        name: ([to_switch("Ethernet1/1", other), to_switch("Ethernet1/2", "unpolled")], ports)
+        for name, other in (("leaf1", "leaf2"), ("leaf2", "leaf1"))
+    }
+    poll_all(fabric, views)
+    kinds, _ = fabric.poll("leaf1", *views["leaf1"])
+    assert kinds == {"Ethernet1/1": None, "Ethernet1/2": "uplink", "Ethernet1/3": "host"}
+
+
+def test_patterns_of_the_configuration_win_and_bundles_are_no_members():
+    fabric = Fabric(leaf1={"role": "leaf", "uplinks": ("Ethernet1/[34]", "Port-Channel*")})
+    ports = dict.fromkeys(["Ethernet1/2", "Ethernet1/3", "Ethernet1/4", "Port-Channel1", "Vlan10"], 1)
+    types = {"Port-Channel1": "161", "Vlan10": "136"}
+    kinds, _ = fabric.poll("leaf1", [to_switch("Ethernet1/2", "other")], ports, types=types)
+    assert kinds == {
+        "Ethernet1/2": None,  # a switch, and no uplink by the patterns
+        "Ethernet1/3": "uplink",
+        "Ethernet1/4": "uplink",
+        "Port-Channel1": None,
+        "Vlan10": None,
+    }
+
+
+def test_an_uplink_that_goes_down_is_still_one_and_one_that_leads_elsewhere_is_none():
+    fabric = Fabric(leaf1={"role": "leaf"})
+    up, down = {"Ethernet1/1": 1}, {"Ethernet1/1": 0}
+    uplink = [to_switch("Ethernet1/1", "spine1")]
+    assert fabric.poll("leaf1", uplink, up)[0] == {"Ethernet1/1": "uplink"}
+    assert fabric.poll("leaf1", [], down)[0] == {"Ethernet1/1": "uplink"}
+    assert fabric.poll("leaf1", None, down)[0] == {"Ethernet1/1": "uplink"}
+    assert fabric.poll("leaf1", None, up)[0] == {"Ethernet1/1": "uplink"}, "neighbours could not be read"
+    assert fabric.poll("leaf1", [], up)[0] == {"Ethernet1/1": "host"}
+    assert fabric.poll("leaf1", [to_host("Ethernet1/1")], up)[0] == {"Ethernet1/1": "host"}
+
+
+def test_there_are_no_links_where_neighbours_are_not_known():
+    fabric = Fabric(leaf1={})
+    assert fabric.poll("leaf1", [to_host("Eth1/1")], {"Eth1/1": 1})[1] != {}
+    assert fabric.poll("leaf1", None, {"Eth1/1": 1})[1] == {}
+
+
+def test_both_ends_of_a_link_name_each_other_by_their_labels():
+    fabric = Fabric(l1={}, s1={})
+    leaf = [to_switch("Eth1/49", "SPINE1.example.com", "Ethernet 1/1", port_description="to leaf")]
+    spine = [to_switch("Ethernet1/1", "leaf1", "Eth1/49")]
+    for _ in range(2):
+        _, up = fabric.poll("l1", leaf, {"Eth1/49": 1}, system_name="leaf1")
+        _, down = fabric.poll("s1", spine, {"Ethernet1/1": 1}, system_name="spine1")
+    assert up == {("Eth1/49", "spine1", "Ethernet1/1"): ("switch", "", "to leaf")}
+    assert down == {("Ethernet1/1", "leaf1", "Eth1/49"): ("switch", "", "")}
+
+
+def test_a_port_that_goes_by_a_number_or_a_mac_address_is_named_by_what_its_switch_sees():
+    fabric = Fabric(leaf1={}, spine1={})
+    for _ in range(2):
+        _, links = fabric.poll(
+            "leaf1", [to_switch("Eth1/1", "spine1", OTHER_MAC), to_switch("Eth1/2", "spine1", "523")], {"Eth1/1": 1}
+        )
+        fabric.poll("spine1", [to_switch("swp7", "leaf1", "Eth1/1")], {"swp7": 1})
+    assert links == {
+        ("Eth1/1", "spine1", "swp7"): ("switch", OTHER_MAC, ""),
+        ("Eth1/2", "spine1", "523"): ("switch", "", ""),
+    }
+
+
+def test_what_a_switch_sees_of_others_does_not_name_the_port_of_this_link():
+    """Both leaves are plugged in by their Eth1/1."""
+    fabric = Fabric(leaf1={}, leaf2={}, spine1={})
+    for _ in range(2):
+        _, links = fabric.poll("leaf1", [to_switch("Eth1/1", "spine1", OTHER_MAC)], {"Eth1/1": 1})
+        fabric.poll("leaf2", [to_switch("Eth1/1", "spine1", OTHER_MAC)], {"Eth1/1": 1})
+        seen = [to_switch("swp7", "leaf1", "Eth1/1"), to_switch("swp8", "leaf2", "Eth1/1")]
+        fabric.poll("spine1", seen, {"swp7": 1, "swp8": 1})
+    assert links.keys() == {("Eth1/1", "spine1", "swp7")}
+
+
+def test_a_switch_that_sees_itself_is_no_neighbour_that_is_polled():
+    roster = Roster()
+    roster.configure({"a": "192.0.2.1", "b": "192.0.2.2"})
+    loop = to_switch("Eth1/1", "a")
+    assert (resolved("a", loop, roster).polled, resolved("b", loop, roster).polled) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "found"),
+    [
+        (Neighbour("p", chassis="44:4c:a8:00:00:01"), "a"),
+        (Neighbour("p", name="leaf-a.example.com"), "a"),
+        (Neighbour("p", name="LEAF-A"), "a"),
+        (Neighbour("p", addresses=("2001:db8::1", "192.0.2.1")), "a"),
+        (Neighbour("p", name="b"), "b"),  # as it is named in the configuration
+        (Neighbour("p", name="sonic"), None),  # what two go by names neither
+        (Neighbour("p", name="sonic", addresses=("192.0.2.3",)), "c"),
+        (Neighbour("p", chassis="44:4c:a8:00:00:99", name="leaf-a"), None),  # another one that has its name
+        (Neighbour("p", chassis="serial 5", name="leaf-a"), "a"),
+        (Neighbour("p", name="leaf"), None),
+        (Neighbour("p"), None),
+    ],
+)
+def test_which_switch_a_neighbour_is(neighbour, found):
+    roster = Roster()
+    roster.configure({"a": "192.0.2.1:1161", "b": "b.example.com", "c": "[192.0.2.3]:161", "d": "2001:db8::4"})
+    roster.note("a", name="leaf-a", chassis="44:4c:a8:00:00:01")
+    for target in ("c", "d"):
+        roster.note(target, name="sonic", label=target)
+    known = roster.find(neighbour)
+    assert (known and known.target) == found
+
+
+def test_targets_that_are_gone_are_found_no_more():
+    roster = Roster()
+    roster.configure({"a": "192.0.2.1"})
+    assert roster.find(Neighbour("p", name="a")) is not None
+    roster.configure({"b": "192.0.2.1"})
+    assert roster.find(Neighbour("p", name="a")) is None
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "kind"),
+    [
+        (to_host("p"), "host"),
+        (to_switch("p", "x"), "switch"),
+        (Neighbour("p", MAC, MAC), "host"),  # firmware of a NIC
+        (Neighbour("p", MAC, OTHER_MAC), "unknown"),
+        (Neighbour("p", MAC, "", "printer"), "unknown"),
+        # A host that forwards for its containers, as lldpd tells of it.
+        (
+            Neighbour(
+                "p",
+                MAC,
+                OTHER_MAC,
+                "gpu1",
+                "",
+                "Ubuntu 22.04.4 LTS Linux 5.15.0-105-generic #115-Ubuntu SMP x86_64",
+                SWITCH,
+            ),
+            "host",
+        ),
+        (Neighbour("p", MAC, "enp65s0np0", "gpu1", capabilities=SWITCH), "host"),
+        # Switches whose system is Linux.
+        (
+            Neighbour("p", MAC, "swp1", "leaf1", "", "Cumulus Linux version 5.9.1 running on Mellanox", SWITCH),
+            "switch",
+        ),
+        (Neighbour("p", MAC, "Ethernet0", "leaf1", "", "Debian GNU/Linux 9 Linux 4.9.0-11-2-amd64", SWITCH), "switch"),
+        (Neighbour("p", MAC, OTHER_MAC, "l", "", "SONiC Software Version: 202311 - Linux 5.10.0", SWITCH), "switch"),
+    ],
+)
+def test_what_a_neighbour_is(neighbour, kind):
+    assert kind_of(neighbour) == kind
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "mac"),
+    [
+        (Neighbour("p", MAC, OTHER_MAC, "gpu1"), OTHER_MAC),
+        (Neighbour("p", MAC, "", ""), MAC),
+        (Neighbour("p", MAC, "eth0", "gpu1"), ""),  # all ports of the host tell this chassis
+        (Neighbour("p", "serial", "eth0", "gpu1"), ""),
+    ],
+)
+def test_the_mac_address_that_joins_a_port_of_a_host(neighbour, mac):
+    assert mac_of(neighbour) == mac
+
+
+def test_who_says_little_goes_by_what_it_says():
+    roster = Roster()
+    link = resolved("here", Neighbour("p", MAC, port_description="eth0"), roster)
+    assert link == ("p", MAC, "eth0", "unknown", MAC, "eth0", False, "")
+    assert resolved("here", Neighbour("p", addresses=("192.0.2.9",)), roster).peer == "192.0.2.9"
+
+
+def test_two_neighbours_at_one_port_are_both_kept():
+    """lldpd#502."""
+    fabric = Fabric(leaf1={})
+    _, links = fabric.poll(
+        "leaf1", [to_host("Eth1/1"), to_host("Eth1/1", "bmc1", "eth0"), to_host("Eth1/1")], {"Eth1/1": 1}
+    )
+    assert links.keys() == {("Eth1/1", "gpu1", "ens1f0np0"), ("Eth1/1", "bmc1", "eth0")}
+
+
+@pytest.mark.parametrize(
+    ("port", "if_type", "physical", "management"),
+    [
+        ("Ethernet1/1", "6", True, False),
+        ("Eth1/1", "", True, False),  # which is not the eth1 of a server
+        ("swp1s0", "", True, False),
+        ("et-0/0/1", "", True, False),
+        ("eth0", "6", False, True),
+        ("mgmt0", "6", False, True),
+        ("Management1", "", False, True),
+        ("Ma1", "", False, True),
+        ("Port-Channel3", "", False, False),
+        ("Po3", "161", False, False),
+        ("Vlan 1002", "", False, False),
+        ("Ethernet1/1.100", "", False, False),  # what follows is in a leaf's answer too, up and without a speed
+        ("Vxlan1", "", False, False),
+        ("Vxlan1", "vxlan", False, False),
+        ("Tunnel0", "", False, False),
+        ("Recirc-Channel1", "", False, False),
+        ("Loopback0", "24", False, False),
+    ],
+)
+def test_ports_of_the_fabric_and_others(port, if_type, physical, management):
+    assert (is_physical(port, if_type), is_management(port)) == (physical, management)
+
+
+def test_links_are_worked_out_anew_only_when_something_changed(monkeypatch):
+    fabric = Fabric(leaf1={}, spine1={})
+    neighbours = [to_switch("Eth1/1", "spine1")]
+    for _ in range(2):
+        fabric.poll("leaf1", neighbours, {"Eth1/1": 1})
+    monkeypatch.setattr("exporter.sources.switch.placement.resolved", None)
+    fabric.poll("leaf1", list(neighbours), {"Eth1/1": 1})
+    fabric.poll("spine1", [], {"Ethernet1/1": 1})
+    with pytest.raises(TypeError):
+        fabric.poll("leaf1", neighbours, {"Eth1/1": 1})
+
+
+def test_a_switch_without_ports_of_its_own_passes():
+    roster = Roster()
+    roster.configure({"a": "192.0.2.1"})
+    place = Place(Target(name="a", address="192.0.2.1", snmp=SNMP), roster)
+    other = Table(PORTS, RowKeeper(PORTS.labels).rows([]), {}, 1.0)
+    (table,) = place.tables("a", [other], None, "", 1.0)
+    assert (list(table.rows.keys), table.kinds) == ([], [])
