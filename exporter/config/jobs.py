@@ -1,7 +1,6 @@
-"""What the configuration tells of training jobs: from it follows what a step needs, to be set beside what it takes."""
+"""The section `jobs` of the configuration: what is known of training jobs beforehand, by name or pattern."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from math import ceil
 from typing import Literal
@@ -10,13 +9,15 @@ import msgspec
 
 from exporter.config.errors import RuleError, check_patterns
 from exporter.config.units import Amount, BitRate
-from exporter.meaning.training.step_budget import (
-    LEAST_MFU,
-    Algorithm,
-    Plan,
-    Precision,
-    budget,
-)
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+"""Number formats of parameters and gradients as they are sent."""
+
+Algorithm = Literal["ring", "tree", "sharp"]
+"""Algorithms of AllReduce."""
+
+LEAST_MFU = 0.4
+"""Share of the GPUs' peak below which something is wrong, unless the configuration sets another."""
 
 LEAST = {
     "parameters": (1e6, "B"),
@@ -26,9 +27,6 @@ LEAST = {
 }
 """Amounts below which a letter is missing, and which."""
 
-TOLD = tuple(one.name for one in fields(Plan) if one.name not in {"nodes", "bandwidth"})
-"""What of a plan is configured as it is; the rest follows."""
-
 MAX_RANKS = 1 << 20
 """Ranks of a job, at most."""
 
@@ -36,9 +34,19 @@ MAX_RANKS = 1 << 20
 class JobPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Configuration of jobs of one name or pattern.
 
-    What `Plan` has too means the same there.
-
     Attributes:
+        parameters: Of the whole model.
+        active_parameters: Those that one token uses, for a mixture of experts; None for all.
+        data_parallel: Ranks that each hold the same part of the model and see other data.
+        model_parallel: Ranks that share one copy of the model: tensor times pipeline.
+        precision: Of parameters as they are sent.
+        gradient_precision: Of gradients; None where it is the same.
+        sharding: Stage of ZeRO: 0 none, 1 optimiser states, 2 also gradients, 3 also parameters (FSDP).
+        accumulation: Batches whose gradients make one step.
+        algorithm: Algorithm of AllReduce.
+        tokens_per_step: Of the whole job.
+        peak_flops: Floating-point operations per second of one GPU.
+        least_mfu: Share of the peak below which something is wrong.
         nodes: Hosts that a data-parallel group spans; None for as many as all ranks need, and it has ranks for.
         link_speed: Of each link of a host; None where nothing is known of them.
         links: Of a host that carry the job …
@@ -105,23 +113,6 @@ class JobPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 f" data_parallel need {ceil(self.data_parallel / self.ranks_per_host)} hosts or more",
             )
 
-    @property
-    def ranks(self) -> int:
-        """Ranks of the job."""
-        return self.data_parallel * self.model_parallel
-
-    def plan(self) -> Plan:
-        """Give it as what a budget is made from."""
-        bandwidth = None if self.link_speed is None else self.link_speed * self.links / self.ranks_per_host
-        hosts = min(self.data_parallel, ceil(self.ranks / self.ranks_per_host))
-        told = {name: getattr(self, name) for name in TOLD}
-        return Plan(**told, nodes=hosts if self.nodes is None else self.nodes, bandwidth=bandwidth)
-
-
-def plans(configured: Mapping[str, JobPlan]) -> tuple[tuple[str, Plan], ...]:
-    """Give the plans of jobs, each with the pattern of their names, in the order of the configuration."""
-    return tuple((pattern, one.plan()) for pattern, one in configured.items())
-
 
 def check(configured: Mapping[str, JobPlan]) -> None:
     """See that the patterns of names are whole, and that each can be reached.
@@ -144,15 +135,3 @@ def check(configured: Mapping[str, JobPlan]) -> None:
                 ["jobs", pattern], f"is never used: {hiding!r} stands before it and fits the same names; put it first"
             )
         before.append(pattern)
-
-
-def told(configured: Mapping[str, JobPlan]) -> Iterator[str]:
-    """Say of each plan what follows from it, for people who check their configuration."""
-    for pattern, one in configured.items():
-        plan = one.plan()
-        expected = budget(plan).expected_network
-        network = "" if expected is None else f", {expected:.3g} s of network a step at least"
-        yield (
-            f"jobs.{pattern}: {one.ranks} ranks, data-parallel groups of {plan.data_parallel} on {plan.hosts}"
-            f" host{'' if plan.hosts == 1 else 's'}{network}"
-        )

@@ -244,6 +244,7 @@ def schema(
     own: Mapping[str, Ending] | None = None,
     *,
     note: str = "",
+    helps: Mapping[str, str] | None = None,
     origins: Mapping[str, Sequence[str]] | None = None,
     internal: bool = False,
     details: Iterable[str] = (),
@@ -256,12 +257,16 @@ def schema(
         shared: Endings that mean here what they mean everywhere.
         own: Endings of this schema alone.
         note: What bytes and packets of this schema contain; a sentence for the help texts.
+        helps: Help texts of shared endings whose meaning is narrower here, such as that of one counter of a standard.
         origins: By ending, where the values come from.
         internal: Whether the tables are only food for meaning.
         details: Endings that are exported only where the configuration keeps them, those of rates included.
     """
     fine = frozenset(details)
     declared: dict[str, Ending | None] = {**dict.fromkeys(shared), **(own or {})}
+    declared |= {
+        ending: replace(declared[ending] or ENDINGS[ending], help=text) for ending, text in (helps or {}).items()
+    }
     found = origins or {}
     metrics = {
         ending: metric(prefix, labels, ending, what, note=note, origins=found.get(ending, ()), detail=ending in fine)

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic, time
 
 from exporter import __version__
-from exporter.config import jobs as plans
+from exporter.config import jobs as configured_jobs
 from exporter.config import schema as config
 from exporter.config import yaml_reader
 from exporter.config.errors import RuleError
@@ -48,7 +48,7 @@ from exporter.daemon.pipeline import (
 from exporter.daemon.relay import SCHEMAS as RELAY_SCHEMAS
 from exporter.daemon.relay import Relay
 from exporter.meaning.ports import expectations, log_states, states
-from exporter.meaning.training import jobs
+from exporter.meaning.training import jobs, plans
 from exporter.meaning.training.baseline import baseline
 from exporter.mqtt import options as mqtt
 from exporter.outputs import page, text
@@ -134,7 +134,7 @@ def load_config(path: Path | None) -> Config:
     try:
         loaded = _completed(loaded, path.parent)
         _check_patterns(loaded)
-        plans.check(loaded.jobs)
+        configured_jobs.check(loaded.jobs)
         validation.check_expectations(loaded, _host_name(loaded))
         validation.check_probe(loaded.sources["probe"], loaded.sources[switch.DEFINITION.name])
     except RuleError as error:
@@ -205,7 +205,7 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
         own = sum(not source.target for source in sources)
         switches = [target for target, _ in resolved(settings.sources[switch.DEFINITION.name])]
         lines.append(f"{config_file}: good; {own} sources of this host, {validation.counted(switches)}")
-        lines += [f"{config_file}: {line}" for line in plans.told(settings.jobs)]
+        lines += [f"{config_file}: {line}" for line in plans.described(settings.jobs)]
     if web_config_file is not None:
         nothing = Handlers(lambda _: (), str, lambda: None, _no_reload)
         WebServer(nothing, (":0",), config_file=web_config_file)  # reads certificates and keys too
@@ -472,7 +472,7 @@ class Daemon:
                 running.task.cancel()
                 del self._running[key]
         loop = asyncio.get_running_loop()
-        self._known = jobs.Known(baseline(fresh.measured), plans.plans(fresh.jobs))
+        self._known = jobs.Known(baseline(fresh.measured), plans.plans_of(fresh.jobs))
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)

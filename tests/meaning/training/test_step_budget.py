@@ -13,6 +13,7 @@ from exporter.meaning.training.alignment import (
     Moved,
     Tick,
 )
+from exporter.meaning.training.plans import plan_of
 from exporter.meaning.training.step_budget import (
     CONFIGURED,
     MEASURED,
@@ -310,7 +311,7 @@ def test_the_example_of_the_page_is_what_it_says():
     (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
     def plan(text):
-        return parse(text.encode(), "budget.md", SECTIONS).jobs["llama-70b-*"].plan()
+        return plan_of(parse(text.encode(), "budget.md", SECTIONS).jobs["llama-70b-*"])
 
     found = plan(example)
     assert (found.data_parallel, found.model_parallel, found.hosts, found.bandwidth) == (32, 16, 32, 50 * GB)
