@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
+PYTEST := $(BIN)/python -m pytest -p tests.helpers.skips --numprocesses=auto --dist=loadfile
 
 # Programs that tests use, and the Debian package of each. A test whose program is missing is skipped and counted.
 TEST_PROGRAMS := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
@@ -21,10 +22,10 @@ LAB_PROGRAMS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:c
     gcc:gcc make:make ip:iproute2 rdma:iproute2 ethtool:ethtool ib_send_bw:perftest ibv_rc_pingpong:ibverbs-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lab lint types bench docs lock clean
+.PHONY: help run demo test test-all lab lint types bench docs lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "ARGS='…' is passed on to the program; PYTHON=… chooses the interpreter (3.11 or newer) that .venv is made of."
 
 run: $(RUNTIME) ## serve the metrics of this host; flags in ARGS, such as ARGS='--web.listen-address=:9000'
@@ -33,10 +34,14 @@ run: $(RUNTIME) ## serve the metrics of this host; flags in ARGS, such as ARGS='
 demo: $(RUNTIME) ## serve a simulated cluster with traffic that moves; needs no hardware
 	@exec $(BIN)/fabric-exporter demo $(ARGS)
 
-test: $(DEV) ## run all tests, and count those that were skipped by what they lack
+test: $(DEV) ## run the tests but the slow ones, in parallel by file; skipped ones are counted by what they need
+	@.ci/packages $(TEST_PROGRAMS)
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(DEV) ## run all tests, the slow ones too
 	@.ci/packages $(TEST_PROGRAMS)
 	@PYTHON=$(PYTHON) .ci/torch
-	@$(BIN)/python -m pytest -p tests.helpers.skips $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 lab: $(DEV) ## run the tests that need RDMA and network cards, in an emulated guest that has them
 	@.ci/packages $(LAB_PROGRAMS)

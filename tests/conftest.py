@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,26 @@ import pytest
 from tests.helpers import fabric_simulation
 from tests.helpers.clock import Clock
 from tests.helpers.paths import ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_home(tmp_path_factory) -> Iterator[Path]:
+    """Give every program that a test starts an empty home, so that no test depends on what ran here before.
+
+    net-snmp keeps files of its own and reports on standard error when it creates their folders; both are in this home,
+    and its system-wide configuration is not read.
+    """
+    home = tmp_path_factory.mktemp("home")
+    snmp = home / "snmp"
+    for folder in ("cert_indexes", "mib_indexes"):
+        (snmp / folder).mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        patch.setenv("SNMP_PERSISTENT_DIR", str(snmp))
+        patch.setenv("SNMPCONFPATH", str(snmp))
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+            patch.delenv(name, raising=False)
+        yield home
 
 
 @pytest.fixture(scope="session")

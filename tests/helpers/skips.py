@@ -1,7 +1,8 @@
-"""A plugin that counts skipped tests by what they lack; `make test` loads it.
+"""A pytest plugin that counts skipped tests by what they need; `make test` loads it.
 
-A test may be skipped because this machine lacks something, and says so: `needs snmpd`. Any other reason would be a test
-that nobody runs, and fails the run.
+A test may be skipped because this machine lacks something, with the reason `needs snmpd`. Any other reason means a test
+that never runs, and fails the run. With pytest-xdist each worker collects every module, so a module that is skipped as a
+whole is counted once, by its name.
 """
 
 from collections import Counter
@@ -13,8 +14,9 @@ PREFIX = "Skipped: needs "
 
 class _Skips:
     def __init__(self) -> None:
-        self.lacking: Counter[str] = Counter()
+        self.missing: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self._modules: set[str] = set()
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -23,13 +25,14 @@ class _Skips:
 
     @pytest.hookimpl
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.skipped:
+        if report.skipped and report.nodeid not in self._modules:
+            self._modules.add(report.nodeid)
             self._note(report.nodeid, report.longrepr)
 
     def _note(self, name: str, why: object) -> None:
         reason = why[2] if isinstance(why, tuple) else str(why)
         if reason.startswith(PREFIX):
-            self.lacking[reason.removeprefix(PREFIX)] += 1
+            self.missing[reason.removeprefix(PREFIX)] += 1
         else:
             self.wrong.append(f"{name}: {reason}")
 
@@ -40,13 +43,13 @@ class _Skips:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section("left out on this machine")
-        for what, count in sorted(self.lacking.items()):
+        terminalreporter.section("skipped on this machine")
+        for what, count in sorted(self.missing.items()):
             terminalreporter.write_line(f"{count} skipped: needs {what}")
-        if not self.lacking:
+        if not self.missing:
             terminalreporter.write_line("nothing")
         for line in self.wrong:
-            terminalreporter.write_line(f"ERROR: skipped for another reason than something missing: {line}", red=True)
+            terminalreporter.write_line(f"ERROR: skipped for a reason other than a missing program or folder: {line}", red=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
