@@ -1,8 +1,8 @@
 """A pytest plugin that counts skipped tests by what they need; `make test` loads it.
 
 A test may be skipped because this machine lacks something, with the reason `needs snmpd`. Any other reason means a test
-that never runs, and fails the run. With pytest-xdist each worker collects every module, so a module that is skipped as a
-whole is counted once, by its name.
+that never runs, and fails the run. With pytest-xdist each worker collects every module, so a module that is skipped as
+a whole is counted once, by its name.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ class _Skips:
         if not self.missing:
             terminalreporter.write_line("nothing")
         for line in self.wrong:
-            terminalreporter.write_line(f"ERROR: skipped for a reason other than a missing program or folder: {line}", red=True)
+            terminalreporter.write_line(f"ERROR: skipped for a reason other than something missing: {line}", red=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
