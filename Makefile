@@ -58,7 +58,7 @@ bench: $(DEV) ## measure; see benchmarks/README.md
 	@.ci/packages $(TEST_PROGRAMS) $(BENCH_PROGRAMS)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-docs: $(DEV) ## write anew what is made from the code: docs/metrics.md, shell completion, the boards
+docs: $(DEV) ## generate what is made from the code: docs/metrics.md, shell completion, the boards
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python dashboards/build.py
 

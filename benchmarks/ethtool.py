@@ -48,7 +48,7 @@ def device() -> Iterator[bool]:
 
 
 def _our_reads() -> float:
-    """Read, and pick what is wanted; give the CPU seconds of one read after the first, which learns the names."""
+    """Read, and pick what is wanted; return the CPU seconds of one read after the first, which learns the names."""
     with closing(KernelNic()) as reader:
         names = reader.statistics(DEVICE).names
         if len(names) < STATISTICS:
@@ -63,7 +63,7 @@ def _our_reads() -> float:
 
 
 def _their_scrapes(program: str) -> float:
-    """Give the CPU seconds of one scrape of the same device, which prints all of its statistics."""
+    """Return the CPU seconds of one scrape of the same device, which prints all of its statistics."""
     port = free_port()
     collectors = ("--collector.disable-defaults", "--collector.ethtool")
     chosen = f"--collector.ethtool.device-include=^{DEVICE}$"

@@ -60,7 +60,7 @@ def _beside_node_exporter(folder: Path) -> list[Figure]:
 
 
 def _alone(folder: Path) -> list[Limit]:
-    """Run the node role at default intervals with nobody scraping."""
+    """Run the node role at default intervals with no scraper."""
     port = free_port()
     with running(_ours(folder, port)) as process:
         ready = Scraper(port, "/-/ready").wait()

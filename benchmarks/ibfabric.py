@@ -1,6 +1,6 @@
 """A pass over an InfiniBand fabric, beside Debian's `ibqueryerrors` and `perfquery`; the fabric is `ibsim`'s.
 
-Ours reads data and errors of every port, and asks how every link is; `ibqueryerrors` looks for the fabric anew at each
+Ours reads data and errors of every port, and the state of every link; `ibqueryerrors` looks for the fabric again at each
 run, reads the errors of every port, and data of those alone that have errors. All ask the same simulator, one after the
 other; the ceiling of datagrams a second, which the peers lack, is off.
 """
@@ -115,7 +115,7 @@ def run() -> list[Figure | Limit]:
 
 
 def _timed(fabric: Simulator, *command: object) -> float:
-    """Run a program at a host of the fabric; give its seconds."""
+    """Run a program at a host of the fabric; return its seconds."""
     begun = time.perf_counter()
     subprocess.run(
         [*map(str, command)],

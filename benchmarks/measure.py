@@ -27,7 +27,7 @@ class Figure:
     bar: float
 
     def __str__(self) -> str:
-        """Give a line: both figures, their ratio, and whether that is within the bar."""
+        """Return a line: both figures, their ratio, and whether that is within the bar."""
         ratio = self.ours / self.peer
         verdict = "met" if ratio <= self.bar else "NOT MET"
         return (
@@ -46,13 +46,13 @@ class Limit:
     bar: float
 
     def __str__(self) -> str:
-        """Give a line: the figure and whether it is within the bar."""
+        """Return a line: the figure and whether it is within the bar."""
         verdict = "met" if self.ours <= self.bar else "NOT MET"
         return f"{self.name}: {self.ours:.2f} {self.unit} (bar {self.bar:g}: {verdict})"
 
 
 def cpu_seconds(pid: int) -> float:
-    """Give the CPU time of all threads of a process, finer than the clock ticks of its stat file."""
+    """Return the CPU time of all threads of a process, finer than the clock ticks of its stat file."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         total += int((task / "schedstat").read_text().split()[0])
@@ -60,13 +60,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_mebibytes(pid: int) -> float:
-    """Give the resident memory of a process."""
+    """Return the resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """Give a port of loopback that nobody listens on."""
+    """Return a port of loopback on which nothing listens."""
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -74,7 +74,7 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
 
 
 def peer(program: str) -> str | None:
-    """Find a peer's program, or say that it is missing."""
+    """Find a peer's program, or report that it is missing."""
     found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if found is None:
         print(f"left out: {program} is not installed")
@@ -101,7 +101,7 @@ class Scraper:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
 
     def wait(self, seconds: float = 15.0) -> float:
-        """Wait until it answers; give the seconds that took."""
+        """Wait until it answers; return the seconds that took."""
         began = time.monotonic()
         while time.monotonic() - began < seconds:
             try:
@@ -114,7 +114,7 @@ class Scraper:
         raise RuntimeError(f"port {self._port} does not answer within {seconds} s")
 
     def scrape(self) -> int:
-        """Scrape once; give the bytes of the body."""
+        """Scrape once; return the bytes of the body."""
         self._connection.request("GET", self._path, headers={"Accept": ACCEPT, "Accept-Encoding": "gzip"})
         answer = self._connection.getresponse()
         body = answer.read()

@@ -31,7 +31,7 @@ SPEED = 400_000_000_000
 """Bits per second of every port."""
 
 CHANNELS = 63
-"""Of each NIC: queues that its driver counts by themselves, which nobody reads and every answer has."""
+"""Of each NIC: queues that its driver counts by themselves, which are in every answer and are not read."""
 
 OF_A_QUEUE = ("packets", "bytes", "csum_complete", "lro_packets", "ecn_mark", "cqe_err", "xdp_drop", "cache_reuse")
 
@@ -49,7 +49,7 @@ TRAFFIC = {
 }
 """How the names end of what moves while a job runs, and what part of the bytes each is, in binary places.
 
-All else stands still, as it does on a healthy node.
+All else does not change, as on a healthy node.
 """
 
 DIGITS = 24
@@ -65,7 +65,7 @@ class Node:
     """The files of the node.
 
     Attributes:
-        sysfs: What stands for /sys.
+        sysfs: The folder in place of /sys.
         recordings: The folder of recordings.
         folders: Those of the RDMA ports.
     """
@@ -186,25 +186,25 @@ class MovingNic(ReplayNic):
 
 
 def hw_counters() -> list[str]:
-    """Give the names of the files of `hw_counters/` that a RoCE port of mlx5 has."""
+    """Return the names of the files of `hw_counters/` that a RoCE port of mlx5 has."""
     return [name for one in RDMA.port for name in one.names if not name.startswith(OPTIONAL)]
 
 
 def _read_statistics() -> list[str]:
-    """Give the names of the statistics that are read, with those of all priorities."""
+    """Return the names of the statistics that are read, with those of all priorities."""
     names = [name for one in NIC.port for name in one.names]
     names += [name.replace("{p}", priority) for priority in PRIORITIES for one in NIC.priority for name in one.names]
     return list(dict.fromkeys(names))
 
 
 def _statistics() -> list[str]:
-    """Give the names of all statistics that a NIC has: behind those that are read, those of its queues."""
+    """Return the names of all statistics that a NIC has: behind those that are read, those of its queues."""
     queues = [f"{way}{queue}_{name}" for way in ("rx", "tx") for queue in range(CHANNELS) for name in OF_A_QUEUE]
     return [*_read_statistics(), *queues]
 
 
 def _recording(number: int, address: str, mac: str, draw: random.Random) -> dict[str, object]:
-    """Give what a NIC answers, as `exporter.linux.recordings.nic` reads it."""
+    """Return what a NIC answers, as `exporter.linux.recordings.nic` reads it."""
     counted = {name: draw.randrange(2**50) >> _share(name) if _moves(name) else 0 for name in _statistics()}
     settings = {"speed_bits_per_second": SPEED, "duplex": "full", "autoneg": True}
     return {
@@ -235,22 +235,22 @@ def _recording(number: int, address: str, mac: str, draw: random.Random) -> dict
 
 
 def _moves(name: str) -> bool:
-    """Tell whether traffic moves a counter."""
+    """Return whether traffic moves a counter."""
     return name.endswith(tuple(TRAFFIC))
 
 
 def _share(name: str) -> int:
-    """Give what part of the bytes a counter is, in binary places."""
+    """Return what part of the bytes a counter is, in binary places."""
     return next(places for ending, places in TRAFFIC.items() if name.endswith(ending))
 
 
 def _carried(seconds: float) -> int:
-    """Give the bytes that a half-full link carries."""
+    """Return the bytes that a half-full link carries."""
     return int(seconds * SPEED / 16)
 
 
 def _padded(value: int) -> bytes:
-    """Give the text of a counter, filled up so that the next one replaces all of it in place."""
+    """Return the text of a counter, filled up so that the next one replaces all of it in place."""
     return str(value).encode().ljust(DIGITS, b"\n")
 
 
@@ -279,7 +279,7 @@ class _Running(MovingNic):
 
 
 def serve(folder: Path, port: int) -> None:
-    """Run the daemon as the bare command does, but for what answers for the NICs, until it is told to stop."""
+    """Run the daemon as the bare command does, but for what answers for the NICs, until a signal stops it."""
 
     def build(options: NicOptions, host: Host) -> Sequence[Source]:
         return [NicSource(options, host, partial(_Running, folder / "nic"))]

@@ -62,7 +62,7 @@ LOOPBACK = struct.pack("=BxHiII", 0, 0, 1, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A figure without a bar, of some ports; where it is the sum of what each takes, that is told too."""
+    """A figure without a bar, of some ports; a sum over ports is named as one."""
 
     name: str
     unit: str
@@ -70,7 +70,7 @@ class Cost:
     ports: int = 1
 
     def __str__(self) -> str:
-        """Give a line."""
+        """Return a line."""
         each = f", {self.ours / self.ports:.3f} a port" if self.ports > 1 else ""
         return f"{self.name}: {self.ours:.2f} {self.unit}{each}"
 
@@ -92,7 +92,7 @@ def _node(count: int) -> str:
 
 
 def _steps() -> list[Step]:
-    """Give the meanings as the daemon applies them where nothing is expected."""
+    """Return the meanings as the daemon applies them where nothing is expected."""
     return steps(Expectation())
 
 
@@ -196,7 +196,7 @@ def _check(port: int) -> None:
 def _netlink() -> Figure:
     """Ask for the counters of a port by netlink, and read them from files that stay open.
 
-    Here is no device to ask: the exchange is one with rtnetlink about the loopback device, whose answer is as long.
+    There is no device here: the request goes to rtnetlink, for the loopback device, whose answer is as long.
     """
     names = hw_counters()
     answers = [_answer(names, read) for read in range(2)]
@@ -229,7 +229,7 @@ def _answer(names: list[str], read: int) -> bytes:
 
 
 def _fastest(call: Callable[[], object]) -> float:
-    """Give the CPU seconds of the fastest of some calls."""
+    """Return the CPU seconds of the fastest of some calls."""
     found = []
     for _ in range(ROUNDS):
         began = time.thread_time()

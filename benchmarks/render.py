@@ -58,7 +58,7 @@ class Scene:
         return (f"leaf-{self._made % 40:02}", f"Ethernet1/{self._made}{odd}")
 
     def next(self) -> dict[str, Column]:
-        """Let the scene change, and give the columns of the next scrape."""
+        """Let the scene change, and return the columns of the next scrape."""
         draw = self._draw
         for place in draw.sample(range(ROWS), ROWS // 20):
             self._keys[place] = self._new()
@@ -85,7 +85,7 @@ class Made(Collector):
         self._families = families
 
     def collect(self) -> list[Metric]:
-        """Give them."""
+        """Return the columns."""
         return self._families
 
 
@@ -120,7 +120,7 @@ def run() -> list[Figure | Limit]:
 
 
 async def _longest_stall(scene: Scene) -> float:
-    """Serve scrapes while the loop is asked to wake every millisecond; give the longest it was late."""
+    """Serve scrapes while the loop is asked to wake every millisecond; return the longest it was late."""
     tables = [scene.table(scene.next()) for _ in range(5)]
     renderer = Renderer(openmetrics=True)
     renderings = Renderings(lambda _form: renderer.render([tables[-1]]))

@@ -1,7 +1,7 @@
 """Run the benchmarks: each beside its peer in one run, both figures and the ratio printed.
 
 `python benchmarks/run.py [NAME…]`, of those in ALL; all of them by default. Ratios travel from machine to machine,
-absolute figures do not. The exit status tells whether every bar was met.
+absolute figures do not. The exit status is 0 if every bar was met.
 """
 
 import importlib

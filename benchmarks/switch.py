@@ -117,7 +117,7 @@ def _serve(count: int, ready: Connection) -> None:
 
 @contextmanager
 def agents(count: int) -> Iterator[tuple[list[int], int]]:
-    """Run agents in a process of their own; give their ports, and the process's number."""
+    """Run agents in a process of their own; return their ports, and the process's number."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=_serve, args=(count, theirs), daemon=True)
     process.start()
@@ -151,13 +151,13 @@ def _peer_module(columns: Sequence[tuple[str, Oid, int]]) -> str:
 
 def _source(number: int, port: int, roster: Roster, interval: float) -> SwitchSource:
     snmp = Snmp(community="public")
-    # Neighbours are asked for once a minute, and have no rows here: left out, so that both do the same.
+    # Neighbours are read once a minute and have no rows here: left out, so that both do the same.
     target = Target(name=f"leaf-{number:03d}", address=f"127.0.0.1:{port}", lldp=False, snmp=snmp)
     return SwitchSource(target, interval, [switches.reader(target, "snmp", interval)], roster)
 
 
 async def _our_polls(port: int, *, everything: bool) -> float:
-    """Poll, apply the rates and print; give the CPU seconds of one poll, with the inventory each time or never."""
+    """Poll, apply the rates and print; return the CPU seconds of one poll, with the inventory each time or never."""
     source = _source(1, port, Roster(), 60.0)
     poller = Poller(source, [rates.step])
     renderer = Renderer(openmetrics=True)
@@ -176,7 +176,7 @@ async def _our_polls(port: int, *, everything: bool) -> float:
 
 
 def _their_scrapes(program: str, port: int, columns: Sequence[tuple[str, Oid, int]]) -> float:
-    """Give the CPU seconds of one scrape of these columns."""
+    """Return the CPU seconds of one scrape of these columns."""
     with tempfile.TemporaryDirectory() as place:
         config = Path(place) / "snmp.yml"
         config.write_text(_peer_module(columns))
@@ -208,7 +208,7 @@ def _one() -> list[Figure]:
 
 
 async def _our_walks(port: int) -> float:
-    """Walk all columns with a user of v3, signed and encrypted; give the CPU seconds of one walk."""
+    """Walk all columns with a user of v3, signed and encrypted; return the CPU seconds of one walk."""
     columns = [(*table, number) for _, table, number in (*INVENTORY, *COUNTERS)]
     async with SnmpClient(f"127.0.0.1:{port}", USER, deadline=60.0) as client:
         await client.walk(columns)
@@ -247,7 +247,7 @@ def _private() -> list[Figure]:
 
 
 async def _watch(pollers: Sequence[Poller], seconds: float) -> tuple[float, float, int]:
-    """Let pollers run; give the share of a core, the longest stall of the loop in seconds, and the overruns."""
+    """Let pollers run; return the share of a core, the longest stall of the loop in seconds, and the overruns."""
     tasks = [asyncio.create_task(poller.run()) for poller in pollers]
     await asyncio.gather(*(poller.first.wait() for poller in pollers))
     before = sum(poller.status.overruns for poller in pollers)
@@ -267,7 +267,7 @@ async def _watch(pollers: Sequence[Poller], seconds: float) -> tuple[float, floa
     return share, stall, overruns
 
 
-def _fleet(ports: Sequence[int], told: Connection) -> None:
+def _fleet(ports: Sequence[int], results: Connection) -> None:
     """Poll all of these switches; send the figures and the MiB that it took."""
     pid = multiprocessing.current_process().pid or 0
     roster = Roster()
@@ -275,7 +275,7 @@ def _fleet(ports: Sequence[int], told: Connection) -> None:
     sources = [_source(number, port, roster, INTERVAL) for number, port in enumerate(ports)]
     pollers = [Poller(source, [rates.step]) for source in sources]
     figures = asyncio.run(_watch(pollers, SECONDS))
-    told.send((*figures, resident_mebibytes(pid) - empty))
+    results.send((*figures, resident_mebibytes(pid) - empty))
 
 
 def _fleets() -> list[Limit]:

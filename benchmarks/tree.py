@@ -11,7 +11,7 @@ ABSENT = ("np_", "rp_", "cc_", "rdma_", "req_transport_retries_exceeded", "req_r
 
 
 def make(folder: Path, seed: int = 1) -> int:
-    """Write the tree below `folder`, to be given as `--path.sysfs`; give the number of files of ports."""
+    """Write the tree below `folder`, to be given as `--path.sysfs`; return the number of files of ports."""
     draw = random.Random(seed)
     names = [name for one in MLX5.port for name in one.names]
     counters = [path for choice in PMA for path in choice.files]
@@ -33,7 +33,7 @@ def make(folder: Path, seed: int = 1) -> int:
         }
         for path, text in texts.items():
             (port / path).write_text(f"{text}\n")
-            written += not path.endswith("lifespan")  # a setting, which nobody reads
+            written += not path.endswith("lifespan")  # a setting, which is not read
         for name, text in {"hca_type": "MT4129", "fw_ver": "28.41.1000", "board_id": "MT_0000000838"}.items():
             (device / name).write_text(f"{text}\n")
     return written

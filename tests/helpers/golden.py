@@ -1,6 +1,6 @@
 """Scrapes of a real daemon, with what differs from run to run masked, to be compared with golden files.
 
-`UPDATE_GOLDEN=1` writes the files anew instead; the difference is then for people to read.
+`UPDATE_GOLDEN=1` writes the files again instead; read the difference before committing it.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def masked(text: str) -> str:
 
 
 def is_fixed(name: str) -> bool:
-    """Tell whether a metric's values are the same in each run."""
+    """Return whether a metric's values are the same in each run."""
     return not _VALUE.match(f"{name} 1")
 
 
@@ -63,7 +63,7 @@ class Scraper:
         return answer.text
 
     async def until(self, look: Callable[[str], bool]) -> str:
-        """Scrape until there is what is looked for, and give the scrape."""
+        """Scrape until the wanted metrics are there, and return the scrape."""
         async with asyncio.timeout(30):
             while not look(text := await self.text()):  # noqa: ASYNC110  # a scrape has no event to wait for
                 await asyncio.sleep(0.05)
@@ -78,7 +78,7 @@ class Scraper:
 
 
 def reads(text: str) -> dict[str, int]:
-    """Give how often each source was read."""
+    """Return how often each source was read."""
     return {key: int(value) for key, value in re.findall(r"^fabric_source_reads_total(\S+) (\d+)", text, re.MULTILINE)}
 
 

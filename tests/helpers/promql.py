@@ -10,7 +10,7 @@ TARGET_LABELS = {"job", "instance"}
 
 
 def exported() -> dict[str, set[str]]:
-    """Give every metric that the exporter can have with its labels, those of the target included."""
+    """Return every metric that the exporter can have with its labels, those of the target included."""
     found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in daemon.metrics()}
     return {**found, "up": set(TARGET_LABELS)}
 
@@ -50,7 +50,7 @@ def _missing(word: str, labels: set[str], expr: promql.Expr, known: Mapping[str,
 
 
 def _written(expr: promql.Expr) -> set[str]:
-    """Give the labels that `label_replace` and `label_join` write."""
+    """Return the labels that `label_replace` and `label_join` write."""
     calls = (node for node in _nodes(expr) if isinstance(node, promql.Call))
     return {call.args[1].val for call in calls if call.func.name in {"label_replace", "label_join"}}
 

@@ -38,14 +38,14 @@ def until(what: str, look: Callable[[], Answer | None], seconds: float = 40.0) -
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """Give a folder that goes with the block, unlike pytest's, which keeps those of the last runs."""
+    """Return a folder that is removed after the block, unlike pytest's, which keeps those of the last runs."""
     with tempfile.TemporaryDirectory(prefix="fabric-test-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 @contextmanager
 def process(log: Path, *command: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program until the end of the block, whatever happens there; what it says goes to a file."""
+    """Run a program until the end of the block, whatever happens there; its output goes to a file."""
     with log.open("wb") as out, subprocess.Popen([*map(str, command)], stdout=out, stderr=subprocess.STDOUT) as one:
         try:
             yield one
@@ -135,16 +135,16 @@ class Prometheus:
         self._client = client
 
     def query(self, expr: str) -> list[dict]:
-        """Give the samples of an instant query."""
+        """Return the samples of an instant query."""
         answer = self._client.post("/query", data={"query": expr}).json()
         assert answer["status"] == "success", f"{expr}: {answer}"
         return answer["data"]["result"]
 
     def number(self, expr: str) -> float:
-        """Give the value of a query with one sample; 0 where there is none."""
+        """Return the value of a query with one sample; 0 where there is none."""
         found = self.query(expr)
         return float(found[0]["value"][1]) if found else 0.0
 
     def get(self, path: str) -> dict:
-        """Give the data of another endpoint."""
+        """Return the data of another endpoint."""
         return self._client.get(path).json()["data"]

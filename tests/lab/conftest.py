@@ -14,7 +14,7 @@ sources:
   nic: {interval: 10m}
   nccl: {enabled: false}
 """
-"""NICs are read every ten minutes: what is seen of them sooner, events have told."""
+"""NICs are read every ten minutes: what is seen of them earlier came by events."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,14 +27,14 @@ def _guest():
 
 @pytest.fixture(scope="session")
 def daemon(_guest):
-    """Give the exporter, which runs through all tests, while devices come and go around it."""
+    """Return the exporter, which runs through all tests, while devices come and go around it."""
     with exporter(CONFIG) as one:
         yield one
 
 
 @pytest.fixture
 def pair():
-    """Give two network devices that are connected."""
+    """Return two network devices that are connected."""
     with link("v0", "type", "veth", "peer", "name", "v1"):
         run("ip", "link", "set", "v1", "up")
         run("ip", "address", "add", f"{ADDRESS}/24", "dev", "v0")
@@ -43,14 +43,14 @@ def pair():
 
 @pytest.fixture
 def rxe(pair):
-    """Give the name of a SoftRoCE device on the first of the pair."""
+    """Return the name of a SoftRoCE device on the first of the pair."""
     with rdma("rxe0", "rxe", pair[0]) as name:
         yield name
 
 
 @pytest.fixture
 def siw(pair):
-    """Give the name of an iWARP device on the second of the pair."""
+    """Return the name of an iWARP device on the second of the pair."""
     done = subprocess.run(
         ["rdma", "link", "add", "siw0", "type", "siw", "netdev", pair[1]], capture_output=True, text=True, check=False
     )
@@ -62,7 +62,7 @@ def siw(pair):
 
 @pytest.fixture
 def card(_guest):
-    """Give a simulated card with two ports that are connected to each other."""
+    """Return a simulated card with two ports that are connected to each other."""
     if not SIMULATED.exists():
         pytest.skip("needs netdevsim")
     with nic(1) as one:

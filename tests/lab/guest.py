@@ -28,7 +28,7 @@ RDMA = Path("/sys/class/infiniband")
 
 
 def run(*command: object) -> str:
-    """Run a program that has to succeed; give what it says."""
+    """Run a program that has to succeed; return its output."""
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
@@ -39,7 +39,7 @@ def json_of(*command: object) -> list[dict]:
 
 
 def lines_of(*command: object) -> dict[str, str]:
-    """Run a program that says `name: value` in lines; what stands twice is the last."""
+    """Run a program that prints lines `name: value`; of a name printed twice the last counts."""
     pairs = (line.partition(":") for line in run(*command).splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -95,7 +95,7 @@ class Nic:
 
     @property
     def ports(self) -> list[str]:
-        """Give the names of its ports, in their order."""
+        """Return the names of its ports, in their order."""
         names = [entry.name for entry in (self.folder / "net").iterdir()]
         return sorted(names, key=lambda name: (NETWORK / name / "phys_port_name").read_text())
 
@@ -122,7 +122,7 @@ def nic(identity: int) -> Iterator[Nic]:
 
 
 def address_index(device: str) -> int:
-    """Find the entry of an RDMA device's address table that stands for ADDRESS."""
+    """Find the entry of an RDMA device's address table that holds ADDRESS."""
     wanted = socket.inet_aton(ADDRESS).hex(":", 2)
     folder = RDMA / device / "ports/1/gids"
     found = [int(file.name) for file in folder.iterdir() if file.read_text().strip().endswith(f"ffff:{wanted}")]
@@ -154,18 +154,18 @@ def hardware_counters(device: str) -> dict[str, int]:
 
 
 class Page(NamedTuple):
-    """One scrape, to be asked for values."""
+    """One scrape."""
 
     samples: dict[tuple[str, frozenset[tuple[str, str]]], float]
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Give the one value of those labels, among others; None where there is none."""
+        """Return the one value of those labels, among others; None where there is none."""
         found = [value for (one, has), value in self.samples.items() if one == name and labels.items() <= set(has)]
         assert len(found) <= 1, (name, labels, found)
         return found[0] if found else None
 
     def info(self, name: str, **labels: str) -> dict[str, str]:
-        """Give the labels of the one row that has these among them."""
+        """Return the labels of the one row that has these among them."""
         (found,) = [dict(has) for one, has in self.samples if one == name and labels.items() <= set(has)]
         return found
 
@@ -188,7 +188,7 @@ class Exporter:
         for family in text_string_to_metric_families(answer.text):
             for sample in family.samples:
                 key = (sample.name, frozenset(sample.labels.items()))
-                assert key not in found, f"{key} stands twice"
+                assert key not in found, f"{key} is there twice"
                 found[key] = sample.value
         return Page(found)
 
@@ -199,7 +199,7 @@ class Exporter:
             return False
 
     def until(self, what: str, look: Callable[[Page], object], seconds: float = SECONDS) -> Page:
-        """Scrape again and again until the page is as wanted; give it."""
+        """Scrape again and again until the page is as wanted; return it."""
         last: list[Page] = []
 
         def again() -> bool:
@@ -212,7 +212,7 @@ class Exporter:
 
 @contextmanager
 def exporter(config: str) -> Iterator[Exporter]:
-    """Run the exporter while it is needed; it has to end by itself, and well, when it is told to."""
+    """Run the exporter while it is needed; it must exit by itself with status 0 after SIGTERM."""
     with own_folder() as folder:
         file, log, port = folder / "config.yml", folder / "log", free_port()
         file.write_text(config)
