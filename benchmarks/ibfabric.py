@@ -1,6 +1,6 @@
 """A pass over an InfiniBand fabric, beside Debian's `ibqueryerrors` and `perfquery`; the fabric is `ibsim`'s.
 
-Ours reads data and errors of every port, and the state of every link; `ibqueryerrors` looks for the fabric again at each
+Ours reads data and errors of every port, and the state of every link; `ibqueryerrors` discovers the fabric at each
 run, reads the errors of every port, and data of those alone that have errors. All ask the same simulator, one after the
 other; the ceiling of datagrams a second, which the peers lack, is off.
 """
