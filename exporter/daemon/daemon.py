@@ -27,7 +27,7 @@ from exporter.core.source import (
     Definition,
     Host,
     Source,
-    exports,
+    is_exported,
 )
 from exporter.core.table import Metric, Schema, Table
 from exporter.daemon import (
@@ -257,11 +257,13 @@ class _Running:
         """Give the fresh tables; where ports are expected, with their number, also when there is nothing to read."""
         tables = self.poller.fresh_tables()
         now = monotonic()
-        begins = not self.poller.first.is_set() and now - self.since <= READY_AFTER
+        begins = not self.poller.first_read.is_set() and now - self.since <= READY_AFTER
         if self.ports is None or begins:
             return tables
         *others, counted = expectations.summed(self.ports, tables, now)
-        wanted = {ending: column for ending, column in counted.columns.items() if exports(column.metric, self.drop, ())}
+        wanted = {
+            ending: column for ending, column in counted.columns.items() if is_exported(column.metric, self.drop, ())
+        }
         return [*others, replace(counted, columns=wanted)]
 
 
@@ -480,7 +482,7 @@ class Daemon:
                 relay = self._relay if definition is nccl.DEFINITION else None
                 made = steps(links_expected, relay, self._judging(source))
                 aside = definition is collector.DEFINITION
-                poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note, aside=aside)
+                poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note, steps_in_thread=aside)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
 
@@ -539,7 +541,7 @@ class Daemon:
         with suppress(TimeoutError):
             async with asyncio.timeout(READY_AFTER):
                 for one in list(self._running.values()):
-                    await one.poller.first.wait()
+                    await one.poller.first_read.wait()
         found: dict[str, list[str]] = {"reading": [], "nothing found for": [], "not readable": []}
         for key, one in self._running.items():
             poller = one.poller
@@ -553,7 +555,7 @@ class Daemon:
         """Say what is waited for: the first read of each source, but not for ever."""
         if monotonic() - self._started > READY_AFTER:
             return None
-        waiting = [" ".join(key).strip() for key, one in self._running.items() if not one.poller.first.is_set()]
+        waiting = [" ".join(key).strip() for key, one in self._running.items() if not one.poller.first_read.is_set()]
         return f"not read yet: {', '.join(sorted(waiting))}" if waiting else None
 
 

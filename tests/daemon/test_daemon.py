@@ -194,7 +194,7 @@ async def test_what_is_absent_is_neither_up_nor_a_failure(tmp_path, caplog):
     async with serving(tmp_path) as served:
         async with asyncio.timeout(LONG):
             for poller in served.pollers().values():
-                await poller.first.wait()
+                await poller.first_read.wait()
         page = await served.page()
         assert page.value("fabric_source_reads_total", source="nic") >= 1
         assert page.all("fabric_source_up") == {}

@@ -14,7 +14,7 @@ from exporter.config import yaml_reader
 from exporter.config.errors import RuleError, check_patterns
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
-from exporter.core.source import LEAST_INTERVAL
+from exporter.core.source import MIN_INTERVAL_SECONDS
 from exporter.sources.common.path_patterns import matching
 from exporter.sources.switch.options import (
     Eapi,
@@ -64,8 +64,8 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def __post_init__(self) -> None:
         """Refuse an interval that is a slip, and patterns that are not whole."""
-        if self.interval is not None and self.interval < LEAST_INTERVAL:
-            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL * 1000:g}ms or more")
+        if self.interval is not None and self.interval < MIN_INTERVAL_SECONDS:
+            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {MIN_INTERVAL_SECONDS * 1000:g}ms or more")
         for key in ("include", "exclude", "uplinks"):
             check_patterns(key, getattr(self, key) or ())
 
