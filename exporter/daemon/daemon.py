@@ -138,7 +138,7 @@ def load_config(path: Path | None) -> Config:
         validation.check_expectations(loaded, _host_name(loaded))
         validation.check_probe(loaded.sources["probe"], loaded.sources[switch.DEFINITION.name])
     except RuleError as error:
-        raise yaml_reader.located(path, error.steps, error.text) from None
+        raise yaml_reader.error_at(path, error.steps, error.text) from None
     return loaded
 
 
@@ -199,7 +199,7 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
         try:
             validation.check_classes(settings)
         except RuleError as error:
-            raise yaml_reader.located(config_file, error.steps, error.text) from None
+            raise yaml_reader.error_at(config_file, error.steps, error.text) from None
         host = Host(settings.host or "", Path("/sys"), Path("/proc"))
         sources = [source for definition in SOURCES for source in _built(definition, settings, host)]
         own = sum(not source.target for source in sources)
@@ -442,7 +442,7 @@ class Daemon:
             self._settings.procfs,
             self._settings.nic_replay,
         )
-        expected = fresh.expect.of(host.name)
+        expected = fresh.expect.for_host(host.name)
         wanted: _Wanted = {}
         for definition in SOURCES:
             for source in _built(definition, fresh, host):
@@ -465,7 +465,7 @@ class Daemon:
 
     def _apply(self, fresh: Config, wanted: _Wanted) -> None:
         """Start, stop and leave alone pollers, so that those that run are those of the configuration."""
-        expected = fresh.expect.of(_host_name(fresh))
+        expected = fresh.expect.for_host(_host_name(fresh))
         for key, (source, definition, made_from) in list(wanted.items()):
             if definition is nccl.DEFINITION:  # with another broker, or none, it is another one
                 wanted[key] = (source, definition, (*made_from, self._relay))

@@ -20,7 +20,7 @@ from exporter.core.table import (
     Schema,
     Table,
 )
-from exporter.meaning.ports.rates import SLACK
+from exporter.meaning.ports.counters import SLACK
 
 WINDOW = 60.0
 """Seconds of which the highest sample is told."""

@@ -171,7 +171,7 @@ def complete(options: SwitchOptions, folder: Path, check: Callable[[Target], Non
                     raise RuleError(place, f"the target {target.name!r} stands in {home} too; rename one of them")
                 homes[target.name] = str(path)
         except RuleError as error:
-            raise yaml_reader.located(path, error.steps, error.text) from None
+            raise yaml_reader.error_at(path, error.steps, error.text) from None
         groups += more.groups
         targets += more.targets
     return msgspec.structs.replace(options, groups=tuple(groups), targets=tuple(targets))
