@@ -289,8 +289,8 @@ class Daemon:
         self._started = monotonic()
         self._prober = prober(self._config)
         self._relay: Relay | None = None
-        self._port_states = states.Memory()
-        self._log_states = log_states.Memory()
+        self._port_states = states.PortStateMemory()
+        self._log_states = log_states.LogStateMemory()
         self._known = jobs.Known()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),

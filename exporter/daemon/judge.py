@@ -14,7 +14,7 @@ from typing import Protocol
 from exporter.core import vocabulary
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training import jobs
 from exporter.meaning.training.alignment import Job
 from exporter.meaning.training.causes import (
@@ -92,7 +92,7 @@ class Judge:
         for name, ranked in sorted(found.items()):
             told = set()
             for cause in ranked[:MOST_CAUSES]:
-                where = cause.port or Port("", "")
+                where = cause.port or PortLocation("", "")
                 key = (name, cause.kind, where.name, where.port)
                 if key not in told:
                     told.add(key)
@@ -107,7 +107,7 @@ class Judge:
         found = []
         for (name, told, kind), one in board.states().items():
             port, job = job_of_port(told)
-            found.append(Event(kind, Port(name, port), one.since + clock, one.value, one.text, job))
+            found.append(Event(kind, PortLocation(name, port), one.since + clock, one.value, one.text, job))
         return found
 
     def _fabric(self) -> Fabric:
@@ -120,7 +120,7 @@ class Judge:
                 continue
             for key, told in zip(table.rows.keys, table.values("info") or (), strict=True):
                 if isinstance(told, tuple) and len(key) == 2:
-                    links.append((Port(*key), Port(told[0], told[1])))
+                    links.append((PortLocation(*key), PortLocation(told[0], told[1])))
                     if table.schema.labels[0] == "switch":
                         switches.add(key[0])
         return Fabric(links, heard=frozenset(heard), switches=frozenset(switches))
@@ -158,14 +158,19 @@ def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabri
     return causes(symptom, [*of_job, *_shared(ranks, job.since)], replace(fabric, same=same))
 
 
-def _places(job: Job) -> tuple[dict[str, Rank], dict[Port, Port]]:
+def _places(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]]:
     """Give where the ranks of a job are, and the other names of the ports nearest to them."""
     ranks: dict[str, Rank] = {}
-    same: dict[Port, Port] = {}
+    same: dict[PortLocation, PortLocation] = {}
     for rank, host in job.hosts.items():
         names = [one.split("=") for one in job.ports.get(rank, "").split(",") if one]
         ranks[rank] = Rank(host, tuple(first for first, *_ in names))
-        same |= {Port(host, other): Port(host, first) for first, *others in names for other in others if other}
+        same |= {
+            PortLocation(host, other): PortLocation(host, first)
+            for first, *others in names
+            for other in others
+            if other
+        }
     return ranks, same
 
 
@@ -180,7 +185,7 @@ def _shared(ranks: Mapping[str, Rank], since: float) -> list[Event]:
         count = found.total()
         usual[count] = min(usual.get(count, count), max(found.values()))
     return [
-        Event("adapter_shared", Port(host, ports[0]), since, count)
+        Event("adapter_shared", PortLocation(host, ports[0]), since, count)
         for host, found in placed.items()
         for ports, count in found.items()
         if count > usual[found.total()]

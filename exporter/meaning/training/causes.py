@@ -16,7 +16,7 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import RULES, CauseRule
 from exporter.meaning.training.verdicts import Judgement, Verdict
 
@@ -81,7 +81,7 @@ class Event(NamedTuple):
     """
 
     kind: str
-    port: Port
+    port: PortLocation
     since: float
     value: float | None = None
     detail: str = ""
@@ -121,18 +121,18 @@ class Fabric:
         switches: Names of switches.
     """
 
-    links: Sequence[tuple[Port, Port]] = ()
-    same: Mapping[Port, Port] = field(default_factory=dict)
+    links: Sequence[tuple[PortLocation, PortLocation]] = ()
+    same: Mapping[PortLocation, PortLocation] = field(default_factory=dict)
     heard: frozenset[str] = frozenset()
     switches: frozenset[str] = frozenset()
 
     @cached_property
-    def peers(self) -> Mapping[Port, Port]:
+    def peers(self) -> Mapping[PortLocation, PortLocation]:
         """The other end of each port, by the names that ranks have."""
         ends = [(self.named(one), self.named(other)) for one, other in self.links]
         return {one: other for pair in ends for one, other in (pair, pair[::-1])}
 
-    def named(self, port: Port) -> Port:
+    def named(self, port: PortLocation) -> PortLocation:
         """Give the name that links and ranks have for a port."""
         return self.same.get(port, port)
 
@@ -152,8 +152,8 @@ class Cause:
     """
 
     kind: str
-    port: Port | None
-    peer: Port | None
+    port: PortLocation | None
+    peer: PortLocation | None
     confidence: float
     evidence: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -221,13 +221,13 @@ class _Paths:
     def __init__(self, ranks: Mapping[str, Rank], fabric: Fabric) -> None:
         self._fabric = fabric
         self._by_host: dict[str, set[str]] = {}
-        self._by_port: dict[Port, set[str]] = {}
+        self._by_port: dict[PortLocation, set[str]] = {}
         self._by_switch: dict[str, set[str]] = {}
         self._placed: set[str] = set()
         for name, rank in ranks.items():
             self._by_host.setdefault(rank.host, set()).add(name)
             for near in rank.ports:
-                self._by_port.setdefault(fabric.named(Port(rank.host, near)), set()).add(name)
+                self._by_port.setdefault(fabric.named(PortLocation(rank.host, near)), set()).add(name)
                 self._placed.add(name)
         for port in fabric.peers:
             peer = fabric.peers[port]
@@ -257,7 +257,7 @@ class _Paths:
             return self._on_host(end, event, where)
         return self._on_switch(port, rule, hit=hit)
 
-    def _on_host(self, port: Port, event: Event, where: str) -> _Touched | None:
+    def _on_host(self, port: PortLocation, event: Event, where: str) -> _Touched | None:
         users = self._by_host[port.name]
         if not event.port.port:
             return _Touched(frozenset(users), 1.0, f"{_ranks(users)} of the job are on this host")
@@ -267,7 +267,7 @@ class _Paths:
             return _Touched(frozenset(unplaced), ON_HOST, reason)
         return _Touched(frozenset(users), UNUSED, f"{where}ranks of the job are on this host, but none uses this port")
 
-    def _on_switch(self, port: Port, rule: CauseRule, *, hit: bool) -> _Touched | None:
+    def _on_switch(self, port: PortLocation, rule: CauseRule, *, hit: bool) -> _Touched | None:
         """Judge an event of a port that leads to no host of the job."""
         peer = self._fabric.peers.get(port)
         behind = port.name if port.name in self._fabric.switches or peer is None else peer.name
@@ -341,7 +341,7 @@ def _time(symptom: Symptom, since: float) -> _Answer:
 
 def _of_links(weighed: Iterable[_Weighed], fabric: Fabric) -> Iterable[Cause]:
     """Make one cause of all events of a link, or of a port whose peer is not known."""
-    by_link: dict[frozenset[Port], list[_Weighed]] = {}
+    by_link: dict[frozenset[PortLocation], list[_Weighed]] = {}
     for one in weighed:
         port = fabric.named(one.event.port)
         by_link.setdefault(frozenset({port, fabric.peers.get(port, port)}), []).append(one)
@@ -425,7 +425,7 @@ def _said(event: Event, rule: CauseRule) -> str:
     return f"{_name(event.port)}: {rule.says.format(value=shown)}{detail}"
 
 
-def _name(port: Port) -> str:
+def _name(port: PortLocation) -> str:
     return f"{port.name} {port.port}".rstrip()
 
 

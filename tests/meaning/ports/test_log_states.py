@@ -5,12 +5,12 @@ import pytest
 from exporter.core.table import Rows, Table
 from exporter.meaning.ports import log_states
 from exporter.meaning.ports.log_states import (
-    FORGET,
-    LASTS,
+    ERROR_SECONDS,
+    FORGET_SECONDS,
     RULES,
-    Memory,
+    LogStateMemory,
 )
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import LOG_RULES
 from exporter.sources.nccl.tables import COLLECTIVES
 from exporter.sources.nccl_facts import source as nccl_facts
@@ -27,8 +27,8 @@ from tests.sources.nccl_facts.test_source import ROCE, TROUBLE, bench  # noqa: F
 HOST = "gpu-001.example.com"
 """What the exporter calls its host; the logs call it gpu-001."""
 
-A1 = Port(HOST, "mlx5_1:1")
-WHOLE = Port(HOST, "")
+A1 = PortLocation(HOST, "mlx5_1:1")
+WHOLE = PortLocation(HOST, "")
 
 
 def told(memory, made, now):
@@ -63,7 +63,7 @@ def test_each_kind_that_logs_tell_has_its_rule():
 
 
 async def test_what_goes_wrong_is_a_state_of_its_port_and_job_for_a_while(bench):  # noqa: F811
-    memory = Memory()
+    memory = LogStateMemory()
     await write(bench, "llama", ROCE)
     assert told(memory, bench, 100.0).keys() & {("port_error", A1), ("peer_unreachable", WHOLE)} == set()
     await write(bench, "llama", TROUBLE)
@@ -71,17 +71,17 @@ async def test_what_goes_wrong_is_a_state_of_its_port_and_job_for_a_while(bench)
     assert {"port_error", "path_not_made", "failed_over"} <= {kind for kind, _ in found}
     error = found["port_error", A1]
     assert (error.since, error.number, error.job) == (110.0, 1, "llama")
-    for now in range(120, 110 + int(LASTS), 60):
+    for now in range(120, 110 + int(ERROR_SECONDS), 60):
         await bench.read()
         assert ("port_error", A1) in told(memory, bench, float(now))
     await bench.read()
-    late = told(memory, bench, 111.0 + LASTS)
+    late = told(memory, bench, 111.0 + ERROR_SECONDS)
     assert ("port_error", A1) not in late
     assert any(kind == "failed_over" for kind, _ in late), "as long as it is so"
 
 
 async def test_a_port_that_is_well_again_has_no_error_and_may_have_another_one(bench):  # noqa: F811
-    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+    memory, lines = LogStateMemory(), TROUBLE.splitlines(keepends=True)
     await write(bench, "llama", ROCE)
     told(memory, bench, 5.0)
     await write(bench, "llama", lines[0])
@@ -94,7 +94,7 @@ async def test_a_port_that_is_well_again_has_no_error_and_may_have_another_one(b
 
 
 async def test_a_look_without_a_reading_changes_nothing_and_minutes_without_end_all(bench):  # noqa: F811
-    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+    memory, lines = LogStateMemory(), TROUBLE.splitlines(keepends=True)
     await write(bench, "llama", ROCE)
     told(memory, bench, 5.0)
     await write(bench, "llama", lines[0])
@@ -104,12 +104,12 @@ async def test_a_look_without_a_reading_changes_nothing_and_minutes_without_end_
     assert ("port_error", A1) not in told(memory, bench, 20.0)
     log_states.step(memory, [], HOST, 30.0)
     assert ("port_error", A1) not in told(memory, bench, 40.0), "what was mended does not come back"
-    assert log_states.step(memory, [], HOST, 41.0 + FORGET) == []
-    assert ("port_error", A1) not in told(memory, bench, 50.0 + FORGET), "what stood there before is no news"
+    assert log_states.step(memory, [], HOST, 41.0 + FORGET_SECONDS) == []
+    assert ("port_error", A1) not in told(memory, bench, 50.0 + FORGET_SECONDS), "what stood there before is no news"
 
 
 async def test_nothing_outlives_the_logs_of_its_job(bench):  # noqa: F811
-    memory = Memory()
+    memory = LogStateMemory()
     for job in ("other", "llama"):
         await write(bench, job, ROCE)
     told(memory, bench, 5.0)
@@ -132,14 +132,14 @@ async def test_nothing_outlives_the_logs_of_its_job(bench):  # noqa: F811
 )
 async def test_how_a_job_reaches_others_is_a_state_of_this_host_and_its_job(bench, line, kind):  # noqa: F811
     await write(bench, "llama", line + b"\n" + line.replace(b"gpu-001", b"gpu-002") + b"\n")
-    found = log_states.step(Memory(), bench.reading.tables, HOST, 10.0)
+    found = log_states.step(LogStateMemory(), bench.reading.tables, HOST, 10.0)
     assert [(one.kind, one.port, one.job) for one in found] == [(kind, WHOLE, "llama")], "others tell of themselves"
 
 
 async def test_tables_of_timings_are_no_reading_of_logs(bench):  # noqa: F811
     keys = [("llama", "0", "AllReduce")]
     timings = Table(COLLECTIVES, Rows(COLLECTIVES.labels, keys, {}), {}, 1.0)
-    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+    memory, lines = LogStateMemory(), TROUBLE.splitlines(keepends=True)
     assert log_states.step(memory, [timings], HOST, 1.0) == []
     await write(bench, "llama", ROCE + lines[0])
     assert ("port_error", A1) not in told(memory, bench, 5.0), "it stood there before"
@@ -159,7 +159,7 @@ async def test_tables_of_timings_are_no_reading_of_logs(bench):  # noqa: F811
 async def test_a_log_of_one_name_is_of_this_host_whatever_that_is(bench, names, states):  # noqa: F811
     lines = [f"{name}:1:2 [0] NCCL INFO Using network Socket\n".encode() for name in names]
     await write(bench, "llama", b"".join(lines))
-    assert len(log_states.step(Memory(), bench.reading.tables, HOST, 10.0)) == states
+    assert len(log_states.step(LogStateMemory(), bench.reading.tables, HOST, 10.0)) == states
 
 
 def test_an_address_is_no_name_with_a_domain():

@@ -10,7 +10,7 @@ from exporter.daemon.daemon import SOURCES
 from exporter.meaning.ports import states as port_states
 from exporter.meaning.ports.state_rules import (
     IB,
-    LEAST_PACKETS,
+    MIN_PACKETS_PER_SECOND,
     NIC,
     PCI,
     POWER_LOW,
@@ -20,7 +20,7 @@ from exporter.meaning.ports.state_rules import (
     TOO_HOT,
     Form,
 )
-from exporter.meaning.ports.states import Memory, Port
+from exporter.meaning.ports.states import PortLocation, PortStateMemory
 from exporter.meaning.training.cause_rules import PORT_RULES
 from exporter.meaning.training.causes import (
     Event,
@@ -62,7 +62,7 @@ def told(memory, *tables):
 
 def course(prefix, readings, **options):
     """Give the states after each reading, ten seconds apart."""
-    memory = Memory()
+    memory = PortStateMemory()
     return [told(memory, table(prefix, values, 10.0 * place, **options)) for place, values in enumerate(readings)]
 
 
@@ -97,7 +97,7 @@ def test_thresholds_and_windows_are_those_of_the_alerts(rule):
     if rule.form in (Form.SHARE, Form.TIME):
         wanted += [rf"{rule.prefix}{ending}\[{minutes}\]" for way in rule.ways for ending in way]
     if rule.base:
-        wanted.append(rf"{rule.prefix}{rule.base}\[{minutes}\]\) > {LEAST_PACKETS:.0f}\b")
+        wanted.append(rf"{rule.prefix}{rule.base}\[{minutes}\]\) > {MIN_PACKETS_PER_SECOND:.0f}\b")
     assert [one for one in told if all(re.search(part, one) for part in wanted)] != [], (told, wanted)
 
 
@@ -126,18 +126,22 @@ def test_a_link_is_down_where_it_was_seen_up(prefix):
 
 
 def test_ports_are_named_by_host_or_switch():
-    assert [told(Memory(), table(PCI, {"link_degraded": 1}, 1.0))[0].port] == [Port("a1", "0000:0a:00.0")]
-    found = {one: told(Memory(), table(one, {"link_degraded": 1}, 1.0))[0].port for one in (RDMA, NIC, SWITCH, IB)}
+    assert [told(PortStateMemory(), table(PCI, {"link_degraded": 1}, 1.0))[0].port] == [
+        PortLocation("a1", "0000:0a:00.0")
+    ]
+    found = {
+        one: told(PortStateMemory(), table(one, {"link_degraded": 1}, 1.0))[0].port for one in (RDMA, NIC, SWITCH, IB)
+    }
     assert found == {
-        RDMA: Port("a1", "mlx5_0:1"),
-        NIC: Port("a1", "ens1"),
-        SWITCH: Port("leaf1", "swp3"),
-        IB: Port("aa", "7"),
+        RDMA: PortLocation("a1", "mlx5_0:1"),
+        NIC: PortLocation("a1", "ens1"),
+        SWITCH: PortLocation("leaf1", "swp3"),
+        IB: PortLocation("aa", "7"),
     }
 
 
 def test_a_port_that_was_switched_off_is_not_down():
-    memory = Memory()
+    memory = PortStateMemory()
     assert told(memory, table(SWITCH, {"link_up": 1, "admin_up": 1}, 0.0)) == []
     assert told(memory, table(SWITCH, {"link_up": 0, "admin_up": 0}, 10.0)) == []
     assert kinds(told(memory, table(SWITCH, {"link_up": 0, "admin_up": 1}, 20.0))) == ["link_down"]
@@ -149,7 +153,7 @@ def test_a_slow_link_is_one_until_it_is_not():
 
 
 def test_a_pcie_link_is_no_link_of_the_network():
-    assert kinds(told(Memory(), table(PCI, {"link_degraded": 1}, 1.0))) == ["pcie_degraded"]
+    assert kinds(told(PortStateMemory(), table(PCI, {"link_degraded": 1}, 1.0))) == ["pcie_degraded"]
 
 
 # --- time, shares and rises
@@ -223,11 +227,11 @@ def test_one_busy_interval_of_many_is_no_state():
 
 def test_the_worst_priority_tells():
     labels, keys = ("device", "priority"), [("ens1", "3"), ("ens1", "5"), ("ens1", "6")]
-    memory = Memory()
+    memory = PortStateMemory()
     for time, cells in ((0.0, [0, 0, None]), (10.0, [2, 4, None])):
         states = told(memory, table(NIC, {"receive_pfc_paused_seconds_total": cells}, time, labels=labels, keys=keys))
     assert [(one.kind, one.value, one.detail, one.port) for one in states] == [
-        ("paused_received", pytest.approx(0.4), "priority 5", Port("a1", "ens1"))
+        ("paused_received", pytest.approx(0.4), "priority 5", PortLocation("a1", "ens1"))
     ]
 
 
@@ -347,18 +351,18 @@ def test_modules_are_set_against_their_own_limits():
         labels=("device", "lane"),
         keys=[("ens1", lane) for lane in "1234"],  # the laser of the last is off
     )
-    assert [(one.kind, one.value, one.detail) for one in told(Memory(), limits, hot, lanes)] == [
+    assert [(one.kind, one.value, one.detail) for one in told(PortStateMemory(), limits, hot, lanes)] == [
         ("optics_hot", 71.0, ""),
         ("optics_power_low", 0.00002, "lane 3"),
     ]
-    assert told(Memory(), hot, lanes) == []
+    assert told(PortStateMemory(), hot, lanes) == []
 
 
 # --- what is not read any more
 
 
 def test_of_a_port_that_is_not_read_any_more_nothing_is_said():
-    memory = Memory()
+    memory = PortStateMemory()
     told(memory, table(RDMA, {"link_degraded": 1, "link_down_total": 0}, 0.0))
     assert kinds(port_states.step(memory, [], HOST, 60.0)) == ["link_degraded"]  # one poll failed
     assert port_states.step(memory, [], HOST, 121.0) == []
@@ -367,7 +371,7 @@ def test_of_a_port_that_is_not_read_any_more_nothing_is_said():
 
 
 def test_a_table_that_was_not_read_since_changes_nothing():
-    memory = Memory()
+    memory = PortStateMemory()
     for time, total in ((0.0, 0), (10.0, 9_000_000), (10.0, 9_000_000), (10.0, 9_000_000)):
         states = told(memory, table(NIC, {"receive_paused_seconds_total": total}, time, divisor=1_000_000))
     assert [(one.kind, one.since) for one in states] == [("pause_storm_received", 10.0)]
@@ -375,18 +379,18 @@ def test_a_table_that_was_not_read_since_changes_nothing():
 
 def test_one_bad_row_costs_no_other():
     keys = [("mlx5_0", "1"), ("mlx5_1", "1")]
-    memory = Memory()
+    memory = PortStateMemory()
     for time, cells in ((0.0, [None, 0]), (10.0, [3, 3])):
         states = told(memory, table(RDMA, {"link_down_total": cells}, time, keys=keys))
     assert [one.port.port for one in states] == ["mlx5_1:1"]
 
 
 def test_states_are_what_causes_are_made_of():
-    memory = Memory()
+    memory = PortStateMemory()
     told(memory, table(RDMA, {"link_up": 1}, 100.0))
     (state,) = told(memory, table(RDMA, {"link_up": 0}, 110.0))
     judgement = Judgement(Verdict.HANG, [Suspect("3", 1.0, 1.0)])
     shown = Symptom(judgement, 150.0, {"3": Rank(HOST, ("mlx5_0:1",))})
     found = causes(shown, [Event(state.kind, state.port, state.since, state.value, state.detail)], Fabric())
-    assert [(one.kind, one.port) for one in found] == [("link_down", Port("a1", "mlx5_0:1")), ("process", None)]
+    assert [(one.kind, one.port) for one in found] == [("link_down", PortLocation("a1", "mlx5_0:1")), ("process", None)]
     assert "it began 40 s before the symptom was told" in found[0].reasons

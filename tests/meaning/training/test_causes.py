@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import LOG_RULES, PORT_RULES, RULES
 from exporter.meaning.training.causes import (
     Event,
@@ -29,21 +29,23 @@ LEAVES = {"a1": "leaf1", "a2": "leaf1", "b1": "leaf2", "b2": "leaf2", "c1": "lea
 FABRIC = Fabric(
     links=[
         *(
-            (Port(host, f"mlx5_{rail}:1"), Port(leaf, f"{host}-{rail}"))
+            (PortLocation(host, f"mlx5_{rail}:1"), PortLocation(leaf, f"{host}-{rail}"))
             for host, leaf in LEAVES.items()
             for rail in range(4)
         ),
-        *((Port(leaf, "up"), Port("spine1", leaf)) for leaf in ("leaf1", "leaf2", "leaf3")),
+        *((PortLocation(leaf, "up"), PortLocation("spine1", leaf)) for leaf in ("leaf1", "leaf2", "leaf3")),
     ],
-    same={Port(host, f"ens{rail}"): Port(host, f"mlx5_{rail}:1") for host in LEAVES for rail in range(4)}
-    | {Port("a1", "0000:0b:00.0"): Port("a1", "mlx5_0:1")},
+    same={
+        PortLocation(host, f"ens{rail}"): PortLocation(host, f"mlx5_{rail}:1") for host in LEAVES for rail in range(4)
+    }
+    | {PortLocation("a1", "0000:0b:00.0"): PortLocation("a1", "mlx5_0:1")},
     heard=frozenset(HOSTS),
     switches=frozenset({"leaf1", "leaf2", "leaf3", "spine1"}),
 )
 
 
 def event(kind, name="a1", port="mlx5_0:1", before=30.0, value=None, detail=""):
-    return Event(kind, Port(name, port), SYMPTOM_AT - before, value, detail)
+    return Event(kind, PortLocation(name, port), SYMPTOM_AT - before, value, detail)
 
 
 def symptom(verdict, ranks=(), hosts=(), *, inside=False, **options):
@@ -69,11 +71,11 @@ class Case(NamedTuple):
     shows: Symptom
     events: tuple[Event, ...]
     kind: str
-    port: Port | None
+    port: PortLocation | None
 
 
-A1 = Port("a1", "mlx5_0:1")
-WHOLE = Port("a1", "")
+A1 = PortLocation("a1", "mlx5_0:1")
+WHOLE = PortLocation("a1", "")
 CASES = {
     1: Case(STUCK, (event("link_flapping", value=4), event("port_error")), "port_error", A1),
     2: Case(
@@ -82,7 +84,7 @@ CASES = {
         "port_error",
         WHOLE,
     ),
-    3: Case(STUCK, (event("port_error", port="mlx5_3:1", before=600),), "port_error", Port("a1", "mlx5_3:1")),
+    3: Case(STUCK, (event("port_error", port="mlx5_3:1", before=600),), "port_error", PortLocation("a1", "mlx5_3:1")),
     4: Case(symptom(Verdict.HANG, ["0", "1", "2", "3"]), (event("adapter_fatal", port=""),), "adapter_fatal", WHOLE),
     5: Case(STUCK, (event("peer_unreachable"),), "peer_unreachable", A1),
     6: Case(STUCK, (event("short_timeout", port=""), event("discards", value=0.01)), "short_timeout", WHOLE),
@@ -90,7 +92,7 @@ CASES = {
         SLOW,
         (event("discards", "leaf1", "a1-0", value=0.004), event("retransmissions", "b1", value=0.004)),
         "discards",
-        Port("leaf1", "a1-0"),
+        PortLocation("leaf1", "a1-0"),
     ),
     8: Case(SLOW, (event("paused_sent", value=0.3),), "paused_sent", A1),
     9: Case(SLOW, (event("enhanced_connections", port=""),), "enhanced_connections", WHOLE),
@@ -187,7 +189,7 @@ def test_both_ends_and_all_names_of_a_link_are_one_cause():
         event("symbol_errors", "leaf1", "a1-0", value=50),
     ]
     (cause,) = causes(SLOW, events, FABRIC)
-    assert (cause.kind, {cause.port, cause.peer}) == ("link_degraded", {A1, Port("leaf1", "a1-0")})
+    assert (cause.kind, {cause.port, cause.peer}) == ("link_degraded", {A1, PortLocation("leaf1", "a1-0")})
     assert len(cause.evidence) == 5
     assert cause.confidence == 0.95  # however much there is
     assert "rank 0 of the job use" in cause.reasons[0]
@@ -225,7 +227,7 @@ def test_where_ports_of_ranks_are_not_known_all_of_their_host_may_be_meant():
 def test_an_uplink_carries_a_part_where_the_job_spans_leaves():
     events = [event("link_degraded", "leaf1", "up")]
     (cause,) = causes(SLOW, events, FABRIC)
-    assert (cause.port, cause.peer) == (Port("leaf1", "up"), Port("spine1", "leaf1"))
+    assert (cause.port, cause.peer) == (PortLocation("leaf1", "up"), PortLocation("spine1", "leaf1"))
     assert cause.confidence == pytest.approx(0.5)
     one_leaf = {name: rank for name, rank in RANKS.items() if rank.host in ("a1", "a2")}
     assert causes(symptom(Verdict.NETWORK, placed=one_leaf), events, FABRIC)[0].kind == "unknown"
@@ -236,7 +238,7 @@ def test_a_port_must_be_on_the_way_of_all_communicators_that_are_slow():
     shown = symptom(Verdict.NETWORK, slow=RAILS[:1], fine=RAILS[1:])
     first, second = (event("link_degraded", "b1", f"mlx5_{rail}:1") for rail in (0, 1))
     (cause,) = causes(shown, [first, second], FABRIC)
-    assert cause.port == Port("b1", "mlx5_0:1")
+    assert cause.port == PortLocation("b1", "mlx5_0:1")
     assert "1 of 1 communicators that are slow" in cause.reasons[1]
     both = symptom(Verdict.NETWORK, slow=RAILS[:2], fine=RAILS[2:])
     assert [one.confidence for one in causes(both, [first, second], FABRIC)] == [0.5, 0.5]
@@ -257,17 +259,17 @@ def test_who_sends_pauses_comes_before_who_is_stopped_by_them():
     stopped = event("pause_storm_received", value=0.8)
     sender = event("pause_storm_sent", "d1", "mlx5_2:1", value=0.9)  # of no job's host, behind another leaf
     found = causes(SLOW, [stopped, sender], FABRIC)
-    assert named(found) == [("pause_storm_sent", Port("d1", "mlx5_2:1")), ("pause_storm_received", A1)]
+    assert named(found) == [("pause_storm_sent", PortLocation("d1", "mlx5_2:1")), ("pause_storm_received", A1)]
     assert causes(SLOW, [sender], FABRIC)[0].kind == "unknown"  # nothing of the job is hit
 
 
 def test_what_a_switch_is_stopped_by_is_what_the_host_sends():
     by_switch = causes(SLOW, [event("pause_storm_received", "leaf2", "b2-1", value=0.9)], FABRIC)
-    assert named(by_switch) == [("pause_storm_sent", Port("b2", "mlx5_1:1"))]
+    assert named(by_switch) == [("pause_storm_sent", PortLocation("b2", "mlx5_1:1"))]
     by_both = [event("pause_storm_received", "leaf2", "b2-1"), event("pause_storm_sent", "b2", "mlx5_1:1")]
     assert named(causes(SLOW, by_both, FABRIC)) == named(by_switch)
     spine = causes(SLOW, [event("pause_storm_received", "leaf1", "up", value=0.9)], FABRIC)
-    assert named(spine) == [("pause_storm_received", Port("leaf1", "up"))]  # between switches nobody is a host
+    assert named(spine) == [("pause_storm_received", PortLocation("leaf1", "up"))]  # between switches nobody is a host
 
 
 def test_only_what_spreads_comes_from_elsewhere():
@@ -280,7 +282,7 @@ def test_only_what_spreads_comes_from_elsewhere():
 
 
 def test_of_two_hosts_without_a_switch_each_tells_for_itself():
-    cable = Fabric(links=[(A1, Port("a2", "mlx5_0:1"))])
+    cable = Fabric(links=[(A1, PortLocation("a2", "mlx5_0:1"))])
     assert named(causes(SLOW, [event("paused_sent", value=0.3)], cable)) == [("paused_sent", A1)]
 
 
@@ -350,7 +352,7 @@ def test_a_port_of_the_late_rank_stands_beside_computing():
     assert [one.kind for one in found] == ["pcie_degraded", "compute"]
     assert "rank 5 is blamed" in found[0].reasons
     assert found[1].reasons == ("ports show something, too: see the other causes",)
-    others = [one._replace(port=Port("b1", one.port.port)) for one in own]
+    others = [one._replace(port=PortLocation("b1", one.port.port)) for one in own]
     assert [one.kind for one in causes(shown, others, FABRIC)] == ["compute"]
 
 

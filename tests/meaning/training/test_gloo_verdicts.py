@@ -16,7 +16,7 @@ from exporter.core.collectives import algorithm_bytes, known_kind
 from exporter.core.source import Host
 from exporter.meaning.ports import rates
 from exporter.meaning.ports import states as port_states
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.alignment import Collectives, Stream, Timing
 from exporter.meaning.training.causes import (
     Event,
@@ -202,5 +202,5 @@ async def test_nobody_is_named_until_a_port_is_slow_and_then_the_network_is(torc
         places = {str(rank): Rank("node", (name,)) for rank, name in enumerate(networks)}
         symptom = Symptom(found, monotonic(), places)
         (first_of_all, *_) = causes(symptom, seen, Fabric(heard=frozenset({"node"})))
-        assert (first_of_all.port, first_of_all.confidence > 0.5) == (Port("node", networks[3]), True)
+        assert (first_of_all.port, first_of_all.confidence > 0.5) == (PortLocation("node", networks[3]), True)
         assert {one.port.port for one in seen if one.kind in {"queue_drops", "rate_limited"}} == {networks[3]}
