@@ -1,8 +1,7 @@
 """Sharding: which of several equal exporters polls which target.
 
 By rendezvous hashing: each target belongs to the shard whose hash with the name of the target is the highest. The
-shards
-need no coordination, and when their number changes by one, only the targets of that shard move.
+shards need no coordination, and when their number changes by one, only the targets of that shard move.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
 """Blocking calls outside the event loop, one at a time; a call that hangs does not delay the others for ever.
 
 Calls into hardware block: reading a file of sysfs runs a firmware command, an ioctl takes a lock. They must not
-overlap,
-so one thread makes them one after the other. A call that exceeds its deadline keeps that thread, a new thread makes the
-remaining calls, and the call that hangs is not repeated before it has returned.
+overlap, so one thread makes them one after the other. A call that exceeds its deadline keeps that thread, a new thread
+makes the remaining calls, and the call that hangs is not repeated before it has returned.
 """
 
 import asyncio
@@ -141,10 +140,8 @@ class BlockingCalls:
             name: Name of the threads.
             deadline: Seconds after which a call counts as hanging.
             shared_by: Key of the hardware behind the calls. Objects of one key, whether of several sources or from
-                before and
-                after a reload, make their calls one after the other and share the calls that hang. None for an object
-                on its
-                own.
+                before and after a reload, make their calls one after the other and share the calls that hang. None for
+                an object on its own.
         """
         self._name = name
         self._deadline = deadline

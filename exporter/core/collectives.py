@@ -1,9 +1,8 @@
 """Kinds of collectives: names, which kinds are comparable, and bus bandwidth as nccl-tests defines it.
 
 With size S, time t and n ranks, algorithm bandwidth is S / t, and bus bandwidth is that times a factor of the kind.
-Only
-bus bandwidth is comparable with the speed of links, whatever n is. S of AllGather and ReduceScatter is the size of all
-ranks together, while records of NCCL contain the size that one rank passed in.
+Only bus bandwidth is comparable with the speed of links, whatever n is. S of AllGather and ReduceScatter is the size of
+all ranks together, while records of NCCL contain the size that one rank passed in.
 """
 
 OTHER = "other"

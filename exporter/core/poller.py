@@ -1,9 +1,8 @@
 """Poller: runs one source at its interval, derives tables by meaning steps, tracks failures and staleness.
 
 A poller never reads its source twice at a time. Tables become stale two intervals after the last successful read and
-are
-then no longer exported, because a counter that stays flat looks like an idle link. A failure is logged when it begins
-and when it ends, not on each read.
+are then no longer exported, because a counter that stays flat looks like an idle link. A failure is logged when it
+begins and when it ends, not on each read.
 """
 
 import asyncio

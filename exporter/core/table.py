@@ -1,9 +1,8 @@
 """Table: the type that flows from sources through meaning to outputs.
 
 A table has one set of label names. A row is one thing (a port, a priority of a port, a rank) whose escaped label text
-is
-made once and reused while the row exists. A column is one metric with a value, or None, for each row. Most polls return
-the same rows with new values, so that a rate is a column minus a column, and rendering is text plus number.
+is made once and reused while the row exists. A column is one metric with a value, or None, for each row. Most polls
+return the same rows with new values, so that a rate is a column minus a column, and rendering is text plus number.
 """
 
 import enum
@@ -82,8 +81,7 @@ class Schema:
     """What a table can contain: a prefix, the label names of its rows, and metrics by ending.
 
     Tables of an `internal` schema are input of meaning and are never exported. `details` are the endings of metrics
-    that are
-    details, also of those that meaning derives from the table.
+    that are details, also of those that meaning derives from the table.
     """
 
     prefix: str
@@ -105,8 +103,7 @@ def clean_label(value: str) -> str:
     r"""Return a text made valid as a label value.
 
     Bytes that are not UTF-8 (surrogates in Python) and control characters are replaced by `\xNN`. A value that is too
-    long
-    is truncated and ends in a hash of the whole, so that two different names never become one.
+    long is truncated and ends in a hash of the whole, so that two different names never become one.
     """
     if len(value) >= MAX_LABEL_LENGTH:
         value = _truncated(value)
@@ -201,8 +198,7 @@ class Column(NamedTuple):
 
     Values are never changed in place, since tables, states of meaning and outputs share them between polls and threads.
     Values of counters are raw: the integers that were read. `width` is the size of a counter in bits, `saturates`
-    whether it
-    stays at its maximum instead of wrapping, and the exported value is raw x factor / divisor.
+    whether it stays at its maximum instead of wrapping, and the exported value is raw x factor / divisor.
     """
 
     metric: Metric

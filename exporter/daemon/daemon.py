@@ -291,7 +291,7 @@ class Daemon:
         self._relay: Relay | None = None
         self._port_states = states.PortStateMemory()
         self._log_states = log_states.LogStateMemory()
-        self._known = jobs.Known()
+        self._known = jobs.JobKnowledge()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -474,7 +474,7 @@ class Daemon:
                 running.task.cancel()
                 del self._running[key]
         loop = asyncio.get_running_loop()
-        self._known = jobs.Known(baseline(fresh.measured), plans.plans_of(fresh.jobs))
+        self._known = jobs.JobKnowledge(baseline(fresh.measured), plans.plans_of(fresh.jobs))
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)

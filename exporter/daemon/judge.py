@@ -17,15 +17,9 @@ from exporter.core.vocabulary import gauge
 from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training import jobs
 from exporter.meaning.training.alignment import Job
-from exporter.meaning.training.causes import (
-    Cause,
-    Event,
-    Fabric,
-    Rank,
-    Symptom,
-    causes,
-)
-from exporter.meaning.training.verdicts import SLOW, Judgement, Verdict
+from exporter.meaning.training.causes import Cause, Symptom, causes
+from exporter.meaning.training.paths import Event, Fabric, Rank
+from exporter.meaning.training.verdicts import MIN_BANDWIDTH_SHARE, Judgement, Verdict
 from exporter.mqtt.states import Presence, State, job_of_port
 
 logger = logging.getLogger(__name__)
@@ -66,7 +60,10 @@ class Judge:
     """Judges jobs; its step stands in the place of that of meaning."""
 
     def __init__(
-        self, known: Callable[[], jobs.Known], board: Callable[[], Board | None], tables: Callable[[], Iterable[Table]]
+        self,
+        known: Callable[[], jobs.JobKnowledge],
+        board: Callable[[], Board | None],
+        tables: Callable[[], Iterable[Table]],
     ) -> None:
         """Take what is known.
 
@@ -79,7 +76,7 @@ class Judge:
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
         self._keeper = RowKeeper(CAUSES.labels)
 
-    def step(self, state: jobs.State | None, table: Table) -> tuple[jobs.State | None, Sequence[Table]]:
+    def step(self, state: jobs.TrainingState | None, table: Table) -> tuple[jobs.TrainingState | None, Sequence[Table]]:
         """Judge the jobs of a table of timings; other tables pass."""
         state, made = jobs.step(self._known(), state, table)
         if state is None or made == (table,):
@@ -125,7 +122,7 @@ class Judge:
                         switches.add(key[0])
         return Fabric(links, heard=frozenset(heard), switches=frozenset(switches))
 
-    def _log(self, state: jobs.State, found: Mapping[str, Sequence[Cause]]) -> None:
+    def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
         """Log verdicts that begin, and those that end."""
         for name in self._given.keys() - state.memories.keys():
             del self._given[name]
@@ -146,7 +143,7 @@ class Judge:
             logger.warning("job %s: %s%s%s", name, now[0].value, _whose(judgement), f" ({why})" if why else "")
 
 
-def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
+def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
     """Say what may be behind the verdict on a job."""
     judgement = state.memories[name].given
     if judgement is None or judgement.verdict in _WELL:
@@ -198,7 +195,7 @@ def _by_speed(job: Job, judgement: Judgement) -> tuple[list[frozenset[str]], lis
     fine: list[frozenset[str]] = []
     for name, share in judgement.communicators.items():
         if name in job.communicators:
-            (slow if share < SLOW else fine).append(frozenset(job.communicators[name].members))
+            (slow if share < MIN_BANDWIDTH_SHARE else fine).append(frozenset(job.communicators[name].members))
     return slow, fine
 
 
@@ -208,7 +205,7 @@ def _whose(judgement: Judgement) -> str:
         return f": host {', '.join(judgement.hosts)}, {judgement.loss:.0%} of the time"
     if judgement.ranks:
         first = judgement.ranks[0]
-        seen = f", last in {first.last} of {first.telling} collectives" if first.telling else ""
+        seen = f", last in {first.last} of {first.decisive} collectives" if first.decisive else ""
         names = ", ".join(one.rank for one in judgement.ranks[:8])
         return f": rank {names}{seen}, {judgement.loss:.0%} of the time"
     if judgement.bandwidth is not None and judgement.verdict is Verdict.NETWORK:

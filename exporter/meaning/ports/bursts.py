@@ -3,8 +3,7 @@
 Samples become shares of the link speed. All of them are counted in a cumulative histogram, so that a burst of a tick or
 longer is visible whatever the scrape interval; beside it is the highest sample of the last minute. A sample is skipped
 if its counters fell, or if the link changed its speed or was re-created since the sample before. After skipped ticks
-the
-next sample is measured over its true time, and counted once.
+the next sample is measured over its true time, and counted once.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -42,8 +41,7 @@ class Direction(NamedTuple):
         counts: Samples up to each bound, cumulative, +Inf last.
         sum: Sum of all samples.
         highest: Time and share of each sample of the window that no later one exceeds: the first is the highest, and
-            there
-            are few.
+            there are few.
     """
 
     counts: tuple[int, ...] = (0,) * (len(BUCKETS) + 1)

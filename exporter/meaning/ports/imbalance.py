@@ -2,10 +2,8 @@
 
 The ports of one kind on a host (its rails) or on a switch (its uplinks) are peers of each other. Over a window,
 imbalance is the traffic of the busiest peer over the mean of all, minus one; the deficit is one minus the traffic of
-the
-least busy peer over the mean, because one idle rail of eight raises the imbalance by only 14 %. Both are absent if
-there
-is little traffic, or if a member that is up was not read during the whole window. Asymmetry compares what a port
+the least busy peer over the mean, because one idle rail of eight raises the imbalance by only 14 %. Both are absent if
+there is little traffic, or if a member that is up was not read during the whole window. Asymmetry compares what a port
 received with what it transmitted.
 """
 

@@ -196,8 +196,7 @@ def _names_of_host(tables: Iterable[Table], host: str) -> set[tuple[str, str]]:
     """Return pairs of a job and the name of this host in its log.
 
     A log may contain the short or the long name, or that of a pod. Logs of a whole job contain the names of other hosts
-    too,
-    which report their own states.
+    too, which report their own states.
     """
     names: dict[str, set[str]] = {}
     for table in tables:

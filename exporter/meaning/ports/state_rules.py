@@ -1,8 +1,7 @@
 """Rules of port states: which counters and gauges of a port are a state worth reporting, with their thresholds.
 
 Where an alert of `alerts/fabric.yml` covers the same condition, threshold and window are those of the alert, which
-waits
-longer because it pages people. Thresholds without an alert are a judgement.
+waits longer because it pages people. Thresholds without an alert are a judgement.
 """
 
 import enum
@@ -13,9 +12,8 @@ class Form(enum.Enum):
     """How a value is computed from columns.
 
     LEVEL compares a gauge with a value; TIME is the share of time by which counters of seconds increased; SHARE the
-    increase
-    of counters over the increase of `base`; RISE their increase within the window; FILL a rate over the speed of the
-    link.
+    increase of counters over the increase of `base`; RISE their increase within the window; FILL a rate over the speed
+    of the link.
     """
 
     LEVEL = "level"

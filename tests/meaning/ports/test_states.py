@@ -22,13 +22,8 @@ from exporter.meaning.ports.state_rules import (
 )
 from exporter.meaning.ports.states import PortLocation, PortStateMemory
 from exporter.meaning.training.cause_rules import PORT_RULES
-from exporter.meaning.training.causes import (
-    Event,
-    Fabric,
-    Rank,
-    Symptom,
-    causes,
-)
+from exporter.meaning.training.causes import Symptom, causes
+from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.stragglers import Suspect
 from exporter.meaning.training.verdicts import Judgement, Verdict
 from tests.helpers.paths import ROOT
@@ -366,7 +361,7 @@ def test_of_a_port_that_is_not_read_any_more_nothing_is_said():
     told(memory, table(RDMA, {"link_degraded": 1, "link_down_total": 0}, 0.0))
     assert kinds(port_states.step(memory, [], HOST, 60.0)) == ["link_degraded"]  # one poll failed
     assert port_states.step(memory, [], HOST, 121.0) == []
-    assert not memory.courses
+    assert not memory.histories
     assert not memory.meters
 
 

@@ -21,7 +21,7 @@ def stream(rank, *, job="llm", communicator="0xa", kind="AllReduce", ranks=4, no
 def take(known, times, now, *, number=1, size=MIB, **which):
     """Take one operation: microseconds by rank."""
     for rank, microseconds in times.items():
-        known.take(stream(rank, **which), [Timing(number, size, microseconds)], now)
+        known.add_timings(stream(rank, **which), [Timing(number, size, microseconds)], now)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_an_operation_waits_for_ranks_that_are_heard_of_and_then_does_without(kn
     take(known, {0: 1000, 1: 1000, 3: 300}, 12.0, number=2)
     known.settle(12.0)
     assert known.jobs["llm"].partial == 0
-    known.settle(12.0 + alignment.PATIENCE)
+    known.settle(12.0 + alignment.PATIENCE_SECONDS)
     assert (known.jobs["llm"].matched, known.jobs["llm"].partial, known.jobs["llm"].unmatched) == (1, 1, 0)
     assert evidence(known).last == {"3": 1}
 
@@ -81,7 +81,7 @@ def test_too_few_ranks_tell_nothing_of_each_other_but_the_speed(known):
 
 def test_a_record_that_comes_late_makes_no_operation_anew(known):
     take(known, {0: 1, 1: 1, 2: 1}, 10.0)
-    known.settle(10.0 + alignment.PATIENCE)
+    known.settle(10.0 + alignment.PATIENCE_SECONDS)
     take(known, {3: 1}, 15.0)
     known.settle(60.0)
     job = known.jobs["llm"]
@@ -104,15 +104,15 @@ def test_jobs_communicators_kinds_and_numbers_are_kept_apart(known):
     ],
 )
 def test_times_that_are_no_measure_are_left_out(known, which, timing):
-    known.take(stream(0, **which), [timing], 1.0)
+    known.add_timings(stream(0, **which), [timing], 1.0)
     known.settle(100.0)
     assert all(not one.pending and not one.ticks for job in known.jobs.values() for one in job.communicators.values())
 
 
 def test_what_is_kept_of_a_job_is_bounded_and_another_one_has_its_room(known, monkeypatch):
     monkeypatch.setattr(alignment, "MAX_PENDING_JOB", 10)
-    known.take(stream(0), [Timing(number, 1, 1.0) for number in range(25)], 1.0)
-    known.take(stream(0, job="other"), [Timing(1, 1, 1.0)], 1.0)
+    known.add_timings(stream(0), [Timing(number, 1, 1.0) for number in range(25)], 1.0)
+    known.add_timings(stream(0, job="other"), [Timing(1, 1, 1.0)], 1.0)
     assert (known.jobs["llm"].pending, known.jobs["llm"].dropped) == (10, 15)
     assert known.jobs["other"].pending == 1
 
@@ -120,7 +120,7 @@ def test_what_is_kept_of_a_job_is_bounded_and_another_one_has_its_room(known, mo
 def test_jobs_beyond_the_bound_are_counted(known, monkeypatch):
     monkeypatch.setattr(alignment, "MAX_JOBS", 2)
     for name in "abc":
-        known.take(stream(0, job=name), [Timing(1, 1, 1.0)], 1.0)
+        known.add_timings(stream(0, job=name), [Timing(1, 1, 1.0)], 1.0)
     assert set(known.jobs) == {"a", "b"}
 
 

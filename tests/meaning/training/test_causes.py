@@ -10,13 +10,8 @@ import pytest
 
 from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import LOG_RULES, PORT_RULES, RULES
-from exporter.meaning.training.causes import (
-    Event,
-    Fabric,
-    Rank,
-    Symptom,
-    causes,
-)
+from exporter.meaning.training.causes import Symptom, causes
+from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.stragglers import Suspect
 from exporter.meaning.training.verdicts import Judgement, Verdict
 from tests.helpers.paths import ROOT

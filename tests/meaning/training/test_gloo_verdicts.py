@@ -18,16 +18,11 @@ from exporter.meaning.ports import rates
 from exporter.meaning.ports import states as port_states
 from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.alignment import Collectives, Stream, Timing
-from exporter.meaning.training.causes import (
-    Event,
-    Fabric,
-    Rank,
-    Symptom,
-    causes,
-)
+from exporter.meaning.training.bandwidth import Baseline
+from exporter.meaning.training.causes import Symptom, causes
+from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.verdicts import (
-    Baseline,
-    Memory,
+    JobMemory,
     Verdict,
     judge,
 )
@@ -81,7 +76,7 @@ class Watched:
         self._stop = folder / "stop"
         self._socket = TimingSocket(str(folder / "run" / "timing.sock"))
         self._folder, self._networks, self._python, self._more = folder, networks, python, more
-        self._known, self._memory = Collectives(), Memory()
+        self._known, self._memory = Collectives(), JobMemory()
         self._processes = []
 
     async def __aenter__(self):
@@ -130,7 +125,7 @@ class Watched:
                     kind, rank, host = known_kind(one.kind), str(heard.datagram.rank), heard.datagram.host
                     stream = Stream("job", group.id, kind, rank, group.size, group.nodes, host, group.size)
                     size = algorithm_bytes(kind, one.message_bytes, group.size)
-                    self._known.take(stream, [Timing(one.sequence, size, one.microseconds)], now)
+                    self._known.add_timings(stream, [Timing(one.sequence, size, one.microseconds)], now)
                 for one in heard.datagram.counts:
                     group, rank = heard.datagram.groups[one.communicator], str(heard.datagram.rank)
                     kind, host = known_kind(one.kind), heard.datagram.host
@@ -148,7 +143,7 @@ async def ports(networks):
     """Give the events of the ports at the bridge, as the exporter of this node tells them."""
     options = NicOptions(include=tuple(networks), software=tuple(networks))
     (source,) = nic.DEFINITION.build(options, Host("node", Path("/sys"), Path("/proc")))
-    rating, memory, states = {}, port_states.Memory(), []
+    rating, memory, states = {}, port_states.JobMemory(), []
     assert await source.applies()
     for _ in range(10):
         tables = []

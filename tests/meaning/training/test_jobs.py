@@ -13,8 +13,8 @@ from exporter.core.table import (
 )
 from exporter.core.vocabulary import check
 from exporter.meaning.training import alignment, jobs
+from exporter.meaning.training.bandwidth import Baseline
 from exporter.meaning.training.step_budget import Plan
-from exporter.meaning.training.verdicts import Baseline
 from exporter.sources.nccl.source import STREAMS
 
 MIB = 1 << 20
@@ -49,7 +49,7 @@ def run(*steps, state=None):
     """Put (time, records) through, and give the last values by metric and row."""
     out = ()
     for time, records in steps:
-        state, out = jobs.step(jobs.Known(), state, table(time, records))
+        state, out = jobs.step(jobs.JobKnowledge(), state, table(time, records))
     return state, values(out)
 
 
@@ -161,7 +161,7 @@ def test_ranks_that_are_expected_and_not_heard_of_leave_it_unknown():
 
     state = None
     for time, records in ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}, n_ranks=16):
-        state, out = jobs.step(jobs.Known(), state, expecting(table(time, records)))
+        state, out = jobs.step(jobs.JobKnowledge(), state, expecting(table(time, records)))
     assert verdict(values(out)) == "not_enough_data"
     assert values(out)["matched_ranks_ratio", "j"] == 0.5
 
@@ -214,7 +214,7 @@ def test_a_baseline_says_what_the_network_should_give():
             for number in range(5 * tick, 5 * tick + 5)
             for one in operation(number, dict.fromkeys(range(4), 209.7152), size=4 * MIB)
         ]
-        state, out = jobs.step(jobs.Known(Baseline(measured)), state, table(100.0 + 5 * tick, records))
+        state, out = jobs.step(jobs.JobKnowledge(Baseline(measured)), state, table(100.0 + 5 * tick, records))
     found = values(out)
     assert found["network_ratio", "j"] == pytest.approx(0.3)  # 4 MiB in 209.7 µs times 2 * 3 / 4 are 30 GB/s
     assert verdict(found) == "network_bound"
@@ -227,7 +227,7 @@ def test_sizes_that_are_latency_have_no_bandwidth():
 
 def test_ranks_and_jobs_that_are_not_heard_of_are_forgotten():
     state, _ = run(*ticks(2, lambda _: {rank: of_three(rank) for rank in range(8)}))
-    state, found = run((105.0 + alignment.FORGET + 1, []), state=state)
+    state, found = run((105.0 + alignment.FORGET_SECONDS + 1, []), state=state)
     assert found == {}
     assert not any((state.collectives.jobs, state.ranks, state.memories))
 
@@ -249,14 +249,14 @@ def test_jobs_without_number_hurt_no_other():
 
 def test_other_tables_pass_and_the_internal_one_ends_here():
     food = table(100.0, operation(0, {0: 1000, 1: 1100}))
-    step = partial(jobs.step, jobs.Known())
+    step = partial(jobs.step, jobs.JobKnowledge())
     _, out = step(None, food)
     assert food not in out
     assert step(None, out[0]) == (None, (out[0],))
 
 
 def test_what_comes_out_is_declared():
-    _, out = jobs.step(jobs.Known(), None, table(100.0, operation(0, {0: 1000, 1: 1100})))
+    _, out = jobs.step(jobs.JobKnowledge(), None, table(100.0, operation(0, {0: 1000, 1: 1100})))
     declared = jobs.outputs(STREAMS)
     assert {column.metric for one in out for column in one.columns.values()} <= set(declared)
     assert check(declared) == []
@@ -271,7 +271,7 @@ PLAN = Plan(parameters=2 * MIB, data_parallel=4, nodes=2, bandwidth=1e9, tokens_
 
 
 def test_the_step_of_a_planned_job_is_set_beside_what_it_should_be():
-    known, state, out = jobs.Known(plans=[("llama-*", PLAN), ("*", Plan(1.0, 2))]), None, ()
+    known, state, out = jobs.JobKnowledge(plans=[("llama-*", PLAN), ("*", Plan(1.0, 2))]), None, ()
     for tick in range(1, 13):  # two steps in five seconds, of an AllReduce of 12.5 ms each
         records = [
             one
@@ -290,14 +290,14 @@ def test_the_step_of_a_planned_job_is_set_beside_what_it_should_be():
 
 
 def test_what_is_measured_of_a_job_goes_with_it():
-    known = jobs.Known(plans=[("*", PLAN)])
+    known = jobs.JobKnowledge(plans=[("*", PLAN)])
     state, _ = jobs.step(known, None, table(100.0, operation(0, dict.fromkeys(range(4), 1000))))
     assert set(state.meters) == {"j"}
-    state, _ = jobs.step(known, state, table(101.0 + alignment.FORGET, []))
+    state, _ = jobs.step(known, state, table(101.0 + alignment.FORGET_SECONDS, []))
     assert state.meters == {}
 
 
 def test_of_jobs_without_a_plan_no_step_is_told():
-    known = jobs.Known(plans=[("llama-*", PLAN)])
+    known = jobs.JobKnowledge(plans=[("llama-*", PLAN)])
     _, out = jobs.step(known, None, table(100.0, operation(0, {0: 1000, 1: 1100})))
     assert not [one for one in out if "step_seconds" in one.columns]

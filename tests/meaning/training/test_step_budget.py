@@ -10,8 +10,8 @@ from exporter.daemon.daemon import SECTIONS
 from exporter.meaning.training.alignment import (
     Communicator,
     Job,
-    Moved,
     Tick,
+    Traffic,
 )
 from exporter.meaning.training.plans import plan_of
 from exporter.meaning.training.step_budget import (
@@ -19,9 +19,9 @@ from exporter.meaning.training.step_budget import (
     MEASURED,
     Budget,
     Measured,
-    Meter,
     Operation,
     Plan,
+    StepMeter,
     budget,
     mfu,
     operations,
@@ -175,14 +175,14 @@ def communicator(ranks=4, nodes=4, heard=0):
 def run(plan, until, *work, of=None, every=2.0):
     """Measure each two seconds; `work` gives for each communicator what it moves at a time: (kind, bytes, seconds)."""
     communicators = of or [communicator() for _ in work]
-    meter, found, now = Meter(plan), None, 0.0
+    meter, found, now = StepMeter(plan), None, 0.0
     while now < until:
         now += every
         for one, does in zip(communicators, work, strict=True):
             one.heard = now
             for kind, size, seconds in does(now):
-                one.ticks.append(Tick(now, bus={(kind, 1 << 20): Moved(size, seconds * 1e6, 1.0)}))
-        meter.look(job(*communicators), now)
+                one.ticks.append(Tick(now, bus={(kind, 1 << 20): Traffic(size, seconds * 1e6, 1.0)}))
+        meter.add(job(*communicators), now)
         found = meter.measured(now)
     return found
 
@@ -270,14 +270,14 @@ def test_groups_that_do_the_same_at_other_times_are_one_step(step, groups):
 
 @pytest.mark.parametrize("before", [600, 1200])
 def test_a_run_that_is_over_hides_nothing_of_the_next_one_of_the_same_name(before):
-    meter, now, found = Meter(PLAN), 0.0, {}
+    meter, now, found = StepMeter(PLAN), 0.0, {}
     old, new = communicator(), communicator()
     while now < before + 300:
         now += 2.0
         one = old if now <= before else new
         one.heard = now
-        one.ticks.append(Tick(now, bus={("AllReduce", 1): Moved(200.0, 5e5, 1.0)}))
-        meter.look(Job(now, 0.0, {"old": old, **({"new": new} if now > before else {})}), now)
+        one.ticks.append(Tick(now, bus={("AllReduce", 1): Traffic(200.0, 5e5, 1.0)}))
+        meter.add(Job(now, 0.0, {"old": old, **({"new": new} if now > before else {})}), now)
         found[now] = meter.measured(now)
     assert found[before].step == pytest.approx(2.0)
     assert all(found[before + seconds].step == pytest.approx(2.0, rel=0.1) for seconds in range(70, 300, 10))
@@ -285,15 +285,15 @@ def test_a_run_that_is_over_hides_nothing_of_the_next_one_of_the_same_name(befor
 
 def test_what_is_kept_is_bounded():
     communicators = [communicator() for _ in range(300)]
-    meter = Meter(PLAN)
+    meter = StepMeter(PLAN)
     for number in range(2000):
         one = communicators[number % 300 if number < 300 else 0]
-        one.ticks.append(Tick(float(number), bus={("AllReduce", 1): Moved(200.0, 1.0, 1.0)}))
-        meter.look(job(*communicators), float(number))
-        assert len(meter.looks) <= 256
-    assert max(map(len, meter.looks.values())) <= 601
-    meter.look(job(), 3000.0)
-    assert meter.looks == {}
+        one.ticks.append(Tick(float(number), bus={("AllReduce", 1): Traffic(200.0, 1.0, 1.0)}))
+        meter.add(job(*communicators), float(number))
+        assert len(meter.samples) <= 256
+    assert max(map(len, meter.samples.values())) <= 601
+    meter.add(job(), 3000.0)
+    assert meter.samples == {}
 
 
 # --- what is exported

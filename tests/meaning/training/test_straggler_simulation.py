@@ -10,9 +10,9 @@ from statistics import mean
 import pytest
 
 from exporter.meaning.training.alignment import Collectives, Stream, Timing
+from exporter.meaning.training.bandwidth import Baseline
 from exporter.meaning.training.verdicts import (
-    Baseline,
-    Memory,
+    JobMemory,
     Verdict,
     judge,
 )
@@ -37,7 +37,7 @@ def run(name, seed, *, layout=None, seconds=52.0, share=0.1, since=SINCE, restar
     layout = layout or Layout(data=4)
     faults = scenario(name, layout, seed=seed, share=share, since=since, pauses=Pauses(5), restarts=restarts)
     made = Simulation(layout, faults, reporting=Reporting(**{"loss": 0.2, **reporting}), seed=seed)
-    known, memory, judged = Collectives(), Memory(), []
+    known, memory, judged = Collectives(), JobMemory(), []
     streams = defaultdict(list)
     for time, records in made.batches(seconds):
         for one in records:
@@ -49,7 +49,7 @@ def run(name, seed, *, layout=None, seconds=52.0, share=0.1, since=SINCE, restar
         if time % EVERY:
             continue
         for stream, timings in streams.items():
-            known.take(stream, timings, time)
+            known.add_timings(stream, timings, time)
         streams.clear()
         known.settle(time)
         if made.job in known.jobs:

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from exporter.meaning.training.alignment import Collectives, Stream, Timing
+from exporter.meaning.training.bandwidth import Baseline
 from exporter.meaning.training.verdicts import (
-    Baseline,
-    Memory,
+    JobMemory,
     Verdict,
     judge,
 )
@@ -23,7 +23,7 @@ class Bench:
     """A job whose time passes by ticks."""
 
     def __init__(self):
-        self.known, self.memory, self.now = Collectives(), Memory(), 1000.0
+        self.known, self.memory, self.now = Collectives(), JobMemory(), 1000.0
         self.numbers = {}
         self.chance = random.Random(1)
 
@@ -36,7 +36,7 @@ class Bench:
                 "j", communicator, "AllReduce", str(rank), len(members), nodes, f"h{rank // 8}", len(members)
             )
             took = transfer + max(came.values()) - came[rank]
-            self.known.take(stream, [Timing(number, size, took)], self.now)
+            self.known.add_timings(stream, [Timing(number, size, took)], self.now)
 
     def judges(self):
         self.known.settle(self.now)
@@ -430,7 +430,7 @@ def test_names_of_ranks_that_came_and_went_are_forgotten(monkeypatch):
     for start in range(100):
         for rank in range(8):
             stream = Stream("j", "c", "AllReduce", f"h/{start}-{rank}", 8, 1, "h", 8)
-            known.take(stream, [Timing(start, MIB, 10.0)], 100.0 * start)
+            known.add_timings(stream, [Timing(start, MIB, 10.0)], 100.0 * start)
         known.settle(100.0 * start)
     job = known.jobs["j"]
     assert len(job.communicators["c"].reached) == 8
