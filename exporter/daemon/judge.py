@@ -120,7 +120,7 @@ class Judge:
                     links.append((PortLocation(*key), PortLocation(told[0], told[1])))
                     if table.schema.labels[0] == "switch":
                         switches.add(key[0])
-        return Fabric(links, heard=frozenset(heard), switches=frozenset(switches))
+        return Fabric(links, reporting_hosts=frozenset(heard), switches=frozenset(switches))
 
     def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
         """Log verdicts that begin, and those that end."""

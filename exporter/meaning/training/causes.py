@@ -144,18 +144,24 @@ def causes(symptom: Symptom, events: Iterable[Event], fabric: Fabric) -> list[Ca
     paths = Paths(symptom.ranks, fabric)
     seen = (as_seen_by_host(event, fabric) for event in events)
     known = [(event, RULES[event.kind]) for event in seen if event.kind in RULES]
-    hit = any(rule.hit and paths.affected(event, rule, hit=False) is not None for event, rule in known)
-    weighed = [one for event, rule in known if (one := _weigh(symptom, paths, event, rule, hit=hit)) is not None]
+    job_affected = any(
+        rule.is_effect and paths.affected(event, rule, job_affected=False) is not None for event, rule in known
+    )
+    weighed = [
+        one
+        for event, rule in known
+        if (one := _weigh(symptom, paths, event, rule, job_affected=job_affected)) is not None
+    ]
     of_ports = [one for one in _of_links(weighed, fabric) if one.confidence >= MIN_CONFIDENCE]
     found = sorted([*of_ports, *_without_port(symptom, of_ports, fabric)], key=lambda one: -one.confidence)
     return found[:MAX_CAUSES] or [_unknown(symptom, fabric)]
 
 
-def _weigh(symptom: Symptom, paths: Paths, event: Event, rule: CauseRule, *, hit: bool) -> _Weighed | None:
+def _weigh(symptom: Symptom, paths: Paths, event: Event, rule: CauseRule, *, job_affected: bool) -> _Weighed | None:
     """Answer the three questions for an event; None if it cannot be a cause."""
     verdict = symptom.judgement.verdict
     kind = {Verdict.NETWORK: rule.slow, Verdict.HANG: rule.hang, Verdict.STRAGGLER: rule.late}[verdict]
-    affected = paths.affected(event, rule, hit=hit) if kind else None
+    affected = paths.affected(event, rule, job_affected=job_affected) if kind else None
     if affected is None:
         return None
     place = _place(symptom, affected.ranks)
@@ -203,7 +209,7 @@ def _time(symptom: Symptom, since: float) -> _Answer:
         reason = f"it was active for {span_text(before)} before the symptom, while the job ran well"
         return _Answer(HARMLESS_SO_FAR, reason)
     if symptom.began is not None and since <= symptom.began and before > HARMLESS_SECONDS + VERDICT_DELAY_SECONDS:
-        return _Answer(BEFORE_THE_JOB, "it was there before the job began")
+        return _Answer(BEFORE_THE_JOB, "it was active before the job began")
     return _Answer(1.0, f"it began {span_text(before)} before the symptom was reported")
 
 
@@ -277,7 +283,7 @@ def _unknown(symptom: Symptom, fabric: Fabric) -> Cause:
 
 def _no_events_text(hosts: Sequence[str], fabric: Fabric) -> str:
     """Return a text that no port has events, and how many hosts report theirs."""
-    reporting = sum(host in fabric.heard for host in hosts)
+    reporting = sum(host in fabric.reporting_hosts for host in hosts)
     if reporting == 0:
         return "none of these hosts reports its ports"
     return f"no port of the job's hosts has an event that explains it; {reporting} of {len(hosts)} report their ports"
@@ -287,7 +293,7 @@ def _event_text(event: Event, rule: CauseRule) -> str:
     """Return an event as text."""
     value = event.value
     shown = "an unknown share" if value is None else f"{value:.4g}"
-    if value is not None and rule.shown == "share":
+    if value is not None and rule.value_format == "share":
         shown = f"{value * 100:.3g}%"
     detail = f" ({event.detail})" if event.detail else ""
-    return f"{location_text(event.port)}: {rule.says.format(value=shown)}{detail}"
+    return f"{location_text(event.port)}: {rule.text.format(value=shown)}{detail}"

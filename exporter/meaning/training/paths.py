@@ -51,13 +51,13 @@ class Fabric:
         links: Both ends of each link.
         same: Other names of a port, such as its network device and its PCI address, with the name that links and ranks
             have.
-        heard: Hosts that report their ports, with events or without.
+        reporting_hosts: Hosts that report their ports, with events or without.
         switches: Names of switches.
     """
 
     links: Sequence[tuple[PortLocation, PortLocation]] = ()
     same: Mapping[PortLocation, PortLocation] = field(default_factory=dict)
-    heard: frozenset[str] = frozenset()
+    reporting_hosts: frozenset[str] = frozenset()
     switches: frozenset[str] = frozenset()
 
     @cached_property
@@ -111,13 +111,13 @@ class Paths:
         """Return the ranks of a host whose ports are unknown."""
         return self._by_host.get(host, set()) - self._placed
 
-    def affected(self, event: Event, rule: CauseRule, *, hit: bool) -> AffectedRanks | None:
+    def affected(self, event: Event, rule: CauseRule, *, job_affected: bool) -> AffectedRanks | None:
         """Return the ranks that an event affects; None for none.
 
         Args:
             event: The event.
             rule: The rule of its kind.
-            hit: Whether ports of the job suffer from a cause elsewhere.
+            job_affected: Whether ports of the job suffer from a cause elsewhere.
         """
         port = self._fabric.named(event.port)
         end = port if port.name in self._by_host else self._fabric.peers.get(port, port)
@@ -127,7 +127,7 @@ class Paths:
             return AffectedRanks(frozenset(users), 1.0, f"{where}{ranks_text(users)} of the job use it")
         if end.name in self._by_host:
             return self._on_host(end, event, where)
-        return self._on_switch(port, rule, hit=hit)
+        return self._on_switch(port, rule, job_affected=job_affected)
 
     def _on_host(self, port: PortLocation, event: Event, where: str) -> AffectedRanks | None:
         users = self._by_host[port.name]
@@ -140,7 +140,7 @@ class Paths:
         reason = f"{where}ranks of the job are on this host, but none uses this port"
         return AffectedRanks(frozenset(users), UNUSED, reason)
 
-    def _on_switch(self, port: PortLocation, rule: CauseRule, *, hit: bool) -> AffectedRanks | None:
+    def _on_switch(self, port: PortLocation, rule: CauseRule, *, job_affected: bool) -> AffectedRanks | None:
         """Return the ranks affected by an event of a port that leads to no host of the job."""
         peer = self._fabric.peers.get(port)
         behind = port.name if port.name in self._fabric.switches or peer is None else peer.name
@@ -150,10 +150,10 @@ class Paths:
             reason = f"it links {port.name} to {peer.name}, which carries a part of what the job's hosts there send"
             return AffectedRanks(frozenset(users), UPLINK, reason)
         everyone = frozenset(name for names in self._by_host.values() for name in names)
-        if rule.hits and hit:
+        if rule.spreads and job_affected:
             reason = "it is not on a path of the job, but pauses spread, and ports of the job are paused or slowed"
             return AffectedRanks(everyone, SPREADS, reason)
-        if rule.hits and users:
+        if rule.spreads and users:
             reason = "it is not on a path of the job, but behind the same switch"
             return AffectedRanks(frozenset(users), SAME_SWITCH, reason)
         return None
