@@ -249,7 +249,7 @@ def _private() -> list[Figure]:
 async def _watch(pollers: Sequence[Poller], seconds: float) -> tuple[float, float, int]:
     """Let pollers run; return the share of a core, the longest stall of the loop in seconds, and the overruns."""
     tasks = [asyncio.create_task(poller.run()) for poller in pollers]
-    await asyncio.gather(*(poller.first.wait() for poller in pollers))
+    await asyncio.gather(*(poller.first_read.wait() for poller in pollers))
     before = sum(poller.status.overruns for poller in pollers)
     gc.collect()
     used, began, stall = time.process_time(), time.monotonic(), 0.0

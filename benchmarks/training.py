@@ -75,8 +75,8 @@ def resident() -> float:
 
 def run() -> list[Limit]:
     """Measure."""
-    step, seen = partial(jobs.step, jobs.Known()), Seen()
-    state: jobs.State | None = None
+    step, seen = partial(jobs.step, jobs.JobKnowledge()), Seen()
+    state: jobs.TrainingState | None = None
     taken, sent, reading, spent, sizes = 0, 0, 0.0, 0.0, []
     before = resident()
     for now, parts in ticks(MINUTES * 60):

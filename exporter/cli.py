@@ -297,7 +297,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
     log.set_up(chosen.log_level, chosen.log_format)
     try:
-        shard = Shard.of_environment() if chosen.shard is None else Shard.parse(chosen.shard)
+        shard = Shard.from_environment() if chosen.shard is None else Shard.parse(chosen.shard)
     except ValueError as error:
         raise ValueError(f"--shard: {error}" if chosen.shard is not None else str(error)) from None
     settings = Settings(

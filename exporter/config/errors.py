@@ -1,14 +1,14 @@
-"""What a value of the configuration must be beside its type: the error for it, and the rule that all patterns share."""
+"""Errors of configuration values that have the right type but are invalid, and the validation of shell patterns."""
 
 from collections.abc import Iterable, Sequence
 
 
 class RuleError(ValueError):
-    """A rule that does not hold, raised by a type's `__post_init__`.
+    """A value is invalid although its type is right; raised by `__post_init__` of the options types.
 
     Attributes:
-        steps: Keys and indexes that lead from the value of that type to what is wrong.
-        text: What is wrong with it.
+        steps: Keys and indexes that lead from the object that raised the error to the invalid value.
+        text: Description of the error, without the path.
     """
 
     def __init__(self, steps: Sequence[str | int], text: str) -> None:
@@ -18,34 +18,34 @@ class RuleError(ValueError):
 
 
 def dotted(steps: Sequence[str | int]) -> str:
-    """Write a place as `a.b[0]: `; nothing for no steps."""
+    """Return a path as text, `a.b[0]: `; empty for no steps."""
     shown = (step if isinstance(step, int) or step.isprintable() else repr(step) for step in steps)
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in shown).removeprefix(".")
     return f"{text}: " if text else ""
 
 
 def check_patterns(key: str, patterns: Iterable[str]) -> None:
-    """See that shell patterns are whole: one with a bracket that is not closed fits nothing, without a word.
+    """Validate shell patterns: one with an unclosed bracket would silently match nothing.
 
     Args:
-        key: Where they stand.
+        key: Key that contains the patterns, for the error.
         patterns: The patterns.
 
     Raises:
-        RuleError: One is broken.
+        RuleError: A bracket is not closed.
     """
-    for place, pattern in enumerate(patterns):
-        if _is_open(pattern):
-            text = f"the pattern {pattern!r} has a [ that no ] closes; close it, or write [[] for the character itself"
-            raise RuleError([key, place], text)
+    for index, pattern in enumerate(patterns):
+        if _has_unclosed_bracket(pattern):
+            text = f"the pattern {pattern!r} has an unclosed [; close it, or write [[] for a literal ["
+            raise RuleError([key, index], text)
 
 
-def _is_open(pattern: str) -> bool:
-    """Tell whether a set of characters is begun and not ended, by the rules of `fnmatch`."""
+def _has_unclosed_bracket(pattern: str) -> bool:
+    """Return whether a character set is not closed, by the rules of `fnmatch`."""
     at = 0
     while (begin := pattern.find("[", at)) >= 0:
         first = begin + 1 + (pattern[begin + 1 : begin + 2] == "!")
-        end = pattern.find("]", first + 1)  # one that comes first belongs to the set
+        end = pattern.find("]", first + 1)  # a ] that comes first is a member of the set
         if end < 0:
             return True
         at = end + 1

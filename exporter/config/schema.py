@@ -1,7 +1,7 @@
-"""The configuration file: typed and strict. Every error names the place, the value and the remedy.
+"""Types of the configuration file, and its loading. Every error names the place, the value and the remedy.
 
-Each source brings the type of its own part, so this module knows none of them. Nothing is guessed: a key that nobody
-knows is an error, since a typo that is passed over is a check that silently does not run.
+Each source brings the type of its own part, so this module knows no source. Nothing is guessed: an unknown key is an
+error, because a misspelled key that is ignored is a check that silently does not run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from exporter.config.units import BitRate
 
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the ports and links of a host should be.
+    """Expected ports and link speeds of a host.
 
     Attributes:
-        rdma_ports: RDMA ports that should be ready: up, and not slower than expected.
-        rdma_speed: Speed of each RDMA port that is read.
-        nic_speed: Speed of each NIC that is read.
+        rdma_ports: Number of RDMA ports that should be up and not slower than expected.
+        rdma_speed: Speed of each RDMA port.
+        nic_speed: Speed of each NIC.
     """
 
     rdma_ports: int | None = None
@@ -32,22 +32,22 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     nic_speed: BitRate | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a number that cannot be one of ports."""
+        """Reject a negative number of ports."""
         if self.rdma_ports is not None and self.rdma_ports < 0:
             raise ValueError(f"rdma_ports is {self.rdma_ports}; give a number of ports, 0 for none")
 
 
 class HostClass(Expected, frozen=True, kw_only=True):
-    """What is expected of hosts of one kind.
+    """Expected ports and link speeds of one class of hosts.
 
     Attributes:
-        hosts: Their names, as shell patterns.
+        hosts: Names of the hosts, as shell patterns.
     """
 
     hosts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a class without hosts: it would never be used."""
+        """Reject a class without hosts, which would never be used."""
         super().__post_init__()
         if not self.hosts:
             raise ValueError("hosts is empty; name at least one host or pattern, such as 'gpu-*'")
@@ -55,58 +55,56 @@ class HostClass(Expected, frozen=True, kw_only=True):
 
 
 class Expect(Expected, frozen=True, kw_only=True):
-    """What is expected of hosts: one file serves a fleet of several kinds of them.
+    """Expected ports and link speeds, by class of host: one file serves a fleet of several kinds of hosts.
 
     Attributes:
-        classes: Kinds of hosts of which something else is expected; the first that a host's name fits counts.
+        classes: Classes with other expectations; the first whose patterns match the name of the host applies.
     """
 
     classes: tuple[HostClass, ...] = ()
 
-    def of(self, host: str) -> Expected:
-        """Give what is expected of a host: what its class says, and for each key that it leaves out what stands above.
+    def for_host(self, host: str) -> Expected:
+        """Return the expectations of a host: those of its class, completed by the general ones.
 
         Args:
-            host: Its name, as in the label `host`.
+            host: Name of the host, as in the label `host`.
         """
-        place = self._class_of(host)
-        special = Expected() if place is None else self.classes[place]
+        index = self._class_index(host)
+        own = Expected() if index is None else self.classes[index]
         names = Expected.__struct_fields__
         return Expected(
-            **{
-                name: getattr(self, name) if getattr(special, name) is None else getattr(special, name)
-                for name in names
-            }
+            **{name: getattr(self, name) if getattr(own, name) is None else getattr(own, name) for name in names}
         )
 
-    def place_of(self, name: str, host: str) -> tuple[str | int, ...]:
-        """Give the keys and indexes that lead from here to what says what is expected of a host.
+    def path_of(self, name: str, host: str) -> tuple[str | int, ...]:
+        """Return the path, relative to this object, of the value that applies to a host; for errors.
 
         Args:
             name: A key such as `rdma_ports`.
-            host: The host's name.
+            host: Name of the host.
         """
-        place = self._class_of(host)
-        own = place is not None and getattr(self.classes[place], name) is not None
-        return ("classes", place, name) if place is not None and own else (name,)
+        index = self._class_index(host)
+        if index is None or getattr(self.classes[index], name) is None:
+            return (name,)
+        return ("classes", index, name)
 
-    def _class_of(self, host: str) -> int | None:
-        fits = (
-            place for place, one in enumerate(self.classes) if any(fnmatchcase(host, pattern) for pattern in one.hosts)
+    def _class_index(self, host: str) -> int | None:
+        matching = (
+            index for index, one in enumerate(self.classes) if any(fnmatchcase(host, pattern) for pattern in one.hosts)
         )
-        return next(fits, None)
+        return next(matching, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration: what is not in the file has its default.
+    """A loaded configuration; keys that the file lacks have their defaults.
 
     Attributes:
         host: Name of this host; None for the default.
-        expect: What ports and links should be.
+        expect: Expected ports and link speeds.
         sources: Options of each source by its name.
-        jobs: What is known of training jobs, by the pattern of their names; the first that fits counts.
-        measured: What collectives reached in runs of a benchmark: bytes per second by kind and size, for each run.
+        jobs: Plans of training jobs by pattern of their names; the first that matches applies.
+        measured: Results of benchmark runs: for each run the bus bandwidth in bytes per second by kind and size.
     """
 
     host: str | None
@@ -117,7 +115,7 @@ class Config:
 
 
 class Section(Protocol):
-    """What this module needs to know of a source's definition."""
+    """What this module needs of the definition of a source."""
 
     @property
     def name(self) -> str:
@@ -125,37 +123,37 @@ class Section(Protocol):
 
     @property
     def section(self) -> str:
-        """Its key at the top of the file, or empty for one under `sources:`."""
+        """Its top-level key in the file; empty for a source under `sources:`."""
 
     @property
     def options(self) -> type[msgspec.Struct]:
-        """Type of its part."""
+        """Type of its part of the configuration."""
 
 
 def load(path: Path, sections: Sequence[Section]) -> Config:
-    """Read a configuration file.
+    """Load a configuration file.
 
     Raises:
-        ConfigError: It cannot be read or used.
+        ConfigError: The file cannot be read, or its content is invalid.
     """
-    return _made(yaml_reader.read(path, _root_type(sections), "--config.file and its permissions"), sections)
+    return _config_of(yaml_reader.read(path, _root_type(sections), "--config.file and its permissions"), sections)
 
 
 def default(sections: Sequence[Section]) -> Config:
-    """Give the configuration of an empty file."""
+    """Return the configuration of an empty file."""
     return parse(b"", "", sections)
 
 
 def parse(raw: bytes, name: str, sections: Sequence[Section]) -> Config:
-    """Read a configuration from bytes; `name` is that of the file, for errors.
+    """Parse a configuration; `name` is the name of the file in errors.
 
     Raises:
-        ConfigError: It cannot be used.
+        ConfigError: The content is invalid.
     """
-    return _made(yaml_reader.parse(raw, name, _root_type(sections)), sections)
+    return _config_of(yaml_reader.parse(raw, name, _root_type(sections)), sections)
 
 
-def _made(parsed: Any, sections: Sequence[Section]) -> Config:  # noqa: ANN401  # of the type that the sections make
+def _config_of(parsed: Any, sections: Sequence[Section]) -> Config:  # noqa: ANN401  # of the type assembled from the sections
     options = {
         one.name: getattr(parsed, one.section) if one.section else getattr(parsed.sources, one.name) for one in sections
     }
@@ -163,10 +161,10 @@ def _made(parsed: Any, sections: Sequence[Section]) -> Config:  # noqa: ANN401  
 
 
 def _root_type(sections: Sequence[Section]) -> type[msgspec.Struct]:
-    """Put the type of the whole file together from the parts that the sources bring."""
-    under = [(one.name, one.options, one.options()) for one in sections if not one.section]
-    sources = msgspec.defstruct("Sources", under, frozen=True, forbid_unknown_fields=True)
-    beside = [(one.section, one.options, one.options()) for one in sections if one.section]
+    """Return the type of the whole file, assembled from the parts of the sources."""
+    under_sources = [(one.name, one.options, one.options()) for one in sections if not one.section]
+    sources = msgspec.defstruct("Sources", under_sources, frozen=True, forbid_unknown_fields=True)
+    top_level = [(one.section, one.options, one.options()) for one in sections if one.section]
     return msgspec.defstruct(
         "Configuration",
         [
@@ -174,7 +172,7 @@ def _root_type(sections: Sequence[Section]) -> type[msgspec.Struct]:
             ("sources", sources, sources()),
             ("expect", Expect, Expect()),
             ("jobs", dict[str, JobPlan], {}),
-            *beside,
+            *top_level,
         ],
         frozen=True,
         forbid_unknown_fields=True,

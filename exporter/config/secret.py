@@ -1,4 +1,4 @@
-"""Secrets: inline, in a file, or in the environment; read when they are used, and never shown."""
+"""Secrets: given inline, in a file or in an environment variable; read when used, never logged or shown."""
 
 import os
 from pathlib import Path
@@ -6,18 +6,18 @@ from pathlib import Path
 from exporter.config.files import read_regular
 
 MAX_SIZE = 64 * 1024
-"""Bytes of a secret's file; a larger one is some other file."""
+"""Maximum size of a file with a secret, in bytes; a larger file is not one."""
 
 
 class SecretError(Exception):
-    """A secret cannot be had; the text names where it should be, never what it is."""
+    """A secret cannot be read. The text names its place, never its value."""
 
 
-def check_one(name: str, inline: str | None, file: str | None, variable: str | None) -> None:
-    """See that exactly one way is given.
+def check_exactly_one(name: str, inline: str | None, file: str | None, variable: str | None) -> None:
+    """Check that exactly one of the three ways to give a secret is used.
 
     Raises:
-        ValueError: None or several are.
+        ValueError: None or several are used.
     """
     given = [value for value in (inline, file, variable) if value is not None]
     if len(given) != 1:
@@ -25,7 +25,7 @@ def check_one(name: str, inline: str | None, file: str | None, variable: str | N
 
 
 def read_secret(inline: str | None, file: str | None, variable: str | None) -> str:
-    """Give the secret from the one way that is set; the end of a file's line is no part of it. Blocks for a file.
+    """Return the secret, without the line end of a file. Blocks for a file.
 
     Raises:
         SecretError: It cannot be read, or is empty.
@@ -37,7 +37,7 @@ def read_secret(inline: str | None, file: str | None, variable: str | None) -> s
             secret = read_regular(file, MAX_SIZE).decode("utf-8").rstrip("\r\n")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            reason = "it is no UTF-8" if isinstance(error, UnicodeDecodeError) else reason
+            reason = "it is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else reason
             raise SecretError(f"{Path(file).absolute()}: the secret cannot be read: {reason}") from None
         place = file
     else:

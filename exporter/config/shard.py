@@ -1,7 +1,7 @@
 """Sharding: which of several equal exporters polls which target.
 
-By rendezvous hashing: each target goes to the shard whose hash with its name is the highest. Nobody has to agree on
-anything, and with one shard more or less only the targets of that shard move.
+By rendezvous hashing: each target belongs to the shard whose hash with the name of the target is the highest. The
+shards need no coordination, and when their number changes by one, only the targets of that shard move.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ _FORM = re.compile(r"(?:(?P<number>\d{1,6})|(?P<pod>.+-)(?P<ordinal>\d{1,6}))/(?
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of several.
+    """One shard of several.
 
     Attributes:
-        number: Which one, from 0.
-        count: Of how many.
+        number: Its number, from 0.
+        count: Number of shards.
     """
 
     number: int = 0
@@ -27,27 +27,27 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `2/5`, or `NAME-2/5` as the name of a StatefulSet's pod gives it.
+        """Parse `2/5`, or `NAME-2/5` with the pod name of a StatefulSet.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The text has neither form, or the number is out of range.
         """
         found = _FORM.fullmatch(text)
         if found is None:
             raise ValueError(
-                f"{text!r} is no shard: write NUMBER/COUNT such as 0/3, or the name of a pod such as sw-0/3"
+                f"{text!r} is not a shard: give NUMBER/COUNT such as 0/3, or the name of a pod such as sw-0/3"
             )
         number, count = int(found["number"] or found["ordinal"] or 0), int(found["count"])
         if not 0 <= number < count:
-            raise ValueError(f"{text!r} is no shard: the number goes from 0 to {count - 1}")
+            raise ValueError(f"{text!r} is not a shard: the number must be from 0 to {count - 1}")
         return cls(number, count)
 
     @classmethod
-    def of_environment(cls) -> Self:
-        """Read the variable FABRIC_SHARD; without it there is one shard.
+    def from_environment(cls) -> Self:
+        """Parse the environment variable FABRIC_SHARD; one shard if it is not set.
 
         Raises:
-            ValueError: It holds none.
+            ValueError: Its value is invalid.
         """
         text = os.environ.get("FABRIC_SHARD")
         if not text:
@@ -58,15 +58,15 @@ class Shard:
             raise ValueError(f"FABRIC_SHARD: {error}") from None
 
     def owns(self, target: str) -> bool:
-        """Tell whether a target is this shard's."""
+        """Return whether a target belongs to this shard."""
         return self.count == 1 or owner(target, self.count) == self.number
 
 
 def owner(target: str, count: int) -> int:
-    """Give the number of the shard, of so many, that a target goes to."""
+    """Return the number of the shard that a target belongs to."""
     return max(range(count), key=lambda number: (_score(target, number), number))
 
 
 def _score(target: str, number: int) -> bytes:
-    """Give the score of a target in a shard: the same in every process, which Python's own hash is not."""
+    """Return the hash of a target and a shard: the same in every process, unlike the hash of Python."""
     return hashlib.blake2b(f"{number}/{target}".encode("utf-8", "surrogateescape"), digest_size=8).digest()

@@ -1,10 +1,10 @@
-"""Durations, rates and sizes as people write them, with units, and as numbers in base units."""
+"""Durations, rates and amounts as written in the configuration, with units, and as numbers in base units."""
 
 import math
 import re
 
-DARK = -40.0
-"""dBm from which on downwards there is no light: what modules say of a lane that gets none, or the most they tell."""
+NO_LIGHT_DBM = -40.0
+"""Optical power in dBm at and below which there is no light: the value that modules report for a dark lane."""
 
 _DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PREFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -13,40 +13,40 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kmgbtpKMGBTP]?)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtKMGT])(?:b/s|bps|bit/s|b)?")
-"""The b is a small one: `50GB/s` are bytes, and taking them for bits would be wrong by eight times."""
+"""With a small b: `50GB/s` are bytes, and treating them as bits would be wrong by a factor of eight."""
 
 
 class Duration(float):
-    """Seconds, written `500ms`, `5s`, `1m30s` in the configuration."""
+    """Seconds, written `500ms`, `5s` or `1m30s`."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> "Duration":
-        """Read a duration.
+        """Parse a duration.
 
         Raises:
-            ValueError: It is not one, or it is zero or too large to be a number.
+            ValueError: The text is not a duration, or is zero or not finite.
         """
         if not _DURATION.fullmatch(text):
             raise ValueError("expected a duration with its unit, such as 500ms, 5s or 1m30s")
         seconds = sum(float(number) * _DURATIONS[unit] for number, unit in _DURATION_PART.findall(text))
         if not 0 < seconds < math.inf:
-            raise ValueError("expected a duration above zero, and not without end")
+            raise ValueError("expected a duration above zero and finite")
         return cls(seconds)
 
 
 class BitRate(float):
-    """Bytes per second, written as a link's speed in bits: `400Gb/s`, `100G`, `25Gbit/s`."""
+    """Bytes per second, written as a link speed in bits: `400Gb/s`, `100G`, `25Gbit/s`."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> "BitRate":
-        """Read the speed of a link.
+        """Parse a link speed.
 
         Raises:
-            ValueError: It is not one, or it is zero.
+            ValueError: The text is not a link speed, or is zero or not finite.
         """
         found = _RATE.fullmatch(text.strip())
         speed = float(found[1]) * _PREFIXES[found[2].lower()] / 8 if found else 0.0
@@ -56,16 +56,16 @@ class BitRate(float):
 
 
 class Amount(float):
-    """How many of something, written as people count parameters and operations: `70B`, `989T`, `70e9`, `500000`."""
+    """A number of parameters, tokens or operations, written `70B`, `989T`, `70e9` or `500000`."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> "Amount":
-        """Read an amount.
+        """Parse an amount.
 
         Raises:
-            ValueError: It is not one, or it is zero.
+            ValueError: The text is not an amount, or is zero or not finite.
         """
         found = _AMOUNT.fullmatch(text.strip())
         amount = float(found[1]) * _AMOUNTS[found[2].lower()] if found else 0.0
@@ -75,5 +75,5 @@ class Amount(float):
 
 
 def watts_of_dbm(level: float) -> float:
-    """Turn a power in dBm into watts; what is as good as no light is 0."""
-    return 10 ** (level / 10) / 1000 if level > DARK else 0.0
+    """Return an optical power in dBm as watts; 0 if there is no light."""
+    return 10 ** (level / 10) / 1000 if level > NO_LIGHT_DBM else 0.0

@@ -1,8 +1,8 @@
-"""Blocking calls off the loop, one at a time, of which none that hangs holds up the others.
+"""Blocking calls outside the event loop, one at a time; a call that hangs does not delay the others for ever.
 
-Calls into hardware block: a file of sysfs runs a firmware command, an ioctl takes a lock. They do not overlap: one
-thread makes them in turn. When a call outlives its deadline, it is left to that thread, a new thread goes on with the
-rest, and the thing that hangs is not asked again until its call has come back.
+Calls into hardware block: reading a file of sysfs runs a firmware command, an ioctl takes a lock. They must not
+overlap, so one thread makes them one after the other. A call that exceeds its deadline keeps that thread, a new thread
+makes the remaining calls, and the call that hangs is not repeated before it has returned.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from weakref import WeakKeyDictionary
 Result = TypeVar("Result")
 
 MAX_HUNG = 32
-"""Calls of one set that may hang at a time, each of which holds a thread; then nothing is asked until one is back."""
+"""Calls that may hang at a time, each of which occupies a thread; above it no call is made until one has returned."""
 
 
 class HungError(Exception):
-    """The call outlived its deadline, or an earlier call for the same thing still has not come back."""
+    """The call exceeded its deadline, or an earlier call of the same name has not returned yet."""
 
 
 class _Batch(Generic[Result]):
-    """Calls to be made in turn, by whichever thread owns the batch."""
+    """Calls to be made one after the other by the thread that owns the batch."""
 
     def __init__(self, calls: Iterable[tuple[str, Callable[[], Result]]], loop: asyncio.AbstractEventLoop) -> None:
         self.calls = deque(calls)
@@ -38,12 +38,12 @@ class _Batch(Generic[Result]):
         self.current: tuple[str, float] | None = None
 
     def finish(self) -> None:
-        """Note on the loop that all calls were made."""
+        """Mark all calls as made; called on the event loop."""
         self.done = True
         _wake(self.waiter)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until all calls were made, or for so long."""
+        """Wait until all calls are made, `seconds` at most."""
         if not self.done:
             self.waiter = self.loop.create_future()
             timer = self.loop.call_later(seconds, _wake, self.waiter)
@@ -59,9 +59,9 @@ def _wake(waiter: "asyncio.Future[None] | None") -> None:
 
 
 class _Worker(threading.Thread):
-    """A thread that drains batches until it is told to stop, or until a call of its hung and it was replaced.
+    """Thread that makes the calls of batches until it is stopped, or until it is replaced because a call hung.
 
-    It is a daemon thread: one that hangs in the kernel must not keep the process from ending.
+    A daemon thread: one that hangs in the kernel must not keep the process from exiting.
     """
 
     def __init__(self, name: str, returned: Callable[[str], None]) -> None:
@@ -79,7 +79,7 @@ class _Worker(threading.Thread):
                 return
 
     def _drain(self, batch: "_Batch[object]") -> bool:
-        """Make the calls of a batch; False when another thread took it over meanwhile."""
+        """Make the calls of a batch; return False if another thread has taken the batch over."""
         while True:
             with batch.lock:
                 if batch.owner is not self:
@@ -91,88 +91,91 @@ class _Worker(threading.Thread):
             result: object
             try:
                 result = call()
-            except Exception as error:  # noqa: BLE001  # whatever one call raises is that call's result
+            except Exception as error:  # noqa: BLE001  # what a call raises is its result
                 result = error
             with batch.lock:
                 if batch.owner is self:
                     batch.results[key] = result
-                    batch.current = None  # with the result, or the call would still look like one that hangs
+                    batch.current = None  # together with the result, or the call would look like one that hangs
                     continue
-            self._returned(key)  # it hung and came back: it may be asked again
+            self._returned(key)  # it hung and has returned: it may be called again
             return False
-        _tell(batch)
+        _notify_finished(batch)
         return True
 
 
-def _tell(batch: "_Batch[object]") -> None:
-    """Wake the loop; it may be gone when a call comes back late."""
+def _notify_finished(batch: "_Batch[object]") -> None:
+    """Wake the event loop, which may be closed when a call returns late."""
     try:
         batch.loop.call_soon_threadsafe(batch.finish)
     except RuntimeError:
         return
 
 
-class _Place:
-    """Where calls go: what hangs there, and the token of whoever makes calls there, one for each event loop.
+class _SharedCalls:
+    """Calls that hang and the lock, shared by all `BlockingCalls` whose calls must not overlap.
 
-    It outlives the objects that make the calls, as a call that hangs does.
+    It outlives them, because a call that hangs does: after a reload of the configuration the call is still known.
     """
 
     def __init__(self) -> None:
-        self.out: set[str] = set()
-        self._tokens: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self.hanging: set[str] = set()
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-    def token(self) -> asyncio.Lock:
-        """Give the token of the running loop."""
-        return self._tokens.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-
-
-_places: dict[Hashable, _Place] = {}
+    def lock(self) -> asyncio.Lock:
+        """Return the lock of the running event loop; asyncio locks are fair."""
+        return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
-class Serial:
-    """Makes blocking calls in turn. One object for each set of things whose calls must not overlap."""
+_shared_calls: dict[Hashable, _SharedCalls] = {}
 
-    def __init__(self, name: str, deadline: float, place: Hashable = None) -> None:
-        """Take how to make calls.
+
+class BlockingCalls:
+    """Makes blocking calls one after the other. One object for each set of devices whose calls must not overlap."""
+
+    def __init__(self, name: str, deadline: float, shared_by: Hashable = None) -> None:
+        """Create the object; its thread starts with the first call.
 
         Args:
             name: Name of the threads.
-            deadline: Seconds after which a single call is given up.
-            place: Where the calls go. Objects of one place, of several sources or of one that a reload made anew, make
-                their calls in turn, and know of each other's calls that hang. None for an object on its own.
+            deadline: Seconds after which a call counts as hanging.
+            shared_by: Key of the hardware behind the calls. Objects of one key, whether of several sources or from
+                before and after a reload, make their calls one after the other and share the calls that hang. None for
+                an object on its own.
         """
         self._name = name
         self._deadline = deadline
         self._worker: _Worker | None = None
-        self._place = _Place() if place is None else _places.setdefault(place, _Place())
-        self._out = self._place.out
+        self._shared = _SharedCalls() if shared_by is None else _shared_calls.setdefault(shared_by, _SharedCalls())
+        self._hanging = self._shared.hanging
 
     @property
-    def out(self) -> frozenset[str]:
-        """What hangs at present."""
-        return frozenset(self._out)
+    def hanging(self) -> frozenset[str]:
+        """Names of the calls that hang at present."""
+        return frozenset(self._hanging)
 
     async def run(self, calls: Iterable[tuple[str, Callable[[], Result]]]) -> dict[str, Result | Exception]:
-        """Make calls in turn and give what each returned or raised.
+        """Make calls one after the other.
 
         Args:
-            calls: Name and function, names being unique.
+            calls: Names, which must be unique, and functions.
 
         Returns:
-            By name; HungError for what hangs.
+            By name, the value that the call returned or the exception that it raised; HungError for a call that hangs.
         """
-        async with self._place.token():
-            asked = list(calls)
+        async with self._shared.lock():
+            requested = list(calls)
             hung: dict[str, Result | Exception] = {
-                key: HungError(f"{key}: an earlier call has not come back") for key, _ in asked if key in self._out
+                key: HungError(f"{key}: an earlier call has not returned")
+                for key, _ in requested
+                if key in self._hanging
             }
             batch: _Batch[Result] = _Batch(
-                [(key, call) for key, call in asked if key not in self._out], asyncio.get_running_loop()
+                [(key, call) for key, call in requested if key not in self._hanging], asyncio.get_running_loop()
             )
-            self._refuse_too_many(batch, hung)
+            self._drop_above_limit(batch, hung)
             if batch.calls:
-                self._give(batch)
+                self._submit(batch)
                 try:
                     await self._watch(batch, hung)
                 except BaseException:
@@ -181,21 +184,21 @@ class Serial:
             return {**batch.results, **hung}
 
     def close(self) -> None:
-        """Let the thread end when its call is done; waits for nothing."""
+        """Let the thread end after its current call; does not wait."""
         if self._worker is not None:
             self._worker.put(None)
             self._worker = None
 
-    def _give(self, batch: _Batch[Result]) -> None:
-        """Hand a batch to the thread, which is made when it is missing."""
+    def _submit(self, batch: _Batch[Result]) -> None:
+        """Hand a batch to the thread, which is started if there is none."""
         if self._worker is None:
-            self._worker = _Worker(self._name, self._out.discard)
+            self._worker = _Worker(self._name, self._hanging.discard)
             self._worker.start()
         batch.owner = self._worker
-        self._worker.put(batch)  # type: ignore[arg-type]  # the thread passes results on without looking
+        self._worker.put(batch)  # type: ignore[arg-type]  # the thread does not use the type of results
 
     async def _watch(self, batch: _Batch[Result], hung: dict[str, Result | Exception]) -> None:
-        """Wait for the batch, and take it from a thread whose call hangs."""
+        """Wait for the batch, and take it away from a thread whose call hangs."""
         wait = self._deadline
         while True:
             await batch.wait(wait)
@@ -211,26 +214,28 @@ class Serial:
                     wait = left
                     continue
                 batch.owner = None
-                self._out.add(key)
+                self._hanging.add(key)
             hung[key] = HungError(f"{key}: no answer within {self._deadline:g} s")
             self._worker = None
-            self._refuse_too_many(batch, hung)
+            self._drop_above_limit(batch, hung)
             if not batch.calls:
                 return
             batch.current = None
-            self._give(batch)
+            self._submit(batch)
 
-    def _refuse_too_many(self, batch: _Batch[Result], hung: dict[str, Result | Exception]) -> None:
-        """Ask nothing more where so much hangs that what is behind it must be gone: a file system, a bus."""
-        if len(self._out) >= MAX_HUNG:
-            hung |= {key: HungError(f"{key}: not asked, as {len(self._out)} calls hang") for key, _ in batch.calls}
+    def _drop_above_limit(self, batch: _Batch[Result], hung: dict[str, Result | Exception]) -> None:
+        """Drop the remaining calls where so many hang that what they share must be gone: a file system, a bus."""
+        if len(self._hanging) >= MAX_HUNG:
+            hung |= {
+                key: HungError(f"{key}: not called, because {len(self._hanging)} calls hang") for key, _ in batch.calls
+            }
             batch.calls.clear()
 
     def _abandon(self, batch: _Batch[Result]) -> None:
-        """Leave a batch whose waiter was cancelled: its thread ends after the call it is in."""
+        """Drop a batch whose waiter was cancelled; its thread ends after the current call."""
         with batch.lock:
             batch.calls.clear()
             if batch.current is not None and batch.owner is self._worker and self._worker is not None:
-                self._out.add(batch.current[0])
+                self._hanging.add(batch.current[0])
                 batch.owner = None
                 self._worker = None

@@ -1,27 +1,27 @@
-"""Kinds of collectives: their names, which of them can be compared, and bus bandwidth as nccl-tests defines it.
+"""Kinds of collectives: names, which kinds are comparable, and bus bandwidth as nccl-tests defines it.
 
-With S the size, t the time and n the ranks, algorithm bandwidth is S / t and bus bandwidth that times a factor of the
-kind; only the latter can be compared with the speed of links, whatever n is. S of AllGather and ReduceScatter is that
-of all ranks together, while NCCL's records tell what one rank handed in.
+With size S, time t and n ranks, algorithm bandwidth is S / t, and bus bandwidth is that times a factor of the kind.
+Only bus bandwidth is comparable with the speed of links, whatever n is. S of AllGather and ReduceScatter is the size of
+all ranks together, while records of NCCL contain the size that one rank passed in.
 """
 
 OTHER = "other"
-"""What kinds are called that are not known here: names from a file must not become labels without bound."""
+"""Kind of all collectives that are not known here: names from a file must not become labels without bound."""
 
 POINT_TO_POINT = frozenset({"Send", "Recv", "SendRecv"})
-"""Kinds that some ranks of a communicator take part in."""
+"""Kinds in which only some ranks of a communicator take part."""
 
 SYNCHRONISING = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
-"""Kinds whose ranks end together, so that their times can be compared."""
+"""Kinds that end on all ranks at the same time, so that the times of ranks are comparable."""
 
 COMMON = SYNCHRONISING | {"AlltoAll", "Gather", "Scatter", "Broadcast", "Reduce", "Barrier"}
-"""Kinds that all ranks of a communicator take part in, each as often as the others."""
+"""Kinds in which all ranks of a communicator take part, each equally often."""
 
 AFTER_ALL = SYNCHRONISING | {"AlltoAll", "Barrier"}
-"""Kinds that end on no rank before all have begun them."""
+"""Kinds that do not end on any rank before all ranks have started them."""
 
 KINDS = tuple(sorted(COMMON | POINT_TO_POINT))
-"""The one spelling of each kind."""
+"""The spelling of each kind in labels."""
 
 _OF_ALL_RANKS = frozenset({"AllGather", "ReduceScatter"})
 _SHARE = frozenset({"AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter"})
@@ -41,19 +41,19 @@ _NAMES = {kind.lower(): kind for kind in KINDS} | {
 
 
 def known_kind(name: str) -> str:
-    """Give the one spelling of a kind for any of NCCL, Inspector, nccl-tests, PyTorch, CoMMA and xpu_timer."""
+    """Return the kind for a name of NCCL, Inspector, nccl-tests, PyTorch, CoMMA or xpu_timer; OTHER if unknown."""
     return _NAMES.get(name[:64].replace("_", "").replace(" ", "").lower(), OTHER)
 
 
 def algorithm_bytes(kind: str, message_bytes: int, n_ranks: int) -> int:
-    """Give the size of a collective as nccl-tests counts it, from the bytes that one rank handed in."""
+    """Return the size of a collective as nccl-tests counts it, from the bytes that one rank passed in."""
     return message_bytes * n_ranks if kind in _OF_ALL_RANKS else message_bytes
 
 
 def bus_factor(kind: str, n_ranks: int) -> float | None:
-    """Give bus bandwidth over algorithm bandwidth: what a rank of a ring sends over the size.
+    """Return bus bandwidth over algorithm bandwidth: the bytes that a rank of a ring sends over the size.
 
-    None for kinds without one, and for a single rank.
+    None for kinds without a factor, and for a single rank.
     """
     if n_ranks < 2:
         return None

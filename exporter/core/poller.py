@@ -1,8 +1,8 @@
-"""The clock of one source: interval, deadline, in-flight guard, staleness, what is logged, and meaning's memory.
+"""Poller: runs one source at its interval, derives tables by meaning steps, tracks failures and staleness.
 
-A poller reads its source at each tick, never twice at once, puts the tables through the meanings and keeps the result
-for whoever prints it. When two intervals have passed without a good read, its tables vanish: a flat old counter looks
-like an idle link. States are logged when they begin and when they end, not each time.
+A poller never reads its source twice at a time. Tables become stale two intervals after the last successful read and
+are then no longer exported, because a counter that stays flat looks like an idle link. A failure is logged when it
+begins and when it ends, not on each read.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from exporter.core.source import (
     Reading,
     Source,
     SourceError,
-    exports,
+    is_exported,
 )
 from exporter.core.table import Metric, Table
 
@@ -27,35 +27,35 @@ Step: TypeAlias = Callable[[Any, Table], tuple[Any, Sequence[Table]]]
 
 logger = logging.getLogger(__name__)
 
-LEAST_GAP = 0.2
-"""Seconds that lie at least between two reads, however often the source says that something changed."""
+MIN_GAP_SECONDS = 0.2
+"""Seconds between two reads at least, however often the source reports a change."""
 
-SPREAD = 0.9
+START_SPREAD = 0.9
 """Share of the interval over which the polls of targets that start together are spread."""
 
-TABLES_A_TURN = 8
-"""Tables that meaning is made of without a pause: some milliseconds of work."""
+TABLES_PER_YIELD = 8
+"""Tables processed by meaning without yielding to the event loop: some milliseconds of work."""
 
-MAX_LINES = 20
-"""Failures that are told one by one when they begin at the same read, and likewise when they end."""
+MAX_LOGGED_FAILURES = 20
+"""Failures logged one by one that begin with one read, and likewise that end with it."""
 
 MAX_FAILURE_KINDS = 500
-"""Failures told apart by (device, reason); what comes beyond is counted under the device `other`."""
+"""Pairs (device, reason) counted separately; further ones are counted under the device `other`."""
 
 
 @dataclass(slots=True)
 class Status:
-    """How a source is doing, for the metrics about the exporter itself and for the page.
+    """State of a source, for the metrics about the exporter itself and for the status page.
 
     Attributes:
-        up: Whether the last read was good; None while there is nothing to read.
-        last_success: Unix time of the last good read; None before the first.
-        duration: Seconds of the last read, good or bad.
-        reads: Reads begun.
-        overruns: Ticks that were skipped because a read was still under way or came too late.
-        failures: How often what failed: by (device, reason).
-        reason: Why the source as a whole is down; empty while it is not.
-        detail: The same in words.
+        up: Whether the last read succeeded; None while there is nothing to read.
+        last_success: Unix time of the last successful read; None before the first.
+        duration: Seconds that the last read took, successful or not.
+        reads: Reads started.
+        overruns: Ticks skipped because the read before was still running or ended late.
+        failures: Number of failures by (device, reason).
+        reason: Reason for which the source as a whole is down; empty while it is not.
+        detail: Error text of `reason`.
     """
 
     up: bool | None = None
@@ -80,40 +80,41 @@ class Poller:
         keep: Sequence[str] = (),
         deadline: float | None = None,
         on_late: Callable[[float], None] | None = None,
-        aside: bool = False,
+        steps_in_thread: bool = False,
     ) -> None:
-        """Take what to poll.
+        """Create a poller; `run` starts it.
 
         Args:
-            source: What is read.
-            steps: The meanings, in order; each sees what the one before it made.
+            source: The source to read.
+            steps: Meaning steps, in order; each gets the tables that the step before returned.
             drop: Shell patterns of metric names that are not exported.
-            keep: Shell patterns of the details that are.
-            deadline: Seconds that one read may take; the interval where not given.
-            aside: Whether the steps are done in a thread, since they may take seconds.
-            on_late: Told at each tick how many seconds the event loop was late to it.
+            keep: Shell patterns of names of details that are exported.
+            deadline: Seconds that one read may take; the interval by default.
+            on_late: Called at each tick with the seconds by which the event loop was late.
+            steps_in_thread: Whether the steps run in a thread, because they may take seconds.
         """
         self.source = source
         self.status = Status()
         self.tables: Sequence[Table] = ()
-        self.first = asyncio.Event()
+        self.first_read = asyncio.Event()
         self._steps = steps
-        self._memory: dict[Hashable, object] = {}
+        self._step_states: dict[Hashable, object] = {}
         self._drop, self._keep = drop, keep
-        self._wanted: dict[Metric, bool] = {}
+        self._exported_metrics: dict[Metric, bool] = {}
         self._deadline = source.interval if deadline is None else deadline
         self._on_late = on_late
-        self._aside = aside
-        self._good_until = 0.0
+        self._steps_in_thread = steps_in_thread
+        self._fresh_until = 0.0
         self._last_read = float("-inf")
-        self._ongoing: frozenset[tuple[str, str]] = frozenset()
+        self._ongoing_failures: frozenset[tuple[str, str]] = frozenset()
         self._name = f"{source.name} {source.target}".strip()
 
     async def run(self) -> None:
-        """Poll until cancelled; closes the source at the end."""
+        """Poll until cancelled, then close the source."""
         interval = self.source.interval
-        # Targets that start together drift apart over the first interval, so that switches are not asked in bursts.
-        spread = crc32(self.source.target.encode()) / 2**32 * interval * SPREAD if self.source.target else 0.0
+        # Targets that start together are spread over the interval, each by the same share at every start: polling a
+        # thousand switches in one burst would delay all of them, and lose datagrams of SNMP.
+        spread = crc32(self.source.target.encode()) / 2**32 * interval * START_SPREAD if self.source.target else 0.0
         begin = monotonic() - spread
         tick = 1
         try:
@@ -123,6 +124,9 @@ class Poller:
                 await self._wait(due)
                 await self.poll()
                 now = monotonic()
+                # A read that takes longer than the interval skips the ticks that it missed and counts them: catching
+                # up would read twice within one interval, and leave no pause to a device that is already slow. A poll
+                # that a change caused ends before the tick, which then is still to come.
                 if now >= due:
                     late = int((now - due) / interval)
                     self.status.overruns += late
@@ -132,7 +136,7 @@ class Poller:
                 await self.source.close()
 
     async def _wait(self, due: float) -> None:
-        """Wait for the tick, or until the source says that something changed."""
+        """Wait for the tick, or until the source reports a change."""
         changed = self.source.changed
         wait = max(0.0, due - monotonic())
         if changed is None:
@@ -141,125 +145,129 @@ class Poller:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await changed.wait()
-                    await asyncio.sleep(max(0.0, self._last_read + LEAST_GAP - monotonic()))
+                    await asyncio.sleep(max(0.0, self._last_read + MIN_GAP_SECONDS - monotonic()))
             changed.clear()
         late = monotonic() - due
         if wait and late >= 0 and self._on_late is not None:
             self._on_late(late)
 
     async def poll(self) -> None:
-        """Read once, and keep what came of it."""
+        """Read the source once and keep the resulting tables."""
         begun = self._last_read = monotonic()
         self.status.reads += 1
         try:
             async with asyncio.timeout(self._deadline) as limit:
                 if self.status.up is not True and not await self.source.applies():
-                    self._absent()
+                    self._set_absent()
                     return
                 reading = await self.source.read()
                 if not reading.tables and not reading.failures and not await self.source.applies():
-                    self._absent()  # what was there is gone
+                    self._set_absent()  # the hardware or the files are gone
                     return
-            tables = await self._meaning(reading.tables)
-        except TimeoutError as error:  # ours, or one that the source let through
+            tables = await self._apply_steps_to_all(reading.tables)
+        except TimeoutError as error:  # of the deadline, or raised by the source
             text = f"no answer within {self._deadline:g} s" if limit.expired() else str(error)
             self._failed(SourceError("timeout", text))
         except SourceError as error:
             self._failed(error)
         except Exception as error:
             if self.status.reason != "internal":
-                logger.exception("%s: fault in this program; other sources go on", self._name)
+                logger.exception("%s: error in this program; other sources continue", self._name)
             self._failed(SourceError("internal", f"{type(error).__name__}: {error}"))
         else:
             self._succeeded(reading, tables)
         finally:
             self.status.duration = monotonic() - begun
-            self.first.set()
+            self.first_read.set()
 
     def fresh_tables(self) -> Sequence[Table]:
-        """Give the tables of the last good read, or none once they are two intervals old; from any thread."""
-        return self.tables if monotonic() <= self._good_until else ()
+        """Return the tables of the last successful read, none once they are stale; callable from any thread."""
+        return self.tables if monotonic() <= self._fresh_until else ()
 
     def count_rows(self) -> int:
-        """Count the rows of the fresh tables."""
+        """Return the number of rows of all tables that are not stale."""
         return sum(len(table.rows) for table in self.fresh_tables())
 
-    async def _meaning(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Put tables through the steps; where there are many, others have their turn between them."""
-        made: list[Table] = []
+    async def _apply_steps_to_all(self, tables: Sequence[Table]) -> Sequence[Table]:
+        """Apply the steps to all tables; where there are many, yield to other tasks in between."""
+        derived: list[Table] = []
         for number, table in enumerate(tables, 1):
-            made += await asyncio.to_thread(self._made_of, table) if self._aside else self._made_of(table)
-            if number % TABLES_A_TURN == 0:
+            derived += (
+                await asyncio.to_thread(self._apply_steps, table) if self._steps_in_thread else self._apply_steps(table)
+            )
+            if number % TABLES_PER_YIELD == 0:
                 await asyncio.sleep(0)
-        return made
+        return derived
 
-    def _made_of(self, table: Table) -> Sequence[Table]:
-        """Put one table through the steps, each of which may make more of it."""
+    def _apply_steps(self, table: Table) -> Sequence[Table]:
+        """Apply the steps to one table; each step may replace a table by several."""
         tables: list[Table] = [table]
         for place, step in enumerate(self._steps):
-            made: list[Table] = []
+            derived: list[Table] = []
             for one in tables:
                 key = (place, one.schema, one.part)
-                self._memory[key], out = step(self._memory.get(key), one)
-                made += out
-            tables = made
-        return [self._exported(one) for one in tables]
+                self._step_states[key], results = step(self._step_states.get(key), one)
+                derived += results
+            tables = derived
+        return [self._without_unexported(one) for one in tables]
 
-    def _exported(self, table: Table) -> Table:
-        """Leave out the columns that are not wanted."""
-        columns = {ending: column for ending, column in table.columns.items() if self._wants(column.metric)}
+    def _without_unexported(self, table: Table) -> Table:
+        """Remove the columns of metrics that are not exported."""
+        columns = {ending: column for ending, column in table.columns.items() if self._is_exported(column.metric)}
         return table if len(columns) == len(table.columns) else replace(table, columns=columns)
 
-    def _wants(self, metric: Metric) -> bool:
-        wanted = self._wanted.get(metric)
-        if wanted is None:
-            wanted = self._wanted[metric] = exports(metric, self._drop, self._keep)
-        return wanted
+    def _is_exported(self, metric: Metric) -> bool:
+        exported = self._exported_metrics.get(metric)
+        if exported is None:
+            exported = self._exported_metrics[metric] = is_exported(metric, self._drop, self._keep)
+        return exported
 
-    def _absent(self) -> None:
-        """Note that there is nothing to read: no failure, no noise."""
+    def _set_absent(self) -> None:
+        """Record that there is nothing to read, which is not a failure."""
         if self.status.up is False:
-            logger.info("%s: nothing to read any more", self._name)
+            logger.info("%s: nothing left to read", self._name)
         self.tables = ()
         self.status.up, self.status.reason, self.status.detail = None, "", ""
 
     def _succeeded(self, reading: Reading, tables: Sequence[Table]) -> None:
         if self.status.up is False:
-            logger.info("%s: reads again", self._name)
+            logger.info("%s: is read again", self._name)
         self.status.up, self.status.reason, self.status.detail = True, "", ""
         self.status.last_success = time()
         self.tables = tables
         now = monotonic()
-        self._good_until = now + 2 * self.source.interval + (now - self._last_read)  # the next may take as long
-        self._count(reading.failures)
+        # Stale after two intervals: one failed read is no gap in the graphs, but values older than that would show an
+        # outage as an idle link. The duration of the read is added, because the next may take as long.
+        self._fresh_until = now + 2 * self.source.interval + (now - self._last_read)
+        self._record_failures(reading.failures)
 
     def _failed(self, error: SourceError) -> None:
         if self.status.up is not False or self.status.reason != error.reason:
             logger.warning("%s: cannot be read (%s): %s", self._name, error.reason, error)
         self.status.up, self.status.reason, self.status.detail = False, error.reason, str(error)
-        self._bump("", error.reason)
+        self._count_failure("", error.reason)
 
-    def _bump(self, device: str, reason: str) -> None:
+    def _count_failure(self, device: str, reason: str) -> None:
         failures = self.status.failures
         key = (device, reason)
         if key not in failures and len(failures) >= MAX_FAILURE_KINDS:
             key = ("other", reason)
         failures[key] = failures.get(key, 0) + 1
 
-    def _count(self, failures: Sequence[Failure]) -> None:
-        """Count what failed beside a good read; log what is new, and what is over."""
-        if not failures and not self._ongoing:
+    def _record_failures(self, failures: Sequence[Failure]) -> None:
+        """Count the failures beside a successful read; log those that are new and those that ended."""
+        if not failures and not self._ongoing_failures:
             return
         now: dict[tuple[str, str], Failure] = {}
         for failure in failures:
-            self._bump(failure.device, failure.reason)
+            self._count_failure(failure.device, failure.reason)
             now.setdefault((failure.device, failure.reason), failure)
-        begun, over = sorted(now.keys() - self._ongoing), sorted(self._ongoing - now.keys())
-        for key in begun[:MAX_LINES]:
+        new, ended = sorted(now.keys() - self._ongoing_failures), sorted(self._ongoing_failures - now.keys())
+        for key in new[:MAX_LOGGED_FAILURES]:
             logger.warning("%s: %s (%s): %s", self._name, now[key].device, now[key].reason, now[key].detail)
-        for device, reason in over[:MAX_LINES]:
-            logger.info("%s: %s (%s): over", self._name, device, reason)
-        for count, what in ((len(begun) - MAX_LINES, "failures"), (len(over) - MAX_LINES, "that are over")):
+        for device, reason in ended[:MAX_LOGGED_FAILURES]:
+            logger.info("%s: %s (%s): ended", self._name, device, reason)
+        for count, what in ((len(new) - MAX_LOGGED_FAILURES, "failures"), (len(ended) - MAX_LOGGED_FAILURES, "ended")):
             if count > 0:
                 logger.info("%s: and %d more %s", self._name, count, what)
-        self._ongoing = frozenset(now)
+        self._ongoing_failures = frozenset(now)

@@ -1,7 +1,7 @@
-"""What a source is: where numbers come from, behind one small interface.
+"""Source: the interface of everything that numbers are read from, and what the daemon knows of each kind of source.
 
-A source reads and says what failed, piece by piece; it knows nothing of meaning, outputs or the clock. Its module
-declares its metrics as data and one Definition, which the daemon registers by one line.
+A source reads tables and reports what failed, piece by piece; it does not know meaning, outputs or the poll clock. Its
+package declares its metrics as data, and one Definition that the daemon registers.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from exporter.config.errors import check_patterns
 from exporter.config.units import Duration
 from exporter.core.table import Metric, Schema, Table
 
-LEAST_INTERVAL = 0.1
-"""Seconds that lie at least between two reads of a source."""
+MIN_INTERVAL_SECONDS = 0.1
+"""Seconds between two reads of a source at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One thing that could not be read; all else was.
+    """One thing that could not be read, while the rest was.
 
     Attributes:
-        device: The port, NIC, column or file's owner it concerns; empty for the source as a whole.
-        reason: One word from a small set, a label: `timeout`, `einval`, `malformed` …
-        detail: For the log: place, value, remedy.
+        device: The port, NIC, column or owner of the file that failed; empty for the source as a whole.
+        reason: One word of a small set, used as a label value: `timeout`, `einval`, `malformed` …
+        detail: Text for the log: place, value, remedy.
     """
 
     device: str
@@ -38,14 +38,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one read gave: tables, and what failed beside them."""
+    """Result of one read: the tables, and what could not be read."""
 
     tables: Sequence[Table]
     failures: Sequence[Failure] = ()
 
 
 class SourceError(Exception):
-    """The whole read failed; `reason` becomes a label, the text goes to the log."""
+    """The whole read failed. `reason` becomes a label value, the text is logged."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -53,13 +53,13 @@ class SourceError(Exception):
 
 
 class Source(Protocol):
-    """Something that can be read.
+    """Interface of a source.
 
     Attributes:
         name: The kind of source: `rdma`, `switch` …
         target: Which one, where there are several of the kind; else empty.
         interval: Seconds between reads.
-        changed: Set by the source when it should be read at once; None where nothing tells it.
+        changed: Set by the source when it should be read at once; None if it never is.
     """
 
     name: str
@@ -69,10 +69,10 @@ class Source(Protocol):
 
     @property
     def settings(self) -> object:
-        """Give what it was made from: a source of equal settings need not be made anew."""
+        """Options that the source was built from; a reload keeps a source whose settings are equal."""
 
     async def applies(self) -> bool:
-        """Tell whether there is anything to read: hardware or files are there. Cheap; re-asked now and then."""
+        """Return whether there is anything to read, such as hardware or files. Cheap; called repeatedly."""
 
     async def read(self) -> Reading:
         """Read once.
@@ -82,12 +82,12 @@ class Source(Protocol):
         """
 
     async def close(self) -> None:
-        """Let go of sockets and descriptors; bounded in time."""
+        """Close sockets and descriptors; bounded in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What sources may know of the host and the process that they run in."""
+    """What sources get to know of the host and of the process: its name and the roots of paths."""
 
     name: str
     sysfs: Path
@@ -95,51 +95,50 @@ class Host:
     nic_replay: Path | None = None
 
 
-def _fits(name: str, patterns: Sequence[str]) -> bool:
-    """Tell whether a name fits one of the shell patterns, from its first character to its last."""
+def _matches_any(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def exports(metric: Metric, drop: Sequence[str], keep: Sequence[str]) -> bool:
-    """Tell whether a metric is exported.
+def is_exported(metric: Metric, drop: Sequence[str], keep: Sequence[str]) -> bool:
+    """Return whether a metric is exported.
 
     Args:
         metric: The metric.
-        drop: Shell patterns of the names of metrics that are not; they win.
-        keep: Shell patterns of the names of details that are.
+        drop: Shell patterns of metric names that are not exported; they take precedence.
+        keep: Shell patterns of names of details that are exported.
     """
-    return (not metric.detail or _fits(metric.name, keep)) and not _fits(metric.name, drop)
+    return (not metric.detail or _matches_any(metric.name, keep)) and not _matches_any(metric.name, drop)
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which of several named things are wanted.
+    """Selection of named things by shell patterns.
 
     Attributes:
-        include: Names to read, as shell patterns.
-        exclude: Names never to be touched, as shell patterns; wins over include.
+        include: Names to read.
+        exclude: Names never to access; takes precedence over include.
     """
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """See that the patterns are whole."""
+        """Validate the patterns."""
         check_patterns("include", self.include)
         check_patterns("exclude", self.exclude)
 
-    def wants(self, name: str) -> bool:
-        """Tell whether a name is wanted."""
-        return _fits(name, self.include) and not _fits(name, self.exclude)
+    def matches(self, name: str) -> bool:
+        """Return whether a name is included and not excluded."""
+        return _matches_any(name, self.include) and not _matches_any(name, self.exclude)
 
 
 class Options(Selection, frozen=True, kw_only=True):
-    """What every source takes in the configuration; a source adds its own keys by subclassing.
+    """Options that every source has; a source adds its own keys in a subclass.
 
     Attributes:
         enabled: False switches the source off.
         interval: Time between reads.
-        drop: Metric names, as shell patterns, that are not exported.
-        keep: Names of details, as shell patterns, that are exported too.
+        drop: Shell patterns of metric names that are not exported.
+        keep: Shell patterns of names of details that are exported too.
     """
 
     enabled: bool = True
@@ -148,10 +147,10 @@ class Options(Selection, frozen=True, kw_only=True):
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse an interval in which nothing can be read: one letter too many, on every node of a fleet."""
+        """Reject an interval too short to read anything: `5ms` for `5m`, on every node of a fleet."""
         super().__post_init__()
-        if self.interval < LEAST_INTERVAL:
-            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL * 1000:g}ms or more")
+        if self.interval < MIN_INTERVAL_SECONDS:
+            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {MIN_INTERVAL_SECONDS * 1000:g}ms or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +158,13 @@ class Definition:
     """A kind of source, as the daemon registers it.
 
     Attributes:
-        name: Label `source`, and key under `sources:` in the configuration.
+        name: Value of the label `source`, and key under `sources:` in the configuration.
         options: Type of its part of the configuration.
-        schemas: All that its tables can hold.
-        build: Makes the sources from options; several where there are several targets.
-        section: Key at the top of the configuration, for a source that is not configured under `sources:`.
-        complete: Takes in what stands in other files that the options name; given the folder of the configuration. May
-            block, and raises ConfigError.
+        schemas: Schemas of all tables that it can return.
+        build: Creates the sources from the options; several where there are several targets.
+        section: Top-level key of the configuration, for a source that is not configured under `sources:`.
+        complete: Adds the contents of files that the options name, given the folder of the configuration. May block;
+            raises ConfigError.
     """
 
     name: str

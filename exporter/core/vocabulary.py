@@ -1,7 +1,7 @@
-"""The words that sources share: endings of metric names with their kind, unit and meaning, and the name check.
+"""Metric naming: the endings that sources share, each with type, HELP text and unit, and checks of metric names.
 
-The same thing has the same ending everywhere; a schema's prefix says what kind of port it is. A source declares what
-it has by naming endings from here and adding its own.
+The same quantity has the same ending for every kind of port; the prefix of a schema identifies the kind of port. A
+source declares its metrics by naming shared endings from here and adding its own.
 """
 
 import re
@@ -22,12 +22,15 @@ UNITS = (
     "amperes",
     "watts",
 )
-"""Units that may end a name (before `_total`), longest first."""
+"""Units that a name may end in (before `_total`), longest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One shared ending: what it is and what it means; `{note}` in the help is filled by the schema."""
+    """Declaration of a metric without its prefix: type, HELP text, labels of an info and buckets of a histogram.
+
+    A schema replaces `{note}` in the HELP text with its own note.
+    """
 
     kind: Kind
     help: str
@@ -46,165 +49,254 @@ def gauge(text: str) -> Ending:
 
 
 def unknown(text: str) -> Ending:
-    """Declare numbers of which nobody knows whether they only rise."""
+    """Declare a metric of type unknown: the driver does not document whether its value is a counter or a gauge."""
     return Ending(Kind.UNKNOWN, text)
 
 
 def info(text: str, *extra: str) -> Ending:
-    """Declare an info metric with the label names that it adds to those of its rows."""
+    """Declare an info metric; `extra` are the label names that it adds to those of its rows."""
     return Ending(Kind.INFO, text, extra)
 
 
 def histogram(text: str, *buckets: float) -> Ending:
-    """Declare a histogram with the upper bounds of its buckets, without +Inf."""
+    """Declare a histogram; `buckets` are the upper bounds without +Inf."""
     return Ending(Kind.HISTOGRAM, text, buckets=buckets)
 
 
-def _both_ways(endings: Mapping[str, Ending]) -> dict[str, Ending]:
-    """Declare each ending for both directions; {Did}, {verb} and the like follow the direction."""
-    words = {
-        "receive": {"Did": "Received", "did": "received", "peer": "the peer stopped this port from sending"},
-        "transmit": {"Did": "Transmitted", "did": "transmitted", "peer": "this port stopped its peer from sending"},
-    }
+_DIRECTIONS = {
+    "receive": {
+        "Did": "Received",
+        "did": "received",
+        "direction": "receive",
+        "paused": "this port",
+        "pausing": "received from the peer",
+    },
+    "transmit": {
+        "Did": "Transmitted",
+        "did": "transmitted",
+        "direction": "transmit",
+        "paused": "the peer",
+        "pausing": "transmitted by this port",
+    },
+}
+"""Words of HELP texts by direction. Pause frames stop the side that receives them from transmitting."""
+
+
+def _both_directions(endings: Mapping[str, Ending]) -> dict[str, Ending]:
+    """Declare each ending once with `receive_` and once with `transmit_`."""
     return {
-        f"{direction}_{ending}": replace(declared, help=declared.help.format_map({**fill, "note": "{note}"}))
+        f"{direction}_{ending}": replace(declared, help=declared.help.format_map({**words, "note": "{note}"}))
         for ending, declared in endings.items()
-        for direction, fill in words.items()
+        for direction, words in _DIRECTIONS.items()
     }
 
 
 ENDINGS: dict[str, Ending] = {
-    **_both_ways(
+    **_both_directions(
         {
             "bytes_total": counter("Bytes {did}.{note}"),
             "packets_total": counter("Packets {did}.{note}"),
             "unicast_packets_total": counter("Unicast packets {did}."),
             "multicast_packets_total": counter("Multicast packets {did}."),
             "broadcast_packets_total": counter("Broadcast packets {did}."),
-            "errors_total": counter("Packets that could not be {did} for an error."),
-            "discards_total": counter("Packets dropped though they had no error: for lack of room, or of a link."),
-            "pause_frames_total": counter("802.3x pause frames {did}: {peer}."),
-            "paused_seconds_total": counter("Time under 802.3x pause: {peer}."),
-            "pfc_frames_total": counter("Priority flow control frames {did} for the priority: {peer}."),
-            "pfc_paused_seconds_total": counter("Time the priority was paused by flow control: {peer}."),
-            "bytes_per_second": gauge("Bytes {did} per second over the last interval of reading."),
-            "packets_per_second": gauge("Packets {did} per second over the last interval of reading."),
-            "utilization_ratio": gauge("Share of the link's speed in use over the last interval of reading."),
+            "pause_frames_total": counter(
+                "IEEE 802.3x PAUSE frames {did}, which stop {paused} from transmitting (aPAUSEMACCtrlFrames{Did})."
+            ),
+            "paused_seconds_total": counter(
+                "Time during which IEEE 802.3x PAUSE frames {pausing} stopped {paused} from transmitting."
+            ),
+            "pfc_frames_total": counter(
+                "IEEE 802.1Qbb priority-based flow control (PFC) frames {did} that pause the priority on {paused}."
+            ),
+            "pfc_paused_seconds_total": counter(
+                "Time during which IEEE 802.1Qbb PFC frames {pausing} paused the priority on {paused}."
+            ),
+            "bytes_per_second": gauge("Bytes {did} per second over the last poll interval."),
+            "packets_per_second": gauge("Packets {did} per second over the last poll interval."),
+            "utilization_ratio": gauge("Bytes {did} over the last poll interval, as a share of the link speed."),
             "utilization_samples": histogram(
-                "Share of the link's speed in use, sampled at a fixed tick: over each tick, whoever scrapes.",
+                "Utilization of the link in {direction} direction, sampled at a fixed tick, as a share of the link"
+                " speed. Independent of the scrape interval.",
                 0.5,
                 0.8,
                 0.95,
             ),
             "utilization_highest_ratio": gauge(
-                "Highest share of the link's speed in use over a tick, of all samples of the last minute."
+                "Highest utilization of the link in {direction} direction among the samples of the last minute, as a"
+                " share of the link speed."
             ),
-            "paused_ratio": gauge("Share of the last interval under 802.3x pause: {peer}."),
-            "pfc_paused_ratio": gauge("Share of the last interval that the priority was paused: {peer}."),
+            "paused_ratio": gauge(
+                "Share of the last poll interval during which IEEE 802.3x PAUSE frames {pausing} stopped {paused} from"
+                " transmitting."
+            ),
+            "pfc_paused_ratio": gauge(
+                "Share of the last poll interval during which IEEE 802.1Qbb PFC frames {pausing} paused the priority on"
+                " {paused}."
+            ),
             "imbalance_ratio": gauge(
-                "Bytes {did} by the busiest member of the group over the mean of all, minus one, over a minute."
+                "Bytes {did} by the busiest member of the group over the mean of all members, minus one, over one"
+                " minute."
             ),
             "deficit_ratio": gauge(
-                "One minus the bytes {did} by the idlest member of the group over the mean of all, over a minute:"
-                " 1 for a member that moves nothing."
+                "One minus the bytes {did} by the least busy member of the group over the mean of all members, over one"
+                " minute: 1 for a member without traffic."
             ),
         }
     ),
-    "ecn_marked_packets_total": counter("Packets with the congestion mark (ECN CE) seen or set here."),
-    "cnp_sent_total": counter("Congestion notification packets sent back to senders whose packets came marked."),
-    "cnp_received_total": counter("Congestion notification packets received, whatever came of them."),
-    "cnp_handled_total": counter("Congestion notification packets received that made this sender slow down."),
-    "cnp_ignored_total": counter("Congestion notification packets received that changed nothing."),
-    "retransmitted_packets_total": counter("Packets sent again: they were lost, or their acknowledgement was."),
-    "symbol_errors_total": counter("Errors of the physical coding."),
-    "receive_remote_physical_errors_total": counter("Packets received that were marked bad by a port before this."),
-    "receive_switch_relay_errors_total": counter("Packets dropped because the switch could not forward them."),
-    "receive_constraint_errors_total": counter("Packets received against the partition or raw-packet rules."),
-    "transmit_constraint_errors_total": counter("Packets not sent for the partition or raw-packet rules."),
+    "receive_errors_total": counter("Packets received with errors that prevented their delivery."),
+    "transmit_errors_total": counter("Packets that could not be transmitted because of errors."),
+    "receive_discards_total": counter(
+        "Packets received without errors and discarded, for example for lack of buffer space."
+    ),
+    "transmit_discards_total": counter(
+        "Packets without errors that were not transmitted but discarded, for example for lack of buffer space or"
+        " because the link was down."
+    ),
+    "ecn_marked_packets_total": counter(
+        "Packets with the ECN codepoint CE (congestion experienced): marked by a switch (DCQCN congestion point) or"
+        " received by an endpoint (notification point)."
+    ),
+    "cnp_sent_total": counter(
+        "Congestion notification packets (CNPs) transmitted by this DCQCN notification point to senders whose packets"
+        " arrived marked with ECN CE."
+    ),
+    "cnp_received_total": counter(
+        "Congestion notification packets (CNPs) received by this DCQCN reaction point, handled or ignored."
+    ),
+    "cnp_handled_total": counter(
+        "Congestion notification packets (CNPs) received for which this DCQCN reaction point reduced its rate."
+    ),
+    "cnp_ignored_total": counter(
+        "Congestion notification packets (CNPs) received that this DCQCN reaction point ignored."
+    ),
+    "retransmitted_packets_total": counter(
+        "Packets transmitted again because they or their acknowledgements were lost."
+    ),
+    "symbol_errors_total": counter(
+        "Symbol errors detected by the physical layer while the carrier was present (IEEE 802.3"
+        " aSymbolErrorDuringCarrier)."
+    ),
+    "receive_remote_physical_errors_total": counter(
+        "Packets received with the end bad packet (EBP) delimiter, set by a port upstream that detected the error (IBTA"
+        " PortCounters PortRcvRemotePhysicalErrors)."
+    ),
+    "receive_switch_relay_errors_total": counter(
+        "Packets received and discarded because the switch relay could not forward them (IBTA PortCounters"
+        " PortRcvSwitchRelayErrors)."
+    ),
+    "receive_constraint_errors_total": counter(
+        "Packets received on a switch port and discarded by its raw packet filter or partition enforcement (IBTA"
+        " PortCounters PortRcvConstraintErrors)."
+    ),
+    "transmit_constraint_errors_total": counter(
+        "Packets not transmitted from a switch port because of its raw packet filter or partition enforcement (IBTA"
+        " PortCounters PortXmitConstraintErrors)."
+    ),
     "transmit_wait_ticks_total": counter(
-        "Ticks, of a length that depends on the device, in which there was data but none could be sent."
+        "Ticks during which the port had data to transmit but could not transmit any, for lack of credits or of"
+        " arbitration; the length of a tick depends on the device (IBTA PortCounters PortXmitWait)."
     ),
-    "link_error_recovery_total": counter("Times the link recovered from an error by itself."),
-    "local_link_integrity_errors_total": counter("Times that local physical errors exceeded their threshold."),
-    "excessive_buffer_overrun_errors_total": counter("Times that buffer overruns went on for too long."),
-    "vl15_dropped_total": counter("Management packets dropped for lack of room."),
-    "fcs_errors_total": counter("Frames with a wrong checksum."),
-    "fec_corrected_blocks_total": counter("Blocks that forward error correction mended."),
+    "link_error_recovery_total": counter(
+        "Times the link error recovery process completed successfully (IBTA PortCounters LinkErrorRecoveryCounter)."
+    ),
+    "local_link_integrity_errors_total": counter(
+        "Times that local physical errors exceeded the threshold LocalPhyErrors (IBTA PortCounters"
+        " LocalLinkIntegrityErrors)."
+    ),
+    "excessive_buffer_overrun_errors_total": counter(
+        "Times that consecutive flow control update periods with buffer overruns exceeded the threshold OverrunErrors"
+        " (IBTA PortCounters ExcessiveBufferOverrunErrors)."
+    ),
+    "vl15_dropped_total": counter(
+        "Management packets received on virtual lane 15 and dropped for lack of buffer space (IBTA PortCounters"
+        " VL15Dropped)."
+    ),
+    "fcs_errors_total": counter(
+        "Frames received with a frame check sequence (FCS) error (IEEE 802.3 aFrameCheckSequenceErrors)."
+    ),
+    "fec_corrected_blocks_total": counter(
+        "FEC blocks (codewords) received with errors that were corrected (IEEE 802.3 aFECCorrectedBlocks)."
+    ),
     "fec_uncorrectable_blocks_total": counter(
-        "Blocks that forward error correction could not mend, each the loss of a packet or more."
+        "FEC blocks (codewords) received with errors that could not be corrected, each a loss of one packet or more"
+        " (IEEE 802.3 aFECUncorrectableBlocks)."
     ),
-    "out_of_buffer_total": counter("Packets dropped because the receiver had posted no buffer."),
-    "link_up": gauge("Whether the link carries traffic (1) or not (0)."),
-    "link_speed_bytes_per_second": gauge("Speed of the link as it is now; absent while it is down or not known."),
-    "link_max_speed_bytes_per_second": gauge("Speed of the fastest mode that the port's own hardware has."),
+    "out_of_buffer_total": counter("Packets received and dropped because the receive queue had no buffer posted."),
+    "link_up": gauge("Whether the link is up and can carry traffic (1) or not (0)."),
+    "link_speed_bytes_per_second": gauge(
+        "Current speed of the link; absent while the link is down or its speed unknown."
+    ),
+    "link_max_speed_bytes_per_second": gauge("Highest speed that the hardware of the port supports."),
     "link_expected_speed_bytes_per_second": gauge(
-        "Speed the link should have: from the configuration; else, of a network device that carries RDMA and whose"
-        " driver tells, the most that its own hardware can do; else the best of its siblings of the same kind."
+        "Speed expected of the link: from the configuration; else, for a network device that carries RDMA, the highest"
+        " speed that its hardware supports, where the driver reports it; else the highest speed among ports of the same"
+        " kind."
     ),
     "link_degraded": gauge(
-        "Whether the link is slower than expected (1) or not (0); absent where nothing is expected. Lanes are not"
-        " judged apart: a link that lost some is slower."
+        "Whether the link is slower than expected (1) or not (0); absent without an expected speed. A link that lost"
+        " lanes is slower; lanes are not compared separately."
     ),
     "link_down_total": counter("Times the link went down."),
     "asymmetry_ratio": gauge(
-        "Bytes received less bytes transmitted, over their sum, over a minute: 1 where all is received, -1 where all"
-        " is sent; absent where there is little traffic."
+        "Bytes received minus bytes transmitted, over their sum, over one minute: 1 for a port that only receives, -1"
+        " for one that only transmits; absent with little traffic."
     ),
     "ecn_marked_ratio": gauge(
-        "RoCE packets received with the congestion mark over packets received, over the last interval of reading;"
-        " absent under 1,000 packets. Where virtual functions share the port, marks may be of the whole port, and"
-        " packets of this function alone: then it is too high."
+        "RoCE packets received with ECN CE over packets received, over the last poll interval; absent below 1,000"
+        " packets. Too high where virtual functions share the port and the device counts marked packets of the whole"
+        " port, but received packets of this function."
     ),
     "cnp_sent_ratio": gauge(
-        "Congestion notification packets sent over packets received, over the last interval of reading; absent under"
-        " 1,000 packets."
+        "Congestion notification packets (CNPs) transmitted over packets received, over the last poll interval; absent"
+        " below 1,000 packets."
     ),
     "cnp_handled_ratio": gauge(
-        "Congestion notification packets received that made this sender slow down, or all received where the device"
-        " does not tell those, over packets transmitted, over the last interval of reading; absent under 1,000 packets."
+        "Congestion notification packets (CNPs) handled by this DCQCN reaction point, or received where the device does"
+        " not count handled ones, over packets transmitted, over the last poll interval; absent below 1,000 packets."
     ),
     "retransmission_ratio": gauge(
-        "Packets sent again, where the device counts them, else what made this sender send again (sequence errors told"
-        " or implied, acknowledgements that did not come, missing buffers of the peer, adaptive retransmissions), over"
-        " packets transmitted, over the last interval of reading; absent under 1,000 packets."
+        "Packets retransmitted, where the device counts them, else events that cause retransmission (NAKs for PSN"
+        " sequence errors, implied NAKs, local ACK timeouts, RNR NAKs, adaptive retransmissions), over packets"
+        " transmitted, over the last poll interval; absent below 1,000 packets."
     ),
-    "mtu_bytes": gauge("Largest packet the port takes."),
-    "resets_total": counter("Times that counters of the row started anew since it was first seen."),
-    "saturated": gauge("1 for a counter that stands at the top of its range and will never rise again."),
+    "mtu_bytes": gauge("Maximum transmission unit (MTU) of the port."),
+    "resets_total": counter("Counter resets of the row that this exporter detected."),
+    "saturated": gauge("1 for a counter that reached the top of its range and no longer increases."),
 }
-"""The shared endings. `{note}` is where a schema says what its bytes and packets contain."""
+"""The shared endings. `{note}` is where a schema describes what its bytes and packets contain."""
 
 RATES = {
     **{
-        f"{way}_{what}_total": f"{way}_{what}_per_second"
-        for way in ("receive", "transmit")
+        f"{direction}_{what}_total": f"{direction}_{what}_per_second"
+        for direction in _DIRECTIONS
         for what in ("bytes", "packets")
     },
     **{
-        f"{way}_{what}_seconds_total": f"{way}_{what}_ratio"
-        for way in ("receive", "transmit")
+        f"{direction}_{what}_seconds_total": f"{direction}_{what}_ratio"
+        for direction in _DIRECTIONS
         for what in ("paused", "pfc_paused")
     },
 }
-"""Counters whose change per second is exported, with the ending it has: bytes, packets and paused time only."""
+"""Counters that are also exported as rates, with the ending of the rate: bytes, packets and paused time only."""
 
-UTILIZATION = {f"{way}_bytes_per_second": f"{way}_utilization_ratio" for way in ("receive", "transmit")}
-"""Rates that are set against the link's speed."""
+UTILIZATION = {f"{direction}_bytes_per_second": f"{direction}_utilization_ratio" for direction in _DIRECTIONS}
+"""Rates that are also exported as a share of the link speed, with the ending of that share."""
 
 SPEED = "link_speed_bytes_per_second"
 MAX_SPEED = "link_max_speed_bytes_per_second"
 EXPECTED_SPEED = "link_expected_speed_bytes_per_second"
 
 RESETS = "resets_total"
-"""Filled in by meaning where the schema declares it: tables of finer rows start anew together with the port's own."""
+"""Added by `meaning.ports.rates` to tables whose schema declares it. Schemas of finer rows (priorities, queues) need
+not: their counters are reset together with those of the port."""
 
 SAMPLES = "byte_samples"
-"""Column of an internal schema: per row the samples of one interval, each (time, bytes received, bytes transmitted,
-bytes per second that the link can do), from which bursts are told."""
+"""Column of an internal schema, the input of `meaning.ports.bursts`: for each row the samples of one poll interval,
+each (time, bytes received, bytes transmitted, link speed in bytes per second)."""
 
 
 def unit_of(name: str) -> str:
-    """Read the base unit off a metric's name; empty for plain numbers."""
+    """Return the base unit that a metric name ends in; empty for a name without a unit."""
     bare = name.removesuffix("_total")
     return next((unit for unit in UNITS if bare.endswith(f"_{unit}")), "")
 
@@ -219,7 +311,7 @@ def metric(
     origins: Sequence[str] = (),
     detail: bool = False,
 ) -> Metric:
-    """Make one Metric from its declaration, or from the shared endings where none is given."""
+    """Return the Metric of a prefix and ending; `declared` defaults to the shared declaration of the ending."""
     declared = declared or ENDINGS[ending]
     text = declared.help.replace("{note}", f" {note}" if note else "")
     name = prefix + ending
@@ -249,70 +341,87 @@ def schema(
     internal: bool = False,
     details: Iterable[str] = (),
 ) -> Schema:
-    """Declare a schema: endings taken from the shared ones, and its own with their declarations.
+    """Declare a schema from shared endings and its own.
 
     Args:
-        prefix: `fabric_nic_` and the like.
+        prefix: Prefix of the metric names, such as `fabric_nic_`.
         labels: Label names of the rows.
-        shared: Endings that mean here what they mean everywhere.
-        own: Endings of this schema alone.
-        note: What bytes and packets of this schema contain; a sentence for the help texts.
-        helps: Help texts of shared endings whose meaning is narrower here, such as that of one counter of a standard.
-        origins: By ending, where the values come from.
-        internal: Whether the tables are only food for meaning.
-        details: Endings that are exported only where the configuration keeps them, those of rates included.
+        shared: Names of shared endings.
+        own: Declarations of endings that only this schema has, by ending.
+        note: Sentence for the HELP texts: what bytes and packets of this schema contain.
+        helps: HELP texts that replace the shared ones, by ending, for example to name the counter of a standard.
+        origins: Where the values come from (files, OIDs, keys), by ending; for the documentation.
+        internal: Whether the tables are only input of meaning and never exported.
+        details: Endings, also of derived rates, that are exported only if the configuration lists them under `keep`.
     """
-    fine = frozenset(details)
+    detail_endings = frozenset(details)
     declared: dict[str, Ending | None] = {**dict.fromkeys(shared), **(own or {})}
     declared |= {
         ending: replace(declared[ending] or ENDINGS[ending], help=text) for ending, text in (helps or {}).items()
     }
-    found = origins or {}
+    origins = origins or {}
     metrics = {
-        ending: metric(prefix, labels, ending, what, note=note, origins=found.get(ending, ()), detail=ending in fine)
-        for ending, what in declared.items()
+        ending: metric(
+            prefix,
+            labels,
+            ending,
+            declaration,
+            note=note,
+            origins=origins.get(ending, ()),
+            detail=ending in detail_endings,
+        )
+        for ending, declaration in declared.items()
     }
-    return Schema(prefix, labels, metrics, internal, fine)
+    return Schema(prefix, labels, metrics, internal, detail_endings)
 
 
 _NAME = re.compile(r"fabric_[a-z0-9]+(_[a-z0-9]+)*")
 _LABEL = re.compile(r"[a-z][a-z0-9_]*")
-_NOT_BASE = re.compile(
+_NOT_BASE_UNIT = re.compile(
     r"_(bits|kilobytes|kb|mb|gb|gbps|mbps|milliseconds|ms|microseconds|us|ns|percent|percentage|minutes|hours)(_|$)"
 )
 _RESERVED_LABELS = {"le", "quantile", "job", "instance", "type", "cluster", "region", "zone", "env", "service", "owner"}
-_RESERVED_ENDS = ("_sum", "_count", "_bucket", "_created")
+_RESERVED_ENDINGS = ("_sum", "_count", "_bucket", "_created")
 
 
 def check(metrics: Iterable[Metric]) -> list[str]:
-    """Find what is wrong with declared metrics: form, units, clashes. Empty when all is well."""
+    """Check declared metrics for bad names, non-base units and name collisions.
+
+    Returns:
+        One text for each problem.
+    """
     problems: list[str] = []
-    seen: dict[str, Metric] = {}
-    for one in metrics:
-        problems += _check_name(one)
-        other = seen.setdefault(one.name, one)
-        if (other.kind, other.help, other.labels, other.extra) != (one.kind, one.help, one.labels, one.extra):
-            problems.append(f"{one.name}: declared twice with another kind, help or set of labels")
+    by_name: dict[str, Metric] = {}
+    for metric in metrics:
+        problems += _check_name(metric)
+        first = by_name.setdefault(metric.name, metric)
+        if (first.kind, first.help, first.labels, first.extra) != (
+            metric.kind,
+            metric.help,
+            metric.labels,
+            metric.extra,
+        ):
+            problems.append(f"{metric.name}: declared twice with different type, HELP or labels")
     families: dict[str, str] = {}
-    for name in seen:
-        other_name = families.setdefault(name.removesuffix("_total").removesuffix("_info"), name)
-        if other_name != name:
-            problems.append(f"{name}: is the same family in OpenMetrics as {other_name}")
+    for name in by_name:
+        first_name = families.setdefault(name.removesuffix("_total").removesuffix("_info"), name)
+        if first_name != name:
+            problems.append(f"{name}: is the same metric family in OpenMetrics as {first_name}")
     return problems
 
 
-def _check_name(one: Metric) -> list[str]:
-    """Check one metric alone."""
+def _check_name(metric: Metric) -> list[str]:
+    labels = (*metric.labels, *metric.extra)
     rules = {
-        "not lower-case words joined by _ after fabric_": not _NAME.fullmatch(one.name),
-        "a counter ends in _total, and nothing else does": one.name.endswith("_total") != (one.kind is Kind.COUNTER),
-        "an info ends in _info, and nothing else does": one.name.endswith("_info") != (one.kind is Kind.INFO),
-        "not a base unit": bool(_NOT_BASE.search(one.name)),
-        "the ending belongs to histograms": one.name.endswith(_RESERVED_ENDS),
-        "a label name of bad form": not all(_LABEL.fullmatch(label) for label in one.labels + one.extra),
-        "a label name that others use": bool(_RESERVED_LABELS & {*one.labels, *one.extra}),
-        "a label twice": len({*one.labels, *one.extra}) != len(one.labels + one.extra),
-        "no help": not one.help.strip() or "{" in one.help,
-        "buckets only for histograms": bool(one.buckets) != (one.kind is Kind.HISTOGRAM),
+        "not lower-case words joined by _ after fabric_": not _NAME.fullmatch(metric.name),
+        "only counters end in _total, and all do": metric.name.endswith("_total") != (metric.kind is Kind.COUNTER),
+        "only infos end in _info, and all do": metric.name.endswith("_info") != (metric.kind is Kind.INFO),
+        "not a base unit": bool(_NOT_BASE_UNIT.search(metric.name)),
+        "the ending is reserved for histograms and summaries": metric.name.endswith(_RESERVED_ENDINGS),
+        "an invalid label name": not all(_LABEL.fullmatch(label) for label in labels),
+        "a label name that scrapes or other exporters set": bool(_RESERVED_LABELS & {*labels}),
+        "a duplicate label name": len({*labels}) != len(labels),
+        "no HELP": not metric.help.strip() or "{" in metric.help,
+        "only histograms have buckets, and all do": bool(metric.buckets) != (metric.kind is Kind.HISTOGRAM),
     }
-    return [f"{one.name}: {rule}" for rule, broken in rules.items() if broken]
+    return [f"{metric.name}: {rule}" for rule, broken in rules.items() if broken]

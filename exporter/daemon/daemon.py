@@ -27,7 +27,7 @@ from exporter.core.source import (
     Definition,
     Host,
     Source,
-    exports,
+    is_exported,
 )
 from exporter.core.table import Metric, Schema, Table
 from exporter.daemon import (
@@ -138,7 +138,7 @@ def load_config(path: Path | None) -> Config:
         validation.check_expectations(loaded, _host_name(loaded))
         validation.check_probe(loaded.sources["probe"], loaded.sources[switch.DEFINITION.name])
     except RuleError as error:
-        raise yaml_reader.located(path, error.steps, error.text) from None
+        raise yaml_reader.error_at(path, error.steps, error.text) from None
     return loaded
 
 
@@ -199,7 +199,7 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
         try:
             validation.check_classes(settings)
         except RuleError as error:
-            raise yaml_reader.located(config_file, error.steps, error.text) from None
+            raise yaml_reader.error_at(config_file, error.steps, error.text) from None
         host = Host(settings.host or "", Path("/sys"), Path("/proc"))
         sources = [source for definition in SOURCES for source in _built(definition, settings, host)]
         own = sum(not source.target for source in sources)
@@ -257,11 +257,13 @@ class _Running:
         """Give the fresh tables; where ports are expected, with their number, also when there is nothing to read."""
         tables = self.poller.fresh_tables()
         now = monotonic()
-        begins = not self.poller.first.is_set() and now - self.since <= READY_AFTER
+        begins = not self.poller.first_read.is_set() and now - self.since <= READY_AFTER
         if self.ports is None or begins:
             return tables
         *others, counted = expectations.summed(self.ports, tables, now)
-        wanted = {ending: column for ending, column in counted.columns.items() if exports(column.metric, self.drop, ())}
+        wanted = {
+            ending: column for ending, column in counted.columns.items() if is_exported(column.metric, self.drop, ())
+        }
         return [*others, replace(counted, columns=wanted)]
 
 
@@ -287,9 +289,9 @@ class Daemon:
         self._started = monotonic()
         self._prober = prober(self._config)
         self._relay: Relay | None = None
-        self._port_states = states.Memory()
-        self._log_states = log_states.Memory()
-        self._known = jobs.Known()
+        self._port_states = states.PortStateMemory()
+        self._log_states = log_states.LogStateMemory()
+        self._known = jobs.JobKnowledge()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -440,7 +442,7 @@ class Daemon:
             self._settings.procfs,
             self._settings.nic_replay,
         )
-        expected = fresh.expect.of(host.name)
+        expected = fresh.expect.for_host(host.name)
         wanted: _Wanted = {}
         for definition in SOURCES:
             for source in _built(definition, fresh, host):
@@ -463,7 +465,7 @@ class Daemon:
 
     def _apply(self, fresh: Config, wanted: _Wanted) -> None:
         """Start, stop and leave alone pollers, so that those that run are those of the configuration."""
-        expected = fresh.expect.of(_host_name(fresh))
+        expected = fresh.expect.for_host(_host_name(fresh))
         for key, (source, definition, made_from) in list(wanted.items()):
             if definition is nccl.DEFINITION:  # with another broker, or none, it is another one
                 wanted[key] = (source, definition, (*made_from, self._relay))
@@ -472,7 +474,7 @@ class Daemon:
                 running.task.cancel()
                 del self._running[key]
         loop = asyncio.get_running_loop()
-        self._known = jobs.Known(baseline(fresh.measured), plans.plans_of(fresh.jobs))
+        self._known = jobs.JobKnowledge(baseline(fresh.measured), plans.plans_of(fresh.jobs))
         for key, (source, definition, made_from) in wanted.items():
             if key not in self._running:
                 drop, keep = _exported(definition, fresh)
@@ -480,7 +482,7 @@ class Daemon:
                 relay = self._relay if definition is nccl.DEFINITION else None
                 made = steps(links_expected, relay, self._judging(source))
                 aside = definition is collector.DEFINITION
-                poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note, aside=aside)
+                poller = Poller(source, made, drop=drop, keep=keep, on_late=self._lag.note, steps_in_thread=aside)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = _Running(poller, made_from, task, links_expected.ports, drop)
 
@@ -539,7 +541,7 @@ class Daemon:
         with suppress(TimeoutError):
             async with asyncio.timeout(READY_AFTER):
                 for one in list(self._running.values()):
-                    await one.poller.first.wait()
+                    await one.poller.first_read.wait()
         found: dict[str, list[str]] = {"reading": [], "nothing found for": [], "not readable": []}
         for key, one in self._running.items():
             poller = one.poller
@@ -553,7 +555,7 @@ class Daemon:
         """Say what is waited for: the first read of each source, but not for ever."""
         if monotonic() - self._started > READY_AFTER:
             return None
-        waiting = [" ".join(key).strip() for key, one in self._running.items() if not one.poller.first.is_set()]
+        waiting = [" ".join(key).strip() for key, one in self._running.items() if not one.poller.first_read.is_set()]
         return f"not read yet: {', '.join(sorted(waiting))}" if waiting else None
 
 

@@ -14,18 +14,12 @@ from typing import Protocol
 from exporter.core import vocabulary
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training import jobs
 from exporter.meaning.training.alignment import Job
-from exporter.meaning.training.causes import (
-    Cause,
-    Event,
-    Fabric,
-    Rank,
-    Symptom,
-    causes,
-)
-from exporter.meaning.training.verdicts import SLOW, Judgement, Verdict
+from exporter.meaning.training.causes import Cause, Symptom, causes
+from exporter.meaning.training.paths import Event, Fabric, Rank
+from exporter.meaning.training.verdicts import MIN_BANDWIDTH_SHARE, Judgement, Verdict
 from exporter.mqtt.states import Presence, State, job_of_port
 
 logger = logging.getLogger(__name__)
@@ -66,7 +60,10 @@ class Judge:
     """Judges jobs; its step stands in the place of that of meaning."""
 
     def __init__(
-        self, known: Callable[[], jobs.Known], board: Callable[[], Board | None], tables: Callable[[], Iterable[Table]]
+        self,
+        known: Callable[[], jobs.JobKnowledge],
+        board: Callable[[], Board | None],
+        tables: Callable[[], Iterable[Table]],
     ) -> None:
         """Take what is known.
 
@@ -79,7 +76,7 @@ class Judge:
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
         self._keeper = RowKeeper(CAUSES.labels)
 
-    def step(self, state: jobs.State | None, table: Table) -> tuple[jobs.State | None, Sequence[Table]]:
+    def step(self, state: jobs.TrainingState | None, table: Table) -> tuple[jobs.TrainingState | None, Sequence[Table]]:
         """Judge the jobs of a table of timings; other tables pass."""
         state, made = jobs.step(self._known(), state, table)
         if state is None or made == (table,):
@@ -92,7 +89,7 @@ class Judge:
         for name, ranked in sorted(found.items()):
             told = set()
             for cause in ranked[:MOST_CAUSES]:
-                where = cause.port or Port("", "")
+                where = cause.port or PortLocation("", "")
                 key = (name, cause.kind, where.name, where.port)
                 if key not in told:
                     told.add(key)
@@ -107,7 +104,7 @@ class Judge:
         found = []
         for (name, told, kind), one in board.states().items():
             port, job = job_of_port(told)
-            found.append(Event(kind, Port(name, port), one.since + clock, one.value, one.text, job))
+            found.append(Event(kind, PortLocation(name, port), one.since + clock, one.value, one.text, job))
         return found
 
     def _fabric(self) -> Fabric:
@@ -120,12 +117,12 @@ class Judge:
                 continue
             for key, told in zip(table.rows.keys, table.values("info") or (), strict=True):
                 if isinstance(told, tuple) and len(key) == 2:
-                    links.append((Port(*key), Port(told[0], told[1])))
+                    links.append((PortLocation(*key), PortLocation(told[0], told[1])))
                     if table.schema.labels[0] == "switch":
                         switches.add(key[0])
-        return Fabric(links, heard=frozenset(heard), switches=frozenset(switches))
+        return Fabric(links, reporting_hosts=frozenset(heard), switches=frozenset(switches))
 
-    def _log(self, state: jobs.State, found: Mapping[str, Sequence[Cause]]) -> None:
+    def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
         """Log verdicts that begin, and those that end."""
         for name in self._given.keys() - state.memories.keys():
             del self._given[name]
@@ -146,7 +143,7 @@ class Judge:
             logger.warning("job %s: %s%s%s", name, now[0].value, _whose(judgement), f" ({why})" if why else "")
 
 
-def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
+def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
     """Say what may be behind the verdict on a job."""
     judgement = state.memories[name].given
     if judgement is None or judgement.verdict in _WELL:
@@ -158,14 +155,19 @@ def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabri
     return causes(symptom, [*of_job, *_shared(ranks, job.since)], replace(fabric, same=same))
 
 
-def _places(job: Job) -> tuple[dict[str, Rank], dict[Port, Port]]:
+def _places(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]]:
     """Give where the ranks of a job are, and the other names of the ports nearest to them."""
     ranks: dict[str, Rank] = {}
-    same: dict[Port, Port] = {}
+    same: dict[PortLocation, PortLocation] = {}
     for rank, host in job.hosts.items():
         names = [one.split("=") for one in job.ports.get(rank, "").split(",") if one]
         ranks[rank] = Rank(host, tuple(first for first, *_ in names))
-        same |= {Port(host, other): Port(host, first) for first, *others in names for other in others if other}
+        same |= {
+            PortLocation(host, other): PortLocation(host, first)
+            for first, *others in names
+            for other in others
+            if other
+        }
     return ranks, same
 
 
@@ -180,7 +182,7 @@ def _shared(ranks: Mapping[str, Rank], since: float) -> list[Event]:
         count = found.total()
         usual[count] = min(usual.get(count, count), max(found.values()))
     return [
-        Event("adapter_shared", Port(host, ports[0]), since, count)
+        Event("adapter_shared", PortLocation(host, ports[0]), since, count)
         for host, found in placed.items()
         for ports, count in found.items()
         if count > usual[found.total()]
@@ -193,7 +195,7 @@ def _by_speed(job: Job, judgement: Judgement) -> tuple[list[frozenset[str]], lis
     fine: list[frozenset[str]] = []
     for name, share in judgement.communicators.items():
         if name in job.communicators:
-            (slow if share < SLOW else fine).append(frozenset(job.communicators[name].members))
+            (slow if share < MIN_BANDWIDTH_SHARE else fine).append(frozenset(job.communicators[name].members))
     return slow, fine
 
 
@@ -203,7 +205,7 @@ def _whose(judgement: Judgement) -> str:
         return f": host {', '.join(judgement.hosts)}, {judgement.loss:.0%} of the time"
     if judgement.ranks:
         first = judgement.ranks[0]
-        seen = f", last in {first.last} of {first.telling} collectives" if first.telling else ""
+        seen = f", last in {first.last} of {first.decisive} collectives" if first.decisive else ""
         names = ", ".join(one.rank for one in judgement.ranks[:8])
         return f": rank {names}{seen}, {judgement.loss:.0%} of the time"
     if judgement.bandwidth is not None and judgement.verdict is Verdict.NETWORK:

@@ -51,7 +51,7 @@ def steps(expected: Expectation, relay: Relay | None = None, judging: Step | Non
         partial(links.step, expected.speed, expected.of_carriers),
         imbalance.step,
         oversubscription.step,
-        judging or partial(jobs.step, jobs.Known()),
+        judging or partial(jobs.step, jobs.JobKnowledge()),
     ]
     return made if expected.ports is None else [*made, expectations.step]
 

@@ -18,7 +18,7 @@ from exporter.core.table import (
 )
 from exporter.core.vocabulary import counter, gauge
 from exporter.meaning.ports.states import PortState
-from exporter.meaning.training.jobs import FOOD, progress
+from exporter.meaning.training.jobs import TIMING_COLUMNS, progress
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import port_of_job, state
 from exporter.nccl.batch import (
@@ -102,7 +102,7 @@ class Relay:
         """Take tables of timings, which then nobody judges here; others pass."""
         if _LOST in table.schema.metrics:
             self._note_losses(table)
-        if not table.schema.internal or any(ending not in table.schema.metrics for ending in FOOD):
+        if not table.schema.internal or any(ending not in table.schema.metrics for ending in TIMING_COLUMNS):
             return state, (table,)
         for batch in batches(table, self.host):
             if self._publisher is None:  # it leaves its broker for another one
@@ -172,7 +172,7 @@ class Relay:
 def batches(table: Table, host: str) -> list[Batch]:
     """Turn an internal table of timings into a batch for each job."""
     found: dict[str, tuple[list[tuple[Stream, list[Operation]]], list[Progress]]] = {}
-    columns = (table.values(ending) or () for ending in FOOD)
+    columns = (table.values(ending) or () for ending in TIMING_COLUMNS)
     rows = zip(table.rows.keys, *columns, progress(table), strict=True)
     for (job, communicator, kind, _), samples, about, told in rows:
         if not isinstance(samples, Samples) or not isinstance(about, tuple):

@@ -46,10 +46,10 @@ def check_expectations(config: Config, host: str) -> None:
     Raises:
         RuleError: They are not.
     """
-    ports = config.expect.of(host).rdma_ports
+    ports = config.expect.for_host(host).rdma_ports
     if ports is not None and not config.sources["rdma"].enabled:
         raise RuleError(
-            ["expect", *config.expect.place_of("rdma_ports", host)],
+            ["expect", *config.expect.path_of("rdma_ports", host)],
             f"is {ports} for the host {host!r}, and sources.rdma.enabled is false, so that no port is counted; remove"
             " one of the two",
         )

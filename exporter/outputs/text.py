@@ -14,8 +14,8 @@ from exporter.core.table import (
     Rows,
     Table,
     Value,
-    bytewise,
     label_text,
+    utf8_as_latin1,
 )
 
 PIECE = 2000
@@ -76,7 +76,7 @@ def _pieces(rows: Rows, column: Column) -> Iterator[bytes]:
     for start in range(0, len(rows), PIECE):
         piece = _lines(column.metric, rows.texts[start : start + PIECE], column.values[start : start + PIECE])
         if piece:
-            yield piece.encode("latin-1")  # the rows' texts are bytewise, all else is ASCII
+            yield piece.encode("latin-1")  # the rows' texts are utf8_as_latin1, all else is ASCII
 
 
 def _head(metric: Metric, *, openmetrics: bool) -> str:
@@ -117,7 +117,7 @@ def _joined(text: str, more: str) -> str:
 
 
 def _info_line(metric: Metric, text: str, value: Value) -> str:
-    extra = bytewise(label_text(metric.extra, value))  # type: ignore[arg-type]  # an info's value is its label values
+    extra = utf8_as_latin1(label_text(metric.extra, value))  # type: ignore[arg-type]  # an info's value is its label values
     return f"{metric.name}{_joined(text, extra) if extra else text} 1\n"
 
 

@@ -215,7 +215,7 @@ def test_a_wrong_web_configuration_is_one_line(capsys, tmp_path, command):
         (["--web.listen-address", "localhost"], "--web.listen-address: 'localhost': write :PORT, HOST:PORT"),
         (["--web.listen-address", ":99999"], "the port '99999' is no number from 0 to 65535"),
         (["--web.telemetry-path", "metrics"], "--web.telemetry-path: 'metrics': start it with /"),
-        (["--shard", "5/5"], "--shard: '5/5' is no shard: the number goes from 0 to 4"),
+        (["--shard", "5/5"], "--shard: '5/5' is not a shard: the number must be from 0 to 4"),
     ],
 )
 def test_a_flag_that_cannot_be_used_is_one_line(capsys, flags, says):

@@ -100,9 +100,9 @@ def test_a_switch_of_the_configuration_is_asked_as_it_says(capsys, tmp_path, swi
     ("flags", "says"),
     [
         ([], "'leaf-1': how is it asked? Name a switch of --config.file that has snmp, or give --snmp.community-file"),
-        (["--snmp.version", "4"], "--snmp.version: is '4'; known are 1, 2c, 3"),
+        (["--snmp.version", "4"], "--snmp.version: is '4'; expected one of 1, 2c, 3"),
         (["--snmp.version", "3"], "version 3 needs a user; give its name"),
-        (["--snmp.auth", "md4", "--snmp.user", "u"], "--snmp.auth: is 'md4'; known are md5"),
+        (["--snmp.auth", "md4", "--snmp.user", "u"], "--snmp.auth: is 'md4'; expected one of md5"),
         (["--snmp.community-file", "/nowhere"], "/nowhere: the secret cannot be read: No such file or directory"),
         (["--snmp.community-env", "NOT_SET"], "environment variable NOT_SET: the secret is empty or not set"),
     ],
@@ -162,7 +162,7 @@ def test_a_probe_that_fails_says_why_and_a_status_of_1(capsys, monkeypatch, swit
         (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 gives no way to ask it; give one or more of snmp"),
         (["127.0.0.1", "--auth", "lab"], "there is no auth 'lab'; probe.auths has none"),
         (["127.0.0.1", "--module", "ios"], "there is no module 'ios'; probe.modules has none, and profiles are arista"),
-        (["127.0.0.1", "--snmp.version", "4"], "--snmp.version: is '4'; known are 1, 2c, 3"),
+        (["127.0.0.1", "--snmp.version", "4"], "--snmp.version: is '4'; expected one of 1, 2c, 3"),
     ],
 )
 def test_a_probe_that_nobody_can_make_is_one_line(capsys, arguments, says):

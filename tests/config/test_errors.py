@@ -1,4 +1,4 @@
-"""Rules for values of the configuration: patterns that are whole, and the places of what is wrong."""
+"""Errors of configuration values: validation of shell patterns, and paths in errors."""
 
 from fnmatch import fnmatchcase
 
@@ -10,23 +10,23 @@ from exporter.config.errors import RuleError, check_patterns, dotted
 @pytest.mark.parametrize(
     "pattern", ["", "*", "mlx5_[0-3]", "mlx5_[!0]", "[]]", "[!]]", "[[]x", "a]", "[a]b[c]", "[]-]"]
 )
-def test_patterns_that_are_whole(pattern):
+def test_valid_patterns(pattern):
     check_patterns("include", [pattern])
 
 
 @pytest.mark.parametrize("pattern", ["mlx5_[0", "[", "[!", "[]", "[!]", "[a]b[", "[a-", "[[[", "x[]y"])
-def test_patterns_that_are_not_fit_nothing_but_themselves(pattern):
-    """The library takes the bracket for itself, which nobody meant."""
+def test_patterns_with_an_unclosed_bracket_are_rejected(pattern):
+    """`fnmatch` treats an unclosed bracket as a literal character."""
     assert fnmatchcase(pattern.replace("[a]", "a"), pattern)
     with pytest.raises(RuleError) as caught:
         check_patterns("include", ["good", pattern])
     assert caught.value.steps == ("include", 1)
-    assert str(caught.value).startswith(f"include[1]: the pattern {pattern!r} has a [ that no ] closes; close it, or")
+    assert str(caught.value).startswith(f"include[1]: the pattern {pattern!r} has an unclosed [; close it, or")
 
 
 @pytest.mark.parametrize(
     ("steps", "text"),
     [([], ""), (["a"], "a: "), (["a", 0, "b"], "a[0].b: "), ([0], "[0]: "), (["a\nb"], "'a\\nb': ")],
 )
-def test_how_a_place_is_written(steps, text):
+def test_paths_as_text(steps, text):
     assert dotted(steps) == text

@@ -1,4 +1,4 @@
-"""Secrets: from where they come, and that what is no secret's file is told by name, never by content."""
+"""Secrets: where they are read from, and that errors name the place, never the content."""
 
 import os
 
@@ -7,20 +7,20 @@ import pytest
 from exporter.config.secret import (
     MAX_SIZE,
     SecretError,
-    check_one,
+    check_exactly_one,
     read_secret,
 )
 
 
 @pytest.mark.parametrize("given", [(None, None, None), ("a", "b", None), ("a", None, "c"), ("a", "b", "c")])
-def test_exactly_one_way_is_given(given):
+def test_none_or_several_ways_are_rejected(given):
     with pytest.raises(ValueError, match="give exactly one of community, community_file and community_env"):
-        check_one("community", *given)
+        check_exactly_one("community", *given)
 
 
 @pytest.mark.parametrize("given", [("", None, None), (None, "b", None), (None, None, "c")])
-def test_one_way_is_enough(given):
-    check_one("community", *given)
+def test_one_way_is_accepted(given):
+    check_exactly_one("community", *given)
 
 
 def test_inline():
@@ -40,7 +40,7 @@ def test_inline():
         ("x" * MAX_SIZE, "x" * MAX_SIZE),
     ],
 )
-def test_a_file_without_the_end_of_its_line(tmp_path, content, secret):
+def test_a_file_is_read_without_its_line_end(tmp_path, content, secret):
     file = tmp_path / "secret"
     file.write_bytes(content.encode())
     assert read_secret(None, str(file), None) == secret
@@ -55,11 +55,11 @@ def test_a_file_without_the_end_of_its_line(tmp_path, content, secret):
         (None, "the secret cannot be read: No such file or directory"),
         (b"", "the secret is empty or not set"),
         (b"\n\n", "the secret is empty or not set"),
-        (b"hidden\xff", "the secret cannot be read: it is no UTF-8"),
+        (b"hidden\xff", "the secret cannot be read: it is not valid UTF-8"),
         (b"hidden" * 20_000, "the secret cannot be read: it is larger than 65536 bytes"),
     ],
 )
-def test_a_file_that_has_none_is_named_and_not_shown(tmp_path, content, reason):
+def test_errors_name_the_file_and_not_its_content(tmp_path, content, reason):
     file = tmp_path / "secret"
     if content is not None:
         file.write_bytes(content)
@@ -69,11 +69,11 @@ def test_a_file_that_has_none_is_named_and_not_shown(tmp_path, content, reason):
     assert caught.value.__cause__ is None
 
 
-def test_what_would_block_for_ever_or_never_end_is_not_read(tmp_path):
+def test_pipes_devices_folders_and_invalid_paths_are_rejected(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (str(pipe), "/dev/zero"):
-        with pytest.raises(SecretError, match=f"{path}: the secret cannot be read: it is no regular file"):
+        with pytest.raises(SecretError, match=f"{path}: the secret cannot be read: it is not a regular file"):
             read_secret(None, path, None)
     with pytest.raises(SecretError, match="the secret cannot be read: "):
         read_secret(None, str(tmp_path), None)
@@ -81,7 +81,7 @@ def test_what_would_block_for_ever_or_never_end_is_not_read(tmp_path):
         read_secret(None, "a\0b", None)
 
 
-def test_the_environment(monkeypatch):
+def test_environment_variable(monkeypatch):
     monkeypatch.setenv("FABRIC_TEST_SECRET", "from there")
     assert read_secret(None, None, "FABRIC_TEST_SECRET") == "from there"
     for value in ("", None):
@@ -93,7 +93,7 @@ def test_the_environment(monkeypatch):
             read_secret(None, None, "FABRIC_TEST_SECRET")
 
 
-def test_a_relative_path_is_told_with_the_folder_where_it_was_looked_for(tmp_path, monkeypatch):
+def test_the_error_of_a_relative_path_has_the_absolute_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SecretError, match=f"^{tmp_path}/none: the secret cannot be read: No such file"):
         read_secret(None, "none", None)

@@ -1,4 +1,4 @@
-"""Sharding: each target is polled by exactly one of several, and few move when there is one more."""
+"""Sharding: each target belongs to exactly one shard, and few move when a shard is added."""
 
 from collections import Counter
 
@@ -13,28 +13,28 @@ TARGETS = [f"leaf-{number:04}" for number in range(2000)]
     ("text", "shard"),
     [("0/1", (0, 1)), ("2/5", (2, 5)), ("fabric-exporter-switches-4/5", (4, 5)), ("a-0-11/12", (11, 12))],
 )
-def test_how_a_shard_is_written(text, shard):
+def test_valid_shards(text, shard):
     assert Shard.parse(text) == Shard(*shard)
 
 
 @pytest.mark.parametrize("text", ["", "1", "5/5", "1/0", "-1/3", "a/3", "1/3/5", "1 /3", "٣/5", "pod-/3"])
-def test_what_is_no_shard_is_refused(text):
-    with pytest.raises(ValueError, match="is no shard"):
+def test_invalid_shards_are_rejected(text):
+    with pytest.raises(ValueError, match="is not a shard"):
         Shard.parse(text)
 
 
-def test_the_environment_names_the_shard(monkeypatch):
+def test_environment_variable(monkeypatch):
     monkeypatch.delenv("FABRIC_SHARD", raising=False)
-    assert Shard.of_environment() == Shard(0, 1)
+    assert Shard.from_environment() == Shard(0, 1)
     monkeypatch.setenv("FABRIC_SHARD", "sw-1/2")
-    assert Shard.of_environment() == Shard(1, 2)
+    assert Shard.from_environment() == Shard(1, 2)
     monkeypatch.setenv("FABRIC_SHARD", "x")
-    with pytest.raises(ValueError, match="FABRIC_SHARD: 'x' is no shard"):
-        Shard.of_environment()
+    with pytest.raises(ValueError, match="FABRIC_SHARD: 'x' is not a shard"):
+        Shard.from_environment()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16])
-def test_each_target_has_one_shard_and_each_shard_its_share(count):
+def test_targets_are_distributed_evenly(count):
     shards = [Shard(number, count) for number in range(count)]
     owners = [[shard.number for shard in shards if shard.owns(target)] for target in TARGETS]
     assert all(len(of) == 1 for of in owners)
@@ -44,14 +44,14 @@ def test_each_target_has_one_shard_and_each_shard_its_share(count):
 
 
 @pytest.mark.parametrize("count", [2, 5, 10])
-def test_with_one_shard_more_only_its_own_targets_move(count):
+def test_an_additional_shard_moves_only_its_own_targets(count):
     moved = [target for target in TARGETS if owner(target, count) != owner(target, count + 1)]
     assert all(owner(target, count + 1) == count for target in moved)
     assert 0.7 < len(moved) / (len(TARGETS) / (count + 1)) < 1.3
 
 
-def test_every_process_shares_alike():
-    """Values of blake2b, worked out apart from this program; with Python's own hash they would be others each time."""
+def test_every_process_computes_the_same_owner():
+    """Values of blake2b, computed independently; the hash of Python differs between processes."""
     assert [owner(target, 4) for target in TARGETS[:8]] == OWNERS
 
 

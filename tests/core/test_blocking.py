@@ -1,4 +1,4 @@
-"""Blocking calls in turn: none overlaps another, and one that hangs costs only itself."""
+"""Blocking calls outside the event loop: they never overlap, and one that hangs does not affect the others."""
 
 import asyncio
 import subprocess
@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from exporter.core import blocking as serial_module
-from exporter.core.blocking import HungError, Serial
+from exporter.core import blocking
+from exporter.core.blocking import BlockingCalls, HungError
 
 LONG = 60.0
 """A deadline that no test reaches."""
@@ -17,53 +17,57 @@ LONG = 60.0
 SHORT = 0.05
 
 
-class Hang:
-    """A call that hangs until it is let go."""
+class HangingCall:
+    """A call that hangs until `release` is set."""
 
     def __init__(self):
-        self.begun, self.go, self.done, self.calls = threading.Event(), threading.Event(), threading.Event(), 0
+        self.started, self.release, self.done, self.calls = threading.Event(), threading.Event(), threading.Event(), 0
 
     def __call__(self):
         self.calls += 1
-        self.begun.set()
-        self.go.wait(LONG)
+        self.started.set()
+        self.release.wait(LONG)
         self.done.set()
         return "late"
 
 
 @pytest.fixture
 def hang():
-    call = Hang()
+    call = HangingCall()
     yield call
-    call.go.set()
+    call.release.set()
 
 
-async def back(serial):
-    """Wait until what hung has come back."""
+async def all_returned(calls):
+    """Wait until all calls that hung have returned."""
     async with asyncio.timeout(LONG):
-        while serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+        while calls.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
             await asyncio.sleep(0.001)
 
 
-async def begun(call):
+async def started(call):
     async with asyncio.timeout(LONG):
-        await asyncio.to_thread(call.begun.wait, LONG)
+        await asyncio.to_thread(call.started.wait, LONG)
 
 
 async def test_results_are_by_name_and_exceptions_are_results():
-    serial = Serial("t", LONG)
+    runner = BlockingCalls("t", LONG)
     fault = OSError(22, "Invalid argument")
 
     def fail():
         raise fault
 
-    assert await serial.run([("a", lambda: 1), ("b", fail), ("c", lambda: None)]) == {"a": 1, "b": fault, "c": None}
-    assert await serial.run([]) == {}
-    serial.close()
+    assert await runner.run([("a", lambda: 1), ("b", fail), ("c", lambda: None)]) == {
+        "a": 1,
+        "b": fault,
+        "c": None,
+    }
+    assert await runner.run([]) == {}
+    runner.close()
 
 
 async def test_calls_never_overlap_and_keep_their_order_in_one_thread():
-    serial, inside, seen, threads = Serial("t", LONG), threading.Lock(), [], set()
+    runner, inside, seen, threads = BlockingCalls("t", LONG), threading.Lock(), [], set()
 
     def call(name):
         assert inside.acquire(blocking=False)
@@ -75,92 +79,92 @@ async def test_calls_never_overlap_and_keep_their_order_in_one_thread():
     batches = [
         [(f"{batch}.{place}", lambda name=f"{batch}.{place}": call(name)) for place in range(20)] for batch in range(5)
     ]
-    results = await asyncio.gather(*(serial.run(batch) for batch in batches))
+    results = await asyncio.gather(*(runner.run(batch) for batch in batches))
     assert [list(result.values()) for result in results] == [[name for name, _ in batch] for batch in batches]
     assert seen == [name for batch in batches for name, _ in batch]
     assert len(threads) == 1
     assert next(iter(threads)).daemon
-    serial.close()
+    runner.close()
 
 
-async def test_rule_d_a_call_that_hangs_costs_only_itself_and_is_not_issued_again(hang):
-    serial, threads = Serial("t", SHORT), []
+async def test_a_call_that_hangs_delays_no_other_and_is_not_repeated(hang):
+    runner, threads = BlockingCalls("t", SHORT), []
 
     def other():
         threads.append(threading.current_thread())
         return "fine"
 
     calls = [("first", other), ("bad", hang), ("last", other)]
-    results = await serial.run(calls)
+    results = await runner.run(calls)
     assert (results["first"], results["last"]) == ("fine", "fine")
     assert isinstance(results["bad"], HungError)
     assert str(results["bad"]) == "bad: no answer within 0.05 s"
-    assert serial.out == {"bad"}
-    assert threads[0] is not threads[1]  # the rest went on in a new thread
+    assert runner.hanging == {"bad"}
+    assert threads[0] is not threads[1]  # the rest ran in a new thread
 
-    results = await serial.run(calls)
-    assert str(results["bad"]) == "bad: an earlier call has not come back"
+    results = await runner.run(calls)
+    assert str(results["bad"]) == "bad: an earlier call has not returned"
     assert results["last"] == "fine"
     assert hang.calls == 1
 
-    hang.go.set()
-    await back(serial)
-    assert await serial.run(calls) == {"first": "fine", "bad": "late", "last": "fine"}
+    hang.release.set()
+    await all_returned(runner)
+    assert await runner.run(calls) == {"first": "fine", "bad": "late", "last": "fine"}
     assert hang.calls == 2
-    serial.close()
+    runner.close()
 
 
-async def test_all_that_hang_are_told_and_a_batch_of_nothing_else_ends():
-    serial, hangs = Serial("t", SHORT), {"a": Hang(), "b": Hang()}
-    results = await serial.run(hangs.items())
+async def test_all_calls_that_hang_are_reported_and_a_batch_of_nothing_else_ends():
+    runner, hangs = BlockingCalls("t", SHORT), {"a": HangingCall(), "b": HangingCall()}
+    results = await runner.run(hangs.items())
     assert {name: type(result) for name, result in results.items()} == {"a": HungError, "b": HungError}
-    assert serial.out == {"a", "b"}
-    assert set(await serial.run(hangs.items())) == {"a", "b"}
+    assert runner.hanging == {"a", "b"}
+    assert set(await runner.run(hangs.items())) == {"a", "b"}
     for hang in hangs.values():
-        hang.go.set()
-    await back(serial)
-    assert await serial.run(hangs.items()) == {"a": "late", "b": "late"}
-    serial.close()
+        hang.release.set()
+    await all_returned(runner)
+    assert await runner.run(hangs.items()) == {"a": "late", "b": "late"}
+    runner.close()
 
 
-async def test_a_cancelled_batch_leaves_its_call_out_and_drops_the_rest(hang):
-    serial, rest = Serial("t", LONG), Hang()
-    task = asyncio.create_task(serial.run([("bad", hang), ("rest", rest)]))
-    await begun(hang)
+async def test_the_current_call_of_a_cancelled_batch_counts_as_hanging_and_the_rest_is_dropped(hang):
+    runner, rest = BlockingCalls("t", LONG), HangingCall()
+    task = asyncio.create_task(runner.run([("bad", hang), ("rest", rest)]))
+    await started(hang)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert serial.out == {"bad"}
-    results = await serial.run([("bad", hang), ("other", lambda: 1)])
+    assert runner.hanging == {"bad"}
+    results = await runner.run([("bad", hang), ("other", lambda: 1)])
     assert isinstance(results["bad"], HungError)
     assert results["other"] == 1
-    hang.go.set()
-    await back(serial)
-    assert (await serial.run([("bad", hang)]))["bad"] == "late"
+    hang.release.set()
+    await all_returned(runner)
+    assert (await runner.run([("bad", hang)]))["bad"] == "late"
     assert (hang.calls, rest.calls) == (2, 0)
-    serial.close()
+    runner.close()
 
 
-async def test_waiting_for_ones_turn_can_be_cancelled(hang):
-    serial = Serial("t", LONG)
-    first = asyncio.create_task(serial.run([("bad", hang)]))
-    await begun(hang)
-    second = asyncio.create_task(serial.run([("other", lambda: 1)]))
+async def test_waiting_for_the_lock_can_be_cancelled(hang):
+    runner = BlockingCalls("t", LONG)
+    first = asyncio.create_task(runner.run([("bad", hang)]))
+    await started(hang)
+    second = asyncio.create_task(runner.run([("other", lambda: 1)]))
     await asyncio.sleep(0)
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    hang.go.set()
+    hang.release.set()
     assert await first == {"bad": "late"}
-    serial.close()
+    runner.close()
 
 
-async def test_a_call_whose_result_is_in_is_never_taken_for_one_that_hangs():
-    """At the deadline, the thread may stand between two calls; the one before must not stay out for ever."""
-    serial = Serial("t", SHORT)
-    between, go, looked = threading.Event(), threading.Event(), []
+async def test_a_call_that_has_a_result_never_counts_as_hanging():
+    """At the deadline, the thread may be between two calls; the first must not be treated as hanging for ever."""
+    runner = BlockingCalls("t", SHORT)
+    between, go, observed = threading.Event(), threading.Event(), []
 
-    class Between:
+    class LockBetweenCalls:
         """A lock whose holder is stopped right after it stored a result."""
 
         def __init__(self, lock, batch):
@@ -175,64 +179,64 @@ async def test_a_call_whose_result_is_in_is_never_taken_for_one_that_hangs():
         def __exit__(self, *_):
             self.lock.release()
             if threading.current_thread() is threading.main_thread() and between.is_set():
-                looked.append(serial.out)
+                observed.append(runner.hanging)
                 go.set()
 
-    give = serial._give
+    submit = runner._submit
 
-    def give_watched(batch):
-        if not isinstance(batch.lock, Between):
-            batch.lock = Between(batch.lock, batch)
-        give(batch)
+    def submit_watched(batch):
+        if not isinstance(batch.lock, LockBetweenCalls):
+            batch.lock = LockBetweenCalls(batch.lock, batch)
+        submit(batch)
 
-    serial._give = give_watched
-    assert await serial.run([("a", lambda: 1), ("b", lambda: 2)]) == {"a": 1, "b": 2}
-    assert looked
-    assert not any(looked)
-    assert not serial.out
-    serial.close()
+    runner._submit = submit_watched
+    assert await runner.run([("a", lambda: 1), ("b", lambda: 2)]) == {"a": 1, "b": 2}
+    assert observed
+    assert not any(observed)
+    assert not runner.hanging
+    runner.close()
 
 
-def test_a_call_that_comes_back_after_its_loop_was_closed_does_no_harm(hang):
-    serial = Serial("t", LONG)
+def test_a_call_may_return_after_its_event_loop_was_closed(hang):
+    runner = BlockingCalls("t", LONG)
 
     async def leave():
-        task = asyncio.create_task(serial.run([("bad", hang)]))
-        await begun(hang)
+        task = asyncio.create_task(runner.run([("bad", hang)]))
+        await started(hang)
         assert not task.done()
-        serial.close()
+        runner.close()
 
     asyncio.run(leave())
-    hang.go.set()
+    hang.release.set()
     assert hang.done.wait(LONG)
-    asyncio.run(back(serial))
+    asyncio.run(all_returned(runner))
 
     async def again():
-        return await serial.run([("bad", lambda: 3)])
+        return await runner.run([("bad", lambda: 3)])
 
     assert asyncio.run(again()) == {"bad": 3}
-    serial.close()
+    runner.close()
 
 
-async def test_close_ends_the_thread_and_waits_for_nothing(hang):
-    serial = Serial("closing", LONG)
-    await serial.run([("a", lambda: 1)])
-    thread = serial._worker
-    serial.close()
-    serial.close()
+async def test_close_ends_the_thread_without_waiting(hang):
+    runner = BlockingCalls("closing", LONG)
+    await runner.run([("a", lambda: 1)])
+    thread = runner._worker
+    runner.close()
+    runner.close()
     await asyncio.to_thread(thread.join, LONG)
     assert not thread.is_alive()
 
 
-def test_a_thread_that_hangs_does_not_hold_up_the_end_of_the_process():
+def test_a_thread_that_hangs_does_not_keep_the_process_from_exiting():
     program = """
 import asyncio, threading
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 
 async def main():
-    serial = Serial("t", 0.05)
-    print(await serial.run([("bad", threading.Event().wait), ("good", lambda: 1)]))
-    serial.close()
+    runner = BlockingCalls("t", 0.05)
+    print(await runner.run([("bad", threading.Event().wait), ("good", lambda: 1)]))
+    runner.close()
 
 asyncio.run(main())
 """
@@ -242,47 +246,51 @@ asyncio.run(main())
     assert done.stderr == ""
 
 
-async def test_calls_that_hang_are_bounded_and_asked_again_once_one_is_back(monkeypatch):
-    monkeypatch.setattr(serial_module, "MAX_HUNG", 2)
-    serial, hangs = Serial("t", SHORT), [Hang() for _ in range(4)]
+async def test_the_number_of_hanging_calls_is_bounded(monkeypatch):
+    monkeypatch.setattr(blocking, "MAX_HUNG", 2)
+    runner, hangs = BlockingCalls("t", SHORT), [HangingCall() for _ in range(4)]
     calls = [(f"call {place}", hang) for place, hang in enumerate(hangs)]
     try:
-        first = await serial.run(calls)
+        first = await runner.run(calls)
         assert [str(first[name]) for name, _ in calls] == [
             "call 0: no answer within 0.05 s",
             "call 1: no answer within 0.05 s",
-            "call 2: not asked, as 2 calls hang",
-            "call 3: not asked, as 2 calls hang",
+            "call 2: not called, because 2 calls hang",
+            "call 3: not called, because 2 calls hang",
         ]
-        assert isinstance((await serial.run([("other", lambda: 1)]))["other"], HungError)
+        assert isinstance((await runner.run([("other", lambda: 1)]))["other"], HungError)
         assert [hang.calls for hang in hangs] == [1, 1, 0, 0]
     finally:
         for hang in hangs:
-            hang.go.set()
-    await back(serial)
-    assert await serial.run([("other", lambda: 1)]) == {"other": 1}
-    serial.close()
+            hang.release.set()
+    await all_returned(runner)
+    assert await runner.run([("other", lambda: 1)]) == {"other": 1}
+    runner.close()
 
 
-async def test_what_hangs_is_known_to_the_next_object_of_the_place(hang):
-    """A reload makes a new object; the call that hangs in the kernel is the same."""
-    before, after, elsewhere = Serial("t", SHORT, "here"), Serial("t", SHORT, "here"), Serial("t", SHORT, "there")
+async def test_a_hanging_call_is_known_to_the_next_object_of_the_key(hang):
+    """A reload creates a new object; the call still hangs in the kernel."""
+    before, after, elsewhere = (
+        BlockingCalls("t", SHORT, "here"),
+        BlockingCalls("t", SHORT, "here"),
+        BlockingCalls("t", SHORT, "there"),
+    )
     assert isinstance((await before.run([("a", hang)]))["a"], HungError)
     before.close()
-    assert "has not come back" in str((await after.run([("a", hang)]))["a"])
+    assert "has not returned" in str((await after.run([("a", hang)]))["a"])
     assert hang.calls == 1
     assert (await elsewhere.run([("a", lambda: 1)]))["a"] == 1
-    hang.go.set()
-    await back(after)
+    hang.release.set()
+    await all_returned(after)
     assert (await after.run([("a", lambda: 2)]))["a"] == 2
-    for serial in (after, elsewhere):
-        serial.close()
+    for runner in (after, elsewhere):
+        runner.close()
 
 
-async def test_objects_of_one_place_make_their_calls_in_turn():
-    """Two sources that read the same devices: RDMA's and that of the bursts, for example."""
+async def test_calls_of_objects_of_one_key_never_overlap():
+    """Two sources may read the same devices, as `rdma` and `bursts` do."""
     inside, seen = threading.Lock(), []
-    objects = [Serial(f"t{number}", LONG, "shared place") for number in range(2)]
+    objects = [BlockingCalls(f"t{number}", LONG, "shared key") for number in range(2)]
 
     def call(name):
         assert inside.acquire(blocking=False), "two calls at once"
@@ -298,38 +306,38 @@ async def test_objects_of_one_place_make_their_calls_in_turn():
     objects[1].close()
 
 
-@pytest.mark.parametrize("places", [("one place", "another"), (None, None)])
-async def test_objects_of_different_places_do_not_wait_for_each_other(places):
+@pytest.mark.parametrize("keys", [("one key", "another"), (None, None)])
+async def test_objects_of_different_keys_do_not_wait_for_each_other(keys):
     meet = threading.Barrier(2)
-    first, second = (Serial("t", LONG, place) for place in places)
+    first, second = (BlockingCalls("t", LONG, key) for key in keys)
     done = await asyncio.gather(*(one.run([("a", partial(meet.wait, LONG))]) for one in (first, second)))
-    assert {one["a"] for one in done} == {0, 1}, "neither came to the barrier without the other"
-    for serial in (first, second):
-        serial.close()
+    assert {one["a"] for one in done} == {0, 1}, "neither passes the barrier without the other"
+    for runner in (first, second):
+        runner.close()
 
 
-async def test_what_hangs_is_known_to_the_other_object_that_waited_for_its_turn(hang):
-    first, second = Serial("t", SHORT, "busy place"), Serial("t", SHORT, "busy place")
+async def test_a_hanging_call_is_known_to_another_object_that_waited_for_the_lock(hang):
+    first, second = BlockingCalls("t", SHORT, "busy key"), BlockingCalls("t", SHORT, "busy key")
     mine, others = await asyncio.gather(
         first.run([("bad", hang), ("good", lambda: 1)]), second.run([("bad", hang), ("other", lambda: 2)])
     )
     assert (str(mine["bad"]), mine["good"]) == ("bad: no answer within 0.05 s", 1)
-    assert (str(others["bad"]), others["other"]) == ("bad: an earlier call has not come back", 2)
+    assert (str(others["bad"]), others["other"]) == ("bad: an earlier call has not returned", 2)
     assert hang.calls == 1
-    assert first.out == second.out == {"bad"}
-    hang.go.set()
-    await back(second)
-    assert first.out == frozenset()
-    for serial in (first, second):
-        serial.close()
+    assert first.hanging == second.hanging == {"bad"}
+    hang.release.set()
+    await all_returned(second)
+    assert first.hanging == frozenset()
+    for runner in (first, second):
+        runner.close()
 
 
-def test_event_loops_do_not_clash_over_a_place():
-    """Each has a token of its own: a lock that tasks of one loop waited for is none for those of another."""
+def test_event_loops_do_not_share_a_lock():
+    """An asyncio lock belongs to the event loop whose tasks waited for it first."""
     meet = threading.Barrier(2)
 
     async def contend():
-        objects = [Serial("t", LONG, "place of loops") for _ in range(3)]
+        objects = [BlockingCalls("t", LONG, "key of loops") for _ in range(3)]
         calls = [[("a", partial(meet.wait, LONG))], [("b", lambda: 2)], [("c", lambda: 3)]]
         done = await asyncio.gather(*(one.run(batch) for one, batch in zip(objects, calls, strict=True)))
         for one in objects:

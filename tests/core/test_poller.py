@@ -1,4 +1,4 @@
-"""The clock of one source: what is read when, what is kept how long, what is counted, and what is logged."""
+"""The poller: when it reads, how long tables stay fresh, what it counts and what it logs."""
 
 import asyncio
 import contextlib
@@ -25,23 +25,23 @@ def table(value=1, schema=SCHEMA, part=""):
 GOOD = Reading([table()])
 
 
-class Fake:
-    """A source that does what it is told: gives a Reading, raises, or hangs; the last answer is repeated."""
+class FakeSource:
+    """A source that returns scripted Readings, raises scripted errors, or hangs; the last answer is repeated."""
 
     name = "fake"
     target = ""
 
     def __init__(self, *answers, interval=LONG, applies=True, target="", changed=False):
-        self.answers, self.interval, self.there, self.target = list(answers), interval, applies, target
+        self.answers, self.interval, self.present, self.target = list(answers), interval, applies, target
         self.changed = asyncio.Event() if changed else None
-        self.reads = self.asked = self.closed = self.busy = 0
+        self.reads = self.applies_calls = self.closed = self.busy = 0
         self.times = []
 
     async def applies(self):
-        self.asked += 1
-        if isinstance(self.there, Exception):
-            raise self.there
-        return self.there
+        self.applies_calls += 1
+        if isinstance(self.present, Exception):
+            raise self.present
+        return self.present
 
     async def read(self):
         assert not self.busy, "read twice at once"
@@ -63,7 +63,7 @@ class Fake:
 
 
 class Clock:
-    """A monotonic clock that stands until it is moved."""
+    """A monotonic clock that tests set."""
 
     def __init__(self):
         self.now = 1000.0
@@ -102,20 +102,20 @@ async def running(poller):
             await task
 
 
-async def until(true):
+async def until(condition):
     async with asyncio.timeout(LONG):
-        while not true():  # noqa: ASYNC110  # what is waited for is the poller's own state, which has no event
+        while not condition():  # noqa: ASYNC110  # the state of the poller has no event
             await asyncio.sleep(0.001)
 
 
-async def test_a_good_read_is_kept_with_its_time(clock, lines, monkeypatch):
+async def test_a_successful_read_is_recorded_with_its_time(clock, lines, monkeypatch):
     monkeypatch.setattr(module, "time", lambda: 1.7e9)
-    poller = Poller(Fake(GOOD))
-    assert not poller.first.is_set()
+    poller = Poller(FakeSource(GOOD))
+    assert not poller.first_read.is_set()
     assert (poller.status.up, poller.status.last_success) == (None, None)
     await poller.poll()
     assert poller.fresh_tables() == [*GOOD.tables]
-    assert poller.first.is_set()
+    assert poller.first_read.is_set()
     assert (poller.status.up, poller.status.last_success, poller.status.reads, poller.status.reason) == (
         True,
         1.7e9,
@@ -127,29 +127,29 @@ async def test_a_good_read_is_kept_with_its_time(clock, lines, monkeypatch):
     assert lines() == []
 
 
-async def test_what_is_absent_makes_no_noise_and_is_asked_again(lines):
-    source = Fake(GOOD, applies=False)
+async def test_an_absent_source_is_no_failure_and_is_checked_at_each_poll(lines):
+    source = FakeSource(GOOD, applies=False)
     poller = Poller(source)
     await poller.poll()
     await poller.poll()
-    assert (source.asked, source.reads) == (2, 0)
+    assert (source.applies_calls, source.reads) == (2, 0)
     assert (poller.status.up, poller.status.failures, poller.fresh_tables(), lines()) == (None, {}, (), [])
-    assert poller.first.is_set()
-    source.there = True
+    assert poller.first_read.is_set()
+    source.present = True
     await poller.poll()
     await poller.poll()
-    assert (poller.status.up, source.asked, source.reads) == (True, 3, 2)
+    assert (poller.status.up, source.applies_calls, source.reads) == (True, 3, 2)
 
 
-async def test_a_source_that_failed_and_then_is_gone_is_no_longer_down(lines):
-    source = Fake(SourceError("refused", "x"))
+async def test_a_source_that_failed_and_then_disappeared_is_no_longer_down(lines):
+    source = FakeSource(SourceError("refused", "x"))
     poller = Poller(source)
     await poller.poll()
-    source.there = False
+    source.present = False
     await poller.poll()
     await poller.poll()
     assert (poller.status.up, poller.status.reason, poller.tables) == (None, "", ())
-    assert lines()[1:] == [("INFO", "fake: nothing to read any more")]
+    assert lines()[1:] == [("INFO", "fake: nothing left to read")]
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ async def test_a_source_that_failed_and_then_is_gone_is_no_longer_down(lines):
         (ZeroDivisionError("oops"), "internal", "ZeroDivisionError: oops"),
     ],
 )
-async def test_failures_of_the_whole_are_counted_each_time_and_logged_once(fault, reason, text, lines):
-    source = Fake(fault)
+async def test_failed_reads_are_counted_each_time_and_logged_once(fault, reason, text, lines):
+    source = FakeSource(fault)
     poller = Poller(source, deadline=0.02)
     for _ in range(3):
         await poller.poll()
@@ -174,34 +174,34 @@ async def test_failures_of_the_whole_are_counted_each_time_and_logged_once(fault
     source.answers = [GOOD]
     await poller.poll()
     await poller.poll()
-    assert lines() == [("INFO", "fake: reads again")]
+    assert lines() == [("INFO", "fake: is read again")]
     assert (poller.status.up, poller.status.reason) == (True, "")
 
 
-async def test_another_reason_is_another_line(lines):
-    poller = Poller(Fake(SourceError("a", "1"), SourceError("b", "2"), SourceError("b", "3")))
+async def test_another_reason_is_logged_again(lines):
+    poller = Poller(FakeSource(SourceError("a", "1"), SourceError("b", "2"), SourceError("b", "3")))
     for _ in range(3):
         await poller.poll()
     assert [line[1] for line in lines()] == ["fake: cannot be read (a): 1", "fake: cannot be read (b): 2"]
 
 
-async def test_a_fault_in_this_program_is_logged_with_its_trace_once(caplog):
-    poller = Poller(Fake(ValueError("bad"), applies=True))
+async def test_an_error_in_this_program_is_logged_once_with_its_traceback(caplog):
+    poller = Poller(FakeSource(ValueError("bad"), applies=True))
     await poller.poll()
     await poller.poll()
     traces = [record for record in caplog.records if record.exc_info]
     assert [record.levelname for record in traces] == ["ERROR"]
-    assert traces[0].getMessage() == "fake: fault in this program; other sources go on"
+    assert traces[0].getMessage() == "fake: error in this program; other sources continue"
 
 
-async def test_a_source_that_cannot_tell_whether_it_applies_has_failed():
-    poller = Poller(Fake(GOOD, applies=OSError("x")))
+async def test_a_source_whose_applies_raises_has_failed():
+    poller = Poller(FakeSource(GOOD, applies=OSError("x")))
     await poller.poll()
     assert (poller.status.up, poller.status.reason) == (False, "internal")
 
 
-async def test_rule_h_tables_vanish_two_intervals_after_the_last_good_read(clock):
-    poller = Poller(Fake(GOOD, SourceError("x", "y"), interval=5.0))
+async def test_tables_are_stale_two_intervals_after_the_last_successful_read(clock):
+    poller = Poller(FakeSource(GOOD, SourceError("x", "y"), interval=5.0))
     await poller.poll()
     clock.now += 10.0
     await poller.poll()
@@ -211,12 +211,12 @@ async def test_rule_h_tables_vanish_two_intervals_after_the_last_good_read(clock
     assert poller.status.last_success is not None
 
 
-async def test_tables_that_take_long_to_make_last_until_the_next_can_be_there(clock):
+async def test_tables_that_take_long_to_derive_stay_fresh_as_much_longer(clock):
     def slow(state, table):
         clock.now += 8.0
         return state, [table]
 
-    poller = Poller(Fake(GOOD, interval=5.0), [slow], aside=True)
+    poller = Poller(FakeSource(GOOD, interval=5.0), [slow], steps_in_thread=True)
     await poller.poll()
     clock.now += 18.0
     assert poller.fresh_tables() != ()
@@ -224,24 +224,24 @@ async def test_tables_that_take_long_to_make_last_until_the_next_can_be_there(cl
     assert poller.fresh_tables() == ()
 
 
-async def test_what_fails_beside_a_good_read_is_counted_each_time_and_logged_when_it_begins_and_ends(lines):
+async def test_partial_failures_are_counted_each_time_and_logged_when_they_begin_and_end(lines):
     bad = Failure("mlx5_1", "einval", "/sys/x: Invalid argument")
     reading = Reading([table()], [bad, bad])
-    poller = Poller(Fake(reading, reading, Reading([table()], [Failure("mlx5_2", "enodev", "gone")]), GOOD))
+    poller = Poller(FakeSource(reading, reading, Reading([table()], [Failure("mlx5_2", "enodev", "gone")]), GOOD))
     await poller.poll()
     await poller.poll()
     assert lines() == [("WARNING", "fake: mlx5_1 (einval): /sys/x: Invalid argument")]
     await poller.poll()
-    assert lines() == [("WARNING", "fake: mlx5_2 (enodev): gone"), ("INFO", "fake: mlx5_1 (einval): over")]
+    assert lines() == [("WARNING", "fake: mlx5_2 (enodev): gone"), ("INFO", "fake: mlx5_1 (einval): ended")]
     await poller.poll()
-    assert lines() == [("INFO", "fake: mlx5_2 (enodev): over")]
+    assert lines() == [("INFO", "fake: mlx5_2 (enodev): ended")]
     assert poller.status.failures == {("mlx5_1", "einval"): 4, ("mlx5_2", "enodev"): 1}
     assert poller.status.up is True
 
 
-async def test_kinds_of_failure_are_bounded_and_none_is_lost():
+async def test_kinds_of_failures_are_bounded_and_all_failures_counted():
     many = [Failure(f"device {place}", "einval", "") for place in range(MAX_FAILURE_KINDS + 300)]
-    poller = Poller(Fake(Reading([], many)))
+    poller = Poller(FakeSource(Reading([], many)))
     await poller.poll()
     await poller.poll()
     assert len(poller.status.failures) == MAX_FAILURE_KINDS + 1
@@ -249,18 +249,18 @@ async def test_kinds_of_failure_are_bounded_and_none_is_lost():
     assert sum(poller.status.failures.values()) == 2 * len(many)
 
 
-async def test_many_failures_at_once_are_a_few_lines(lines):
+async def test_many_failures_at_once_are_few_log_lines(lines):
     many = [Failure(f"device {place:03}", "einval", "detail") for place in range(100)]
-    poller = Poller(Fake(Reading([], many), Reading([])))
+    poller = Poller(FakeSource(Reading([], many), Reading([])))
     await poller.poll()
-    told = lines()
-    assert told[0] == ("WARNING", "fake: device 000 (einval): detail")
-    assert (len(told), told[-1]) == (module.MAX_LINES + 1, ("INFO", "fake: and 80 more failures"))
+    logged = lines()
+    assert logged[0] == ("WARNING", "fake: device 000 (einval): detail")
+    assert (len(logged), logged[-1]) == (module.MAX_LOGGED_FAILURES + 1, ("INFO", "fake: and 80 more failures"))
     await poller.poll()
-    assert lines()[-1] == ("INFO", "fake: and 80 more that are over")
+    assert lines()[-1] == ("INFO", "fake: and 80 more ended")
 
 
-async def test_meanings_see_what_those_before_made_and_remember_for_each_table_alone():
+async def test_steps_get_the_tables_of_the_step_before_and_keep_a_state_for_each_table():
     def count(state, one):
         return (state or 0) + 1, [one, table((state or 0) + 1, OTHER, part=one.part)] if one.schema is SCHEMA else [one]
 
@@ -270,7 +270,7 @@ async def test_meanings_see_what_those_before_made_and_remember_for_each_table_a
         seen.append((state, one.schema.prefix, one.part))
         return (one.schema.prefix, one.part), [one]
 
-    poller = Poller(Fake(Reading([table(part="a"), table(part="b")])), [count, watch])
+    poller = Poller(FakeSource(Reading([table(part="a"), table(part="b")])), [count, watch])
     await poller.poll()
     assert [(one.schema.prefix, one.part) for one in poller.tables] == [
         ("fabric_test_", "a"),
@@ -284,7 +284,7 @@ async def test_meanings_see_what_those_before_made_and_remember_for_each_table_a
     assert all(state == tuple(rest) for state, *rest in seen[4:])
 
 
-async def test_a_fault_in_a_meaning_fails_that_read_only():
+async def test_an_error_in_a_step_fails_that_read_only():
     faults = [RuntimeError("meaning"), None]
 
     def step(state, one):
@@ -293,7 +293,7 @@ async def test_a_fault_in_a_meaning_fails_that_read_only():
             raise fault
         return state, [one]
 
-    poller = Poller(Fake(GOOD), [step])
+    poller = Poller(FakeSource(GOOD), [step])
     await poller.poll()
     assert (poller.status.up, poller.status.reason, poller.tables) == (False, "internal", ())
     await poller.poll()
@@ -301,8 +301,8 @@ async def test_a_fault_in_a_meaning_fails_that_read_only():
     assert len(poller.tables) == 1
 
 
-async def test_dropped_metrics_are_not_kept():
-    poller = Poller(Fake(GOOD), drop=["fabric_test_mtu_*", "fabric_nothing"])
+async def test_dropped_metrics_are_not_exported():
+    poller = Poller(FakeSource(GOOD), drop=["fabric_test_mtu_*", "fabric_nothing"])
     await poller.poll()
     assert [list(one.columns) for one in poller.tables] == [["link_up"]]
 
@@ -319,29 +319,29 @@ DETAILED = vocabulary.schema(
         ({"keep": ["fabric_fine_mtu_bytes"]}, ["link_up", "mtu_bytes", "fcs_errors_total"]),
         ({"keep": ["fabric_other_*", "*_mtu_*"]}, ["link_up", "mtu_bytes", "fcs_errors_total"]),
         ({"keep": ["fabric_fine_link_*"]}, ["link_up", "fcs_errors_total"]),
-        ({"keep": ["mtu_bytes"]}, ["link_up", "fcs_errors_total"]),  # a pattern is of the whole name
-        ({"keep": ["*"], "drop": ["*_bytes"]}, ["link_up", "fcs_errors_total"]),  # what is dropped is not kept
+        ({"keep": ["mtu_bytes"]}, ["link_up", "fcs_errors_total"]),  # a pattern must match the whole name
+        ({"keep": ["*"], "drop": ["*_bytes"]}, ["link_up", "fcs_errors_total"]),  # drop takes precedence
         ({"keep": ["*"], "drop": ["*"]}, []),
     ],
 )
-async def test_details_are_exported_only_where_they_are_kept(options, left):
-    poller = Poller(Fake(Reading([table(schema=DETAILED)])), **options)
+async def test_details_are_exported_only_if_kept(options, left):
+    poller = Poller(FakeSource(Reading([table(schema=DETAILED)])), **options)
     for _ in range(2):
         await poller.poll()
         assert [list(one.columns) for one in poller.tables] == [left]
 
 
-async def test_meanings_see_details_that_are_not_exported():
+async def test_steps_get_details_that_are_not_exported():
     def step(state, one):
         return state, (one, table(one.numbers("mtu_bytes")[0] + 1, OTHER))
 
-    poller = Poller(Fake(Reading([table(8, DETAILED)])), [step])
+    poller = Poller(FakeSource(Reading([table(8, DETAILED)])), [step])
     await poller.poll()
     assert [one.values("link_up") for one in poller.tables] == [[8], [9]]
 
 
 async def test_run_reads_at_each_tick_and_closes_at_the_end():
-    source = Fake(GOOD, interval=0.005)
+    source = FakeSource(GOOD, interval=0.005)
     poller = Poller(source, deadline=LONG)
     async with running(poller):
         await until(lambda: source.reads >= 4)
@@ -349,16 +349,16 @@ async def test_run_reads_at_each_tick_and_closes_at_the_end():
     assert source.closed == 1
 
 
-async def test_nothing_that_a_source_does_ends_the_poller():
-    source = Fake(RuntimeError("a"), SourceError("b", "c"), "hang", GOOD, interval=0.01)
+async def test_no_error_of_a_source_ends_the_poller():
+    source = FakeSource(RuntimeError("a"), SourceError("b", "c"), "hang", GOOD, interval=0.01)
     poller = Poller(source)
     async with running(poller):
         await until(lambda: poller.status.up)
     assert poller.status.failures == {("", "internal"): 1, ("", "b"): 1, ("", "timeout"): 1}
 
 
-async def test_a_source_whose_close_fails_does_no_harm():
-    class Bad(Fake):
+async def test_an_error_in_close_is_ignored():
+    class Bad(FakeSource):
         async def close(self):
             self.closed += 1
             raise OSError("close")
@@ -369,10 +369,10 @@ async def test_a_source_whose_close_fails_does_no_harm():
     assert source.closed == 1
 
 
-async def test_ticks_that_were_missed_are_counted_and_not_made_up_for(clock, monkeypatch):
+async def test_missed_ticks_are_counted_and_skipped(clock, monkeypatch):
     due = []
 
-    class Slow(Fake):
+    class Slow(FakeSource):
         async def read(self):
             clock.now += {2: 32.0, 3: 1.0}.get(self.reads + 1, 0.0)
             return await super().read()
@@ -395,10 +395,10 @@ async def test_ticks_that_were_missed_are_counted_and_not_made_up_for(clock, mon
     assert poller.status.overruns == 3
 
 
-async def test_targets_of_one_start_are_spread_over_most_of_an_interval(clock, monkeypatch):
+async def test_targets_that_start_together_are_spread_over_most_of_an_interval(clock, monkeypatch):
     first = {}
     for name in ("leaf-1", "leaf-2", "leaf-3", ""):
-        poller = Poller(Fake(GOOD, interval=10.0, target=name), deadline=LONG)
+        poller = Poller(FakeSource(GOOD, interval=10.0, target=name), deadline=LONG)
         waited = asyncio.Event()
 
         async def wait(at, name=name, waited=waited):
@@ -415,7 +415,7 @@ async def test_targets_of_one_start_are_spread_over_most_of_an_interval(clock, m
     assert max(first.values()) - min(first.values()) > 2.0
 
 
-async def test_what_changed_is_read_at_once_but_not_without_a_gap(monkeypatch):
+async def test_a_change_is_read_at_once_with_a_minimum_gap(monkeypatch):
     slept = []
     sleep = asyncio.sleep
 
@@ -423,7 +423,7 @@ async def test_what_changed_is_read_at_once_but_not_without_a_gap(monkeypatch):
         slept.append(seconds)
         await sleep(0)
 
-    source = Fake(GOOD, changed=True)
+    source = FakeSource(GOOD, changed=True)
     poller = Poller(source)
     async with running(poller):
         await until(lambda: source.reads == 1)
@@ -436,17 +436,17 @@ async def test_what_changed_is_read_at_once_but_not_without_a_gap(monkeypatch):
         monkeypatch.undo()
     assert source.reads == 4
     assert len(slept) == 3
-    assert all(0 < seconds <= module.LEAST_GAP for seconds in slept[1:])
+    assert all(0 < seconds <= module.MIN_GAP_SECONDS for seconds in slept[1:])
 
 
-async def test_the_tick_comes_also_where_nothing_changed():
-    source = Fake(GOOD, interval=0.005, changed=True)
+async def test_a_source_without_changes_is_read_at_each_tick():
+    source = FakeSource(GOOD, interval=0.005, changed=True)
     async with running(Poller(source, deadline=LONG)):
         await until(lambda: source.reads >= 3)
 
 
 async def test_a_cancelled_read_is_no_failure():
-    source = Fake("hang")
+    source = FakeSource("hang")
     poller = Poller(source)
     async with running(poller):
         await until(lambda: source.busy)

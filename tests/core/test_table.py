@@ -1,4 +1,4 @@
-"""Tables: rows that keep their text, labels that never collide, columns that may lack values."""
+"""Tables: cached rows, label values that never collide, columns without values."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,16 +16,18 @@ from exporter.core.table import (
     label_text,
 )
 
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A slow machine is no failure."""
+NO_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Hypothesis without deadlines: a slow machine is not a failure."""
 
 SCHEMA = vocabulary.schema("fabric_test_", ("device",), ["link_up", "mtu_bytes"])
 
-ODD = st.text(st.characters(codec=None) | st.sampled_from('\\"\n\x00\x7fxu0f\udcff\udcc3\udca9\ud800'), max_size=12)
+UNUSUAL_TEXT = st.text(
+    st.characters(codec=None) | st.sampled_from('\\"\n\x00\x7fxu0f\udcff\udcc3\udca9\ud800'), max_size=12
+)
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "escaped"),
     [
         ("mlx5_0", "mlx5_0"),
         ("100%s %(x)d {0}", "100%s %(x)d {0}"),
@@ -41,8 +43,8 @@ ODD = st.text(st.characters(codec=None) | st.sampled_from('\\"\n\x00\x7fxu0f\udc
         ("", ""),
     ],
 )
-def test_what_a_label_is_shown_as(value, shown):
-    assert escape_label(value) == shown
+def test_label_values_are_escaped(value, escaped):
+    assert escape_label(value) == escaped
 
 
 @pytest.mark.parametrize(
@@ -58,39 +60,39 @@ def test_what_a_label_is_shown_as(value, shown):
         ("\\", "\\\\"),
     ],
 )
-def test_odd_labels_do_not_collide(one, other):
+def test_unusual_label_values_do_not_collide(one, other):
     assert escape_label(one) != escape_label(other)
 
 
-@UNHURRIED
-@given(ODD, ODD)
-def test_different_labels_stay_different_and_are_printable(one, other):
+@NO_DEADLINE
+@given(UNUSUAL_TEXT, UNUSUAL_TEXT)
+def test_different_values_stay_different_and_are_printable(one, other):
     shown = escape_label(one)
     assert (shown == escape_label(other)) == (one == other)
     shown.encode()  # no surrogate is left
     assert not any(ord(character) < 0x20 or ord(character) == 0x7F for character in shown)
 
 
-def test_long_labels_are_cut_and_a_cut_one_cannot_be_forged():
+def test_long_values_are_truncated_and_a_truncated_one_cannot_be_forged():
     shown = escape_label("x" * 10_000)
     assert len(shown) == MAX_LABEL_LENGTH
     assert shown.startswith("xxxx")
-    assert escape_label(shown) != shown  # a device that names itself like a cut name gets another
+    assert escape_label(shown) != shown  # a value equal to a truncated one becomes another
     assert escape_label("y" * (MAX_LABEL_LENGTH - 1)) == "y" * (MAX_LABEL_LENGTH - 1)
 
 
-def test_empty_label_values_are_left_out():
+def test_labels_with_empty_values_are_left_out():
     assert label_text(("device", "port", "netns"), ("d", "", "n")) == 'device="d",netns="n"'
     assert Rows(("a", "b"), [("", "")], {}).texts == ("",)
     assert Rows(("a", "b"), [("1", "")], {}).texts == ('{a="1"}',)
 
 
-def test_two_rows_of_one_name_are_refused_with_that_name():
+def test_duplicate_rows_are_rejected_with_their_labels():
     with pytest.raises(ValueError, match=r"two rows have the same labels \{'device': 'b'\}"):
         Rows(("device",), [("a",), ("b",), ("b",)], {})
 
 
-def test_rows_that_do_not_change_are_the_same_object_and_keep_their_text():
+def test_unchanged_rows_are_the_same_object_and_keep_their_text():
     keeper = RowKeeper(("device",))
     first = keeper.rows([("a",), ("b",)])
     assert keeper.rows([("a",), ("b",)]) is first
@@ -103,7 +105,7 @@ def test_rows_that_do_not_change_are_the_same_object_and_keep_their_text():
     assert len(changed) == 2
 
 
-def test_builder_fills_what_rows_lack_with_none():
+def test_builder_fills_missing_values_with_none():
     builder = TableBuilder(SCHEMA)
     builder.row(("a",), {"mtu_bytes": None})
     builder.row(("b",), {"link_up": 1})
@@ -116,7 +118,7 @@ def test_builder_fills_what_rows_lack_with_none():
     assert (table.time, table.kinds, table.part) == (7.0, ["x"] * 4, "")
 
 
-def test_with_columns_adds_and_replaces_and_leaves_the_old_table_alone():
+def test_with_columns_adds_and_replaces_in_a_copy():
     rows = Rows(("device",), [("a",)], {})
     up, mtu = SCHEMA.metrics["link_up"], SCHEMA.metrics["mtu_bytes"]
     table = Table(SCHEMA, rows, {"link_up": Column(up, [0])}, 1.0)

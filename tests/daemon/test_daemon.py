@@ -194,7 +194,7 @@ async def test_what_is_absent_is_neither_up_nor_a_failure(tmp_path, caplog):
     async with serving(tmp_path) as served:
         async with asyncio.timeout(LONG):
             for poller in served.pollers().values():
-                await poller.first.wait()
+                await poller.first_read.wait()
         page = await served.page()
         assert page.value("fabric_source_reads_total", source="nic") >= 1
         assert page.all("fabric_source_up") == {}
@@ -363,9 +363,9 @@ class NeverRead:
     """A poller whose first read hangs, or is over and found nothing."""
 
     def __init__(self, *, read):
-        self.first = asyncio.Event()
+        self.first_read = asyncio.Event()
         if read:
-            self.first.set()
+            self.first_read.set()
 
     def fresh_tables(self):
         return ()
@@ -451,10 +451,10 @@ PLANNED = "{parameters: 70B, data_parallel: 32, model_parallel: 16, link_speed: 
 @pytest.mark.parametrize(
     ("jobs", "said"),
     [
-        ('"llama-[0-9": %s', "jobs.llama-[0-9: the pattern 'llama-[0-9' has a [ that no ] closes"),
-        ('"*": %s\n  llama-*: %s', "jobs.llama-*: is never used: '*' stands before it and fits the same names"),
-        ("llama-*: %s\n  llama-70b-*: %s", "jobs.llama-70b-*: is never used: 'llama-*' stands before it"),
-        ("llama-*: %s\n  llama-70b: %s", "jobs.llama-70b: is never used: 'llama-*' stands before it"),
+        ('"llama-[0-9": %s', "jobs.llama-[0-9: the pattern 'llama-[0-9' has an unclosed ["),
+        ('"*": %s\n  llama-*: %s', "jobs.llama-*: is never used: '*' comes before it and matches the same names"),
+        ("llama-*: %s\n  llama-70b-*: %s", "jobs.llama-70b-*: is never used: 'llama-*' comes before it"),
+        ("llama-*: %s\n  llama-70b: %s", "jobs.llama-70b: is never used: 'llama-*' comes before it"),
         ('"": %s', "jobs: a pattern is empty"),
     ],
 )
@@ -590,7 +590,7 @@ async def test_a_wrong_configuration_changes_nothing_and_is_told(tmp_path, caplo
         before = served.pollers()
         for wrong, says in (
             ("nonsense: 1", "unknown key"),
-            ("a: [", "is no valid YAML"),
+            ("a: [", "is not valid YAML"),
             (targets(agent, agent).replace("leaf-1", "leaf-0"), "two targets are named 'leaf-0'"),
         ):
             answer = await served.reload(wrong)

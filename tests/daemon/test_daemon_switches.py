@@ -138,7 +138,7 @@ async def test_files_of_targets_are_read_at_the_start_and_at_a_reload(tmp_path):
             more.write_text("targets: [{name: leaf-b}]")
             answer = await served.client.post("/-/reload")
             assert answer.status_code == 500
-            assert answer.text == f"{more}:1: targets[0]: lacks the key 'address'; add it\n"
+            assert answer.text == f"{more}:1: targets[0]: missing key 'address'; add it\n"
             assert (await served.page()).all("fabric_source_up", target="leaf-a")
             more.write_text(f"targets: [{{name: leaf-b, address: '{agent.address}'}}]")
             assert (await served.client.post("/-/reload")).status_code == 200

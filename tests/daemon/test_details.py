@@ -137,7 +137,10 @@ def counters_of(found):
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: f"{schema.prefix}{','.join(schema.labels)}")
 def test_what_other_metrics_are_made_of_is_always_read(schema):
     parts = {
-        part for one in congestion_ratios.SHARES for way in one.ways for part in (one.packets, *way.counted, *way.also)
+        part
+        for one in congestion_ratios.RATIOS
+        for way in one.numerators
+        for part in (one.packets, *way.counted, *way.optional)
     }
     unread = PortOptions(drop=("*",)).unread(schema)
     assert unread

@@ -65,7 +65,7 @@ FAST, SLOW, LATE = (900, 900, 900, 900), (9000, 9000, 9000, 9000), (90_900, 90_9
 def test_a_slow_network_is_put_down_to_the_port_that_says_so(caplog):
     caplog.set_level(logging.INFO)
     board = Board(gpu_2=("link_degraded", 1.0), elsewhere=("link_down", 1.0))
-    seen = run(Judge(jobs.Known, lambda: board, list), (15, FAST), (15, SLOW))
+    seen = run(Judge(jobs.JobKnowledge, lambda: board, list), (15, FAST), (15, SLOW))
     last = seen[-1]
     assert ("verdict", "llm", "network_bound") in last
     causes = {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
@@ -110,20 +110,22 @@ def confidences(judge, make, *phases):
 
 def test_an_event_by_any_name_of_a_port_near_to_a_rank_counts_in_full():
     for name in ("mlx5_0:1", "ens0", "0000:0a:00.0"):
-        judge = Judge(jobs.Known, partial(Told, ("gpu-1", name, "link_degraded")), list)
+        judge = Judge(jobs.JobKnowledge, partial(Told, ("gpu-1", name, "link_degraded")), list)
         found = confidences(judge, placed(*PORTS), (15, FAST), (15, SLOW))
         assert found["link_degraded", "gpu-1", "mlx5_0:1"] == pytest.approx(0.95, abs=0.06)
 
 
 def test_an_event_of_a_port_that_is_near_to_no_rank_counts_little():
     board = Told(("gpu-1", "mlx5_9:1", "link_degraded"))
-    found = confidences(Judge(jobs.Known, lambda: board, list), placed(*PORTS), (15, FAST), (15, SLOW))
+    found = confidences(Judge(jobs.JobKnowledge, lambda: board, list), placed(*PORTS), (15, FAST), (15, SLOW))
     assert found["link_degraded", "gpu-1", "mlx5_9:1"] == pytest.approx(0.15)
 
 
 def test_what_a_log_tells_counts_for_its_own_job_alone():
     ours, others = ("gpu-1", "mlx5_0:1@llm", "failed_over"), ("gpu-1", "@other", "gdr_off")
-    found = confidences(Judge(jobs.Known, lambda: Told(ours, others), list), placed(*PORTS), (15, FAST), (15, SLOW))
+    found = confidences(
+        Judge(jobs.JobKnowledge, lambda: Told(ours, others), list), placed(*PORTS), (15, FAST), (15, SLOW)
+    )
     assert ("failed_over", "gpu-1", "mlx5_0:1") in found
     assert not any(kind == "gdr_off" for kind, _, _ in found)
 
@@ -156,19 +158,19 @@ TWO_EACH = ("mlx5_0:1", "mlx5_0:1", "mlx5_1:1", "mlx5_1:1")
     ],
 )
 def test_a_port_that_more_ranks_share_than_on_other_hosts_is_told(first, second, told):
-    judge = Judge(jobs.Known, Told, list)
+    judge = Judge(jobs.JobKnowledge, Told, list)
     found = confidences(judge, hosts_of_four(*first, *second), (15, FAST), (15, SLOW))
     assert {(name, port) for kind, name, port in found if kind == "adapter_shared"} == told
 
 
 def test_without_any_evidence_the_cause_is_said_to_be_unknown():
-    last = run(Judge(jobs.Known, lambda: None, list), (15, FAST), (15, SLOW))[-1]
+    last = run(Judge(jobs.JobKnowledge, lambda: None, list), (15, FAST), (15, SLOW))[-1]
     assert [key[2] for key in last if key[0] == "cause_confidence"] in ([], ["unknown"])
 
 
 def test_a_late_rank_without_evidence_of_its_port_computes_for_too_long(caplog):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(jobs.Known, Board, list), (8, FAST), (8, LATE), (60, FAST))
+    seen = run(Judge(jobs.JobKnowledge, Board, list), (8, FAST), (8, LATE), (60, FAST))
     told = [values for values in seen if ("verdict", "llm", "straggler") in values]
     assert told
     assert all(("straggler", "llm", "2") in values for values in told)
@@ -181,11 +183,11 @@ def test_a_late_rank_without_evidence_of_its_port_computes_for_too_long(caplog):
 @pytest.mark.parametrize("times", [FAST])
 def test_a_job_that_is_well_has_no_cause_and_no_line(caplog, times):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(jobs.Known, lambda: Board(gpu_1=("link_down", 1.0)), list), (20, times))
+    seen = run(Judge(jobs.JobKnowledge, lambda: Board(gpu_1=("link_down", 1.0)), list), (20, times))
     assert not any(key[0] == "cause_confidence" for values in seen for key in values)
     assert not caplog.records
 
 
 def test_other_tables_pass():
     other = TableBuilder(CAUSES).table(RowKeeper(CAUSES.labels), 1.0)
-    assert Judge(jobs.Known, lambda: None, list).step(None, other) == (None, (other,))
+    assert Judge(jobs.JobKnowledge, lambda: None, list).step(None, other) == (None, (other,))

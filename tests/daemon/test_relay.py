@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from exporter.core.table import Column, Rows, Table
 from exporter.daemon.relay import Relay, batches
-from exporter.meaning.ports.states import Port, PortState
+from exporter.meaning.ports.states import PortLocation, PortState
 from exporter.mqtt import states
 from exporter.mqtt.options import MqttOptions
 from exporter.sources.nccl.processes import Processes
@@ -90,12 +90,12 @@ def test_what_ranks_lost_goes_with_the_timings_of_their_job_and_never_falls():
 
 def test_what_the_log_of_a_job_tells_of_a_port_stands_beside_what_the_port_tells():
     made, publisher = relay()
-    port = Port("gpu-1", "mlx5_0:1")
+    port = PortLocation("gpu-1", "mlx5_0:1")
     made.show(
         [
             PortState("link_down", port, 100.0, 1, 0.0),
             PortState("port_error", port, 100.0, 1, 1.0, job="llm"),
-            PortState("gdr_off", Port("gpu-1", ""), 100.0, 1, 1.0, job="llm"),
+            PortState("gdr_off", PortLocation("gpu-1", ""), 100.0, 1, 1.0, job="llm"),
         ]
     )
     (shown,) = publisher.shown
@@ -108,7 +108,7 @@ def test_what_the_log_of_a_job_tells_of_a_port_stands_beside_what_the_port_tells
 
 def test_a_state_that_goes_on_is_the_same_whatever_the_clocks_do(monkeypatch):
     made, publisher = relay()
-    on = [PortState("link_down", Port("gpu-1", f"mlx5_{one}:1"), 123.456 + one, 1, 1.0) for one in range(8)]
+    on = [PortState("link_down", PortLocation("gpu-1", f"mlx5_{one}:1"), 123.456 + one, 1, 1.0) for one in range(8)]
     clocks = SimpleNamespace(wall=1e9, own=200.0)
     monkeypatch.setattr("exporter.daemon.relay.time", lambda: clocks.wall)
     monkeypatch.setattr("exporter.daemon.relay.monotonic", lambda: clocks.own)

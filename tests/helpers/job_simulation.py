@@ -1,17 +1,17 @@
-"""A training job simulated by discrete events: the judge of whoever reads collective timings.
+"""Discrete event simulation of a training job: records of collectives with the ground truth of each run.
 
-It knows physics alone. A rank computes, comes to a collective, waits for the last to come, and leaves with all others:
-end = last arrival + transfer, and what a rank records is end - own arrival. So the late rank records the shortest
-time, and a slow network lengthens the times of all alike. The ground truth of each run is kept apart from its records.
+It models physics only. A rank computes, arrives at a collective, waits for the last rank, and leaves with all others:
+end = last arrival + transfer, and a rank records end - own arrival. So the late rank records the shortest time, and a
+slow network lengthens the times of all ranks equally. The ground truth is separate from the records.
 
 A step is M micro-batches through P pipeline stages (forward and backward passes, each with AllReduces of its tensor
-group; activations and their gradients go from stage to stage), then the ReduceScatters of the data groups, one small
-AllReduce of all ranks (gradient norm), the optimiser, and the AllGathers. Ranks count as Megatron's do: tensor first,
-then data, then pipeline. What can never happen (a rank hangs, the job is killed first) happens at time NEVER, which
-sums and maxima carry on to all that depends on it.
+group; activations and their gradients pass from stage to stage), then the ReduceScatters of the data groups, one small
+AllReduce of all ranks (gradient norm), the optimiser, and the AllGathers. Ranks are numbered as in Megatron: tensor
+first, then data, then pipeline. What never happens (a rank hangs, the job is killed first) has the time NEVER, which
+sums and maxima propagate to everything that depends on it.
 
 Faults stay with the hardware: ranks and hosts in faults are those of the job's start, and a restart that shuffles
-hosts moves them to other ranks. The same seed makes the same records; what is lost does not change what happens.
+hosts moves them to other ranks. The same seed gives the same records; lost records do not change the events.
 """
 
 import math
@@ -24,11 +24,11 @@ from typing import ClassVar, NamedTuple
 NEVER = math.inf
 
 SHARES = {"AllReduce": lambda n: 2 * (n - 1) / n, "ReduceScatter": lambda n: n - 1, "AllGather": lambda n: n - 1}
-"""Of each kind, the bytes over the bus for each byte that one rank hands in (nccl-tests), by number of ranks."""
+"""By kind, bytes over the bus for each byte that one rank passes in (nccl-tests), by number of ranks."""
 
 
 class Record(NamedTuple):
-    """What one rank recorded of one operation. Send and Recv carry no peer and are numbered by each rank for itself."""
+    """Record of one operation on one rank. Send and Recv have no peer and are numbered by each rank separately."""
 
     job: str
     communicator: str
@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """How many ranks there are of each dimension, and of a host."""
+    """Number of ranks of each dimension, and of a host."""
 
     tensor: int = 8
     pipeline: int = 4
@@ -67,16 +67,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class Work:
-    """What a rank does in a step: seconds of one micro-batch or one step, bytes of one rank."""
+    """Work of a rank in a step: seconds of one micro-batch or one step, bytes of one rank."""
 
     micro_batches: int = 8
     forward_s: float = 0.055
     backward_s: float = 0.110
     optimizer_s: float = 0.030
     launch_s: float = 20e-6
-    """Mean time between two collectives that nothing is computed between."""
+    """Mean time between two collectives without computing in between."""
     noise: float = 0.03
-    """Standard deviation of the logarithm of every computing time."""
+    """Standard deviation of the logarithm of computing times."""
     tensor_bytes: int = 64 << 20
     tensor_per_pass: int = 1
     activation_bytes: int = 8 << 20
@@ -100,12 +100,12 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Reporting:
-    """How records come out: each rank writes at ticks of its own clock, and some are lost."""
+    """How records are written: each rank writes at ticks of its own clock, and some are lost."""
 
     interval_s: float = 1.0
     loss: float = 0.0
     end_noise_s: float = 4e-6
-    """A rank sees the common end up to so much later."""
+    """Maximum delay with which a rank observes the common end."""
     point_to_point: bool = False
     sampled: bool = False
     """Inspector 2.28 to 2.29: of each communicator only the last operation before each tick."""
@@ -113,7 +113,7 @@ class Reporting:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong from one time to another, or by turns: on_s of every period_s."""
+    """A fault during an interval, or intermittently: on_s of every period_s."""
 
     since: float = 0.0
     until: float = NEVER
@@ -144,7 +144,7 @@ class SlowHost(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowStage(Fault):
-    """A stage of the pipeline has more to compute, in all its replicas."""
+    """A pipeline stage has more to compute, in all its replicas."""
 
     kind: ClassVar = "stage"
     stage: int
@@ -162,7 +162,7 @@ class SlowNetwork(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class SlowNic(Fault):
-    """Transfers between hosts that one rank takes part in last longer, for all that take part."""
+    """Transfers between hosts in which one rank takes part are slower, for all ranks in them."""
 
     kind: ClassVar = "network"
     rank: int
@@ -179,7 +179,7 @@ class Imbalance(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Hang(Fault):
-    """A rank does not come any more."""
+    """A rank stops arriving at collectives."""
 
     kind: ClassVar = "hang"
     rank: int
@@ -196,18 +196,18 @@ class Pauses:
 
 @dataclass(frozen=True)
 class Restart:
-    """The job is killed and comes back with new communicators; if wanted, on hosts in another order or on others."""
+    """The job is killed and restarted with new communicators; optionally on reordered or other hosts."""
 
     time: float
     pause_s: float = 20.0
     shuffle: bool = False
     replaced: tuple[int, ...] = ()
-    """Hosts of the job's start that spare hosts take the places of; what was wrong with them goes with them."""
+    """Original hosts that are replaced by spare hosts; their faults go with them."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that disturbs a job."""
+    """All faults of a job."""
 
     faults: tuple[Fault, ...] = ()
     pauses: Pauses | None = None
@@ -215,7 +215,7 @@ class Scenario:
 
 
 class Truth(NamedTuple):
-    """What is the matter: fine, rank, host, stage, network, imbalance or hang; whose it is, where it is somebody's.
+    """Ground truth: fine, rank, host, stage, network, imbalance or hang; with the ranks concerned, if any.
 
     What comes by turns counts as one, from its first turn.
     """
@@ -239,7 +239,7 @@ class Group:
 
 
 def schedule(stages, micro_batches, name="1f1b"):
-    """List the passes (stage, forward, micro-batch) of one replica in an order in which each can be worked out."""
+    """List the passes (stage, forward, micro-batch) of one replica in an order in which each can be computed."""
     batches = range(micro_batches)
     plans = []
     for stage in range(stages):
@@ -262,7 +262,7 @@ def schedule(stages, micro_batches, name="1f1b"):
 
 
 class Simulation:
-    """One job: `batches` gives its records, `truths` says what is the matter.
+    """One job: `batches` yields its records, `truths` the ground truth.
 
     Attributes:
         made: Records that the ranks wrote.
@@ -310,30 +310,30 @@ class Simulation:
 
     @property
     def truths(self):
-        """What is the matter and when, each from one restart to the next."""
+        """Ground truths with their times, each from one restart to the next."""
         starts = [0.0] + [restart.time + restart.pause_s for restart in self._restarts]
         ends = [restart.time for restart in self._restarts] + [NEVER]
         found = []
         for fault in self.scenario.faults:
             for life, (start, end) in enumerate(zip(starts, ends, strict=True)):
                 since, until = max(start, fault.since), min(end, fault.until)
-                if since < until and not self._gone(fault, life):
-                    found.append(Truth(fault.kind, *self._whose(fault, life), since, until))
+                if since < until and not self._is_replaced(fault, life):
+                    found.append(Truth(fault.kind, *self._affected(fault, life), since, until))
         return tuple(sorted(found, key=lambda truth: truth.since)) or (Truth("fine"),)
 
-    def _gone(self, fault, life):
-        """Say whether the host that a fault is of has been replaced."""
+    def _is_replaced(self, fault, life):
+        """Return whether the host of a fault has been replaced."""
         rank = getattr(fault, "rank", None)
         host = getattr(fault, "host", None) if rank is None else rank // self.layout.gpus_per_host
         return host is not None and host not in self._placements[life]
 
-    def _whose(self, fault, life):
+    def _affected(self, fault, life):
         if isinstance(fault, SlowRank | Hang):
             return self.world_rank(fault.rank, life), self.host(fault.rank // self.layout.gpus_per_host)
         return None, self.host(fault.host) if isinstance(fault, SlowHost) else None
 
     def world_rank(self, hardware, life):
-        """Give the world rank that runs, after so many restarts, where this rank ran at the job's start."""
+        """Return the world rank that runs, after a number of restarts, where this rank ran at the start."""
         host, gpu = divmod(hardware, self.layout.gpus_per_host)
         return self._placements[life].index(host) * self.layout.gpus_per_host + gpu
 
@@ -343,7 +343,7 @@ class Simulation:
 
     @cached_property
     def step_s(self):
-        """Seconds of a step in which nothing goes wrong and nothing is by chance."""
+        """Seconds of a step without faults and noise."""
         work, fabric = replace(self.work, noise=0.0), replace(self.fabric, noise=0.0)
         quiet = Simulation(self.layout, work=work, fabric=fabric)
         quiet._step()
@@ -357,7 +357,7 @@ class Simulation:
     # What comes out.
 
     def batches(self, duration_s):
-        """Run the job, and give (time, records that have come since the last time) at every tick, empty ones too."""
+        """Run the job, and yield (time, new records) at every tick, also without records."""
         interval, number = self.reporting.interval_s, 1
         while number * interval <= duration_s:
             while number * interval > min(self._free):
@@ -368,7 +368,7 @@ class Simulation:
             number += 1
 
     def _release(self, number):
-        """Take the records that ranks wrote before this tick: rank by rank, in any order of them."""
+        """Return the records that ranks wrote before this tick, rank by rank in any order."""
         records = self._pending.pop(number, [])
         if self.reporting.sampled:
             records = list({(one.world_rank, one.communicator): one for one in records}.values())
@@ -397,7 +397,7 @@ class Simulation:
         self._data_groups = [self._group([rank(t, d, s) for d in replicas], t, s) for s in stages for t in tensors]
         self._pipelines = {(t, d): self._group([rank(t, d, s) for s in stages]) for t in tensors for d in replicas}
         self._world = self._group(range(layout.ranks))
-        present = [fault for fault in self.scenario.faults if not self._gone(fault, life)]
+        present = [fault for fault in self.scenario.faults if not self._is_replaced(fault, life)]
         self._network = [fault for fault in present if fault.kind == "network"]
         self._slow = defaultdict(list)
         for fault in present:
@@ -417,7 +417,7 @@ class Simulation:
         )
 
     def _slowed(self, fault):
-        """Give the world ranks whose computing a fault concerns."""
+        """Return the world ranks whose computing a fault slows."""
         layout = self.layout
         if isinstance(fault, SlowRank | Hang):
             return [self.world_rank(fault.rank, self._life)]
@@ -429,7 +429,7 @@ class Simulation:
         return ()
 
     def _restart(self):
-        """Kill the job: what its ranks had not written yet is lost with them; then begin anew."""
+        """Kill the job, with the records that its ranks had not written, and restart it."""
         interval = self.reporting.interval_s
         for number, records in self._pending.items():
             records[:] = [one for one in records if number * interval - self._shifts[one.world_rank] <= self._stop]
@@ -473,7 +473,7 @@ class Simulation:
                 self._free[rank] = end
 
     def _pass(self, stage, replica, forward, batch, length, outputs):
-        """Bring one micro-batch through one stage: receive, and compute up to each AllReduce of the tensor group."""
+        """Pass one micro-batch through one stage: receive, and compute up to each AllReduce of the tensor group."""
         work, layout = self.work, self.layout
         first = layout.rank(0, replica, stage)
         ranks = range(first, first + layout.tensor)
@@ -500,7 +500,7 @@ class Simulation:
         outputs[stage, forward, batch] = starts
 
     def _receive(self, stage, source, replica, posted, ready):
-        """Receive what the source's ranks sent. Sending is a stream of its own: the source computes on meanwhile.
+        """Receive from the ranks of the source. Sending is a stream of its own: the source continues to compute.
 
         Both ends of a pair end together; a pair's next operation in this direction waits for this one.
         """
@@ -521,7 +521,7 @@ class Simulation:
         return ends
 
     def _collective(self, group, kind, size, arrivals):
-        """Let a group meet: all leave together, a transfer after the last came. Returns when."""
+        """Run a collective of a group: all leave together, one transfer after the last arrival. Return the end."""
         last = max(arrivals)
         end = last + self._transfer(group, group.ranks, size * SHARES[kind](group.n_ranks), last)
         if end >= self._stop:
@@ -547,7 +547,7 @@ class Simulation:
     # Times.
 
     def _transfer(self, group, ranks, traffic, time):
-        """Give the seconds of a transfer between these ranks of a group, by the bytes over the bus."""
+        """Return the seconds of a transfer between ranks of a group, from the bytes over the bus."""
         fabric = self.fabric
         bandwidth = fabric.inside if group.nodes == 1 else fabric.between
         seconds = (fabric.latency_s + traffic / bandwidth) * self._draw(fabric.noise)
@@ -563,7 +563,7 @@ class Simulation:
         return fault.group is None or fault.group == group.place
 
     def _done(self, rank, start, seconds):
-        """Give the time when a rank has computed what would take it so long if nothing were wrong with it."""
+        """Return the time at which a rank has finished computing that takes `seconds` without faults."""
         factor = 1.0
         for fault in self._slow.get(rank, ()):
             if fault.active(start):
@@ -573,14 +573,14 @@ class Simulation:
         return start + seconds * factor
 
     def _launch(self, free):
-        """Let ranks come to a collective that nothing is computed before."""
+        """Return the arrivals at a collective without computing before it."""
         return [time + self.work.launch_s * self._draw(10 * self.work.noise) for time in free]
 
     def _draw(self, noise):
         return math.exp(noise * self._chance.gauss(0.0, 1.0))
 
     def _draw_pause(self):
-        """Choose whom this step's pause befalls, in which pass."""
+        """Choose the rank and the pass of this step's pause."""
         pauses, layout = self.scenario.pauses, self.layout
         self._paused = None
         if pauses and self.steps % pauses.every_steps == pauses.every_steps - 1:
@@ -606,10 +606,10 @@ SCENARIOS = {
     "imbalance": lambda place, layout, share, since: (Imbalance(since, noise=3 * share),),
     "hang": lambda place, layout, share, since: (Hang(since, rank=place),),
 }
-"""Of each scenario its faults, from a rank to befall, the layout, a share of the step and the time of the start."""
+"""Faults of each scenario, from a rank, the layout, a share of the step and the start time."""
 
 
 def scenario(name, layout, *, seed=0, share=0.1, since=60.0, pauses=None, restarts=()):
-    """Make one of SCENARIOS befall a rank (or its host, stage or group) that the seed chooses."""
+    """Return a simulation of one of SCENARIOS on a rank (or its host, stage or group) chosen by the seed."""
     place = random.Random(f"{seed} place").randrange(layout.ranks)
     return Scenario(SCENARIOS[name](place, layout, share, since), pauses, tuple(restarts))

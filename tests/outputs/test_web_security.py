@@ -287,7 +287,7 @@ async def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(site, caplog):
             path.unlink()
             os.mkfifo(path)
             assert (await site.get(server, site.context())).status_code == 200
-            assert f"{path}: cannot be read: it is no regular file" in caplog.text
+            assert f"{path}: cannot be read: it is not a regular file" in caplog.text
 
 
 def test_missing_certificate_names_the_file(site):

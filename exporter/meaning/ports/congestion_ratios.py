@@ -1,9 +1,8 @@
-"""Shares: how many of a RoCE port's packets were marked, slowed the sender down, or had to be sent again.
+"""Congestion ratios: shares of a RoCE port's packets that were ECN-marked, caused CNPs, or were retransmitted.
 
-Over the last interval, a share is what some counters of a port rose by over what its count of packets rose by. Nothing
-is said under a thousand packets, and for an interval in which a counter is missing or started anew. Nothing is said
-either where more was counted than there were packets: then the counters are of different things, such as a whole port
-and one function of it.
+A ratio is the increase of some counters of a port over the increase of its packets, over the last poll interval. It is
+absent below 1,000 packets, and if a counter is missing or was reset. It is also absent if more was counted than there
+were packets: then the counters cover different things, such as a whole port and one function of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,133 +18,148 @@ from exporter.core.table import (
     Table,
 )
 
-LEAST_PACKETS = 1000
-"""Packets that must have passed for a share of them to be worth a word."""
+MIN_PACKETS = 1000
+"""Packets in an interval below which there is no ratio."""
 
-ENDS = frozenset({"cnp_handled_total", "cnp_received_total"})
-"""What only ports at the ends of RoCE count; a switch, which marks what it sends on, has no such shares."""
-
-
-class Way(NamedTuple):
-    """One way to count: counters whose rises are added up, of which a port must have all that are not `also`."""
-
-    counted: tuple[str, ...]
-    also: tuple[str, ...] = ()
+ENDPOINT_COUNTERS = frozenset({"cnp_handled_total", "cnp_received_total"})
+"""Counters that only endpoints of RoCE have; a switch, which marks packets that it forwards, has no such ratios."""
 
 
-class Share(NamedTuple):
-    """How one share is made.
+class Numerator(NamedTuple):
+    """One numerator to count: counters whose increases are added up.
 
     Attributes:
-        ending: Of its metric.
-        packets: The counter that it is a share of.
-        ways: How it is counted; of several, the first counts whose counters a port has.
-        detail: Whether it is exported only where the configuration keeps it.
+        counted: Counters that the port must have.
+        optional: Counters that are added if the port has them.
+    """
+
+    counted: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+class Ratio(NamedTuple):
+    """Definition of one ratio.
+
+    Attributes:
+        ending: Ending of its metric.
+        packets: Ending of the counter that is the denominator.
+        numerators: Ways to count the numerator; the first of which the port has the counters is used.
+        detail: Whether it is exported only if the configuration lists it under `keep`.
     """
 
     ending: str
     packets: str
-    ways: tuple[Way, ...]
+    numerators: tuple[Numerator, ...]
     detail: bool = False
 
 
-SHARES: tuple[Share, ...] = (
-    Share("ecn_marked_ratio", "receive_packets_total", (Way(("ecn_marked_packets_total",)),)),
-    Share("cnp_sent_ratio", "receive_packets_total", (Way(("cnp_sent_total",)),), detail=True),
-    Share("cnp_handled_ratio", "transmit_packets_total", (Way(("cnp_handled_total",)), Way(("cnp_received_total",)))),
-    Share(
+RATIOS: tuple[Ratio, ...] = (
+    Ratio("ecn_marked_ratio", "receive_packets_total", (Numerator(("ecn_marked_packets_total",)),)),
+    Ratio("cnp_sent_ratio", "receive_packets_total", (Numerator(("cnp_sent_total",)),), detail=True),
+    Ratio(
+        "cnp_handled_ratio",
+        "transmit_packets_total",
+        (Numerator(("cnp_handled_total",)), Numerator(("cnp_received_total",))),
+    ),
+    Ratio(
         "retransmission_ratio",
         "transmit_packets_total",
         (
-            Way(("retransmitted_packets_total",)),
-            Way(
+            Numerator(("retransmitted_packets_total",)),
+            Numerator(
                 ("packet_sequence_errors_total", "local_ack_timeouts_total"),
-                also=("implied_nak_sequence_errors_total", "rnr_nak_retries_total", "adaptive_retransmissions_total"),
+                optional=(
+                    "implied_nak_sequence_errors_total",
+                    "rnr_nak_retries_total",
+                    "adaptive_retransmissions_total",
+                ),
             ),
         ),
     ),
 )
 
 
-class Seen(NamedTuple):
-    """What is remembered of a counter: its values at the last step, and the places of the rows that ever had one."""
+class CounterValues(NamedTuple):
+    """RatioState of a counter: its values at the last step, and the rows that ever had a value."""
 
     values: Sequence[float | None]
     had: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What the counters were at the last step, in the order of its rows."""
+class RatioState:
+    """RatioState of the counters at the last step, in the order of its rows."""
 
     rows: Rows
-    counters: Mapping[str, Seen] = field(default_factory=dict)
+    counters: Mapping[str, CounterValues] = field(default_factory=dict)
     resets: Sequence[float | None] | None = None
 
 
-_plans: dict[Schema, tuple[Share, ...]] = {}
+_ratios_by_schema: dict[Schema, tuple[Ratio, ...]] = {}
 
 
-def _plan(schema: Schema) -> tuple[Share, ...]:
-    """Find the shares whose counters a schema declares, in the ways that it has them."""
-    made = _plans.get(schema)
+def _ratios_of(schema: Schema) -> tuple[Ratio, ...]:
+    """Return the ratios that a schema allows, with the numerators whose counters it declares."""
+    made = _ratios_by_schema.get(schema)
     if made is None:
         found = []
-        for share in () if ENDS.isdisjoint(schema.metrics) else SHARES:
-            ways = tuple(way for way in share.ways if all(one in schema.metrics for one in way.counted))
-            if ways and share.packets in schema.metrics:
-                found.append(share._replace(ways=ways))
-        made = _plans[schema] = tuple(found)
+        for ratio in () if ENDPOINT_COUNTERS.isdisjoint(schema.metrics) else RATIOS:
+            numerators = tuple(one for one in ratio.numerators if schema.metrics.keys() >= {*one.counted})
+            if numerators and ratio.packets in schema.metrics:
+                found.append(ratio._replace(numerators=numerators))
+        made = _ratios_by_schema[schema] = tuple(found)
     return made
 
 
 _made: dict[tuple[Schema, str], Metric] = {}
 
 
-def _metric(schema: Schema, share: Share) -> Metric:
-    """Give the one Metric object of a share."""
-    made = _made.get((schema, share.ending))
+def _metric(schema: Schema, ratio: Ratio) -> Metric:
+    """Return the Metric of a ratio: one object, as metrics are compared by identity."""
+    made = _made.get((schema, ratio.ending))
     if made is None:
-        detail = share.detail or share.ending in schema.details
-        made = vocabulary.metric(schema.prefix, schema.labels, share.ending, detail=detail)
-        _made[schema, share.ending] = made
+        detail = ratio.detail or ratio.ending in schema.details
+        made = vocabulary.metric(schema.prefix, schema.labels, ratio.ending, detail=detail)
+        _made[schema, ratio.ending] = made
     return made
 
 
 def outputs(schema: Schema) -> list[Metric]:
     """List the metrics that `step` adds to tables of a schema."""
-    return [_metric(schema, share) for share in _plan(schema)]
+    return [_metric(schema, ratio) for ratio in _ratios_of(schema)]
 
 
-def step(state: State | None, table: Table) -> tuple[State | None, Sequence[Table]]:
-    """Add shares to a table of ports whose counters were extended to 64 bits; others pass."""
-    plan = _plan(table.schema)
+def step(state: RatioState | None, table: Table) -> tuple[RatioState | None, Sequence[Table]]:
+    """Add ratios to a table of ports whose counters are extended to 64 bits; other tables pass unchanged."""
+    plan = _ratios_of(table.schema)
     if not plan:
         return state, (table,)
     before = _aligned(state, table)
-    now = State(table.rows, _counters(plan, before, table), table.numbers(vocabulary.RESETS))
-    rises = {ending: _rises(before.counters.get(ending), seen) for ending, seen in now.counters.items()}
-    anew = _anew(before, now)
+    now = RatioState(table.rows, _counters(plan, before, table), table.numbers(vocabulary.RESETS))
+    increases = {ending: _increases(before.counters.get(ending), seen) for ending, seen in now.counters.items()}
+    resets = _was_reset(before, now)
     columns = []
-    for share in plan:
-        ratios = [
-            None if passed is None or passed < LEAST_PACKETS or new else _ratio(share.ways, passed, now, rises, place)
-            for place, (passed, new) in enumerate(zip(rises[share.packets], anew, strict=True))
+    for ratio in plan:
+        values = [
+            None
+            if passed is None or passed < MIN_PACKETS or was_reset
+            else _ratio(ratio.numerators, passed, now, increases, row)
+            for row, (passed, was_reset) in enumerate(zip(increases[ratio.packets], resets, strict=True))
         ]
-        if ratios.count(None) != len(ratios):
-            columns.append(Column(_metric(table.schema, share), ratios))
+        if values.count(None) != len(values):
+            columns.append(Column(_metric(table.schema, ratio), values))
     return now, (table.with_columns(columns) if columns else table,)
 
 
-def _aligned(state: State | None, table: Table) -> State:
-    """Bring the state into the order of the table's rows; rows that are gone are forgotten, new ones have nothing."""
+def _aligned(state: RatioState | None, table: Table) -> RatioState:
+    """Return the state in the order of the table's rows: rows that are gone are dropped, new ones start empty."""
     if state is None:
-        return State(table.rows)
+        return RatioState(table.rows)
     if state.rows is table.rows:
         return state
     places = [state.rows.index.get(key) for key in table.rows.keys]
     counters = {
-        ending: Seen(
+        ending: CounterValues(
             [None if place is None else seen.values[place] for place in places],
             frozenset(new for new, place in enumerate(places) if place in seen.had),
         )
@@ -154,37 +168,38 @@ def _aligned(state: State | None, table: Table) -> State:
     resets = state.resets
     if resets is not None:
         resets = [None if place is None else resets[place] for place in places]
-    return State(table.rows, counters, resets)
+    return RatioState(table.rows, counters, resets)
 
 
-def _counters(plan: Sequence[Share], before: State, table: Table) -> dict[str, Seen]:
-    """Take the values of all counters that shares are made of, and note which ports have them."""
+def _counters(plan: Sequence[Ratio], before: RatioState, table: Table) -> dict[str, CounterValues]:
+    """Return the values of all counters that ratios use, and record which ports have them."""
     size = len(table.rows)
     endings = dict.fromkeys(
-        ending for share in plan for way in share.ways for ending in (share.packets, *way.counted, *way.also)
+        ending for ratio in plan for one in ratio.numerators for ending in (ratio.packets, *one.counted, *one.optional)
     )
-    found: dict[str, Seen] = {}
+    found: dict[str, CounterValues] = {}
     for ending in endings:
-        old = before.counters.get(ending) or Seen([None] * size, frozenset())
+        old = before.counters.get(ending) or CounterValues([None] * size, frozenset())
         values = table.numbers(ending)
         if values is None:
-            found[ending] = Seen([None] * size, old.had)
+            found[ending] = CounterValues([None] * size, old.had)
         elif values is old.values or len(old.had) == size:
-            found[ending] = Seen(values, old.had)
+            found[ending] = CounterValues(values, old.had)
         else:
-            found[ending] = Seen(values, old.had | {place for place, value in enumerate(values) if value is not None})
+            have = {row for row, value in enumerate(values) if value is not None}
+            found[ending] = CounterValues(values, old.had | have)
     return found
 
 
-def _anew(before: State, now: State) -> list[bool]:
-    """Tell which ports started anew."""
+def _was_reset(before: RatioState, now: RatioState) -> list[bool]:
+    """Return for each row whether its counters were reset."""
     if before.resets is None or now.resets is None:
         return [False] * len(now.rows)
     return [was != count for was, count in zip(before.resets, now.resets, strict=True)]
 
 
-def _rises(before: Seen | None, now: Seen) -> list[float | None]:
-    """Give what a counter of each port rose by; None where it is missing on either side, or fell."""
+def _increases(before: CounterValues | None, now: CounterValues) -> list[float | None]:
+    """Return the increase of a counter for each row; None if a value is missing on either side, or fell."""
     if before is None:
         return [None] * len(now.values)
     return [
@@ -194,14 +209,18 @@ def _rises(before: Seen | None, now: Seen) -> list[float | None]:
 
 
 def _ratio(
-    ways: Sequence[Way], packets: float, now: State, rises: Mapping[str, Sequence[float | None]], place: int
+    numerators: Sequence[Numerator],
+    packets: float,
+    now: RatioState,
+    increases: Mapping[str, Sequence[float | None]],
+    place: int,
 ) -> float | None:
-    """Give the share of one port, or None where it cannot be told."""
+    """Return the ratio of one row, or None."""
     counters = now.counters
-    for way in ways:
-        if all(place in counters[part].had for part in way.counted):
-            parts = [*way.counted, *(part for part in way.also if place in counters[part].had)]
-            found = [rise for part in parts if (rise := rises[part][place]) is not None]
+    for numerator in numerators:
+        if all(place in counters[part].had for part in numerator.counted):
+            parts = [*numerator.counted, *(part for part in numerator.optional if place in counters[part].had)]
+            found = [increase for part in parts if (increase := increases[part][place]) is not None]
             counted = sum(found)
             return counted / packets if len(found) == len(parts) and counted <= packets else None
     return None

@@ -1,8 +1,7 @@
-"""Expectations: are there as many ports that can carry a job as the host should have.
+"""Expected ports: whether a host has as many RDMA ports that can carry a job as the configuration expects.
 
-A port is ready when it is up and not slower than expected: by the configuration, else by its siblings. A lone port
-that fails shows in its own row; ports that are gone, or all of them at once, leave no row to look at, so that they are
-counted against what the configuration says.
+A port is ready when it is up and not slower than expected. A single port that fails is visible in its own row; ports
+that are gone have no row, and are therefore counted against the expected number.
 """
 
 from collections.abc import Sequence
@@ -24,10 +23,10 @@ SCHEMA = vocabulary.schema(
     "fabric_rdma_",
     (),
     own={
-        EXPECTED: gauge("Ports that this host should have, from the configuration."),
+        EXPECTED: gauge("RDMA ports that this host should have, from the configuration."),
         READY: gauge(
-            "Ports that are up and not slower than expected, of those that are read; absent where no number is"
-            " expected."
+            "RDMA ports that are up and not slower than expected, of those that are read; absent if no number is"
+            " configured."
         ),
     },
 )
@@ -36,22 +35,22 @@ _ROW = Rows((), [()], {})
 
 
 def outputs(schema: Schema) -> list[Metric]:
-    """List the metrics that are made of tables of a schema: of ports whose number can be expected."""
-    return list(SCHEMA.metrics.values()) if _is_of_ports(schema) else []
+    """List the metrics that are made from tables of a schema: of ports whose number can be expected."""
+    return list(SCHEMA.metrics.values()) if _has_ports(schema) else []
 
 
-def _is_of_ports(schema: Schema) -> bool:
+def _has_ports(schema: Schema) -> bool:
     return schema.prefix == SCHEMA.prefix and DEGRADED in schema.metrics
 
 
 def step(state: None, table: Table) -> tuple[None, Sequence[Table]]:
-    """Add a table that counts the ready ports of a table of ports; others pass.
+    """Add a table with the number of ready ports to a table of ports; other tables pass unchanged.
 
     Args:
-        state: None; expectations need no memory.
-        table: Any table, after the verdicts on its links.
+        state: None; this step has no state.
+        table: Any table, after `links`.
     """
-    if not _is_of_ports(table.schema):
+    if not _has_ports(table.schema):
         return state, (table,)
     none = [None] * len(table.rows)
     ups, degraded = table.values("link_up") or none, table.values(DEGRADED) or none
@@ -61,11 +60,11 @@ def step(state: None, table: Table) -> tuple[None, Sequence[Table]]:
 
 
 def summed(expected: int, tables: Sequence[Table], now: float) -> list[Table]:
-    """Put the one table of a host in the place of those that `step` made of its ports.
+    """Replace the tables that `step` made by one for the host.
 
     Args:
-        expected: Ports that the host should have.
-        tables: All fresh tables of the source; none where it has nothing, and then none is ready.
+        expected: Number of ports that the host should have.
+        tables: All fresh tables of the source; if there are none, no port is ready.
         now: Monotonic seconds.
     """
     others = [table for table in tables if table.schema is not SCHEMA]

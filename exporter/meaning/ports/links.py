@@ -1,12 +1,12 @@
-"""Links: is each as fast as it should be.
+"""Links: whether each is as fast as expected.
 
-What is expected of a link is what its source knows of both its ends, else what the configuration says, else the most
-that its own hardware can do, else the best speed among its siblings. A table whose source knows it of one link is
-measured by that alone. Only network devices that carry RDMA tell of their
-hardware, so that RDMA ports are measured against the configuration or their siblings: where all are slow alike, the
-verdict is the network devices'. The uplinks of a switch are siblings. Its ports to hosts are not: a leaf may have fast
-ones for GPUs beside slow ones for storage by design, and the host's own end of such a link tells. A port of which none
-of these is known, and one that is down, get no verdict. Lanes are not judged apart: a link that lost some is slower.
+The expected speed of a link is the one that its source knows from both ends; else the configured one; else the highest
+that the port's hardware supports; else the highest among its siblings. If the source of a table knows it for one link,
+all rows of that table are compared with the source's value only. Only network devices that carry RDMA report the speed
+of their hardware; RDMA ports are compared with the configuration or their siblings, and where all are equally slow, the
+network devices show it. The uplinks of a switch are siblings. Its ports to hosts are not: a leaf may have fast ones for
+GPUs beside slow ones for storage by design, and the host's end of such a link is checked on the host. A port without an
+expected speed, and one that is down, is not rated. Lanes are not compared separately: a link that lost some is slower.
 """
 
 from collections.abc import Sequence
@@ -22,25 +22,25 @@ from exporter.core.vocabulary import EXPECTED_SPEED
 
 DEGRADED = "link_degraded"
 
-UNLIKE = frozenset({"host"})
-"""Kinds whose rows need not be of one speed."""
+MIXED_SPEED_KINDS = frozenset({"host"})
+"""Kinds whose rows need not have the same speed."""
 
 TOLERANCE = 0.99
-"""Share of the expected speed that still counts as all of it: some agents round."""
+"""Share of the expected speed that counts as reached: some agents round."""
 
 
 def outputs(schema: Schema) -> list[Metric]:
-    """List the metrics that `step` adds to tables of a schema: those that the schema declares."""
+    """List the metrics that `step` adds to tables of a schema: those of them that the schema declares."""
     return [schema.metrics[ending] for ending in (EXPECTED_SPEED, DEGRADED) if ending in schema.metrics]
 
 
 def step(expected: float | None, of_carriers: float | None, state: None, table: Table) -> tuple[None, Sequence[Table]]:
-    """Add the expected speed and the verdict to tables whose schema has them.
+    """Add the expected speed and whether the link is degraded to tables whose schema has both.
 
     Args:
-        expected: Bytes per second from the configuration, or None to ask the hardware and the siblings.
-        of_carriers: The same of rows that tell what their hardware can do: network devices that carry RDMA.
-        state: None; links need no memory.
+        expected: Configured speed in bytes per second, or None to use hardware and siblings.
+        of_carriers: Configured speed of rows that report the speed of their hardware: network devices that carry RDMA.
+        state: None; this step has no state.
         table: Any table.
     """
     speeds = table.numbers(vocabulary.SPEED)
@@ -48,7 +48,7 @@ def step(expected: float | None, of_carriers: float | None, state: None, table: 
         return state, (table,)
     wanted = table.numbers(EXPECTED_SPEED)
     if wanted is None:
-        wanted = [expected] * len(speeds) if expected is not None else _possible(table, speeds, of_carriers)
+        wanted = [expected] * len(speeds) if expected is not None else _expected_speeds(table, speeds, of_carriers)
     degraded = [
         None if speed is None or want is None else int(speed < want * TOLERANCE)
         for speed, want in zip(speeds, wanted, strict=True)
@@ -57,22 +57,22 @@ def step(expected: float | None, of_carriers: float | None, state: None, table: 
     return state, (table.with_columns([Column(metrics[EXPECTED_SPEED], wanted), Column(metrics[DEGRADED], degraded)]),)
 
 
-def _possible(table: Table, speeds: Sequence[float | None], of_carriers: float | None) -> list[float | None]:
-    """Give each row the most that its hardware can do, where that is known, else the best of its siblings."""
-    siblings = _best_of_siblings(table, speeds)
+def _expected_speeds(table: Table, speeds: Sequence[float | None], of_carriers: float | None) -> list[float | None]:
+    """Return the highest speed of the hardware of each row if known, else the highest among its siblings."""
+    siblings = _highest_of_siblings(table, speeds)
     own = table.numbers(vocabulary.MAX_SPEED)
     if own is None:
         return siblings
     return [best if most is None else (of_carriers or most) for most, best in zip(own, siblings, strict=True)]
 
 
-def _best_of_siblings(table: Table, speeds: Sequence[float | None]) -> list[float | None]:
-    """Give each row the highest speed among the rows of its kind, where it has siblings whose speed is known."""
+def _highest_of_siblings(table: Table, speeds: Sequence[float | None]) -> list[float | None]:
+    """Return for each row the highest speed among the rows of its kind, if there are at least two known."""
     if table.kinds is None:
         return [None] * len(speeds)
     known: dict[str, list[float]] = {}
     for kind, speed in zip(table.kinds, speeds, strict=True):
-        if kind is not None and kind not in UNLIKE and speed is not None:
+        if kind is not None and kind not in MIXED_SPEED_KINDS and speed is not None:
             known.setdefault(kind, []).append(speed)
     best = {kind: max(found) for kind, found in known.items() if len(found) > 1}
     return [None if kind is None else best.get(kind) for kind in table.kinds]

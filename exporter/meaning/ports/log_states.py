@@ -1,7 +1,7 @@
-"""What the logs of jobs say of a host or an adapter, as states that are told like those of ports, each of one job.
+"""States of hosts and adapters from the logs of jobs, published like those of ports, each for one job.
 
-How a job reaches the others is so as long as its log stands; what went wrong counts for a quarter of an hour, which is
-longer than NCCL tries again, or until the adapter is told to be well.
+The transport that a job uses is valid as long as its log exists. An error is active for a quarter of an hour, which is
+longer than NCCL retries, or until the port is reported active again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,28 +9,28 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from exporter.core.table import LabelValues, Table
-from exporter.meaning.ports.states import Port, PortState
+from exporter.meaning.ports.states import PortLocation, PortState
 
 PREFIX = "fabric_nccl_"
 
-FORGET = 120.0
-"""Seconds without a reading after which nothing is said."""
+FORGET_SECONDS = 120.0
+"""Seconds without a reading after which all states are dropped."""
 
-LASTS = 900.0
-"""Seconds for which something that went wrong is told."""
+ERROR_SECONDS = 900.0
+"""Seconds for which an error is active."""
 
-Key = tuple[Port, str, str]
-"""Where, of which job, and of which kind."""
+Key = tuple[PortLocation, str, str]
+"""PortLocation, job and kind of a state."""
 
 
 class LogRule(NamedTuple):
     """When a row of a table is a state.
 
     Attributes:
-        kind: Of `cause_rules.LOG_RULES`.
-        ending: Of the column.
-        labels: Values that labels of the row may have.
-        lasting: Whether the column tells what is so; else its rises tell what went wrong.
+        kind: Kind of the state, as in `cause_rules.LOG_RULES`.
+        ending: Ending of the column.
+        labels: Accepted values of labels of the row.
+        lasting: Whether the value is a condition that holds now; else the column counts errors, and an increase is one.
     """
 
     kind: str
@@ -64,40 +64,40 @@ RULES: tuple[LogRule, ...] = (
 )
 """Rows that are states."""
 
-WELL = LogRule("port_error", "port_events_total", {"event": ("port_active",)})
-"""Rows whose rises end a state of the port."""
+PORT_RECOVERED = LogRule("port_error", "port_events_total", {"event": ("port_active",)})
+"""Rows whose increase ends the error state of a port."""
 
 
-TEXTS = ("transport_info", "hca_info")
-"""Columns of texts that tell of states too."""
+INFO_COLUMNS = ("transport_info", "hca_info")
+"""Info columns that contain states."""
 
-ENDINGS = frozenset({*TEXTS, *(rule.ending for rule in RULES)})
-"""Columns of the tables that are of logs."""
+ENDINGS = frozenset({*INFO_COLUMNS, *(rule.ending for rule in RULES)})
+"""Columns of tables made from logs."""
 
 
 @dataclass(slots=True)
-class Memory:
-    """What is remembered.
+class LogStateMemory:
+    """States and counters of the last readings.
 
     Attributes:
-        read: When logs were read last.
-        states: What was active then.
-        counters: By ending and row.
-        risen: When each thing that went wrong was told last.
-        begun: When each state that is active began.
-        numbers: How often each began.
+        read: Time at which logs were last read.
+        states: States that were active then.
+        counters: Values by ending and row.
+        last_errors: Time at which each error was last counted.
+        begun: Time at which each active state began.
+        numbers: Number of times that each state began.
     """
 
     read: float = float("-inf")
     states: list[PortState] = field(default_factory=list)
     counters: dict[tuple[str, LabelValues], int] = field(default_factory=dict)
-    risen: dict[Key, float] = field(default_factory=dict)
+    last_errors: dict[Key, float] = field(default_factory=dict)
     begun: dict[Key, float] = field(default_factory=dict)
     numbers: dict[Key, int] = field(default_factory=dict)
 
 
 class _Row(NamedTuple):
-    """A row that a rule fits: the state that it is, its counter, and how much."""
+    """A row that matches a rule: the state, its counter, and its value."""
 
     rule: LogRule
     key: Key
@@ -105,38 +105,41 @@ class _Row(NamedTuple):
     value: int
 
 
-def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list[PortState]:
-    """Take what logs told, and give the states that are active.
+def step(memory: LogStateMemory, tables: Iterable[Table], host: str, now: float) -> list[PortState]:
+    """Process the tables of logs and return the active states.
 
     Args:
-        memory: Of before; changed.
-        tables: Of any kind; those of no log are passed over.
-        host: The name of this host, whose logs may write it short.
-        now: The tables' time.
+        memory: State of this step; changed.
+        tables: Tables of any kind; those not made from logs are skipped.
+        host: Name of this host; logs may contain its short form.
+        now: Time of the tables.
     """
     found = [one for one in tables if one.schema.prefix == PREFIX and not ENDINGS.isdisjoint(one.schema.metrics)]
     if not found:
-        if now - memory.read > FORGET:
-            memory.states, memory.counters, memory.risen, memory.begun, memory.numbers = [], {}, {}, {}, {}
+        if now - memory.read > FORGET_SECONDS:
+            memory.states, memory.counters, memory.last_errors, memory.begun, memory.numbers = [], {}, {}, {}, {}
         return memory.states
-    first, memory.read = now - memory.read > FORGET, now  # what stood there before is no news
+    # Counts from before the first reading are not new errors.
+    first, memory.read = now - memory.read > FORGET_SECONDS, now
     jobs = {key[table.schema.labels.index("train_job")] for table in found for key in table.rows.keys}
-    here = _here(found, host)
-    values: dict[Key, float] = dict(_adapters(found, host, here))
+    names_here = _names_of_host(found, host)
+    values: dict[Key, float] = dict(_adapters(found, host, names_here))
     counters: dict[tuple[str, LabelValues], int] = {}
-    for row in _rows(found, host, here):
+    for row in _rows(found, host, names_here):
         if row.rule.lasting:
             values[row.key] = row.value
             continue
         counters[row.counter] = row.value
         if row.value > memory.counters.get(row.counter, 0) and not first:
-            if row.rule is not WELL:
-                memory.risen[row.key] = now
-            elif memory.risen.get(row.key, now) != now:
-                del memory.risen[row.key]
+            if row.rule is not PORT_RECOVERED:
+                memory.last_errors[row.key] = now
+            elif memory.last_errors.get(row.key, now) != now:
+                del memory.last_errors[row.key]
     memory.counters = counters
-    memory.risen = {key: told for key, told in memory.risen.items() if now - told <= LASTS and key[1] in jobs}
-    active = {**dict.fromkeys(memory.risen, 1.0), **values}
+    memory.last_errors = {
+        key: at for key, at in memory.last_errors.items() if now - at <= ERROR_SECONDS and key[1] in jobs
+    }
+    active = {**dict.fromkeys(memory.last_errors, 1.0), **values}
     memory.numbers = {key: number for key, number in memory.numbers.items() if key[1] in jobs}
     for key in active.keys() - memory.begun.keys():
         memory.numbers[key] = memory.numbers.get(key, 0) + 1
@@ -148,28 +151,28 @@ def step(memory: Memory, tables: Iterable[Table], host: str, now: float) -> list
     return memory.states
 
 
-def _rows(tables: Iterable[Table], host: str, here: set[tuple[str, str]]) -> Iterator[_Row]:
-    """Give the rows of this host that are states."""
+def _rows(tables: Iterable[Table], host: str, names_here: set[tuple[str, str]]) -> Iterator[_Row]:
+    """Yield the rows of this host that match a rule."""
     for table in tables:
-        for rule in (*RULES, WELL):
-            for key, labels, count in _column(table, rule.ending, here):
+        for rule in (*RULES, PORT_RECOVERED):
+            for key, labels, count in _column(table, rule.ending, names_here):
                 fits = all(labels.get(name) in wanted for name, wanted in rule.labels.items())
                 if fits and isinstance(count, int) and count > 0:
                     at = (_port(labels, host), labels["train_job"], rule.kind)
                     yield _Row(rule, at, (rule.ending, key), count)
 
 
-def _adapters(tables: Iterable[Table], host: str, here: set[tuple[str, str]]) -> Iterator[tuple[Key, float]]:
-    """Give what is told in texts: adapters that no channel uses, and transfers by those of other GPUs."""
+def _adapters(tables: Iterable[Table], host: str, names_here: set[tuple[str, str]]) -> Iterator[tuple[Key, float]]:
+    """Yield the states of info columns: adapters that no channel uses, and transfers through those of other GPUs."""
     unused: dict[Key, int] = {}
     used: set[Key] = set()
     for table in tables:
-        for ending in TEXTS:
-            for _, labels, told in _column(table, ending, here):
-                if not isinstance(told, tuple):
+        for ending in INFO_COLUMNS:
+            for _, labels, values in _column(table, ending, names_here):
+                if not isinstance(values, tuple):
                     continue
-                facts = dict(zip(table.schema.metrics[ending].extra, told, strict=True))
-                place = Port(host, "")
+                facts = dict(zip(table.schema.metrics[ending].extra, values, strict=True))
+                place = PortLocation(host, "")
                 if ending == "transport_info" and facts.get("pxn") == "yes":
                     yield (place, labels["train_job"], "proxied"), 1.0
                 if ending == "hca_info":
@@ -180,20 +183,20 @@ def _adapters(tables: Iterable[Table], host: str, here: set[tuple[str, str]]) ->
 
 
 def _column(
-    table: Table, ending: str, here: set[tuple[str, str]]
+    table: Table, ending: str, names_here: set[tuple[str, str]]
 ) -> Iterator[tuple[LabelValues, Mapping[str, str], object]]:
-    """Give the rows of this host in a column, if there is one: key, labels and value."""
+    """Yield key, labels and value of the rows of this host in a column, if there is one."""
     for key, value in zip(table.rows.keys, table.values(ending) or (), strict=False):
         labels = dict(zip(table.schema.labels, key, strict=True))
-        if (labels["train_job"], labels.get("host", "")) in here:
+        if (labels["train_job"], labels.get("host", "")) in names_here:
             yield key, labels, value
 
 
-def _here(tables: Iterable[Table], host: str) -> set[tuple[str, str]]:
-    """Give jobs and the names of this host in their logs.
+def _names_of_host(tables: Iterable[Table], host: str) -> set[tuple[str, str]]:
+    """Return pairs of a job and the name of this host in its log.
 
-    A log may write it short or long, or as that of a pod. Logs of a whole job have the names of other hosts too, which
-    tell of themselves.
+    A log may contain the short or the long name, or that of a pod. Logs of a whole job contain the names of other hosts
+    too, which report their own states.
     """
     names: dict[str, set[str]] = {}
     for table in tables:
@@ -201,20 +204,20 @@ def _here(tables: Iterable[Table], host: str) -> set[tuple[str, str]]:
             labels = dict(zip(table.schema.labels, key, strict=True))
             names.setdefault(labels["train_job"], set()).add(labels.get("host", ""))
     found = set()
-    for job, told in names.items():
-        ours = {one for one in told if not one or _short(one) == _short(host)}
-        others = told - ours
+    for job, names_in_log in names.items():
+        ours = {one for one in names_in_log if not one or _short(one) == _short(host)}
+        others = names_in_log - ours
         found |= {(job, one) for one in (others if len(others) == 1 and ours <= {""} else set()) | ours}
     return found
 
 
 def _short(name: str) -> str:
-    """Give the name of a host without its domain; addresses stay."""
+    """Return a host name without its domain; addresses are returned unchanged."""
     first = name.partition(".")[0]
     return name if first.isdecimal() else first
 
 
-def _port(labels: Mapping[str, str], host: str) -> Port:
-    """Give the adapter's port that a row is about: where no port is told the first, without an adapter the host."""
+def _port(labels: Mapping[str, str], host: str) -> PortLocation:
+    """Return the adapter port of a row: port 1 if none is named, and the host if no adapter is."""
     device = labels.get("device", "")
-    return Port(host, f"{device}:{labels.get('port') or 1}" if device else "")
+    return PortLocation(host, f"{device}:{labels.get('port') or 1}" if device else "")

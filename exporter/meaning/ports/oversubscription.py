@@ -1,8 +1,8 @@
-"""Oversubscription: what the hosts of a leaf can send at a time, against what its uplinks can carry.
+"""Oversubscription of a leaf switch: speed of its ports to hosts over the speed of its uplinks.
 
-A leaf with as much speed down as up has a ratio of 1; one that lost an uplink of four, 1.33. Only links that are up
-count, and where the speed of one of them is not known, nothing is said. Beside it stands how full the uplinks are as
-one: hashing may fill one of them while the others idle, which the imbalance of their group tells.
+A leaf with equal speed down and up has a ratio of 1; one that lost one of four uplinks, 1.33. Only links that are up
+count; the ratio is absent if the speed of one of them is unknown. Beside it is the utilization of all uplinks together:
+hashing may fill one of them while others are idle, which the imbalance of their group shows.
 """
 
 from collections.abc import Sequence
@@ -19,48 +19,50 @@ from exporter.core.table import (
 from exporter.core.vocabulary import gauge
 
 UP, DOWN = "uplink", "host"
-"""Kinds of rows: the ports of a switch that lead up, and those that hosts are at."""
+"""Kinds of rows: ports of a switch that lead up, and ports to hosts."""
 
 RATIO = "oversubscription_ratio"
 
-USED = {f"{way}_bytes_per_second": f"uplink_{way}_utilization_ratio" for way in ("receive", "transmit")}
-"""Rates of ports, with the ending of their sum over uplinks set against the sum of their speeds."""
+UPLINK_RATES = {f"{way}_bytes_per_second": f"uplink_{way}_utilization_ratio" for way in ("receive", "transmit")}
+"""Rates of ports, with the ending of their sum over all uplinks as a share of the sum of their speeds."""
 
 SCHEMA = vocabulary.schema(
     "fabric_switch_",
     ("switch",),
     own={
         RATIO: gauge(
-            "Speed of all ports to hosts that are up over the speed of all uplinks that are up; absent where the speed"
-            " of one of them is not known."
+            "Speed of all ports to hosts that are up over the speed of all uplinks that are up; absent if the speed of"
+            " one of them is unknown."
         ),
         "uplink_receive_utilization_ratio": gauge(
-            "Bytes received on all uplinks that are up over what they can carry, over the last interval of reading."
+            "Bytes received on all uplinks that are up over the last poll interval, as a share of the sum of their"
+            " speeds."
         ),
         "uplink_transmit_utilization_ratio": gauge(
-            "Bytes transmitted on all uplinks that are up over what they can carry, over the last interval of reading."
+            "Bytes transmitted on all uplinks that are up over the last poll interval, as a share of the sum of their"
+            " speeds."
         ),
     },
 )
 
 
 def outputs(schema: Schema) -> list[Metric]:
-    """List the metrics that `step` makes from tables of a schema: of the ports of a switch."""
-    return list(SCHEMA.metrics.values()) if _is_of_ports(schema) else []
+    """List the metrics that `step` makes from tables of a schema: of ports of a switch."""
+    return list(SCHEMA.metrics.values()) if _has_ports(schema) else []
 
 
-def _is_of_ports(schema: Schema) -> bool:
+def _has_ports(schema: Schema) -> bool:
     return schema.prefix == SCHEMA.prefix and vocabulary.EXPECTED_SPEED in schema.metrics
 
 
 def step(state: Rows | None, table: Table) -> tuple[Rows | None, Sequence[Table]]:
-    """Add a table of the switch to a table of its ports; others pass.
+    """Add a table of the switch to a table of its ports; other tables pass unchanged.
 
     Args:
-        state: The row of the last table, kept for its text.
+        state: The row of the last table, cached for its text.
         table: Any table, after the rates; all its rows are of one switch.
     """
-    if table.kinds is None or not table.rows.keys or not _is_of_ports(table.schema):
+    if table.kinds is None or not table.rows.keys or not _has_ports(table.schema):
         return state, (table,)
     ups = table.values("link_up") or [None] * len(table.rows)
     places: dict[str, list[int]] = {UP: [], DOWN: []}
@@ -77,7 +79,7 @@ def step(state: Rows | None, table: Table) -> tuple[Rows | None, Sequence[Table]
 
 
 def _values(table: Table, up: Sequence[int], down: Sequence[int]) -> dict[str, float]:
-    """Give what can be said of a switch, by ending."""
+    """Return the values of a switch, by ending."""
     speeds = table.numbers(vocabulary.SPEED)
     capacity = _sum(speeds, up)
     if not capacity:
@@ -86,7 +88,7 @@ def _values(table: Table, up: Sequence[int], down: Sequence[int]) -> dict[str, f
     of_hosts = _sum(speeds, down)
     if of_hosts is not None:
         values[RATIO] = of_hosts / capacity
-    for rate, ending in USED.items():
+    for rate, ending in UPLINK_RATES.items():
         moved = _sum(table.numbers(rate), up)
         if moved is not None:
             values[ending] = moved / capacity
@@ -94,6 +96,6 @@ def _values(table: Table, up: Sequence[int], down: Sequence[int]) -> dict[str, f
 
 
 def _sum(values: Sequence[float | None] | None, places: Sequence[int]) -> float | None:
-    """Add up the values at some places; None where there is none, or one is missing."""
+    """Return the sum of the values of some rows; None if there are none, or one is missing."""
     known = [] if values is None else [value for place in places if (value := values[place]) is not None]
     return sum(known) if known and len(known) == len(places) else None

@@ -1,7 +1,7 @@
-"""When a port's counters and gauges are a state that is worth telling: one table, with the thresholds of the alerts.
+"""Rules of port states: which counters and gauges of a port are a state worth reporting, with their thresholds.
 
-Where an alert of `alerts/fabric.yml` looks at the same thing, the threshold and the window are its own; alerts wait
-longer, since they call people. What no alert looks at has a threshold that is a judgement of ours.
+Where an alert of `alerts/fabric.yml` covers the same condition, threshold and window are those of the alert, which
+waits longer because it pages people. Thresholds without an alert are a judgement.
 """
 
 import enum
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 
 class Form(enum.Enum):
-    """How a number is made of columns.
+    """How a value is computed from columns.
 
-    LEVEL is a gauge that has a certain value; TIME the share of time by which counters of seconds rose; SHARE what
-    counters rose by over what `base` rose by; RISE what they rose by within the window; FILL a rate over what the link
-    can carry.
+    LEVEL compares a gauge with a value; TIME is the share of time by which counters of seconds increased; SHARE the
+    increase of counters over the increase of `base`; RISE their increase within the window; FILL a rate over the speed
+    of the link.
     """
 
     LEVEL = "level"
@@ -25,18 +25,18 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PortRule:
-    """What one state of one kind of port is.
+    """Rule of one state for one kind of port.
 
     Attributes:
         kind: Name of the state.
-        prefix: Of the tables it is read from.
-        form: How.
-        ways: Endings of the columns, which are added up; of several ways the first whose columns a row has.
-        threshold: The number above which, or from which on (`RISE`), or at which (`LEVEL`) it is active.
-        window: Seconds over which the mean or the rise is taken; 0 for levels.
-        base: Ending of the packets of a share, or of what fills a link where that is not its speed.
-        unless: Endings of counters that explain it, when they rose within a quarter of an hour.
-        alert: The alert that has the same threshold and window.
+        prefix: Prefix of the tables that it is computed from.
+        form: How the value is computed.
+        ways: Endings of columns that are added up; of several sets the first of which a row has all columns is used.
+        threshold: Value above which the state is active; for RISE the minimum, for LEVEL the exact value.
+        window: Seconds over which the mean or the increase is computed; 0 for levels.
+        base: Ending of the packets of a share, or of the limit of a FILL that is not the link speed.
+        unless: Endings of counters that explain the state if they increased within EXPLAINED_SECONDS seconds.
+        alert: The alert with the same threshold and window.
     """
 
     kind: str
@@ -50,11 +50,11 @@ class PortRule:
     alert: str = ""
 
 
-EXPLAINED = 900.0
-"""Seconds for which a counter of `unless` explains what is seen."""
+EXPLAINED_SECONDS = 900.0
+"""Seconds for which an increase of a counter of `unless` explains a state."""
 
-LEAST_PACKETS = 1000.0
-"""Packets per second below which no share of them is formed."""
+MIN_PACKETS_PER_SECOND = 1000.0
+"""Packets per second below which there is no share of them."""
 
 RDMA, NIC, SWITCH, IB, PCI = "fabric_rdma_", "fabric_nic_", "fabric_switch_", "fabric_ib_", "fabric_pci_"
 
@@ -67,23 +67,23 @@ def _levels(kind: str, ending: str, value: float, alerts: dict[str, str]) -> lis
     return [PortRule(kind, prefix, Form.LEVEL, ((ending,),), value, alert=alert) for prefix, alert in alerts.items()]
 
 
-def _pauses(way: str, told: str) -> list[PortRule]:
-    """Make the rules of one direction: received pauses stop this port, sent ones its peer."""
+def _pauses(way: str, name: str) -> list[PortRule]:
+    """Return the rules of one direction: PAUSE frames received stop this port, those transmitted its peer."""
     seconds = ((f"{way}_pfc_paused_seconds_total",), (f"{way}_paused_seconds_total",))
     found = [
-        PortRule(f"pause_storm_{told}", NIC, Form.TIME, seconds, 0.5, 120, alert="FabricPauseStorm"),
-        PortRule(f"paused_{told}", NIC, Form.TIME, seconds, 0.1, 300, alert="FabricPauseShare"),
+        PortRule(f"pause_storm_{name}", NIC, Form.TIME, seconds, 0.5, 120, alert="FabricPauseStorm"),
+        PortRule(f"paused_{name}", NIC, Form.TIME, seconds, 0.1, 300, alert="FabricPauseShare"),
     ]
     alert = "FabricPauseStorm" if way == "receive" else ""
-    return [*found, PortRule(f"pause_storm_{told}", SWITCH, Form.TIME, seconds[:1], 0.5, 300, alert=alert)]
+    return [*found, PortRule(f"pause_storm_{name}", SWITCH, Form.TIME, seconds[:1], 0.5, 300, alert=alert)]
 
 
-def _rises(kind: str, ending: str, least: float, window: float, prefixes: tuple[str, ...]) -> list[PortRule]:
-    return [PortRule(kind, prefix, Form.RISE, ((ending,),), least, window) for prefix in prefixes]
+def _rises(kind: str, ending: str, minimum: float, window: float, prefixes: tuple[str, ...]) -> list[PortRule]:
+    return [PortRule(kind, prefix, Form.RISE, ((ending,),), minimum, window) for prefix in prefixes]
 
 
-_SENT_AGAIN = (("retransmitted_packets_total",), ("packet_sequence_errors_total", "local_ack_timeouts_total"))
-_UPS_AND_DOWNS = ("carrier_changes_total", "link_down_total")
+_RETRANSMITTED = (("retransmitted_packets_total",), ("packet_sequence_errors_total", "local_ack_timeouts_total"))
+_LINK_CHANGES = ("carrier_changes_total", "link_down_total")
 _RATE_LIMIT = "transmit_rate_limit_bytes_per_second"
 _FILL = (("transmit_bytes_per_second",), ("receive_bytes_per_second",))
 
@@ -173,7 +173,7 @@ RULES: tuple[PortRule, ...] = (
         "retransmissions",
         RDMA,
         Form.SHARE,
-        _SENT_AGAIN,
+        _RETRANSMITTED,
         0.0001,
         600,
         "transmit_packets_total",
@@ -187,7 +187,7 @@ RULES: tuple[PortRule, ...] = (
         (("fec_uncorrectable_blocks_total",),),
         1,
         600,
-        unless=_UPS_AND_DOWNS,
+        unless=_LINK_CHANGES,
         alert="FabricFecUncorrectable",
     ),
     *_rises("fec_uncorrectable", "fec_uncorrectable_blocks_total", 1, 600, (SWITCH, IB)),

@@ -1,1 +1,1 @@
-"""Meaning of collective timings: alignment, stragglers, verdicts, causes and the step budget."""
+"""Meaning of collective timings: alignment, stragglers, verdicts, causes and step budget of training jobs."""

@@ -1,12 +1,12 @@
-"""Collectives: which timings of which ranks belong to one operation, and what it says of them.
+"""Alignment of collective timings: which timings of which ranks belong to one operation, and what they show.
 
-An operation is told by its job, communicator, kind and number. It is settled when all ranks that are heard of in its
-communicator told their time, or after some patience with those that did, if they are enough to be compared. No clocks
-are compared, and times that are not those of the kernel are left out. What is kept is bounded for each job, so that
-none takes the room of another.
+An operation is identified by job, communicator, kind and sequence number. It is settled when all known ranks of its
+communicator have reported their time, or after some seconds with those that did, if they are enough to compare. No
+clocks are compared, and times that were not measured on the GPU are left out. All storage is bounded for each job, so
+that none takes the room of another.
 
-All ranks of a synchronising operation end together, so the last to come shows the shortest time: the transfer took
-about that, and every other rank waited for what its own time is longer.
+All ranks of a synchronising operation end together, so the last rank to start has the shortest time. The transfer took
+about that time, and every other rank waited for the difference of its own time to it.
 """
 
 from collections import deque
@@ -16,46 +16,49 @@ from typing import NamedTuple
 
 from exporter.core.collectives import COMMON, SYNCHRONISING
 
-PATIENCE = 3.0
-"""Seconds that an operation waits for its other ranks: a tick of the nodes, and the way here."""
+PATIENCE_SECONDS = 3.0
+"""Seconds that an operation waits for timings of further ranks: the publish interval of the hosts plus delivery."""
 
-TOLD = 15.0
-"""Seconds after which what a rank told of its progress no longer holds: its process may be gone."""
+PROGRESS_VALID_SECONDS = 15.0
+"""Seconds for which a progress report of a rank is valid: its process may be gone."""
 
-SILENCE = 60.0
-"""Seconds after which a rank that is not heard of in a communicator is no longer waited for."""
+SILENT_SECONDS = 60.0
+"""Seconds without timings after which a rank of a communicator is no longer waited for."""
 
-FORGET = 600.0
-"""Seconds after which what is known of a communicator or job that is not heard of is dropped."""
+FORGET_SECONDS = 600.0
+"""Seconds without timings after which a communicator or job is dropped."""
 
-COMPARED = 0.5
-"""Share of the ranks that must have told their time for an operation to be compared."""
+MIN_COMPARED_SHARE = 0.5
+"""Share of the ranks that must have reported their time for an operation to be compared."""
 
-NOISE = 50.0
-"""Microseconds below which a difference of times tells nothing: starting a kernel varies by tens of them."""
+NOISE_MICROSECONDS = 50.0
+"""Microseconds below which a difference of times is noise: kernel launch times vary by tens of them."""
 
 MAX_JOBS = 512
 MAX_COMMUNICATORS = 16_384
-"""Of one job: a rank of 1,024 is in some, and each group of ranks has its own."""
+"""Communicators of one job: a rank of 1,024 is in several, and each group of ranks has its own."""
 
 MAX_MEMBERS = 16_384
 """Ranks of one communicator."""
 
 MAX_RANKS = 32_768
-"""Ranks of a job of which it is kept where they run, before those that are in no communicator any more are dropped."""
+"""Ranks of a job whose hosts are stored, before those that are in no communicator any more are dropped."""
 
 MAX_PENDING_JOB = 65_536
-"""Operations of one job that wait for ranks."""
+"""Operations of one job that wait for further ranks."""
 
-SETTLED_KEPT = 1024
-"""Numbers of settled operations of one kind that are remembered, so that a late record makes no operation anew."""
+MAX_SETTLED_NUMBERS = 1024
+"""Sequence numbers of settled operations of one kind that are stored, so that a late record opens no new operation."""
 
-HISTORY = 60.0
-"""Seconds of evidence that are kept."""
+HISTORY_SECONDS = 60.0
+"""Seconds of evidence that are stored."""
 
 
 class Timing(NamedTuple):
-    """One operation on one rank: number, bytes as nccl-tests counts them, microseconds, whether the kernel's own."""
+    """One operation on one rank.
+
+    Sequence number, size in bytes as nccl-tests counts it, duration, and whether it was measured on the GPU (0: not).
+    """
 
     sequence: int
     size: float
@@ -64,19 +67,19 @@ class Timing(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Whose timings: a rank in a communicator.
+    """A rank in a communicator: the origin of timings.
 
     Attributes:
-        job: Its job.
-        communicator: What tells it from others of the job.
+        job: Name of the job.
+        communicator: Identifier of the communicator within the job.
         kind: AllReduce …
-        rank: The process, by the name that it has in the whole job.
-        ranks: Of the communicator.
-        nodes: That the communicator spans; 0 where unknown.
-        host: Where the process runs.
-        expected: Ranks of the communicator that should be heard of here; 0 where those that are will do, as on one of
-            its hosts.
-        ports: Ports nearest to its GPU, each with all its names; empty where unknown.
+        rank: The process, by its name in the whole job.
+        ranks: Number of ranks of the communicator.
+        nodes: Number of nodes that the communicator spans; 0 if unknown.
+        host: Host of the process.
+        expected: Number of ranks of the communicator whose timings should arrive here; 0 if those that do suffice, as
+            on one of its hosts.
+        ports: Ports nearest to its GPU, each with all its names; empty if unknown.
     """
 
     job: str
@@ -92,7 +95,7 @@ class Stream(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """One operation that waits for its other ranks: microseconds by rank."""
+    """An operation that waits for further ranks: microseconds by rank."""
 
     since: float
     size: float
@@ -100,26 +103,26 @@ class Pending:
 
 
 class Progress(NamedTuple):
-    """How far a rank is with one kind.
+    """Progress of a rank with one kind of operations.
 
     Attributes:
-        begun: How many it began.
-        ended: How many of these ended, as far as it looked.
-        told: When it said so last.
-        since: Since when it has said the same, again and again.
+        begun: Number of operations begun.
+        ended: Number of these that ended, as far as the rank has checked.
+        reported: Time of the last report.
+        since: Time of the first report with these numbers.
     """
 
     begun: int
     ended: int
-    told: float
+    reported: float
     since: float
 
 
-class Moved(NamedTuple):
-    """What operations of one kind and size moved: bytes, microseconds, and bytes in a microsecond of the fastest.
+class Traffic(NamedTuple):
+    """Traffic of operations of one kind and size: bytes, microseconds, and bytes per microsecond of the fastest.
 
-    Where the time of the last rank to come is missing an operation looks slower than it was; the fastest is one whose
-    time was there.
+    If the time of the last rank to start is missing, an operation appears slower than it was; the fastest had that
+    time.
     """
 
     size: float
@@ -127,30 +130,30 @@ class Moved(NamedTuple):
     best: float
 
 
-NOTHING = Moved(0.0, 0.0, 0.0)
+NO_TRAFFIC = Traffic(0.0, 0.0, 0.0)
 
 
 @dataclass(slots=True)
 class Tick:
-    """What the operations that were settled at one time said of the ranks of a communicator.
+    """Evidence from the operations of a communicator that were settled at one time.
 
     Attributes:
-        time: When.
-        compared: Operations.
-        telling: Of them those in which one rank came last by more than noise.
-        last: How often each rank was that.
-        late: Microseconds that each rank came after the middle one.
+        time: The time.
+        compared: Number of operations compared.
+        decisive: Number of these in which one rank came last by more than noise.
+        last: Number of operations in which each rank was the last.
+        late: Microseconds that each rank started after the median rank.
         waited: Microseconds that each rank waited for the last.
-        bus: By kind and size, the bytes and the microseconds of the transfers, and the most bytes in a microsecond.
+        bus: Traffic by kind and size.
     """
 
     time: float
     compared: int = 0
-    telling: int = 0
+    decisive: int = 0
     last: dict[str, int] = field(default_factory=dict)
     late: dict[str, float] = field(default_factory=dict)
     waited: dict[str, float] = field(default_factory=dict)
-    bus: dict[tuple[str, int], Moved] = field(default_factory=dict)
+    bus: dict[tuple[str, int], Traffic] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -158,22 +161,22 @@ class Communicator:
     """One communicator of a job.
 
     Attributes:
-        ranks: That it has.
-        nodes: That it spans; 0 where unknown.
-        expected: Ranks that should be heard of; 0 where those that are will do.
-        heard: When it was last heard of.
-        members: The ranks that are heard of, and when each last was.
-        reached: The highest number that each rank told, by kind and rank.
-        progress: How far each rank is, where that is told, by kind and rank.
-        pending: Operations that wait, by kind and number.
-        settled: Numbers that were settled of late, by kind.
+        ranks: Number of its ranks.
+        nodes: Number of nodes that it spans; 0 if unknown.
+        expected: Number of ranks whose timings should arrive; 0 if those that do suffice.
+        last_seen: Time of the last timing or progress report.
+        members: Ranks that reported, with the time of the last report of each.
+        reached: Highest sequence number by kind and rank.
+        progress: Progress by kind and rank, where it is reported.
+        pending: Operations that wait, by kind and sequence number.
+        settled: Sequence numbers settled recently, by kind.
         ticks: The evidence.
     """
 
     ranks: int
     nodes: int
     expected: int
-    heard: float
+    last_seen: float
     members: dict[str, float] = field(default_factory=dict)
     reached: dict[tuple[str, str], int] = field(default_factory=dict)
     progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
@@ -184,9 +187,9 @@ class Communicator:
 
 @dataclass(slots=True)
 class Job:
-    """One job: its communicators, hosts of its ranks and the ports nearest to them, what became of its timings."""
+    """One job: communicators, hosts of ranks and the ports nearest to them, and counts of operations by outcome."""
 
-    heard: float
+    last_seen: float
     since: float
     communicators: dict[str, Communicator] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
@@ -200,13 +203,13 @@ class Job:
 
 
 class Collectives:
-    """All jobs that are heard of. Changed in place: it may hold a hundred thousand timings."""
+    """Timings of all jobs. Changed in place: it may hold a hundred thousand timings."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
 
-    def take(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
-        """Take timings of one rank in one communicator."""
+    def add_timings(self, stream: Stream, timings: Iterable[Timing], now: float) -> None:
+        """Add timings of one rank in one communicator."""
         if stream.kind not in SYNCHRONISING or stream.ranks < 2:
             return
         job = self._job(stream.job, now)
@@ -238,31 +241,33 @@ class Collectives:
         if reached >= 0:
             communicator.reached[kind, rank] = reached
 
-    def note(self, stream: Stream, begun: int, ended: int, now: float) -> None:
-        """Note how many collectives of its kind a rank began in one communicator, and how many of them ended."""
+    def add_progress(self, stream: Stream, begun: int, ended: int, now: float) -> None:
+        """Record how many collectives of its kind a rank has begun in one communicator, and how many of them ended."""
         if stream.kind not in COMMON or stream.ranks < 2:
             return
         job = self._job(stream.job, now)
         communicator = None if job is None else self._communicator(job, stream, now)
         if communicator is not None:
             before = communicator.progress.get((stream.kind, stream.rank))
-            same = before is not None and before[:2] == (begun, ended) and now - before.told <= TOLD
+            same = (
+                before is not None and before[:2] == (begun, ended) and now - before.reported <= PROGRESS_VALID_SECONDS
+            )
             since = before.since if before is not None and same else now
             communicator.progress[stream.kind, stream.rank] = Progress(begun, ended, now, since)
 
     def settle(self, now: float) -> None:
-        """Settle what is complete, or waited long enough, and drop what is too old."""
-        for name in [name for name, job in self.jobs.items() if now - job.heard > FORGET]:
+        """Settle operations that are complete or have waited long enough, and drop what is too old."""
+        for name in [name for name, job in self.jobs.items() if now - job.last_seen > FORGET_SECONDS]:
             del self.jobs[name]
         for job in self.jobs.values():
-            for name in [name for name, one in job.communicators.items() if now - one.heard > FORGET]:
+            for name in [name for name, one in job.communicators.items() if now - one.last_seen > FORGET_SECONDS]:
                 job.pending -= len(job.communicators.pop(name).pending)
             for communicator in job.communicators.values():
                 _settle(job, communicator, now)
             if len(job.hosts) > MAX_RANKS:
-                there = {rank for one in job.communicators.values() for rank in one.members}
-                job.hosts = {rank: host for rank, host in job.hosts.items() if rank in there}
-                job.ports = {rank: ports for rank, ports in job.ports.items() if rank in there}
+                present = {rank for one in job.communicators.values() for rank in one.members}
+                job.hosts = {rank: host for rank, host in job.hosts.items() if rank in present}
+                job.ports = {rank: ports for rank, ports in job.ports.items() if rank in present}
 
     def _job(self, name: str, now: float) -> Job | None:
         job = self.jobs.get(name)
@@ -270,7 +275,7 @@ class Collectives:
             if len(self.jobs) >= MAX_JOBS:
                 return None
             job = self.jobs[name] = Job(now, now)
-        job.heard = now
+        job.last_seen = now
         return job
 
     def _communicator(self, job: Job, stream: Stream, now: float) -> Communicator | None:
@@ -285,15 +290,15 @@ class Collectives:
             self._make_room(found, now)
             if len(found.members) >= min(MAX_MEMBERS, found.ranks):
                 return None
-        found.heard = found.members[stream.rank] = now
+        found.last_seen = found.members[stream.rank] = now
         if job.hosts.get(stream.rank) != stream.host or job.ports.get(stream.rank) != stream.ports:
             job.hosts[stream.rank], job.ports[stream.rank] = stream.host, stream.ports
         return found
 
     @staticmethod
     def _make_room(communicator: Communicator, now: float) -> None:
-        """Forget members that are silent: a rank that was started anew has another name."""
-        silent = {rank for rank, heard in communicator.members.items() if now - heard > SILENCE}
+        """Drop members without recent timings: a restarted rank has another name."""
+        silent = {rank for rank, seen in communicator.members.items() if now - seen > SILENT_SECONDS}
         if silent:
             communicator.members = {rank: at for rank, at in communicator.members.items() if rank not in silent}
             communicator.reached = {key: one for key, one in communicator.reached.items() if key[1] not in silent}
@@ -303,23 +308,23 @@ class Collectives:
 def _settle(job: Job, communicator: Communicator, now: float) -> None:
     """Settle operations of one communicator."""
     ticks = communicator.ticks
-    while ticks and now - ticks[0].time > HISTORY:
+    while ticks and now - ticks[0].time > HISTORY_SECONDS:
         ticks.popleft()
     if not communicator.pending:
         return
-    members = sum(now - heard <= SILENCE for heard in communicator.members.values())
+    members = sum(now - at <= SILENT_SECONDS for at in communicator.members.values())
     tick: Tick | None = None
     for key, pending in list(communicator.pending.items()):
         times = pending.times
-        if (len(times) < members or members < 2) and now - pending.since < PATIENCE:
-            continue  # others may still show up
+        if (len(times) < members or members < 2) and now - pending.since < PATIENCE_SECONDS:
+            continue  # others may still arrive
         del communicator.pending[key]
         job.pending -= 1
         settled = communicator.settled[key[0]]
         settled[key[1]] = None
-        if len(settled) > SETTLED_KEPT:
+        if len(settled) > MAX_SETTLED_NUMBERS:
             del settled[next(iter(settled))]
-        compared = len(times) >= 2 and len(times) >= COMPARED * members
+        compared = len(times) >= 2 and len(times) >= MIN_COMPARED_SHARE * members
         if not compared:
             job.unmatched += 1
         elif len(times) < members:
@@ -327,20 +332,20 @@ def _settle(job: Job, communicator: Communicator, now: float) -> None:
         else:
             job.matched += 1
         tick = tick or Tick(now)
-        _judge(tick, key[0], pending, compared=compared)
+        _add_evidence(tick, key[0], pending, compared=compared)
     if tick is not None:
         ticks.append(tick)
 
 
-def _judge(tick: Tick, kind: str, pending: Pending, *, compared: bool) -> None:
-    """Add what one operation says to the evidence."""
+def _add_evidence(tick: Tick, kind: str, pending: Pending, *, compared: bool) -> None:
+    """Add one operation to the evidence."""
     times = pending.times
     ordered = sorted(times.values())
     least = ordered[0]
     bucket = size_bucket(pending.size)
-    moved = tick.bus.get((kind, bucket), NOTHING)
+    moved = tick.bus.get((kind, bucket), NO_TRAFFIC)
     best = max(moved.best, pending.size / least) if least > 0 else moved.best
-    tick.bus[kind, bucket] = Moved(moved.size + pending.size, moved.microseconds + least, best)
+    tick.bus[kind, bucket] = Traffic(moved.size + pending.size, moved.microseconds + least, best)
     if not compared:
         return
     tick.compared += 1
@@ -348,15 +353,15 @@ def _judge(tick: Tick, kind: str, pending: Pending, *, compared: bool) -> None:
     for rank, taken in times.items():
         if taken > least:
             tick.waited[rank] = tick.waited.get(rank, 0.0) + taken - least
-        if middle - taken > NOISE:
+        if middle - taken > NOISE_MICROSECONDS:
             tick.late[rank] = tick.late.get(rank, 0.0) + middle - taken
             if taken == least and ordered[1] > least:
-                tick.telling += 1
+                tick.decisive += 1
                 tick.last[rank] = tick.last.get(rank, 0) + 1
 
 
 def nodes_of(job: Job, communicator: Communicator) -> int:
-    """Give the nodes that a communicator spans: as told, else the hosts of its ranks, once all are known; else 0."""
+    """Return the number of nodes of a communicator: as reported, else from the hosts of all its ranks; 0 if unknown."""
     if communicator.nodes or len(communicator.members) < communicator.ranks:
         return communicator.nodes
     hosts = {job.hosts.get(rank, "") for rank in communicator.members}
@@ -364,25 +369,25 @@ def nodes_of(job: Job, communicator: Communicator) -> int:
 
 
 def size_bucket(size: float) -> int:
-    """Give the power of two at or below a size in bytes; operations of one bucket are compared with each other."""
+    """Return the power of two at or below a size in bytes; operations of one bucket are compared with each other."""
     return 1 << (max(int(size), 1).bit_length() - 1)
 
 
 def summed(ticks: Iterable[Tick], since: float) -> Tick:
-    """Add up evidence of what came after a time: a tick is of what came before it."""
+    """Return the sum of the evidence after a time; a tick contains what happened before it."""
     whole = Tick(since)
     for tick in ticks:
         if tick.time <= since:
             continue
         whole.compared += tick.compared
-        whole.telling += tick.telling
+        whole.decisive += tick.decisive
         _add(whole.last, tick.last)
         _add(whole.late, tick.late)
         _add(whole.waited, tick.waited)
         for key, moved in tick.bus.items():
-            before = whole.bus.get(key, NOTHING)
+            before = whole.bus.get(key, NO_TRAFFIC)
             best = max(before.best, moved.best)
-            whole.bus[key] = Moved(before.size + moved.size, before.microseconds + moved.microseconds, best)
+            whole.bus[key] = Traffic(before.size + moved.size, before.microseconds + moved.microseconds, best)
     return whole
 
 

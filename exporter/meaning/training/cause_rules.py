@@ -1,8 +1,8 @@
-"""What an event of a port, or a line of a job's log, can cause, and what is to be done about it: one table.
+"""Rules of causes: what a port state, or a line of a job's log, can cause, and its remedy.
 
-The weights say how well an event of a kind explains a symptom when it is at the right place at the right time: 1 where
-nothing else need be looked for, 0 where it cannot be. They are judgements, which only order causes; nothing is summed
-over jobs.
+The weights rate how well an event explains a symptom at the right place and time: 1 if nothing else need be checked, 0
+if
+it cannot. They are judgements, which only order causes; nothing is summed over jobs.
 """
 
 from dataclasses import dataclass
@@ -10,39 +10,39 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CauseRule:
-    """What one kind of event means.
+    """Rule of one kind of event.
 
     Attributes:
-        kind: Of the event.
-        says: The event in words; `{value}` is its number.
-        slow: How well it explains that a job is bound by the network, …
-        hang: … that it hangs, and …
-        late: … that a rank comes late.
+        kind: Kind of the event.
+        text: Description of the event; `{value}` is replaced by its value.
+        slow: Weight for a network-bound job, …
+        hang: … for a hang, and …
+        late: … for a straggler.
         remedy: What to do.
-        shown: How the number is shown: `share`, `number`, or nothing.
-        hit: Whether something elsewhere must be its cause, …
-        hits: … and whether it can be that of ports elsewhere.
+        value_format: How the value is shown: `share`, `number`, or nothing.
+        is_effect: Whether it must have a cause elsewhere.
+        spreads: Whether it can affect ports elsewhere, as pauses do.
     """
 
     kind: str
-    says: str
+    text: str
     slow: float
     hang: float
     late: float
     remedy: str
-    shown: str = ""
-    hit: bool = False
-    hits: bool = False
+    value_format: str = ""
+    is_effect: bool = False
+    spreads: bool = False
 
 
 _CABLE = "Clean and reseat the connectors, change the cable, then the transceivers of both sides."
 _HOST_TAKES_LESS = (
-    "The host cannot take what it is sent: take it out of service, then look at its PCIe link, its memory and its GPUs."
+    "The host receives more than it can process: drain it, then check its PCIe link, its memory and its GPUs."
 )
-_GDR = "Load nvidia-peermem, or a driver with DMA-BUF, and see that NCCL's log says that GPU Direct RDMA is enabled."
+_GDR = "Load nvidia-peermem, or a driver with DMA-BUF, and check in NCCL's log that GPU Direct RDMA is enabled."
 _ADAPTERS = "Name the adapters that carry the job in NCCL_IB_HCA, with the same list on all hosts."
 _ROUTES = (
-    "See by ping with the adapters' own addresses whether all pairs reach each other; then the GID index and routes."
+    "Check with ping from the adapters' addresses whether all pairs are reachable; then check GID index and routes."
 )
 
 PORT_RULES: tuple[CauseRule, ...] = (
@@ -52,7 +52,7 @@ PORT_RULES: tuple[CauseRule, ...] = (
         slow=0.8,
         hang=1.0,
         late=0.3,
-        remedy="Look at the cable, at the transceivers and at whether the other side is switched off.",
+        remedy="Check the cable, the transceivers and whether the other side is administratively down.",
     ),
     CauseRule(
         "link_flapping",
@@ -61,121 +61,121 @@ PORT_RULES: tuple[CauseRule, ...] = (
         hang=0.9,
         late=0.3,
         remedy=_CABLE,
-        shown="number",
+        value_format="number",
     ),
     CauseRule(
         "link_degraded",
-        "the link is slower than it should be",
+        "the link is slower than expected",
         slow=1.0,
         hang=0.1,
         late=0.4,
-        remedy="Compare its lanes and speed with its siblings; then look at the cable and the transceivers.",
+        remedy="Compare its lanes and speed with its siblings; then check the cable and the transceivers.",
     ),
     CauseRule(
         "pcie_degraded",
-        "the PCIe link has fewer lanes or a lower rate than both of its ends can do",
+        "the PCIe link has fewer lanes or a lower rate than both of its ends support",
         slow=0.9,
         hang=0.05,
         late=0.5,
-        remedy="Reseat the card or its riser, and see whether errors of the PCIe link rise.",
-        hits=True,
+        remedy="Reseat the card or its riser, and check the error counters of the PCIe link.",
+        spreads=True,
     ),
     CauseRule(
         "pause_storm_sent",
-        "it stops its peer from sending for {value} of the time",
+        "it pauses its peer for {value} of the time",
         slow=1.0,
         hang=0.7,
         late=0.5,
         remedy=_HOST_TAKES_LESS,
-        shown="share",
-        hits=True,
+        value_format="share",
+        spreads=True,
     ),
     CauseRule(
         "paused_sent",
-        "it stops its peer from sending for {value} of the time",
+        "it pauses its peer for {value} of the time",
         slow=0.8,
         hang=0.1,
         late=0.4,
         remedy=_HOST_TAKES_LESS,
-        shown="share",
-        hits=True,
+        value_format="share",
+        spreads=True,
     ),
     CauseRule(
         "pause_storm_received",
-        "its peer stops it for {value} of the time",
+        "its peer pauses it for {value} of the time",
         slow=0.7,
         hang=0.5,
         late=0.3,
-        remedy="Look for the port that sends the pauses: a host that cannot take what it is sent, or a full queue.",
-        shown="share",
-        hit=True,
+        remedy="Find the port that sends the pauses: a host that receives more than it can process, or a full queue.",
+        value_format="share",
+        is_effect=True,
     ),
     CauseRule(
         "paused_received",
-        "its peer stops it for {value} of the time",
+        "its peer pauses it for {value} of the time",
         slow=0.5,
         hang=0.05,
         late=0.2,
-        remedy="Look for the port that sends the pauses, and at how full the leaf's uplinks are.",
-        shown="share",
-        hit=True,
+        remedy="Find the port that sends the pauses, and check the utilization of the leaf's uplinks.",
+        value_format="share",
+        is_effect=True,
     ),
     CauseRule(
         "congestion_marks",
-        "{value} of its packets carry the congestion mark",
+        "{value} of its packets are ECN-marked",
         slow=0.5,
         hang=0.0,
         late=0.1,
-        remedy="Look at how many send to it at once, and at the imbalance of the leaf's uplinks.",
-        shown="share",
-        hit=True,
+        remedy="Check how many ports send to it at once, and the imbalance of the leaf's uplinks.",
+        value_format="share",
+        is_effect=True,
     ),
     CauseRule(
         "slowed_by_cnp",
-        "congestion notifications slow it down: {value} of its packets",
+        "congestion notification packets reduce its rate: {value} of its packets",
         slow=0.4,
         hang=0.0,
         late=0.1,
-        remedy="Look for the full queue that marks its packets, most likely that of a receiver.",
-        shown="share",
-        hit=True,
+        remedy="Find the full queue that marks its packets, most likely that of a receiver.",
+        value_format="share",
+        is_effect=True,
     ),
     CauseRule(
         "discards",
-        "it drops {value} of the packets that it has to send",
+        "it discards {value} of the packets that it has to transmit",
         slow=0.9,
         hang=0.4,
         late=0.2,
-        remedy="See whether the priority of RDMA is lossless on switch and host alike, and whether marks set in soon.",
-        shown="share",
+        remedy="Check that the priority of RDMA is lossless on switch and host, and the ECN thresholds.",
+        value_format="share",
     ),
     CauseRule(
         "buffer_overflows",
-        "it drops {value} of what it receives, since the host does not take it",
+        "it discards {value} of the packets received because the host is too slow",
         slow=0.8,
         hang=0.2,
         late=0.4,
         remedy=_HOST_TAKES_LESS,
-        shown="share",
+        value_format="share",
     ),
     CauseRule(
         "retransmissions",
-        "it sends {value} of its packets again",
+        "it retransmits {value} of its packets",
         slow=0.7,
         hang=0.4,
         late=0.2,
-        remedy="Look at its own link first, then at discards and errors on the switches on the way.",
-        shown="share",
-        hit=True,
+        remedy="Check its own link first, then discards and errors of the switches on the path.",
+        value_format="share",
+        is_effect=True,
     ),
     CauseRule(
         "fec_uncorrectable",
-        "its error correction could not mend {value} blocks within 10 minutes",
+        "{value} uncorrectable FEC blocks within 10 minutes",
         slow=0.8,
         hang=0.4,
         late=0.2,
         remedy=_CABLE,
-        shown="number",
+        value_format="number",
     ),
     CauseRule(
         "symbol_errors",
@@ -184,84 +184,84 @@ PORT_RULES: tuple[CauseRule, ...] = (
         hang=0.3,
         late=0.2,
         remedy=_CABLE,
-        shown="number",
+        value_format="number",
     ),
     CauseRule(
         "link_full",
-        "it is {value} full",
+        "its utilization is {value}",
         slow=0.6,
         hang=0.0,
         late=0.2,
-        remedy="If its siblings are not, flows are spread unevenly; if they are, the job needs more than was built.",
-        shown="share",
+        remedy="If its siblings are not full, flows are hashed unevenly; else the job needs more bandwidth.",
+        value_format="share",
     ),
     CauseRule(
         "rate_limited",
-        "the kernel holds it to a rate, of which it uses {value}",
+        "the kernel limits its rate, of which it uses {value}",
         slow=0.9,
         hang=0.0,
         late=0.3,
-        remedy="See who set the limit (`tc qdisc show`), and whether it is meant for what the job sends.",
-        shown="share",
+        remedy="Check the limit (`tc qdisc show`), and whether it is intended for the traffic of the job.",
+        value_format="share",
     ),
     CauseRule(
         "queue_drops",
-        "the kernel dropped {value} packets of its queue within a minute, before they reached it",
+        "the kernel dropped {value} packets of its queueing discipline within a minute",
         slow=0.7,
         hang=0.2,
         late=0.2,
-        remedy="Look at its queueing discipline (`tc -s qdisc show`) and at what else sends by it.",
-        shown="number",
+        remedy="Check its queueing discipline (`tc -s qdisc show`) and what else transmits through it.",
+        value_format="number",
     ),
     CauseRule(
         "optics_power_low",
-        "its module gets {value} W of light, less than its own alarm",
+        "its module receives {value} W of light, below its low alarm",
         slow=0.6,
         hang=0.4,
         late=0.2,
-        remedy="Clean the connectors, then look at the fibre and at the transceiver of the other side.",
-        shown="number",
+        remedy="Clean the connectors, then check the fibre and the transceiver of the other side.",
+        value_format="number",
     ),
     CauseRule(
         "optics_hot",
-        "its module has {value} degrees Celsius, more than its own alarm",
+        "its module has {value} degrees Celsius, above its high alarm",
         slow=0.4,
         hang=0.2,
         late=0.2,
-        remedy="Look at the fans, the blanking plates and the air that comes in.",
-        shown="number",
+        remedy="Check the fans, the blanking plates and the temperature of the air intake.",
+        value_format="number",
     ),
 )
-"""States of ports, as `port_states` forms them."""
+"""States of ports, see `meaning.ports.states`."""
 
 LOG_RULES: tuple[CauseRule, ...] = (
     CauseRule(
         "port_error",
-        "NCCL's log tells of an error of the port",
+        "NCCL's log reports an error of the port",
         slow=0.6,
         hang=1.0,
         late=0.2,
-        remedy="Look at the cable and the switch port; jobs fail minutes after it, when their retries are used up.",
+        remedy="Check the cable and the switch port; jobs fail minutes after it, when their retries are exhausted.",
     ),
     CauseRule(
         "adapter_fatal",
-        "NCCL's log tells that the adapter itself failed",
+        "NCCL's log reports a fatal error of the adapter",
         slow=0.3,
         hang=1.0,
         late=0.3,
-        remedy="Take the host out of service; look at the kernel's log and at the adapter's firmware.",
+        remedy="Drain the host; check the kernel's log and the adapter's firmware.",
     ),
     CauseRule(
         "peer_unreachable",
-        "NCCL's log tells that a peer did not answer until all retries were used up",
+        "NCCL's log reports that a peer did not answer until all retries were exhausted",
         slow=0.3,
         hang=0.8,
         late=0.1,
-        remedy="Look at the link of the peer that it names, then at loss on the way and at NCCL_IB_TIMEOUT.",
+        remedy="Check the link of the peer named there, then packet loss on the path and NCCL_IB_TIMEOUT.",
     ),
     CauseRule(
         "short_timeout",
-        "NCCL_IB_TIMEOUT is set to less than loss on a full network outlasts",
+        "NCCL_IB_TIMEOUT is too short for packet loss on a congested network",
         slow=0.1,
         hang=0.5,
         late=0.0,
@@ -269,43 +269,43 @@ LOG_RULES: tuple[CauseRule, ...] = (
     ),
     CauseRule(
         "memory_protection",
-        "NCCL's log tells that the adapter may not reach the GPU's memory",
+        "NCCL's log reports that the adapter cannot access the GPU's memory",
         slow=0.2,
         hang=0.9,
         late=0.1,
-        remedy="Switch PCIe ACS off on the bridges between GPU and adapter, or the IOMMU to pass-through.",
+        remedy="Disable PCIe ACS on the bridges between GPU and adapter, or set the IOMMU to pass-through.",
     ),
     CauseRule(
         "path_not_made",
-        "NCCL's log tells that a connection between two adapters could not be made",
+        "NCCL's log reports that a connection between two adapters could not be established",
         slow=0.2,
         hang=0.9,
         late=0.1,
-        remedy=_ROUTES + " On fabrics whose rails do not meet set NCCL_CROSS_NIC=0.",
+        remedy=_ROUTES + " On fabrics with separate rails set NCCL_CROSS_NIC=0.",
     ),
     CauseRule(
         "failed_over",
-        "NCCL's log tells that it gave this adapter up and goes on with less",
+        "NCCL's log reports that it no longer uses this adapter and continues with fewer",
         slow=1.0,
         hang=0.2,
         late=0.3,
-        remedy="Mend the link; the job gets its bandwidth back only when it is started anew.",
+        remedy="Repair the link; the job regains its bandwidth only after a restart.",
     ),
     CauseRule(
         "tcp_only",
-        "NCCL uses TCP in the place of RDMA",
+        "NCCL uses TCP instead of RDMA",
         slow=1.0,
         hang=0.0,
         late=0.2,
-        remedy="See that libibverbs and the RDMA devices are in the container.",
+        remedy="Check that libibverbs and the RDMA devices are in the container.",
     ),
     CauseRule(
         "wrong_provider",
-        "libfabric's provider is TCP in the place of EFA",
+        "libfabric's provider is TCP instead of EFA",
         slow=1.0,
         hang=0.0,
         late=0.2,
-        remedy="Set FI_PROVIDER=efa, and see that the EFA devices are in the container.",
+        remedy="Set FI_PROVIDER=efa, and check that the EFA devices are in the container.",
     ),
     CauseRule(
         "gdr_off",
@@ -325,29 +325,29 @@ LOG_RULES: tuple[CauseRule, ...] = (
     ),
     CauseRule(
         "gdr_too_far",
-        "GPU Direct RDMA is off, since GPU and adapter are too far apart",
+        "GPU Direct RDMA is off because GPU and adapter are too far apart",
         slow=0.8,
         hang=0.0,
         late=0.2,
-        remedy="Use an adapter below the same PCIe switch; give a virtual machine its host's topology.",
+        remedy="Use an adapter below the same PCIe switch; in a virtual machine, provide the topology of the host.",
     ),
     CauseRule(
         "adapter_shared",
-        "it is the nearest of {value} ranks, more than a port of other hosts has",
+        "it is the nearest port of {value} ranks, more than any port of other hosts",
         slow=0.8,
         hang=0.0,
         late=0.2,
-        remedy="Compare the PCI topology with that of another host, and give NCCL a topology file.",
-        shown="number",
+        remedy="Compare the PCI topology with that of another host, and provide a topology file to NCCL.",
+        value_format="number",
     ),
     CauseRule(
         "adapters_unused",
-        "{value} adapters are listed that no channel uses",
+        "{value} adapters are not used by any channel",
         slow=0.6,
         hang=0.0,
         late=0.1,
         remedy=_ADAPTERS,
-        shown="number",
+        value_format="number",
     ),
     CauseRule(
         "adapters_mixed",
@@ -367,13 +367,13 @@ LOG_RULES: tuple[CauseRule, ...] = (
     ),
     CauseRule(
         "proxied",
-        "data goes by another GPU's adapter (PXN)",
+        "data goes through another GPU's adapter (PXN)",
         slow=0.25,
         hang=0.0,
         late=0.0,
         remedy="Try NCCL_PXN_DISABLE=1 and compare.",
     ),
 )
-"""What a log of NCCL tells of a host or of one of its ports, and where ranks are."""
+"""States of hosts and ports from logs of NCCL, and from the location of ranks."""
 
 RULES = {rule.kind: rule for rule in (*PORT_RULES, *LOG_RULES)}

@@ -1,8 +1,8 @@
-"""Training jobs: what the timings of their collectives say of ranks and of the network.
+"""Training jobs: tables of stragglers, verdicts, bandwidths and step budgets from the timings of collectives.
 
-The internal table of timings has a row for each rank in each communicator and kind, with what was measured since the
-last one. Where one host's exporter works alone it sees its own ranks, and its verdicts are of these; a collector sees
-all ranks of a job.
+The internal table of timings has a row for each rank in each communicator and kind, with the operations since the last
+read. An exporter that runs alone on a host sees its own ranks, and its verdicts cover these; a collector sees all ranks
+of a job.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,36 +23,38 @@ from exporter.core.table import (
 from exporter.core.vocabulary import counter, gauge
 from exporter.meaning.training import step_budget
 from exporter.meaning.training.alignment import (
-    FORGET,
+    FORGET_SECONDS,
     Collectives,
     Job,
     Stream,
     Timing,
 )
-from exporter.meaning.training.verdicts import (
-    LEAST_BYTES,
+from exporter.meaning.training.bandwidth import (
+    MIN_BYTES,
     Baseline,
-    Judgement,
-    Memory,
-    Verdict,
     bus_bandwidth,
+)
+from exporter.meaning.training.verdicts import (
+    JobMemory,
+    Judgement,
+    Verdict,
     judge,
 )
 
 LABELS = ("train_job", "communicator", "collective", "rank")
-FOOD = ("operations", "stream_info")
-"""Labels of the internal table, and endings of its columns: Samples of Timing, and texts that begin with ranks, nodes,
-host, expected, and end with the ports nearest to the rank's GPU."""
+TIMING_COLUMNS = ("operations", "stream_info")
+"""Endings of the columns of the internal table: Samples of Timing, and texts that begin with ranks, nodes, host,
+expected, and end with the ports nearest to the rank's GPU."""
 
 PROGRESS = ("begun", "ended")
-"""Columns that it may have beside them: how many collectives of each row were begun, and ended, so far."""
+"""Optional columns: the numbers of collectives of each row that were begun, and ended, so far."""
 
 MAX_RANKS = 65_536
-"""Ranks of all jobs of which sums are kept."""
+"""Ranks of all jobs of which sums are stored."""
 
 
 class Outputs(NamedTuple):
-    """The schemas of what is made here: by rank, by job, by job and verdict, by job and kind, and by planned job."""
+    """Schemas of the resulting tables: by rank, by job, by job and verdict, by job and kind, and by planned job."""
 
     ranks: Schema
     jobs: Schema
@@ -62,48 +64,53 @@ class Outputs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of jobs beside what they tell.
+class JobKnowledge:
+    """Configured knowledge about jobs.
 
     Attributes:
-        baseline: What the network should give.
-        plans: What they should do, by patterns of their names; the first that fits counts.
+        baseline: Expected bandwidth of the network.
+        plans: Plans by patterns of job names; the first that matches applies.
     """
 
     baseline: Baseline = field(default_factory=Baseline)
     plans: Sequence[tuple[str, step_budget.Plan]] = ()
 
     def plan(self, job: str) -> step_budget.Plan | None:
-        """Give the plan of a job; None where there is none."""
+        """Return the plan of a job; None if there is none."""
         return next((plan for pattern, plan in self.plans if fnmatchcase(job, pattern)), None)
 
 
 @dataclass(slots=True)
 class RankSums:
-    """Microseconds that a rank waited and was late, and when it was last heard of."""
+    """Microseconds that a rank waited and was late, and the time of its last timing."""
 
     waited: float = 0.0
     late: float = 0.0
-    heard: float = 0.0
+    last_seen: float = 0.0
 
 
 @dataclass(slots=True)
-class State:
-    """All that is remembered. Changed in place: it may hold a hundred thousand timings."""
+class TrainingState:
+    """TrainingState of this step. Changed in place: it may hold a hundred thousand timings."""
 
     collectives: Collectives = field(default_factory=Collectives)
-    memories: dict[str, Memory] = field(default_factory=dict)
+    memories: dict[str, JobMemory] = field(default_factory=dict)
     ranks: dict[tuple[str, str], RankSums] = field(default_factory=dict)
-    meters: dict[str, step_budget.Meter] = field(default_factory=dict)
+    meters: dict[str, step_budget.StepMeter] = field(default_factory=dict)
 
 
 _schemas: dict[Schema, Outputs] = {}
 
 
-def _outputs(schema: Schema) -> Outputs | None:
-    """Give the schemas made from an internal schema of timings; None for any other."""
+def _output_schemas(schema: Schema) -> Outputs | None:
+    """Return the schemas made from an internal schema of timings; None for any other schema."""
     made = _schemas.get(schema)
-    if made is None and schema.internal and schema.labels == LABELS and all(one in schema.metrics for one in FOOD):
+    if (
+        made is None
+        and schema.internal
+        and schema.labels == LABELS
+        and all(one in schema.metrics for one in TIMING_COLUMNS)
+    ):
         made = _schemas[schema] = _declare(schema)
     return made
 
@@ -112,36 +119,35 @@ def _declare(schema: Schema) -> Outputs:
     prefix = schema.prefix
     timings = schema.metrics["operations"].origins
     ranks = {
-        "wait_seconds_total": counter("Time the rank waited in collectives for the last rank to come."),
-        "lateness_seconds_total": counter("Time the rank came to collectives after the middle one of its ranks."),
+        "wait_seconds_total": counter("Time that the rank waited in collectives for the last rank to start."),
+        "lateness_seconds_total": counter("Time by which the rank started collectives after the median rank."),
         "straggler": gauge(
-            "Whether the others keep waiting for this rank (1) or not (0); absent while there is not enough data."
+            "Whether the other ranks keep waiting for this rank (1) or not (0); absent without enough data."
         ),
-        "straggler_loss_ratio": gauge("Seconds in a second that the rank is late, where it is a straggler."),
+        "straggler_loss_ratio": gauge("Seconds per second by which the rank is late, if it is a straggler."),
     }
     jobs = {
-        "matched_collectives_total": counter("Collectives whose times were had from all ranks that are heard of."),
-        "partial_collectives_total": counter("Collectives that could be compared though some rank's time was missing."),
-        "unmatched_collectives_total": counter("Collectives of which too few ranks told their time to compare them."),
+        "matched_collectives_total": counter("Collectives with the times of all ranks that report."),
+        "partial_collectives_total": counter("Collectives that were compared without the times of some ranks."),
+        "unmatched_collectives_total": counter("Collectives with the times of too few ranks to compare them."),
         "dropped_collectives_total": counter(
-            "Timings that were left out because too many collectives, communicators or ranks were told apart, and late"
-            " ones."
+            "Timings dropped because of the limits on collectives, communicators and ranks, or because they were late."
         ),
-        "matched_ranks_ratio": gauge("Share of the job's ranks that were seen in comparable collectives, of late."),
-        "verdict_seconds": gauge("How long the verdict on the job stands."),
-        "waited_ratio": gauge("Seconds lost in a second to stragglers, or else waited by the mean rank."),
+        "matched_ranks_ratio": gauge("Share of the job's ranks with recent collectives that could be compared."),
+        "verdict_seconds": gauge("Time since the verdict on the job last changed."),
+        "waited_ratio": gauge("Seconds lost per second to stragglers, or else waited by the mean rank."),
         "network_ratio": gauge(
-            "Bus bandwidth of collectives between nodes over what the network should give: by a baseline, by its links,"
-            " or by the job's own best; absent while that is not known."
+            "Bus bandwidth of collectives between nodes over the expected one: from a baseline, the speed of the links,"
+            " or the highest of the job itself; absent while that is unknown."
         ),
     }
     verdicts = {
-        "verdict": gauge("1 for what holds up the job, as far as the timings of its collectives tell, else 0."),
+        "verdict": gauge("1 for the verdict on the job from the timings of its collectives, 0 for all others."),
     }
     kinds = {
         "bus_bandwidth_bytes_per_second": gauge(
-            "Bus bandwidth as nccl-tests defines it, from the time of the last rank to come, so without waiting, for"
-            " collectives of 1 MiB and more, over a minute."
+            "Bus bandwidth as nccl-tests defines it, from the time of the last rank to start, so without waiting, for"
+            " collectives of 1 MiB and more, over one minute."
         )
     }
 
@@ -164,35 +170,37 @@ def _declare(schema: Schema) -> Outputs:
 
 
 def outputs(schema: Schema) -> list[Metric]:
-    """List the metrics that `step` makes of tables of a schema."""
-    made = _outputs(schema)
+    """List the metrics that `step` makes from tables of a schema."""
+    made = _output_schemas(schema)
     return [] if made is None else [metric for one in made for metric in one.metrics.values()]
 
 
-def step(known: Known, state: State | None, table: Table) -> tuple[State | None, Sequence[Table]]:
-    """Put tables of what was made of them in the place of an internal table of timings; others pass."""
-    made = _outputs(table.schema)
+def step(
+    known: JobKnowledge, state: TrainingState | None, table: Table
+) -> tuple[TrainingState | None, Sequence[Table]]:
+    """Replace an internal table of timings by the resulting tables; other tables pass unchanged."""
+    made = _output_schemas(table.schema)
     if made is None:
         return state, (table,)
-    state = State() if state is None else state
+    state = TrainingState() if state is None else state
     now = table.time
     for stream, timings, told in _streams(table):
         if timings:
-            state.collectives.take(stream, timings, now)
+            state.collectives.add_timings(stream, timings, now)
         if told is not None:
-            state.collectives.note(stream, *told, now)
+            state.collectives.add_progress(stream, *told, now)
     state.collectives.settle(now)
     _add_sums(state, now)
     jobs = state.collectives.jobs
-    state.memories = {name: state.memories.get(name) or Memory() for name in jobs}
+    state.memories = {name: state.memories.get(name) or JobMemory() for name in jobs}
     judgements = {name: judge(job, state.memories[name], now, known.baseline) for name, job in jobs.items()}
     found = [*_tables(state, judgements, made, table), _budgets(known, state, made, table)]
     return state, [one for one in found if len(one.rows)]
 
 
 def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[Timing], tuple[int, int] | None]]:
-    """Read the rows of an internal table."""
-    columns = (table.values(ending) or () for ending in FOOD)
+    """Yield stream, timings and progress of the rows of an internal table."""
+    columns = (table.values(ending) or () for ending in TIMING_COLUMNS)
     rows = zip(table.rows.keys, *columns, progress(table), strict=True)
     for (job, communicator, kind, rank), samples, about, reached in rows:
         if isinstance(samples, Samples) and isinstance(about, tuple):
@@ -202,14 +210,14 @@ def _streams(table: Table) -> Iterable[tuple[Stream, Sequence[Timing], tuple[int
 
 
 def progress(table: Table) -> Iterable[tuple[int, int] | None]:
-    """Give for each row of an internal table how many collectives were begun, and ended; None where nobody told."""
+    """Yield for each row the numbers of collectives begun and ended; None where they are not reported."""
     begun, ended = (table.values(ending) or [None] * len(table.rows) for ending in PROGRESS)
     for one, other in zip(begun, ended, strict=True):
         yield (one, other) if isinstance(one, int) and isinstance(other, int) else None
 
 
-def _add_sums(state: State, now: float) -> None:
-    """Add to the sums of ranks what was settled now, and drop those that are not heard of."""
+def _add_sums(state: TrainingState, now: float) -> None:
+    """Add the operations settled now to the sums of ranks, and drop ranks without recent timings."""
     for name, job in state.collectives.jobs.items():
         for communicator in job.communicators.values():
             if communicator.ticks and communicator.ticks[-1].time == now:
@@ -222,12 +230,12 @@ def _add_sums(state: State, now: float) -> None:
                         sums = state.ranks[name, rank] = RankSums()
                     sums.waited += tick.waited.get(rank, 0.0)
                     sums.late += tick.late.get(rank, 0.0)
-                    sums.heard = now
-    for key in [key for key, sums in state.ranks.items() if now - sums.heard > FORGET]:
+                    sums.last_seen = now
+    for key in [key for key, sums in state.ranks.items() if now - sums.last_seen > FORGET_SECONDS]:
         del state.ranks[key]
 
 
-def _tables(state: State, judgements: Mapping[str, Judgement], made: Outputs, table: Table) -> list[Table]:
+def _tables(state: TrainingState, judgements: Mapping[str, Judgement], made: Outputs, table: Table) -> list[Table]:
     jobs = state.collectives.jobs
     now = table.time
     blamed = {
@@ -276,17 +284,17 @@ def _tables(state: State, judgements: Mapping[str, Judgement], made: Outputs, ta
     ]
 
 
-def _budgets(known: Known, state: State, made: Outputs, table: Table) -> Table:
-    """Measure the steps of jobs that there is a plan for, and tell of them."""
+def _budgets(known: JobKnowledge, state: TrainingState, made: Outputs, table: Table) -> Table:
+    """Measure the steps of jobs with a plan, and return their table."""
     plans = {name: plan for name in state.collectives.jobs if (plan := known.plan(name)) is not None}
     before = state.meters
     state.meters = {
-        name: before[name] if name in before and before[name].plan == plan else step_budget.Meter(plan)
+        name: before[name] if name in before and before[name].plan == plan else step_budget.StepMeter(plan)
         for name, plan in plans.items()
     }
     rows = []
     for name, meter in state.meters.items():
-        meter.look(state.collectives.jobs[name], table.time)
+        meter.add(state.collectives.jobs[name], table.time)
         found = step_budget.budget(meter.plan, meter.measured(table.time))
         rows.append(((name,), step_budget.values(meter.plan, found)))
     columns = {
@@ -296,13 +304,13 @@ def _budgets(known: Known, state: State, made: Outputs, table: Table) -> Table:
 
 
 def _bandwidths(jobs: Mapping[str, Job]) -> dict[LabelValues, float]:
-    """Give the bus bandwidth of each kind of each job."""
+    """Return the bus bandwidth of each kind of each job."""
     sums: dict[tuple[str, str], tuple[float, float]] = {}
     for name, job in jobs.items():
         for communicator in job.communicators.values():
             for tick in communicator.ticks:
                 for (kind, size), (moved, took, _) in tick.bus.items():
-                    if size < LEAST_BYTES or not took:
+                    if size < MIN_BYTES or not took:
                         continue
                     speed = bus_bandwidth(kind, communicator.ranks, moved / took)
                     if speed is not None:

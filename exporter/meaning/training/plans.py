@@ -1,4 +1,4 @@
-"""From the configuration of a job to the plan that its step budget is computed from."""
+"""Plans of jobs: from the configuration of a job to the plan that its step budget is computed from."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields

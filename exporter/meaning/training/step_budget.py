@@ -1,12 +1,12 @@
-"""The budget of a training step: how long its network should take, how long it does, and what is left for computing.
+"""Budget of a training step: the time that its network should take, the time that it takes, and the rest for computing.
 
-What a step must move follows from the model: gradients of all parameters are added up over the data-parallel ranks, and
-parameters that are kept in parts are collected before they are used. How much of it crosses each rank's link follows
-from the algorithm; how long that takes at best, from the speed of the links. Beside it stands what was measured: steps
-are told by the bytes that were moved, and the time of the network from the last rank to come, so without waiting.
+The bytes of a step follow from the model: gradients of all parameters are summed over the data-parallel ranks, and
+sharded parameters are gathered before use. The bytes on each rank's link follow from the algorithm, and the least time
+from the speed of the links. The measured values are beside it: steps are derived from the bytes moved, and network time
+is counted from the last rank to start, without waiting.
 
-Timings do not tell how much of the network's time is hidden behind computing. What depends on it is given as its lower
-end: as if nothing were.
+Timings do not show how much of the network time overlaps with computing. Values that depend on it are lower bounds: as
+if nothing overlapped.
 """
 
 from collections import deque
@@ -19,35 +19,35 @@ from typing import Literal, NamedTuple
 from exporter.core.collectives import bus_factor
 from exporter.core.vocabulary import Ending, gauge
 from exporter.meaning.training.alignment import Communicator, Job, nodes_of
-from exporter.meaning.training.verdicts import MATCHED
+from exporter.meaning.training.verdicts import MIN_MATCHED_SHARE
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
 
 BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
-"""Bytes of a number as it is sent."""
+"""Bytes of a number as transmitted."""
 
 Algorithm = Literal["ring", "tree", "sharp"]
 
 WHOLE: Mapping[str, float] = {"tree": 2.0, "sharp": 1.0}
-"""What a rank sends for an AllReduce, over its size, where not a ring does it: up and down a tree; or once, where
-switches add up."""
+"""Bytes that a rank sends for an AllReduce over its size, for other algorithms than a ring: up and down a tree, or once
+with in-network reduction."""
 
 FLOPS = 6
-"""Floating-point operations for each parameter and token: two forwards, four backwards. Attention comes on top."""
+"""Floating-point operations per parameter and token: two forward, four backward. Attention is not included."""
 
-LEAST_MFU = 0.4
-"""Share of the GPUs' peak below which something is wrong, where the configuration says nothing else."""
+MIN_MFU = 0.4
+"""Model FLOPs utilization below which an alert fires, by default."""
 
 WINDOWS = (60.0, 180.0, 600.0)
-"""Seconds that are measured: the shortest that have ENOUGH steps, or the longest if they have a FEW."""
+"""Seconds that are measured: the shortest with ENOUGH steps, or the longest if it has a FEW."""
 
 ENOUGH, FEW = 10.0, 3.0
 
 SAME_WORK = 0.5
-"""Share of what the busiest communicator moved that others of its size must have moved to be taken for its like."""
+"""Share of the busiest communicator's traffic that others of its size need to count as equivalent."""
 
 STOPPED = 3.0
-"""Steps without any traffic after which a job is taken to have stopped."""
+"""Steps without traffic after which a job counts as stopped."""
 
 MAX_MEASURED = 256
 """Communicators of a job that are measured: all do the same steps."""
@@ -55,23 +55,23 @@ MAX_MEASURED = 256
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is known of a job from its configuration.
+    """Plan of a job, from its configuration.
 
     Attributes:
-        parameters: Of the whole model.
-        data_parallel: Ranks that each hold the same part of the model and see other data.
-        model_parallel: Ranks that share one copy of the model: tensor times pipeline.
-        precision: Of parameters as they are sent.
-        gradient_precision: Of gradients; None where it is the same.
-        sharding: Stage of ZeRO: 0 none, 1 states of the optimiser, 2 also gradients, 3 also parameters (FSDP).
-        accumulation: Batches whose gradients make one step.
+        parameters: Parameters of the whole model.
+        data_parallel: Ranks that hold the same part of the model and process different data.
+        model_parallel: Ranks that share one copy of the model: tensor parallel size times pipeline parallel size.
+        precision: Number format of parameters as transmitted.
+        gradient_precision: Number format of gradients; None for that of parameters.
+        sharding: ZeRO stage: 0 none, 1 optimizer states, 2 also gradients, 3 also parameters (FSDP).
+        accumulation: Micro-batches whose gradients are accumulated into one step.
         nodes: Hosts that a data-parallel group spans; None for one rank on each.
-        algorithm: How AllReduce is done.
-        bandwidth: Bytes per second of each rank's share of its host's links; None where not known.
-        active_parameters: Those that a token uses, as of a mixture of experts; None for all.
-        tokens_per_step: Of the whole job.
-        peak_flops: Floating-point operations per second of one GPU.
-        least_mfu: Share of the peak below which something is wrong.
+        algorithm: Algorithm of AllReduce.
+        bandwidth: Bytes per second of each rank's share of its host's links; None if unknown.
+        active_parameters: Parameters used by one token, for a mixture of experts; None for all.
+        tokens_per_step: Tokens of one step of the whole job.
+        peak_flops: Peak floating-point operations per second of one GPU.
+        least_mfu: Model FLOPs utilization below which an alert fires.
     """
 
     parameters: float
@@ -87,7 +87,7 @@ class Plan:
     active_parameters: float | None = None
     tokens_per_step: float | None = None
     peak_flops: float | None = None
-    least_mfu: float = LEAST_MFU
+    least_mfu: float = MIN_MFU
 
     @property
     def hosts(self) -> int:
@@ -96,7 +96,7 @@ class Plan:
 
 
 class Operation(NamedTuple):
-    """Collectives that a step does some times: each of a size in bytes, as nccl-tests counts it."""
+    """Collectives of a step: kind, size of each in bytes as nccl-tests counts it, and their number."""
 
     kind: str
     size: float
@@ -104,16 +104,16 @@ class Operation(NamedTuple):
 
     @property
     def payload(self) -> float:
-        """Bytes that all of them are about."""
+        """Sum of the sizes."""
         return self.size * self.times
 
 
 class Measured(NamedTuple):
-    """What was measured of the data-parallel communicators of a job, as the mean of them.
+    """Measured values of the data-parallel communicators of a job.
 
     Attributes:
         step: Seconds of a step.
-        network: Seconds in a step that the network moved data; None where too few ranks are heard of to tell that from
+        network: Seconds of a step in which the network moved data; None if too few ranks report to separate it from
             waiting.
     """
 
@@ -123,14 +123,14 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A step as it should be, beside as it is; None where it is not known.
+    """Expected and measured values of a step; None where unknown.
 
     Attributes:
-        payload: Bytes that the collectives of a step are about.
+        payload: Sum of the sizes of the collectives of a step, in bytes.
         traffic: Bytes that each rank sends over its link.
-        expected_network: Seconds that the network needs for it at best.
-        measured: What was seen.
-        mfu: Share of the GPUs' peak that the model gets.
+        expected_network: Least seconds that the network needs for that.
+        measured: Measured values.
+        mfu: Model FLOPs utilization.
     """
 
     payload: float
@@ -141,23 +141,23 @@ class Budget:
 
     @property
     def excess(self) -> float | None:
-        """The measured time of the network over the expected one."""
+        """Measured over expected network time."""
         if self.measured is None or self.measured.network is None or not self.expected_network:
             return None
         return self.measured.network / self.expected_network
 
     @property
     def compute(self) -> float | None:
-        """Seconds of a step that are left for computing where none of the network's time is hidden behind it."""
+        """Seconds of a step left for computing if no network time overlaps with it."""
         if self.measured is None or self.measured.network is None:
             return None
         return max(0.0, self.measured.step - self.measured.network)
 
     @property
     def utilization(self) -> float | None:
-        """The least share of the step in which GPUs compute.
+        """Lower bound of the share of the step in which GPUs compute.
 
-        What is left where nothing is hidden; or the model's own operations at full speed, where that is more.
+        The rest if no network time overlaps, or the operations of the model at peak speed, whichever is more.
         """
         if self.measured is None or self.compute is None:
             return None
@@ -165,11 +165,11 @@ class Budget:
 
 
 def operations(plan: Plan) -> tuple[Operation, ...]:
-    """List the collectives of a step over the data-parallel ranks, each as one for all parameters.
+    """Return the collectives of a step over the data-parallel ranks, each as one for all parameters.
 
-    Without sharding, gradients are added up everywhere, once. With it, each rank gets the sum of its part: once, or for
-    each batch where gradients are kept in parts. Then parameters are collected: once, after they were changed, or for
-    both passes of each batch where they are kept in parts.
+    Without sharding, gradients are summed on all ranks, once. With it, each rank gets the sum of its part: once, or for
+    each micro-batch if gradients are sharded. Then parameters are gathered: once after the update, or for both passes
+    of each micro-batch if they are sharded.
     """
     numbers = plan.parameters / plan.model_parallel
     gradients = numbers * BYTES[plan.gradient_precision or plan.precision]
@@ -182,17 +182,17 @@ def operations(plan: Plan) -> tuple[Operation, ...]:
 
 
 def sent(operation: Operation, ranks: int, algorithm: Algorithm = "ring") -> float:
-    """Give the bytes that each rank sends for collectives, and as many that it gets; nothing for a single rank."""
+    """Return the bytes that each rank sends for collectives, and receives; 0 for a single rank."""
     if operation.kind == "AllReduce" and algorithm in WHOLE:
         return operation.payload * WHOLE[algorithm] if ranks > 1 else 0.0
     return operation.payload * (bus_factor(operation.kind, ranks) or 0.0)
 
 
 def over_links(plan: Plan) -> float:
-    """Give the bytes that each rank sends between hosts in a step.
+    """Return the bytes that each rank sends between hosts in a step.
 
-    Where several ranks of a group share a host, NCCL makes as many rings as they have links, each of a part of the
-    data, so that each link carries that part of what a ring does.
+    If several ranks of a group share a host, NCCL builds as many rings as they have links, each for a part of the data,
+    so that each link carries that part of what a ring sends.
     """
     if plan.data_parallel < 2 or plan.hosts < 2:
         return 0.0
@@ -201,30 +201,30 @@ def over_links(plan: Plan) -> float:
 
 
 def operations_per_token(plan: Plan) -> float:
-    """Give the floating-point operations that a token takes."""
+    """Return the floating-point operations per token."""
     return FLOPS * (plan.active_parameters or plan.parameters)
 
 
 def peak(plan: Plan) -> float | None:
-    """Give what all GPUs of a job can do, in floating-point operations per second; None where it is not known."""
+    """Return the peak floating-point operations per second of all GPUs of a job; None if unknown."""
     return None if plan.peak_flops is None else plan.peak_flops * plan.data_parallel * plan.model_parallel
 
 
 def mfu(plan: Plan, step: float) -> float | None:
-    """Give the share of the GPUs' peak that the model gets, by the seconds of a step; None where it is not known."""
+    """Return the model FLOPs utilization for a measured step in seconds; None if unknown."""
     most = peak(plan)
     if plan.tokens_per_step is None or most is None:
         return None
     return operations_per_token(plan) * plan.tokens_per_step / step / most
 
 
-class Look(NamedTuple):
-    """What a communicator moved since the look before.
+class StepSample(NamedTuple):
+    """Traffic of a communicator since the sample before.
 
     Attributes:
-        time: When.
-        steps: As many steps as that is.
-        network: Seconds that it took without waiting; None where too few ranks are heard of to tell.
+        time: Time of the sample.
+        steps: Number of steps that the traffic corresponds to.
+        network: Seconds that it took without waiting; None if too few ranks report.
     """
 
     time: float
@@ -232,8 +232,8 @@ class Look(NamedTuple):
     network: float | None
 
 
-class _Course(NamedTuple):
-    """How it went with one communicator in a window: its steps, their seconds, and those of the network, if known."""
+class _Steps(NamedTuple):
+    """Steps of one communicator in a window: their number, seconds per step, and network seconds per step if known."""
 
     steps: float
     step: float
@@ -241,82 +241,82 @@ class _Course(NamedTuple):
 
 
 @dataclass(slots=True)
-class Meter:
+class StepMeter:
     """Measures the steps of one job.
 
     Attributes:
-        plan: What is known of it.
-        looks: By communicator, those at which it moved anything, of the last minutes.
+        plan: Plan of the job.
+        samples: Samples of the last minutes with traffic, by communicator.
     """
 
     plan: Plan
-    looks: dict[str, deque[Look]] = field(default_factory=dict)
+    samples: dict[str, deque[StepSample]] = field(default_factory=dict)
 
-    def look(self, job: Job, now: float) -> None:
-        """Take what was settled now.
+    def add(self, job: Job, now: float) -> None:
+        """Add what was settled now.
 
-        A communicator may count that has as many ranks as there are data-parallel ones, spans hosts if they do, and
-        moves the kinds of the plan.
+        Counts communicators that have as many ranks as the data-parallel size, span hosts if those do, and move the
+        kinds of the plan.
         """
         plan, wanted = self.plan, operations(self.plan)
         payload, kinds = sum(one.payload for one in wanted), {one.kind for one in wanted}
-        for name in [name for name, looks in self.looks.items() if now - looks[-1].time > WINDOWS[-1]]:
-            del self.looks[name]
+        for name in [name for name, samples in self.samples.items() if now - samples[-1].time > WINDOWS[-1]]:
+            del self.samples[name]
         for name, communicator in job.communicators.items():
             if communicator.ranks != plan.data_parallel or (nodes_of(job, communicator) == 1) != (plan.hosts == 1):
                 continue
             size, took = _moved_now(communicator, kinds, now)
-            if size and (name in self.looks or len(self.looks) < MAX_MEASURED):
-                looks = self.looks.setdefault(name, deque())
-                looks.append(Look(now, size / payload, took if _is_heard(communicator) else None))
-                while now - looks[0].time > WINDOWS[-1]:
-                    looks.popleft()
+            if size and (name in self.samples or len(self.samples) < MAX_MEASURED):
+                samples = self.samples.setdefault(name, deque())
+                samples.append(StepSample(now, size / payload, took if _has_enough_ranks(communicator) else None))
+                while now - samples[0].time > WINDOWS[-1]:
+                    samples.popleft()
 
     def measured(self, now: float) -> Measured | None:
-        """Give what was measured; None while too few steps were seen, or where none are done any more.
+        """Return the measured values; None while too few steps were measured, and after steps stopped.
 
-        Of communicators that did about as many steps as the busiest the middle one counts: others are as large by
-        chance.
+        The median of the communicators with about as many steps as the busiest is used: others have that size by
+        coincidence.
         """
         for window in WINDOWS:
-            courses = [one for looks in self.looks.values() if (one := _course(looks, window, now)) is not None]
-            most = max((one.steps for one in courses), default=0.0)
-            courses = [one for one in courses if one.steps >= SAME_WORK * most]
+            found = [one for samples in self.samples.values() if (one := _steps_of(samples, window, now)) is not None]
+            most = max((one.steps for one in found), default=0.0)
+            found = [one for one in found if one.steps >= SAME_WORK * most]
             if most >= (FEW if window == WINDOWS[-1] else ENOUGH):
-                heard = [one.network for one in courses if one.network is not None]
-                return Measured(median(one.step for one in courses), fmean(heard) if heard else None)
+                network_times = [one.network for one in found if one.network is not None]
+                return Measured(median(one.step for one in found), fmean(network_times) if network_times else None)
         return None
 
 
-def _course(looks: Reversible[Look], window: float, now: float) -> _Course | None:
-    """Tell how it went with one communicator; None where it did nothing, or is of a run that is over."""
-    seen = list(takewhile(lambda one: now - one.time <= window, reversed(looks)))  # the newest first
-    steps = sum(one.steps for one in seen[:-1])  # the oldest only marks when the rest began
+def _steps_of(samples: Reversible[StepSample], window: float, now: float) -> _Steps | None:
+    """Return the steps of one communicator; None if it had none, or is of an earlier run."""
+    samples_in_window = list(takewhile(lambda one: now - one.time <= window, reversed(samples)))  # the newest first
+    steps = sum(one.steps for one in samples_in_window[:-1])  # the oldest only marks when the rest began
     if not steps:
         return None
-    step = (seen[0].time - seen[-1].time) / steps
-    if now - seen[0].time > max(WINDOWS[0], STOPPED * step):
+    step = (samples_in_window[0].time - samples_in_window[-1].time) / steps
+    if now - samples_in_window[0].time > max(WINDOWS[0], STOPPED * step):
         return None
-    took = [one.network for one in seen]
-    whole = steps + seen[-1].steps
-    return _Course(steps, step, None if None in took else sum(one or 0.0 for one in took) / whole)
+    network = [one.network for one in samples_in_window]
+    whole = steps + samples_in_window[-1].steps
+    return _Steps(steps, step, None if None in network else sum(one or 0.0 for one in network) / whole)
 
 
 def _moved_now(communicator: Communicator, kinds: set[str], now: float) -> tuple[float, float]:
-    """Give the bytes that were settled now, and the seconds that they took without waiting."""
+    """Return the bytes settled now, and the seconds that they took without waiting."""
     if not communicator.ticks or communicator.ticks[-1].time != now:
         return 0.0, 0.0
     found = [moved for (kind, _), moved in communicator.ticks[-1].bus.items() if kind in kinds]
     return sum(one.size for one in found), sum(one.microseconds for one in found) / 1e6
 
 
-def _is_heard(communicator: Communicator) -> bool:
-    """Tell whether so many ranks are heard of that the last to come is among them."""
-    return len(communicator.members) >= MATCHED * communicator.ranks
+def _has_enough_ranks(communicator: Communicator) -> bool:
+    """Return whether enough ranks report for the last one to start to be among them."""
+    return len(communicator.members) >= MIN_MATCHED_SHARE * communicator.ranks
 
 
 def budget(plan: Plan, measured: Measured | None = None) -> Budget:
-    """Set a step as it should be beside as it is."""
+    """Return the expected values of a step together with the measured ones."""
     payload = sum(one.payload for one in operations(plan)) if plan.data_parallel > 1 else 0.0
     traffic = over_links(plan)
     expected = traffic / plan.bandwidth if plan.bandwidth else None
@@ -325,43 +325,41 @@ def budget(plan: Plan, measured: Measured | None = None) -> Budget:
 
 MEASURED: Mapping[str, Ending] = {
     "step_seconds": gauge(
-        "Time of a training step, told from the bytes that data-parallel collectives moved over those that the"
+        "Time of a training step, derived from the bytes that data-parallel collectives moved and the bytes that the"
         " configured model moves in a step."
     ),
     "step_network_seconds": gauge(
-        "Time of the data-parallel collectives of a step, from the last rank to come, so without waiting; absent where"
-        " less than nine tenths of their ranks are heard of here."
+        "Time of the data-parallel collectives of a step, from the last rank to start, so without waiting; absent if"
+        " fewer than nine tenths of their ranks report here."
     ),
-    "step_network_excess_ratio": gauge("Measured time of a step's network over the least that it should need."),
+    "step_network_excess_ratio": gauge("Measured network time of a step over the least time that it needs."),
     "step_exposed_compute_seconds": gauge(
-        "Time of a step that is left for computing where none of the network's is hidden behind it: there may be more."
+        "Time of a step left for computing if no network time overlaps with it: a lower bound."
     ),
     "step_utilization_least_ratio": gauge(
-        "Share of a step in which GPUs compute, at least: what is left where none of the network's time is hidden"
-        " behind it, or the model's own operations at full speed, whichever is more. Below 0.5 is bad, below 0.2"
-        " severe, as far as the network is not hidden."
+        "Lower bound of the share of a step in which GPUs compute: the rest if no network time overlaps with computing,"
+        " or the operations of the model at peak speed, whichever is more."
     ),
     "model_flops_utilization_ratio": gauge(
-        "Share of the GPUs' peak that the model gets (MFU), by the configured tokens of a step and its measured time."
+        "Model FLOPs utilization (MFU): share of the peak of all GPUs, by the configured tokens of a step and its"
+        " measured time."
     ),
 }
-"""What is exported of a budget, by job, where it was measured."""
+"""Exported values that are measured."""
 
 CONFIGURED: Mapping[str, Ending] = {
     "step_network_expected_seconds": gauge(
-        "Time that the data-parallel collectives of a step need at least, by the configured model and its links."
+        "Least time that the data-parallel collectives of a step need, by the configured model and its links."
     ),
-    "model_flops_utilization_wanted_ratio": gauge("Share of the GPUs' peak below which something is wrong."),
-    "model_operations_per_token": gauge(
-        "Floating-point operations for a token: six for each of the parameters that it uses."
-    ),
-    "peak_operations_per_second": gauge("Floating-point operations that all GPUs of the job can do in a second."),
+    "model_flops_utilization_wanted_ratio": gauge("Model FLOPs utilization below which an alert fires."),
+    "model_operations_per_token": gauge("Floating-point operations per token: six for each parameter that it uses."),
+    "peak_operations_per_second": gauge("Peak floating-point operations per second of all GPUs of the job."),
 }
-"""What follows from the configuration alone."""
+"""Exported values that follow from the configuration alone."""
 
 
 def values(plan: Plan, found: Budget) -> dict[str, float | None]:
-    """Give what is exported of a plan and its budget, by ending."""
+    """Return the exported values of a plan and its budget, by ending."""
     measured = found.measured
     return {
         "step_seconds": None if measured is None else measured.step,

@@ -1,10 +1,9 @@
-"""Blame: which rank do the others wait for, and which ranks are late only because they waited themselves.
+"""Stragglers: which rank the others wait for, and which ranks are late only because they waited themselves.
 
-In a communicator a rank is blamed when it came last so often that chance does not explain it, and the time it cost is
-worth a word; where several are late alike, each is last in its turn. With tensor, pipeline and data groups in one job,
-the group of a late rank comes late to all its other groups: a rank that waits for a blamed one about as long as it is
-late itself is a victim, and so is one that is late in fewer groups than another, by less. What is left is where it
-begins.
+In a communicator a rank is a suspect if it came last more often than by chance, and cost enough time; if several are
+equally late, each of them is last in some operations. With tensor, pipeline and data parallel groups in one job, the
+group of a late rank is late in all its other groups: a rank that waits for a suspect about as long as it is late itself
+is a victim, and so is one that is late in fewer groups than another, by less. The origins remain.
 """
 
 from collections import Counter
@@ -21,82 +20,82 @@ from exporter.meaning.training.alignment import (
 )
 
 WINDOWS = (8.0, 20.0, 60.0)
-"""Seconds of evidence that are judged: short ones, so that what begins is seen soon, and a long one."""
+"""Seconds of evidence: short windows, to detect a new straggler soon, and a long one."""
 
-SHARE = 0.55
-"""Share of the telling operations in which the same rank must come last."""
+MIN_LAST_SHARE = 0.55
+"""Share of the decisive operations in which the same rank must come last."""
 
-CHANCE = 1e-6
-"""How likely the same may be by chance, at most: some thousands of ranks are judged each time."""
+MAX_CHANCE = 1e-6
+"""Maximum probability that this happens by chance: some thousands of ranks are tested each time."""
 
-LEAST_TELLING = 4
-"""Telling operations, at least: an evaluation or a checkpoint of one rank is one or two."""
+MIN_DECISIVE = 4
+"""Minimum number of decisive operations: an evaluation or a checkpoint of one rank is one or two."""
 
-LEAST_ALIKE = 8
-"""Operations in which each of several ranks must come last for them to be blamed together, and …"""
+MIN_LAST_TOGETHER = 8
+"""Operations in which each of several ranks must come last for them to be suspects together, and …"""
 
-FEW = 0.125
-"""… share of a communicator's ranks, or of hosts, below which they are: stages of a pipeline are no less."""
+MAX_TOGETHER_SHARE = 0.125
+"""… share of a communicator's ranks, or of hosts, below which they are: stages of a pipeline are at least as many."""
 
-LEAST_LOSS = 0.04
-"""Seconds late in a second that are worth a word."""
+MIN_LOSS = 0.04
+"""Seconds late per second below which a rank is not reported."""
 
-LEAST_GROUP = 3
-"""Ranks of a group over the network that are late alike, at least, for the group to be what is slow."""
+MIN_GROUP_RANKS = 3
+"""Minimum number of equally late ranks of a group across hosts for the group itself to be slow."""
 
-ALIKE = 0.4
-"""Share of a rank's lateness that the middle one of the others has where they are late alike."""
+EQUALLY_LATE_SHARE = 0.4
+"""Share of a rank's lateness that the median of the others must have for them to be equally late."""
 
-OF_HOSTS = 0.5
-"""Share of what ranks are blamed for that must be of hosts' ranks for the hosts to be blamed."""
+HOSTS_SHARE = 0.5
+"""Share of the lateness of all suspects that ranks of late hosts must have for the hosts to be reported."""
 
-EXPLAINED = 0.5
+WAITED_SHARE = 0.5
 """Share of its lateness that a rank must have waited for another one to be its victim."""
 
-WEAKER = 0.7
-"""Share of the strongest rank's lateness below which others that are late with it are taken for its victims."""
+VICTIM_SHARE = 0.7
+"""Share of the strongest suspect's lateness below which others that are late with it count as its victims."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A rank that is blamed.
+    """A rank that the others wait for.
 
     Attributes:
-        rank: Which.
-        loss: Seconds late in a second, in the communicator where that is most.
-        strength: The same, of all communicators in which it is blamed.
-        last: In how many operations it came last, of `telling` that told of any.
-        telling: See last.
-        inside: Whether it is blamed by ranks of its own host, where nothing of the network comes between.
+        rank: Its name.
+        loss: Seconds late per second, in the communicator with the highest value.
+        strength: Sum of that over all communicators in which it is a suspect.
+        last: Number of operations in which it came last, of `decisive` decisive ones.
+        decisive: See last.
+        inside: Whether it is late to ranks of its own host, without the network in between.
     """
 
     rank: str
     loss: float
     strength: float
     last: int = 0
-    telling: int = 0
+    decisive: int = 0
     inside: bool = False
 
 
-class _Found(NamedTuple):
-    """A rank that is blamed in one communicator, and whether that is within one host."""
+class _CommunicatorSuspect(NamedTuple):
+    """A suspect of one communicator, and whether that is within one host."""
 
     rank: str
     communicator: str
     loss: float
     last: int
-    telling: int
+    decisive: int
     inside: bool
 
 
 @dataclass(slots=True)
 class Evidence:
-    """What a job's communicators say over one window.
+    """Evidence of a job's communicators over one window.
 
     Attributes:
-        seconds: Of the window.
-        ticks: The evidence of each communicator, added up.
-        scheduled: Communicators that tell of the schedule alone, see `by_schedule`.
+        seconds: Length of the window.
+        ticks: Sum of the evidence of each communicator.
+        scheduled: Communicators that show the pipeline schedule only, see `by_schedule`.
     """
 
     seconds: float
@@ -105,7 +104,7 @@ class Evidence:
 
 
 def evidence(job: Job, now: float, window: float) -> Evidence:
-    """Add up what the communicators of a job say."""
+    """Return the evidence of all communicators of a job over a window."""
     found = Evidence(max(min(window, now - job.since), 1.0))
     for name, communicator in job.communicators.items():
         if communicator.ticks:
@@ -117,87 +116,89 @@ def evidence(job: Job, now: float, window: float) -> Evidence:
 
 
 def suspects(job: Job, now: float, whole: Evidence) -> tuple[list[Suspect], list[str]]:
-    """Name the ranks that a job waits for, the strongest first, and the hosts that are slow as a whole.
+    """Return the ranks that a job waits for, the strongest first, and the hosts that are slow as a whole.
 
     Args:
-        job: Whose.
-        now: When.
-        whole: The evidence of the longest window.
+        job: The job.
+        now: Current time.
+        whole: Evidence of the longest window.
     """
     named: tuple[list[Suspect], list[str]] = [], []
     for window in WINDOWS:
         if named[0] and window != WINDOWS[-1]:
             continue
         found = _named(job, whole if window == WINDOWS[-1] else evidence(job, now, window))
-        # What begins is seen soon in a short window; which others are late alike, for sure in the longest.
+        # A short window detects a new straggler soon; only the longest shows reliably which others are equally late.
         if {one.rank for one in named[0]} < {one.rank for one in found[0]}:
             named = found
     return named
 
 
-def _named(job: Job, told: Evidence) -> tuple[list[Suspect], list[str]]:
-    """Name ranks and hosts by the evidence of one window."""
-    found = origins(job, told)
+def _named(job: Job, observed: Evidence) -> tuple[list[Suspect], list[str]]:
+    """Return ranks and hosts from the evidence of one window."""
+    found = origins(job, observed)
     if any(one.inside for one in found):
-        return [one for one in found if one.inside], []  # others are late because of these, by ways not seen
-    hosts = late_hosts(job, told)
+        return [one for one in found if one.inside], []  # others are late because of these, in ways not observed
+    hosts = late_hosts(job, observed)
     of_hosts = sum(one.strength for one in found if job.hosts.get(one.rank) in hosts)
-    if hosts and of_hosts >= OF_HOSTS * sum(one.strength for one in found):
-        return _of_hosts(job, hosts, told), hosts
+    if hosts and of_hosts >= HOSTS_SHARE * sum(one.strength for one in found):
+        return _of_hosts(job, hosts, observed), hosts
     return found, []
 
 
-def _of_hosts(job: Job, hosts: Iterable[str], told: Evidence) -> list[Suspect]:
-    """Blame all ranks of some hosts, each for what it is late where that is most."""
+def _of_hosts(job: Job, hosts: Iterable[str], observed: Evidence) -> list[Suspect]:
+    """Return all ranks of some hosts as suspects, each with its highest lateness."""
     found = []
     for rank, host in job.hosts.items():
         if host in hosts:
-            loss = max((_share(tick.late.get(rank, 0.0), told) for tick in told.ticks.values()), default=0.0)
+            loss = max((_share(tick.late.get(rank, 0.0), observed) for tick in observed.ticks.values()), default=0.0)
             found.append(Suspect(rank, loss, loss))
     return sorted(found, key=lambda one: (-one.strength, one.rank))
 
 
-def origins(job: Job, told: Evidence) -> list[Suspect]:
-    """Name the ranks where lateness begins, the strongest first."""
+def origins(job: Job, observed: Evidence) -> list[Suspect]:
+    """Return the suspects in which lateness originates, the strongest first."""
     communicators = job.communicators
-    telling = {name: tick for name, tick in told.ticks.items() if name not in told.scheduled}
-    found = [one for name, tick in telling.items() for one in _blamed(name, job, tick, told)]
-    by_rank: dict[str, list[_Found]] = {}
-    by_communicator: dict[str, list[_Found]] = {}
+    decisive = {name: tick for name, tick in observed.ticks.items() if name not in observed.scheduled}
+    found = [one for name, tick in decisive.items() for one in _suspects_of(name, job, tick, observed)]
+    by_rank: dict[str, list[_CommunicatorSuspect]] = {}
+    by_communicator: dict[str, list[_CommunicatorSuspect]] = {}
     for one in found:
         by_rank.setdefault(one.rank, []).append(one)
         by_communicator.setdefault(one.communicator, []).append(one)
     places: dict[str, list[str]] = {}
-    for name in told.ticks:
+    for name in observed.ticks:
         for rank in communicators[name].members:
             if rank in by_rank:
                 places.setdefault(rank, []).append(name)
-    groups = _slow_groups(job, told) if any(one.inside for one in found) else {}
+    groups = _slow_groups(job, observed) if any(one.inside for one in found) else {}
     victims = {
         rank
-        for rank, blames in by_rank.items()
-        if _is_victim(rank, blames, [one for name in places[rank] for one in by_communicator.get(name, ())], told)
-        or _is_of_a_slow_group(rank, blames, [groups[name] for name in places[rank] if name in groups])
+        for rank, suspicions in by_rank.items()
+        if _is_victim(
+            rank, suspicions, [one for name in places[rank] for one in by_communicator.get(name, ())], observed
+        )
+        or _is_of_a_slow_group(rank, suspicions, [groups[name] for name in places[rank] if name in groups])
     }
-    left = [_suspect(rank, blames) for rank, blames in by_rank.items() if rank not in victims]
+    left = [_suspect(rank, suspicions) for rank, suspicions in by_rank.items() if rank not in victims]
     left.sort(key=lambda one: (-one.strength, one.rank))
-    return [one for one in left if one.strength >= WEAKER * left[0].strength]
+    return [one for one in left if one.strength >= VICTIM_SHARE * left[0].strength]
 
 
-def finer(job: Job, told: Evidence) -> set[str]:
-    """Give the communicators of one host, those with one rank of each host, and those with one of each of the former.
+def finer(job: Job, observed: Evidence) -> set[str]:
+    """Return the communicators within one host, and those with one rank of each host or of each of the former.
 
-    In one of all ranks those that drain the pipeline last come last at each step, by the schedule: where there are
-    finer ones, it tells nothing of ranks.
+    In a communicator of all ranks, those that finish the pipeline last come last at each step, by the schedule: where
+    there are finer ones, it shows nothing about ranks.
     """
     communicators = job.communicators
-    inside = {name for name in told.ticks if nodes_of(job, communicators[name]) == 1}
+    inside = {name for name in observed.ticks if nodes_of(job, communicators[name]) == 1}
     of_rank: dict[str, list[str]] = {}
     for name in inside:
         for rank in communicators[name].members:
             of_rank.setdefault(rank, []).append(name)
     across = set()
-    for name in told.ticks.keys() - inside:
+    for name in observed.ticks.keys() - inside:
         members = communicators[name].members
         hosts = {job.hosts.get(rank, "") for rank in members}
         groups = Counter(group for rank in members for group in of_rank.get(rank, ()))
@@ -206,155 +207,165 @@ def finer(job: Job, told: Evidence) -> set[str]:
     return inside | across
 
 
-def by_schedule(job: Job, told: Evidence) -> set[str]:
-    """Give the communicators that tell of the schedule alone: all their ranks do as much, or more, in finer ones."""
-    fine = finer(job, told)
+def by_schedule(job: Job, observed: Evidence) -> set[str]:
+    """Return the communicators that show the schedule only: all their ranks do as much, or more, in finer ones."""
+    fine = finer(job, observed)
     done: Counter[str] = Counter()
     for name in fine:
         for rank in job.communicators[name].members:
-            done[rank] += told.ticks[name].compared
+            done[rank] += observed.ticks[name].compared
     return {
         name
-        for name, tick in told.ticks.items()
+        for name, tick in observed.ticks.items()
         if name not in fine and all(done[rank] >= tick.compared for rank in job.communicators[name].members)
     }
 
 
-def _slow_groups(job: Job, told: Evidence) -> dict[str, dict[str, float]]:
-    """Give the groups over the network, with what each of their ranks is late within its own host."""
+def _slow_groups(job: Job, observed: Evidence) -> dict[str, dict[str, float]]:
+    """Return the groups across hosts, with the lateness of each of their ranks within its own host."""
     late: dict[str, float] = {}
     groups = []
-    for name, tick in told.ticks.items():
+    for name, tick in observed.ticks.items():
         nodes = nodes_of(job, job.communicators[name])
         if nodes == 1:
             for member, microseconds in tick.late.items():
-                late[member] = max(late.get(member, 0.0), _share(microseconds, told))
-        elif nodes > 1 and len(job.communicators[name].members) >= LEAST_GROUP:
+                late[member] = max(late.get(member, 0.0), _share(microseconds, observed))
+        elif nodes > 1 and len(job.communicators[name].members) >= MIN_GROUP_RANKS:
             groups.append(name)
     return {name: {rank: late.get(rank, 0.0) for rank in job.communicators[name].members} for name in groups}
 
 
-def _is_of_a_slow_group(rank: str, blames: Iterable[_Found], groups: Iterable[Mapping[str, float]]) -> bool:
-    """Tell whether the ranks of one of its groups over the network are late alike, each within its own host.
+def _is_of_a_slow_group(
+    rank: str, suspicions: Iterable[_CommunicatorSuspect], groups: Iterable[Mapping[str, float]]
+) -> bool:
+    """Return whether the ranks of one of its groups across hosts are equally late, each within its own host.
 
-    Then they all come late out of that group: its transfers take longer, and none of them is slow.
+    Then they all leave that group late: its transfers take longer, and none of the ranks is slow.
     """
-    within = [one for one in blames if one.inside]
+    within = [one for one in suspicions if one.inside]
     if not within:
         return False
     loss = max(one.loss for one in within)
-    return any(_middle(late for member, late in group.items() if member != rank) >= ALIKE * loss for group in groups)
+    return any(
+        _median(late for member, late in group.items() if member != rank) >= EQUALLY_LATE_SHARE * loss
+        for group in groups
+    )
 
 
 @dataclass(slots=True)
 class _Host:
-    """What the communicators that span several hosts say of one of them.
+    """Evidence about one host from the communicators that span several.
 
     Attributes:
         last: Operations in which one of its ranks came last.
-        telling: Operations that tell of any, by communicator.
-        expected: Those in which chance would have one of its ranks come last.
-        late: Seconds late in a second, by rank.
+        decisive: Decisive operations, by communicator.
+        expected: Operations in which one of its ranks would come last by chance.
+        late: Seconds late per second, by rank.
     """
 
     last: int = 0
-    telling: dict[str, int] = field(default_factory=dict)
+    decisive: dict[str, int] = field(default_factory=dict)
     expected: float = 0.0
     late: dict[str, float] = field(default_factory=dict)
 
     @property
     def tries(self) -> int:
-        """Operations that tell of any."""
-        return sum(self.telling.values())
+        """Number of decisive operations."""
+        return sum(self.decisive.values())
 
     @property
     def loss(self) -> float:
-        """Seconds late in a second, of its mean rank."""
+        """Seconds late per second of its mean rank."""
         return sum(self.late.values()) / len(self.late)
 
     def is_late(self) -> bool:
-        """Tell whether it is late as a whole, beyond chance; one late rank does not make a late host."""
-        if len(self.late) < 2 or self.loss < LEAST_LOSS or self.tries < LEAST_TELLING:
+        """Return whether the host is late as a whole, beyond chance; one late rank does not make a late host."""
+        if len(self.late) < 2 or self.loss < MIN_LOSS or self.tries < MIN_DECISIVE:
             return False
         slowest = max(self.late, key=self.late.__getitem__)
-        others = _middle(one for rank, one in self.late.items() if rank != slowest)
+        others = _median(one for rank, one in self.late.items() if rank != slowest)
         by_luck = by_chance(self.last, self.tries, self.expected / self.tries)
-        return others >= ALIKE * self.late[slowest] and by_luck <= CHANCE
+        return others >= EQUALLY_LATE_SHARE * self.late[slowest] and by_luck <= MAX_CHANCE
 
 
-def late_hosts(job: Job, told: Evidence) -> list[str]:
-    """Name the hosts whose ranks come last, each in its own communicators, more often than chance explains.
+def late_hosts(job: Job, observed: Evidence) -> list[str]:
+    """Return the hosts whose ranks come last, each in its own communicators, more often than by chance.
 
-    A host that is slow as a whole has no rank that is late inside of it, and each of its ranks may be too seldom the
-    last of its communicator to be blamed alone. Several that are late alike are each last in their turn. The hosts of
-    its pipeline come as late, where no messages between them are told of: then all of them are named.
+    A host that is slow as a whole has no rank that is late within it, and each of its ranks may too seldom be the last
+    of its communicator to be a suspect alone. Several equally late hosts are each last in some operations. The hosts of
+    the same pipeline are equally late if messages between them are not reported: then all of them are returned.
     """
-    hosts = _hosts(job, told)
+    hosts = _hosts(job, observed)
     late = {name: host for name, host in hosts.items() if host.is_late()}
     most = max((host.loss for host in late.values()), default=0.0)
-    alike = {name: host for name, host in late.items() if host.loss >= WEAKER * most}
+    alike = {name: host for name, host in late.items() if host.loss >= VICTIM_SHARE * most}
     together: dict[str, int] = {}
     for host in alike.values():
-        together |= host.telling
+        together |= host.decisive
     last = sum(host.last for host in alike.values())
-    if len(alike) < max(FEW * len(hosts), 2) and last >= SHARE * sum(together.values()):
+    if len(alike) < max(MAX_TOGETHER_SHARE * len(hosts), 2) and last >= MIN_LAST_SHARE * sum(together.values()):
         return sorted(alike)
-    alone = {name: host for name, host in late.items() if host.last >= SHARE * host.tries}
+    alone = {name: host for name, host in late.items() if host.last >= MIN_LAST_SHARE * host.tries}
     most = max((host.loss for host in alone.values()), default=0.0)
-    return sorted(name for name, host in alone.items() if host.loss >= WEAKER * most)
+    return sorted(name for name, host in alone.items() if host.loss >= VICTIM_SHARE * most)
 
 
-def _hosts(job: Job, told: Evidence) -> dict[str, _Host]:
-    """Gather what communicators that span several hosts say of each."""
+def _hosts(job: Job, observed: Evidence) -> dict[str, _Host]:
+    """Return the evidence about each host from communicators that span several."""
     found: dict[str, _Host] = {}
-    for name, tick in told.ticks.items():
+    for name, tick in observed.ticks.items():
         members = job.communicators[name].members
         places = {rank: job.hosts.get(rank, "") for rank in members}
         ranks_of = Counter(places.values())
-        if tick.telling == 0 or len(ranks_of) < 2 or name in told.scheduled:
+        if tick.decisive == 0 or len(ranks_of) < 2 or name in observed.scheduled:
             continue
         for place, ranks in ranks_of.items():
             host = found.setdefault(place, _Host())
-            host.telling[name] = tick.telling
-            host.expected += tick.telling * ranks / len(members)
+            host.decisive[name] = tick.decisive
+            host.expected += tick.decisive * ranks / len(members)
         for rank, place in places.items():
             host = found[place]
             host.last += tick.last.get(rank, 0)
-            host.late[rank] = _share(tick.late.get(rank, 0.0), told)
+            host.late[rank] = _share(tick.late.get(rank, 0.0), observed)
     return found
 
 
-def _blamed(name: str, job: Job, tick: Tick, told: Evidence) -> list[_Found]:
-    """Blame the rank of a communicator that comes last, or several that do so in turns and are late alike."""
-    if tick.telling < LEAST_TELLING:
+def _suspects_of(name: str, job: Job, tick: Tick, observed: Evidence) -> list[_CommunicatorSuspect]:
+    """Return the rank of a communicator that comes last, or several that are equally late."""
+    if tick.decisive < MIN_DECISIVE:
         return []
     communicator = job.communicators[name]
     members = max(len(communicator.members), 2)
     inside = nodes_of(job, communicator) == 1
     often = [
-        _Found(rank, name, _share(tick.late.get(rank, 0.0), told), last, tick.telling, inside)
+        _CommunicatorSuspect(rank, name, _share(tick.late.get(rank, 0.0), observed), last, tick.decisive, inside)
         for rank, last in tick.last.items()
     ]
-    often = [one for one in often if one.loss >= LEAST_LOSS and by_chance(one.last, one.telling, 1 / members) <= CHANCE]
+    often = [
+        one for one in often if one.loss >= MIN_LOSS and by_chance(one.last, one.decisive, 1 / members) <= MAX_CHANCE
+    ]
     most = max((one.loss for one in often), default=0.0)
-    alike = [one for one in often if one.last >= LEAST_ALIKE and one.loss >= WEAKER * most]
-    if len(alike) < max(FEW * members, 2) and sum(one.last for one in alike) >= SHARE * tick.telling:
+    alike = [one for one in often if one.last >= MIN_LAST_TOGETHER and one.loss >= VICTIM_SHARE * most]
+    if (
+        len(alike) < max(MAX_TOGETHER_SHARE * members, 2)
+        and sum(one.last for one in alike) >= MIN_LAST_SHARE * tick.decisive
+    ):
         return alike
-    return [one for one in often if one.last >= SHARE * tick.telling]
+    return [one for one in often if one.last >= MIN_LAST_SHARE * tick.decisive]
 
 
-def _share(microseconds: float, told: Evidence) -> float:
-    """Give seconds in a second of the window; an operation may have begun before it."""
-    return min(microseconds / 1e6 / told.seconds, 1.0)
+def _share(microseconds: float, observed: Evidence) -> float:
+    """Return seconds per second of the window; at most 1, as an operation may have begun before it."""
+    return min(microseconds / 1e6 / observed.seconds, 1.0)
 
 
-def _middle(values: Iterable[float]) -> float:
+def _median(values: Iterable[float]) -> float:
     ordered = sorted(values)
     return ordered[len(ordered) // 2] if ordered else 0.0
 
 
 def by_chance(hits: int, tries: int, share: float) -> float:
-    """Bound the chance of so many hits (Chernoff), where each try hits with a given chance."""
+    """Return an upper bound (Chernoff) of the probability of so many hits, each with the given probability."""
     rate = hits / tries
     if rate <= share:
         return 1.0
@@ -364,17 +375,20 @@ def by_chance(hits: int, tries: int, share: float) -> float:
     return float(2.718281828459045 ** (-tries * distance))
 
 
-def _is_victim(rank: str, blames: Iterable[_Found], others: Iterable[_Found], told: Evidence) -> bool:
-    """Tell whether a rank waits for one that is blamed in its communicators about as long as it is late itself."""
-    loss = max(one.loss for one in blames)
+def _is_victim(
+    rank: str, suspicions: Iterable[_CommunicatorSuspect], others: Iterable[_CommunicatorSuspect], observed: Evidence
+) -> bool:
+    """Return whether a rank waits for a suspect of its communicators about as long as it is late itself."""
+    loss = max(one.loss for one in suspicions)
     return any(
-        other.rank != rank and _share(told.ticks[other.communicator].waited.get(rank, 0.0), told) >= EXPLAINED * loss
+        other.rank != rank
+        and _share(observed.ticks[other.communicator].waited.get(rank, 0.0), observed) >= WAITED_SHARE * loss
         for other in others
     )
 
 
-def _suspect(rank: str, blames: Iterable[_Found]) -> Suspect:
-    ordered = sorted(blames, key=lambda one: -one.loss)
+def _suspect(rank: str, suspicions: Iterable[_CommunicatorSuspect]) -> Suspect:
+    ordered = sorted(suspicions, key=lambda one: -one.loss)
     most = ordered[0]
     inside = any(one.inside for one in ordered)
-    return Suspect(rank, most.loss, sum(one.loss for one in ordered), most.last, most.telling, inside)
+    return Suspect(rank, most.loss, sum(one.loss for one in ordered), most.last, most.decisive, inside)

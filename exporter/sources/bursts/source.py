@@ -20,7 +20,7 @@ import msgspec
 
 from exporter.config.units import Duration
 from exporter.core import vocabulary
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import (
     Definition,
     Failure,
@@ -187,7 +187,7 @@ class BurstSource:
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._class = host.sysfs / "class" / "infiniband"
-        self._serial = Serial("bursts", CALL_DEADLINE, self._class)
+        self._serial = BlockingCalls("bursts", CALL_DEADLINE, self._class)
         self._task: asyncio.Task[None] | None = None
         self._reader = open_reader()
         self._devices: dict[str, _Sampled] = {}
@@ -264,11 +264,11 @@ class BurstSource:
                 calls.append((name, partial(self._visit, name, one.device, look=one.look)))
             else:
                 self._skip("budget")
-        out = self._serial.out
+        out = self._serial.hanging
         for name, result in (await self._serial.run(calls)).items():
             if isinstance(result, HungError):
                 self._skip("hung")
-                if name in self._serial.out - out:  # it was asked now, and held up the others until the deadline
+                if name in self._serial.hanging - out:  # it was asked now, and held up the others until the deadline
                     self._charge(self._devices[name], CALL_DEADLINE, 0)
             else:
                 self._ticks += 1
@@ -294,7 +294,7 @@ class BurstSource:
             self._fault = names
             return
         self._fault = None
-        for gone in self._devices.keys() - set(names) - self._serial.out:
+        for gone in self._devices.keys() - set(names) - self._serial.hanging:
             self._devices.pop(gone).device.close()
             self._forget(gone, ())
         for name in names:
@@ -304,7 +304,7 @@ class BurstSource:
     def _names(self) -> list[str]:
         """List the devices that may be touched; runs in the thread."""
         try:
-            return sorted(name for name in os.listdir(self._class) if self._options.wants(name))  # noqa: PTH208  # as `rdma` does
+            return sorted(name for name in os.listdir(self._class) if self._options.matches(name))  # noqa: PTH208  # as `rdma` does
         except FileNotFoundError:
             return []
 

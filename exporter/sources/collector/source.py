@@ -176,7 +176,7 @@ class CollectorSource:
         self._lost[sender] = min(max(batch.dropped, before), MAX_LOST)
         if len(self._lost) > MAX_SENDERS:  # of one that is gone the count stays, and the sender is forgotten
             self._lost_before += self._lost.pop(next(iter(self._lost)))
-        if not self._options.wants(batch.job):
+        if not self._options.matches(batch.job):
             return
         for stream, operations in batch.streams:
             room = MAX_OPERATIONS - self._waiting

@@ -7,12 +7,12 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from exporter.core import vocabulary
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import (
     Host,
     Options,
     SourceError,
-    exports,
+    is_exported,
 )
 from exporter.core.table import Schema
 from exporter.linux.netlink.rtnetlink import Link
@@ -54,7 +54,7 @@ class PortOptions(Options, frozen=True):
             ending
             for schema in schemas
             for ending, metric in schema.metrics.items()
-            if metric.detail and ending not in FEEDS and not exports(metric, self.drop, self.keep)
+            if metric.detail and ending not in FEEDS and not is_exported(metric, self.drop, self.keep)
         )
 
 
@@ -68,7 +68,7 @@ def nic_reader(host: Host) -> Callable[[], NicReader]:
     return KernelNic if host.nic_replay is None else partial(ReplayNic, host.nic_replay)
 
 
-async def listed(serial: Serial, name: str, call: Callable[[], Listed], what: str = "") -> Listed:
+async def listed(serial: BlockingCalls, name: str, call: Callable[[], Listed], what: str = "") -> Listed:
     """Make the call that lists what there is to read.
 
     Args:

@@ -19,7 +19,7 @@ import msgspec
 from exporter.config.errors import check_patterns
 from exporter.config.secret import SecretError, read_secret
 from exporter.config.units import Duration
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import (
     Definition,
     Failure,
@@ -225,7 +225,9 @@ class IbFabricSource:
         self._choice = choice
         self._gate: Gate = UmadGate() if gate is None else gate
         self._wanted = Wanted(options.only_switches, guids(options), options.service_levels)
-        self._serial = Serial(f"ibfabric {self.target}".strip(), self.interval * SHARE, ("ibfabric", self.target))
+        self._serial = BlockingCalls(
+            f"ibfabric {self.target}".strip(), self.interval * SHARE, ("ibfabric", self.target)
+        )
         self._lock = Lock(f"{host}, process {os.getpid()}", None if options.lock is None else Path(options.lock))
         self._open: _Open | None = None
         self._stopping = threading.Event()
@@ -248,7 +250,7 @@ class IbFabricSource:
         Raises:
             SourceError: Nothing of the fabric can be seen.
         """
-        if "pass" not in self._serial.out:
+        if "pass" not in self._serial.hanging:
             self._stopping.clear()
         result = (await self._serial.run([("pass", self._pass)]))["pass"]
         if isinstance(result, HungError):

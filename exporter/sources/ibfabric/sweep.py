@@ -65,7 +65,7 @@ class Wanted:
 
     def wants(self, node: Node) -> bool:
         """Tell whether a node's ports are counted."""
-        return (node.is_switch or not self.only_switches) and self.nodes.wants(guid_text(node.guid))
+        return (node.is_switch or not self.only_switches) and self.nodes.matches(guid_text(node.guid))
 
 
 @dataclass(slots=True)

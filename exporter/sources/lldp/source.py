@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic, time
 
 from exporter.config.units import Duration
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -133,7 +133,7 @@ class LldpSource:
         self._reader: NicReader | None = None
         self._socket: LldpSocket | None = None
         self._ears = Ears()
-        self._serial = Serial("lldp", CALL_DEADLINE, nic_place(host))
+        self._serial = BlockingCalls("lldp", CALL_DEADLINE, nic_place(host))
         self._table = LinkTable()
 
     async def applies(self) -> bool:
@@ -180,7 +180,7 @@ class LldpSource:
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
         devices = await listed(self._serial, "links", reader.links, "rtnetlink")
-        return {one.ifindex: one for one in devices if is_hardware(one) and self._options.wants(one.name)}
+        return {one.ifindex: one for one in devices if is_hardware(one) and self._options.matches(one.name)}
 
     def _listen(self, devices: Mapping[int, Device]) -> list[Failure]:
         """Listen on these devices, and on those alone."""
@@ -200,7 +200,7 @@ class LldpSource:
             return
         try:
             for device, frame in self._socket.heard():
-                if self._options.wants(device):
+                if self._options.matches(device):
                     self._ears.take(device, frame, monotonic())
         except OSError as error:
             logger.warning("lldp: listening ended, and begins anew: %s", error)

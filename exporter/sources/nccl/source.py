@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -95,7 +95,7 @@ class NcclSource:
         self.settings = self._options = options
         self._host = host
         self._feeds = _feeds(options, host)
-        self._serial = Serial("processes", CALL_DEADLINE, ("processes", str(host.procfs)))
+        self._serial = BlockingCalls("processes", CALL_DEADLINE, ("processes", str(host.procfs)))
         self._processes = Processes()
         self._facts: dict[Key, _Known] = {}
         self._keepers = tables.Keepers(host.name)
@@ -187,7 +187,7 @@ class NcclSource:
 
     def _take(self, feed: Feed, said: Said, now: float, failures: list[Failure]) -> Process | None:
         """Add what was said to its process; None where it is not used."""
-        if (said.totals or said.progress) and not self._options.wants(said.facts.job):
+        if (said.totals or said.progress) and not self._options.matches(said.facts.job):
             feed.unused(said, "excluded")
             return None
         process = self._processes.take(feed.name, said, now, failures)
@@ -198,15 +198,15 @@ class NcclSource:
 
 
 def _feeds(options: NcclOptions, host: Host) -> list[Feed]:
-    feeds: list[Feed] = [InspectorFeed(options.inspector, options.wants)]
+    feeds: list[Feed] = [InspectorFeed(options.inspector, options.matches)]
     if isinstance(options.socket, str):
         feeds.append(HookFeed(options.socket, host.procfs))
     if options.recorder:
-        feeds.append(RecorderFeed(options.recorder, options.wants))
+        feeds.append(RecorderFeed(options.recorder, options.matches))
     if options.comma:
-        feeds.append(CommaFeed(options.comma, options.wants))
+        feeds.append(CommaFeed(options.comma, options.matches))
     if options.xpu_timer:
-        feeds.append(XpuTimerFeed(options.xpu_timer, options.wants))
+        feeds.append(XpuTimerFeed(options.xpu_timer, options.matches))
     return feeds
 
 

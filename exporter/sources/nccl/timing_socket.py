@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
 from exporter.nccl import datagram
 from exporter.nccl.datagram import MAX_DATAGRAM, Datagram, DatagramError
@@ -120,7 +120,7 @@ class TimingSocket:
         self._holders: dict[str, int] = {}
         self._raw: deque[_Raw] = deque()
         self._waiting = 0
-        self._serial = Serial("timing", CALL_DEADLINE, ("timing", str(procfs)))
+        self._serial = BlockingCalls("timing", CALL_DEADLINE, ("timing", str(procfs)))
 
     @property
     def senders(self) -> int:

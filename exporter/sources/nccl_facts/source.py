@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic, time
 
 from exporter.config.units import Duration
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -121,7 +121,7 @@ class NcclFactsSource:
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._host = host
-        self._serial = Serial("nccl_facts", CALL_DEADLINE)
+        self._serial = BlockingCalls("nccl_facts", CALL_DEADLINE)
         self._tail = Tail()
         self._left = 0
         self._book = Book()
@@ -176,8 +176,8 @@ class NcclFactsSource:
         """Find the files, and what of them grew or changed; runs in the thread."""
         look = _Look()
         options = self._options
-        logs = find(options.logs, lambda name: not _NO_LOG.search(name), options.wants, look.failures)
-        texts = find(options.textfiles, inspector_windows.takes, options.wants, look.failures)
+        logs = find(options.logs, lambda name: not _NO_LOG.search(name), options.matches, look.failures)
+        texts = find(options.textfiles, inspector_windows.takes, options.matches, look.failures)
         followed = self._tail.look({path: state for path, (_, state) in logs.files.items()})
         look.jobs = {path: logs.files[path][0] for path in self._tail.files}
         grown = {file.path for file in followed.grown}

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from time import monotonic
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -22,7 +22,7 @@ from exporter.core.source import (
     Reading,
     Source,
     SourceError,
-    exports,
+    is_exported,
 )
 from exporter.linux.netlink.rtnetlink import Link
 from exporter.linux.nic_reader import NicReader
@@ -81,11 +81,11 @@ class NicSource:
         self._host = host
         self._open = open_reader
         self._reader: NicReader | None = None
-        self._serial = Serial("nic", min(CALL_DEADLINE, self.interval / 2), nic_place(host))
+        self._serial = BlockingCalls("nic", min(CALL_DEADLINE, self.interval / 2), nic_place(host))
         self._devices: dict[str, Device] = {}
         self._names: frozenset[str] = frozenset()
         self._unread = options.unread(SCHEMA, PRIORITY)
-        shown = [exports(metric, options.drop, options.keep) for metric in QUEUED]
+        shown = [is_exported(metric, options.drop, options.keep) for metric in QUEUED]
         self._queues = AskingQueues() if any(shown) else None
         self._tables = NicTables(host.name, options.rails, self._unread)
 
@@ -97,7 +97,7 @@ class NicSource:
         """Read all devices; they fail alone."""
         links = await self._links()
         failures = self._left_out()
-        for gone in self._devices.keys() - links.keys() - self._serial.out:
+        for gone in self._devices.keys() - links.keys() - self._serial.hanging:
             del self._devices[gone]
             self._running_reader().forget(gone)
         now = monotonic()
@@ -160,7 +160,7 @@ class NicSource:
     def _left_out(self) -> list[Failure]:
         """Say which devices are missing among the links, as theirs could not be read."""
         left = self._running_reader().left_out().items()
-        return [failure_of(name, error, name) for name, error in left if self._options.wants(name)]
+        return [failure_of(name, error, name) for name, error in left if self._options.matches(name)]
 
     async def _read_queues(self, links: Collection[Link]) -> tuple[Queues | None, Sequence[Failure]]:
         """Ask how the devices queue, where that is shown; None if it is not known, with the reason where it should be.
@@ -179,7 +179,7 @@ class NicSource:
         """Tell hardware, bonds and what is named from all else, and what is wanted from what is not."""
         named = any(fnmatchcase(link.name, pattern) for pattern in self._options.software)
         ours = named or is_hardware(link) or is_infiniband_port(link) or link.kind == "bond"
-        return ours and self._options.wants(link.name)
+        return ours and self._options.matches(link.name)
 
     def _read_device(self, link: Link) -> DeviceReading:
         """Ask one device; runs in the thread."""

@@ -13,7 +13,7 @@ from time import monotonic
 
 from exporter.config.units import Duration
 from exporter.core import vocabulary
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -152,7 +152,7 @@ class OpticsSource:
         self._net = host.sysfs / "class" / "net"
         self._open = open_reader
         self._reader: NicReader | None = None
-        self._serial = Serial("optics", DEVICE_DEADLINE, nic_place(host))
+        self._serial = BlockingCalls("optics", DEVICE_DEADLINE, nic_place(host))
         self._cages: dict[str, Cage] = {}
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (MODULE, LANE, THRESHOLD)}
 
@@ -163,7 +163,7 @@ class OpticsSource:
     async def read(self) -> Reading:
         """Read all modules; devices fail alone."""
         links = await self._links()
-        for gone in self._cages.keys() - {link.name for link in links} - self._serial.out:
+        for gone in self._cages.keys() - {link.name for link in links} - self._serial.hanging:
             del self._cages[gone]
         time = monotonic()
         modules: dict[str, Module] = {}
@@ -202,7 +202,7 @@ class OpticsSource:
     def _left_out(self) -> list[Failure]:
         """Say of which devices the last dump could not tell what they are."""
         left_out = {} if self._reader is None else self._reader.left_out()
-        return [failure_of(name, error, name) for name, error in left_out.items() if self._options.wants(name)]
+        return [failure_of(name, error, name) for name, error in left_out.items() if self._options.matches(name)]
 
     def _list(self, reader: NicReader) -> list[Link]:
         """List the devices that may have a module; runs in the thread."""
@@ -211,7 +211,7 @@ class OpticsSource:
     def _may_have_module(self, link: Link) -> bool:
         """Tell ports of hardware from all else: a virtual function or a representor would give its port's module."""
         of_card = link.parent_dev_bus_name == "pci" and (is_hardware(link) or is_infiniband_port(link))
-        wanted = of_card and self._options.wants(link.name)
+        wanted = of_card and self._options.matches(link.name)
         return wanted and not is_virtual_function(self._net / link.name / "device")
 
     def _read_cage(self, link: Link) -> CageReading:

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from exporter.config.units import Duration
 from exporter.core import vocabulary
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -177,7 +177,7 @@ class PciSource:
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._host = host
-        self._serial = Serial("pci", CALL_DEADLINE, host.sysfs / "bus" / "pci")
+        self._serial = BlockingCalls("pci", CALL_DEADLINE, host.sysfs / "bus" / "pci")
         self._keeper = RowKeeper(SCHEMA.labels)
         self._error_keeper = RowKeeper(ERRORS.labels)
 
@@ -220,7 +220,7 @@ class PciSource:
         Raises:
             SourceError: They cannot be listed.
         """
-        return await listed(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.wants))
+        return await listed(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.matches))
 
 
 def find_functions(sysfs: Path, wants: Callable[[str], bool]) -> dict[str, Found]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.linux.netlink.rdma import QueuePairs
@@ -47,7 +47,7 @@ class QueuePairsWatch:
             place: Where the calls go, as those of the source do.
             open_reader: Opens what is asked: one of its own, since a dump can hang.
         """
-        self._serial = Serial("rdma queue pairs", min(DEADLINE, SHARE * interval), place)
+        self._serial = BlockingCalls("rdma queue pairs", min(DEADLINE, SHARE * interval), place)
         self._reader = open_reader()
         self._task: asyncio.Task[None] | None = None
         self._begun = float("-inf")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -78,7 +78,7 @@ class RdmaSource:
         self.settings = self._options = options
         self._host = host
         self._class = host.sysfs / "class" / "infiniband"
-        self._serial = Serial("rdma", CALL_DEADLINE, self._class)
+        self._serial = BlockingCalls("rdma", CALL_DEADLINE, self._class)
         self._of_port = Wanted(options.raw, options.unread(SCHEMA))
         self._of_device = Wanted(unread=options.unread(DEVICE))
         self._reader = open_reader()
@@ -101,7 +101,7 @@ class RdmaSource:
         rescan = monotonic() - self._scanned >= RESCAN
         if rescan:
             self._scanned = monotonic()
-        hung = {name for name in self._serial.out if "/" not in name}  # others' calls to this place are no devices
+        hung = {name for name in self._serial.hanging if "/" not in name}  # others' calls to this place are no devices
         calls: dict[str, Callable[[], object]] = {
             name: partial(self._read_device, name, rescan) for name in self._devices.keys() | hung
         }
@@ -113,7 +113,7 @@ class RdmaSource:
         fresh = [name for name in names if name not in calls]
         if fresh:
             results |= await self._serial.run([(name, partial(self._read_device, name, rescan)) for name in fresh])
-        for gone in self._devices.keys() - set(names) - self._serial.out:
+        for gone in self._devices.keys() - set(names) - self._serial.hanging:
             self._devices.pop(gone).close()
         readings, failures = self._sorted_out(names, results)
         if self._scanned_any:
@@ -162,7 +162,7 @@ class RdmaSource:
             return []
         if names != self._listed:
             self._listed = names
-            self._wanted = [name for name in names if self._options.wants(name)]
+            self._wanted = [name for name in names if self._options.matches(name)]
         return self._wanted
 
     def _read_device(self, name: str, rescan: bool) -> DeviceReading:

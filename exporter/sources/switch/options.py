@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from exporter.config.errors import check_patterns
-from exporter.config.secret import check_one
+from exporter.config.secret import check_exactly_one
 from exporter.config.units import Duration
 from exporter.core.source import Selection
 
@@ -75,7 +75,7 @@ class Snmp(Secretive, frozen=True, kw_only=True):
         if self.is_v3:
             self._check_user()
         else:
-            check_one("community", self.community, self.community_file, self.community_env)
+            check_exactly_one("community", self.community, self.community_file, self.community_env)
             self._refuse("user", "auth", "priv", "engine_id", "context", why=f"version {self.version} has communities")
 
     @property
@@ -92,7 +92,7 @@ class Snmp(Secretive, frozen=True, kw_only=True):
         for what in ("auth", "priv"):
             ways = [getattr(self, f"{what}_password{end}") for end in ("", "_file", "_env")]
             if getattr(self, what) is not None:
-                check_one(f"{what}_password", *ways)
+                check_exactly_one(f"{what}_password", *ways)
             elif any(way is not None for way in ways):
                 raise ValueError(f"{what}_password is given without {what}; name the algorithm too")
         if self.engine_id is not None and not re.fullmatch("(?:0x)?(?:[0-9A-Fa-f]{2}){5,32}", self.engine_id):
@@ -128,7 +128,7 @@ class Login(Secretive, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """See that there is one password, and one way to trust."""
-        check_one("password", self.password, self.password_file, self.password_env)
+        check_exactly_one("password", self.password, self.password_file, self.password_env)
         if (self.ca_file is not None) + (self.sha256 is not None) + self.insecure > 1:
             raise ValueError("ca_file, sha256 and insecure exclude each other; give one of them")
         if self.sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", self.sha256.replace(":", "").strip()):

@@ -14,7 +14,7 @@ from exporter.config import yaml_reader
 from exporter.config.errors import RuleError, check_patterns
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
-from exporter.core.source import LEAST_INTERVAL
+from exporter.core.source import MIN_INTERVAL_SECONDS
 from exporter.sources.common.path_patterns import matching
 from exporter.sources.switch.options import (
     Eapi,
@@ -64,8 +64,8 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def __post_init__(self) -> None:
         """Refuse an interval that is a slip, and patterns that are not whole."""
-        if self.interval is not None and self.interval < LEAST_INTERVAL:
-            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL * 1000:g}ms or more")
+        if self.interval is not None and self.interval < MIN_INTERVAL_SECONDS:
+            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {MIN_INTERVAL_SECONDS * 1000:g}ms or more")
         for key in ("include", "exclude", "uplinks"):
             check_patterns(key, getattr(self, key) or ())
 
@@ -171,7 +171,7 @@ def complete(options: SwitchOptions, folder: Path, check: Callable[[Target], Non
                     raise RuleError(place, f"the target {target.name!r} stands in {home} too; rename one of them")
                 homes[target.name] = str(path)
         except RuleError as error:
-            raise yaml_reader.located(path, error.steps, error.text) from None
+            raise yaml_reader.error_at(path, error.steps, error.text) from None
         groups += more.groups
         targets += more.targets
     return msgspec.structs.replace(options, groups=tuple(groups), targets=tuple(targets))

@@ -1,4 +1,4 @@
-"""Bursts: shares of a link's speed from samples, counted so that none is lost, and the highest of the last minute."""
+"""Bursts: utilization from samples, counted in a histogram, and the highest of the last minute."""
 
 import copy
 
@@ -25,7 +25,7 @@ A, B = ("mlx5_0", "1"), ("mlx5_1", "1")
 
 
 class Port:
-    """Samples of a port, made from the share of its speed that it receives and sends in each tick."""
+    """Samples of a port, from the share of its speed that it receives and sends in each tick."""
 
     def __init__(self, speed=SPEED):
         self.time, self.bytes, self.speed = 1000.0, [0, 0], speed
@@ -42,14 +42,14 @@ class Port:
         return self.sample()
 
 
-def food(rows, *, now=1000.0, epochs=None):
+def sample_table(rows, *, now=1000.0, epochs=None):
     values = [None if taken is None else Samples(tuple(taken)) for taken in rows.values()]
     columns = {SAMPLES: Column(FOOD.metrics[SAMPLES], values)}
     return Table(FOOD, RowKeeper(LABELS).rows(list(rows)), columns, now, epochs=epochs)
 
 
-def told(state, table):
-    """Step: the new state, and by row what each ending is."""
+def run_step(state, table):
+    """Return the new state, and values by row and ending."""
     state, (made,) = bursts.step(state, table)
     found = {
         key: {ending: column.values[place] for ending, column in made.columns.items()}
@@ -66,10 +66,10 @@ def highest(row, way="receive"):
     return row[f"{way}_utilization_highest_ratio"]
 
 
-def test_each_tick_is_counted_in_its_bucket_and_directions_are_told_apart():
+def test_each_tick_is_counted_in_its_bucket_by_direction():
     port = Port()
     taken = [port.sample(), port.tick(0.5, 1.0), port.tick(0.51, 0), port.tick(0.8), port.tick(0.95), port.tick(0.96)]
-    _, rows = told(None, food({A: taken}, now=port.time))
+    _, rows = run_step(None, sample_table({A: taken}, now=port.time))
     row = rows[A]
     assert row["receive_utilization_samples"].counts == (1, 3, 4, 5)  # up to 0.5, 0.8 and 0.95, and all
     assert row["receive_utilization_samples"].sum == pytest.approx(0.5 + 0.51 + 0.8 + 0.95 + 0.96)
@@ -78,27 +78,27 @@ def test_each_tick_is_counted_in_its_bucket_and_directions_are_told_apart():
     assert highest(row, "transmit") == pytest.approx(1.0)
 
 
-def test_the_first_sample_of_a_table_is_set_against_the_last_of_the_one_before():
+def test_the_first_sample_of_a_table_follows_the_last_of_the_table_before():
     port = Port()
-    state, rows = told(None, food({A: [port.sample()]}))
+    state, rows = run_step(None, sample_table({A: [port.sample()]}))
     assert (counts(rows[A]), highest(rows[A])) == ((0, 0, 0, 0), None)
-    state, rows = told(state, food({A: [port.tick(0.9)]}))
+    state, rows = run_step(state, sample_table({A: [port.tick(0.9)]}))
     assert counts(rows[A]) == (0, 0, 1, 1)
-    state, rows = told(state, food({A: []}))
-    state, rows = told(state, food({A: None}))
-    _, rows = told(state, food({A: [port.tick(0.1)]}))
+    state, rows = run_step(state, sample_table({A: []}))
+    state, rows = run_step(state, sample_table({A: None}))
+    _, rows = run_step(state, sample_table({A: [port.tick(0.1)]}))
     assert counts(rows[A]) == (1, 1, 2, 2)
 
 
-def test_a_burst_of_one_tick_is_seen_where_the_mean_is_the_same():
-    """Both ports move as much in five seconds; one does it in a single tick."""
+def test_a_burst_of_one_tick_is_visible_at_the_same_mean():
+    """Both ports move the same bytes in five seconds; one does it in a single tick."""
     even, bursting = Port(), Port()
     taken = {
         A: [even.sample(), *(even.tick(0.2) for _ in range(5))],
         B: [bursting.sample(), *(bursting.tick(share) for share in (0, 0, 1.0, 0, 0))],
     }
     assert taken[A][-1][1] - taken[A][0][1] == taken[B][-1][1] - taken[B][0][1]
-    _, rows = told(None, food(taken, now=1005.0))
+    _, rows = run_step(None, sample_table(taken, now=1005.0))
     assert counts(rows[A]) == (5, 5, 5, 5)
     assert counts(rows[B]) == (4, 4, 4, 5)
     assert (highest(rows[A]), highest(rows[B])) == (pytest.approx(0.2), pytest.approx(1.0))
@@ -106,42 +106,42 @@ def test_a_burst_of_one_tick_is_seen_where_the_mean_is_the_same():
 
 def test_a_gap_is_measured_over_its_true_time_and_counted_once():
     port = Port()
-    _, rows = told(None, food({A: [port.sample(), port.tick(0.9, seconds=4.0)]}, now=port.time))
+    _, rows = run_step(None, sample_table({A: [port.sample(), port.tick(0.9, seconds=4.0)]}, now=port.time))
     assert counts(rows[A]) == (0, 0, 1, 1)
     assert highest(rows[A]) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("fallen", [0, 1])
-def test_where_one_counter_fell_the_sample_is_passed_over_in_both_directions(fallen):
+def test_if_one_counter_fell_the_sample_is_skipped_in_both_directions(fallen):
     port = Port()
     taken = [port.tick(0.5, 0.5), port.tick(0.5, 0.5)]
     port.bytes[fallen] = -100  # less than all of what the tick brings: who zeroes one counter zeroes the other
     taken += [port.tick(0.9, 0.9), port.tick(0.9, 0.9)]
-    _, rows = told(None, food({A: taken}, now=port.time))
+    _, rows = run_step(None, sample_table({A: taken}, now=port.time))
     assert counts(rows[A])[-1] == counts(rows[A], "transmit")[-1] == 2
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
-def test_a_time_that_does_not_advance_is_no_measure(seconds):
+def test_a_time_that_does_not_advance_is_skipped(seconds):
     port = Port()
-    _, rows = told(None, food({A: [port.tick(0.5), port.tick(0.5, seconds=seconds)]}, now=port.time))
+    _, rows = run_step(None, sample_table({A: [port.tick(0.5), port.tick(0.5, seconds=seconds)]}, now=port.time))
     assert counts(rows[A]) == (0, 0, 0, 0)
 
 
-def test_a_change_of_speed_or_of_the_device_passes_over_one_sample():
+def test_a_change_of_speed_or_device_skips_one_sample():
     port = Port()
-    state, _ = told(None, food({A: [port.sample(), port.tick(0.9)]}, epochs=[1]))
+    state, _ = run_step(None, sample_table({A: [port.sample(), port.tick(0.9)]}, epochs=[1]))
     port.speed = 200.0
-    state, rows = told(state, food({A: [port.tick(0.9), port.tick(0.9)]}, epochs=[1]))
+    state, rows = run_step(state, sample_table({A: [port.tick(0.9), port.tick(0.9)]}, epochs=[1]))
     assert counts(rows[A]) == (0, 0, 2, 2)
-    _, rows = told(state, food({A: [port.tick(0.9), port.tick(0.9)]}, epochs=[2]))
+    _, rows = run_step(state, sample_table({A: [port.tick(0.9), port.tick(0.9)]}, epochs=[2]))
     assert counts(rows[A]) == (0, 0, 3, 3)
 
 
-def test_more_than_a_link_can_carry_is_dropped_in_that_direction_alone():
+def test_impossible_samples_are_dropped_in_their_direction_only():
     port = Port()
     taken = [port.sample(), port.tick(1.25, 0.1), port.tick(1.26, 0.1)]
-    _, rows = told(None, food({A: taken}, now=port.time))
+    _, rows = run_step(None, sample_table({A: taken}, now=port.time))
     assert counts(rows[A]) == (0, 0, 0, 1)
     assert highest(rows[A]) == 1.25
     assert counts(rows[A], "transmit") == (2, 2, 2, 2)
@@ -151,31 +151,33 @@ def test_the_highest_is_that_of_the_last_minute():
     port, state, seen = Port(), None, []
     port_shares = [0.9, 0.3, *[0.1] * 70]
     for share in port_shares:
-        state, rows = told(state, food({A: [port.sample(), port.tick(share)]}, now=port.time))
+        state, rows = run_step(state, sample_table({A: [port.sample(), port.tick(share)]}, now=port.time))
         seen.append(highest(rows[A]))
     assert seen[:60] == [pytest.approx(0.9)] * 60
     assert seen[60:62] == [pytest.approx(0.3), pytest.approx(0.1)]
-    state, rows = told(state, food({A: []}, now=port.time + 59.9))
+    state, rows = run_step(state, sample_table({A: []}, now=port.time + 59.9))
     assert highest(rows[A]) == pytest.approx(0.1)
-    _, rows = told(state, food({A: []}, now=port.time + 60.0))
+    _, rows = run_step(state, sample_table({A: []}, now=port.time + 60.0))
     assert highest(rows[A]) is None
     assert counts(rows[A])[-1] == len(port_shares)  # what was counted stays
 
 
-def test_a_row_that_was_gone_starts_anew_and_others_go_on():
+def test_a_row_that_returns_starts_again_and_others_continue():
     port, other = Port(), Port()
-    state, rows = told(None, food({A: [port.sample(), port.tick(0.9)], B: [other.sample(), other.tick(0.9)]}))
-    state, rows = told(state, food({B: [other.tick(0.9)]}))
+    state, rows = run_step(
+        None, sample_table({A: [port.sample(), port.tick(0.9)], B: [other.sample(), other.tick(0.9)]})
+    )
+    state, rows = run_step(state, sample_table({B: [other.tick(0.9)]}))
     assert (rows.keys(), counts(rows[B])) == ({B}, (0, 0, 2, 2))
-    _, rows = told(state, food({A: [port.tick(0.9), port.tick(0.9)], B: []}))
+    _, rows = run_step(state, sample_table({A: [port.tick(0.9), port.tick(0.9)], B: []}))
     assert (counts(rows[A]), counts(rows[B])) == ((0, 0, 1, 1), (0, 0, 2, 2))
 
 
-def test_the_state_of_before_is_left_as_it_was():
+def test_the_previous_state_is_not_changed():
     port = Port()
-    state, _ = told(None, food({A: [port.sample(), port.tick(0.9)]}))
+    state, _ = run_step(None, sample_table({A: [port.sample(), port.tick(0.9)]}))
     before = copy.deepcopy(state)
-    told(state, food({A: [port.tick(0.5)]}))
+    run_step(state, sample_table({A: [port.tick(0.5)]}))
     assert state == before
 
 
@@ -192,7 +194,7 @@ def test_the_state_of_before_is_left_as_it_was():
     )
 )
 @settings(max_examples=200, deadline=None)
-def test_the_histogram_is_what_plain_book_keeping_gives(ticks):
+def test_the_histogram_matches_a_simple_model(ticks):
     time, received, sent, speed = 1000.0, 10**6, 10**6, 128.0
     taken, expected, state, before = [(time, received, sent, speed)], {"receive": [], "transmit": []}, None, 0
     for more, sending, seconds, event, handed_on in ticks:
@@ -204,27 +206,29 @@ def test_the_histogram_is_what_plain_book_keeping_gives(ticks):
             expected["receive"].append(more / seconds / speed)
             expected["transmit"].append(sending / seconds / speed)
         if handed_on:
-            state, rows = told(state, food({A: taken}, now=time))
+            state, rows = run_step(state, sample_table({A: taken}, now=time))
             assert counts(rows[A])[-1] >= before
             taken, before = [], counts(rows[A])[-1]
-    _, rows = told(state, food({A: taken}, now=time))
+    _, rows = run_step(state, sample_table({A: taken}, now=time))
     for way, shares in expected.items():
         possible = [share for share in shares if share <= 1.25]
         assert counts(rows[A], way) == tuple(sum(share <= bound for share in possible) for bound in (0.5, 0.8, 0.95, 2))
         assert rows[A][f"{way}_utilization_samples"].sum == pytest.approx(sum(possible))
 
 
-def test_other_tables_pass_untouched():
+def test_other_tables_pass_unchanged():
     plain = vocabulary.schema("fabric_t_", LABELS, ["link_up"])
     table = Table(plain, RowKeeper(LABELS).rows([A]), {"link_up": Column(plain.metrics["link_up"], [1])}, 0.0)
     exported = vocabulary.schema("fabric_t_", LABELS, own={SAMPLES: gauge("Not internal.")})
     for other in (table, Table(exported, table.rows, {SAMPLES: Column(exported.metrics[SAMPLES], [1])}, 0.0)):
         assert bursts.step(None, other) == (None, (other,))
         assert bursts.outputs(other.schema) == []
-    assert rates.step(None, food({A: []}))[1][0].schema is FOOD  # the meaning before this one lets samples through
+    assert (
+        rates.step(None, sample_table({A: []}))[1][0].schema is FOOD
+    )  # the meaning before this one lets samples through
 
 
-def test_what_is_made_is_declared_well_and_printed_as_prometheus_reads_it():
+def test_outputs_are_well_formed_and_parsed_by_prometheus_client():
     metrics = bursts.outputs(FOOD)
     assert {one.name for one in metrics} == {
         f"fabric_rdma_{way}_{what}"
@@ -234,7 +238,7 @@ def test_what_is_made_is_declared_well_and_printed_as_prometheus_reads_it():
     assert vocabulary.check(metrics) == []
     assert {one.buckets for one in metrics} == {(), (0.5, 0.8, 0.95)}
     port = Port()
-    _, tables = bursts.step(None, food({A: [port.sample(), port.tick(0.9)]}, now=port.time))
+    _, tables = bursts.step(None, sample_table({A: [port.sample(), port.tick(0.9)]}, now=port.time))
     text = b"".join(Renderer(openmetrics=False).render(tables)).decode()
     samples = [
         (sample.name, sample.labels.get("le"), sample.value)

@@ -1,4 +1,4 @@
-"""Shares of a RoCE port's packets, from counters that went through rates as they do in the daemon."""
+"""Ratios of a RoCE port's packets, from counters that passed through rates as in the daemon."""
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +36,7 @@ SCHEMA = vocabulary.schema(
 
 
 class Port:
-    """Steps the counters of some ports through rates and shares, every five seconds."""
+    """Passes the counters of some ports through rates and ratios, every five seconds."""
 
     def __init__(self, rows=("d",)):
         self.rows, self.keeper, self.time = list(rows), RowKeeper(("device",)), 0.0
@@ -60,7 +60,7 @@ class Port:
 MADE = {"ecn_marked_ratio", "cnp_sent_ratio", "cnp_handled_ratio", "retransmission_ratio"}
 
 
-def test_each_share_is_of_the_packets_of_its_direction():
+def test_each_ratio_uses_the_packets_of_its_direction():
     port = Port()
     base = {"receive_packets": 10**12, "transmit_packets": 7, "ecn_marked_packets": 5, "cnp_sent": 3, "cnp_handled": 1}
     assert port.read(**base) == {}  # what came before the first read is no interval
@@ -69,7 +69,7 @@ def test_each_share_is_of_the_packets_of_its_direction():
     assert port.read(**risen) == {"ecn_marked": [0.05], "cnp_sent": [0.005], "cnp_handled": [0.005]}
 
 
-def test_notifications_received_count_where_a_device_does_not_tell_those_that_slowed_it_down():
+def test_received_cnps_count_if_handled_ones_are_not_reported():
     port = Port("ab")
     port.read(transmit_packets=[0, 0], cnp_handled=[0, None], cnp_received=[0, 0])
     out = port.read(transmit_packets=[1000, 1000], cnp_handled=[5, None], cnp_received=[100, 20])
@@ -77,12 +77,12 @@ def test_notifications_received_count_where_a_device_does_not_tell_those_that_sl
 
 
 @pytest.mark.parametrize("end", ["cnp_handled_total", "cnp_received_total"])
-def test_either_count_of_notifications_tells_an_end_of_roce(end):
+def test_either_cnp_counter_identifies_a_roce_endpoint(end):
     schema = vocabulary.schema("fabric_test_", ("device",), ["transmit_packets_total", end])
     assert [metric.ending for metric in congestion_ratios.outputs(schema)] == ["cnp_handled_ratio"]
 
 
-def test_retransmissions_are_all_that_makes_a_sender_send_again():
+def test_retransmissions_are_the_sum_of_their_causes():
     port = Port()
     parts = {name.removesuffix("_total"): 0 for name in OWN[:5]}
     port.read(transmit_packets=0, **parts)
@@ -90,14 +90,14 @@ def test_retransmissions_are_all_that_makes_a_sender_send_again():
     assert port.read(transmit_packets=31_000, **risen) == {"retransmission": [0.001]}
 
 
-def test_packets_sent_again_count_where_a_device_counts_them():
+def test_counted_retransmissions_are_used_if_present():
     port = Port()
     port.read(transmit_packets=0, retransmitted_packets=0, packet_sequence_errors=0, local_ack_timeouts=0)
     out = port.read(transmit_packets=1000, retransmitted_packets=5, packet_sequence_errors=100, local_ack_timeouts=100)
     assert out == {"retransmission": [0.005]}
 
 
-def test_a_device_that_lacks_the_finer_counters_has_the_share_of_those_it_has():
+def test_missing_optional_counters_are_left_out():
     port = Port()
     port.read(transmit_packets=0, packet_sequence_errors=0, local_ack_timeouts=0, rnr_nak_retries=0)
     out = port.read(transmit_packets=1000, packet_sequence_errors=1, local_ack_timeouts=2, rnr_nak_retries=4)
@@ -105,7 +105,7 @@ def test_a_device_that_lacks_the_finer_counters_has_the_share_of_those_it_has():
 
 
 @pytest.mark.parametrize("lacking", ["packet_sequence_errors", "local_ack_timeouts", "transmit_packets"])
-def test_without_one_of_the_counters_that_every_device_has_there_is_no_share(lacking):
+def test_without_a_required_counter_there_is_no_ratio(lacking):
     values = {"transmit_packets": 0, "packet_sequence_errors": 0, "local_ack_timeouts": 0}
     del values[lacking]
     port = Port()
@@ -114,14 +114,14 @@ def test_without_one_of_the_counters_that_every_device_has_there_is_no_share(lac
 
 
 @pytest.mark.parametrize(("packets", "share"), [(999, None), (1000, [0.01])])
-def test_nothing_is_said_under_a_thousand_packets(packets, share):
+def test_no_ratio_below_a_thousand_packets(packets, share):
     port = Port()
     port.read(receive_packets=0, ecn_marked_packets=0)
     assert port.read(receive_packets=packets, ecn_marked_packets=10).get("ecn_marked") == share
 
 
 @pytest.mark.parametrize(("missing", "left"), [("ecn_marked_packets", ["cnp_sent"]), ("receive_packets", [])])
-def test_rule_a_a_counter_that_could_not_be_read_gives_no_share_nor_does_the_read_after(missing, left):
+def test_a_missing_counter_gives_no_ratio_in_this_read_and_the_next(missing, left):
     port = Port()
     names = ("receive_packets", "ecn_marked_packets", "cnp_sent")
     port.read(**dict.fromkeys(names, 0))
@@ -133,7 +133,7 @@ def test_rule_a_a_counter_that_could_not_be_read_gives_no_share_nor_does_the_rea
     }
 
 
-def test_a_part_of_the_sum_that_fails_for_long_is_not_taken_for_one_that_the_device_lacks():
+def test_an_optional_counter_that_fails_is_not_treated_as_lacking():
     port = Port()
     values = {"packet_sequence_errors": 0, "local_ack_timeouts": 0, "rnr_nak_retries": 0}
     port.read(transmit_packets=0, **values)
@@ -143,42 +143,42 @@ def test_a_part_of_the_sum_that_fails_for_long_is_not_taken_for_one_that_the_dev
     assert port.read(transmit_packets=25_000, **values) == {}
 
 
-def test_what_one_port_lacks_costs_the_others_nothing():
+def test_a_counter_missing_on_one_port_does_not_affect_others():
     port = Port("ab")
     port.read(receive_packets=[0, 0], ecn_marked_packets=[0, None])
     assert port.read(receive_packets=[2000, 2000], ecn_marked_packets=[20, None]) == {"ecn_marked": [0.01, None]}
 
 
-def test_a_counter_that_starts_anew_gives_no_share_of_that_interval():
+def test_a_reset_gives_no_ratio_in_that_interval():
     port = Port()
     port.read(receive_packets=10**6, ecn_marked_packets=10**6)
     assert port.read(receive_packets=10**6 + 5000, ecn_marked_packets=3) == {}
     assert port.read(receive_packets=10**6 + 10_000, ecn_marked_packets=53) == {"ecn_marked": [0.01]}
 
 
-def test_a_port_that_was_made_anew_gives_none_even_if_all_its_counters_rose():
+def test_a_re_created_port_gives_no_ratio_even_if_its_counters_rose():
     port = Port()
     port.read(receive_packets=1000, ecn_marked_packets=10, epochs=[1])
     assert port.read(receive_packets=9000, ecn_marked_packets=90, epochs=[2]) == {}
     assert port.read(receive_packets=10_000, ecn_marked_packets=100, epochs=[2]) == {"ecn_marked": [0.01]}
 
 
-def test_a_counter_that_wraps_at_32_bits_goes_on():
+def test_a_wrapping_counter_gives_ratios():
     port = Port()
     port.read(width=32, transmit_packets=0, packet_sequence_errors=2**32 - 5, local_ack_timeouts=0)
     out = port.read(width=32, transmit_packets=10_000, packet_sequence_errors=5, local_ack_timeouts=0)
     assert out == {"retransmission": [0.001]}
 
 
-def test_more_marks_than_packets_are_counters_of_different_things():
-    """On mlx5 the marks are the port's and the packets those of one function: nothing is said rather than 300 %."""
+def test_more_marks_than_packets_give_no_ratio():
+    """On mlx5 the marks are of the port and the packets of one function: no ratio rather than 300 %."""
     port = Port()
     port.read(receive_packets=0, ecn_marked_packets=0)
     assert port.read(receive_packets=1000, ecn_marked_packets=3000) == {}
     assert port.read(receive_packets=2000, ecn_marked_packets=4000) == {"ecn_marked": [1.0]}
 
 
-def test_rows_keep_their_counters_whatever_their_order_and_lose_them_when_gone():
+def test_rows_keep_their_counters_in_any_order_and_lose_them_when_gone():
     port = Port("abc")
     port.read(receive_packets=[0, 10**6, 0], ecn_marked_packets=[0, 0, 0])
     port.rows = ["b", "a"]
@@ -189,7 +189,7 @@ def test_rows_keep_their_counters_whatever_their_order_and_lose_them_when_gone()
     assert out == {"ecn_marked": [0.01, 0.02, None]}
 
 
-def test_counters_that_stand_still_under_traffic_are_a_share_of_zero():
+def test_unchanged_counters_under_traffic_give_a_ratio_of_zero():
     port = Port()
     port.read(receive_packets=0, ecn_marked_packets=7)
     assert port.read(receive_packets=5000, ecn_marked_packets=7) == {"ecn_marked": [0.0]}
@@ -201,8 +201,8 @@ COUNTS = st.none() | st.integers(0, 5000)
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(COUNTS, COUNTS), min_size=1, max_size=12))
-def test_any_history_gives_what_plain_bookkeeping_gives(history):
-    """Rises of packets and marks; None is a read that failed, over which nothing moves."""
+def test_any_history_matches_a_simple_model(history):
+    """Increases of packets and marks; None is a failed read without increases."""
     port, packets, marks = Port(), 10**6, 10**6
     port.read(receive_packets=packets, ecn_marked_packets=marks)
     well = True
@@ -217,7 +217,7 @@ def test_any_history_gives_what_plain_bookkeeping_gives(history):
         well = None not in (risen, marked)
 
 
-def test_what_is_made_is_what_is_declared_and_only_for_the_ends_of_roce():
+def test_outputs_are_declared_and_only_for_roce_endpoints():
     made = {metric.ending: metric.detail for metric in congestion_ratios.outputs(SCHEMA)}
     assert made == {
         "ecn_marked_ratio": False,

@@ -1,4 +1,4 @@
-"""Whether a host has as many RDMA ports ready as it should: also when their whole class is gone."""
+"""Expected RDMA ports of a host, also when all ports are gone."""
 
 import pytest
 
@@ -14,7 +14,7 @@ PORTS = vocabulary.schema(
 
 
 def ports(*rows, part="mlx5_core", expected=None, schema=PORTS):
-    """Make a table of ports from (up, speed), judged as in the daemon, and step it."""
+    """Pass a table of ports, from (up, speed), through `links` and `expectations`."""
     keys = [(f"{part}_{place}", "1") for place in range(len(rows))]
     columns = {"link_up": [up for up, _ in rows], vocabulary.SPEED: [speed for _, speed in rows]}
     made = {ending: Column(schema.metrics[ending], values) for ending, values in columns.items()}
@@ -23,8 +23,8 @@ def ports(*rows, part="mlx5_core", expected=None, schema=PORTS):
     return expectations.step(None, judged)[1]
 
 
-def said(expected, *tables):
-    """Give the other tables, and (expected, ready)."""
+def summed_ports(expected, *tables):
+    """Return the other tables, and (expected, ready)."""
     *others, counted = expectations.summed(expected, tables, 7.0)
     assert counted.time == 7.0
     assert counted.rows.texts == ("",)
@@ -45,28 +45,28 @@ def said(expected, *tables):
     ],
 )
 def test_ready_is_up_and_not_slower_than_expected(rows, options, ready):
-    assert said(8, *ports(*rows, **options))[1] == (8, ready)
+    assert summed_ports(8, *ports(*rows, **options))[1] == (8, ready)
 
 
-def test_report_93_a_whole_class_that_vanished_is_none_ready_and_not_silence():
-    assert said(8) == ([], (8, 0))
+def test_no_port_is_ready_if_all_ports_are_gone():
+    assert summed_ports(8) == ([], (8, 0))
 
 
-def test_ports_of_several_drivers_are_one_count():
+def test_ports_of_several_drivers_are_counted_together():
     first, second = ports((1, 50e9), (1, 50e9)), ports((1, 25e9), (0, None), part="bnxt_en")
-    others, counts = said(4, *first, *second)
+    others, counts = summed_ports(4, *first, *second)
     assert counts == (4, 3)
     assert others == [first[0], second[0]]
 
 
-def test_more_ports_than_expected_are_told_as_they_are():
-    assert said(0, *ports((1, 50e9)))[1] == (0, 1)
+def test_more_ports_than_expected_are_counted_as_they_are():
+    assert summed_ports(0, *ports((1, 50e9)))[1] == (0, 1)
 
 
 def test_other_tables_pass():
     others = vocabulary.schema("fabric_nic_", ("device", "port"), list(PORTS.metrics))
     (table,) = ports((1, 50e9), schema=others)
-    assert said(1, table) == ([table], (1, 0))
+    assert summed_ports(1, table) == ([table], (1, 0))
     assert expectations.outputs(others) == []
     assert [one.name for one in expectations.outputs(PORTS)] == [
         "fabric_rdma_ports_expected",

@@ -1,4 +1,4 @@
-"""Imbalance of peers, and of the directions of a port: said only when there is traffic that was read all along."""
+"""Imbalance of peers and asymmetry of ports: only with traffic, and read during the whole window."""
 
 import pytest
 
@@ -19,7 +19,7 @@ OWN_RAILS = vocabulary.schema("fabric_rdma_", ("device", "port"), ENDINGS)
 
 
 class Watch:
-    """Steps rails through imbalance every five seconds; the first read has no rates before it."""
+    """Passes rails through imbalance every five seconds; the first read has no rates."""
 
     def __init__(self, kinds=("ib",) * 4):
         self.kinds, self.state, self.time = list(kinds), None, 1000.0
@@ -80,25 +80,25 @@ def test_samples_weigh_by_their_length():
     assert ratio == pytest.approx((10 * 10 + 30 * 30) / 40 / 20 - 1)
 
 
-def test_nothing_is_said_under_the_floor_of_one_percent_of_the_speed():
+def test_no_imbalance_below_one_percent_of_the_speed():
     watch = Watch(("ib",) * 2)
     assert watch.often(2, [0.9, 1.0], [1.0, 1.0]) == {"ib": (None, pytest.approx(0.0))}
     assert Watch(("ib",) * 2).often(2, [0.0, 1.9], [0.0, 0.0]) == {}
 
 
-def test_without_speeds_the_floor_is_ten_megabytes_a_second():
+def test_without_speeds_the_minimum_is_ten_megabytes_per_second():
     assert Watch(("ib",) * 2).often(2, [9e6, 9e6], [9e6, 12e6], speeds=None) == {
         "ib": (None, pytest.approx(12 / 10.5 - 1))
     }
 
 
-def test_members_whose_link_is_down_do_not_count_and_one_alone_is_no_group():
+def test_members_with_link_down_are_left_out_and_one_member_is_not_a_group():
     watch = Watch(("ib",) * 3)
     assert watch.often(2, [10.0, 20.0, 0.0], ups=[1, 1, 0]) == {"ib": (pytest.approx(20 / 15 - 1), pytest.approx(0.0))}
     assert watch.read([10.0, 20.0, 0.0], ups=[1, 0, None]) == {}
 
 
-def test_nothing_is_said_while_a_member_lacks_its_rate():
+def test_no_imbalance_while_a_member_lacks_its_rate():
     watch = Watch(("ib",) * 2)
     watch.often(3, [10.0, 20.0])
     assert watch.read([10.0, None]) == {}
@@ -106,7 +106,7 @@ def test_nothing_is_said_while_a_member_lacks_its_rate():
     assert watch.often(11, [10.0, 20.0])["ib"][0] == pytest.approx(20 / 15 - 1)
 
 
-def test_a_member_that_just_came_silences_its_group_only():
+def test_a_new_member_suppresses_its_own_group_only():
     watch = Watch(("ib", "ib", "eth", "eth", "ib"))
     watch.often(4, [10.0, 20.0, 10.0, 10.0])
     assert watch.often(2, [10.0, 20.0, 10.0, 10.0, 99.0]).keys() == {"eth"}
@@ -118,7 +118,7 @@ def test_kinds_are_groups_and_rows_without_kind_have_none():
     assert out == {"ib": (pytest.approx(0.5), pytest.approx(0.0)), "eth": (pytest.approx(0.0), pytest.approx(0.0))}
 
 
-def test_rows_keep_their_samples_whatever_their_order_and_lose_them_when_gone():
+def test_rows_keep_their_samples_in_any_order_and_lose_them_when_gone():
     watch = Watch(("ib",) * 2)
     watch.often(2, [10.0, 30.0], names=["a", "b"])
     assert watch.read([30.0, 10.0], names=["b", "a"])["ib"][0] == pytest.approx(0.5)
@@ -126,13 +126,13 @@ def test_rows_keep_their_samples_whatever_their_order_and_lose_them_when_gone():
     assert set(watch.state.samples) == {("a",), ("c",)}
 
 
-def test_a_clock_that_goes_back_says_nothing():
+def test_a_clock_that_goes_back_gives_no_imbalance():
     watch = Watch(("ib",) * 2)
     watch.often(2, [10.0, 30.0])
     assert watch.read([10.0, 30.0], seconds=-2.0) == {}
 
 
-def test_tables_without_kinds_or_rates_pass_untouched():
+def test_tables_without_kinds_or_rates_pass_unchanged():
     rows = Rows(("device",), [("a",), ("b",)], {})
     table = Table(SCHEMA, rows, {}, 0.0, kinds=["x", "x"])
     assert imbalance.step(None, table) == (None, (table,))
@@ -149,14 +149,14 @@ def test_tables_without_kinds_or_rates_pass_untouched():
 # One idle rail.
 
 
-def test_one_idle_rail_of_eight_lifts_the_busiest_by_14_percent_and_has_a_deficit_of_all():
+def test_one_idle_rail_of_eight_is_an_imbalance_of_14_percent_and_a_deficit_of_one():
     watch = Watch(("ib",) * 8)
     out = watch.often(2, [50.0] * 7 + [0.0], [50.0] * 7 + [25.0])
     assert out["ib"] == (pytest.approx(8 / 7 - 1), pytest.approx(50 / 46.875 - 1))
     assert watch.deficits["ib"] == (pytest.approx(1.0), pytest.approx(1 - 25 / 46.875))
 
 
-def test_a_balanced_group_has_no_deficit_and_a_quiet_direction_has_none_that_is_told():
+def test_a_balanced_group_has_no_deficit_and_an_idle_direction_none_at_all():
     watch = Watch(("ib",) * 4)
     watch.often(2, [0.1] * 4, [40.0] * 4)
     assert watch.deficits["ib"] == (None, pytest.approx(0.0))
@@ -169,13 +169,13 @@ def test_a_balanced_group_has_no_deficit_and_a_quiet_direction_has_none_that_is_
     ("received", "sent", "ratio"),
     [(10.0, 10.0, 0.0), (30.0, 10.0, 0.5), (10.0, 30.0, -0.5), (40.0, 0.0, 1.0), (0.0, 40.0, -1.0)],
 )
-def test_asymmetry_is_what_came_less_what_went_over_both(received, sent, ratio):
+def test_asymmetry_is_received_minus_sent_over_their_sum(received, sent, ratio):
     watch = Watch(("ib",) * 2)
     watch.often(3, [received, 5.0], [sent, 5.0])
     assert watch.asymmetry == [pytest.approx(ratio), pytest.approx(0.0)]
 
 
-def test_asymmetry_is_over_the_window_and_not_the_last_interval():
+def test_asymmetry_covers_the_window():
     watch = Watch(("ib",))
     watch.often(2, [30.0], [10.0])
     watch.often(11, [10.0], [10.0])
@@ -185,7 +185,7 @@ def test_asymmetry_is_over_the_window_and_not_the_last_interval():
 
 
 def test_asymmetry_needs_traffic_and_no_siblings():
-    """The floor is a hundredth of the port's own speed, of the mean of both directions."""
+    """The minimum is a hundredth of the port's speed, for the mean of both directions."""
     watch = Watch(("ib", None, "eth"))
     watch.often(2, [1.9, 2.1, 0.0], [0.0, 0.0, 0.0])
     assert watch.asymmetry == [None, pytest.approx(1.0), None]
@@ -193,13 +193,13 @@ def test_asymmetry_needs_traffic_and_no_siblings():
     assert watch.asymmetry is None
 
 
-def test_asymmetry_without_a_speed_has_the_floor_in_bytes():
+def test_asymmetry_without_a_speed_has_a_minimum_in_bytes():
     watch = Watch(("ib",) * 2)
     watch.often(2, [19e6, 21e6], [0.0, 0.0], speeds=None)
     assert watch.asymmetry == [None, pytest.approx(1.0)]
 
 
-def test_asymmetry_begins_anew_where_a_rate_was_missing():
+def test_asymmetry_starts_again_after_a_missing_rate():
     watch = Watch(("ib",))
     watch.often(3, [40.0], [0.0])
     watch.read([None], [0.0])
@@ -218,7 +218,7 @@ SWITCH = vocabulary.schema("fabric_switch_", ("switch", "port"), ENDINGS)
 
 
 class Switch:
-    """Steps the uplinks of a switch through imbalance; each row has the time at which the switch counted it."""
+    """Passes the uplinks of a switch through imbalance; each row has the time of its counters."""
 
     def __init__(self):
         self.state = None
@@ -245,8 +245,8 @@ def test_a_group_of_a_switch_has_the_label_of_the_switch():
     assert groups.values("transmit_imbalance_ratio") == [pytest.approx(0.5)]
 
 
-def test_a_row_that_was_not_counted_since_is_no_new_sample():
-    """The same rate four times is one minute at that rate, not four of a quarter, and the window goes on."""
+def test_a_row_without_a_new_reading_is_not_a_new_sample():
+    """The same reading four times is one sample, and the window continues."""
     switch = Switch()
     for poll in range(13):
         counted = poll * 15.0 // 60 * 60
@@ -256,7 +256,7 @@ def test_a_row_that_was_not_counted_since_is_no_new_sample():
     assert out[0].values("transmit_imbalance_ratio") == [pytest.approx(0.5)]
 
 
-def test_a_table_that_comes_again_changes_nothing():
+def test_the_same_table_again_changes_nothing():
     switch = Switch()
     for time in (0.0, 15.0, 30.0):
         switch.read(time, None, [10.0, 30.0])
@@ -266,8 +266,8 @@ def test_a_table_that_comes_again_changes_nothing():
     assert groups.values("transmit_imbalance_ratio") == [pytest.approx(0.5)]
 
 
-def test_members_that_were_counted_at_different_times_are_compared_all_the_same():
-    """Each chip of a switch refreshes on its own: windows of 60 and 100 s are both whole."""
+def test_members_read_at_different_times_are_compared():
+    """Each chip of a switch refreshes on its own: windows of 60 and 100 s are both complete."""
     switch = Switch()
     for time, counted in ((0.0, [0.0, 0.0]), (61.0, [60.0, 61.0]), (100.0, [60.0, 100.0]), (121.0, [120.0, 100.0])):
         out = switch.read(time, counted, [10.0, 30.0])

@@ -1,4 +1,4 @@
-"""Whether links are as fast as they should be."""
+"""Expected speeds and degraded links."""
 
 import pytest
 
@@ -54,30 +54,30 @@ def test_verdicts(speeds, options, expected, degraded):
     assert judge(speeds, **options) == (expected, degraded)
 
 
-def test_tables_of_other_schemas_pass_untouched():
+def test_tables_of_other_schemas_pass_unchanged():
     other = vocabulary.schema("fabric_test_", ("device",), [vocabulary.SPEED])
     assert judge([1.0, 2.0], schema=other) == (None, None)
     assert links.outputs(other) == []
     assert [metric.ending for metric in links.outputs(SCHEMA)] == [vocabulary.EXPECTED_SPEED, links.DEGRADED]
 
 
-def test_report_99_a_slower_network_is_no_fault_where_the_configuration_says_so():
-    """Nodes differ in shape: a card of 400 Gb/s on a leaf of 200 Gb/s is slow only as long as nobody said otherwise."""
+def test_a_configured_lower_speed_is_not_degraded():
+    """A card of 400 Gb/s on a leaf of 200 Gb/s is degraded unless the configuration expects that."""
     assert judge([25e9] * 8, most=[50e9] * 8)[1] == [1] * 8
     assert judge([25e9] * 8, most=[50e9] * 8, expected=25e9)[1] == [0] * 8
 
 
-def test_where_all_rails_are_slow_alike_the_network_devices_alone_tell():
-    """RDMA ports do not tell what their hardware can do, and measured against their siblings they are well."""
+def test_if_all_rails_are_equally_slow_only_network_devices_are_degraded():
+    """RDMA ports do not report the speed of their hardware, and are equal to their siblings."""
     assert judge([25e9] * 8) == ([25e9] * 8, [0] * 8)
     assert judge([25e9] * 8, most=[50e9] * 8) == ([50e9] * 8, [1] * 8)
 
 
-def test_report_96_a_port_that_is_down_gets_no_verdict():
+def test_a_port_that_is_down_is_not_rated():
     assert judge([50e9, None], most=[50e9, 50e9]) == ([50e9, 50e9], [0, None])
 
 
-def test_ports_of_a_switch_to_hosts_are_not_measured_against_each_other():
+def test_switch_ports_to_hosts_are_not_compared_with_each_other():
     """A leaf has 400 Gb/s for GPUs beside 100 Gb/s for storage by design."""
     kinds = ["host", "host", "uplink", "uplink"]
     assert judge([50e9, 12.5e9, 50e9, 25e9], kinds=kinds) == ([None, None, 50e9, 50e9], [None, None, 0, 1])

@@ -1,16 +1,16 @@
-"""States that logs of jobs tell: from the logs themselves, by the source that reads them."""
+"""States from logs of jobs, read from logs by the source."""
 
 import pytest
 
 from exporter.core.table import Rows, Table
 from exporter.meaning.ports import log_states
 from exporter.meaning.ports.log_states import (
-    FORGET,
-    LASTS,
+    ERROR_SECONDS,
+    FORGET_SECONDS,
     RULES,
-    Memory,
+    LogStateMemory,
 )
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import LOG_RULES
 from exporter.sources.nccl.tables import COLLECTIVES
 from exporter.sources.nccl_facts import source as nccl_facts
@@ -25,13 +25,13 @@ from tests.helpers.paths import FIXTURES
 from tests.sources.nccl_facts.test_source import ROCE, TROUBLE, bench  # noqa: F401  # a fixture
 
 HOST = "gpu-001.example.com"
-"""What the exporter calls its host; the logs call it gpu-001."""
+"""Name of the host in the exporter; its logs contain gpu-001."""
 
-A1 = Port(HOST, "mlx5_1:1")
-WHOLE = Port(HOST, "")
+A1 = PortLocation(HOST, "mlx5_1:1")
+WHOLE = PortLocation(HOST, "")
 
 
-def told(memory, made, now):
+def run_step(memory, made, now):
     return {(one.kind, one.port): one for one in log_states.step(memory, made.reading.tables, HOST, now)}
 
 
@@ -43,7 +43,7 @@ async def write(made, job, data):
     await made.read()
 
 
-def test_rules_are_of_what_the_source_tells():
+def test_rules_match_the_metrics_of_the_source():
     endings = {ending for schema in nccl_facts.DEFINITION.schemas for ending in schema.metrics}
     known = {
         "problem": {one.name for one in CAUSES},
@@ -57,67 +57,69 @@ def test_rules_are_of_what_the_source_tells():
         assert all(set(values) <= known[name] for name, values in rule.labels.items())
 
 
-def test_each_kind_that_logs_tell_has_its_rule():
+def test_each_kind_of_log_state_has_a_rule():
     by_texts_and_places = {"proxied", "adapters_unused", "adapter_shared"}
     assert {rule.kind for rule in RULES} | by_texts_and_places == {rule.kind for rule in LOG_RULES}
 
 
-async def test_what_goes_wrong_is_a_state_of_its_port_and_job_for_a_while(bench):  # noqa: F811
-    memory = Memory()
+async def test_an_error_is_a_state_of_its_port_and_job_for_a_limited_time(bench):  # noqa: F811
+    memory = LogStateMemory()
     await write(bench, "llama", ROCE)
-    assert told(memory, bench, 100.0).keys() & {("port_error", A1), ("peer_unreachable", WHOLE)} == set()
+    assert run_step(memory, bench, 100.0).keys() & {("port_error", A1), ("peer_unreachable", WHOLE)} == set()
     await write(bench, "llama", TROUBLE)
-    found = told(memory, bench, 110.0)
+    found = run_step(memory, bench, 110.0)
     assert {"port_error", "path_not_made", "failed_over"} <= {kind for kind, _ in found}
     error = found["port_error", A1]
     assert (error.since, error.number, error.job) == (110.0, 1, "llama")
-    for now in range(120, 110 + int(LASTS), 60):
+    for now in range(120, 110 + int(ERROR_SECONDS), 60):
         await bench.read()
-        assert ("port_error", A1) in told(memory, bench, float(now))
+        assert ("port_error", A1) in run_step(memory, bench, float(now))
     await bench.read()
-    late = told(memory, bench, 111.0 + LASTS)
+    late = run_step(memory, bench, 111.0 + ERROR_SECONDS)
     assert ("port_error", A1) not in late
     assert any(kind == "failed_over" for kind, _ in late), "as long as it is so"
 
 
-async def test_a_port_that_is_well_again_has_no_error_and_may_have_another_one(bench):  # noqa: F811
-    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+async def test_a_recovered_port_has_no_error_and_may_fail_again(bench):  # noqa: F811
+    memory, lines = LogStateMemory(), TROUBLE.splitlines(keepends=True)
     await write(bench, "llama", ROCE)
-    told(memory, bench, 5.0)
+    run_step(memory, bench, 5.0)
     await write(bench, "llama", lines[0])
-    assert told(memory, bench, 10.0)["port_error", A1].number == 1
+    assert run_step(memory, bench, 10.0)["port_error", A1].number == 1
     await write(bench, "llama", lines[2])
-    assert ("port_error", A1) not in told(memory, bench, 20.0)
+    assert ("port_error", A1) not in run_step(memory, bench, 20.0)
     await write(bench, "llama", lines[1])
-    again = told(memory, bench, 30.0)["port_error", A1]
+    again = run_step(memory, bench, 30.0)["port_error", A1]
     assert (again.since, again.number) == (30.0, 2)
 
 
-async def test_a_look_without_a_reading_changes_nothing_and_minutes_without_end_all(bench):  # noqa: F811
-    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+async def test_states_survive_a_missing_reading_and_end_after_minutes_without(bench):  # noqa: F811
+    memory, lines = LogStateMemory(), TROUBLE.splitlines(keepends=True)
     await write(bench, "llama", ROCE)
-    told(memory, bench, 5.0)
+    run_step(memory, bench, 5.0)
     await write(bench, "llama", lines[0])
-    before = told(memory, bench, 10.0)
+    before = run_step(memory, bench, 10.0)
     await write(bench, "llama", lines[2])
     assert {(one.kind, one.port): one for one in log_states.step(memory, [], HOST, 15.0)} == before
-    assert ("port_error", A1) not in told(memory, bench, 20.0)
+    assert ("port_error", A1) not in run_step(memory, bench, 20.0)
     log_states.step(memory, [], HOST, 30.0)
-    assert ("port_error", A1) not in told(memory, bench, 40.0), "what was mended does not come back"
-    assert log_states.step(memory, [], HOST, 41.0 + FORGET) == []
-    assert ("port_error", A1) not in told(memory, bench, 50.0 + FORGET), "what stood there before is no news"
+    assert ("port_error", A1) not in run_step(memory, bench, 40.0), "a recovered error does not return"
+    assert log_states.step(memory, [], HOST, 41.0 + FORGET_SECONDS) == []
+    assert ("port_error", A1) not in run_step(memory, bench, 50.0 + FORGET_SECONDS), (
+        "what stood there before is no news"
+    )
 
 
-async def test_nothing_outlives_the_logs_of_its_job(bench):  # noqa: F811
-    memory = Memory()
+async def test_states_end_with_the_logs_of_their_job(bench):  # noqa: F811
+    memory = LogStateMemory()
     for job in ("other", "llama"):
         await write(bench, job, ROCE)
-    told(memory, bench, 5.0)
+    run_step(memory, bench, 5.0)
     await write(bench, "llama", TROUBLE)
-    assert "llama" in {one.job for one in told(memory, bench, 10.0).values()}
+    assert "llama" in {one.job for one in run_step(memory, bench, 10.0).values()}
     (bench.folder / "llama" / "log").unlink()
     await bench.read()
-    assert {one.job for one in told(memory, bench, 15.0).values()} <= {"other"}
+    assert {one.job for one in run_step(memory, bench, 15.0).values()} <= {"other"}
     kept = [*memory.risen, *memory.begun, *memory.numbers]
     assert {job for _, job, _ in kept} <= {"other"}
     assert not any("llama" in row for _, row in memory.counters)
@@ -130,21 +132,21 @@ async def test_nothing_outlives_the_logs_of_its_job(bench):  # noqa: F811
         (b"gpu-001:1:2 [0] NCCL INFO Using network Socket", "tcp_only"),
     ],
 )
-async def test_how_a_job_reaches_others_is_a_state_of_this_host_and_its_job(bench, line, kind):  # noqa: F811
+async def test_the_transport_of_a_job_is_a_state_of_this_host_and_job(bench, line, kind):  # noqa: F811
     await write(bench, "llama", line + b"\n" + line.replace(b"gpu-001", b"gpu-002") + b"\n")
-    found = log_states.step(Memory(), bench.reading.tables, HOST, 10.0)
+    found = log_states.step(LogStateMemory(), bench.reading.tables, HOST, 10.0)
     assert [(one.kind, one.port, one.job) for one in found] == [(kind, WHOLE, "llama")], "others tell of themselves"
 
 
-async def test_tables_of_timings_are_no_reading_of_logs(bench):  # noqa: F811
+async def test_tables_of_timings_are_not_readings_of_logs(bench):  # noqa: F811
     keys = [("llama", "0", "AllReduce")]
     timings = Table(COLLECTIVES, Rows(COLLECTIVES.labels, keys, {}), {}, 1.0)
-    memory, lines = Memory(), TROUBLE.splitlines(keepends=True)
+    memory, lines = LogStateMemory(), TROUBLE.splitlines(keepends=True)
     assert log_states.step(memory, [timings], HOST, 1.0) == []
     await write(bench, "llama", ROCE + lines[0])
-    assert ("port_error", A1) not in told(memory, bench, 5.0), "it stood there before"
+    assert ("port_error", A1) not in run_step(memory, bench, 5.0), "it stood there before"
     log_states.step(memory, [timings], HOST, 10.0)
-    assert ("port_error", A1) not in told(memory, bench, 15.0)
+    assert ("port_error", A1) not in run_step(memory, bench, 15.0)
 
 
 @pytest.mark.parametrize(
@@ -156,13 +158,13 @@ async def test_tables_of_timings_are_no_reading_of_logs(bench):  # noqa: F811
         (["gpu-001", "gpu-002"], 1),
     ],
 )
-async def test_a_log_of_one_name_is_of_this_host_whatever_that_is(bench, names, states):  # noqa: F811
+async def test_a_log_with_a_single_host_name_belongs_to_this_host(bench, names, states):  # noqa: F811
     lines = [f"{name}:1:2 [0] NCCL INFO Using network Socket\n".encode() for name in names]
     await write(bench, "llama", b"".join(lines))
-    assert len(log_states.step(Memory(), bench.reading.tables, HOST, 10.0)) == states
+    assert len(log_states.step(LogStateMemory(), bench.reading.tables, HOST, 10.0)) == states
 
 
-def test_an_address_is_no_name_with_a_domain():
+def test_addresses_are_not_shortened():
     assert [log_states._short(one) for one in ("10.0.0.7", "gpu-1.example.com", "gpu-1", "")] == [
         "10.0.0.7",
         "gpu-1",

@@ -1,4 +1,4 @@
-"""Rates, against a counter that is simulated truthfully and against plain bookkeeping of one counter at a time."""
+"""Rates, against simulated counters and against a model that handles one counter at a time."""
 
 from fractions import Fraction
 
@@ -13,10 +13,10 @@ from exporter.core.table import (
     RowKeeper,
     Table,
 )
-from exporter.meaning.ports import rates
+from exporter.meaning.ports import counters, rates
 
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A slow machine is no failure."""
+NO_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Hypothesis without deadlines: a slow machine is not a failure."""
 
 SCHEMA = vocabulary.schema(
     "fabric_test_",
@@ -39,26 +39,26 @@ SPEED_400G = 50e9
 WIDTHS = [8, 16, 32, 48, 64]
 
 
-class Meter:
-    """Steps tables of counters through rates, row by row as a source would give them."""
+class TableReader:
+    """Passes tables of counters through `rates.step`, as a poller does."""
 
     def __init__(self, schema=SCHEMA):
         self.schema, self.keeper, self.state = schema, RowKeeper(("device",)), None
 
     def read(self, time, rows, *, epochs=None, speed=SPEED_400G, times=None, **columns):
-        """Step; `columns` are values, or (values, options of Column); give values by ending, and saturated names."""
+        """Return values by ending, and the keys of saturated counters; `columns` are values, or (values, options)."""
         size = len(rows)
-        made = {}
+        table_columns = {}
         for ending, given_as in columns.items():
             values, options = given_as if isinstance(given_as, tuple) else (given_as, {})
-            made[ending] = Column(self.schema.metrics[ending], values, **options)
+            table_columns[ending] = Column(self.schema.metrics[ending], values, **options)
         if speed is not None:
             speeds = speed if isinstance(speed, list) else [speed] * size
-            made[vocabulary.SPEED] = Column(self.schema.metrics[vocabulary.SPEED], speeds)
-        table = Table(self.schema, self.keeper.rows([(row,) for row in rows]), made, time, epochs, times=times)
+            table_columns[vocabulary.SPEED] = Column(self.schema.metrics[vocabulary.SPEED], speeds)
+        table = Table(self.schema, self.keeper.rows([(row,) for row in rows]), table_columns, time, epochs, times=times)
         self.state, tables = rates.step(self.state, table)
         out = {ending: list(column.values) for ending, column in tables[0].columns.items()}
-        out["stuck"] = set(tables[1].rows.keys) if len(tables) > 1 else set()
+        out["saturated"] = set(tables[1].rows.keys) if len(tables) > 1 else set()
         return out
 
 
@@ -71,15 +71,15 @@ def one(time, meter, value, ending="receive_bytes_total", **options):
     return out[ending][0], rate, out[rates.RESETS][0]
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(
     st.sampled_from(WIDTHS),
     st.integers(0, 2**64 - 1),
     st.lists(st.tuples(st.floats(0, 0.499), st.floats(0.1, 1e4)), min_size=1, max_size=12),
 )
-def test_a_counter_that_wraps_is_exported_as_the_whole_count_with_its_true_rate(width, start, steps):
-    """What truly passed is known here; the device shows only its low bits."""
-    meter, now, true = Meter(), 0.0, start % (1 << width)
+def test_a_wrapping_counter_is_exported_extended_with_its_true_rate(width, start, steps):
+    """The true count is known here; the device reports only its low bits."""
+    meter, now, true = TableReader(), 0.0, start % (1 << width)
     assert one(now, meter, true, width=width, speed=1e30)[:2] == (true, None)
     for share, seconds in steps:
         passed = int(share * (1 << width))
@@ -101,7 +101,7 @@ COLUMNS = {
 
 
 class Model:
-    """The rules as bookkeeping, one counter at a time, without a thought for speed."""
+    """The rules, applied to one counter at a time."""
 
     def __init__(self):
         self.rows = {}
@@ -115,11 +115,11 @@ class Model:
             last = memory["last"]
             falls = sum(1 for name, new in readings.items() if new is not None and name in last and new < last[name][0])
             known = epochs[place] is not None and memory["epoch"] is not None
-            anew = falls > 1 or (known and epochs[place] != memory["epoch"])
+            restarted = falls > 1 or (known and epochs[place] != memory["epoch"])
             memory["epoch"] = memory["epoch"] if epochs[place] is None else epochs[place]
-            if anew:
+            if restarted:
                 last.clear()
-            reset = anew
+            reset = restarted
             for name, new in readings.items():
                 expected[row, name] = expected[row, vocabulary.RATES.get(name)] = None
                 if new is None:
@@ -129,7 +129,7 @@ class Model:
                     old, then, offset, last_rate = last[name]
                     passed, offset = self.passed(name, new - old, time - then, speeds[place], offset)
                     reset = reset or passed is None
-                    if passed is not None and time == then:  # the device had not counted since
+                    if passed is not None and time == then:  # the device has not counted since
                         rate = last_rate if now - time <= 600 else None
                         last[name] = (old, then, offset, rate)
                         expected[row, name] = self.scaled(name, new + offset)
@@ -152,7 +152,7 @@ class Model:
         return expected
 
     def passed(self, name, change, seconds, speed, offset):
-        """Give what a counter moved by and its new offset, or (None, 0) for a reset."""
+        """Return the increase of a counter and its new offset, or (None, 0) for a reset."""
         if change >= 0:
             return change, offset
         column = COLUMNS[name]
@@ -182,9 +182,9 @@ def values_of(name):
 
 @st.composite
 def polls(draw):
-    """Draw a history: rows come and go in any order, clocks stand still and go back, columns and values are missing.
+    """Draw a history: rows appear and disappear in any order, clocks stop and go back, columns and values are missing.
 
-    Rows that have a time of their own were counted then: for some of them it stands still.
+    Rows may have times of their own, some of which do not advance.
     """
     now, history = 100.0, []
     for _ in range(draw(st.integers(1, 8))):
@@ -195,7 +195,7 @@ def polls(draw):
         speeds = draw(st.lists(st.sampled_from([None, 0, 1000.0, SPEED_400G]), min_size=size, max_size=size))
         names = draw(st.lists(st.sampled_from(sorted(COLUMNS)), unique=True, min_size=2))
         columns = {name: draw(st.lists(values_of(name), min_size=size, max_size=size)) for name in names}
-        if history and draw(st.booleans()):  # some columns stand still
+        if history and draw(st.booleans()):  # some columns do not change
             columns |= {
                 name: values for name, values in history[-1][4].items() if len(values) == size and name in names[1:]
             }
@@ -204,19 +204,19 @@ def polls(draw):
     return history
 
 
-def told(meter, poll):
+def read_poll(meter, poll):
     now, rows, epochs, speeds, columns, times = poll
     given_as = {name: (values, COLUMNS[name]) for name, values in columns.items()}
     return meter.read(now, rows, epochs=epochs, speed=speeds, times=times, **given_as)
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(polls())
-def test_any_history_gives_what_plain_bookkeeping_gives(history):
-    meter, model = Meter(), Model()
+def test_any_history_gives_the_results_of_the_model(history):
+    meter, model = TableReader(), Model()
     for poll in history:
         now, rows, epochs, speeds, columns, times = poll
-        out = told(meter, poll)
+        out = read_poll(meter, poll)
         expected = model.read(now, rows, epochs, speeds, columns, times or [now] * len(rows))
         for (row, ending), value in expected.items():
             if ending is None:
@@ -234,35 +234,35 @@ def test_any_history_gives_what_plain_bookkeeping_gives(history):
             bytes_a_second = out.get(f"{way}_bytes_per_second", [None] * len(rows))
             for share, rate, speed in zip(shares, bytes_a_second, speeds, strict=True):
                 assert share == (pytest.approx(rate / speed) if rate is not None and speed else None)
-        stuck = {
+        saturated = {
             (row, "receive_errors")
             for row, value in zip(rows, columns.get("receive_errors_total", []), strict=False)
             if value == 65535
         }
-        assert out["stuck"] == stuck
+        assert out["saturated"] == saturated
 
 
-@UNHURRIED
+@NO_DEADLINE
 @given(polls())
-def test_the_fast_way_and_the_slow_way_agree(history):
-    fast, slow = Meter(), Meter()
-    taken = [told(fast, poll) for poll in history]
+def test_fast_path_and_slow_path_agree(history):
+    fast, slow = TableReader(), TableReader()
+    results = [read_poll(fast, poll) for poll in history]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rates, "_suspects", lambda _before, _times, counters: counters)
-        for poll, expected in zip(history, taken, strict=True):
-            out = told(slow, poll)
+        patch.setattr(counters, "unsteady_columns", lambda _before, _times, columns: columns)
+        for poll, expected in zip(history, results, strict=True):
+            out = read_poll(slow, poll)
             for ending in out.keys() | expected.keys():
                 nothing = [None] * len(poll[1])
                 assert out.get(ending, nothing) == expected.get(ending, nothing), ending
 
 
-def test_the_fast_way_is_really_taken(monkeypatch):
+def test_steady_counters_take_the_fast_path(monkeypatch):
     def refuse(*_):
         raise AssertionError("slow")
 
-    meter = Meter()
+    meter = TableReader()
     meter.read(0.0, ["a", "b"], receive_bytes_total=[1, 2])
-    monkeypatch.setattr(rates, "_advance_slowly", refuse)
+    monkeypatch.setattr(counters, "advance_by_row", refuse)
     assert meter.read(4.0, ["a", "b"], receive_bytes_total=[9, 2])["receive_bytes_per_second"] == [2.0, 0.0]
     assert meter.read(8.0, ["a", "b"], receive_bytes_total=[9, 2])["receive_bytes_per_second"] == [0.0, 0.0]
     for now in (9.0, 10.0):  # the device told the time of its counters, which stood still: that is no slower
@@ -274,7 +274,7 @@ def test_the_fast_way_is_really_taken(monkeypatch):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_wrap_at_the_top_of_each_width(width):
-    meter = Meter()
+    meter = TableReader()
     top = (1 << width) - 1
     one(0.0, meter, top - 10, width=width)
     assert one(5.0, meter, 14, width=width) == (top + 15, 5.0, 0)
@@ -294,37 +294,37 @@ def test_a_wrap_at_the_top_of_each_width(width):
         (2**40, 5, {"width": 32}, "it was wider than its declared width"),
     ],
 )
-def test_a_fall_that_is_no_wrap_is_a_reset(before, after, options, why):
-    meter = Meter()
+def test_a_fall_that_is_not_a_wrap_is_a_reset(before, after, options, why):
+    meter = TableReader()
     one(0.0, meter, before, **options)
     assert one(5.0, meter, after, **options) == (after, None, 1), why
     assert one(10.0, meter, after + 50, **options) == (after + 50, 10.0, 1), "re-seeded"
 
 
-def test_a_reset_drops_what_earlier_wraps_had_added():
-    meter = Meter()
+def test_a_reset_drops_the_offset_of_earlier_wraps():
+    meter = TableReader()
     one(0.0, meter, 2**32 - 1, width=32)
     assert one(1.0, meter, 9, width=32) == (2**32 + 9, 10.0, 0)
     assert one(2.0, meter, 2**31, width=32)[0] == 2**32 + 2**31
     assert one(3.0, meter, 7, width=32) == (7, None, 1), "2^31 + 7 is more than half of the range"
 
 
-def test_packets_are_bounded_by_the_smallest_frame():
+def test_packet_wraps_are_bounded_by_the_smallest_frame():
     for speed, exported in ((6400.0, 2**32 + 99), (640.0, 99)):
-        meter = Meter()
+        meter = TableReader()
         one(0.0, meter, 2**32 - 1, "transmit_packets_total", width=32, speed=speed)
         assert one(1.0, meter, 99, "transmit_packets_total", width=32, speed=speed)[0] == exported
 
 
-def test_time_under_pause_is_bounded_by_the_time_that_passed():
+def test_paused_time_is_bounded_by_elapsed_time():
     for seconds, exported in ((10, 2**32 + 999_999), (0.5, 999_999)):
-        meter, ending, options = Meter(), "receive_paused_seconds_total", {"width": 32, "divisor": 1_000_000}
+        meter, ending, options = TableReader(), "receive_paused_seconds_total", {"width": 32, "divisor": 1_000_000}
         one(0.0, meter, 2**32 - 1, ending, **options)
         assert one(seconds, meter, 999_999, ending, **options)[0] == exported / 1_000_000
 
 
 def test_two_counters_that_fall_together_are_a_restart_even_if_each_could_have_wrapped():
-    meter = Meter()
+    meter = TableReader()
     options = {"width": 32}
     meter.read(
         0.0, ["a", "b"], receive_bytes_total=([2**32 - 1] * 2, options), transmit_bytes_total=([2**32 - 1, 0], options)
@@ -336,15 +336,15 @@ def test_two_counters_that_fall_together_are_a_restart_even_if_each_could_have_w
     assert out[rates.RESETS] == [1, 0]
 
 
-def test_an_epoch_that_changes_is_a_restart_even_if_the_counter_rose():
-    meter = Meter()
+def test_a_changed_epoch_is_a_restart_even_if_the_counter_rose():
+    meter = TableReader()
     one(0.0, meter, 1000, epochs=["boot 1"])
     assert one(5.0, meter, 900_000, epochs=["boot 2"]) == (900_000, None, 1)
     assert one(10.0, meter, 900_005, epochs=["boot 2"]) == (900_005, 1.0, 1)
 
 
-def test_an_epoch_that_is_not_told_between_does_not_hide_a_restart():
-    meter = Meter()
+def test_a_missing_epoch_does_not_hide_a_restart():
+    meter = TableReader()
     one(0.0, meter, 1000, epochs=["boot 1"])
     assert one(5.0, meter, 1005, epochs=[None]) == (1005, 1.0, 0)
     assert one(10.0, meter, 1010) == (1010, 1.0, 0)
@@ -352,7 +352,7 @@ def test_an_epoch_that_is_not_told_between_does_not_hide_a_restart():
 
 
 def test_a_column_that_was_missing_at_a_restart_is_not_measured_across_it():
-    meter = Meter()
+    meter = TableReader()
     meter.read(0.0, ["d"], epochs=[1], receive_bytes_total=[100], transmit_bytes_total=[100])
     meter.read(5.0, ["d"], epochs=[2], transmit_bytes_total=[1])
     out = meter.read(10.0, ["d"], epochs=[2], receive_bytes_total=[600], transmit_bytes_total=[6])
@@ -360,16 +360,16 @@ def test_a_column_that_was_missing_at_a_restart_is_not_measured_across_it():
     assert out["transmit_bytes_per_second"] == [1.0]
 
 
-def test_a_clock_that_goes_back_gives_no_rate_and_loses_no_count():
-    meter = Meter()
+def test_a_clock_that_goes_back_gives_no_rate_and_loses_no_counts():
+    meter = TableReader()
     one(100.0, meter, 1000)
     assert one(97.0, meter, 2000) == (2000, None, 0)
     assert one(107.0, meter, 2500) == (2500, 50.0, 0)
 
 
-def test_a_row_whose_time_stands_still_keeps_its_rates_and_what_comes_later_spans_the_whole_time():
+def test_a_row_whose_time_does_not_advance_keeps_its_rates():
     """Of the two ports the second has a cache of 60 s: 6000 bytes a minute are 100 a second, never 0 and never 400."""
-    meter, seen = Meter(), []
+    meter, seen = TableReader(), []
     for poll in range(9):
         now = 15.0 * poll
         counted = [now, now // 60 * 60]
@@ -384,8 +384,8 @@ def test_a_row_whose_time_stands_still_keeps_its_rates_and_what_comes_later_span
 
 
 @pytest.mark.parametrize("others", [[], ["b"]])
-def test_what_rises_while_the_time_stands_still_is_exported_and_is_part_of_the_next_rate(others):
-    meter, rows = Meter(), ["a", *others]
+def test_an_increase_without_an_advance_of_time_is_part_of_the_next_rate(others):
+    meter, rows = TableReader(), ["a", *others]
 
     def read(now, counted, value):
         times = [counted, *(now for _ in others)]
@@ -399,7 +399,7 @@ def test_what_rises_while_the_time_stands_still_is_exported_and_is_part_of_the_n
     assert (out["receive_bytes_total"][0], out["receive_bytes_per_second"][0]) == (2100, 50.0)
 
 
-def test_a_column_that_is_handed_in_again_moves_on_with_the_time():
+def test_the_same_column_object_read_again_has_a_rate_of_zero():
     """Sources hand in the very same column where nothing changed."""
     keeper, state, seen = RowKeeper(SCHEMA.labels), None, []
     first, second = (Column(SCHEMA.metrics["receive_bytes_total"], [value]) for value in (100, 300))
@@ -416,8 +416,8 @@ def test_a_column_that_is_handed_in_again_moves_on_with_the_time():
 
 
 @pytest.mark.parametrize("others", [[], ["b"]])
-def test_a_restart_is_seen_while_the_time_stands_still(others):
-    meter, rows = Meter(), ["a", *others]
+def test_a_restart_is_detected_while_time_does_not_advance(others):
+    meter, rows = TableReader(), ["a", *others]
     for now, epoch, value in ((0.0, 1, 1000), (10.0, 1, 2000)):
         meter.read(now, rows, epochs=[epoch] * len(rows), receive_bytes_total=[value] * len(rows))
     times = [10.0, *(20.0 for _ in others)]
@@ -428,8 +428,8 @@ def test_a_restart_is_seen_while_the_time_stands_still(others):
 
 
 @pytest.mark.parametrize("others", [[], ["b"]])
-def test_a_rate_holds_over_a_read_that_missed_it_but_not_for_ever(others):
-    meter, rows = Meter(), ["a", *others]
+def test_a_held_rate_survives_a_missing_value_for_a_limited_time(others):
+    meter, rows = TableReader(), ["a", *others]
 
     def read(now, counted, value):
         times = [counted, *(now for _ in others)]
@@ -446,13 +446,13 @@ def test_a_rate_holds_over_a_read_that_missed_it_but_not_for_ever(others):
 
 
 def test_counters_above_2_to_53_are_exact():
-    meter = Meter()
+    meter = TableReader()
     one(0.0, meter, 2**62 + 1, factor=4)
     assert one(1.0, meter, 2**62 + 2, factor=4) == (2**64 + 8, 4.0, 0)
 
 
-def test_utilisation_is_absent_where_the_speed_is_not_known():
-    meter = Meter()
+def test_utilization_is_absent_for_unknown_speeds():
+    meter = TableReader()
     for time in (0.0, 1.0):
         out = meter.read(time, ["a", "b", "c"], speed=[None, 0, 100.0], receive_bytes_total=[int(time * 50)] * 3)
     assert out["receive_utilization_ratio"] == [None, None, 0.5]
@@ -462,27 +462,27 @@ def test_utilisation_is_absent_where_the_speed_is_not_known():
     )
 
 
-def test_saturated_counters_are_named():
-    meter = Meter()
+def test_saturated_counters_are_listed():
+    meter = TableReader()
     sticks = {"width": 16, "saturates": True}
     out = meter.read(
         0.0, ["a", "b"], receive_errors_total=([65535, 65534], sticks), receive_bytes_total=([65535, 0], {"width": 16})
     )
-    assert out["stuck"] == {("a", "receive_errors")}
+    assert out["saturated"] == {("a", "receive_errors")}
 
 
 # What users of other exporters report (negative rates after a reboot, frozen caches, spikes …): each with its input.
 
 
-def test_report_84_after_a_reboot_there_is_no_negative_rate_and_the_counter_is_seeded_anew():
-    meter = Meter()
+def test_after_a_reboot_there_is_no_negative_rate_and_a_new_baseline():
+    meter = TableReader()
     seen = [one(10.0 * place, meter, value, width=64) for place, value in enumerate([9_000_000, 9_000_100, 40, 90])]
     assert [rate for _, rate, _ in seen] == [None, 10.0, None, 5.0]
     assert [exported for exported, _, _ in seen] == [9_000_000, 9_000_100, 40, 90]
 
 
-def test_report_85_no_rate_of_377146731878085950_bits_and_nothing_frozen_after_a_reset():
-    meter = Meter()
+def test_a_reset_of_a_64_bit_counter_gives_no_absurd_rate_and_no_frozen_one():
+    meter = TableReader()
     one(0.0, meter, 18_000_000_000_000_000_000)
     for place in range(1, 5):
         _, rate, resets = one(place * 60.0, meter, place * 600)
@@ -490,15 +490,15 @@ def test_report_85_no_rate_of_377146731878085950_bits_and_nothing_frozen_after_a
         assert resets == 1
 
 
-def test_report_86_a_rollover_is_believed_only_if_the_link_can_carry_it():
+def test_a_wrap_must_be_possible_on_the_link():
     for speed, rate in ((125_000_000.0, 100.0), (1.0, None)):
-        meter = Meter()
+        meter = TableReader()
         one(0.0, meter, 4_294_967_295, width=32, speed=speed)
         assert one(10.0, meter, 999, width=32, speed=speed)[1] == rate
 
 
-def test_a_rise_that_no_link_can_carry_is_no_rate_and_the_next_one_is():
-    meter = Meter()
+def test_an_increase_that_no_link_can_carry_has_no_rate():
+    meter = TableReader()
     one(0.0, meter, 10**15, speed=50e9)
     assert one(5.0, meter, 0, speed=50e9)[1] is None  # a device that tells 0 while it recovers
     value, rate, resets = one(10.0, meter, 10**15 + 5, speed=50e9)
@@ -508,42 +508,42 @@ def test_a_rise_that_no_link_can_carry_is_no_rate_and_the_next_one_is():
     assert one(20.0, meter, 10**15 + 75e9 + 5, speed=1e9)[1] == 10e9
 
 
-def test_report_87_widths_are_those_of_each_counter():
-    meter = Meter()
+def test_each_counter_has_its_own_width():
+    meter = TableReader()
     q_counter = {"width": 32}
     for time, value in ((0.0, 4_294_967_290), (5.0, 4)):
         out = meter.read(time, ["d"], receive_bytes_total=[value], ecn_marked_packets_total=([value], q_counter))
     assert out["ecn_marked_packets_total"] == [4]  # both fell: a restart
-    meter = Meter()
+    meter = TableReader()
     for time, wide, narrow in ((0.0, 10, 4_294_967_290), (5.0, 11, 4)):
         out = meter.read(time, ["d"], receive_bytes_total=[wide], ecn_marked_packets_total=([narrow], q_counter))
     assert out["ecn_marked_packets_total"] == [4_294_967_300]
 
 
-def test_report_87_ten_million_requests_a_second_wrap_32_bits_in_seven_minutes_and_are_counted_on():
-    meter, rate = Meter(), 10_000_000
+def test_a_32_bit_counter_that_wraps_within_minutes_is_extended():
+    meter, rate = TableReader(), 10_000_000
     for time in range(0, 1000, 5):
         exported, _, resets = one(float(time), meter, time * rate % 2**32, ending="ecn_marked_packets_total", width=32)
         assert (exported, resets) == (time * rate, 0)
 
 
-def test_report_88_large_values_are_compared_as_integers():
-    meter = Meter()
+def test_large_values_are_compared_as_integers():
+    meter = TableReader()
     one(0.0, meter, 9_007_199_254_740_992)
     assert one(1.0, meter, 9_007_199_254_740_993) == (9_007_199_254_740_993, 1.0, 0)
     assert one(2.0, meter, 9_007_199_254_740_992)[1:] == (None, 1)
 
 
-def test_report_89_a_fall_is_not_made_good_by_adding_2_to_64():
-    meter = Meter()
+def test_a_64_bit_counter_that_falls_is_not_treated_as_wrapped():
+    meter = TableReader()
     one(0.0, meter, 5_000_000)
     assert one(0.1, meter, 1_000) == (1_000, None, 1)
 
 
-def test_report_90_a_read_that_failed_is_no_zero():
+def test_a_failed_read_is_not_zero():
     """carrier_changes 5000, (read failed), 5002: two transitions, and neither a fall nor thousands of flaps."""
     schema = vocabulary.schema("fabric_test_", ("device",), ["link_down_total", rates.RESETS])
-    meter = Meter(schema)
+    meter = TableReader(schema)
     seen = [
         meter.read(time, ["swp1", "swp2"], speed=None, link_down_total=values)
         for time, values in enumerate([[5000, 41], [None, 41], [5002, 41], [0, 0]])
@@ -553,8 +553,8 @@ def test_report_90_a_read_that_failed_is_no_zero():
     assert seen[3][rates.RESETS] == [1, 1]  # a true 0 is legal
 
 
-def test_report_91_baselines_advance_for_each_counter_alone():
-    meter = Meter()
+def test_each_counter_has_its_own_baseline():
+    meter = TableReader()
     meter.read(0.0, ["d"], receive_bytes_total=[0], receive_pause_frames_total=[7])
     assert meter.read(5.0, ["d"], receive_bytes_total=[50])["receive_bytes_per_second"] == [10.0]
     assert meter.read(10.0, ["d"], receive_pause_frames_total=[9]).get("receive_bytes_per_second") is None
@@ -562,8 +562,8 @@ def test_report_91_baselines_advance_for_each_counter_alone():
     assert out["receive_bytes_per_second"] == [20.0]  # over the 10 s since it was read last
 
 
-def test_report_94_a_row_that_was_gone_begins_anew_and_is_no_reset():
-    meter = Meter()
+def test_a_row_that_returns_has_a_new_baseline_and_no_reset():
+    meter = TableReader()
     meter.read(0.0, ["a", "b"], receive_bytes_total=[100, 100])
     meter.read(5.0, ["a"], receive_bytes_total=[150])
     out = meter.read(10.0, ["b", "a"], receive_bytes_total=[10, 250])
@@ -572,21 +572,21 @@ def test_report_94_a_row_that_was_gone_begins_anew_and_is_no_reset():
     assert out[rates.RESETS] == [0, 0]
 
 
-def test_rule_a_a_missing_value_is_absent_and_its_rate_spans_the_longer_time():
-    meter = Meter()
+def test_a_missing_value_is_absent_and_the_next_rate_spans_the_gap():
+    meter = TableReader()
     one(0.0, meter, 0)
     assert one(5.0, meter, None) == (None, None, 0)
     assert one(20.0, meter, 100) == (100, 5.0, 0)
 
 
-def test_rule_f_rates_divide_by_the_measured_time():
-    meter = Meter()
+def test_rates_divide_by_the_measured_time():
+    meter = TableReader()
     one(0.0, meter, 0)
     assert one(4.75, meter, 475)[1] == 100.0
     assert one(11.75, meter, 1175)[1] == 100.0
 
 
-def test_tables_without_counters_and_internal_ones_pass_untouched():
+def test_tables_without_counters_and_internal_tables_pass_unchanged():
     table = Table(
         SCHEMA,
         RowKeeper(("device",)).rows([("d",)]),
@@ -602,8 +602,8 @@ def test_tables_without_counters_and_internal_ones_pass_untouched():
     assert rates.outputs(internal) == []
 
 
-def test_what_is_made_is_what_is_declared():
-    meter = Meter()
+def test_outputs_declare_all_columns_of_step():
+    meter = TableReader()
     columns = {name: ([65535], options) for name, options in COLUMNS.items()}
     for time in (0.0, 1.0):
         table = Table(
@@ -633,7 +633,7 @@ def test_what_is_made_is_what_is_declared():
     assert made["fabric_test_receive_bytes_total"].kind is Kind.COUNTER
 
 
-def test_rows_that_were_read_apart_have_intervals_of_their_own():
+def test_rows_with_different_times_have_their_own_intervals():
     """A device hung between the two: the second was read two seconds late, and its rate must not be."""
     schema = vocabulary.schema("fabric_test_", ("row",), ["receive_packets_total"])
     keeper = RowKeeper(schema.labels)

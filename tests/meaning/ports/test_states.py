@@ -1,4 +1,4 @@
-"""States of ports: each is set off by what its alert is set off by, begins once, and ends after a while."""
+"""States of ports: same thresholds as the alerts, one begin, and an end after a while."""
 
 import re
 
@@ -10,7 +10,7 @@ from exporter.daemon.daemon import SOURCES
 from exporter.meaning.ports import states as port_states
 from exporter.meaning.ports.state_rules import (
     IB,
-    LEAST_PACKETS,
+    MIN_PACKETS_PER_SECOND,
     NIC,
     PCI,
     POWER_LOW,
@@ -20,15 +20,10 @@ from exporter.meaning.ports.state_rules import (
     TOO_HOT,
     Form,
 )
-from exporter.meaning.ports.states import Memory, Port
+from exporter.meaning.ports.states import PortLocation, PortStateMemory
 from exporter.meaning.training.cause_rules import PORT_RULES
-from exporter.meaning.training.causes import (
-    Event,
-    Fabric,
-    Rank,
-    Symptom,
-    causes,
-)
+from exporter.meaning.training.causes import Symptom, causes
+from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.stragglers import Suspect
 from exporter.meaning.training.verdicts import Judgement, Verdict
 from tests.helpers.paths import ROOT
@@ -41,7 +36,7 @@ KEYS = {RDMA: ("mlx5_0", "1"), NIC: ("ens1",), SWITCH: ("leaf1", "swp3"), IB: ("
 
 
 def table(prefix, values, time, *, labels=None, keys=None, divisor=1):
-    """Make a table of some rows; values are lists by ending, or one number for a single row.
+    """Return a table of some rows; values are lists by ending, or one number for a single row.
 
     Any metric will do for a column: what meaning adds is none of the schema.
     """
@@ -56,14 +51,14 @@ def table(prefix, values, time, *, labels=None, keys=None, divisor=1):
     return Table(schema, Rows(labels, keys, {}), columns, time)
 
 
-def told(memory, *tables):
+def run_step(memory, *tables):
     return port_states.step(memory, tables, HOST, max(one.time for one in tables))
 
 
 def course(prefix, readings, **options):
-    """Give the states after each reading, ten seconds apart."""
-    memory = Memory()
-    return [told(memory, table(prefix, values, 10.0 * place, **options)) for place, values in enumerate(readings)]
+    """Return the states after each reading, ten seconds apart."""
+    memory = PortStateMemory()
+    return [run_step(memory, table(prefix, values, 10.0 * place, **options)) for place, values in enumerate(readings)]
 
 
 def kinds(states):
@@ -97,16 +92,16 @@ def test_thresholds_and_windows_are_those_of_the_alerts(rule):
     if rule.form in (Form.SHARE, Form.TIME):
         wanted += [rf"{rule.prefix}{ending}\[{minutes}\]" for way in rule.ways for ending in way]
     if rule.base:
-        wanted.append(rf"{rule.prefix}{rule.base}\[{minutes}\]\) > {LEAST_PACKETS:.0f}\b")
+        wanted.append(rf"{rule.prefix}{rule.base}\[{minutes}\]\) > {MIN_PACKETS_PER_SECOND:.0f}\b")
     assert [one for one in told if all(re.search(part, one) for part in wanted)] != [], (told, wanted)
 
 
-def test_every_state_has_a_rule_of_causes_and_every_such_rule_a_state():
+def test_states_and_cause_rules_match():
     assert {one.kind for one in RULES} | {POWER_LOW, TOO_HOT} == {one.kind for one in PORT_RULES}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda one: f"{one.prefix}{one.kind}")
-def test_columns_of_rules_are_ones_that_sources_have(rule):
+def test_columns_of_rules_exist_in_sources(rule):
     endings = {ending for schema in SCHEMAS if schema.prefix == rule.prefix for ending in schema.metrics}
     wanted = {ending for way in rule.ways for ending in way} | {rule.base, *rule.unless} - {""}
     if rule.form is Form.FILL:  # made of counters
@@ -119,44 +114,49 @@ def test_columns_of_rules_are_ones_that_sources_have(rule):
 
 
 @pytest.mark.parametrize("prefix", [RDMA, NIC, SWITCH, IB])
-def test_a_link_is_down_where_it_was_seen_up(prefix):
+def test_a_link_is_down_only_if_it_was_up_before(prefix):
     states = course(prefix, [{"link_up": one} for one in (0, 1, 0, 0, 1, 0)])
     assert [kinds(one) for one in states] == [[], [], ["link_down"], ["link_down"], [], ["link_down"]]
     assert [(one.since, one.number) for (one,) in (states[2], states[3], states[5])] == [(20, 1), (20, 1), (50, 2)]
 
 
 def test_ports_are_named_by_host_or_switch():
-    assert [told(Memory(), table(PCI, {"link_degraded": 1}, 1.0))[0].port] == [Port("a1", "0000:0a:00.0")]
-    found = {one: told(Memory(), table(one, {"link_degraded": 1}, 1.0))[0].port for one in (RDMA, NIC, SWITCH, IB)}
+    assert [run_step(PortStateMemory(), table(PCI, {"link_degraded": 1}, 1.0))[0].port] == [
+        PortLocation("a1", "0000:0a:00.0")
+    ]
+    found = {
+        one: run_step(PortStateMemory(), table(one, {"link_degraded": 1}, 1.0))[0].port
+        for one in (RDMA, NIC, SWITCH, IB)
+    }
     assert found == {
-        RDMA: Port("a1", "mlx5_0:1"),
-        NIC: Port("a1", "ens1"),
-        SWITCH: Port("leaf1", "swp3"),
-        IB: Port("aa", "7"),
+        RDMA: PortLocation("a1", "mlx5_0:1"),
+        NIC: PortLocation("a1", "ens1"),
+        SWITCH: PortLocation("leaf1", "swp3"),
+        IB: PortLocation("aa", "7"),
     }
 
 
-def test_a_port_that_was_switched_off_is_not_down():
-    memory = Memory()
-    assert told(memory, table(SWITCH, {"link_up": 1, "admin_up": 1}, 0.0)) == []
-    assert told(memory, table(SWITCH, {"link_up": 0, "admin_up": 0}, 10.0)) == []
-    assert kinds(told(memory, table(SWITCH, {"link_up": 0, "admin_up": 1}, 20.0))) == ["link_down"]
+def test_an_administratively_down_port_is_not_a_state():
+    memory = PortStateMemory()
+    assert run_step(memory, table(SWITCH, {"link_up": 1, "admin_up": 1}, 0.0)) == []
+    assert run_step(memory, table(SWITCH, {"link_up": 0, "admin_up": 0}, 10.0)) == []
+    assert kinds(run_step(memory, table(SWITCH, {"link_up": 0, "admin_up": 1}, 20.0))) == ["link_down"]
 
 
-def test_a_slow_link_is_one_until_it_is_not():
+def test_a_degraded_link_ends_at_once():
     states = course(NIC, [{"link_degraded": one} for one in (None, 1, 1, 0)])
     assert [kinds(one) for one in states] == [[], ["link_degraded"], ["link_degraded"], []]
 
 
-def test_a_pcie_link_is_no_link_of_the_network():
-    assert kinds(told(Memory(), table(PCI, {"link_degraded": 1}, 1.0))) == ["pcie_degraded"]
+def test_a_degraded_pcie_link_has_its_own_state():
+    assert kinds(run_step(PortStateMemory(), table(PCI, {"link_degraded": 1}, 1.0))) == ["pcie_degraded"]
 
 
 # --- time, shares and rises
 
 
 def paused(shares, *, way="receive", prefix=NIC, divisor=1_000_000):
-    """Give counters of paused microseconds, ten seconds apart, of intervals that were paused for some share."""
+    """Return counters of paused microseconds, ten seconds apart, for shares of each interval."""
     total, found = 0, [0]
     for share in shares:
         total += round(share * 10 * divisor)
@@ -165,24 +165,24 @@ def paused(shares, *, way="receive", prefix=NIC, divisor=1_000_000):
 
 
 @pytest.mark.parametrize(("way", "said"), [("receive", "received"), ("transmit", "sent")])
-def test_pauses_of_each_way_and_their_storms(way, said):
+def test_pauses_and_storms_by_direction(way, said):
     calm, some, storm = (course(NIC, paused([one] * 6, way=way), divisor=1_000_000)[-1] for one in (0.09, 0.2, 0.9))
     assert calm == []
     assert [(one.kind, pytest.approx(one.value)) for one in some] == [(f"paused_{said}", 0.2)]
     assert kinds(storm) == [f"pause_storm_{said}"]  # which says it all
 
 
-def test_the_first_reading_and_one_that_began_anew_tell_nothing():
+def test_the_first_reading_and_a_reset_give_no_state():
     readings = [{"receive_paused_seconds_total": one} for one in (9_000_000, 1_000_000, 1_100_000)]
     assert course(NIC, readings, divisor=1_000_000) == [[], [], []]
 
 
-def test_a_counter_that_began_anew_counts_from_there_on():
+def test_counting_continues_after_a_reset():
     states = course(RDMA, [{"link_down_total": one} for one in (5, 0, 3)])
     assert [kinds(one) for one in states] == [[], [], ["link_flapping"]]
 
 
-def test_a_counter_that_is_missing_once_counts_from_there_on():
+def test_counting_continues_after_a_missing_value():
     states = course(RDMA, [{"link_down_total": one} for one in (None, 0, None, 5, 8)])
     assert [kinds(one) for one in states] == [[], [], [], [], ["link_flapping"]]
     full = {"receive_bytes_per_second": 49.0, "link_speed_bytes_per_second": 50.0, "transmit_bytes_per_second": 1.0}
@@ -190,7 +190,7 @@ def test_a_counter_that_is_missing_once_counts_from_there_on():
     assert [kinds(one) for one in states][1:3] == [["link_full"], ["link_full"]]
 
 
-def test_a_row_needs_all_counters_of_a_way():
+def test_a_row_needs_all_counters_of_a_set():
     rows = [
         {
             "packet_sequence_errors_total": 500 * one,
@@ -202,12 +202,12 @@ def test_a_row_needs_all_counters_of_a_way():
     assert course(RDMA, rows)[-1] == []
 
 
-def test_what_is_long_ago_does_not_hide_what_is_now():
+def test_old_traffic_does_not_hide_a_state():
     states = course(NIC, paused([0.0] * 360 + [0.9] * 5), divisor=1_000_000)
     assert kinds(states[-1]) == ["paused_received"]  # 45 s of the last five minutes, after an hour without any
 
 
-def test_a_state_goes_on_for_a_minute_and_begins_anew_after_it():
+def test_a_state_ends_after_a_minute_and_may_begin_again():
     states = course(NIC, paused([0.9] * 3 + [0.0] * 7 + [0.9] * 12), divisor=1_000_000)
     shown = [{(one.since, one.number) for one in found} for found in states]
     assert shown[0] == set()
@@ -216,23 +216,25 @@ def test_a_state_goes_on_for_a_minute_and_begins_anew_after_it():
     assert {number for _, number in shown[-1]} == {2}
 
 
-def test_one_busy_interval_of_many_is_no_state():
+def test_one_busy_interval_is_not_a_state():
     states = course(NIC, paused([0.0] * 30 + [0.9]), divisor=1_000_000)
     assert states[-1] == []  # 9 s of 310: as the alert, which takes the mean of five minutes
 
 
-def test_the_worst_priority_tells():
+def test_the_worst_priority_is_reported():
     labels, keys = ("device", "priority"), [("ens1", "3"), ("ens1", "5"), ("ens1", "6")]
-    memory = Memory()
+    memory = PortStateMemory()
     for time, cells in ((0.0, [0, 0, None]), (10.0, [2, 4, None])):
-        states = told(memory, table(NIC, {"receive_pfc_paused_seconds_total": cells}, time, labels=labels, keys=keys))
+        states = run_step(
+            memory, table(NIC, {"receive_pfc_paused_seconds_total": cells}, time, labels=labels, keys=keys)
+        )
     assert [(one.kind, one.value, one.detail, one.port) for one in states] == [
-        ("paused_received", pytest.approx(0.4), "priority 5", Port("a1", "ens1"))
+        ("paused_received", pytest.approx(0.4), "priority 5", PortLocation("a1", "ens1"))
     ]
 
 
 def shared(prefix, counted, base, share, packets, seconds=40):
-    """Give the kinds after counters rose by a share of packets per second for a while."""
+    """Return the kinds after counters increased by a share of packets for some seconds."""
     steps = range(0, seconds + 1, 10)
     return kinds(course(prefix, [{counted: round(share * packets * one), base: packets * one} for one in steps])[-1])
 
@@ -255,7 +257,7 @@ def test_shares_of_packets(prefix, counted, base, kind, threshold):
     assert shared(prefix, counted, base, threshold * 1.5, 900) == []  # too few packets to tell
 
 
-def test_errors_of_sequence_and_time_outs_stand_for_what_was_sent_again():
+def test_sequence_errors_and_timeouts_replace_missing_retransmissions():
     def told_of(*endings):
         rows = [
             dict.fromkeys(endings, 100 * place) | {"transmit_packets_total": 1_000_000 * place} for place in range(4)
@@ -267,11 +269,11 @@ def test_errors_of_sequence_and_time_outs_stand_for_what_was_sent_again():
     assert told_of(*both[:1]) == []  # as the alert, which needs both
 
 
-def test_more_marks_than_packets_are_of_different_things():
+def test_more_marks_than_packets_give_no_state():
     assert shared(RDMA, "ecn_marked_packets_total", "receive_packets_total", 1.5, 1_000_000) == []
 
 
-def test_what_is_sent_again_because_a_job_ended_is_no_state():
+def test_retransmissions_at_the_end_of_a_job_are_not_a_state():
     readings = [
         {
             "retransmitted_packets_total": 1000 * one,
@@ -283,14 +285,14 @@ def test_what_is_sent_again_because_a_job_ended_is_no_state():
     assert course(RDMA, readings) == [[]] * 5
 
 
-def test_blocks_that_could_not_be_mended_unless_the_link_came_up():
+def test_uncorrectable_blocks_unless_the_link_came_up():
     lost = [{"fec_uncorrectable_blocks_total": one, "carrier_changes_total": 4} for one in (5, 5, 6, 6)]
     assert [kinds(one) for one in course(NIC, lost)] == [[], [], ["fec_uncorrectable"], ["fec_uncorrectable"]]
     trained = [one | {"carrier_changes_total": 4 + 2 * place} for place, one in enumerate(lost)]
     assert course(NIC, trained) == [[]] * 4
 
 
-def test_a_link_flaps_from_the_third_time_on():
+def test_a_link_flaps_from_the_third_change_on():
     downs = (0, 1, 1, 2, 3, 3)
     states = course(RDMA, [{"link_down_total": one} for one in downs])
     assert [kinds(one) for one in states] == [[], [], [], [], ["link_flapping"], ["link_flapping"]]
@@ -298,7 +300,7 @@ def test_a_link_flaps_from_the_third_time_on():
     assert late[-1] == []  # the first was a quarter of an hour ago
 
 
-def test_a_link_is_full_by_what_it_can_carry_or_was_told_to():
+def test_a_link_is_full_by_speed_or_expected_speed():
     def full(rate, **speeds):
         row = {"transmit_bytes_per_second": rate, "receive_bytes_per_second": 1.0, **speeds}
         return [(one.kind, pytest.approx(one.value)) for one in course(NIC, [row] * 3)[-1]]
@@ -312,7 +314,7 @@ def test_a_link_is_full_by_what_it_can_carry_or_was_told_to():
     assert full(45.0) == []
 
 
-def test_a_port_that_the_kernel_holds_to_a_rate_says_so():
+def test_a_port_limited_by_the_kernel_is_a_state():
     def held(rate):
         row = {"transmit_bytes_per_second": rate, "link_speed_bytes_per_second": 1e9}
         return [one.kind for one in course(NIC, [row | {"transmit_rate_limit_bytes_per_second": 12.5e6}] * 3)[-1]]
@@ -325,7 +327,7 @@ def test_a_port_that_the_kernel_holds_to_a_rate_says_so():
 # --- optics
 
 
-def test_modules_are_set_against_their_own_limits():
+def test_modules_are_compared_with_their_own_thresholds():
     limits = table(
         NIC,
         {
@@ -347,46 +349,46 @@ def test_modules_are_set_against_their_own_limits():
         labels=("device", "lane"),
         keys=[("ens1", lane) for lane in "1234"],  # the laser of the last is off
     )
-    assert [(one.kind, one.value, one.detail) for one in told(Memory(), limits, hot, lanes)] == [
+    assert [(one.kind, one.value, one.detail) for one in run_step(PortStateMemory(), limits, hot, lanes)] == [
         ("optics_hot", 71.0, ""),
         ("optics_power_low", 0.00002, "lane 3"),
     ]
-    assert told(Memory(), hot, lanes) == []
+    assert run_step(PortStateMemory(), hot, lanes) == []
 
 
 # --- what is not read any more
 
 
-def test_of_a_port_that_is_not_read_any_more_nothing_is_said():
-    memory = Memory()
-    told(memory, table(RDMA, {"link_degraded": 1, "link_down_total": 0}, 0.0))
+def test_a_port_that_is_no_longer_read_has_no_states():
+    memory = PortStateMemory()
+    run_step(memory, table(RDMA, {"link_degraded": 1, "link_down_total": 0}, 0.0))
     assert kinds(port_states.step(memory, [], HOST, 60.0)) == ["link_degraded"]  # one poll failed
     assert port_states.step(memory, [], HOST, 121.0) == []
-    assert not memory.courses
+    assert not memory.histories
     assert not memory.meters
 
 
-def test_a_table_that_was_not_read_since_changes_nothing():
-    memory = Memory()
+def test_a_table_without_a_new_reading_changes_nothing():
+    memory = PortStateMemory()
     for time, total in ((0.0, 0), (10.0, 9_000_000), (10.0, 9_000_000), (10.0, 9_000_000)):
-        states = told(memory, table(NIC, {"receive_paused_seconds_total": total}, time, divisor=1_000_000))
+        states = run_step(memory, table(NIC, {"receive_paused_seconds_total": total}, time, divisor=1_000_000))
     assert [(one.kind, one.since) for one in states] == [("pause_storm_received", 10.0)]
 
 
-def test_one_bad_row_costs_no_other():
+def test_a_bad_row_does_not_affect_others():
     keys = [("mlx5_0", "1"), ("mlx5_1", "1")]
-    memory = Memory()
+    memory = PortStateMemory()
     for time, cells in ((0.0, [None, 0]), (10.0, [3, 3])):
-        states = told(memory, table(RDMA, {"link_down_total": cells}, time, keys=keys))
+        states = run_step(memory, table(RDMA, {"link_down_total": cells}, time, keys=keys))
     assert [one.port.port for one in states] == ["mlx5_1:1"]
 
 
-def test_states_are_what_causes_are_made_of():
-    memory = Memory()
-    told(memory, table(RDMA, {"link_up": 1}, 100.0))
-    (state,) = told(memory, table(RDMA, {"link_up": 0}, 110.0))
+def test_states_are_events_of_causes():
+    memory = PortStateMemory()
+    run_step(memory, table(RDMA, {"link_up": 1}, 100.0))
+    (state,) = run_step(memory, table(RDMA, {"link_up": 0}, 110.0))
     judgement = Judgement(Verdict.HANG, [Suspect("3", 1.0, 1.0)])
     shown = Symptom(judgement, 150.0, {"3": Rank(HOST, ("mlx5_0:1",))})
     found = causes(shown, [Event(state.kind, state.port, state.since, state.value, state.detail)], Fabric())
-    assert [(one.kind, one.port) for one in found] == [("link_down", Port("a1", "mlx5_0:1")), ("process", None)]
-    assert "it began 40 s before the symptom was told" in found[0].reasons
+    assert [(one.kind, one.port) for one in found] == [("link_down", PortLocation("a1", "mlx5_0:1")), ("process", None)]
+    assert "it began 40 s before the symptom was reported" in found[0].reasons

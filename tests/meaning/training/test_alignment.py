@@ -1,4 +1,4 @@
-"""Timings of ranks are joined to operations, and what these say is counted, by hand-made numbers."""
+"""Timings of ranks are matched to operations and counted as evidence."""
 
 import pytest
 
@@ -19,9 +19,9 @@ def stream(rank, *, job="llm", communicator="0xa", kind="AllReduce", ranks=4, no
 
 
 def take(known, times, now, *, number=1, size=MIB, **which):
-    """Take one operation: microseconds by rank."""
+    """Add one operation: microseconds by rank."""
     for rank, microseconds in times.items():
-        known.take(stream(rank, **which), [Timing(number, size, microseconds)], now)
+        known.add_timings(stream(rank, **which), [Timing(number, size, microseconds)], now)
 
 
 @pytest.fixture
@@ -29,66 +29,66 @@ def known():
     return Collectives()
 
 
-def evidence(known, communicator="0xa", job="llm"):
+def summed_evidence(known, communicator="0xa", job="llm"):
     return summed(known.jobs[job].communicators[communicator].ticks, 0.0)
 
 
-def test_the_last_to_come_has_the_shortest_time_and_the_others_waited_for_it(known):
+def test_the_last_rank_has_the_shortest_time_and_the_others_waited(known):
     take(known, {0: 1000, 1: 1010, 2: 200, 3: 990}, 10.0)
     known.settle(10.0)
-    told = evidence(known)
-    assert told.compared == told.telling == 1
-    assert told.last == {"2": 1}
-    assert told.late == {"2": 800}  # after the middle one of 200, 990, 1000, 1010
-    assert told.waited == {"0": 800, "1": 810, "3": 790}
+    evidence = summed_evidence(known)
+    assert evidence.compared == evidence.decisive == 1
+    assert evidence.last == {"2": 1}
+    assert evidence.late == {"2": 800}  # after the middle one of 200, 990, 1000, 1010
+    assert evidence.waited == {"0": 800, "1": 810, "3": 790}
     assert known.jobs["llm"].matched == 1
 
 
-def test_a_spread_within_noise_blames_nobody(known):
+def test_differences_within_noise_are_not_lateness(known):
     take(known, {0: 1000, 1: 1010, 2: 960, 3: 990}, 10.0)
     known.settle(10.0)
-    told = evidence(known)
-    assert (told.compared, told.telling, told.last, told.late) == (1, 0, {}, {})
+    evidence = summed_evidence(known)
+    assert (evidence.compared, evidence.decisive, evidence.last, evidence.late) == (1, 0, {}, {})
 
 
-def test_two_that_come_last_together_blame_nobody(known):
+def test_two_ranks_that_are_last_together_are_not_decisive(known):
     take(known, {0: 1000, 1: 1000, 2: 200, 3: 200}, 10.0)
     known.settle(10.0)
-    assert evidence(known).last == {}
+    assert summed_evidence(known).last == {}
 
 
-def test_an_operation_waits_for_ranks_that_are_heard_of_and_then_does_without(known):
+def test_an_operation_waits_for_reporting_ranks_for_a_limited_time(known):
     take(known, {0: 1, 1: 1, 2: 1, 3: 1}, 10.0, number=1)
     known.settle(10.0)
     take(known, {0: 1000, 1: 1000, 3: 300}, 12.0, number=2)
     known.settle(12.0)
     assert known.jobs["llm"].partial == 0
-    known.settle(12.0 + alignment.PATIENCE)
+    known.settle(12.0 + alignment.PATIENCE_SECONDS)
     assert (known.jobs["llm"].matched, known.jobs["llm"].partial, known.jobs["llm"].unmatched) == (1, 1, 0)
-    assert evidence(known).last == {"3": 1}
+    assert summed_evidence(known).last == {"3": 1}
 
 
-def test_too_few_ranks_tell_nothing_of_each_other_but_the_speed(known):
+def test_too_few_ranks_show_only_the_bandwidth(known):
     take(known, {0: 1, 1: 1, 2: 1, 3: 1}, 10.0, number=1)
     known.settle(10.0)
     take(known, {2: 500.0}, 12.0, number=2, size=4 * MIB)
     known.settle(20.0)
-    told = evidence(known)
+    evidence = summed_evidence(known)
     assert known.jobs["llm"].unmatched == 1
-    assert told.compared == 1
-    assert told.bus["AllReduce", 4 * MIB] == (4 * MIB, 500.0, 4 * MIB / 500)
+    assert evidence.compared == 1
+    assert evidence.bus["AllReduce", 4 * MIB] == (4 * MIB, 500.0, 4 * MIB / 500)
 
 
-def test_a_record_that_comes_late_makes_no_operation_anew(known):
+def test_a_late_record_opens_no_new_operation(known):
     take(known, {0: 1, 1: 1, 2: 1}, 10.0)
-    known.settle(10.0 + alignment.PATIENCE)
+    known.settle(10.0 + alignment.PATIENCE_SECONDS)
     take(known, {3: 1}, 15.0)
     known.settle(60.0)
     job = known.jobs["llm"]
     assert (job.late, job.pending, job.matched + job.partial) == (1, 0, 1)
 
 
-def test_jobs_communicators_kinds_and_numbers_are_kept_apart(known):
+def test_jobs_communicators_kinds_and_numbers_are_separate(known):
     for which in ({"job": "a"}, {"job": "b"}, {"communicator": "0xb"}, {"kind": "AllGather"}, {"number": 7}):
         take(known, {0: 1000, 1: 100}, 10.0, ranks=2, **which)
     known.settle(10.0)
@@ -103,28 +103,28 @@ def test_jobs_communicators_kinds_and_numbers_are_kept_apart(known):
         ({}, Timing(1, MIB, 5.0, timed=0)),  # that of the host, not of the kernel
     ],
 )
-def test_times_that_are_no_measure_are_left_out(known, which, timing):
-    known.take(stream(0, **which), [timing], 1.0)
+def test_times_not_measured_on_the_gpu_are_ignored(known, which, timing):
+    known.add_timings(stream(0, **which), [timing], 1.0)
     known.settle(100.0)
     assert all(not one.pending and not one.ticks for job in known.jobs.values() for one in job.communicators.values())
 
 
-def test_what_is_kept_of_a_job_is_bounded_and_another_one_has_its_room(known, monkeypatch):
+def test_pending_operations_are_bounded_for_each_job(known, monkeypatch):
     monkeypatch.setattr(alignment, "MAX_PENDING_JOB", 10)
-    known.take(stream(0), [Timing(number, 1, 1.0) for number in range(25)], 1.0)
-    known.take(stream(0, job="other"), [Timing(1, 1, 1.0)], 1.0)
+    known.add_timings(stream(0), [Timing(number, 1, 1.0) for number in range(25)], 1.0)
+    known.add_timings(stream(0, job="other"), [Timing(1, 1, 1.0)], 1.0)
     assert (known.jobs["llm"].pending, known.jobs["llm"].dropped) == (10, 15)
     assert known.jobs["other"].pending == 1
 
 
-def test_jobs_beyond_the_bound_are_counted(known, monkeypatch):
+def test_the_number_of_jobs_is_bounded(known, monkeypatch):
     monkeypatch.setattr(alignment, "MAX_JOBS", 2)
     for name in "abc":
-        known.take(stream(0, job=name), [Timing(1, 1, 1.0)], 1.0)
+        known.add_timings(stream(0, job=name), [Timing(1, 1, 1.0)], 1.0)
     assert set(known.jobs) == {"a", "b"}
 
 
-def test_a_communicator_has_no_more_members_than_it_says_and_room_for_those_started_anew(known):
+def test_members_of_a_communicator_are_bounded_and_silent_ones_replaced(known):
     take(known, {0: 1, 1: 1}, 0.0, ranks=2)
     take(known, {2: 1}, 1.0, ranks=2)
     assert known.jobs["llm"].dropped == 1
@@ -132,7 +132,7 @@ def test_a_communicator_has_no_more_members_than_it_says_and_room_for_those_star
     assert set(known.jobs["llm"].communicators["0xa"].members) == {"0", "2"}
 
 
-def test_what_is_not_heard_of_is_forgotten(known):
+def test_silent_jobs_and_communicators_are_dropped(known):
     take(known, {0: 1}, 0.0)
     take(known, {0: 1}, 500.0, communicator="0xb")
     known.settle(700.0)
@@ -141,7 +141,7 @@ def test_what_is_not_heard_of_is_forgotten(known):
     assert known.jobs == {}
 
 
-def test_evidence_is_of_the_last_minute(known):
+def test_evidence_covers_the_last_minute(known):
     for now in (0.0, 30.0, 90.0):
         take(known, {0: 1000, 1: 100}, now, number=int(now), ranks=2)
         known.settle(now)

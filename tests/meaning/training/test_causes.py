@@ -1,22 +1,17 @@
-"""Causes: which port, or what else, is put first behind a verdict, and what is said of it.
+"""Causes: which port, or what else, is ranked first for a verdict, with evidence and reasons.
 
-The job is one of 16 ranks on four hosts of four, a host's first rank on its first adapter and so on; two hosts hang on
-each of two leaves, which a spine joins.
+The job has 16 ranks, four on each of four hosts, one per adapter. Two hosts are connected to each of two leaves, which
+a spine connects.
 """
 
 from typing import NamedTuple
 
 import pytest
 
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import LOG_RULES, PORT_RULES, RULES
-from exporter.meaning.training.causes import (
-    Event,
-    Fabric,
-    Rank,
-    Symptom,
-    causes,
-)
+from exporter.meaning.training.causes import Symptom, causes
+from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.stragglers import Suspect
 from exporter.meaning.training.verdicts import Judgement, Verdict
 from tests.helpers.paths import ROOT
@@ -29,21 +24,23 @@ LEAVES = {"a1": "leaf1", "a2": "leaf1", "b1": "leaf2", "b2": "leaf2", "c1": "lea
 FABRIC = Fabric(
     links=[
         *(
-            (Port(host, f"mlx5_{rail}:1"), Port(leaf, f"{host}-{rail}"))
+            (PortLocation(host, f"mlx5_{rail}:1"), PortLocation(leaf, f"{host}-{rail}"))
             for host, leaf in LEAVES.items()
             for rail in range(4)
         ),
-        *((Port(leaf, "up"), Port("spine1", leaf)) for leaf in ("leaf1", "leaf2", "leaf3")),
+        *((PortLocation(leaf, "up"), PortLocation("spine1", leaf)) for leaf in ("leaf1", "leaf2", "leaf3")),
     ],
-    same={Port(host, f"ens{rail}"): Port(host, f"mlx5_{rail}:1") for host in LEAVES for rail in range(4)}
-    | {Port("a1", "0000:0b:00.0"): Port("a1", "mlx5_0:1")},
-    heard=frozenset(HOSTS),
+    same={
+        PortLocation(host, f"ens{rail}"): PortLocation(host, f"mlx5_{rail}:1") for host in LEAVES for rail in range(4)
+    }
+    | {PortLocation("a1", "0000:0b:00.0"): PortLocation("a1", "mlx5_0:1")},
+    reporting_hosts=frozenset(HOSTS),
     switches=frozenset({"leaf1", "leaf2", "leaf3", "spine1"}),
 )
 
 
 def event(kind, name="a1", port="mlx5_0:1", before=30.0, value=None, detail=""):
-    return Event(kind, Port(name, port), SYMPTOM_AT - before, value, detail)
+    return Event(kind, PortLocation(name, port), SYMPTOM_AT - before, value, detail)
 
 
 def symptom(verdict, ranks=(), hosts=(), *, inside=False, **options):
@@ -60,20 +57,20 @@ def named(found):
     return [(one.kind, one.port) for one in found]
 
 
-# --- forty faults that were reported in public
+# --- forty publicly reported faults
 
 
 class Case(NamedTuple):
-    """A report: what the job shows, what ports and logs tell, and the cause that must come first."""
+    """A reported fault: the symptom, the events of ports and logs, and the cause to be ranked first."""
 
-    shows: Symptom
+    symptom: Symptom
     events: tuple[Event, ...]
     kind: str
-    port: Port | None
+    port: PortLocation | None
 
 
-A1 = Port("a1", "mlx5_0:1")
-WHOLE = Port("a1", "")
+A1 = PortLocation("a1", "mlx5_0:1")
+WHOLE = PortLocation("a1", "")
 CASES = {
     1: Case(STUCK, (event("link_flapping", value=4), event("port_error")), "port_error", A1),
     2: Case(
@@ -82,7 +79,7 @@ CASES = {
         "port_error",
         WHOLE,
     ),
-    3: Case(STUCK, (event("port_error", port="mlx5_3:1", before=600),), "port_error", Port("a1", "mlx5_3:1")),
+    3: Case(STUCK, (event("port_error", port="mlx5_3:1", before=600),), "port_error", PortLocation("a1", "mlx5_3:1")),
     4: Case(symptom(Verdict.HANG, ["0", "1", "2", "3"]), (event("adapter_fatal", port=""),), "adapter_fatal", WHOLE),
     5: Case(STUCK, (event("peer_unreachable"),), "peer_unreachable", A1),
     6: Case(STUCK, (event("short_timeout", port=""), event("discards", value=0.01)), "short_timeout", WHOLE),
@@ -90,7 +87,7 @@ CASES = {
         SLOW,
         (event("discards", "leaf1", "a1-0", value=0.004), event("retransmissions", "b1", value=0.004)),
         "discards",
-        Port("leaf1", "a1-0"),
+        PortLocation("leaf1", "a1-0"),
     ),
     8: Case(SLOW, (event("paused_sent", value=0.3),), "paused_sent", A1),
     9: Case(SLOW, (event("enhanced_connections", port=""),), "enhanced_connections", WHOLE),
@@ -119,27 +116,27 @@ CASES = {
     38: Case(symptom(Verdict.HANG, ["4", "5"]), (), "process", None),
 }
 
-WITHOUT = {
-    17: "a setting of the PCIe device; no port tells, only a measured baseline does",
-    18: "pairs of nodes in a benchmark; nothing of a job or a port",
-    22: "kernels that overlap; not to be told from times alone",
+NOT_COVERED = {
+    17: "a setting of the PCIe device, visible only against a measured baseline",
+    18: "pairs of nodes in a benchmark, neither a job nor a port",
+    22: "overlapping kernels, not visible in durations",
     23: "its cause was never found",
     26: "limits of the network by the number of nodes; a benchmark's table only",
     35: "not explained; a benchmark's table only",
-    39: "a wish",
-    40: "a fault within NCCL, in operations that it does not count",
+    39: "a feature request",
+    40: "a bug of NCCL, in operations that it does not count",
 }
-"""Reports that leave no trace in ports or logs, and why."""
+"""Reported faults without events of ports or logs, with the reason."""
 
 
 def test_each_report_has_a_case_or_a_reason():
-    assert sorted([*CASES, *WITHOUT]) == list(range(1, 41))
+    assert sorted([*CASES, *NOT_COVERED]) == list(range(1, 41))
 
 
 @pytest.mark.parametrize("number", CASES)
-def test_the_cause_of_a_report_comes_first(number):
+def test_the_cause_of_a_reported_fault_is_ranked_first(number):
     case = CASES[number]
-    found = causes(case.shows, case.events, FABRIC)
+    found = causes(case.symptom, case.events, FABRIC)
     assert named(found)[0] == (case.kind, case.port)
     assert found[0].evidence
     assert found[0].remedy
@@ -149,11 +146,11 @@ def test_the_cause_of_a_report_comes_first(number):
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda one: one.kind)
-def test_each_rule_can_cause_something_and_says_what_to_do(rule):
+def test_each_rule_has_a_weight_and_a_remedy(rule):
     assert 0 < max(rule.slow, rule.hang, rule.late) <= 1
     assert min(rule.slow, rule.hang, rule.late) >= 0
-    assert rule.late <= max(rule.slow, rule.hang)  # ports make a rank late only by what they do to transfers
-    assert ("{value}" in rule.says) == bool(rule.shown)
+    assert rule.late <= max(rule.slow, rule.hang)  # ports delay a rank only through its transfers
+    assert ("{value}" in rule.text) == bool(rule.value_format)
     assert rule.remedy.endswith(".")
 
 
@@ -161,13 +158,13 @@ def test_no_kind_has_two_rules():
     assert len(RULES) == len(PORT_RULES) + len(LOG_RULES)
 
 
-def test_what_cannot_hang_a_job_is_no_cause_of_it():
+def test_an_event_that_cannot_hang_a_job_is_not_a_cause_of_a_hang():
     assert causes(STUCK, [event("congestion_marks", value=0.5)], FABRIC)[0].kind == "unknown"
     assert causes(SLOW, [event("congestion_marks", value=0.5)], FABRIC)[0].kind == "congestion_marks"
 
 
-def test_events_of_other_kinds_are_passed_over():
-    assert causes(SLOW, [event("eaten_by_mice")], FABRIC)[0].kind == "unknown"
+def test_events_of_unknown_kinds_are_ignored():
+    assert causes(SLOW, [event("unknown_kind")], FABRIC)[0].kind == "unknown"
 
 
 @pytest.mark.parametrize("verdict", [Verdict.FINE, Verdict.UNKNOWN])
@@ -187,13 +184,13 @@ def test_both_ends_and_all_names_of_a_link_are_one_cause():
         event("symbol_errors", "leaf1", "a1-0", value=50),
     ]
     (cause,) = causes(SLOW, events, FABRIC)
-    assert (cause.kind, {cause.port, cause.peer}) == ("link_degraded", {A1, Port("leaf1", "a1-0")})
+    assert (cause.kind, {cause.port, cause.peer}) == ("link_degraded", {A1, PortLocation("leaf1", "a1-0")})
     assert len(cause.evidence) == 5
-    assert cause.confidence == 0.95  # however much there is
+    assert cause.confidence == 0.95  # the maximum
     assert "rank 0 of the job use" in cause.reasons[0]
 
 
-def test_more_kinds_of_evidence_are_worth_more_and_the_same_told_twice_is_not():
+def test_more_kinds_of_evidence_add_confidence_and_duplicates_do_not():
     (one,) = causes(SLOW, [event("symbol_errors", value=50)], FABRIC)
     (twice,) = causes(SLOW, [event("symbol_errors", value=50), event("symbol_errors", port="ens0", value=50)], FABRIC)
     (two,) = causes(SLOW, [event("symbol_errors", value=50), event("optics_hot", value=80)], FABRIC)
@@ -204,10 +201,10 @@ def test_more_kinds_of_evidence_are_worth_more_and_the_same_told_twice_is_not():
 def test_a_switch_port_leads_to_the_ranks_behind_it():
     (cause,) = causes(SLOW, [event("fec_uncorrectable", "leaf2", "b1-3", value=7)], FABRIC)
     assert "leaf2 b1-3 leads to b1 mlx5_3:1: rank 11 of the job" in cause.reasons[0]
-    assert cause.evidence == ("leaf2 b1-3: its error correction could not mend 7 blocks within 10 minutes",)
+    assert cause.evidence == ("leaf2 b1-3: 7 uncorrectable FEC blocks within 10 minutes",)
 
 
-def test_a_port_of_no_rank_counts_little():
+def test_a_port_that_no_rank_uses_has_little_weight():
     storage = causes(SLOW, [event("link_degraded", port="mlx5_9:1")], FABRIC)
     assert [(one.kind, one.word) for one in storage] == [("link_degraded", "possible")]
     assert "none uses this port" in storage[0].reasons[0]
@@ -215,34 +212,34 @@ def test_a_port_of_no_rank_counts_little():
     assert causes(SLOW, foreign, FABRIC)[0].kind == "unknown"
 
 
-def test_where_ports_of_ranks_are_not_known_all_of_their_host_may_be_meant():
+def test_if_ports_of_ranks_are_unknown_all_ports_of_the_host_are_possible():
     placed = {name: rank._replace(ports=()) for name, rank in RANKS.items()}
     (cause,) = causes(symptom(Verdict.NETWORK, placed=placed), [event("link_degraded")], FABRIC)
     assert cause.confidence == pytest.approx(0.7)
-    assert "which ports they use is not known" in cause.reasons[0]
+    assert "which ports they use is unknown" in cause.reasons[0]
 
 
-def test_an_uplink_carries_a_part_where_the_job_spans_leaves():
+def test_an_uplink_is_a_possible_cause_if_the_job_spans_leaves():
     events = [event("link_degraded", "leaf1", "up")]
     (cause,) = causes(SLOW, events, FABRIC)
-    assert (cause.port, cause.peer) == (Port("leaf1", "up"), Port("spine1", "leaf1"))
+    assert (cause.port, cause.peer) == (PortLocation("leaf1", "up"), PortLocation("spine1", "leaf1"))
     assert cause.confidence == pytest.approx(0.5)
     one_leaf = {name: rank for name, rank in RANKS.items() if rank.host in ("a1", "a2")}
     assert causes(symptom(Verdict.NETWORK, placed=one_leaf), events, FABRIC)[0].kind == "unknown"
     assert causes(SLOW, [event("link_degraded", "leaf3", "up")], FABRIC)[0].kind == "unknown"
 
 
-def test_a_port_must_be_on_the_way_of_all_communicators_that_are_slow():
+def test_a_port_must_be_on_the_path_of_all_slow_communicators():
     shown = symptom(Verdict.NETWORK, slow=RAILS[:1], fine=RAILS[1:])
     first, second = (event("link_degraded", "b1", f"mlx5_{rail}:1") for rail in (0, 1))
     (cause,) = causes(shown, [first, second], FABRIC)
-    assert cause.port == Port("b1", "mlx5_0:1")
+    assert cause.port == PortLocation("b1", "mlx5_0:1")
     assert "1 of 1 communicators that are slow" in cause.reasons[1]
     both = symptom(Verdict.NETWORK, slow=RAILS[:2], fine=RAILS[2:])
     assert [one.confidence for one in causes(both, [first, second], FABRIC)] == [0.5, 0.5]
 
 
-def test_what_those_share_that_are_not_slow_is_less_likely():
+def test_an_event_that_fast_communicators_share_is_less_likely():
     whole = event("gdr_off", port="")
     (alone,) = causes(symptom(Verdict.NETWORK, slow=RAILS), [whole], FABRIC)
     (shared,) = causes(symptom(Verdict.NETWORK, slow=RAILS[:1], fine=RAILS[1:]), [whole], FABRIC)
@@ -253,24 +250,24 @@ def test_what_those_share_that_are_not_slow_is_less_likely():
 # --- pauses spread
 
 
-def test_who_sends_pauses_comes_before_who_is_stopped_by_them():
+def test_the_sender_of_pauses_is_ranked_before_the_paused_port():
     stopped = event("pause_storm_received", value=0.8)
     sender = event("pause_storm_sent", "d1", "mlx5_2:1", value=0.9)  # of no job's host, behind another leaf
     found = causes(SLOW, [stopped, sender], FABRIC)
-    assert named(found) == [("pause_storm_sent", Port("d1", "mlx5_2:1")), ("pause_storm_received", A1)]
-    assert causes(SLOW, [sender], FABRIC)[0].kind == "unknown"  # nothing of the job is hit
+    assert named(found) == [("pause_storm_sent", PortLocation("d1", "mlx5_2:1")), ("pause_storm_received", A1)]
+    assert causes(SLOW, [sender], FABRIC)[0].kind == "unknown"  # no port of the job is affected
 
 
-def test_what_a_switch_is_stopped_by_is_what_the_host_sends():
+def test_pauses_received_by_a_switch_are_sent_by_the_host():
     by_switch = causes(SLOW, [event("pause_storm_received", "leaf2", "b2-1", value=0.9)], FABRIC)
-    assert named(by_switch) == [("pause_storm_sent", Port("b2", "mlx5_1:1"))]
+    assert named(by_switch) == [("pause_storm_sent", PortLocation("b2", "mlx5_1:1"))]
     by_both = [event("pause_storm_received", "leaf2", "b2-1"), event("pause_storm_sent", "b2", "mlx5_1:1")]
     assert named(causes(SLOW, by_both, FABRIC)) == named(by_switch)
     spine = causes(SLOW, [event("pause_storm_received", "leaf1", "up", value=0.9)], FABRIC)
-    assert named(spine) == [("pause_storm_received", Port("leaf1", "up"))]  # between switches nobody is a host
+    assert named(spine) == [("pause_storm_received", PortLocation("leaf1", "up"))]  # a link between switches
 
 
-def test_only_what_spreads_comes_from_elsewhere():
+def test_only_events_that_spread_are_causes_elsewhere():
     events = [
         event("pause_storm_received", value=0.8),
         event("link_degraded", "d1"),
@@ -279,12 +276,12 @@ def test_only_what_spreads_comes_from_elsewhere():
     assert [one.kind for one in causes(SLOW, events, FABRIC)] == ["pause_storm_received"]
 
 
-def test_of_two_hosts_without_a_switch_each_tells_for_itself():
-    cable = Fabric(links=[(A1, Port("a2", "mlx5_0:1"))])
+def test_of_two_directly_connected_hosts_each_reports_its_own_pauses():
+    cable = Fabric(links=[(A1, PortLocation("a2", "mlx5_0:1"))])
     assert named(causes(SLOW, [event("paused_sent", value=0.3)], cable)) == [("paused_sent", A1)]
 
 
-def test_a_host_behind_the_same_leaf_that_takes_less_than_it_is_sent_is_possible():
+def test_a_host_behind_the_same_leaf_that_sends_pauses_is_possible():
     (cause,) = causes(SLOW, [event("pause_storm_sent", "c1", "mlx5_2:1", value=0.9)], FABRIC)
     assert (cause.port.name, cause.word) == ("c1", "likely")
     assert "behind the same switch" in cause.reasons[0]
@@ -298,69 +295,69 @@ def test_a_host_behind_the_same_leaf_that_takes_less_than_it_is_sent_is_possible
     [
         (30.0, 0.0, 1.0),
         (0.0, 0.0, 1.0),
-        (-30.0, 0.0, 0.6),  # seen a little later, for its own delay
+        (-30.0, 0.0, 0.6),  # seen a little later, because of its own delay
         (-60.0, 0.0, 0.6),
         (-61.0, 0.0, 0.2),  # a consequence
         (660.0, 0.0, 1.0),
-        (661.0, 0.0, 0.4),  # eleven minutes without harm
+        (661.0, 0.0, 0.4),  # eleven minutes without effect
         (3600.0, 0.0, 0.4),
-        (3600.0, 9000.0, 0.7),  # there before the job
+        (3600.0, 9000.0, 0.7),  # active before the job
         (300.0, 9900.0, 1.0),
         (3600.0, None, 1.0),
     ],
 )
-def test_what_began_with_the_symptom_is_likelier_than_what_did_not(before, began, confidence):
+def test_an_event_that_began_with_the_symptom_is_likelier(before, began, confidence):
     (cause,) = causes(symptom(Verdict.NETWORK, began=began), [event("link_degraded", before=before)], FABRIC)
     assert cause.confidence == pytest.approx(min(confidence, 0.95))
 
 
-def test_the_order_in_time_orders_causes():
+def test_causes_are_ordered_by_time():
     early = event("symbol_errors", "b2", "mlx5_1:1", before=20, value=100)
     late = event("link_degraded", "b1", "mlx5_1:1", before=-300)
     assert [one.port.name for one in causes(SLOW, [late, early], FABRIC)] == ["b2", "b1"]
 
 
-# --- ranks that are late, or went no further
+# --- stragglers and hangs
 
 
-def test_a_late_rank_without_evidence_computes():
+def test_the_cause_of_a_late_rank_without_events_is_computing():
     (cause,) = causes(symptom(Verdict.STRAGGLER, ["5"]), [], FABRIC)
     assert (cause.kind, cause.port, cause.word) == ("compute", None, "likely")
-    assert cause.evidence == ("rank 5 on a2: 5 came last in 90 of 100 operations, which costs 0.2 s a second",)
-    assert cause.reasons == ("no port of the job's hosts shows anything that explains it; 1 of 1 tell of their ports",)
+    assert cause.evidence == ("rank 5 on a2: 5 came last in 90 of 100 operations, which costs 0.2 s per second",)
+    assert cause.reasons == ("no port of the job's hosts has an event that explains it; 1 of 1 report their ports",)
     assert "GPU" in cause.remedy
 
 
-def test_a_late_host_shares_something():
+def test_the_remedy_for_a_late_host_is_about_what_it_shares():
     (cause,) = causes(symptom(Verdict.STRAGGLER, ["4", "5"], ["a2"]), [], FABRIC)
     assert "all of a2 is late" in cause.evidence[1]
     assert "CPUs" in cause.remedy
 
 
-def test_all_ranks_of_a_late_host_are_meant():
+def test_events_of_all_ports_of_a_late_host_count():
     shown = symptom(Verdict.STRAGGLER, ["4"], ["a2"])
     found = causes(shown, [event("pcie_degraded", "a2", "mlx5_3:1")], FABRIC)
     assert {one.kind: one.confidence for one in found} == {"compute": 0.5, "pcie_degraded": pytest.approx(0.5)}
 
 
-def test_a_port_of_the_late_rank_stands_beside_computing():
+def test_events_of_the_late_ranks_port_are_ranked_with_computing():
     shown = symptom(Verdict.STRAGGLER, ["5"])
     own = [event("pcie_degraded", "a2", "mlx5_1:1"), event("link_degraded", "a2", "mlx5_1:1")]
     found = causes(shown, own, FABRIC)
     assert [one.kind for one in found] == ["pcie_degraded", "compute"]
-    assert "rank 5 is blamed" in found[0].reasons
-    assert found[1].reasons == ("ports show something, too: see the other causes",)
-    others = [one._replace(port=Port("b1", one.port.port)) for one in own]
+    assert "rank 5 is at fault" in found[0].reasons
+    assert found[1].reasons == ("ports have events, too: see the other causes",)
+    others = [one._replace(port=PortLocation("b1", one.port.port)) for one in own]
     assert [one.kind for one in causes(shown, others, FABRIC)] == ["compute"]
 
 
-def test_a_rank_that_is_late_inside_its_host_computes_whatever_ports_show():
+def test_the_cause_of_a_rank_late_within_its_host_is_computing():
     found = causes(symptom(Verdict.STRAGGLER, ["5"], inside=True), [event("link_down", "a2", "mlx5_1:1")], FABRIC)
     assert [(one.kind, one.confidence) for one in found] == [("compute", 0.9)]
     assert "no network between them" in found[0].reasons[0]
 
 
-def test_a_hang_is_of_the_port_of_those_that_went_no_further():
+def test_the_cause_of_a_hang_is_at_the_port_of_the_ranks_that_stopped():
     shown = symptom(Verdict.HANG, ["4", "5"])
     found = causes(shown, [event("link_down", "b1"), event("link_down", "a2", "mlx5_1:1")], FABRIC)
     assert [(one.kind, one.port and one.port.name) for one in found] == [
@@ -370,31 +367,31 @@ def test_a_hang_is_of_the_port_of_those_that_went_no_further():
     ]
 
 
-# --- nobody knows
+# --- unknown
 
 
-def test_unknown_is_said_with_how_many_would_tell():
+def test_an_unknown_cause_reports_how_many_hosts_report_their_ports():
     (cause,) = causes(SLOW, [], FABRIC)
     assert (cause.kind, cause.word, cause.confidence) == ("unknown", "unknown", 0.0)
     assert cause.evidence == (
-        "the slowest communicator has 30% of the bandwidth that it should have",
-        "no port of the job's hosts shows anything that explains it; 4 of 4 tell of their ports",
+        "the slowest communicator has 30% of the expected bandwidth",
+        "no port of the job's hosts has an event that explains it; 4 of 4 report their ports",
     )
 
 
-def test_silence_is_no_evidence():
-    (some,) = causes(SLOW, [], Fabric(heard=frozenset({"a1"})))
-    assert "1 of 4 tell of their ports" in some.evidence[1]
+def test_missing_reports_are_not_evidence():
+    (some,) = causes(SLOW, [], Fabric(reporting_hosts=frozenset({"a1"})))
+    assert "1 of 4 report their ports" in some.evidence[1]
     (none,) = causes(SLOW, [], Fabric())
-    assert "nothing is known of them" in none.evidence[1]
+    assert "none of these hosts reports its ports" in none.evidence[1]
 
 
-def test_a_job_of_which_no_place_is_known_is_no_error():
+def test_a_job_without_known_locations_is_not_an_error():
     assert causes(symptom(Verdict.NETWORK, placed={}), [event("link_down")], Fabric())[0].kind == "unknown"
     assert causes(symptom(Verdict.STRAGGLER, ["7"], placed={}), [], Fabric())[0].kind == "compute"
 
 
-def test_values_are_shown_with_their_unit():
+def test_values_have_units():
     events = [
         event("retransmissions", value=0.0004),
         event("optics_hot", value=71.5),
@@ -403,19 +400,19 @@ def test_values_are_shown_with_their_unit():
     ]
     (cause,) = causes(SLOW, events, FABRIC)
     assert set(cause.evidence) == {
-        "a1 mlx5_0:1: it sends 0.04% of its packets again",
-        "a1 mlx5_0:1: its module has 71.5 degrees Celsius, more than its own alarm",
-        "a1 mlx5_0:1: its peer stops it for 25% of the time (priority 3)",
-        "a1 mlx5_0:1: it is an unknown share full",
+        "a1 mlx5_0:1: it retransmits 0.04% of its packets",
+        "a1 mlx5_0:1: its module has 71.5 degrees Celsius, above its high alarm",
+        "a1 mlx5_0:1: its peer pauses it for 25% of the time (priority 3)",
+        "a1 mlx5_0:1: its utilization is an unknown share",
     }
 
 
-def test_the_list_is_bounded():
+def test_the_number_of_causes_is_bounded():
     events = [event("link_degraded", host, f"mlx5_{rail}:1") for host in HOSTS for rail in range(4)]
     assert len(causes(SLOW, events, FABRIC)) == 10
 
 
-def test_the_page_about_causes_has_each_kind_with_its_weights():
+def test_the_documentation_lists_each_kind_with_its_weights():
     lines = (ROOT / "docs" / "causes.md").read_text().splitlines()
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
     weights = {row[0]: [float(one) for one in row[-3:]] for row in rows if len(row) > 3}

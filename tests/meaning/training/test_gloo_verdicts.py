@@ -16,18 +16,13 @@ from exporter.core.collectives import algorithm_bytes, known_kind
 from exporter.core.source import Host
 from exporter.meaning.ports import rates
 from exporter.meaning.ports import states as port_states
-from exporter.meaning.ports.states import Port
+from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.alignment import Collectives, Stream, Timing
-from exporter.meaning.training.causes import (
-    Event,
-    Fabric,
-    Rank,
-    Symptom,
-    causes,
-)
+from exporter.meaning.training.bandwidth import Baseline
+from exporter.meaning.training.causes import Symptom, causes
+from exporter.meaning.training.paths import Event, Fabric, Rank
 from exporter.meaning.training.verdicts import (
-    Baseline,
-    Memory,
+    JobMemory,
     Verdict,
     judge,
 )
@@ -49,7 +44,7 @@ def ip(*words):
 
 @pytest.fixture
 def networks(program):
-    """Make a network for each rank, all joined by a bridge; give the bridge's end of the link of each."""
+    """Create a network namespace for each rank, joined by a bridge; return the bridge ports."""
     program("tc")
     if os.geteuid():
         pytest.skip("needs root")
@@ -74,14 +69,14 @@ def networks(program):
 
 
 class Watched:
-    """A job under way, and what is said of it."""
+    """A running job, and its judgements."""
 
     def __init__(self, folder, networks, python, **more):
         (folder / "fabric_timing.py").write_text((ROOT / "exporter" / "hook" / "fabric_timing.py").read_text())
         self._stop = folder / "stop"
         self._socket = TimingSocket(str(folder / "run" / "timing.sock"))
         self._folder, self._networks, self._python, self._more = folder, networks, python, more
-        self._known, self._memory = Collectives(), Memory()
+        self._known, self._memory = Collectives(), JobMemory()
         self._processes = []
 
     async def __aenter__(self):
@@ -124,18 +119,18 @@ class Watched:
         while monotonic() < end:
             await asyncio.sleep(1 / PACE)
             now = monotonic() * PACE
-            for heard in await self._socket.take():
-                for one in heard.datagram.operations:
-                    group = heard.datagram.groups[one.communicator]
-                    kind, rank, host = known_kind(one.kind), str(heard.datagram.rank), heard.datagram.host
+            for received in await self._socket.take():
+                for one in received.datagram.operations:
+                    group = received.datagram.groups[one.communicator]
+                    kind, rank, host = known_kind(one.kind), str(received.datagram.rank), received.datagram.host
                     stream = Stream("job", group.id, kind, rank, group.size, group.nodes, host, group.size)
                     size = algorithm_bytes(kind, one.message_bytes, group.size)
-                    self._known.take(stream, [Timing(one.sequence, size, one.microseconds)], now)
-                for one in heard.datagram.counts:
-                    group, rank = heard.datagram.groups[one.communicator], str(heard.datagram.rank)
-                    kind, host = known_kind(one.kind), heard.datagram.host
+                    self._known.add_timings(stream, [Timing(one.sequence, size, one.microseconds)], now)
+                for one in received.datagram.counts:
+                    group, rank = received.datagram.groups[one.communicator], str(received.datagram.rank)
+                    kind, host = known_kind(one.kind), received.datagram.host
                     stream = Stream("job", group.id, kind, rank, group.size, group.nodes, host, group.size)
-                    self._known.note(stream, one.begun, one.ended, now)
+                    self._known.add_progress(stream, one.begun, one.ended, now)
             self._known.settle(now)
             if "job" in self._known.jobs:
                 begin = now if begin is None else begin
@@ -145,10 +140,10 @@ class Watched:
 
 
 async def ports(networks):
-    """Give the events of the ports at the bridge, as the exporter of this node tells them."""
+    """Return the events of the bridge ports, as the exporter of this node reports them."""
     options = NicOptions(include=tuple(networks), software=tuple(networks))
     (source,) = nic.DEFINITION.build(options, Host("node", Path("/sys"), Path("/proc")))
-    rating, memory, states = {}, port_states.Memory(), []
+    rating, memory, states = {}, port_states.JobMemory(), []
     assert await source.applies()
     for _ in range(10):
         tables = []
@@ -162,7 +157,7 @@ async def ports(networks):
 
 
 async def first(judgements, verdict):
-    """Give the first judgement with a verdict, and the verdicts before it."""
+    """Return the first judgement with a verdict, and the verdicts before it."""
     before = []
     async for one in judgements:
         if one.verdict is verdict:
@@ -171,14 +166,14 @@ async def first(judgements, verdict):
     return None, before
 
 
-async def test_a_rank_that_computes_longer_is_named(torch_python, tmp_path, networks):  # noqa: F811
+async def test_a_rank_that_computes_longer_is_reported(torch_python, tmp_path, networks):  # noqa: F811
     async with Watched(tmp_path, networks, torch_python, LATE_RANK="2", LATE_SECONDS="0.2") as job:
         found, _ = await first(job.judgements(60.0), Verdict.STRAGGLER)
         assert [(one.rank, found.matched) for one in found.ranks] == [("2", 1.0)]
         assert found.loss * PACE == pytest.approx(0.2 / 0.24, rel=0.3), "of a step of 0.03 + 0.2 s and a little"
 
 
-async def test_a_rank_that_stands_still_is_named_though_all_are_in_one_communicator(torch_python, tmp_path, networks):  # noqa: F811
+async def test_a_stopped_rank_in_a_single_communicator_is_reported(torch_python, tmp_path, networks):  # noqa: F811
     async with Watched(tmp_path, networks, torch_python, STOPS_RANK="1", STOPS_AFTER="150") as job:
         found, before = await first(job.judgements(220.0), Verdict.HANG)
         assert Verdict.FINE in before
@@ -186,7 +181,7 @@ async def test_a_rank_that_stands_still_is_named_though_all_are_in_one_communica
         assert found.hosts == ["gpu-1"]
 
 
-async def test_nobody_is_named_until_a_port_is_slow_and_then_the_network_is(torch_python, tmp_path, networks):  # noqa: F811
+async def test_a_slow_port_changes_the_verdict_from_fine_to_network_bound(torch_python, tmp_path, networks):  # noqa: F811
     async with Watched(tmp_path, networks, torch_python) as job:
         said = [one async for one in job.judgements(36.0)]
         assert {one.verdict for one in said} <= {Verdict.UNKNOWN, Verdict.FINE}
@@ -201,6 +196,6 @@ async def test_nobody_is_named_until_a_port_is_slow_and_then_the_network_is(torc
         seen = await ports(networks)
         places = {str(rank): Rank("node", (name,)) for rank, name in enumerate(networks)}
         symptom = Symptom(found, monotonic(), places)
-        (first_of_all, *_) = causes(symptom, seen, Fabric(heard=frozenset({"node"})))
-        assert (first_of_all.port, first_of_all.confidence > 0.5) == (Port("node", networks[3]), True)
+        (first_of_all, *_) = causes(symptom, seen, Fabric(reporting_hosts=frozenset({"node"})))
+        assert (first_of_all.port, first_of_all.confidence > 0.5) == (PortLocation("node", networks[3]), True)
         assert {one.port.port for one in seen if one.kind in {"queue_drops", "rate_limited"}} == {networks[3]}

@@ -13,15 +13,15 @@ from exporter.core.table import (
 )
 from exporter.core.vocabulary import check
 from exporter.meaning.training import alignment, jobs
+from exporter.meaning.training.bandwidth import Baseline
 from exporter.meaning.training.step_budget import Plan
-from exporter.meaning.training.verdicts import Baseline
 from exporter.sources.nccl.source import STREAMS
 
 MIB = 1 << 20
 
 
 def table(time, records):
-    """Make the internal table of ((job, communicator, kind, rank), sequence, size, microseconds, ranks, timed)."""
+    """Return the internal table of ((job, communicator, kind, rank), sequence, size, microseconds, ranks, timed)."""
     streams, about = {}, {}
     for key, sequence, size, microseconds, ranks, timed in records:
         timing = (sequence, size, microseconds) if timed is None else (sequence, size, microseconds, timed)
@@ -40,16 +40,16 @@ def operation(sequence, durations, *, job="j", comm="0x1", kind="AllReduce", siz
 
 
 def arrivals(late, transfer=1000):
-    """Turn how late ranks come into their durations, by the rule that all end together."""
+    """Return durations from the lateness of ranks: all end together."""
     last = max(late.values())
     return {rank: transfer + last - one for rank, one in late.items()}
 
 
 def run(*steps, state=None):
-    """Put (time, records) through, and give the last values by metric and row."""
+    """Process (time, records), and return the last values by metric and row."""
     out = ()
     for time, records in steps:
-        state, out = jobs.step(jobs.Known(), state, table(time, records))
+        state, out = jobs.step(jobs.JobKnowledge(), state, table(time, records))
     return state, values(out)
 
 
@@ -79,7 +79,7 @@ def many(count, late, *, first=0, **options):
 
 
 def ticks(count, late, *, each=30, **options):
-    """Give steps of five seconds with so many operations each."""
+    """Return steps of five seconds with a number of operations each."""
     return [(100.0 + 5 * tick, many(each, late, first=each * tick, **options)) for tick in range(count)]
 
 
@@ -87,7 +87,7 @@ def of_three(rank):
     return 20_000 * (rank == 3)
 
 
-def test_the_late_rank_is_named_and_its_victims_are_not():
+def test_the_late_rank_is_reported_and_its_victims_are_not():
     chance = random.Random(1)
     _, found = run(*ticks(3, lambda _: {rank: chance.randrange(30) + of_three(rank) for rank in range(8)}))
     assert stragglers(found) == {str(rank): int(rank == 3) for rank in range(8)}
@@ -104,18 +104,18 @@ def test_the_late_rank_is_named_and_its_victims_are_not():
         lambda _: dict.fromkeys(range(8), 0),
     ],
 )
-def test_nobody_is_named_where_no_rank_alone_is_always_late(late):
+def test_no_straggler_if_no_single_rank_is_always_late(late):
     _, found = run(*ticks(4, late))
     assert set(stragglers(found).values()) == {0}
 
 
-def test_what_costs_next_to_nothing_is_no_straggler():
+def test_little_lateness_is_not_a_straggler():
     _, found = run(*ticks(4, lambda _: {rank: 1000 * (rank == 3) for rank in range(8)}))  # 6 ms a second
     assert set(stragglers(found).values()) == {0}
     assert verdict(found) == "fine"
 
 
-def test_one_bad_tick_is_no_verdict_yet():
+def test_one_bad_tick_does_not_change_the_verdict():
     _, found = run(
         *ticks(1, lambda _: dict.fromkeys(range(8), 0)),
         (105.0, many(30, lambda _: {r: of_three(r) for r in range(8)}, first=30)),
@@ -123,7 +123,7 @@ def test_one_bad_tick_is_no_verdict_yet():
     assert stragglers(found)["3"] == 0
 
 
-def test_a_verdict_goes_when_its_cause_has_gone():
+def test_a_verdict_ends_when_its_cause_ends():
     state, found = run(*ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}))
     assert stragglers(found)["3"] == 1
     even = [
@@ -133,7 +133,7 @@ def test_a_verdict_goes_when_its_cause_has_gone():
     assert set(stragglers(found).values()) == {0}
 
 
-def test_who_is_late_in_one_group_because_it_waited_in_another_is_a_victim():
+def test_a_rank_late_in_one_group_because_it_waited_in_another_is_a_victim():
     """Two groups of four (0x1 and 0x2), and pairs across them: rank 3 delays its group, and that the other one."""
     steps = []
     for tick in range(4):
@@ -154,20 +154,20 @@ def test_without_enough_data_there_is_no_verdict():
     assert verdict(found) == "not_enough_data"
 
 
-def test_ranks_that_are_expected_and_not_heard_of_leave_it_unknown():
+def test_missing_expected_ranks_leave_the_verdict_unknown():
     def expecting(made):
         about = [(*one[:3], one[0], "") for one in made.columns["stream_info"].values]
         return made.with_columns([Column(STREAMS.metrics["stream_info"], about)])
 
     state = None
     for time, records in ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}, n_ranks=16):
-        state, out = jobs.step(jobs.Known(), state, expecting(table(time, records)))
+        state, out = jobs.step(jobs.JobKnowledge(), state, expecting(table(time, records)))
     assert verdict(values(out)) == "not_enough_data"
     assert values(out)["matched_ranks_ratio", "j"] == 0.5
 
 
-def test_groups_with_one_rank_on_a_host_alone_keep_it_from_no_verdict():
-    """A host without a collector hears its tensor group whole, and of each data group one rank."""
+def test_groups_with_one_local_rank_do_not_prevent_a_verdict():
+    """A host without a collector sees its whole tensor group, and one rank of each data group."""
     steps = [
         (time, records + [one for rank in range(8) for one in operation(tick, {rank: 900}, comm=f"0x2{rank}")])
         for tick, (time, records) in enumerate(ticks(4, lambda _: {rank: of_three(rank) for rank in range(8)}))
@@ -177,7 +177,7 @@ def test_groups_with_one_rank_on_a_host_alone_keep_it_from_no_verdict():
     assert found["matched_ranks_ratio", "j"] == 1.0
 
 
-def test_wait_is_what_another_way_of_reckoning_gives():
+def test_wait_matches_an_independent_computation():
     chance = random.Random(2)
     steps, wait = [], dict.fromkeys(range(5), 0)
     for number in range(200):
@@ -193,19 +193,19 @@ def test_wait_is_what_another_way_of_reckoning_gives():
 
 
 @pytest.mark.parametrize(("kind", "factor"), [("AllReduce", 1.75), ("AllGather", 0.875), ("ReduceScatter", 0.875)])
-def test_bus_bandwidth_is_that_of_the_last_to_come_weighted_by_time(kind, factor):
+def test_bus_bandwidth_is_that_of_the_last_rank_weighted_by_time(kind, factor):
     records = operation(0, {0: 1000, 1: 9000}, kind=kind, size=10 * MIB, n_ranks=8)
     records += operation(1, {0: 7000, 1: 3000}, kind=kind, size=50 * MIB, n_ranks=8)
     _, found = run((100.0, records))
     assert found["bus_bandwidth_bytes_per_second", "j", kind] == pytest.approx(60 * MIB / 0.004 * factor)
 
 
-def test_the_published_bus_bandwidth_is_met():
+def test_a_published_bus_bandwidth_is_reproduced():
     _, found = run((105.0, operation(0, {0: 61974, 1: 62000}, size=17179869184, n_ranks=8)))
     assert found["bus_bandwidth_bytes_per_second", "j", "AllReduce"] == pytest.approx(485.119099e9, rel=1e-6)
 
 
-def test_a_baseline_says_what_the_network_should_give():
+def test_a_baseline_sets_the_expected_bandwidth():
     measured = {("AllReduce", 4 * MIB): 100e9}
     state = None
     for tick in range(8):
@@ -214,25 +214,25 @@ def test_a_baseline_says_what_the_network_should_give():
             for number in range(5 * tick, 5 * tick + 5)
             for one in operation(number, dict.fromkeys(range(4), 209.7152), size=4 * MIB)
         ]
-        state, out = jobs.step(jobs.Known(Baseline(measured)), state, table(100.0 + 5 * tick, records))
+        state, out = jobs.step(jobs.JobKnowledge(Baseline(measured)), state, table(100.0 + 5 * tick, records))
     found = values(out)
     assert found["network_ratio", "j"] == pytest.approx(0.3)  # 4 MiB in 209.7 µs times 2 * 3 / 4 are 30 GB/s
     assert verdict(found) == "network_bound"
 
 
-def test_sizes_that_are_latency_have_no_bandwidth():
+def test_small_sizes_have_no_bandwidth():
     _, found = run((100.0, operation(0, {0: 20, 1: 60}, size=8192)))
     assert not any(key[0] == "bus_bandwidth_bytes_per_second" for key in found)
 
 
-def test_ranks_and_jobs_that_are_not_heard_of_are_forgotten():
+def test_silent_ranks_and_jobs_are_dropped():
     state, _ = run(*ticks(2, lambda _: {rank: of_three(rank) for rank in range(8)}))
-    state, found = run((105.0 + alignment.FORGET + 1, []), state=state)
+    state, found = run((105.0 + alignment.FORGET_SECONDS + 1, []), state=state)
     assert found == {}
     assert not any((state.collectives.jobs, state.ranks, state.memories))
 
 
-def test_jobs_without_number_hurt_no_other():
+def test_a_flood_of_jobs_does_not_affect_others():
     hostile = [((f"bad{number}", "0x1", "AllReduce", "0"), 0, MIB, 1000, 9, 1) for number in range(5000)]
     state, _ = run((100.0, many(30, lambda _: {rank: of_three(rank) for rank in range(4)})))
     state, _ = run((101.0, hostile), state=state)
@@ -247,16 +247,16 @@ def test_jobs_without_number_hurt_no_other():
     assert found["straggler", "j", "3"] == 1
 
 
-def test_other_tables_pass_and_the_internal_one_ends_here():
+def test_other_tables_pass_and_the_internal_table_is_replaced():
     food = table(100.0, operation(0, {0: 1000, 1: 1100}))
-    step = partial(jobs.step, jobs.Known())
+    step = partial(jobs.step, jobs.JobKnowledge())
     _, out = step(None, food)
     assert food not in out
     assert step(None, out[0]) == (None, (out[0],))
 
 
-def test_what_comes_out_is_declared():
-    _, out = jobs.step(jobs.Known(), None, table(100.0, operation(0, {0: 1000, 1: 1100})))
+def test_outputs_declare_all_columns_of_step():
+    _, out = jobs.step(jobs.JobKnowledge(), None, table(100.0, operation(0, {0: 1000, 1: 1100})))
     declared = jobs.outputs(STREAMS)
     assert {column.metric for one in out for column in one.columns.values()} <= set(declared)
     assert check(declared) == []
@@ -270,8 +270,8 @@ PLAN = Plan(parameters=2 * MIB, data_parallel=4, nodes=2, bandwidth=1e9, tokens_
 """Gradients of 4 MiB: a ring of four sends one and a half times as much; two links of a host have half of it each."""
 
 
-def test_the_step_of_a_planned_job_is_set_beside_what_it_should_be():
-    known, state, out = jobs.Known(plans=[("llama-*", PLAN), ("*", Plan(1.0, 2))]), None, ()
+def test_step_budget_of_a_planned_job():
+    known, state, out = jobs.JobKnowledge(plans=[("llama-*", PLAN), ("*", Plan(1.0, 2))]), None, ()
     for tick in range(1, 13):  # two steps in five seconds, of an AllReduce of 12.5 ms each
         records = [
             one
@@ -289,15 +289,15 @@ def test_the_step_of_a_planned_job_is_set_beside_what_it_should_be():
     assert found["model_flops_utilization_ratio", "llama-7b"] == pytest.approx(0.3145728)  # 6 * 2 Mi * 1e6 / 4e13
 
 
-def test_what_is_measured_of_a_job_goes_with_it():
-    known = jobs.Known(plans=[("*", PLAN)])
+def test_measurements_of_a_job_are_dropped_with_it():
+    known = jobs.JobKnowledge(plans=[("*", PLAN)])
     state, _ = jobs.step(known, None, table(100.0, operation(0, dict.fromkeys(range(4), 1000))))
     assert set(state.meters) == {"j"}
-    state, _ = jobs.step(known, state, table(101.0 + alignment.FORGET, []))
+    state, _ = jobs.step(known, state, table(101.0 + alignment.FORGET_SECONDS, []))
     assert state.meters == {}
 
 
-def test_of_jobs_without_a_plan_no_step_is_told():
-    known = jobs.Known(plans=[("llama-*", PLAN)])
+def test_jobs_without_a_plan_have_no_step_budget():
+    known = jobs.JobKnowledge(plans=[("llama-*", PLAN)])
     _, out = jobs.step(known, None, table(100.0, operation(0, {0: 1000, 1: 1100})))
     assert not [one for one in out if "step_seconds" in one.columns]

@@ -1,4 +1,4 @@
-"""The budget of a step, against numbers worked out by hand from the model and the links."""
+"""The budget of a step, against numbers computed by hand from the model and the links."""
 
 import re
 
@@ -10,8 +10,8 @@ from exporter.daemon.daemon import SECTIONS
 from exporter.meaning.training.alignment import (
     Communicator,
     Job,
-    Moved,
     Tick,
+    Traffic,
 )
 from exporter.meaning.training.plans import plan_of
 from exporter.meaning.training.step_budget import (
@@ -19,9 +19,9 @@ from exporter.meaning.training.step_budget import (
     MEASURED,
     Budget,
     Measured,
-    Meter,
     Operation,
     Plan,
+    StepMeter,
     budget,
     mfu,
     operations,
@@ -33,7 +33,7 @@ from tests.helpers.paths import ROOT
 
 GB = 1e9
 LARGE = Plan(parameters=70 * GB, data_parallel=32, bandwidth=50 * GB)
-"""70 thousand million parameters in two bytes are 140 GB; 400 Gb/s are 50 GB/s."""
+"""70 billion parameters of two bytes are 140 GB; 400 Gb/s are 50 GB/s."""
 
 ENDINGS = {**MEASURED, **CONFIGURED}
 
@@ -41,14 +41,14 @@ ENDINGS = {**MEASURED, **CONFIGURED}
 # --- what should be
 
 
-def test_gradients_of_a_large_model_take_what_is_worked_out_by_hand():
+def test_network_time_of_a_large_model_computed_by_hand():
     found = budget(LARGE)
     assert found.payload == 140 * GB
     assert found.traffic == pytest.approx(271.25 * GB)  # 140 * 2 * 31 / 32
     assert found.expected_network == pytest.approx(5.425)
 
 
-def test_ranks_that_share_a_copy_of_the_model_share_its_gradients():
+def test_model_parallel_ranks_share_the_gradients():
     found = budget(Plan(70 * GB, 32, model_parallel=32, bandwidth=50 * GB))
     assert found.payload == 4.375 * GB  # 140 / 32
     assert found.expected_network == pytest.approx(0.16953125)  # 4.375 * 2 * 31 / 32 / 50
@@ -68,14 +68,14 @@ def test_gradients_have_the_bytes_of_their_precision(precision, size):
         (3, {"ReduceScatter": 1, "AllGather": 2}, 3 * 200 * 3 / 4),  # half as much again
     ],
 )
-def test_stages_of_zero_move_what_their_paper_says(sharding, kinds, traffic):
+def test_traffic_of_zero_stages_matches_the_paper(sharding, kinds, traffic):
     plan = Plan(100.0, 4, sharding=sharding)
     assert {one.kind: one.times for one in operations(plan)} == kinds
     assert over_links(plan) == traffic
 
 
 @pytest.mark.parametrize(("sharding", "sizes"), [(0, 400), (1, 400 + 200), (2, 4 * 400 + 200), (3, 4 * 400 + 8 * 200)])
-def test_gradients_in_full_precision_and_several_batches_a_step(sharding, sizes):
+def test_gradients_in_full_precision_and_accumulation(sharding, sizes):
     plan = Plan(100.0, 4, sharding=sharding, gradient_precision="fp32", accumulation=4)
     assert sum(one.payload for one in operations(plan)) == sizes
 
@@ -90,13 +90,13 @@ def test_a_single_rank_sends_nothing():
 
 
 @pytest.mark.parametrize(("algorithm", "traffic"), [("ring", 2 * 800 * 15 / 16 / 8), ("tree", 200), ("sharp", 100)])
-def test_links_of_a_host_share_what_its_ranks_of_a_group_send(algorithm, traffic):
+def test_links_of_a_host_share_the_traffic_of_its_ranks(algorithm, traffic):
     # Two hosts of eight: eight rings, of an eighth of the data each, leave a host by a link each.
     assert over_links(Plan(800.0, 16, nodes=2, precision="fp8", algorithm=algorithm)) == pytest.approx(traffic)
     assert over_links(Plan(800.0, 8, nodes=1)) == 0.0
 
 
-def test_a_single_copy_of_the_model_needs_no_network():
+def test_a_job_without_data_parallelism_has_no_network_time():
     found = budget(Plan(70 * GB, 1, bandwidth=50 * GB), Measured(2.0, 0.0))
     assert (found.payload, found.traffic, found.expected_network) == (0.0, 0.0, 0.0)
     assert found.excess is None
@@ -105,7 +105,7 @@ def test_a_single_copy_of_the_model_needs_no_network():
 # --- beside what is
 
 
-def test_what_is_not_known_is_absent():
+def test_unknown_values_are_absent():
     found = budget(Plan(70 * GB, 32))
     assert (found.expected_network, found.measured, found.compute, found.utilization, found.mfu) == (None,) * 5
     assert found.excess is None
@@ -114,13 +114,13 @@ def test_what_is_not_known_is_absent():
     assert {ending: value for ending, value in told.items() if value is not None} == known
 
 
-def test_of_a_step_whose_network_is_not_known_the_time_is_told():
+def test_step_time_is_reported_if_network_time_is_unknown():
     found = budget(LARGE, Measured(step=20.0))
     assert (found.excess, found.compute, found.utilization) == (None, None, None)
     assert values(LARGE, found)["step_seconds"] == 20.0
 
 
-def test_measured_stands_beside_expected():
+def test_measured_and_expected_values():
     found = budget(LARGE, Measured(step=20.0, network=10.85))
     assert found.excess == pytest.approx(2.0)
     assert found.compute == pytest.approx(9.15)
@@ -156,7 +156,7 @@ def test_mfu_by_hand():
     assert mfu(experts, 8.0) == pytest.approx(0.41472 / 5, abs=1e-5)
 
 
-def test_who_gets_much_of_the_peak_cannot_wait_for_the_network_longer_than_that():
+def test_mfu_is_a_lower_bound_of_utilization():
     hidden = budget(TOKENS, Measured(step=8.0, network=7.6))
     assert hidden.utilization == hidden.mfu == pytest.approx(0.41472, abs=1e-5)
 
@@ -165,24 +165,26 @@ def test_who_gets_much_of_the_peak_cannot_wait_for_the_network_longer_than_that(
 
 
 def job(*communicators, since=0.0):
-    return Job(heard=60.0, since=since, communicators={str(place): one for place, one in enumerate(communicators)})
+    return Job(last_seen=60.0, since=since, communicators={str(place): one for place, one in enumerate(communicators)})
 
 
-def communicator(ranks=4, nodes=4, heard=0):
-    return Communicator(ranks, nodes, 0, heard=60.0, members={str(rank): 60.0 for rank in range(heard or ranks)})
+def communicator(ranks=4, nodes=4, reporting=0):
+    return Communicator(
+        ranks, nodes, 0, last_seen=60.0, members={str(rank): 60.0 for rank in range(reporting or ranks)}
+    )
 
 
 def run(plan, until, *work, of=None, every=2.0):
-    """Measure each two seconds; `work` gives for each communicator what it moves at a time: (kind, bytes, seconds)."""
+    """Measure every two seconds; `work` returns the traffic of each communicator at a time: (kind, bytes, seconds)."""
     communicators = of or [communicator() for _ in work]
-    meter, found, now = Meter(plan), None, 0.0
+    meter, found, now = StepMeter(plan), None, 0.0
     while now < until:
         now += every
         for one, does in zip(communicators, work, strict=True):
-            one.heard = now
+            one.last_seen = now
             for kind, size, seconds in does(now):
-                one.ticks.append(Tick(now, bus={(kind, 1 << 20): Moved(size, seconds * 1e6, 1.0)}))
-        meter.look(job(*communicators), now)
+                one.ticks.append(Tick(now, bus={(kind, 1 << 20): Traffic(size, seconds * 1e6, 1.0)}))
+        meter.add(job(*communicators), now)
         found = meter.measured(now)
     return found
 
@@ -195,12 +197,12 @@ def steady(kind="AllReduce", size=400.0, seconds=1.0):
     return lambda _: [(kind, size, seconds)]
 
 
-def test_steps_are_told_by_the_bytes_that_were_moved():
+def test_steps_are_derived_from_bytes_moved():
     assert run(PLAN, 60, steady()) == Measured(pytest.approx(1.0), pytest.approx(0.5))  # two steps in two seconds
 
 
 @pytest.mark.parametrize("step", [4.0, 7.0, 13.0, 21.0, 25.0, 55.0])
-def test_long_steps_are_told_from_more_minutes(step):
+def test_long_steps_are_measured_over_longer_windows(step):
     def work(now):
         return [("AllReduce", 200.0, 0.5)] if now % step < 2.0 else []
 
@@ -216,29 +218,29 @@ def test_several_parts_of_the_model_count_as_one_step():
 @pytest.mark.parametrize(
     "beside", [("AllReduce", 8.0, 0.001), ("AllGather", 400.0, 1.0)], ids=["a sum of little", "another kind"]
 )
-def test_groups_as_large_that_do_other_things_are_no_part_of_it(beside):
+def test_groups_of_equal_size_with_other_traffic_are_ignored(beside):
     assert run(PLAN, 60, steady(), lambda _: [beside]) == Measured(pytest.approx(1.0), pytest.approx(0.5))
 
 
-def test_larger_groups_and_those_within_hosts_are_no_part_of_it():
+def test_larger_groups_and_groups_within_hosts_are_ignored():
     others = [communicator(8, 8), communicator(4, 1)]
     found = run(PLAN, 60, steady(), steady(), steady(), of=[communicator(), *others])
     assert found == Measured(pytest.approx(1.0), pytest.approx(0.5))
     assert run(PLAN, 60, steady(), steady(), of=others) is None
 
 
-def test_a_group_on_other_hosts_than_planned_is_measured_all_the_same():
+def test_a_group_on_other_hosts_than_planned_is_measured():
     assert run(Plan(100.0, 4, nodes=2), 60, steady()).step == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("heard", "network"), [(9, 0.5), (8, None), (1, None)])
-def test_where_ranks_are_missing_the_time_of_the_network_may_be_waiting(heard, network):
+@pytest.mark.parametrize(("reporting", "network"), [(9, 0.5), (8, None), (1, None)])
+def test_network_time_is_absent_if_ranks_are_missing(reporting, network):
     plan = Plan(1000.0, 10)  # a step moves 2,000 bytes
-    found = run(plan, 60, steady(size=4000.0), of=[communicator(10, 10, heard)])
+    found = run(plan, 60, steady(size=4000.0), of=[communicator(10, 10, reporting)])
     assert found == Measured(pytest.approx(1.0), None if network is None else pytest.approx(network))
 
 
-def test_a_slower_step_is_told_within_a_minute_or_some():
+def test_a_slower_step_is_measured_within_minutes():
     def work(now):
         return [("AllReduce", 200.0, 0.5)] if now <= 300 or now % 10 < 2.0 else []
 
@@ -246,7 +248,7 @@ def test_a_slower_step_is_told_within_a_minute_or_some():
     assert run(PLAN, 500, work).step == pytest.approx(10.0, rel=0.1)
 
 
-def test_too_few_steps_tell_nothing_and_neither_does_a_job_that_stopped():
+def test_too_few_steps_and_stopped_jobs_have_no_values():
     assert run(PLAN, 6, steady(size=200.0)) is None  # three steps, of which the first marks the begin
     assert run(PLAN, 8, steady(size=200.0)) == Measured(pytest.approx(2.0), pytest.approx(1.0))
     assert run(PLAN, 60) is None
@@ -260,7 +262,7 @@ def test_too_few_steps_tell_nothing_and_neither_does_a_job_that_stopped():
 
 @pytest.mark.parametrize("step", [20.0, 64.0, 80.0, 90.0, 120.0, 176.0])
 @pytest.mark.parametrize("groups", [2, 8, 32])
-def test_groups_that_do_the_same_at_other_times_are_one_step(step, groups):
+def test_groups_with_the_same_work_at_different_times_are_one_step(step, groups):
     def work(place):
         return lambda now: [("AllReduce", 200.0, 0.5)] if (now - 2.0 * (place % 5)) % step < 2.0 else []
 
@@ -269,44 +271,44 @@ def test_groups_that_do_the_same_at_other_times_are_one_step(step, groups):
 
 
 @pytest.mark.parametrize("before", [600, 1200])
-def test_a_run_that_is_over_hides_nothing_of_the_next_one_of_the_same_name(before):
-    meter, now, found = Meter(PLAN), 0.0, {}
+def test_an_ended_run_does_not_affect_the_next_of_the_same_name(before):
+    meter, now, found = StepMeter(PLAN), 0.0, {}
     old, new = communicator(), communicator()
     while now < before + 300:
         now += 2.0
         one = old if now <= before else new
-        one.heard = now
-        one.ticks.append(Tick(now, bus={("AllReduce", 1): Moved(200.0, 5e5, 1.0)}))
-        meter.look(Job(now, 0.0, {"old": old, **({"new": new} if now > before else {})}), now)
+        one.last_seen = now
+        one.ticks.append(Tick(now, bus={("AllReduce", 1): Traffic(200.0, 5e5, 1.0)}))
+        meter.add(Job(now, 0.0, {"old": old, **({"new": new} if now > before else {})}), now)
         found[now] = meter.measured(now)
     assert found[before].step == pytest.approx(2.0)
     assert all(found[before + seconds].step == pytest.approx(2.0, rel=0.1) for seconds in range(70, 300, 10))
 
 
-def test_what_is_kept_is_bounded():
+def test_samples_are_bounded():
     communicators = [communicator() for _ in range(300)]
-    meter = Meter(PLAN)
+    meter = StepMeter(PLAN)
     for number in range(2000):
         one = communicators[number % 300 if number < 300 else 0]
-        one.ticks.append(Tick(float(number), bus={("AllReduce", 1): Moved(200.0, 1.0, 1.0)}))
-        meter.look(job(*communicators), float(number))
-        assert len(meter.looks) <= 256
-    assert max(map(len, meter.looks.values())) <= 601
-    meter.look(job(), 3000.0)
-    assert meter.looks == {}
+        one.ticks.append(Tick(float(number), bus={("AllReduce", 1): Traffic(200.0, 1.0, 1.0)}))
+        meter.add(job(*communicators), float(number))
+        assert len(meter.samples) <= 256
+    assert max(map(len, meter.samples.values())) <= 601
+    meter.add(job(), 3000.0)
+    assert meter.samples == {}
 
 
 # --- what is exported
 
 
-def test_endings_are_good_metrics_and_all_are_filled():
+def test_metrics_are_well_formed_and_all_have_values():
     schema = vocabulary.schema("fabric_nccl_", ("train_job",), own=ENDINGS)
     assert vocabulary.check(schema.metrics.values()) == []
     assert values(PLAN, Budget(1.0, 1.0)).keys() == ENDINGS.keys()
 
 
-def test_the_example_of_the_page_is_what_it_says():
-    """A configuration that is good, and numbers that come of it."""
+def test_the_example_of_the_documentation_is_correct():
+    """The configuration is valid, and the numbers follow from it."""
     page = (ROOT / "docs" / "budget.md").read_text()
     (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 

@@ -10,9 +10,9 @@ from statistics import mean
 import pytest
 
 from exporter.meaning.training.alignment import Collectives, Stream, Timing
+from exporter.meaning.training.bandwidth import Baseline
 from exporter.meaning.training.verdicts import (
-    Baseline,
-    Memory,
+    JobMemory,
     Verdict,
     judge,
 )
@@ -33,11 +33,11 @@ SOON = 15.0
 
 
 def run(name, seed, *, layout=None, seconds=52.0, share=0.1, since=SINCE, restarts=(), **reporting):
-    """Give the truths of a run, and its judgements with their times."""
+    """Return the ground truth of a run, and its judgements with their times."""
     layout = layout or Layout(data=4)
     faults = scenario(name, layout, seed=seed, share=share, since=since, pauses=Pauses(5), restarts=restarts)
     made = Simulation(layout, faults, reporting=Reporting(**{"loss": 0.2, **reporting}), seed=seed)
-    known, memory, judged = Collectives(), Memory(), []
+    known, memory, judged = Collectives(), JobMemory(), []
     streams = defaultdict(list)
     for time, records in made.batches(seconds):
         for one in records:
@@ -49,7 +49,7 @@ def run(name, seed, *, layout=None, seconds=52.0, share=0.1, since=SINCE, restar
         if time % EVERY:
             continue
         for stream, timings in streams.items():
-            known.take(stream, timings, time)
+            known.add_timings(stream, timings, time)
         streams.clear()
         known.settle(time)
         if made.job in known.jobs:
@@ -58,12 +58,12 @@ def run(name, seed, *, layout=None, seconds=52.0, share=0.1, since=SINCE, restar
 
 
 def named(judged):
-    """Give when stragglers were named, and which."""
+    """Return when stragglers were reported, and which."""
     return [(time, {suspect.rank for suspect in one.ranks}) for time, one in judged if one.verdict is Verdict.STRAGGLER]
 
 
-def test_slow_ranks_are_named_soon_and_alone():
-    """Precision is of the verdicts, recall of the runs; both are to be 0.95."""
+def test_slow_ranks_are_reported_soon_and_without_others():
+    """Precision counts verdicts, recall runs; both must be 0.95."""
     right, found = [], []
     for seed in range(20):
         (truth,), judged, _ = run("rank", seed, since=SINCE + seed % 4 / 2)
@@ -76,7 +76,7 @@ def test_slow_ranks_are_named_soon_and_alone():
 
 
 @pytest.mark.parametrize("name", ["control", "imbalance", "stage", "network", "network of a group", "nic"])
-def test_nobody_is_named_where_no_rank_is_slow(name):
+def test_no_straggler_without_slow_ranks(name):
     assert [named(run(name, seed)[1]) for seed in range(3)] == [[]] * 3
 
 
@@ -91,7 +91,7 @@ def test_a_thousand_ranks():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_host_that_is_slow_as_a_whole_is_among_those_named(seed):
+def test_a_slow_host_is_among_the_reported(seed):
     (truth,), judged, _ = run("host", seed)
     hosts = [set(one.hosts) for _, one in judged if one.verdict is Verdict.STRAGGLER and one.hosts]
     assert hosts
@@ -100,7 +100,7 @@ def test_a_host_that_is_slow_as_a_whole_is_among_those_named(seed):
 
 
 @pytest.mark.parametrize("name", ["network", "nic"])
-def test_a_slow_network_is_told_from_slow_ranks(name):
+def test_a_slow_network_is_distinguished_from_slow_ranks(name):
     _, judged, _ = run(name, 1, seconds=60.0)
     verdicts = [one.verdict for _, one in judged]
     assert Verdict.NETWORK in verdicts
@@ -108,18 +108,18 @@ def test_a_slow_network_is_told_from_slow_ranks(name):
     assert judged[-1][1].bandwidth == pytest.approx(1 / 4, rel=0.3), "transfers take four times as long"
 
 
-def test_work_that_is_imbalanced_is_told_as_that():
+def test_imbalanced_work_is_detected():
     _, judged, _ = run("imbalance", 1, seconds=70.0)
     assert judged[-1][1].verdict is Verdict.IMBALANCED
 
 
-def test_a_job_that_is_well_is_fine():
+def test_a_job_without_faults_is_fine():
     _, judged, _ = run("control", 1)
     assert {one.verdict for _, one in judged} == {Verdict.UNKNOWN, Verdict.FINE}
     assert judged[-1][1].verdict is Verdict.FINE
 
 
-def test_of_a_hang_the_group_of_the_rank_is_named():
+def test_the_group_of_a_hanging_rank_is_reported():
     (truth,), judged, _ = run("hang", 1, seconds=75.0)
     (verdict,) = {one.verdict for _, one in judged[-3:]}
     assert verdict is Verdict.HANG
@@ -127,7 +127,7 @@ def test_of_a_hang_the_group_of_the_rank_is_named():
     assert truth.host in judged[-1][1].hosts
 
 
-def test_a_restart_on_other_hosts_names_the_rank_that_is_slow_then():
+def test_after_a_restart_on_other_hosts_the_new_rank_is_reported():
     restart = Restart(45.0, shuffle=True)
     truths, judged, _ = run("rank", 2, seconds=110.0, restarts=[restart])
     for truth in truths:
@@ -136,7 +136,7 @@ def test_a_restart_on_other_hosts_names_the_rank_that_is_slow_then():
         assert mean(ranks == {str(truth.world_rank)} for ranks in of_life) >= 0.95
 
 
-def test_sampled_records_blame_nobody_wrongly():
-    """Inspector 2.28 to 2.29 tells of one operation a tick, and of another one on each rank: it may stay silent."""
+def test_sampled_records_report_no_wrong_rank():
+    """Inspector 2.28 to 2.29 records one operation per tick, a different one on each rank: no verdict is acceptable."""
     (truth,), judged, _ = run("rank", 1, sampled=True, loss=0.0)
     assert all(ranks == {str(truth.world_rank)} for _, ranks in named(judged))

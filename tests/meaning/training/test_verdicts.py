@@ -1,4 +1,4 @@
-"""Verdicts on jobs of odd shapes, fed with single collectives: who is named, and when nobody is.
+"""Verdicts on jobs of unusual shapes, from single collectives: which ranks are reported, and when none is.
 
 Each operation says how late each rank came to it; all ranks end together, by which their times are known.
 """
@@ -8,9 +8,9 @@ import random
 import pytest
 
 from exporter.meaning.training.alignment import Collectives, Stream, Timing
+from exporter.meaning.training.bandwidth import Baseline
 from exporter.meaning.training.verdicts import (
-    Baseline,
-    Memory,
+    JobMemory,
     Verdict,
     judge,
 )
@@ -20,15 +20,15 @@ TICK = 2.0
 
 
 class Bench:
-    """A job whose time passes by ticks."""
+    """A job that is judged at each tick."""
 
     def __init__(self):
-        self.known, self.memory, self.now = Collectives(), Memory(), 1000.0
+        self.known, self.memory, self.now = Collectives(), JobMemory(), 1000.0
         self.numbers = {}
         self.chance = random.Random(1)
 
     def does(self, communicator, members, late=None, *, nodes=2, size=64 * MIB, transfer=2000.0, spread=20.0):
-        """Do an operation; `late` are microseconds by rank, beside some that all have by chance."""
+        """Add an operation; `late` are microseconds by rank, in addition to random ones of all."""
         number = self.numbers[communicator] = self.numbers.get(communicator, -1) + 1
         came = {rank: self.chance.uniform(0, spread) + (late or {}).get(rank, 0.0) for rank in members}
         for rank in members:
@@ -36,7 +36,7 @@ class Bench:
                 "j", communicator, "AllReduce", str(rank), len(members), nodes, f"h{rank // 8}", len(members)
             )
             took = transfer + max(came.values()) - came[rank]
-            self.known.take(stream, [Timing(number, size, took)], self.now)
+            self.known.add_timings(stream, [Timing(number, size, took)], self.now)
 
     def judges(self):
         self.known.settle(self.now)
@@ -52,7 +52,7 @@ class Bench:
         return given
 
     def stands(self, seconds):
-        """Judge while nothing comes; gives the verdicts with the second in which each was given first."""
+        """Judge without new timings; return the verdicts with the second in which each was first given."""
         began, seen = self.now, {}
         while self.now < began + seconds:
             at = self.now
@@ -68,7 +68,7 @@ def world(bench, late, *, ranks=64, times=8, **options):
     return lambda: [bench.does("world", range(ranks), late, nodes=8, spread=400.0, **options) for _ in range(times)]
 
 
-def test_a_host_that_is_slow_is_named_where_one_communicator_has_all_ranks():
+def test_a_slow_host_is_reported_if_one_communicator_has_all_ranks():
     bench = Bench()
     given = bench.runs(30, world(bench, dict.fromkeys(range(8, 16), 60_000.0)))
     assert named(given) == (Verdict.STRAGGLER, list(range(8, 16)), ["h1"])
@@ -76,19 +76,19 @@ def test_a_host_that_is_slow_is_named_where_one_communicator_has_all_ranks():
 
 
 @pytest.mark.parametrize("milliseconds", [60.0, 200.0])
-def test_one_rank_that_is_late_is_not_taken_for_its_host(milliseconds):
+def test_one_late_rank_is_not_reported_as_a_late_host(milliseconds):
     bench = Bench()
     assert named(bench.runs(30, world(bench, {9: milliseconds * 1e3})))[1] == [9]
 
 
 @pytest.mark.parametrize("ranks", [64, 24])
-def test_two_ranks_on_two_hosts_that_are_late_alike_are_both_named(ranks):
+def test_two_equally_late_ranks_on_two_hosts_are_both_reported(ranks):
     bench = Bench()
     late = {1: 60_000.0, ranks - 1: 60_000.0}
     assert named(bench.runs(40, world(bench, late, ranks=ranks))) == (Verdict.STRAGGLER, sorted(late), [])
 
 
-def test_two_hosts_that_are_late_alike_are_both_named():
+def test_two_equally_late_hosts_are_both_reported():
     bench = Bench()
     late = dict.fromkeys([*range(8, 16), *range(40, 48)], 60_000.0)
     given = bench.runs(40, world(bench, late, ranks=192))
@@ -96,8 +96,8 @@ def test_two_hosts_that_are_late_alike_are_both_named():
 
 
 @pytest.mark.parametrize("stages", [4, 8])
-def test_a_stage_of_a_pipeline_of_which_only_the_whole_is_heard_is_no_set_of_late_ranks(stages):
-    """It comes last by the schedule; of eight stages on eight hosts nobody can tell that from a late host."""
+def test_a_pipeline_stage_is_not_late_if_only_the_communicator_of_all_ranks_reports(stages):
+    """It comes last by the schedule; with eight stages on eight hosts that equals a late host."""
     bench = Bench()
     size = 64 // stages
     late = dict.fromkeys(range(64 - size, 64), 40000.0)
@@ -108,7 +108,7 @@ def test_a_stage_of_a_pipeline_of_which_only_the_whole_is_heard_is_no_set_of_lat
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
-def test_a_slow_host_is_named_however_many_ranks_a_tensor_group_has(size):
+def test_a_slow_host_is_reported_for_any_size_of_tensor_groups(size):
     bench = Bench()
     late = dict.fromkeys(range(8, 16), 60_000.0)
 
@@ -124,7 +124,7 @@ def test_a_slow_host_is_named_however_many_ranks_a_tensor_group_has(size):
     assert named(bench.runs(40, work)) == (Verdict.STRAGGLER, list(range(8, 16)), ["h1"])
 
 
-def test_a_small_group_within_each_host_hides_nobody():
+def test_small_groups_within_hosts_hide_no_straggler():
     bench = Bench()
 
     def work():
@@ -135,13 +135,13 @@ def test_a_small_group_within_each_host_hides_nobody():
     assert named(bench.runs(40, work)) == (Verdict.STRAGGLER, [9], [])
 
 
-def test_where_a_third_of_the_ranks_is_late_alike_the_work_is_uneven():
+def test_work_is_imbalanced_if_a_third_of_the_ranks_is_equally_late():
     bench = Bench()
     given = bench.runs(40, world(bench, dict.fromkeys(range(0, 64, 3), 60_000.0)))
     assert named(given) == (Verdict.IMBALANCED, [], [])
 
 
-def test_ranks_that_pause_in_turns_are_no_stragglers():
+def test_ranks_that_pause_alternately_are_not_stragglers():
     bench, chance = Bench(), random.Random(7)
 
     def work():
@@ -151,8 +151,8 @@ def test_ranks_that_pause_in_turns_are_no_stragglers():
     assert named(bench.runs(40, work)) == (Verdict.IMBALANCED, [], [])
 
 
-def test_an_evaluation_of_one_rank_is_no_straggler():
-    """Of a thousand ranks two operations would be beyond chance."""
+def test_an_evaluation_on_one_rank_is_not_a_straggler():
+    """With a thousand ranks, two operations would be beyond chance."""
     bench = Bench()
     bench.runs(20, lambda: bench.does("world", range(1024), nodes=128))
     for seconds in (20.0, 6.0):
@@ -163,7 +163,7 @@ def test_an_evaluation_of_one_rank_is_no_straggler():
 
 
 def stages(bench, *, more):
-    """Tensor groups of four stages of a pipeline, of which the last does some operations more."""
+    """Tensor groups of four pipeline stages, the last of which does more operations."""
     groups = [range(first, first + 8) for first in range(0, 64, 8)]
 
     def work():
@@ -175,14 +175,14 @@ def stages(bench, *, more):
 
 
 @pytest.mark.parametrize("more", [0, 1, 3])
-def test_a_job_that_ended_does_not_hang_whatever_its_stages_do(more):
+def test_a_job_that_ended_does_not_hang_if_its_stages_do_different_work(more):
     bench = Bench()
     assert bench.runs(45, stages(bench, more=more)).verdict is Verdict.FINE
     assert Verdict.HANG not in bench.stands(500)
 
 
 @pytest.mark.parametrize("more", [0, 3])
-def test_a_group_that_went_no_further_than_those_of_the_same_work_is_named(more):
+def test_a_group_behind_groups_of_the_same_work_is_reported(more):
     bench = Bench()
     bench.runs(45, stages(bench, more=more))
     for place in (0, 1, 2, 4, 5, 6, 7):
@@ -193,7 +193,7 @@ def test_a_group_that_went_no_further_than_those_of_the_same_work_is_named(more)
 
 
 class Told(Bench):
-    """A job whose ranks tell what they began, as long as they live, and of the last they did not look for the end."""
+    """A job whose ranks report what they began while they live, without checking the end of the last."""
 
     def __init__(self, looked=0):
         super().__init__()
@@ -213,11 +213,11 @@ class Told(Bench):
             if rank not in dead:
                 size = len(members)
                 stream = Stream("j", communicator, kind, str(rank), size, 2, f"h{rank // 8}", size)
-                self.known.note(stream, begun, max(0, ended - self.looked), self.now)
+                self.known.add_progress(stream, begun, max(0, ended - self.looked), self.now)
         return super().judges()
 
 
-def test_of_a_job_in_one_communicator_the_rank_is_named_that_did_not_begin_what_others_wait_in():
+def test_the_rank_that_did_not_begin_a_collective_in_which_others_wait_is_reported():
     bench = Told()
     bench.runs(30, world(bench, {}))
     for rank in range(64):
@@ -229,7 +229,7 @@ def test_of_a_job_in_one_communicator_the_rank_is_named_that_did_not_begin_what_
     assert bench.stands(1200).keys() == {Verdict.HANG}, "as long as it is told of"
 
 
-def test_a_kind_that_was_never_done_before_tells_as_well():
+def test_a_hang_in_a_kind_that_never_ran_before_is_detected():
     bench = Told()
     bench.runs(30, world(bench, {}))
     for rank in range(1, 64):
@@ -238,7 +238,7 @@ def test_a_kind_that_was_never_done_before_tells_as_well():
     assert named(bench.judges())[:2] == (Verdict.HANG, [0])
 
 
-def test_who_waits_in_one_group_is_not_blamed_by_those_that_wait_in_another():
+def test_a_rank_that_waits_in_one_group_is_not_reported_for_another():
     bench = Told()
     tensor = {host: range(8 * host, 8 * host + 8) for host in range(4)}
     data = {place: range(place, 32, 8) for place in range(8)}
@@ -261,8 +261,8 @@ def test_who_waits_in_one_group_is_not_blamed_by_those_that_wait_in_another():
 
 
 @pytest.mark.parametrize("looked", [0, 1])
-def test_who_stands_still_is_named_whatever_else_all_of_them_began(looked):
-    """Sharded training: the last sum of parts is over on the GPU, and no rank looked."""
+def test_a_stopped_rank_is_reported_whatever_else_all_ranks_began(looked):
+    """Sharded training: the last ReduceScatter has ended on the GPU, and no rank has checked."""
     bench = Told(looked)
 
     def work():
@@ -278,7 +278,7 @@ def test_who_stands_still_is_named_whatever_else_all_of_them_began(looked):
     assert named(bench.judges())[:2] == (Verdict.HANG, [3])
 
 
-def test_who_ran_ahead_of_those_that_wait_too_does_not_hide_it():
+def test_ranks_ahead_of_waiting_ranks_do_not_hide_a_hang():
     bench = Told()
     bench.runs(30, world(bench, {}))
     for rank in range(64):
@@ -288,7 +288,7 @@ def test_who_ran_ahead_of_those_that_wait_too_does_not_hide_it():
     assert named(bench.judges())[:2] == (Verdict.HANG, [3])
 
 
-def test_a_rank_that_tells_no_more_is_not_taken_for_one_that_stands_still():
+def test_a_rank_that_stops_reporting_is_not_reported_as_stopped():
     bench = Told(looked=1)
     bench.runs(10, world(bench, {}))
     for _ in range(30):
@@ -300,11 +300,11 @@ def test_a_rank_that_tells_no_more_is_not_taken_for_one_that_stands_still():
     assert Verdict.HANG not in bench.stands(60)
 
 
-def test_hosts_that_come_back_one_after_another_did_not_stand_still():
+def test_hosts_that_reconnect_one_after_another_do_not_hang():
     bench = Told()
     bench.runs(30, world(bench, {}))
     missed = 100
-    bench.now += 50.0  # nobody was heard of
+    bench.now += 50.0  # no timings arrived
     for key, (begun, ended, members) in list(bench.begun.items()):
         bench.begun[key] = (begun + missed + 1, ended + missed, members)
     seen = [bench.judges(dead=range(32, 64)).verdict for _ in range(6)]
@@ -339,7 +339,7 @@ def test_a_job_that_was_killed_in_the_middle_does_not_hang():
     assert all(bench.judges(dead=range(64)).verdict is not Verdict.HANG for _ in range(100))
 
 
-def test_a_rank_that_died_is_named_while_the_others_wait():
+def test_a_dead_rank_is_reported_while_the_others_wait():
     bench = Told()
     bench.runs(30, world(bench, {}))
     for rank in range(64):
@@ -350,14 +350,14 @@ def test_a_rank_that_died_is_named_while_the_others_wait():
     assert named(given) == (Verdict.HANG, [40], ["h5"])
 
 
-def test_one_rank_that_does_what_nobody_else_does_blames_nobody():
+def test_a_collective_that_only_one_rank_began_is_not_a_hang():
     bench = Told()
     bench.runs(30, world(bench, {}))
     bench.begins("world", range(64), 5)
     assert Verdict.HANG not in bench.stands(120)
 
 
-def test_a_communicator_without_timings_does_not_count_as_one_that_is_missing():
+def test_a_communicator_without_timings_is_not_missing():
     bench = Told()
 
     def work():
@@ -369,7 +369,7 @@ def test_a_communicator_without_timings_does_not_count_as_one_that_is_missing():
     assert (given.verdict, given.matched) == (Verdict.FINE, 1.0)
 
 
-def test_a_pause_long_ago_does_not_hide_a_hang_for_longer_than_jobs_wait():
+def test_a_long_pause_in_the_past_delays_hang_detection_only_up_to_a_limit():
     bench = Bench()
     work = stages(bench, more=0)
     bench.runs(30, work)
@@ -381,7 +381,7 @@ def test_a_pause_long_ago_does_not_hide_a_hang_for_longer_than_jobs_wait():
 
 
 @pytest.mark.parametrize("nodes", [1, 0])
-def test_where_nodes_are_not_told_the_hosts_of_the_ranks_say_it(nodes):
+def test_the_number_of_nodes_is_derived_from_hosts_if_not_reported(nodes):
     bench = Bench()
 
     def work():
@@ -396,7 +396,7 @@ def test_where_nodes_are_not_told_the_hosts_of_the_ranks_say_it(nodes):
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_a_small_group_beside_hides_no_waiting_of_the_others(beside):
+def test_an_additional_small_group_does_not_hide_waiting(beside):
     bench = Bench()
 
     def work():
@@ -410,7 +410,7 @@ def test_a_small_group_beside_hides_no_waiting_of_the_others(beside):
     assert given.loss == pytest.approx(8 * 0.044 / TICK, rel=0.15)  # the mean of 16 is 44 ms before the last of them
 
 
-def test_groups_of_other_shapes_do_not_say_what_a_group_should_reach():
+def test_expected_bandwidth_is_separate_for_each_shape_of_groups():
     bench = Bench()
 
     def work():
@@ -424,13 +424,13 @@ def test_groups_of_other_shapes_do_not_say_what_a_group_should_reach():
     assert given.bandwidth == pytest.approx(1.0, abs=0.05)
 
 
-def test_names_of_ranks_that_came_and_went_are_forgotten(monkeypatch):
+def test_ranks_that_are_gone_are_dropped(monkeypatch):
     monkeypatch.setattr("exporter.meaning.training.alignment.MAX_RANKS", 64)
     known = Collectives()
     for start in range(100):
         for rank in range(8):
             stream = Stream("j", "c", "AllReduce", f"h/{start}-{rank}", 8, 1, "h", 8)
-            known.take(stream, [Timing(start, MIB, 10.0)], 100.0 * start)
+            known.add_timings(stream, [Timing(start, MIB, 10.0)], 100.0 * start)
         known.settle(100.0 * start)
     job = known.jobs["j"]
     assert len(job.communicators["c"].reached) == 8

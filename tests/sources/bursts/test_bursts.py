@@ -14,7 +14,7 @@ from exporter.config.schema import parse
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.core import vocabulary
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import Host, SourceError
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.linux.cached_file import COUNTER_SIZE
@@ -522,7 +522,7 @@ async def test_a_device_that_hangs_is_asked_once_and_costs_no_other_anything(
         assert len(taken(reading)["good", "1"]) == 5
         assert counted(reading) == (10, {**NONE_SKIPPED, "hung": 5})
         assert [(one.device, one.reason) for one in reading.failures] == [("stuck", "timeout")]
-        other = Serial("rdma", LONG, tree.folder)  # as the source `rdma` has it
+        other = BlockingCalls("rdma", LONG, tree.folder)  # as the source `rdma` has it
         assert isinstance((await other.run([("stuck", hang)]))["stuck"], HungError)
         other.close()
         assert hang.calls == 1
@@ -541,7 +541,7 @@ async def test_a_device_that_hangs_is_asked_once_and_costs_no_other_anything(
 async def until_back(source):
     """Wait until no call hangs."""
     async with asyncio.timeout(LONG):
-        while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+        while source._serial.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
             await asyncio.sleep(0.001)
 
 

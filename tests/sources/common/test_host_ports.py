@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import SourceError
 from exporter.linux.netlink.rtnetlink import Link
 from exporter.sources.common.host_ports import (
@@ -83,7 +83,7 @@ def test_what_is_a_port_of_infiniband(link, port):
 
 
 async def test_what_cannot_be_listed_is_told_with_what_was_asked():
-    serial = Serial("test", 60.0)
+    serial = BlockingCalls("test", 60.0)
 
     def refuse():
         raise OSError(1, "Operation not permitted")

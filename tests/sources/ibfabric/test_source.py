@@ -371,7 +371,7 @@ async def test_a_pass_that_hangs_in_the_kernel_does_not_hold_up_the_end_and_lets
     assert fabric.closed == 0  # a port is not taken from a thread that uses it
     goes_on.set()
     async with asyncio.timeout(60):
-        while not fabric.closed or one.source._serial.out:  # noqa: ASYNC110  # another thread's doing
+        while not fabric.closed or one.source._serial.hanging:  # noqa: ASYNC110  # another thread's doing
             await asyncio.sleep(0.01)
     lock = Lock("next", None)
     assert not lock.take(one.source._subnet)
@@ -392,12 +392,12 @@ async def test_a_pass_that_outlives_the_interval_is_told_not_begun_twice_and_lea
     with pytest.raises(SourceError, match=r"no answer within 0\.45 s") as told:
         await one.look()
     assert told.value.reason == "timeout"
-    with pytest.raises(SourceError, match="has not come back"):
+    with pytest.raises(SourceError, match="has not returned"):
         await one.look()
     assert fabric.opened == 1
     goes_on.set()
     async with asyncio.timeout(60):
-        while one.source._serial.out:  # noqa: ASYNC110  # another thread's doing
+        while one.source._serial.hanging:  # noqa: ASYNC110  # another thread's doing
             await asyncio.sleep(0.01)
     one.source._serial._deadline = 60.0  # the next one shall end, on a busy machine too
     seen = await one.look()

@@ -33,7 +33,7 @@ from tests.helpers.training_bench import (
     send,
 )
 
-STEPS = (rates.step, partial(jobs.step, jobs.Known()))
+STEPS = (rates.step, partial(jobs.step, jobs.JobKnowledge()))
 
 
 def lines_of(made):

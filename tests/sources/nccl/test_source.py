@@ -25,7 +25,7 @@ from tests.helpers.paths import FIXTURES
 
 NOWHERE = Path("/nonexistent")
 HOST = Host("gpu-001", NOWHERE, NOWHERE)
-STEPS = (rates.step, partial(jobs.step, jobs.Known()))
+STEPS = (rates.step, partial(jobs.step, jobs.JobKnowledge()))
 
 
 class Bench:

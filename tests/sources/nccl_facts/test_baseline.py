@@ -14,7 +14,7 @@ from exporter.core.table import (
 )
 from exporter.daemon.daemon import check, load_config
 from exporter.meaning.training import jobs
-from exporter.meaning.training.baseline import LARGEST, baseline
+from exporter.meaning.training.baseline import MAX_SIZE, baseline
 from exporter.sources.nccl.baseline import load
 from exporter.sources.nccl.source import STREAMS
 from tests.helpers.paths import FIXTURES
@@ -92,9 +92,9 @@ def test_gaps_get_the_lower_neighbour_and_what_is_above_the_last():
     made = baseline([{("AllReduce", MIB): 10.0, ("AllReduce", 8 * MIB): 40.0, ("AllReduce", 16 * MIB): 30.0}], 50.0)
     speeds = made.measured
     assert [speeds["AllReduce", size * MIB] for size in (1, 2, 4, 8, 16, 32)] == [10, 10, 10, 40, 30, 30]
-    assert speeds["AllReduce", LARGEST] == 30
+    assert speeds["AllReduce", MAX_SIZE] == 30
     assert ("AllReduce", MIB // 2) not in speeds
-    assert ("AllReduce", LARGEST * 2) not in speeds
+    assert ("AllReduce", MAX_SIZE * 2) not in speeds
     assert made.theory == 50.0
 
 
@@ -131,7 +131,7 @@ def test_a_job_is_judged_by_its_baseline(reached, verdict):
             ),
         }
         timings = Table(STREAMS, Rows(STREAMS.labels, keys, {}), columns, 5.0 * tick)
-        state, tables = jobs.step(jobs.Known(made), state, timings)
+        state, tables = jobs.step(jobs.JobKnowledge(made), state, timings)
     found = {
         key[1]: one.columns["verdict"].values[place]
         for one in tables

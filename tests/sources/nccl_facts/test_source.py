@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.core.source import Host, exports
+from exporter.core.source import Host, is_exported
 from exporter.core.vocabulary import check
 from exporter.nccl.debug_log import read_line
 from exporter.sources.nccl_facts import source as nccl_facts
@@ -92,7 +92,7 @@ def write(path, *parts, mode="ab"):
 
 def test_metrics_are_named_well():
     assert check([metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]) == []
-    assert all(exports(metric, (), ()) for schema in DEFINITION.schemas for metric in schema.metrics.values())
+    assert all(is_exported(metric, (), ()) for schema in DEFINITION.schemas for metric in schema.metrics.values())
 
 
 async def test_a_host_without_files_has_no_such_source(tmp_path):

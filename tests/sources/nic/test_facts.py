@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.linux.ethtool import LinkSettings
 from exporter.linux.netlink.dcb import Dcb
 from exporter.linux.netlink.ethtool import (
@@ -493,7 +493,7 @@ async def test_a_question_that_hangs_is_a_timeout_of_its_device_alone(nics, monk
     nics.more["fec", "eth2"] = hang
     try:
         async with opened(nics) as source:
-            monkeypatch.setattr(source, "_serial", Serial("nic", 0.3))
+            monkeypatch.setattr(source, "_serial", BlockingCalls("nic", 0.3))
             for _ in range(2):
                 reading = await source.read()
                 assert reasons(reading) == [("eth2", "timeout")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Host, SourceError
 from exporter.linux.ethtool import Driver, LinkSettings
 from exporter.linux.netlink.ethtool import Pause
@@ -397,7 +397,7 @@ async def test_a_call_that_hangs_holds_up_no_other_and_is_not_issued_again(nics,
     getattr(nics, what)["eth3"] = hang
     called = {"drivers": "driver", "speeds": "settings", "counts": "statistics"}[what]
     async with opened(nics, tmp_path) as source:
-        monkeypatch.setattr(source, "_serial", Serial("nic", SHORT))
+        monkeypatch.setattr(source, "_serial", BlockingCalls("nic", SHORT))
         for place in range(3):
             reading = await source.read()
             assert reasons(reading) == [("eth3", "timeout")]
@@ -413,14 +413,14 @@ async def test_a_call_that_hangs_holds_up_no_other_and_is_not_issued_again(nics,
         async with asyncio.timeout(LONG):
             await source.close()  # while it hangs
     assert nics.closed == 1
-    assert source._serial.out == {"eth3"}
+    assert source._serial.hanging == {"eth3"}
 
 
 async def test_what_hangs_at_first_and_is_unknown_is_not_taken_for_what_the_kernel_counts(nics, hang, monkeypatch):
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
     nics.drivers["eth2"] = hang
     async with opened(nics) as source:
-        monkeypatch.setattr(source, "_serial", Serial("nic", SHORT))
+        monkeypatch.setattr(source, "_serial", BlockingCalls("nic", SHORT))
         row = values_of((await source.read()).tables)["eth2"]
     assert "receive_bytes_total" not in row
     assert (row["kernel_receive_bytes_total"], row["info"]["traffic"]) == (101, "")
@@ -430,12 +430,12 @@ async def test_what_came_back_is_asked_again(nics, hang, monkeypatch):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.counts["eth2"] = hang
     async with opened(nics) as source:
-        monkeypatch.setattr(source, "_serial", Serial("nic", SHORT))
+        monkeypatch.setattr(source, "_serial", BlockingCalls("nic", SHORT))
         assert reasons(await source.read()) == [("eth2", "timeout")]
         nics.counts["eth2"] = MLX5
         hang.release.set()
         async with asyncio.timeout(LONG):
-            while source._serial.out:  # noqa: ASYNC110  # a thread empties it, which has no event
+            while source._serial.hanging:  # noqa: ASYNC110  # a thread empties it, which has no event
                 await asyncio.sleep(0.001)
         reading = await source.read()
     assert reading.failures == []
@@ -444,7 +444,7 @@ async def test_what_came_back_is_asked_again(nics, hang, monkeypatch):
 
 async def test_a_dump_that_hangs_is_a_timeout_and_not_issued_again(nics, hang, monkeypatch):
     async with opened(nics) as source:
-        monkeypatch.setattr(source, "_serial", Serial("nic", SHORT))
+        monkeypatch.setattr(source, "_serial", BlockingCalls("nic", SHORT))
         monkeypatch.setattr(nics, "links", lambda: nics.answer("links", "", hang))
         for _ in range(3):
             with pytest.raises(SourceError, match="rtnetlink: ") as caught:

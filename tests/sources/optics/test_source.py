@@ -12,7 +12,7 @@ import pytest
 from exporter.config import schema as config
 from exporter.config import yaml_reader
 from exporter.core import vocabulary
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Host, SourceError
 from exporter.daemon import daemon
 from exporter.linux.netlink.rtnetlink import Link
@@ -391,7 +391,7 @@ async def test_a_module_that_hangs_costs_no_other_and_is_not_asked_again(nics, m
     nics.add(port("eth0", 2), hang)
     nics.add(port("eth1", 3), sff8472())
     async with opened(nics) as source:
-        monkeypatch.setattr(source, "_serial", Serial("optics", SHORT))
+        monkeypatch.setattr(source, "_serial", BlockingCalls("optics", SHORT))
         for _ in range(2):
             reading = await source.read()
             assert reasons(reading) == [("eth0", "timeout")]
@@ -399,7 +399,7 @@ async def test_a_module_that_hangs_costs_no_other_and_is_not_asked_again(nics, m
         assert len(asked) == 1
         release.set()
         async with asyncio.timeout(LONG):
-            while source._serial.out:  # noqa: ASYNC110  # what came back is told by nothing else
+            while source._serial.hanging:  # noqa: ASYNC110  # what came back is told by nothing else
                 await asyncio.sleep(0.01)
         assert "eth0" in values_of(await source.read())
 
@@ -415,7 +415,7 @@ async def test_others_have_their_turn_between_two_devices(nics):
 
     nics.add(port("eth0", 2), first)
     nics.add(port("eth1", 3), sff8472())
-    other = Serial("nic", LONG, ("nic", None))
+    other = BlockingCalls("nic", LONG, ("nic", None))
     async with opened(nics) as source:
         read = asyncio.create_task(source.read())
         await begun.wait()

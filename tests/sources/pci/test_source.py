@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Host, SourceError
 from exporter.linux import cached_file
 from exporter.sources.pci import source as pci
@@ -345,7 +345,7 @@ async def test_a_function_that_hangs_loses_no_other(machine, monkeypatch):
     os.mkfifo(pipe)
     monkeypatch.setattr(pci, "read_small", lambda path: path.read_bytes())  # which waits for a writer
     source = machine.source()
-    source._serial = Serial("pci", SHORT)
+    source._serial = BlockingCalls("pci", SHORT)
     rows, _, failures = await read(source)
     assert set(rows) == {"0000:18:00.0"}
     assert [(one.device, one.reason) for one in failures] == [("0000:17:00.0", "timeout")]

@@ -504,7 +504,7 @@ async def test_a_device_too_slow_to_tell_its_queue_pairs_fails_alone_and_is_not_
         assert netlink.asked.count(("queue_pairs", 0)) == 1
         go.set()
         async with asyncio.timeout(LONG):
-            while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+            while source._serial.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
                 await asyncio.sleep(0.001)
         clock.now += rdma_queue_pairs.EVERY
         await source.read()

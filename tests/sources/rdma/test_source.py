@@ -882,7 +882,7 @@ async def test_rule_d_a_device_that_hangs_leaves_the_others_their_pace(files, mo
         files.faults.clear()
         go.set()
         async with asyncio.timeout(LONG):
-            while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+            while source._serial.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
                 await asyncio.sleep(0.001)
         found, failures = await ports_of(source)
         assert (found.keys(), failures) == (PORTS, [])
@@ -897,7 +897,7 @@ async def test_a_device_whose_first_scan_hung_gets_its_rail_when_it_comes_back(f
         assert (await ports_of(source))[1] == [("mlx5_0", "timeout")]
         go.set()
         async with asyncio.timeout(LONG):
-            while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+            while source._serial.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
                 await asyncio.sleep(0.001)
         found, failures = await ports_of(source)
     assert failures == []
@@ -930,7 +930,7 @@ async def test_a_call_that_comes_back_to_a_closed_source_closes_its_files(tree, 
         files.faults.clear()
         go.set()
         async with asyncio.timeout(LONG):
-            while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+            while source._serial.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
                 await asyncio.sleep(0.001)
     assert held_open(tree) == []
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from exporter.core import vocabulary
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.core.vocabulary import counter
@@ -86,7 +86,7 @@ class CommaFeed:
     def __init__(self, folders: Sequence[str], wants: Callable[[str], bool]) -> None:
         """Take folders or patterns of folders, and which jobs are wanted: files of others are not opened."""
         self._folders, self._wants = folders, wants
-        self._serial = Serial("comma", CALL_DEADLINE)
+        self._serial = BlockingCalls("comma", CALL_DEADLINE)
         self._tail = Tail()
         self._left = 0
         self._outcomes: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import Failure, SourceError
 from exporter.sources.common.failures import failure_of
 from exporter.sources.nccl.identity import MAX_NAME, UNKNOWN
@@ -109,7 +109,7 @@ def job_of_folder(folder: str) -> str:
     return UNKNOWN if job in {"", "unknown-jobid"} else job
 
 
-async def off_loop(serial: Serial, call: Callable[[], Result]) -> Result:
+async def off_loop(serial: BlockingCalls, call: Callable[[], Result]) -> Result:
     """Make one call off the loop.
 
     Raises:

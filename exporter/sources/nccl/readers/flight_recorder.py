@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from exporter.core import vocabulary
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.core.vocabulary import counter
@@ -104,7 +104,7 @@ class RecorderFeed:
     def __init__(self, folders: Sequence[str], wants: Callable[[str], bool]) -> None:
         """Take folders or patterns of folders, and which jobs are wanted: files of others are not opened."""
         self._folders, self._wants = folders, wants
-        self._serial = Serial("recorder", CALL_DEADLINE)
+        self._serial = BlockingCalls("recorder", CALL_DEADLINE)
         self._dumps = Dumps(settled=True)
         self._told: dict[str, frozenset[Key]] = {}
         self._outcomes: Counter[str] = Counter()

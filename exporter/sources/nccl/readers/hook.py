@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.core import vocabulary
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.collectives import COMMON, known_kind
 from exporter.core.source import Failure
 from exporter.core.table import (
@@ -116,7 +116,7 @@ class HookFeed:
     def __init__(self, path: str, procfs: Path) -> None:
         """Take where to listen, and where to ask about processes."""
         self._path = Path(path)
-        self._serial = Serial("timing", CALL_DEADLINE)
+        self._serial = BlockingCalls("timing", CALL_DEADLINE)
         self._socket = TimingSocket(path, procfs)
         self._open = False
         self._numbers: dict[str, _Numbers] = {}

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from exporter.core import vocabulary
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.collectives import known_kind
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
@@ -119,7 +119,7 @@ class InspectorFeed:
     def __init__(self, folders: Sequence[str], wants: Callable[[str], bool]) -> None:
         """Take folders or patterns of folders, and which jobs are wanted: files of others are not opened."""
         self._folders, self._wants = folders, wants
-        self._serial = Serial("nccl", CALL_DEADLINE)
+        self._serial = BlockingCalls("nccl", CALL_DEADLINE)
         self._tail = Tail()
         self._logs: dict[str, Log] = {}
         self._left = 0

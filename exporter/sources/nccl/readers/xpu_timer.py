@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 
 from exporter.core import vocabulary
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import counter, gauge
@@ -86,7 +86,7 @@ class XpuTimerFeed:
     def __init__(self, folders: Sequence[str], wants: Callable[[str], bool]) -> None:
         """Take folders or patterns of folders, and which jobs are wanted."""
         self._folders, self._wants = folders, wants
-        self._serial = Serial("xpu_timer", CALL_DEADLINE)
+        self._serial = BlockingCalls("xpu_timer", CALL_DEADLINE)
         self._dumps = Dumps(settled=False)
         self._known: dict[str, _Read] = {}
         self._lost: Counter[str] = Counter()

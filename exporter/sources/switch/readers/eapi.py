@@ -149,7 +149,7 @@ class EapiReader(CommandReader[EapiClient]):
         read = self._parsed(found, INTERFACES, eapi_data.parse_interfaces)
         if read is None:
             raise self._missing()
-        wanted: dict[str, Port] = {name: port for name, port in read.ports.items() if self._target.wants(name)}
+        wanted: dict[str, Port] = {name: port for name, port in read.ports.items() if self._target.matches(name)}
         nothing = Read({})
         totals = (self._parsed(found, PFC, eapi_data.parse_pfc) or nothing).ports
         detail = (self._parsed(found, PFC_DETAIL, eapi_data.parse_pfc) or nothing).ports

@@ -82,7 +82,7 @@ class NvueRows:
 
     def take_ports(self, ports: Mapping[str, Port], time: float) -> None:
         """Take the ports of this poll; what is known of those that are gone is forgotten."""
-        self.ports = {name: port for name, port in ports.items() if self._target.wants(name)}
+        self.ports = {name: port for name, port in ports.items() if self._target.matches(name)}
         self.time = time
         self.counted = {name: told for name, told in self.counted.items() if name in self.ports}
         self.modules = {name: told for name, told in self.modules.items() if name in self.ports}

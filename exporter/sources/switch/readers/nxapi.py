@@ -94,7 +94,7 @@ class NxapiReader(CommandReader[NxapiClient]):
         pfc = self._parsed(found, PFC, nxapi_data.parse_pfc) or Read({})
         totals = {canonical(name): pair for name, pair in pfc.ports.items()}
         queues = {canonical(name): counted for name, counted in self._queues.ports.items()}
-        wanted: dict[str, Port] = {name: port for name, port in read.ports.items() if self._target.wants(name)}
+        wanted: dict[str, Port] = {name: port for name, port in read.ports.items() if self._target.matches(name)}
         for name, port in wanted.items():
             received, sent = totals.get(canonical(name), (None, None))
             row: dict[str, Value | None] = dict(port.counters)

@@ -257,7 +257,7 @@ class OnyxReader(RestReader[OnyxClient]):
                 break
         self._neighbours = None
         if heard is not None:
-            wanted = [told for port, told in heard.ports.items() if self._target.wants(port)]
+            wanted = [told for port, told in heard.ports.items() if self._target.matches(port)]
             self._neighbours = [rest_reader.neighbour(one) for told in wanted for one in told]
 
     def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:

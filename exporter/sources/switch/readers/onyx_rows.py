@@ -64,7 +64,7 @@ class OnyxRows:
     def parts(self) -> list[Part]:
         """Give all there is."""
         for port in {**self.counters, **self.states}:
-            if self._target.wants(port):
+            if self._target.matches(port):
                 self._ports.row((port,), self._port(self.counters.get(port), self.states.get(port)))
         return [self._ports.part(self.time), *self._congestion_parts(), *self._pfc_parts()]
 
@@ -86,7 +86,7 @@ class OnyxRows:
 
     def _congestion_parts(self) -> Sequence[Part]:
         """Give queues, and what ports have of marks and drops, which were counted at another time than bytes."""
-        wanted = {port: told for port, told in self.congestion.items() if self._target.wants(port)}
+        wanted = {port: told for port, told in self.congestion.items() if self._target.matches(port)}
         if not wanted:
             return ()
         for port, told in wanted.items():
@@ -104,7 +104,7 @@ class OnyxRows:
         times = []
         for priority, (time, ports) in sorted(self._pfc.items()):
             for port, told in ports.items():
-                if self._target.wants(port):
+                if self._target.matches(port):
                     frames = {
                         "receive_pfc_frames_total": told.receive_frames,
                         "transmit_pfc_frames_total": told.transmit_frames,

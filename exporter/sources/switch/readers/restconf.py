@@ -77,7 +77,7 @@ class RestconfReader(RestReader[RestconfClient]):
             raise SourceError("empty", f"{client.address}: has no interface to show")
         failures += [Failure(INTERFACES, "malformed", f"{client.address}: {problem}") for problem in read.problems]
         for name, port in read.ports.items():
-            if self._target.wants(name):
+            if self._target.matches(name):
                 self._ports.row((name,), self._row(port))
         parts = [self._ports.part(now)]
         asked = {

@@ -222,7 +222,7 @@ class RedisReader:
             raise SourceError(
                 "empty", f"redis at {where}: COUNTERS_PORT_NAME_MAP has no port; is this SONiC's, and ready?"
             )
-        wanted = {place: oid for place, oid in self._ports.places.items() if self._target.wants(place[0])}
+        wanted = {place: oid for place, oid in self._ports.places.items() if self._target.matches(place[0])}
         self._ports = Names(wanted, self._ports.problems)
         self._queues = self._of_ports(await self._names("COUNTERS_QUEUE_NAME_MAP"))
         self._groups = self._of_ports(await self._names("COUNTERS_PG_NAME_MAP"))

@@ -84,7 +84,7 @@ def _made(target: Target, texts: Mapping[Oid, Mapping[Oid, Wire]]) -> Inventory:
     for index in sorted({*names, *descriptions}):
         found[index] = text_of(names.get(index)) or text_of(descriptions.get(index)) or dotted(index)
     ports = distinct(found)
-    wanted = {index: port for index, port in ports.items() if target.wants(port)}
+    wanted = {index: port for index, port in ports.items() if target.matches(port)}
     facts = {
         index: (target.name, dotted(index), text_of(aliases.get(index)), text_of(types.get(index))) for index in wanted
     }

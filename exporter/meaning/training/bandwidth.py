@@ -1,0 +1,88 @@
+"""Bus bandwidth of a job's collectives between nodes, compared with the bandwidth that the network should have."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from exporter.core.collectives import bus_factor
+from exporter.meaning.training.alignment import Communicator, Job, nodes_of
+
+MIN_BYTES = 1 << 20
+"""Size of an operation below which its bandwidth is dominated by latency."""
+
+RECENT_SECONDS = 30.0
+"""Seconds of evidence from which the bandwidth is computed, and …"""
+
+MIN_TICKS = 4
+"""… the minimum number of ticks with traffic in them."""
+
+MIN_HISTORY_TICKS = 10
+"""Ticks with traffic before the highest bandwidth of the job itself is used as the expected one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Expected bus bandwidth in bytes per second.
+
+    Attributes:
+        measured: By kind and size, from nccl-tests.
+        theory: From the speed of the links, if known.
+    """
+
+    measured: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    theory: float | None = None
+
+
+@dataclass(slots=True)
+class BestBandwidth:
+    """Highest bandwidth so far, and the number of ticks with traffic."""
+
+    value: float = 0.0
+    ticks: int = 0
+
+
+def bus_bandwidth(kind: str, ranks: int, bytes_per_microsecond: float) -> float | None:
+    """Return the bus bandwidth in bytes per second; None for kinds without a factor."""
+    factor = bus_factor(kind, ranks)
+    return None if factor is None else bytes_per_microsecond * 1e6 * factor
+
+
+def bandwidth_shares(
+    job: Job, history: dict[tuple[str, int, int, int], BestBandwidth], baseline: Baseline, now: float
+) -> dict[str, float]:
+    """Return the share of the expected bandwidth that each communicator of a job reaches, with its slowest operations.
+
+    A slow port slows all ranks of its ring equally, and other communicators of the job not at all.
+    """
+    speeds: dict[tuple[str, int, int, int], dict[str, float]] = {}
+    for name, communicator in job.communicators.items():
+        nodes = nodes_of(job, communicator)
+        if nodes > 1:  # others are limited by the links within a node
+            for (kind, size), found in _best_of_ticks(communicator, now).items():
+                speed = bus_bandwidth(kind, communicator.ranks, found)
+                if speed is not None:
+                    shape = (kind, size, communicator.ranks, nodes)
+                    speeds.setdefault(shape, {})[name] = speed
+    shares: dict[str, float] = {}
+    for key, by_name in speeds.items():
+        best = history.setdefault(key, BestBandwidth())
+        best.ticks += 1
+        best.value = max(best.value, sorted(by_name.values())[len(by_name) // 2])
+        expected = baseline.measured.get(key[:2]) or baseline.theory
+        if expected is None and best.ticks >= MIN_HISTORY_TICKS:
+            expected = best.value
+        if expected:
+            for name, speed in by_name.items():
+                shares[name] = min(shares.get(name, math.inf), speed / expected)
+    return shares
+
+
+def _best_of_ticks(communicator: Communicator, now: float) -> dict[tuple[str, int], float]:
+    """Return the median of the fastest operations of recent ticks by kind and size, in bytes per microsecond."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for tick in communicator.ticks:
+        if now - tick.time <= RECENT_SECONDS:
+            for key, moved in tick.bus.items():
+                if key[1] >= MIN_BYTES and moved.best:
+                    found.setdefault(key, []).append(moved.best)
+    return {key: sorted(bests)[len(bests) // 2] for key, bests in found.items() if len(bests) >= MIN_TICKS}

@@ -1,0 +1,172 @@
+"""Hangs: whether a job that ran has stopped, and which ranks went no further.
+
+If ranks report what they began, the ranks are returned that did not begin a collective in which others wait. Otherwise
+communicators that do the same work are compared: the one with the fewest operations is where the job stopped.
+Operations that do not end are not recorded, so that within a communicator that hangs all ranks have reported equally
+many. A job that ended has equally many operations everywhere, and does not hang.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from exporter.core.collectives import AFTER_ALL
+from exporter.meaning.training.alignment import (
+    PROGRESS_VALID_SECONDS,
+    SILENT_SECONDS,
+    Job,
+    Progress,
+    nodes_of,
+)
+
+HANG_SECONDS = 30.0
+"""Seconds without any operation of a job after which it hangs, or, if that is longer, …"""
+
+HANG_PAUSE_FACTOR = 10.0
+"""… this many times the longest pause while it ran, as checkpoints and evaluations are not hangs; but at most …"""
+
+MAX_HANG_EXTRA_SECONDS = 120.0
+"""… this many seconds more than that pause."""
+
+LONG_WAIT_SECONDS = 120.0
+"""Seconds that ranks must have waited in a collective for those that did not begin it to be reported: one may be
+writing a checkpoint."""
+
+SNAPSHOT_SECONDS = 20.0
+"""Seconds between snapshots of the sequence numbers of communicators; those that do the same work are at about the
+same."""
+
+SAME_WORK = 0.05
+"""Share by which sequence numbers of communicators that do the same work may differ while the job runs."""
+
+MAX_BEHIND_SHARE = 0.25
+"""Maximum share of the communicators of one kind that may be behind the others for their ranks to be reported."""
+
+_NOT_BEGUN = Progress(0, 0, -math.inf, -math.inf)
+
+
+@dataclass(slots=True)
+class OperationHistory:
+    """When operations of a job were settled, and how far its communicators were.
+
+    Attributes:
+        longest_pause: Longest time between two settled operations while the job ran.
+        settled: Time of the last settled operation.
+        snapshot_time: Time of the last snapshot.
+        snapshot: Highest sequence number by communicator and kind at the last snapshot, and …
+        before: … at the one before.
+    """
+
+    longest_pause: float = 0.0
+    settled: float | None = None
+    snapshot_time: float = float("-inf")
+    snapshot: dict[tuple[str, str], int] = field(default_factory=dict)
+    before: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+def record(job: Job, history: OperationHistory) -> None:
+    """Record the time of the last settled operation and the longest pause; take a snapshot if one is due."""
+    newest = max((one.ticks[-1].time for one in job.communicators.values() if one.ticks), default=None)
+    if newest is None or newest == history.settled:
+        return
+    if history.settled is not None:
+        history.longest_pause = max(history.longest_pause * 0.999, newest - history.settled)
+    history.settled = newest
+    if newest - history.snapshot_time >= SNAPSHOT_SECONDS:
+        history.snapshot_time, history.before = newest, history.snapshot
+        history.snapshot = _highest_sequence_numbers(job)
+
+
+def _highest_sequence_numbers(job: Job) -> dict[tuple[str, str], int]:
+    """Return the highest sequence number of each communicator and kind."""
+    found: dict[tuple[str, str], int] = {}
+    for name, communicator in job.communicators.items():
+        for (kind, rank), number in communicator.reached.items():
+            if rank in communicator.members:
+                found[name, kind] = max(number, found.get((name, kind), number))
+    return found
+
+
+def hanging_ranks(job: Job, history: OperationHistory, now: float) -> list[str] | None:
+    """Return the ranks that went no further, empty if unknown; None if the job has not stopped."""
+    pause = history.longest_pause
+    stopped_after = max(HANG_SECONDS, min(HANG_PAUSE_FACTOR * pause, pause + MAX_HANG_EXTRA_SECONDS))
+    if history.settled is None or now - history.settled < stopped_after:
+        return None
+    if any(communicator.progress for communicator in job.communicators.values()):
+        return _awaited_ranks(job, now) or None  # better evidence than how many operations were reported
+    behind: list[str] | None = None
+    fewest = 1.0
+    for names, missing in _same_work(job, history):
+        if not missing:
+            continue
+        behind = [] if behind is None else behind
+        most = max(missing.values())
+        last = [name for name in names if missing.get(name) == most]
+        share = len(last) / len(names)
+        if share <= MAX_BEHIND_SHARE and share < fewest:
+            fewest = share
+            behind = sorted({rank for name in last for rank in job.communicators[name].members})
+    return behind
+
+
+def _awaited_ranks(job: Job, now: float) -> list[str]:
+    """Return the ranks that began least of the collectives in which others wait, and do not wait themselves.
+
+    Only begun collectives are comparable: GPUs may have finished more than their ranks have checked, and ranks that
+    wait have begun as many more as they could. If all began equally many, it is unknown whether anything hangs.
+    """
+    behind: set[str] = set()
+    waiting: set[str] = set()
+    for communicator in job.communicators.values():
+        for kind in {kind for kind, _ in communicator.progress}:
+            reported = {rank: communicator.progress.get((kind, rank), _NOT_BEGUN) for rank in communicator.members}
+            ended = max((one.ended for one in reported.values()), default=0) if kind in AFTER_ALL else 0
+            # A rank that began fewer than have ended reported that long ago, or counts differently: ignore it.
+            known = {rank: one for rank, one in reported.items() if one.begun >= ended}
+            least = min((one.begun for one in known.values()), default=0)
+            outside = {rank for rank, one in known.items() if one.begun == least}
+            inside = {
+                rank
+                for rank, one in known.items()
+                if one.begun > max(least, one.ended)
+                and now - one.reported <= PROGRESS_VALID_SECONDS
+                and now - one.since >= LONG_WAIT_SECONDS
+            }
+            if inside and len(outside) <= len(known) / 2:  # else it is the waiting ranks that do something different
+                behind |= outside
+                waiting |= inside
+    return sorted(behind - waiting)
+
+
+def _same_work(job: Job, history: OperationHistory) -> Iterator[tuple[Sequence[str], Mapping[str, int]]]:
+    """Yield communicators that did the same work while the job ran, and how many operations some of them are behind.
+
+    Communicators of one shape may do different amounts of work by design, such as those of the pipeline stage with the
+    loss. They were ahead before, so the snapshot from before the job stopped shows which do the same.
+    """
+    alike: dict[tuple[str, int, int], list[tuple[int, int, str]]] = {}
+    stopped = history.settled or 0.0
+    for (name, kind), number in _highest_sequence_numbers(job).items():
+        communicator = job.communicators[name]
+        before = history.before.get((name, kind))
+        if before is not None and stopped - communicator.last_seen <= SILENT_SECONDS:  # others are of an earlier run
+            key = (kind, communicator.ranks, nodes_of(job, communicator))
+            alike.setdefault(key, []).append((before, number, name))
+    for found in alike.values():
+        found.sort()
+        same: list[tuple[int, int, str]] = []
+        for one in [*found, None]:
+            if one is not None and (not same or one[0] <= same[0][0] * (1 + SAME_WORK) + 1):
+                same.append(one)
+                continue
+            furthest = max(same, key=lambda other: other[1])
+            yield (
+                [name for _, _, name in same],
+                {
+                    name: furthest[1] - number
+                    for before, number, name in same
+                    if furthest[1] - number > 2 * max(furthest[0] - before, 0)
+                },
+            )
+            same = [] if one is None else [one]
