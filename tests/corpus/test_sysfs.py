@@ -7,7 +7,8 @@ import pytest
 
 from exporter.core.source import Host
 from exporter.core.table import Kind
-from exporter.sources.rdma.source import DEFINITION, RdmaOptions
+from exporter.sources.rdma.options import RdmaOptions
+from exporter.sources.rdma.source import DEFINITION
 
 EXPECTATIONS = json.loads((Path(__file__).parent / "sysfs_expectations.json").read_text("utf-8"))
 

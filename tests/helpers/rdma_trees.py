@@ -10,7 +10,8 @@ from exporter.core.source import Host
 from exporter.linux.ethtool import Statistics
 from exporter.linux.netlink.rdma import RdmaPort
 from exporter.sources.rdma.metrics import SCHEMA
-from exporter.sources.rdma.source import RdmaOptions, RdmaSource
+from exporter.sources.rdma.options import RdmaOptions
+from exporter.sources.rdma.source import RdmaSource
 
 
 class Opened:

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from exporter.linux import pci
 from exporter.linux.pci import (
     VIRTUAL_FUNCTIONS,
-    bridge,
-    driver_of,
+    bus_device_driver,
     is_virtual_function,
-    parse_errors,
+    parse_aer_errors,
     parse_link_lanes,
     parse_link_speed,
     pci_address,
-    way,
+    upstream_bridge,
+    upstream_path,
 )
 
 PCI_IDS = Path("/usr/share/misc/pci.ids")
@@ -39,15 +39,15 @@ def tree(tmp_path):
 def test_a_class_device_leads_to_its_function_and_its_bridges(tree):
     function = pci.pci_function(tree / "class" / "net" / "rail0")
     assert function.name == pci_address(tree / "class" / "net" / "rail0") == "0000:19:00.0"
-    assert bridge(function).name == "0000:18:00.0"
-    assert way(function) == ["pci0000:16", "0000:16:01.0", "0000:17:00.0", "0000:18:00.0"]
+    assert upstream_bridge(function).name == "0000:18:00.0"
+    assert upstream_path(function) == ["pci0000:16", "0000:16:01.0", "0000:17:00.0", "0000:18:00.0"]
 
 
 def test_a_function_below_which_the_device_sits_deeper_and_that_has_no_bridge(tree):
     function = pci.pci_function(tree / "class" / "net" / "eth0")
     assert function.name == "0001:00:02.0"
-    assert bridge(function) is None
-    assert way(function) == ["pci0001:00"]
+    assert upstream_bridge(function) is None
+    assert upstream_path(function) == ["pci0001:00"]
 
 
 def test_a_device_that_is_not_on_pci(tree):
@@ -57,9 +57,9 @@ def test_a_device_that_is_not_on_pci(tree):
 
 def test_the_driver_is_what_uevent_says(tree):
     function = pci.pci_function(tree / "class" / "net" / "rail0")
-    assert driver_of(function) == ""
+    assert bus_device_driver(function) == ""
     (function / "uevent").write_text("DRIVER=mlx5_core\nPCI_CLASS=20700\n")
-    assert driver_of(function) == pci.driver(tree / "class" / "net" / "rail0") == "mlx5_core"
+    assert bus_device_driver(function) == pci.class_device_driver(tree / "class" / "net" / "rail0") == "mlx5_core"
 
 
 def model(folder, vendor, device):
@@ -177,13 +177,13 @@ CORRECTABLE = (
 
 
 def test_errors_are_what_the_total_says():
-    assert parse_errors(CORRECTABLE + b"TOTAL_ERR_COR 2\n") == 2
-    assert parse_errors(b"Undefined 0\nTOTAL_ERR_FATAL 0\n") == 0
-    assert parse_errors(b"TOTAL_ERR_NONFATAL 18446744073709551615\n") == 2**64 - 1
+    assert parse_aer_errors(CORRECTABLE + b"TOTAL_ERR_COR 2\n") == 2
+    assert parse_aer_errors(b"Undefined 0\nTOTAL_ERR_FATAL 0\n") == 0
+    assert parse_aer_errors(b"TOTAL_ERR_NONFATAL 18446744073709551615\n") == 2**64 - 1
 
 
 def test_errors_without_a_total_are_added_up():
-    assert parse_errors(CORRECTABLE) == 3
+    assert parse_aer_errors(CORRECTABLE) == 3
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_errors_without_a_total_are_added_up():
 )
 def test_what_is_no_count_of_errors(text):
     with pytest.raises(ValueError, match=r"no counts? of errors"):
-        parse_errors(text)
+        parse_aer_errors(text)
 
 
 @given(st.binary(max_size=100))
 def test_nothing_but_what_is_documented_is_raised(text):
-    for parse in (parse_link_speed, parse_link_lanes, parse_errors):
+    for parse in (parse_link_speed, parse_link_lanes, parse_aer_errors):
         try:
             value = parse(text)
         except ValueError:
@@ -234,4 +234,4 @@ def test_the_network_device_of_a_port(tmp_path, netdevs, number, expected):
 def test_devices_are_sorted_by_address_and_then_by_the_numbers_in_their_names():
     places = [("", "eth10"), ("", "eth9"), ("0000:9b:00.0", "b"), ("0000:17:00.1", "a"), ("0000:17:00.0", "c")]
     expected = [("0000:17:00.0", "c"), ("0000:17:00.1", "a"), ("0000:9b:00.0", "b"), ("", "eth9"), ("", "eth10")]
-    assert sorted(places, key=lambda place: pci.bus_order(*place)) == expected
+    assert sorted(places, key=lambda place: pci.pci_sort_key(*place)) == expected

@@ -203,7 +203,7 @@ def test_queue_pairs_are_counted_by_process_type_and_state(kernel, tmp_path):
 def test_groups_beyond_the_limit_are_one(monkeypatch):
     monkeypatch.setattr(rdma_reader, "MAX_GROUPS", 2)
     entries = [queue_pair(pid) for pid in (1, 2, 3, 1, 4, 4)]
-    assert rdma_reader.tally(entries, "p{}".format) == [
+    assert rdma_reader.count_queue_pairs(entries, "p{}".format) == [
         QueuePairs(1, "p1", "RC", "RTS", 2),
         QueuePairs(2, "p2", "RC", "RTS", 1),
         QueuePairs(None, "other", "", "", 3),
@@ -212,7 +212,7 @@ def test_groups_beyond_the_limit_are_one(monkeypatch):
 
 def test_queue_pairs_beyond_the_limit_are_counted_unseen(monkeypatch):
     monkeypatch.setattr(rdma_reader, "MAX_QUEUE_PAIRS", 3)
-    assert rdma_reader.tally([queue_pair(1)] * 5, "p{}".format) == [
+    assert rdma_reader.count_queue_pairs([queue_pair(1)] * 5, "p{}".format) == [
         QueuePairs(1, "p1", "RC", "RTS", 3),
         QueuePairs(None, "other", "", "", 2),
     ]
@@ -345,7 +345,7 @@ def test_a_device_whose_index_is_taken_is_left_out_and_told_so(replay, tmp_path)
     write(tmp_path, "mlx5_1", RECORDED)
     assert [device.name for device in replay.devices()] == ["mlx5_0"]
     for _ in range(2):
-        with pytest.raises(OSError, match="recording of mlx5_1: index 3 is taken by mlx5_0") as caught:
+        with pytest.raises(OSError, match="recording of mlx5_1: index 3 is also that of mlx5_0") as caught:
             replay.device("mlx5_1", "9c63c003001a2b3c")
         assert (caught.value.errno, caught.value.filename) == (errno.EBADMSG, "mlx5_1")
 

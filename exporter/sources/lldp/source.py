@@ -37,7 +37,7 @@ from exporter.linux.nic_reader import NicReader
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
     is_hardware,
-    listed,
+    list_devices,
     nic_place,
     nic_reader,
 )
@@ -179,7 +179,7 @@ class LldpSource:
             reader = self._reader
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        devices = await listed(self._serial, "links", reader.links, "rtnetlink")
+        devices = await list_devices(self._serial, "links", reader.links, "rtnetlink")
         return {one.ifindex: one for one in devices if is_hardware(one) and self._options.wants(one.name)}
 
     def _listen(self, devices: Mapping[int, Device]) -> list[Failure]:

@@ -31,7 +31,7 @@ from exporter.sources.common.host_ports import (
     PortOptions,
     is_hardware,
     is_infiniband_port,
-    listed,
+    list_devices,
     nic_place,
     nic_reader,
 )
@@ -84,7 +84,7 @@ class NicSource:
         self._serial = Serial("nic", min(CALL_DEADLINE, self.interval / 2), nic_place(host))
         self._devices: dict[str, Device] = {}
         self._names: frozenset[str] = frozenset()
-        self._unread = options.unread(SCHEMA, PRIORITY)
+        self._unread = options.unread_endings(SCHEMA, PRIORITY)
         shown = [exports(metric, options.drop, options.keep) for metric in QUEUED]
         self._queues = AskingQueues() if any(shown) else None
         self._tables = NicTables(host.name, options.rails, self._unread)
@@ -152,7 +152,7 @@ class NicSource:
             reader = self._running_reader()
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        links = await listed(self._serial, "links", reader.links, "rtnetlink")
+        links = await list_devices(self._serial, "links", reader.links, "rtnetlink")
         ours = {link.name: link for link in links if self._is_ours(link)}
         self._names = frozenset(ours)
         return ours

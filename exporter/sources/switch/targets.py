@@ -15,7 +15,7 @@ from exporter.config.errors import RuleError, check_patterns
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.core.source import LEAST_INTERVAL
-from exporter.sources.common.path_patterns import matching
+from exporter.sources.common.path_patterns import matching_files
 from exporter.sources.switch.options import (
     Eapi,
     Nvue,
@@ -162,7 +162,7 @@ def complete(options: SwitchOptions, folder: Path, check: Callable[[Target], Non
     """
     groups, targets = list(options.groups), list(options.targets)
     homes = {target.name: "the configuration" for _, target, _ in _merged(options.defaults, options, check)}
-    for path in matching("files", options.files, folder):
+    for path in matching_files("files", options.files, folder):
         more: TargetsFile = yaml_reader.read(path, TargetsFile, "its permissions, and switches.files")
         try:
             for place, target, _ in _merged(options.defaults, more, check):

@@ -17,14 +17,16 @@ from exporter.core import vocabulary
 from exporter.core.blocking import HungError, Serial
 from exporter.core.source import Host, SourceError
 from exporter.core.table import Column, RowKeeper, Table
-from exporter.linux.cached_file import COUNTER_SIZE
+from exporter.linux import cached_file
+from exporter.linux.cached_file import COUNTER_SIZE, CachedFile
 from exporter.linux.netlink.rdma import RdmaDevice, RdmaPort
 from exporter.meaning.ports import bursts as meaning
 from exporter.meaning.ports import rates
 from exporter.sources.bursts import device as burst_device
 from exporter.sources.bursts import source as bursts
-from exporter.sources.bursts.source import BurstOptions, BurstSource
-from exporter.sources.common import counter_file
+from exporter.sources.bursts.metrics import SCHEMA, SKIPPED, TICKS
+from exporter.sources.bursts.options import BurstOptions
+from exporter.sources.bursts.source import BurstSource
 from exporter.sources.rdma import ports as rdma_ports
 from tests.helpers.rdma_trees import Netlink, NoNetlink
 
@@ -90,7 +92,7 @@ class Ticks:
     def __init__(self, clock, monkeypatch):
         self.clock, self.end, self.lags = clock, float("-inf"), {}
         self.go, self.there, self.dues = asyncio.Event(), asyncio.Event(), []
-        monkeypatch.setattr(bursts, "_until", self.until)
+        monkeypatch.setattr(bursts, "_sleep_until", self.until)
 
     async def until(self, due):
         while due > self.end:
@@ -154,7 +156,7 @@ def taken(reading):
     return {
         key: list(value.taken)
         for table in reading.tables
-        if table.schema is bursts.SCHEMA
+        if table.schema is SCHEMA
         for key, value in zip(table.rows.keys, table.values(vocabulary.SAMPLES), strict=True)
     }
 
@@ -193,7 +195,7 @@ async def test_a_tick_reads_two_files_that_stay_open_and_no_excluded_device(tree
     tree.add("mlx5_0")
     tree.add("mlx5_9")
     opens = []
-    monkeypatch.setattr(counter_file, "open_kept", lambda path, _: opens.append(path) or os.open(path, os.O_RDONLY))
+    monkeypatch.setattr(cached_file, "open_cached", lambda path, _: opens.append(path) or os.open(path, os.O_RDONLY))
     async with opened(tree, exclude=("mlx5_9",)) as source:
         await source.read()
         await ticks.advance(9)
@@ -245,9 +247,9 @@ async def test_drivers_that_count_bytes_by_themselves_are_sampled_at_one_command
     tree.add("dev0", files=[*received, *sent, "hw_counters/rx_drops"], driver=case.partition(",")[0])
     for power, name in enumerate((*received, *sent)):
         tree.set("dev0", name, 10**power)
-    device = burst_device.Device(tree.folder / "dev0", 1.0, NoNetlink())
-    device.visit(look=True)
-    visit = device.visit(look=False)
+    device = burst_device.SampledDevice(tree.folder / "dev0", 1.0, NoNetlink())
+    device.sample(read_links=True)
+    visit = device.sample(read_links=False)
     device.close()
     ((_, *counted_bytes, _),) = visit.samples.values()
     assert (counted_bytes, visit.commands) == ([1, 10] if len(received) == 1 else [11, 1100], 1)
@@ -286,13 +288,13 @@ async def test_a_driver_on_an_auxiliary_bus_is_told_by_its_counters(tree, ticks)
 def test_a_link_whose_speed_mlx5_cannot_name_is_as_fast_as_its_network_device_says(tree, clock):
     tree.add("mlx5_0", link_layer="Ethernet", rate="40 Gb/sec (4X QDR)")
     tree.write(tree.folder / "mlx5_0" / "device" / "net" / "eth0" / "dev_port", 0)
-    device = burst_device.Device(tree.folder / "mlx5_0", 1.0, NoNetlink())
+    device = burst_device.SampledDevice(tree.folder / "mlx5_0", 1.0, NoNetlink())
 
     def speeds(*, said=None, later=0):
         clock.now += later
         if said is not None:
             tree.write(tree.folder.parent / "net" / "eth0" / "speed", said)
-        return [sample[3] for sample in device.visit(look=True).samples.values()]
+        return [sample[3] for sample in device.sample(read_links=True).samples.values()]
 
     assert speeds(said=100_000) == [12_500_000_000]
     assert speeds(said=50_000, later=59) == [12_500_000_000]
@@ -345,7 +347,7 @@ async def test_what_the_kernel_keeps_for_longer_than_half_a_tick_is_no_sample(tr
         assert [key for key, _ in taken(reading)] == ["a"]
         place = tree.port("b") / "hw_counters" / "lifespan"
         assert [(one.device, one.reason, one.detail) for one in reading.failures] == [
-            ("b", "stale", f"{place}: values are kept for 51 ms, too long for ticks of 0.1 s; write 10 to it")
+            ("b", "stale", f"{place}: values are cached for 51 ms, too long for ticks of 0.1 s; write 10 to it")
         ]
 
 
@@ -371,7 +373,7 @@ async def test_a_burst_of_one_tick_is_told_though_two_scrapes_see_the_same_mean(
             known, (rated,) = rates.step(known, table)
             means = dict(zip(moved, rated.values("receive_bytes_per_second") or [], strict=False))
             for one in (await source.read()).tables:
-                if one.schema is bursts.SCHEMA:
+                if one.schema is SCHEMA:
                     state, (made,) = meaning.step(state, one)
     assert means["even"] == means["burst"] == pytest.approx(0.96 * SPEED / 5)
     counts = {
@@ -622,7 +624,7 @@ async def test_one_file_that_fails_loses_its_port_alone_and_rests(tree, ticks, f
             ("mlx5_1", "1"): 10,
         }
         assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "einval")]
-        assert files.count(f"ports/2/{SENT}") == counter_file.TRIES  # each makes the kernel log a line
+        assert files.count(f"ports/2/{SENT}") == cached_file.MAX_REFUSALS  # each makes the kernel log a line
         await ticks.advance(1)
         assert (await source.read()).failures == []
 
@@ -655,8 +657,13 @@ async def test_a_port_that_went_is_forgotten_and_each_port_is_there_once(tree, t
     tree.add("mlx4_0", number=2)
     tree.add("mlx4_0", number="02")
     tree.add("mlx4_0", number="x")
-    closed = []
-    monkeypatch.setattr(counter_file, "close_kept", closed.append)
+    closed, close = [], CachedFile.close
+
+    def close_one(file):
+        closed.append(file.path)
+        close(file)
+
+    monkeypatch.setattr(CachedFile, "close", close_one)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
@@ -665,10 +672,7 @@ async def test_a_port_that_went_is_forgotten_and_each_port_is_there_once(tree, t
         await ticks.advance(1)
         reading = await source.read()
         assert (taken(reading).keys(), reading.failures) == ({("mlx4_0", "1")}, [])
-        assert len(closed) == 2
-        for descriptor in closed:
-            os.close(descriptor)
-        monkeypatch.undo()
+        assert closed == [str(tree.port("mlx4_0", 2) / name) for name in (RECEIVED, SENT)]
 
 
 async def test_a_rest_ends_after_an_hour(tree, ticks, files, clock):
@@ -682,7 +686,7 @@ async def test_a_rest_ends_after_an_hour(tree, ticks, files, clock):
         await source.read()
         await ticks.advance(3)
         files.before.clear()
-        ticks.lags = {clock.now + 1: counter_file.REST - 5}
+        ticks.lags = {clock.now + 1: cached_file.SUSPENSION_SECONDS - 5}
         await ticks.advance(3)
         assert taken(await source.read()) == {}
         await ticks.advance(3)
@@ -771,7 +775,7 @@ async def test_a_file_that_cannot_be_opened_is_told_and_tried_again(tree, ticks,
             raise OSError(number, "too many files are open; raise the limit")
         return os.open(path, os.O_RDONLY)
 
-    monkeypatch.setattr(counter_file, "open_kept", open_one)
+    monkeypatch.setattr(cached_file, "open_cached", open_one)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(4)
@@ -831,7 +835,7 @@ async def test_a_fault_that_ends_the_ticks_is_raised_and_they_begin_anew(tree, t
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
-        monkeypatch.setattr(source, "_take", lambda *_: 1 // 0)
+        monkeypatch.setattr(source, "_add_samples", lambda *_: 1 // 0)
         ticks.end += 1
         ticks.go.set()
         async with asyncio.timeout(LONG):
@@ -845,7 +849,7 @@ async def test_a_fault_that_ends_the_ticks_is_raised_and_they_begin_anew(tree, t
 
 
 async def test_samples_that_nobody_takes_are_bounded(tree, ticks, monkeypatch):
-    monkeypatch.setattr(bursts, "MOST_TICKS", 5)
+    monkeypatch.setattr(bursts, "MAX_TICKS", 5)
     tree.add("mlx5_0")
     async with opened(tree) as source:
         await source.read()
@@ -863,12 +867,13 @@ async def test_close_ends_the_ticks_and_closes_the_files(tree, ticks, monkeypatc
         opens.append(os.open(path, os.O_RDONLY))
         return opens[-1]
 
-    def close_one(descriptor):
-        closed.append(descriptor)
-        os.close(descriptor)
+    def close_one(file):
+        closed.append(file.descriptor)
+        os.close(file.descriptor)
+        file.descriptor = -1
 
-    monkeypatch.setattr(counter_file, "open_kept", open_one)
-    monkeypatch.setattr(counter_file, "close_kept", close_one)
+    monkeypatch.setattr(cached_file, "open_cached", open_one)
+    monkeypatch.setattr(CachedFile, "close", close_one)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
@@ -887,8 +892,8 @@ async def test_the_wait_for_a_tick_is_until_its_time_and_none_for_one_that_is_pa
         waits.append(seconds)
 
     monkeypatch.setattr(bursts.asyncio, "sleep", note)
-    await bursts._until(clock.now + 0.25)
-    await bursts._until(clock.now - 3)
+    await bursts._sleep_until(clock.now + 0.25)
+    await bursts._sleep_until(clock.now - 3)
     assert waits == [0.25, 0.0]
 
 
@@ -925,9 +930,9 @@ def test_what_does_not_go_together_is_told(text, told):
 
 
 def test_all_that_it_declares_is_named_well():
-    metrics = [one for schema in (bursts.TICKS, bursts.SKIPPED) for one in schema.metrics.values()]
-    assert vocabulary.check([*metrics, *meaning.outputs(bursts.SCHEMA)]) == []
-    assert len(meaning.outputs(bursts.SCHEMA)) == 4
+    metrics = [one for schema in (TICKS, SKIPPED) for one in schema.metrics.values()]
+    assert vocabulary.check([*metrics, *meaning.outputs(SCHEMA)]) == []
+    assert len(meaning.outputs(SCHEMA)) == 4
 
 
 # Which ports are sampled: those that the source `rdma` reads.
@@ -1011,11 +1016,11 @@ async def test_what_netlink_is_asked_for_is_charged_as_commands(tree, ticks, clo
     netlink = known(tree)
     for number in (1, 2):
         tree.add("mlx5_0", number=number, link_layer="Ethernet")
-    device = burst_device.Device(tree.folder / "mlx5_0", 1.0, netlink)
+    device = burst_device.SampledDevice(tree.folder / "mlx5_0", 1.0, netlink)
     # One for each port that netlink is asked for, two for the look at its link, two for its samples.
-    assert [device.visit(look=True).commands for _ in range(2)] == [2 * (1 + 2 + 2), 2 * (2 + 2)]
-    clock.now += burst_device.FACTS_KEPT
-    assert device.visit(look=True).commands == 2 * (1 + 2 + 2)
+    assert [device.sample(read_links=True).commands for _ in range(2)] == [2 * (1 + 2 + 2), 2 * (2 + 2)]
+    clock.now += burst_device.ATTRIBUTES_SECONDS
+    assert device.sample(read_links=True).commands == 2 * (1 + 2 + 2)
     device.close()
 
 

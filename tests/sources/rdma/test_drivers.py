@@ -11,15 +11,15 @@ from hypothesis import given, strategies
 from exporter.core.table import Kind
 from exporter.linux.netlink.rdma import RdmaDevice
 from exporter.sources.rdma import source as rdma
-from exporter.sources.rdma.drivers import DRIVERS, recognised
-from exporter.sources.rdma.files import PMA, choices
+from exporter.sources.rdma.counter_files import PMA, counter_alternatives
+from exporter.sources.rdma.counters import make_plan
+from exporter.sources.rdma.drivers import DRIVERS, recognise_driver
 from exporter.sources.rdma.metrics import (
     DETAILS,
     DEVICE,
     RAW,
     SCHEMA,
 )
-from exporter.sources.rdma.plan import plan
 from tests.helpers.rdma_trees import (
     OPENED,
     Files,
@@ -215,10 +215,10 @@ async def test_the_same_by_netlink_opens_no_file_of_theirs(tmp_path, case):
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_device_counts_tells_its_driver(case):
     driver = case.partition(",")[0]
-    signs = DRIVERS[driver].signs
+    signs = DRIVERS[driver].unique_counters
     expected = {"i40e": "ice"}.get(driver, driver)  # both have the same counters, of the same RDMA driver
     if signs:
-        assert recognised("anything", "", [*signs, "other"]) == expected
+        assert recognise_driver("anything", "", [*signs, "other"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -235,13 +235,13 @@ def test_what_a_device_counts_tells_its_driver(case):
     ],
 )
 def test_names_and_types_tell_a_driver_too(name, hca_type, driver):
-    assert recognised(name, hca_type, ["SwLinkUp,32"]) == driver
+    assert recognise_driver(name, hca_type, ["SwLinkUp,32"]) == driver
 
 
 @pytest.mark.parametrize("names", ["as mlx5 has them", "of kernels since"])
 def test_bnxt_is_told_by_what_its_newer_drivers_have_left(names):
     counters = CASES[f"bnxt_en, names {names}"][0].keys() | {"rx_roce_discards", "max_retry_exceeded"}
-    assert recognised("rocep7s0", "", counters) == "bnxt_en"
+    assert recognise_driver("rocep7s0", "", counters) == "bnxt_en"
 
 
 # What depends on the kind of device.
@@ -321,9 +321,9 @@ async def test_a_device_on_an_auxiliary_bus_keeps_the_name_of_its_driver_and_is_
 
 def test_every_metric_that_drivers_name_is_declared_as_a_counter():
     for names in DRIVERS.values():
-        port = names.of_port(virtual=False, iwarp=True)
-        for schema, ways in ((SCHEMA, choices(port, PMA)), (DEVICE, choices(names.device))):
-            endings = [choice.cell.ending for way in ways for choice in way]
+        port = names.port_counters(virtual=False, iwarp=True)
+        for schema, ways in ((SCHEMA, counter_alternatives(port, PMA)), (DEVICE, counter_alternatives(names.device))):
+            endings = [choice.spec.ending for way in ways for choice in way]
             assert {schema.metrics[ending].kind for ending in endings} <= {Kind.COUNTER}
 
 
@@ -332,14 +332,14 @@ def test_details_are_metrics():
 
 
 def test_nothing_that_is_no_counter_is_read_as_one():
-    named = [(*driver.of_port(virtual=False, iwarp=True), *driver.device) for driver in DRIVERS.values()]
+    named = [(*driver.port_counters(virtual=False, iwarp=True), *driver.device) for driver in DRIVERS.values()]
     names = {name for statistics_ in named for one in statistics_ for name in one.names}
     assert not {name for name in names if name.startswith(("active_", "watermark_", "num_", "current_", "lifespan"))}
 
 
 def test_a_virtual_function_has_nothing_that_a_whole_one_has_not():
     for driver in DRIVERS.values():
-        assert set(driver.port) >= set(driver.of_port(virtual=True, iwarp=False))
+        assert set(driver.port) >= set(driver.port_counters(virtual=True, iwarp=False))
 
 
 # Sums, and values that are not there.
@@ -579,7 +579,7 @@ async def test_a_device_whose_driver_shows_later_is_read_with_its_names_from_the
     async with opened(tmp_path) as source:
         assert (await ports_of(source))[0]["renamed", "1"]["info"]["driver"] == ""
         make(tmp_path, "renamed", CASES["efa"][0], driver="efa", device_hw={"cmds_err": 3})
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         reading = await source.read()
     port = rows_of(reading, SCHEMA)["renamed", "1"]
     assert (port["info"]["driver"], port["receive_bytes_total"], port["receive_packets_total"]) == ("efa", 4, 4)
@@ -589,7 +589,9 @@ async def test_a_device_whose_driver_shows_later_is_read_with_its_names_from_the
 # How counters get their places.
 
 ALL = [
-    pytest.param(choices(names.of_port(virtual=virtual, iwarp=not virtual), PMA), id=f"{driver} {virtual}")
+    pytest.param(
+        counter_alternatives(names.port_counters(virtual=virtual, iwarp=not virtual), PMA), id=f"{driver} {virtual}"
+    )
     for driver, names in DRIVERS.items()
     for virtual in (False, True)
 ]
@@ -598,17 +600,17 @@ ALL = [
 @pytest.mark.parametrize("ways", ALL)
 @given(data=strategies.data())
 def test_whatever_files_there_are_each_counter_is_the_sum_of_the_first_that_are_whole(ways, data):
-    paths = sorted({path for way in ways for choice in way for path in choice.files})
+    paths = sorted({path for way in ways for one in way for path in one.files})
     there = data.draw(strategies.dictionaries(strategies.sampled_from(paths), strategies.integers(0, 2**64)))
-    made = plan(ways, there.__contains__)
-    assert len(made.layout) == len(ways)
-    assert len(set(made.places.values())) == len(made.places)
-    values = [None] * made.size
-    for path, place in made.places.items():
+    plan = make_plan(ways, there.__contains__)
+    assert len(plan.layout) == len(ways)
+    assert len(set(plan.positions.values())) == len(plan.positions)
+    values = [None] * plan.size
+    for path, place in plan.positions.items():
         values[place] = there[path]
-    for place, parts in made.sums:
+    for place, parts in plan.sums:
         values[place] = sum(values[part] for part in parts)
-    for way, cell, value in zip(ways, made.layout, values, strict=False):
-        whole = [choice for choice in way if set(choice.files) <= there.keys()]
+    for way, spec, value in zip(ways, plan.layout, values, strict=False):
+        whole = [one for one in way if set(one.files) <= there.keys()]
         assert value == (sum(there[path] for path in whole[0].files) if whole else None)
-        assert cell == (whole or way)[0].cell
+        assert spec == (whole or way)[0].spec

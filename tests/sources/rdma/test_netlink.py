@@ -16,9 +16,6 @@ from exporter.sources.rdma import (
     device as rdma_device,
 )
 from exporter.sources.rdma import (
-    port as rdma_port,
-)
-from exporter.sources.rdma import (
     ports as rdma_ports,
 )
 from exporter.sources.rdma import (
@@ -28,7 +25,8 @@ from exporter.sources.rdma import (
     source as rdma,
 )
 from exporter.sources.rdma.metrics import QUEUE_PAIRS, SCHEMA
-from exporter.sources.rdma.source import DEFINITION, RdmaOptions
+from exporter.sources.rdma.options import RdmaOptions
+from exporter.sources.rdma.source import DEFINITION
 from tests.helpers.rdma_trees import (
     OPENED,
     Netlink,
@@ -47,7 +45,7 @@ GUID = "0200c0fffe000001"
 
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(rdma, rdma_device, rdma_port, rdma_queue_pairs)
+    return stopped_clock(rdma, rdma_device, rdma_queue_pairs)
 
 
 def device(name="mlx5_0", index=0, guid=GUID, kind=""):
@@ -173,7 +171,7 @@ async def test_a_failure_is_counted_while_it_lasts_and_files_take_over(tree, net
             assert (cnps(found), failures) == (1, [("mlx5_0", answer)])
         netlink.listed, netlink.counters = good
         assert (await ports_of(source))[1] == [("mlx5_0", answer)]
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         found, failures = await ports_of(source)
     assert (cnps(found), failures) == (101, [])
 
@@ -186,7 +184,7 @@ async def test_a_failure_between_reads_loses_no_value(tree, netlink, clock):
         assert (cnps(found), failures) == (1, [("mlx5_0", "etimedout")])
         assert found["mlx5_0", "1"]["receive_bytes_total"] == 40
         netlink.counters[0, 1] = statistics(np_cnp_sent=9, out_of_sequence=9)
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         assert cnps((await ports_of(source))[0]) == 9
 
 
@@ -234,7 +232,7 @@ async def test_a_broken_recording_is_a_failure_of_its_device(tree, caplog, clock
         assert str(folder / "mlx5_0.json") in detail
         if queue_pairs:
             await settled(source)
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
     await source.close()
     assert caplog.records == []  # the poller logs a failure when it begins
 
@@ -400,7 +398,7 @@ PAIRS = [
 
 async def settled(source):
     """Wait for the round of questions that is under way."""
-    task = source._watch._task
+    task = source._queue_pairs._task
     if task is not None:
         await asyncio.wait([task], timeout=LONG)
 
@@ -477,7 +475,7 @@ async def test_queue_pairs_that_cannot_be_told_are_no_failure(tree, netlink, clo
         for _ in range(3):
             assert (await source.read()).failures == []
             await settled(source)
-            clock.now += rdma_queue_pairs.EVERY
+            clock.now += rdma_queue_pairs.INTERVAL_SECONDS
         assert netlink.asked.count(("queue_pairs", 0)) == asked
         port_file(tree, "mlx5_0", "../../node_guid").write_text("0200:c0ff:fe00:0099\n")  # another one of that name
         netlink.listed = [device(guid="0200c0fffe000099")]
@@ -490,14 +488,14 @@ async def test_queue_pairs_that_cannot_be_told_are_no_failure(tree, netlink, clo
 async def test_a_device_too_slow_to_tell_its_queue_pairs_fails_alone_and_is_not_asked_again(
     tree, netlink, monkeypatch, clock
 ):
-    monkeypatch.setattr(rdma_queue_pairs, "DEADLINE", 0.2)
+    monkeypatch.setattr(rdma_queue_pairs, "DEADLINE_SECONDS", 0.2)
     go = threading.Event()
     netlink.pairs[0] = lambda: go.wait(LONG) and PAIRS
     async with opened(tree, netlink, queue_pairs=True) as source:
         await source.read()
         await settled(source)
         for _ in range(2):
-            clock.now += rdma_queue_pairs.EVERY
+            clock.now += rdma_queue_pairs.INTERVAL_SECONDS
             found, failures = await ports_of(source)
             await settled(source)
             assert (cnps(found), failures) == (101, [("mlx5_0", "timeout")])
@@ -506,7 +504,7 @@ async def test_a_device_too_slow_to_tell_its_queue_pairs_fails_alone_and_is_not_
         async with asyncio.timeout(LONG):
             while source._serial.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
                 await asyncio.sleep(0.001)
-        clock.now += rdma_queue_pairs.EVERY
+        clock.now += rdma_queue_pairs.INTERVAL_SECONDS
         await source.read()
         await settled(source)
         reading = await source.read()
@@ -526,20 +524,20 @@ async def test_a_source_ends_while_queue_pairs_are_asked_for(tree, netlink):
     async with opened(tree, netlink, queue_pairs=True) as source:
         await source.read()
         await asyncio.to_thread(begun.wait, LONG)
-        task = source._watch._task
+        task = source._queue_pairs._task
     with pytest.raises(asyncio.CancelledError):
         await task
     go.set()
 
 
 def test_queue_pairs_leave_reads_half_of_their_interval(tmp_path):
-    short = rdma_queue_pairs.QueuePairsWatch(2.0, tmp_path, Netlink())
-    long = rdma_queue_pairs.QueuePairsWatch(60.0, tmp_path, Netlink())
+    short = rdma_queue_pairs.QueuePairPoller(2.0, tmp_path, Netlink())
+    long = rdma_queue_pairs.QueuePairPoller(60.0, tmp_path, Netlink())
     assert (short._serial._deadline, long._serial._deadline) == (1.0, 5.0)
 
 
 def test_limits_are_those_that_are_promised():
-    assert (rdma_ports.MAX_PORTS, rdma_counters.MAX_RAW, rdma_queue_pairs.EVERY) == (8, 1000, 60.0)
+    assert (rdma_ports.MAX_PORTS, rdma_counters.MAX_RAW_COUNTERS, rdma_queue_pairs.INTERVAL_SECONDS) == (8, 1000, 60.0)
 
 
 async def test_queue_pairs_of_a_device_that_netlink_does_not_know_are_none(tree):

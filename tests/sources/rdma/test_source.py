@@ -12,20 +12,16 @@ import pytest
 
 from exporter.core.source import SourceError
 from exporter.linux import cached_file
+from exporter.linux.cached_file import parse_counter
 from exporter.linux.infiniband import (
-    parse_counter,
     parse_guid,
     parse_netdev_speed,
     parse_numbered,
     parse_rate,
 )
 from exporter.meaning.ports import rates
-from exporter.sources.common import counter_file
 from exporter.sources.rdma import (
     device as rdma_device,
-)
-from exporter.sources.rdma import (
-    port as rdma_port,
 )
 from exporter.sources.rdma import (
     queue_pairs,
@@ -33,8 +29,8 @@ from exporter.sources.rdma import (
 from exporter.sources.rdma import (
     source as rdma,
 )
+from exporter.sources.rdma.counter_files import PMA, counter_alternatives
 from exporter.sources.rdma.drivers.mlx5 import MLX5
-from exporter.sources.rdma.files import PMA, choices
 from exporter.sources.rdma.metrics import SCHEMA
 from tests.helpers.paths import FIXTURES
 from tests.helpers.rdma_trees import (
@@ -53,7 +49,7 @@ TREE = FIXTURES / "sysfs"
 
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(rdma, rdma_device, rdma_port, queue_pairs)
+    return stopped_clock(rdma, rdma_device, queue_pairs)
 
 
 @pytest.fixture
@@ -158,7 +154,7 @@ def test_counters():
     assert parse_counter(b"0") == 0
     assert parse_counter(b"N/A (no PMA)\n") is None
     for text in (b"", b"-1", b"+1", b"1_000", b"0x10", b"1.5", b"9" * 64, b"\xff\xfe", "\u0663".encode(), b"1 2"):
-        with pytest.raises(ValueError, match="no number"):
+        with pytest.raises(ValueError, match="not a number"):
             parse_counter(text)
 
 
@@ -384,8 +380,8 @@ async def test_saturated_counters_are_named_and_do_not_wrap():
 
 def test_widths_are_those_of_the_kernel():
     sizes = {
-        choice.files[0].partition("/")[2]: (choice.cell.width, choice.cell.saturates)
-        for ways in choices(MLX5.port, PMA)
+        choice.files[0].partition("/")[2]: (choice.spec.width, choice.spec.saturates)
+        for ways in counter_alternatives(MLX5.port, PMA)
         for choice in ways
     }
     bits = {
@@ -707,7 +703,7 @@ async def test_facts_are_read_again_now_and_then(tree, clock):
         port_file(tree, "i40iw0", "counters/port_rcv_data").write_text("9\n")
         port_file(tree, "i40iw0", "hw_counters").mkdir()
         port_file(tree, "i40iw0", "hw_counters/cnpSent").write_text("3\n")
-        clock.now += rdma.RESCAN - 1
+        clock.now += rdma.RESCAN_SECONDS - 1
         assert (await ports_of(source))[0]["mlx5_0", "1"]["info"]["firmware"] == "28.99.1001"
         clock.now += 1
         found, _ = await ports_of(source)
@@ -717,7 +713,7 @@ async def test_facts_are_read_again_now_and_then(tree, clock):
 
 
 async def test_no_descriptor_leaks(tree, monkeypatch):
-    monkeypatch.setattr(rdma, "RESCAN", 0.0)
+    monkeypatch.setattr(rdma, "RESCAN_SECONDS", 0.0)
     devices = tree / "class" / "infiniband"
     (devices / "no_ports").mkdir()
     port_file(tree, "mlx5_1", "rate").unlink()
@@ -807,11 +803,11 @@ async def test_a_port_that_appears_and_one_that_goes(tree, clock):
     async with opened(tree) as source:
         await source.read()
         shutil.copytree(ports / "1", ports / "2")
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         found, failures = await ports_of(source)
         assert (found.keys(), failures) == (PORTS | {("mlx5_0", "2")}, [])
         shutil.rmtree(ports / "2")
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         found, failures = await ports_of(source)
         assert (found.keys(), failures) == (PORTS, [])
 
@@ -955,33 +951,33 @@ async def test_two_folders_of_one_port_are_one_port(tree):
 
 def test_open_files_leave_descriptors_to_others(tree, monkeypatch):
     path = tree / "class" / "infiniband" / "mlx5_0" / "ports" / "1" / "state"
-    descriptor = cached_file.open_kept(path)
+    descriptor = cached_file.open_cached(path)
     os.close(descriptor)
-    limit = int(descriptor / cached_file.SHARE)
+    limit = int(descriptor / cached_file.DESCRIPTOR_SHARE)
     monkeypatch.setattr(cached_file.resource, "getrlimit", lambda _: (limit, limit))
     with pytest.raises(OSError, match="raise the limit") as caught:
-        cached_file.open_kept(path)
+        cached_file.open_cached(path)
     assert caught.value.errno == errno.EMFILE
     assert cached_file.read_once(path) == path.read_bytes()  # at once closed again: it may
     monkeypatch.setattr(cached_file.resource, "getrlimit", lambda _: (2 * limit, 2 * limit))
-    os.close(cached_file.open_kept(path))
+    os.close(cached_file.open_cached(path))
 
 
 async def test_counters_and_raw_ones_before_them_leave_descriptors_to_what_tells_of_links(tmp_path, monkeypatch):
     make(tmp_path, "mlx5_0", {"np_cnp_sent": 1, "odd": 2}, pma={"port_rcv_data": 3}, driver="mlx5_core")
     shares = {}
 
-    def open_kept(path, share):
+    def open_cached(path, share):
         shares[Path(path).name] = share
-        return cached_file.open_kept(path, share)
+        return cached_file.open_cached(path, share)
 
-    monkeypatch.setattr(counter_file, "open_kept", open_kept)
+    monkeypatch.setattr(cached_file, "open_cached", open_cached)
     async with opened(tmp_path, raw=("*",)) as source:
         assert (await ports_of(source))[1] == []
-    links = dict.fromkeys(("state", "phys_state", "rate"), cached_file.SHARE)
-    counters = dict.fromkeys(("np_cnp_sent", "port_rcv_data"), counter_file.COUNTERS_SHARE)
-    assert shares == {**links, **counters, "odd": counter_file.RAW_SHARE}
-    assert cached_file.SHARE > counter_file.COUNTERS_SHARE > counter_file.RAW_SHARE
+    links = dict.fromkeys(("state", "phys_state", "rate"), cached_file.DESCRIPTOR_SHARE)
+    counters = dict.fromkeys(("np_cnp_sent", "port_rcv_data"), cached_file.COUNTERS_SHARE)
+    assert shares == {**links, **counters, "odd": cached_file.RAW_SHARE}
+    assert cached_file.DESCRIPTOR_SHARE > cached_file.COUNTERS_SHARE > cached_file.RAW_SHARE
 
 
 @pytest.mark.parametrize("text", ["0 GB/sec\n", "0 Gb/sec (4X NDR)\n", "-1\n", "\n"])

@@ -6,14 +6,12 @@ import os
 import pytest
 
 from exporter.linux import cached_file
-from exporter.sources.common import counter_file
-from exporter.sources.common.counter_file import (
+from exporter.linux.cached_file import (
     COUNTERS_SHARE,
+    MAX_REFUSALS,
     RAW_SHARE,
-    REST,
-    TRIES,
-    InUse,
-    KeptFile,
+    SUSPENSION_SECONDS,
+    CachedFile,
 )
 
 
@@ -21,7 +19,7 @@ from exporter.sources.common.counter_file import (
 def file(tmp_path):
     path = tmp_path / "counter"
     path.write_text("1\n")
-    made = KeptFile(str(path))
+    made = CachedFile(str(path))
     yield made
     made.close()
 
@@ -37,7 +35,7 @@ def answers(monkeypatch):
             raise OSError(number, os.strerror(number))
         return pread(*arguments)
 
-    monkeypatch.setattr(counter_file.os, "pread", read_at)
+    monkeypatch.setattr(cached_file.os, "pread", read_at)
     return waiting
 
 
@@ -62,27 +60,27 @@ def test_a_file_whose_device_went_is_opened_anew(file, answers):
 
 
 def test_a_file_that_was_refused_often_enough_rests_until_its_time_is_over_or_its_link_comes_up(file, answers):
-    refuse(file, answers, *[errno.EINVAL] * (TRIES - 1))
-    assert not file.rests(0.0, came_up=False)
+    refuse(file, answers, *[errno.EINVAL] * (MAX_REFUSALS - 1))
+    assert not file.is_suspended(0.0, link_came_up=False)
     refuse(file, answers, errno.EINVAL)
-    assert file.rests(REST - 1, came_up=False)
-    assert not file.rests(REST, came_up=False)
-    refuse(file, answers, *[errno.EINVAL] * TRIES)
-    assert not file.rests(1.0, came_up=True)
-    assert not file.rests(1.0, came_up=False)
+    assert file.is_suspended(SUSPENSION_SECONDS - 1, link_came_up=False)
+    assert not file.is_suspended(SUSPENSION_SECONDS, link_came_up=False)
+    refuse(file, answers, *[errno.EINVAL] * MAX_REFUSALS)
+    assert not file.is_suspended(1.0, link_came_up=True)
+    assert not file.is_suspended(1.0, link_came_up=False)
 
 
 @pytest.mark.parametrize("between", [errno.EIO, errno.ENODEV, None])
 def test_only_refusals_that_follow_each_other_count(file, answers, between):
-    refuse(file, answers, *[errno.EINVAL] * (TRIES - 1))
+    refuse(file, answers, *[errno.EINVAL] * (MAX_REFUSALS - 1))
     if between is None:
         assert file.read(0.0) == b"1\n"
     else:
         refuse(file, answers, between)
-    refuse(file, answers, *[errno.EINVAL] * (TRIES - 1))
-    assert not file.rests(0.0, came_up=False)
+    refuse(file, answers, *[errno.EINVAL] * (MAX_REFUSALS - 1))
+    assert not file.is_suspended(0.0, link_came_up=False)
     refuse(file, answers, errno.EINVAL)
-    assert file.rests(0.0, came_up=False)
+    assert file.is_suspended(0.0, link_came_up=False)
 
 
 @pytest.mark.parametrize(("taken", "refused"), [(0.45, 0), (0.55, 1), (0.7, 2), (0.8, 3)])
@@ -94,8 +92,8 @@ def test_what_is_many_leaves_descriptors_to_what_is_few(tmp_path, monkeypatch, t
     os.close(lowest)
     monkeypatch.setattr(cached_file.resource, "getrlimit", lambda _: (round(lowest / taken), 0))
     answers = []
-    for share in (RAW_SHARE, COUNTERS_SHARE, cached_file.SHARE):
-        file = KeptFile(str(path), share)
+    for share in (RAW_SHARE, COUNTERS_SHARE, cached_file.DESCRIPTOR_SHARE):
+        file = CachedFile(str(path), share)
         try:
             answers.append(file.read(0.0))
         except OSError as error:
@@ -103,24 +101,3 @@ def test_what_is_many_leaves_descriptors_to_what_is_few(tmp_path, monkeypatch, t
         file.close()
     assert answers == [errno.EMFILE] * refused + [b"1\n"] * (3 - refused)
     assert cached_file.read_small(path) == b"1\n"  # at once closed again: it always may
-
-
-def test_what_is_in_use_at_the_end_is_closed_by_the_call_that_uses_it():
-    closed, things = [], InUse()
-    with things.use("idle", closed.append):
-        pass
-    with things.use("busy", closed.append):
-        assert things.end(["idle", "busy"]) == ["idle"]
-        assert closed == []
-    assert closed == ["busy"]
-    with pytest.raises(OSError, match="has ended") as caught, things.use("late", closed.append):
-        pass
-    assert caught.value.errno == errno.ECANCELED
-    assert closed == ["busy"]
-
-
-def test_a_call_that_fails_closes_what_it_used_too():
-    closed, things = [], InUse()
-    with pytest.raises(ZeroDivisionError), things.use("busy", closed.append):
-        1 / len(things.end([]))
-    assert closed == ["busy"]
