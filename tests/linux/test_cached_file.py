@@ -1,4 +1,4 @@
-"""Files that stay open: read through one descriptor, and left alone where they only ever refuse."""
+"""Cached files: read through one descriptor that stays open, and suspended after repeated EINVAL."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """Give a list of what reads answer, in turn: errors by their number; when it is empty, what the file has."""
+    """Return a list of errors that the next reads raise; when it is empty, the file is read."""
     waiting, pread = [], os.pread
 
     def read_at(*arguments):
@@ -53,13 +53,13 @@ def test_a_file_is_opened_once(file):
     assert file.descriptor == descriptor
 
 
-def test_a_file_whose_device_went_is_opened_anew(file, answers):
+def test_file_is_opened_again_after_enodev(file, answers):
     refuse(file, answers, errno.ENODEV)
     assert file.descriptor == -1
     assert file.read(0.0) == b"1\n"
 
 
-def test_a_file_that_was_refused_often_enough_rests_until_its_time_is_over_or_its_link_comes_up(file, answers):
+def test_file_is_suspended_until_its_time_is_over_or_its_link_comes_up(file, answers):
     refuse(file, answers, *[errno.EINVAL] * (MAX_REFUSALS - 1))
     assert not file.is_suspended(0.0, link_came_up=False)
     refuse(file, answers, errno.EINVAL)
@@ -71,7 +71,7 @@ def test_a_file_that_was_refused_often_enough_rests_until_its_time_is_over_or_it
 
 
 @pytest.mark.parametrize("between", [errno.EIO, errno.ENODEV, None])
-def test_only_refusals_that_follow_each_other_count(file, answers, between):
+def test_only_consecutive_refusals_suspend_a_file(file, answers, between):
     refuse(file, answers, *[errno.EINVAL] * (MAX_REFUSALS - 1))
     if between is None:
         assert file.read(0.0) == b"1\n"
@@ -84,8 +84,8 @@ def test_only_refusals_that_follow_each_other_count(file, answers, between):
 
 
 @pytest.mark.parametrize(("taken", "refused"), [(0.45, 0), (0.55, 1), (0.7, 2), (0.8, 3)])
-def test_what_is_many_leaves_descriptors_to_what_is_few(tmp_path, monkeypatch, taken, refused):
-    """Raw counters stop first, then counters; files that tell of links and bursts go on to three quarters."""
+def test_files_with_a_lower_share_are_refused_first(tmp_path, monkeypatch, taken, refused):
+    """Raw counters are refused first, then counters; files of links and bursts use up to three quarters."""
     path = tmp_path / "counter"
     path.write_text("1\n")
     lowest = os.dup(0)
@@ -100,4 +100,4 @@ def test_what_is_many_leaves_descriptors_to_what_is_few(tmp_path, monkeypatch, t
             answers.append(error.errno)
         file.close()
     assert answers == [errno.EMFILE] * refused + [b"1\n"] * (3 - refused)
-    assert cached_file.read_small(path) == b"1\n"  # at once closed again: it always may
+    assert cached_file.read_small(path) == b"1\n"  # closed again at once, so it always may

@@ -1,4 +1,4 @@
-"""What the sources of this host's ports do alike: what they list, read and leave out, how rails are numbered."""
+"""Shared by the sources of this host's ports: listing devices, selecting hardware ports, numbering rails."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from exporter.sources.common.host_ports import (
 )
 
 
-def test_rails_count_the_ports_of_each_kind_by_pci_address_then_port():
+def test_rails_number_the_ports_of_each_kind_by_pci_address_then_port():
     ports = [
         PortPosition("slow", "0000:01:00.0", "eth9"),
         PortPosition("fast", "0000:c0:00.0", "mlx5_0", 1),
@@ -30,7 +30,7 @@ def test_rails_count_the_ports_of_each_kind_by_pci_address_then_port():
     assert number_rails(ports, {}) == ["0", "2", "1", "0", "4", "3", ""]
 
 
-def test_the_configuration_wins_and_moves_no_other_rail():
+def test_configured_rail_takes_precedence_and_shifts_no_other():
     ports = [
         PortPosition("fast", "0000:18:00.0", "mlx5_0"),
         PortPosition("fast", "0000:40:00.0", "mlx5_1"),
@@ -39,7 +39,7 @@ def test_the_configuration_wins_and_moves_no_other_rail():
     assert number_rails(ports, {"mlx5_0": "storage", "bond0": "7"}) == ["storage", "1", "7"]
 
 
-def test_rows_have_times_of_their_own_only_where_they_were_read_apart():
+def test_rows_have_their_own_times_only_if_those_differ():
     assert row_times(5.0, [5.0, 5.0 + MIN_TIME_SPREAD / 2]) is None
     assert row_times(5.0, [5.0, 5.0 + 2 * MIN_TIME_SPREAD]) == [5.0, 5.0 + 2 * MIN_TIME_SPREAD]
 
@@ -65,7 +65,7 @@ PCI = {"parent_dev_name": "0000:17:00.0", "parent_dev_bus_name": "pci"}
         (Link(1, "lo"), False),
     ],
 )
-def test_what_is_hardware(link, hardware):
+def test_is_hardware(link, hardware):
     assert is_hardware(link) is hardware
 
 
@@ -73,7 +73,7 @@ def test_what_is_hardware(link, hardware):
     ("link", "port"),
     [
         (Link(2, "ib0", hardware=32, kind="ipoib", **PCI), True),
-        (Link(2, "ib0", kind="ipoib", **PCI), True),  # a recording that does not tell more
+        (Link(2, "ib0", kind="ipoib", **PCI), True),  # a recording without the hardware type
         (Link(2, "ib0", hardware=32, **PCI), True),
         (Link(3, "ib0.8001", hardware=32, kind="ipoib", lower=2, **PCI), False),  # a partition
         (Link(3, "ib0.8001", hardware=32, kind="ipoib", lower=2), False),
@@ -82,11 +82,11 @@ def test_what_is_hardware(link, hardware):
         (Link(3, "eth0", **PCI), False),
     ],
 )
-def test_what_is_a_port_of_infiniband(link, port):
+def test_is_infiniband_port(link, port):
     assert is_infiniband_port(link) is port
 
 
-async def test_what_cannot_be_listed_is_told_with_what_was_asked():
+async def test_listing_error_names_what_was_queried():
     serial = Serial("test", 60.0)
 
     def refuse():
