@@ -13,8 +13,8 @@ from exporter.linux.nic_reader import KernelNic
 from exporter.sources.common.driver_statistics import (
     DriverNames,
     Statistic,
-    picked,
-    plan,
+    make_plan,
+    sum_values,
 )
 
 QUEUES, STATISTICS, READS = 778, 7_000, 100
@@ -53,11 +53,11 @@ def _our_reads() -> float:
         names = reader.statistics(DEVICE).names
         if len(names) < STATISTICS:
             raise RuntimeError(f"{DEVICE} has {len(names)} statistics, not {STATISTICS}")
-        places = plan(NAMES, names)
+        places = make_plan(NAMES, names)
         began = time.process_time()
         for _ in range(READS):
             found = reader.statistics(DEVICE)
-            if found.names is not names or len(picked(places.port, found.values)) != len(NAMES.port):
+            if found.names is not names or len(sum_values(places.port, found.values)) != len(NAMES.port):
                 raise RuntimeError("the names changed")
         return (time.process_time() - began) / READS
 

@@ -24,8 +24,8 @@ from exporter.sources.common.driver_statistics import PRIORITIES
 from exporter.sources.nic import metrics as nic_metrics
 from exporter.sources.nic.drivers.mlx5 import MLX5 as NIC
 from exporter.sources.nic.source import NicOptions, NicSource
+from exporter.sources.rdma.counter_files import COUNTERS, HW_COUNTERS, PMA
 from exporter.sources.rdma.drivers.mlx5 import MLX5 as RDMA
-from exporter.sources.rdma.files import COUNTERS, HW_COUNTERS, PMA
 
 SPEED = 400_000_000_000
 """Bits per second of every port."""
@@ -131,7 +131,7 @@ class Node:
         _files(port, {**states, "link_layer": "Ethernet"})
         _files(port / HW_COUNTERS, {"lifespan": "10"})
         (port / COUNTERS).mkdir()
-        paths = [path for choice in PMA for path in choice.files]
+        paths = [path for counter in PMA for path in counter.files]
         for path in [*paths, *(f"{HW_COUNTERS}/{one}" for one in hw_counters())]:
             start = draw.randrange(2**50) >> _share(path) if path.startswith(f"{COUNTERS}/") and _moves(path) else 0
             (port / path).write_bytes(_padded(start))

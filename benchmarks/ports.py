@@ -26,17 +26,19 @@ from exporter.config.units import Duration
 from exporter.core.poller import Poller, Step
 from exporter.core.source import Host
 from exporter.daemon.pipeline import Expectation, steps
-from exporter.linux.cached_file import COUNTER_SIZE, close_kept, open_kept
-from exporter.linux.infiniband import parse_counter
+from exporter.linux.cached_file import COUNTER_SIZE, close_cached, open_cached, parse_counter
 from exporter.linux.netlink import rdma as rdma_netlink
 from exporter.linux.netlink.protocol import Requests, attribute, attribute_u32
 from exporter.linux.rdma_reader import KernelRdma
 from exporter.outputs.text import Renderer
-from exporter.sources.bursts.source import TICKS, BurstOptions, BurstSource
+from exporter.sources.bursts.metrics import TICKS
+from exporter.sources.bursts.options import BurstOptions
+from exporter.sources.bursts.source import BurstSource
 from exporter.sources.nic.source import NicOptions, NicSource
 from exporter.sources.pci.source import PciOptions, PciSource
+from exporter.sources.rdma.options import RdmaOptions
 from exporter.sources.rdma.ports import rdma_reader
-from exporter.sources.rdma.source import RdmaOptions, RdmaSource
+from exporter.sources.rdma.source import RdmaSource
 
 COUNTS = (1, 8, 64)
 BARRED = 8
@@ -209,10 +211,10 @@ def _netlink() -> Figure:
     requests.close()
     with tempfile.TemporaryDirectory() as place:
         port = Node(Path(place), 1).folders[0]
-        descriptors = [open_kept(port / "hw_counters" / name) for name in names]
+        descriptors = [open_cached(port / "hw_counters" / name) for name in names]
         reads = _fastest(lambda: [parse_counter(os.pread(one, COUNTER_SIZE, 0)) for one in descriptors])
         for descriptor in descriptors:
-            close_kept(descriptor)
+            close_cached(descriptor)
     name = f"{len(names)} counters of a port by netlink, {codec * 1e6:.1f} µs of it the codec"
     return Figure(name, "µs CPU", (codec + exchange) * 1e6, "as many files", reads * 1e6, 1.0)
 

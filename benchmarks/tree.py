@@ -3,8 +3,8 @@
 import random
 from pathlib import Path
 
+from exporter.sources.rdma.counter_files import PMA
 from exporter.sources.rdma.drivers.mlx5 import MLX5
-from exporter.sources.rdma.files import PMA
 
 ABSENT = ("np_", "rp_", "cc_", "rdma_", "req_transport_retries_exceeded", "req_rnr_retries_exceeded")
 """How counters begin that an InfiniBand port of an older kernel lacks."""
@@ -14,7 +14,7 @@ def make(folder: Path, seed: int = 1) -> int:
     """Write the tree below `folder`, to be given as `--path.sysfs`; return the number of files of ports."""
     draw = random.Random(seed)
     names = [name for one in MLX5.port for name in one.names]
-    counters = [path for choice in PMA for path in choice.files]
+    counters = [path for counter in PMA for path in counter.files]
     counters += [f"hw_counters/{name}" for name in names if not name.startswith(ABSENT)]
     written = 0
     for number in range(9):

@@ -19,7 +19,7 @@ from exporter.core.table import (
     Value,
 )
 from exporter.core.vocabulary import counter, gauge, info
-from exporter.linux.cached_file import SIZE, open_kept
+from exporter.linux.cached_file import PAGE_SIZE, open_cached
 
 SOURCE = vocabulary.schema(
     "fabric_source_",
@@ -112,12 +112,12 @@ class Process:
         """Find out when the process started."""
         stat = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()  # after the name: it may hold blanks
         self._start = time() - clock_gettime(CLOCK_BOOTTIME) + int(stat[19]) / os.sysconf("SC_CLK_TCK")
-        self._memory = open_kept("/proc/self/statm")
+        self._memory = open_cached("/proc/self/statm")
 
     def values(self) -> dict[str, Value | None]:
         """Give the values by ending."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        size, resident = os.pread(self._memory, SIZE, 0).split()[:2]
+        size, resident = os.pread(self._memory, PAGE_SIZE, 0).split()[:2]
         return {
             "cpu_seconds_total": used.ru_utime + used.ru_stime,
             "virtual_memory_bytes": int(size) * _PAGE,

@@ -1,6 +1,6 @@
-"""Texts of /sys/class/infiniband, as drivers/infiniband/core/sysfs.c of Linux prints them: bytes in, values out.
+"""Attributes of /sys/class/infiniband, as drivers/infiniband/core/sysfs.c of Linux prints them: bytes in, values out.
 
-And which folders there are the ports of a device.
+Counters are parsed in `cached_file`.
 """
 
 import re
@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ACTIVE = 4
-"""Logical state of a port that carries data: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active, deferred."""
-
-MAX_DIGITS = 20
-"""Digits of 2^64 - 1; a longer number is no counter."""
-
-ABSENT = (1 << 64) - 1
-"""What firmware answers that could not fill a value, and what no counter of bytes or packets ever gets to."""
+"""PortState of a port that carries data: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active, deferred."""
 
 _RATE = re.compile(rb"(\d+(?:\.\d+)?) Gb/sec(?: \((\d+)X(?: ([A-Z0-9]+))?\))?")
 _NUMBERED = re.compile(rb"(\d+): ?(.*)")
@@ -22,13 +16,13 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 """Name of a port's folder, as the kernel writes numbers: with `01` beside `1` two ports would have one number."""
 
 _PLACEHOLDER = b"40 Gb/sec (4X QDR)"
-"""What mlx5 says of an Ethernet port whose speed it cannot name."""
+"""Rate that mlx5 prints for an Ethernet port with a speed it has no name for."""
 
 IWARP = 4
-"""Type of a device that carries RDMA in TCP, by its `node_type`."""
+"""`node_type` of a device that carries RDMA over TCP (RNIC)."""
 
 _UNKNOWN_SPEEDS = frozenset({b"65535", b"4294967295"})
-"""What some drivers answer for -1; what is no number, and -1 itself, is no speed anyway."""
+"""How some drivers print SPEED_UNKNOWN (-1); `-1` itself is not a speed anyway."""
 
 _SPEED_DIGITS = 7
 """Digits of 9,999,999 Mb/s, more than any link of today."""
@@ -45,9 +39,9 @@ class Rate(NamedTuple):
 
 
 def parse_rate(text: bytes) -> Rate | None:
-    """Read `rate`, such as `400 Gb/sec (4X NDR)`; None for what is none, or for no speed at all.
+    """Parse `rate`, such as `400 Gb/sec (4X NDR)`; None for other text, and for a speed of 0.
 
-    The number is taken as it stands. It is the whole port's, so it is never multiplied by the width.
+    The number is the speed of the whole port, so it is never multiplied by the width.
     """
     found = _RATE.fullmatch(text.strip())
     if not found:
@@ -59,23 +53,23 @@ def parse_rate(text: bytes) -> Rate | None:
 
 
 def parse_numbered(text: bytes) -> int | None:
-    """Read the number of `state` and `phys_state`, such as `4: ACTIVE`; None for what is none."""
+    """Parse the number of `state`, `phys_state` or `node_type`, such as `4: ACTIVE`; None for other text."""
     found = _NUMBERED.fullmatch(text.strip())
     return int(found[1]) if found else None
 
 
 def parse_link_rate(state: bytes, rate: bytes) -> Rate | None:
-    """Read `rate` as far as it is the link's speed: a port that is down, by its `state`, shows the lowest there is."""
+    """Parse `rate`; None unless `state` is active, since a port that is down shows the lowest rate."""
     return parse_rate(rate) if (parse_numbered(state) or 0) >= ACTIVE else None
 
 
 def is_placeholder(rate: bytes) -> bool:
-    """Tell whether `rate`, of an Ethernet port of mlx5, may stand for a speed that the driver cannot name."""
+    """Return whether `rate`, of an Ethernet port of mlx5, may be the placeholder of a speed without a name."""
     return rate.startswith(_PLACEHOLDER)
 
 
 def parse_netdev_speed(text: bytes) -> float | None:
-    """Read `/sys/class/net/<name>/speed`, in Mb/s, as bytes per second; None where the driver does not know it."""
+    """Parse `/sys/class/net/<name>/speed`, in Mb/s, to bytes per second; None if the driver does not know it."""
     digits = text.strip()
     if not digits.isdigit() or len(digits) > _SPEED_DIGITS or digits in _UNKNOWN_SPEEDS:
         return None
@@ -83,7 +77,7 @@ def parse_netdev_speed(text: bytes) -> float | None:
 
 
 def port_numbers(device: Path) -> list[int]:
-    """List the ports of a device in their order.
+    """List the port numbers of a device in order.
 
     Args:
         device: Path such as `/sys/class/infiniband/mlx5_0`.
@@ -95,23 +89,9 @@ def port_numbers(device: Path) -> list[int]:
 
 
 def parse_guid(text: bytes) -> str | None:
-    """Read `node_guid`, such as `248a:0703:00f8:1234`, as 16 hex digits; None for what is none, or all zeros."""
+    """Parse `node_guid`, such as `248a:0703:00f8:1234`, to 16 hex digits; None for other text, and for all zeros."""
     guid = text.strip()
     if not _GUID.fullmatch(guid):
         return None
     digits = guid.replace(b":", b"").decode().lower()
     return digits if digits.strip("0") else None
-
-
-def parse_counter(text: bytes) -> int | None:
-    """Read a counter; None for what devices without the counter answer: `N/A (no PMA)` and its like, or all ones.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    digits = text.strip()
-    if digits.isdigit() and len(digits) <= MAX_DIGITS and (value := int(digits)) < 1 << 64:
-        return None if value == ABSENT else value
-    if text.startswith(b"N/A"):
-        return None
-    raise ValueError(f"no number: {text[:40]!r}")

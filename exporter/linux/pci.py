@@ -1,7 +1,7 @@
-"""Where a device of sysfs sits: its PCI function, its driver, the network device that shares its port.
+"""The PCI function of a sysfs device, its driver and its network devices, and the attributes of PCI functions.
 
-And what the files of a function say of its link and its errors, as drivers/pci/pci-sysfs.c and drivers/pci/pcie/aer.c
-of Linux print them: bytes in, values out.
+Attributes of a function's link and errors are parsed as drivers/pci/pci-sysfs.c and drivers/pci/pcie/aer.c of Linux
+print them: bytes in, values out.
 """
 
 import os
@@ -12,17 +12,17 @@ from pathlib import Path
 from exporter.linux.cached_file import read_text
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-"""Of a function: domain, bus, device and function."""
+"""Address of a function: domain, bus, device and function."""
 
 _ID = re.compile(r"0x[0-9a-f]{4}")
 
 _SPEED = re.compile(rb"(\d{1,4}(?:\.\d{1,3})?) GT/s\b.*")
 
 MAX_DIGITS = 20
-"""Digits of 2^64 - 1; a longer number is no count."""
+"""Digits of 2^64 - 1; a longer number is not a count."""
 
 MAX_LANES = 32
-"""Lanes of the widest link there is; what is more (63, 255) is what a device answers that cannot tell."""
+"""Lanes of the widest link; devices without the value return more (63, 255)."""
 
 VIRTUAL_FUNCTIONS: Mapping[int, frozenset[int]] = {
     # Mellanox, NVIDIA: mlx4, mlx5 (101e is shared by all since ConnectX-6 Dx), BlueField.
@@ -42,14 +42,15 @@ VIRTUAL_FUNCTIONS: Mapping[int, frozenset[int]] = {
     # Huawei: hns3, without and with RDMA.
     0x19E5: frozenset({0xA22E, 0xA22F}),
 }
-"""By vendor, the devices that are called virtual functions, by the PCI ID database and the tables of Linux's drivers.
+"""Device IDs of virtual functions by vendor ID, from the PCI ID database and the tables of Linux's drivers.
 
-Not among them is what a cloud makes for its guests (gve, ena, mana, virtio, idpf): whole devices, with no port beside.
+The devices that clouds offer to their guests (gve, ena, mana, virtio, idpf) are not included: the guest sees no other
+function that has the port.
 """
 
 
 def pci_function(device: Path) -> Path | None:
-    """Give the folder of the PCI function of a class device, the nearest one above it; None where there is none.
+    """Return the folder of the PCI function of a class device, the nearest one above it; None if there is none.
 
     Args:
         device: Path such as `/sys/class/infiniband/mlx5_0`.
@@ -57,21 +58,21 @@ def pci_function(device: Path) -> Path | None:
     link = device / "device"
     if not os.path.exists(link):  # noqa: PTH110  # unlike Path's, it never raises
         return None
-    place = Path(os.path.realpath(link))
-    return next((folder for folder in (place, *place.parents) if ADDRESS.fullmatch(folder.name)), None)
+    resolved = Path(os.path.realpath(link))
+    return next((folder for folder in (resolved, *resolved.parents) if ADDRESS.fullmatch(folder.name)), None)
 
 
 def pci_address(device: Path) -> str:
-    """Give the PCI address of a class device's function; empty where there is none."""
+    """Return the PCI address of a class device's function; empty if there is none."""
     function = pci_function(device)
     return "" if function is None else function.name
 
 
 def is_virtual_function(function: Path) -> bool:
-    """Tell a virtual function from a whole one: its host links it to its port's, in a virtual machine its ids tell.
+    """Return whether a PCI function is a virtual one: by its `physfn` on the host, by its IDs in a virtual machine.
 
     Args:
-        function: Its folder, or a way to it such as `/sys/class/net/eth0/device`.
+        function: Its folder, or a link to it such as `/sys/class/net/eth0/device`.
     """
     if os.path.exists(function / "physfn"):  # noqa: PTH110  # likewise
         return True
@@ -79,13 +80,13 @@ def is_virtual_function(function: Path) -> bool:
 
 
 def _id(file: Path) -> int:
-    """Read half of what names a model, such as `0x15b3`; -1, which is no id, where it is lacking or something else."""
+    """Read a vendor or device ID, such as `0x15b3`; -1 if it is missing or malformed."""
     text = read_text(file)
     return int(text, 16) if _ID.fullmatch(text) else -1
 
 
-def bridge(function: Path) -> Path | None:
-    """Give the folder of the bridge that a PCI function is behind; None where nothing is between it and the host's.
+def upstream_bridge(function: Path) -> Path | None:
+    """Return the folder of the PCI bridge directly above a function; None if it is directly below the host bridge.
 
     Args:
         function: Its folder, resolved.
@@ -93,22 +94,24 @@ def bridge(function: Path) -> Path | None:
     return function.parent if ADDRESS.fullmatch(function.parent.name) else None
 
 
-def way(function: Path) -> list[str]:
-    """List what is above a PCI function, from the host's bridge (`pci0000:16`) down to the one that it is behind.
+def upstream_path(function: Path) -> list[str]:
+    """List the bridges above a PCI function, from the host bridge (`pci0000:16`) down.
 
     Args:
         function: Its folder, resolved.
     """
     above = []
-    place = function
-    while (up := bridge(place)) is not None:
-        above.append(up.name)
-        place = up
-    return [place.parent.name, *reversed(above)]
+    topmost = function
+    while (bridge := upstream_bridge(topmost)) is not None:
+        above.append(bridge.name)
+        topmost = bridge
+    return [topmost.parent.name, *reversed(above)]
 
 
 def parse_link_speed(text: bytes) -> float | None:
-    """Read `current_link_speed` and its like, such as `32.0 GT/s PCIe`, in transfers per second; None for `Unknown`.
+    """Parse `current_link_speed` or `max_link_speed`, such as `32.0 GT/s PCIe`, to transfers per second.
+
+    None for `Unknown`.
 
     Raises:
         ValueError: It is neither.
@@ -118,29 +121,29 @@ def parse_link_speed(text: bytes) -> float | None:
         return float(found[1]) * 1e9 or None
     if text.startswith(b"Unknown"):
         return None
-    raise ValueError(f"no speed: {text[:40]!r}")
+    raise ValueError(f"not a link speed: {text[:40]!r}")
 
 
 def parse_link_lanes(text: bytes) -> int | None:
-    """Read `current_link_width` and its like; None for what is no number of lanes.
+    """Parse `current_link_width` or `max_link_width`; None for a number of lanes that no link has.
 
     Raises:
-        ValueError: It is no number.
+        ValueError: It is not a number.
     """
     digits = text.strip()
     if not digits.isdigit() or len(digits) > len("255"):
-        raise ValueError(f"no number of lanes: {text[:40]!r}")
+        raise ValueError(f"not a number of lanes: {text[:40]!r}")
     lanes = int(digits)
     return lanes if 0 < lanes <= MAX_LANES else None
 
 
-def parse_errors(text: bytes) -> int:
-    """Read how many errors `aer_dev_correctable` and its like count: the total it gives, else the sum of its lines.
+def parse_aer_errors(text: bytes) -> int:
+    """Parse the number of errors of `aer_dev_correctable` and the like: its total, or else the sum of its lines.
 
-    A line is a name, which may have blanks in it, and a number.
+    A line is a name, which may contain spaces, and a number.
 
     Raises:
-        ValueError: A line is none, or there is none.
+        ValueError: A line is malformed, or there are no lines.
     """
     total, errors = None, 0
     for line in text.split(b"\n"):
@@ -148,7 +151,7 @@ def parse_errors(text: bytes) -> int:
         if not line.strip():
             continue
         if not name or not count.isdigit() or len(count) > MAX_DIGITS:
-            raise ValueError(f"no count of errors: {line[:40]!r}")
+            raise ValueError(f"not a count of errors: {line[:40]!r}")
         if name.startswith(b"TOTAL_ERR_"):
             total = int(count)
         errors += int(count)
@@ -157,13 +160,13 @@ def parse_errors(text: bytes) -> int:
     return errors if total is None else total
 
 
-def driver(device: Path) -> str:
-    """Give the name of the driver that a class device is bound to; empty where it is not told."""
-    return driver_of(device / "device")
+def class_device_driver(device: Path) -> str:
+    """Return the name of the driver that a class device is bound to; empty if sysfs does not show it."""
+    return bus_device_driver(device / "device")
 
 
-def driver_of(device: Path) -> str:
-    """Give the name of the driver that a device of a bus is bound to; empty where it is not told."""
+def bus_device_driver(device: Path) -> str:
+    """Return the name of the driver that a device of a bus is bound to; empty if sysfs does not show it."""
     for line in read_text(device / "uevent").splitlines():
         key, _, value = line.partition("=")
         if key == "DRIVER":
@@ -172,9 +175,9 @@ def driver_of(device: Path) -> str:
 
 
 def netdev_of_port(device: Path, port: int) -> str:
-    """Name the network device of a port of an RDMA device, or empty where it is none, or not clear which.
+    """Return the network device of a port of an RDMA device; empty if there is none, or it is ambiguous.
 
-    Several network devices of one function are told apart by dev_port (mlx4), then by phys_port_name: the uplink is
+    Several network devices of one function are distinguished by dev_port (mlx4), then by phys_port_name: the uplink is
     `p0`, the others are representors.
     """
     folder = device / "device" / "net"
@@ -189,6 +192,6 @@ def netdev_of_port(device: Path, port: int) -> str:
     return names[0] if len(names) == 1 else ""
 
 
-def bus_order(address: str, name: str) -> tuple[object, ...]:
-    """Give a key that sorts devices by PCI address, and those without one by the numbers in their names."""
+def pci_sort_key(address: str, name: str) -> tuple[object, ...]:
+    """Return a key that sorts devices by PCI address, and those without one by the numbers in their names."""
     return (not address, address, [(len(part), part) for part in re.findall(r"\d+|\D+", name)])

@@ -1,4 +1,4 @@
-"""Everything the exporter asks RDMA devices that is not a file: from the kernel, or from a folder of answers.
+"""Reader of RDMA devices beside their files: from the kernel by RDMA netlink, or from a folder of recordings.
 
 A recording is a folder `rdma` with one file per device, `<device>.json`, beside those of the network devices:
 
@@ -14,9 +14,9 @@ A recording is a folder `rdma` with one file per device, `<device>.json`, beside
       "queue_pairs": [{"pid": 4242, "command": "python", "type": "RC", "state": "RTS", "count": 64}]
     }
 
-The keys of each answer are the fields of `RdmaDevice` (less its name, which is the file's), `RdmaPort` and
+The keys of each part are the fields of `RdmaDevice` (without its name, which is the file's), `RdmaPort` and
 `QueuePairs`; each device has an index of its own. The statistics beside `ports` are those of the device as a whole.
-Of errors, changes and broken files the module `recording` tells.
+Errors, changes and broken files are described in `recordings.folder`.
 """
 
 import errno
@@ -35,11 +35,11 @@ from exporter.linux.ethtool import Statistics
 from exporter.linux.netlink import rdma as codec
 from exporter.linux.netlink.protocol import Requests
 from exporter.linux.netlink.rdma import (
-    Layout,
     QueuePair,
     QueuePairs,
     RdmaDevice,
     RdmaPort,
+    StatisticsLayout,
 )
 from exporter.linux.recordings.folder import (
     Failed,
@@ -52,73 +52,75 @@ from exporter.linux.recordings.folder import (
 )
 
 MAX_QUEUE_PAIRS = 100_000
-"""Queue pairs of one device that are looked at; the rest is only counted."""
+"""Queue pairs of one device that are parsed; further ones are only counted."""
 
 MAX_GROUPS = 500
-"""Groups of like queue pairs that one device has; what would make one more is counted as `other`."""
+"""Groups of queue pairs of one device; queue pairs of further groups are counted as `other`."""
 
 OTHER = "other"
 """Command of the group of all queue pairs beyond the limits."""
 
 
 class RdmaReader(Protocol):
-    """What is asked of RDMA devices. All of it may block and belongs in a worker thread, one at a time.
+    """Reads RDMA devices. All methods may block and belong in a worker thread, one at a time.
 
-    Every request may raise OSError. EPROTONOSUPPORT: this kernel has no RDMA. EINVAL: there is no such device or port
-    (now), or it has no counters. EMSGSIZE: it has more counters than the kernel fits into an answer. EOPNOTSUPP: what
-    is asked for cannot be told this way. EBADMSG: it is recorded, but the recording is broken.
+    Every request may raise OSError. EPROTONOSUPPORT: the kernel has no RDMA. EINVAL: there is no such device or port
+    (any more), or it has no counters. EMSGSIZE: its counters do not fit into a reply of the kernel. EOPNOTSUPP: the
+    request is not supported. EBADMSG: the recording is broken.
     """
 
     def device(self, name: str, node_guid: str) -> RdmaDevice | None:
-        """Find a device of sysfs: the same name, and the same GUID; None where there is none such.
+        """Return the device of the same name and GUID as in sysfs; None if there is none.
 
-        The name alone would take a device of this machine for one of a tree that was recorded on another.
+        The name alone could match a device of this machine with a sysfs tree that was recorded on another.
         """
 
     def port(self, index: int, port: int) -> RdmaPort:
-        """Give a port's link and its network device."""
+        """Return the state of a port's link, and its network device."""
 
     def statistics(self, index: int, port: int | None) -> Statistics:
-        """Give the counters of a port, or (None) of the device as a whole.
+        """Return the counters of a port, or (None) of the device as a whole.
 
-        The names are the same object from read to read, and for devices that are alike, while they stay the same.
+        While the names do not change, they are the same object from read to read, and for all devices with them.
         """
 
     def queue_pairs(self, index: int) -> list[QueuePairs]:
-        """Give how many queue pairs of each process, type and state a device has.
+        """Count the queue pairs of a device by process, type and state.
 
-        Each costs a command to the firmware: thousands take seconds.
+        Each queue pair costs a firmware command: thousands take seconds.
         """
 
     def close(self) -> None:
-        """Give back what the system lent; closing twice does no harm."""
+        """Close sockets and files; may be called twice."""
 
 
 class KernelRdma:
-    """Asks the kernel, in the network namespace of the thread that asks first.
+    """Reads from the kernel, in the network namespace of the thread that makes the first request.
 
-    To open the socket loads the kernel's RDMA core where that is a module not loaded yet, so nothing should be asked
-    where there is no RDMA device. It sees the processes of its own process namespace alone.
+    Opening the socket loads the kernel's RDMA core if that is a module not loaded yet, so no request should be made on
+    a host without RDMA devices. Only processes of the reader's own PID namespace are visible.
+
+    Args:
+        procfs: Root of procfs, for the names of processes.
     """
 
     def __init__(self, procfs: Path = Path("/proc")) -> None:
-        """Take where the names of processes are; no socket is opened before something is asked."""
         self._procfs = procfs
         self._idle: list[Requests] = []
         self._closed = False
-        self._layouts: dict[tuple[int, int], Layout] = {}
+        self._layouts: dict[tuple[int, int], StatisticsLayout] = {}
 
     def device(self, name: str, node_guid: str) -> RdmaDevice | None:
         """See RdmaReader."""
-        return _same(self.devices(), name, node_guid)
+        return _find_device(self.devices(), name, node_guid)
 
     def devices(self) -> list[RdmaDevice]:
-        """Give all devices that this network namespace sees."""
+        """Return all devices visible in this network namespace."""
         with self._socket() as requests:
             bodies = requests.dump(codec.GET_DEVICES)
         found = [device for body in bodies if (device := codec.parse_device(body)) is not None]
-        there = {device.index for device in found}
-        self._layouts = {key: layout for key, layout in self._layouts.items() if key[0] in there}
+        indices = {device.index for device in found}
+        self._layouts = {key: layout for key, layout in self._layouts.items() if key[0] in indices}
         return found
 
     def port(self, index: int, port: int) -> RdmaPort:
@@ -127,9 +129,9 @@ class KernelRdma:
             return codec.parse_port(requests.ask(codec.GET_PORT, codec.port_request(index, port)))
 
     def statistics(self, index: int, port: int | None) -> Statistics:
-        """See RdmaReader; the kernel tells those of a device as a whole by files alone."""
+        """See RdmaReader; the kernel has those of a device as a whole in files only."""
         if port is None:
-            raise OSError(errno.EOPNOTSUPP, "RDMA netlink: the counters of a device as a whole are told by files alone")
+            raise OSError(errno.EOPNOTSUPP, "RDMA netlink: the counters of a device as a whole are in files only")
         with self._socket() as requests:
             body = requests.ask(codec.GET_STATISTICS, codec.port_request(index, port))
         layout = self._layouts.get((index, port))
@@ -143,7 +145,7 @@ class KernelRdma:
         """See RdmaReader."""
         with self._socket() as requests:
             bodies = requests.dump(codec.GET_QUEUE_PAIRS, codec.device_request(index))
-        return tally((entry for body in bodies for entry in codec.queue_pair_entries(body)), self._command)
+        return count_queue_pairs((entry for body in bodies for entry in codec.queue_pair_entries(body)), self._command)
 
     def close(self) -> None:
         """See RdmaReader; a socket in use is closed by the call that uses it."""
@@ -153,7 +155,7 @@ class KernelRdma:
 
     @contextmanager
     def _socket(self) -> Iterator[Requests]:
-        """Lend a socket. A call that hangs keeps the one that it has, and the next call opens another."""
+        """Provide a socket. A call that hangs keeps its socket, and the next call opens another."""
         requests = self._idle.pop() if self._idle else Requests(codec.FAMILY)
         try:
             yield requests
@@ -164,25 +166,25 @@ class KernelRdma:
                 self._idle.append(requests)
 
     def _command(self, pid: int) -> str:
-        """Name a process; empty once it is gone."""
+        """Return the name of a process; empty after it ended."""
         return read_text(self._procfs / str(pid) / "comm")
 
 
-def _same(listed: Iterable[RdmaDevice], name: str, node_guid: str) -> RdmaDevice | None:
+def _find_device(listed: Iterable[RdmaDevice], name: str, node_guid: str) -> RdmaDevice | None:
     return next((one for one in listed if one.name == name and one.node_guid == node_guid != ""), None)
 
 
-def tally(entries: Iterable[bytes], command: Callable[[int], str]) -> list[QueuePairs]:
-    """Count queue pairs that are alike.
+def count_queue_pairs(entries: Iterable[bytes], command: Callable[[int], str]) -> list[QueuePairs]:
+    """Count queue pairs by process, type and state.
 
     Args:
         entries: The kernel's entries.
-        command: Names a process.
+        command: Returns the name of a process.
     """
     counted: Counter[QueuePair] = Counter()
     others = 0
-    for place, entry in enumerate(entries):
-        if place < MAX_QUEUE_PAIRS:
+    for index, entry in enumerate(entries):
+        if index < MAX_QUEUE_PAIRS:
             pair = codec.parse_queue_pair(entry)
             if pair in counted or len(counted) < MAX_GROUPS:
                 counted[pair] += 1
@@ -197,25 +199,25 @@ def tally(entries: Iterable[bytes], command: Callable[[int], str]) -> list[Queue
     return [*groups, QueuePairs(None, OTHER, "", "", others)] if others else groups
 
 
-class _PortFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The parts of a port in a recording, each still to be read, so that a broken one costs no other."""
+class _PortParts(msgspec.Struct, forbid_unknown_fields=True):
+    """The parts of a port in a recording, not yet parsed, so that a broken part does not affect the others."""
 
     port: msgspec.Raw = msgspec.Raw()
     statistics: msgspec.Raw = msgspec.Raw()
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _DeviceParts(msgspec.Struct, forbid_unknown_fields=True):
     """The parts of a recording, likewise."""
 
     device: msgspec.Raw = msgspec.Raw()
-    ports: dict[int, _PortFile] = {}
+    ports: dict[int, _PortParts] = {}
     statistics: msgspec.Raw = msgspec.Raw()
     queue_pairs: msgspec.Raw = msgspec.Raw()
 
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """What a file says; statistics by port, those of the device as a whole by None."""
+    """Contents of a recording; statistics by port, those of the device as a whole by None."""
 
     device: RdmaDevice | Failed
     queue_pairs: list[QueuePairs] | Failed
@@ -224,10 +226,13 @@ class _Recording:
 
 
 class ReplayRdma:
-    """Answers from a folder of recordings; the module's text gives its layout. Without the folder, none is there."""
+    """Reads from a folder of recordings, whose layout the module describes. Without the folder there are no devices.
+
+    Args:
+        folder: The folder that contains the folder `rdma`.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder that has the folder `rdma`."""
         self._recordings = Recordings(folder / "rdma", _parse)
         self._names: dict[int, str] = {}
         self._broken: dict[str, OSError] = {}
@@ -237,45 +242,45 @@ class ReplayRdma:
         found = self.devices()
         if name in self._broken:
             raise self._broken[name]
-        return _same(found, name, node_guid)
+        return _find_device(found, name, node_guid)
 
     def devices(self) -> list[RdmaDevice]:
-        """Give all devices that are recorded, but for those whose file is broken: whoever asks for one is told."""
+        """Return all recorded devices, except those whose file is broken: `device` raises its error."""
         found: dict[int, RdmaDevice] = {}
         self._broken = {}
-        for name in self._listed():
+        for name in self._recorded_names():
             try:
                 device = given(self._recordings.get(name).device, name)
                 first = found.setdefault(device.index, device)
                 if first is not device:
-                    text = f"recording of {name}: index {device.index} is taken by {first.name}; give it its own"
+                    text = f"recording of {name}: index {device.index} is also that of {first.name}; use a unique one"
                     raise OSError(errno.EBADMSG, text, name)
             except OSError as error:
-                if error.errno not in {errno.ENODEV, errno.EOPNOTSUPP}:  # gone since, or recorded without this part
+                if error.errno not in {errno.ENODEV, errno.EOPNOTSUPP}:  # removed since, or recorded without this part
                     self._broken[name] = error
         self._names = {index: device.name for index, device in found.items()}
         return sorted(found.values(), key=lambda device: device.index)
 
     def port(self, index: int, port: int) -> RdmaPort:
         """See RdmaReader."""
-        name, recording = self._of(index)
-        return given(recording.ports.get(port) or _no_such(port), name)
+        name, recording = self._recording(index)
+        return given(recording.ports.get(port) or _no_port(port), name)
 
     def statistics(self, index: int, port: int | None) -> Statistics:
         """See RdmaReader."""
-        name, recording = self._of(index)
-        return given(recording.statistics.get(port) or _no_such(port), name)
+        name, recording = self._recording(index)
+        return given(recording.statistics.get(port) or _no_port(port), name)
 
     def queue_pairs(self, index: int) -> list[QueuePairs]:
         """See RdmaReader."""
-        name, recording = self._of(index)
+        name, recording = self._recording(index)
         return given(recording.queue_pairs, name)
 
     def close(self) -> None:
         """See RdmaReader."""
         self._recordings.clear()
 
-    def _listed(self) -> list[str]:
+    def _recorded_names(self) -> list[str]:
         """List the recordings; without the folder there are none.
 
         Raises:
@@ -288,21 +293,21 @@ class ReplayRdma:
         except OSError as error:
             raise OSError(error.errno, f"recordings in {error.filename}: {error.strerror}", error.filename) from None
 
-    def _of(self, index: int) -> tuple[str, _Recording]:
-        """Give what is recorded of a device, as the list of devices named it last."""
+    def _recording(self, index: int) -> tuple[str, _Recording]:
+        """Return the name and the recording of a device, by its index in the last list of devices."""
         name = self._names.get(index)
         if name is None:
             raise OSError(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: no RDMA device has index {index}")
         return name, self._recordings.get(name)
 
 
-def _no_such(port: int | None) -> Failed:
+def _no_port(port: int | None) -> Failed:
     return Failed(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: no port {port}")
 
 
 def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
-    """Read the parts of a recording."""
-    file = msgspec.json.decode(data, type=_File)
+    """Parse the parts of a recording."""
+    file = msgspec.json.decode(data, type=_DeviceParts)
     name = path.stem
     known = {} if before is None else before.statistics
 
@@ -323,11 +328,11 @@ def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
 
 
 def _groups(raw: msgspec.Raw) -> list[QueuePairs]:
-    """Read groups of queue pairs; those beyond the limit are counted as `other`."""
+    """Parse groups of queue pairs; those beyond the limit are counted as `other`."""
     groups = [build(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
     total = sum(group.count for group in groups)
     check_values([("count of all", total)])
     if len(groups) <= MAX_GROUPS:
         return groups
-    kept = groups[:MAX_GROUPS]
-    return [*kept, QueuePairs(None, OTHER, "", "", total - sum(group.count for group in kept))]
+    first = groups[:MAX_GROUPS]
+    return [*first, QueuePairs(None, OTHER, "", "", total - sum(group.count for group in first))]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from exporter.linux.untrusted_files import opened, stamp
+from exporter.linux.untrusted_files import file_version, open_untrusted
 
 MAX_FILES = 4096
 """Files that are followed; of more, those written last."""
@@ -128,8 +128,8 @@ class Tail:
                 one = self.files[path] = Followed(path, (state.st_dev, state.st_ino))
                 if old:
                     _start_near_end(one, state.st_size)
-                    one.fresh_from, one.seen = state.st_size, stamp(state)
-            if one.seen != stamp(state):
+                    one.fresh_from, one.seen = state.st_size, file_version(state)
+            if one.seen != file_version(state):
                 grown.append(one)
         grown.sort(key=lambda one: (one.served, one.path))
         return Look(grown, gone, too_many)
@@ -140,7 +140,7 @@ class Tail:
         Raises:
             OSError: The file cannot be opened or read, or is not a regular file.
         """
-        with opened(one.path) as (descriptor, state):
+        with open_untrusted(one.path) as (descriptor, state):
             restarted = _known_again(one, state, os.pread(descriptor, HEAD, 0))
             if one.offset == 0:
                 # A writer that does not append goes on at its old place after a cut: a hole comes first.
@@ -154,7 +154,7 @@ class Tail:
             data = os.pread(descriptor, budget, begin)
         lines, too_long = _split(one, data)
         one.served = self._looks
-        one.seen = stamp(state) if begin + len(data) >= state.st_size else ()
+        one.seen = file_version(state) if begin + len(data) >= state.st_size else ()
         return Chunk(lines, len(data), tuple(too_long), skipped, restarted)
 
 

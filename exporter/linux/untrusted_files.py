@@ -1,4 +1,4 @@
-"""Files where others may write: whoever may has perhaps left a FIFO, a device, or a link to another's file there."""
+"""Files in folders that other users may write to: a path may be a FIFO, a device, or a link to another user's file."""
 
 import errno
 import os
@@ -10,25 +10,25 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTT
 
 
 @contextmanager
-def opened(path: str) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a file to be read, and close it again. Blocks.
+def open_untrusted(path: str) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a regular file for reading while the context lasts, without following a link. Blocks.
 
     Yields:
-        Its descriptor and its state.
+        Its descriptor and its status.
 
     Raises:
         OSError: It cannot be opened, or is not a regular file.
     """
     descriptor = os.open(path, _FLAGS)
     try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        yield descriptor, state
+        yield descriptor, status
     finally:
         os.close(descriptor)
 
 
-def stamp(state: os.stat_result) -> tuple[int, int, int, int]:
-    """Give what changes when a file is written or replaced."""
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+def file_version(status: os.stat_result) -> tuple[int, int, int, int]:
+    """Return a tuple that changes when the file is written or replaced."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

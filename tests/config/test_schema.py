@@ -22,6 +22,7 @@ from exporter.config.schema import (
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.sources.rdma import source as rdma
+from exporter.sources.rdma.options import RdmaOptions
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "config"
@@ -150,7 +151,7 @@ def test_a_file_above_the_size_limit_is_rejected(tmp_path):
 @pytest.mark.parametrize("raw", [b"", b"\n  \n", b"# only words\n", b"---\n", b"{}", b"\xef\xbb\xbf{}"])
 def test_an_empty_file_is_the_default(raw):
     assert parse(raw, "c.yml", PARTS) == default(PARTS)
-    assert default(PARTS) == Config(None, Expect(), {"rdma": rdma.RdmaOptions(), "switch": Switches()})
+    assert default(PARTS) == Config(None, Expect(), {"rdma": RdmaOptions(), "switch": Switches()})
 
 
 def test_all_keys():

@@ -14,9 +14,9 @@ import pytest
 from exporter.linux.ethtool import Statistics
 from exporter.sources.common.driver_statistics import (
     DriverNames,
-    picked,
-    plan,
-    rest,
+    make_plan,
+    sum_values,
+    unmapped,
 )
 from exporter.sources.nic.drivers import DRIVERS
 
@@ -55,11 +55,11 @@ def test_a_dump_gives_what_was_read_off_it(corpus, dump):
     statistics = parsed((corpus / "host" / dump).read_text())
     assert len(statistics.names) == expected["strings"]
     names = DRIVERS.get(expected["driver"], DriverNames(()))
-    made = plan(names, statistics.names)
-    assert picked(made.port, statistics.values) == expected["port"]
-    found = {number: picked(where, statistics.values) for number, where in made.priority.items()}
+    made = make_plan(names, statistics.names)
+    assert sum_values(made.port, statistics.values) == expected["port"]
+    found = {number: sum_values(where, statistics.values) for number, where in made.priority.items()}
     assert found == expected["priority"]
-    everything = rest(made, statistics.names, ["*"])
+    everything = unmapped(made, statistics.names, ["*"])
     used = [place for groups in (made.port, *made.priority.values()) for where in groups.values() for place in where]
     assert len(used) == len(set(used)), "no value is read twice"
     assert len(everything) + len(used) == len(set(statistics.names))

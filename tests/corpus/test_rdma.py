@@ -1,6 +1,6 @@
 """What tools printed of RDMA ports of real hosts, turned into trees and read: values read off the raw files.
 
-`rdma statistic`, `rdma link`, `ibstat` and `ibstatus` show the same kernel's numbers that files and netlink tell.
+`rdma statistic`, `rdma link`, `ibstat` and `ibstatus` show the same values as files and netlink.
 """
 
 import json
@@ -123,13 +123,13 @@ def check(found, failures, expected):
     for port, values in expected["values"].items():
         row = found[tuple(port.split())]
         for ending, value in values.items():
-            told = (
+            actual = (
                 row["info"].get(ending.removeprefix("info."), None) if ending.startswith("info.") else row.get(ending)
             )
-            assert told == value, (port, ending)
+            assert actual == value, (port, ending)
 
 
-def test_every_recording_has_its_expectations(corpus):
+def test_every_recording_has_expectations(corpus):
     recordings = {
         f"{folder}/{path.name}"
         for folder, pattern in FOLDERS
@@ -142,7 +142,7 @@ def test_every_recording_has_its_expectations(corpus):
 
 @pytest.mark.parametrize("by", ["files", "netlink"])
 @pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["tool"] in STATISTICS])
-async def test_counters_of_real_ports(corpus, tmp_path, name, by):
+async def test_counters_of_recorded_ports(corpus, tmp_path, name, by):
     expected = EXPECTATIONS[name]
     counters = STATISTICS[expected["tool"]]((corpus / "host" / name).read_text("utf-8"))
     tree_of_statistics(tmp_path, counters, expected.get("driver", ""))
@@ -153,7 +153,7 @@ async def test_counters_of_real_ports(corpus, tmp_path, name, by):
 
 
 @pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["tool"] in TREES])
-async def test_links_of_real_ports(corpus, tmp_path, name):
+async def test_links_of_recorded_ports(corpus, tmp_path, name):
     expected = EXPECTATIONS[name]
     TREES[expected["tool"]](tmp_path, (corpus / "host" / name).read_text("utf-8"))
     async with opened(tmp_path) as source:
@@ -162,7 +162,7 @@ async def test_links_of_real_ports(corpus, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["tool"] in LINKS])
-async def test_network_devices_of_real_ports(corpus, tmp_path, name):
+async def test_netdevs_of_recorded_ports(corpus, tmp_path, name):
     expected = EXPECTATIONS[name]
     netdevs = LINKS[expected["tool"]]((corpus / "host" / name).read_text("utf-8"))
     counters = {port: {"tx_rdma_cnp_pkts": 0} for port in netdevs}

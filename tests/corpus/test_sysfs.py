@@ -7,13 +7,14 @@ import pytest
 
 from exporter.core.source import Host
 from exporter.core.table import Kind
-from exporter.sources.rdma.source import DEFINITION, RdmaOptions
+from exporter.sources.rdma.options import RdmaOptions
+from exporter.sources.rdma.source import DEFINITION
 
 EXPECTATIONS = json.loads((Path(__file__).parent / "sysfs_expectations.json").read_text("utf-8"))
 
 
 def root_of(corpus: Path, tree: str, scratch: Path) -> Path:
-    """Give the root of a tree; one that was recorded as the bare class folder gets a root around it."""
+    """Return the root of a tree; one that was recorded as the bare class folder gets a root around it."""
     folder = corpus / "host" / "sysfs" / tree
     if (folder / "class").is_dir():
         return folder
@@ -23,18 +24,18 @@ def root_of(corpus: Path, tree: str, scratch: Path) -> Path:
 
 
 def trees(folder: Path) -> set[str]:
-    """List the trees below a folder: the roots of `class/infiniband`, and bare class folders, told by their ports."""
+    """List the trees below a folder: the roots of `class/infiniband`, and bare class folders, found by their ports."""
     roots = {path.parent.parent for path in folder.rglob("class/infiniband")}
     bare = {path.parent.parent for path in folder.rglob("ports") if path.parent.parent.name != "infiniband"}
     return {str(path.relative_to(folder)) for path in roots | bare}
 
 
-def test_every_tree_has_its_expectations(corpus):
+def test_every_tree_has_expectations(corpus):
     assert trees(corpus / "host" / "sysfs") == EXPECTATIONS.keys()
 
 
 @pytest.mark.parametrize("tree", EXPECTATIONS)
-async def test_a_recorded_tree_is_read_in_full(corpus, tmp_path, tree):
+async def test_recorded_tree_is_read_completely(corpus, tmp_path, tree):
     expected = EXPECTATIONS[tree]
     root = root_of(corpus, tree, tmp_path)
     (source,) = DEFINITION.build(

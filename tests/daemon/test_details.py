@@ -8,8 +8,8 @@ import pytest
 from exporter.linux.netlink.ethtool import LinkModes
 from exporter.linux.netlink.rdma import RdmaDevice
 from exporter.meaning.ports import congestion_ratios, rates
-from exporter.sources.common.driver_statistics import DriverNames, Statistic, plan
-from exporter.sources.common.host_ports import FEEDS, PortOptions
+from exporter.sources.common.driver_statistics import DriverNames, Statistic, make_plan
+from exporter.sources.common.host_ports import DERIVED_FROM, PortOptions
 from exporter.sources.nic import (
     device as nic_device,
 )
@@ -27,9 +27,6 @@ from exporter.sources.rdma import (
 )
 from exporter.sources.rdma import (
     metrics as rdma_metrics,
-)
-from exporter.sources.rdma import (
-    port as rdma_port,
 )
 from exporter.sources.rdma import (
     source as rdma,
@@ -142,11 +139,11 @@ def test_what_other_metrics_are_made_of_is_always_read(schema):
         for way in one.numerators
         for part in (one.packets, *way.counted, *way.optional)
     }
-    unread = PortOptions(drop=("*",)).unread(schema)
+    unread = PortOptions(drop=("*",)).unread_endings(schema)
     assert unread
-    assert not unread & (parts | FEEDS)
+    assert not unread & (parts | DERIVED_FROM)
     assert not {ending for ending in unread if not schema.metrics[ending].detail}
-    assert not PortOptions(keep=("*",)).unread(schema)
+    assert not PortOptions(keep=("*",)).unread_endings(schema)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +158,13 @@ def test_what_other_metrics_are_made_of_is_always_read(schema):
 )
 def test_a_detail_is_read_where_it_is_exported(keep, drop, unread):
     options = PortOptions(keep=keep, drop=drop)
-    assert ("vl15_dropped_total" in options.unread(rdma_metrics.SCHEMA)) is unread
+    assert ("vl15_dropped_total" in options.unread_endings(rdma_metrics.SCHEMA)) is unread
 
 
 def test_what_is_kept_of_ports_is_not_kept_of_devices():
     options = PortOptions(keep=("fabric_rdma_device_*",))
-    assert "receive_send_requests_total" in options.unread(rdma_metrics.SCHEMA)
-    assert "keep_alives_received_total" not in options.unread(rdma_metrics.DEVICE)
+    assert "receive_send_requests_total" in options.unread_endings(rdma_metrics.SCHEMA)
+    assert "keep_alives_received_total" not in options.unread_endings(rdma_metrics.DEVICE)
 
 
 # RDMA ports.
@@ -330,7 +327,7 @@ def test_a_plan_without_what_nobody_is_shown_keeps_sums_whole():
         (Statistic("a", ("x", "y")), Statistic("b", ("y",))),
         (Statistic("c", ("p{p}",)), Statistic("d", ("q{p}",))),
     )
-    made = plan(names, ("x", "y", "p0", "q0", "q1")).without({"b", "d"})
+    made = make_plan(names, ("x", "y", "p0", "q0", "q1")).without({"b", "d"})
     assert (made.port, made.priority) == ({"a": [0, 1]}, {"0": {"c": [2]}})
 
 
@@ -366,7 +363,7 @@ def meanings(readings):
 
 
 async def test_what_is_made_of_a_port_is_the_same_with_and_without_details(tree, stopped_clock):
-    clock, made, names = stopped_clock(rdma, rdma_device, rdma_port), [], [*PMA, *HW]
+    clock, made, names = stopped_clock(rdma, rdma_device), [], [*PMA, *HW]
     for keep in ((), ("*",)):
         readings = []
         async with opened(tree, keep=keep) as source:

@@ -1,4 +1,4 @@
-"""Trees of /sys/class/infiniband for tests: made, read, and with faults in their files."""
+"""Trees of /sys/class/infiniband for tests: creating them, reading them, and faults in their files."""
 
 import contextlib
 import errno
@@ -10,11 +10,12 @@ from exporter.core.source import Host
 from exporter.linux.ethtool import Statistics
 from exporter.linux.netlink.rdma import RdmaPort
 from exporter.sources.rdma.metrics import SCHEMA
-from exporter.sources.rdma.source import RdmaOptions, RdmaSource
+from exporter.sources.rdma.options import RdmaOptions
+from exporter.sources.rdma.source import RdmaSource
 
 
 class Opened:
-    """What this process opens and lists while it is watched, told by the interpreter itself."""
+    """Paths that this process opens and lists while it is watched, by an audit hook of the interpreter."""
 
     def __init__(self):
         self.on, self.paths, self.flags = False, [], []
@@ -39,7 +40,7 @@ OPENED = Opened()
 
 
 class Files:
-    """Stands before os.pread and os.open, and answers for files whose path ends as told."""
+    """Wraps os.pread and os.open, and raises or calls a fault for files whose path has its ending."""
 
     def __init__(self, monkeypatch):
         self.faults, self.reads, self.opens = {}, [], []
@@ -75,7 +76,7 @@ def port_file(tree, device, path, port=1):
 
 
 class NoNetlink:
-    """Stands for a kernel without RDMA netlink."""
+    """Replaces a kernel without RDMA netlink."""
 
     def device(self, name, node_guid):
         raise OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
@@ -86,7 +87,7 @@ class NoNetlink:
 
 @contextlib.asynccontextmanager
 async def opened(sysfs, reader=NoNetlink, *, keep=("*",), **options):
-    """Open the source; with all details unless a test is about those that nobody is shown."""
+    """Open the source, with all details unless a test is about details that are not exported."""
     source = RdmaSource(RdmaOptions(keep=keep, **options), Host("gpu-1", sysfs, sysfs / "proc"), reader)
     try:
         yield source
@@ -95,7 +96,7 @@ async def opened(sysfs, reader=NoNetlink, *, keep=("*",), **options):
 
 
 def rows_of(reading, schema):
-    """Give by the labels of each row what each ending is in base units, with the labels of info by their names."""
+    """Return each row by its labels: values by ending in base units, the labels of info by their names."""
     found = {}
     for table in reading.tables:
         if table.schema is not schema:
@@ -114,7 +115,7 @@ def rows_of(reading, schema):
 
 
 async def ports_of(source):
-    """Read: the rows of ports, and what failed."""
+    """Read the source; return the rows of ports, and (device, reason) of each failure."""
     reading = await source.read()
     return rows_of(reading, SCHEMA), [(failure.device, failure.reason) for failure in reading.failures]
 
@@ -132,7 +133,7 @@ def make(
     guid="0200:c0ff:fe00:0001",
     device_hw=None,
 ):
-    """Make one port of a device, which is made too: counters by name, as `hw_counters/` and `counters/` have them."""
+    """Create one port of a device, and the device: counters by name, for `hw_counters/` and `counters/`."""
     folder = sysfs / "class" / "infiniband" / device
     place = folder / "ports" / str(port)
     texts = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "100 Gb/sec (4X EDR)", "link_layer": layer}
@@ -156,7 +157,7 @@ def make(
 
 
 def netdev(sysfs, name, pci="0000:21:00.0", *, phys_port_name="", dev_port="0", mac="02:00:00:00:00:01"):
-    """Make a network device of a PCI function."""
+    """Create a network device of a PCI function."""
     function = sysfs / "devices" / "pci0000:20" / pci
     place = function / "net" / name
     place.mkdir(parents=True)
@@ -168,43 +169,42 @@ def netdev(sysfs, name, pci="0000:21:00.0", *, phys_port_name="", dev_port="0", 
 
 
 class Netlink:
-    """Stands for RDMA netlink: answers are set by tests, an exception in the place of any of them is raised."""
+    """Replaces RDMA netlink: tests set the replies, of which exceptions are raised and functions called."""
 
     def __init__(self, *devices):
         self.listed = list(devices)
         self.ports, self.counters, self.pairs = {}, {}, {}
-        self.asked = []
+        self.requests = []
 
     def __call__(self):
         return self
 
     def device(self, name, node_guid):
-        listed = self.given("devices", self.listed)
+        listed = self.reply("devices", self.listed)
         return next((one for one in listed if (one.name, one.node_guid) == (name, node_guid) and node_guid), None)
 
     def port(self, index, port):
-        return self.given("port", self.ports.get((index, port), RdmaPort()), index, port)
+        return self.reply("port", self.ports.get((index, port), RdmaPort()), index, port)
 
     def statistics(self, index, port):
-        told = self.counters.get((index, port), OSError(errno.EINVAL, "no counters"))
-        return self.given("statistics", told, index, port)
+        reply = self.counters.get((index, port), OSError(errno.EINVAL, "no counters"))
+        return self.reply("statistics", reply, index, port)
 
     def queue_pairs(self, index):
-        return self.given("queue_pairs", self.pairs.get(index, []), index)
+        return self.reply("queue_pairs", self.pairs.get(index, []), index)
 
-    def given(self, *asked):
-        what, answer, *where = asked
-        self.asked.append((what, *where))
-        if callable(answer):
-            return answer()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def reply(self, request, reply, *arguments):
+        self.requests.append((request, *arguments))
+        if callable(reply):
+            return reply()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def close(self):
         pass
 
 
 def statistics(**values):
-    """Give counters as netlink does."""
+    """Return counters as netlink does."""
     return Statistics(tuple(values), tuple(values.values()))

@@ -1,4 +1,4 @@
-"""Our RDMA netlink beside iproute2's `rdma`, on the same devices."""
+"""The exporter's RDMA netlink compared with iproute2's `rdma`, on the same devices."""
 
 import errno
 import subprocess
@@ -68,19 +68,19 @@ def test_counters_are_the_same_as_those_of_rdma_and_of_the_files(reader, rxe, pr
     assert before.values[ours.names.index("sent_pkts")] == 0
 
 
-def test_a_device_without_counters_says_so(reader, siw):
+def test_device_without_counters_is_an_error(reader, siw):
     with pytest.raises(OSError) as caught:
         reader.statistics(only(reader, siw).index, 1)
     assert caught.value.errno in {errno.EOPNOTSUPP, errno.EINVAL}
 
 
-def test_a_device_without_counters_of_its_own_says_so(reader, rxe):
+def test_device_without_counters_as_a_whole_is_an_error(reader, rxe):
     with pytest.raises(OSError) as caught:
         reader.statistics(only(reader, rxe).index, None)
     assert caught.value.errno in {errno.EOPNOTSUPP, errno.EINVAL}
 
 
-def test_what_is_gone_says_so(reader, rxe):
+def test_removed_device_is_an_error(reader, rxe):
     index = only(reader, rxe).index
     reader.statistics(index, 1)
     run("rdma", "link", "del", rxe)

@@ -1,4 +1,4 @@
-"""An RDMA device of the kernel's own, with real verbs traffic over it, as the exporter shows it."""
+"""A SoftRoCE device with real verbs traffic, as the exporter shows it."""
 
 from lab.guest import hardware_counters, json_of, link, rdma, run, send_over
 
@@ -12,10 +12,10 @@ NAMES = {
     "packet_sequence_errors_total": "rcvd_seq_err",
     "link_down_total": "link_downed",
 }
-"""Endings, and what rxe calls them."""
+"""Endings, and the names of rxe."""
 
 
-def test_link_and_place_are_shown(daemon, rxe):
+def test_link_and_attributes_are_exported(daemon, rxe):
     (theirs,) = json_of("rdma", "-j", "dev", "show", rxe)
     guid = theirs["node_guid"].replace(":", "")
     page = daemon.until("the device is shown", lambda page: page.value("fabric_rdma_info", device=rxe, node_guid=guid))
@@ -29,7 +29,7 @@ def test_link_and_place_are_shown(daemon, rxe):
     assert "pci" not in info
 
 
-def test_network_device_is_named(daemon, rxe, pair):
+def test_netdev_is_exported(daemon, rxe, pair):
     page = daemon.until("the device is shown", lambda page: page.value("fabric_rdma_link_up", device=rxe))
     assert page.info("fabric_rdma_info", device=rxe)["netdev"] == pair[0]
 
@@ -47,11 +47,11 @@ def test_packets_are_those_of_the_kernel(daemon, rxe, program):
     )
     for ending, name in NAMES.items():
         assert page.value(f"fabric_rdma_{ending}", device=rxe, port="1") == kernel[name], ending
-    # It has no counter of bytes, and a value that is missing is none.
+    # rxe has no counter of bytes, and a missing value is absent.
     assert page.value("fabric_rdma_receive_bytes_total", device=rxe) is None
 
 
-def test_a_link_that_goes_down_is_shown(daemon, rxe, pair):
+def test_link_that_goes_down_is_exported(daemon, rxe, pair):
     daemon.until("the link is up", lambda page: page.value("fabric_rdma_link_up", device=rxe) == 1)
     run("ip", "link", "set", pair[0], "down")
     page = daemon.until("the link is down", lambda page: page.value("fabric_rdma_link_up", device=rxe) == 0)
@@ -61,7 +61,7 @@ def test_a_link_that_goes_down_is_shown(daemon, rxe, pair):
     daemon.until("the link is up again", lambda page: page.value("fabric_rdma_link_up", device=rxe) == 1)
 
 
-def test_a_device_that_goes_vanishes_and_comes_back(daemon, rxe, pair):
+def test_removed_device_disappears_and_returns(daemon, rxe, pair):
     daemon.until("the device is shown", lambda page: page.value("fabric_rdma_link_up", device=rxe))
     run("rdma", "link", "del", rxe)
     daemon.until("it is gone", lambda page: rxe not in page.devices("fabric_rdma_"))
@@ -69,7 +69,7 @@ def test_a_device_that_goes_vanishes_and_comes_back(daemon, rxe, pair):
     daemon.until("it is back", lambda page: page.value("fabric_rdma_link_up", device=rxe) == 1)
 
 
-def test_a_device_that_is_renamed_goes_on_under_its_new_name(daemon, rxe):
+def test_renamed_device_is_exported_under_its_new_name(daemon, rxe):
     daemon.until("the device is shown", lambda page: page.value("fabric_rdma_link_up", device=rxe))
     run("rdma", "dev", "set", rxe, "name", "fabric0")
     try:
@@ -79,7 +79,7 @@ def test_a_device_that_is_renamed_goes_on_under_its_new_name(daemon, rxe):
         run("rdma", "link", "del", "fabric0")
 
 
-def test_a_device_that_is_made_anew_counts_as_started_anew(daemon, rxe, pair, program):
+def test_recreated_device_is_a_reset(daemon, rxe, pair, program):
     send_over(rxe, program("ib_send_bw"), SENDS, SIZE)
     sent = hardware_counters(rxe)["sent_pkts"]
     page = daemon.until(
@@ -95,7 +95,7 @@ def test_a_device_that_is_made_anew_counts_as_started_anew(daemon, rxe, pair, pr
     assert page.value("fabric_rdma_resets_total", device=rxe) in {before + 1, 0}
 
 
-def test_a_device_that_is_made_anew_on_another_port_is_told_as_that(daemon, rxe, pair, tmp_path):
+def test_device_recreated_on_another_netdev_has_new_attributes(daemon, rxe, pair, tmp_path):
     """Replace it between two reads, by one of the same name."""
     daemon.until("the device is shown", lambda page: page.value("fabric_rdma_info", device=rxe, netdev=pair[0]))
     batch = tmp_path / "batch"
@@ -108,7 +108,7 @@ def test_a_device_that_is_made_anew_on_another_port_is_told_as_that(daemon, rxe,
 
 
 def failures(page, device):
-    """Give how often what of a device failed."""
+    """Return the failures of a device, by their labels."""
     return {
         labels: value
         for (name, labels), value in page.samples.items()
@@ -116,7 +116,7 @@ def failures(page, device):
     }
 
 
-def test_a_device_without_any_counter_is_no_failure(daemon, siw):
+def test_device_without_counters_is_no_failure(daemon, siw):
     page = daemon.until("the device is shown", lambda page: page.value("fabric_rdma_link_up", device=siw) == 1)
     assert page.info("fabric_rdma_info", device=siw)["link_layer"] == "Ethernet"
     assert not {name for name in page.names("fabric_rdma_", device=siw) if "packets" in name or "bytes_total" in name}

@@ -8,24 +8,24 @@ from hypothesis import strategies as st
 from exporter.linux import pci
 from exporter.linux.pci import (
     VIRTUAL_FUNCTIONS,
-    bridge,
-    driver_of,
+    bus_device_driver,
     is_virtual_function,
-    parse_errors,
+    parse_aer_errors,
     parse_link_lanes,
     parse_link_speed,
     pci_address,
-    way,
+    upstream_bridge,
+    upstream_path,
 )
 
 PCI_IDS = Path("/usr/share/misc/pci.ids")
 NAMED = 168
-"""Virtual functions that the database of April 2023 has; later ones have more."""
+"""Virtual functions in the database of April 2023; later ones have more."""
 
 
 @pytest.fixture
 def tree(tmp_path):
-    """Give a tree with a NIC behind a switch, and a function without any bridge."""
+    """Return a tree with a NIC behind a PCIe switch, and a function without any bridge."""
     nic = tmp_path / "devices" / "pci0000:16" / "0000:16:01.0" / "0000:17:00.0" / "0000:18:00.0" / "0000:19:00.0"
     for place in (nic / "net" / "rail0", nic.parents[4] / "pci0001:00" / "0001:00:02.0" / "virtio1" / "net" / "eth0"):
         place.mkdir(parents=True)
@@ -36,30 +36,30 @@ def tree(tmp_path):
     return tmp_path
 
 
-def test_a_class_device_leads_to_its_function_and_its_bridges(tree):
+def test_function_and_bridges_of_a_class_device(tree):
     function = pci.pci_function(tree / "class" / "net" / "rail0")
     assert function.name == pci_address(tree / "class" / "net" / "rail0") == "0000:19:00.0"
-    assert bridge(function).name == "0000:18:00.0"
-    assert way(function) == ["pci0000:16", "0000:16:01.0", "0000:17:00.0", "0000:18:00.0"]
+    assert upstream_bridge(function).name == "0000:18:00.0"
+    assert upstream_path(function) == ["pci0000:16", "0000:16:01.0", "0000:17:00.0", "0000:18:00.0"]
 
 
-def test_a_function_below_which_the_device_sits_deeper_and_that_has_no_bridge(tree):
+def test_function_without_a_bridge_above_a_virtio_device(tree):
     function = pci.pci_function(tree / "class" / "net" / "eth0")
     assert function.name == "0001:00:02.0"
-    assert bridge(function) is None
-    assert way(function) == ["pci0001:00"]
+    assert upstream_bridge(function) is None
+    assert upstream_path(function) == ["pci0001:00"]
 
 
-def test_a_device_that_is_not_on_pci(tree):
+def test_device_that_is_not_on_pci(tree):
     assert pci.pci_function(tree / "class" / "net" / "lo") is None
     assert pci_address(tree / "class" / "net" / "lo") == ""
 
 
-def test_the_driver_is_what_uevent_says(tree):
+def test_driver_is_read_from_uevent(tree):
     function = pci.pci_function(tree / "class" / "net" / "rail0")
-    assert driver_of(function) == ""
+    assert bus_device_driver(function) == ""
     (function / "uevent").write_text("DRIVER=mlx5_core\nPCI_CLASS=20700\n")
-    assert driver_of(function) == pci.driver(tree / "class" / "net" / "rail0") == "mlx5_core"
+    assert bus_device_driver(function) == pci.class_device_driver(tree / "class" / "net" / "rail0") == "mlx5_core"
 
 
 def model(folder, vendor, device):
@@ -68,7 +68,7 @@ def model(folder, vendor, device):
     return folder
 
 
-# The names are those of the PCI ID database; what is not there yet has that of its driver's table in Linux.
+# The names are those of the PCI ID database, or of the driver's table in Linux for IDs that are not in it yet.
 @pytest.mark.parametrize(
     ("vendor", "device", "virtual"),
     [
@@ -94,28 +94,28 @@ def model(folder, vendor, device):
         ("0x19e5", "0xa228", False),  # HNS RDMA 200G
         ("0x8086", "0x1592", False),  # Ethernet Controller E810-C for QSFP
         ("0x1425", "0x6411", False),  # T6225-LL-CR Unified Wire Ethernet Controller
-        ("0x1ae0", "0x0042", False),  # Compute Engine Virtual Ethernet [gVNIC]: whole to its guest
+        ("0x1ae0", "0x0042", False),  # Compute Engine Virtual Ethernet [gVNIC]: not a virtual function for its guest
         ("0x1d0f", "0xec20", False),  # Elastic Network Adapter
         ("0x1414", "0x00ba", False),  # Microsoft Azure Network Adapter VF
         ("0x1af4", "0x1041", False),  # Virtio network device
-        ("0x1dd8", "0x101e", False),  # a number of another vendor's
+        ("0x1dd8", "0x101e", False),  # an ID of another vendor
         ("", "", False),
         ("0x15b3", "4126", False),
         ("0x15b3", "-0x101e", False),
     ],
 )
-def test_a_virtual_function_in_a_virtual_machine_is_known_by_its_ids(tmp_path, vendor, device, virtual):
+def test_virtual_function_in_a_virtual_machine_is_recognised_by_its_ids(tmp_path, vendor, device, virtual):
     assert is_virtual_function(model(tmp_path, vendor, device)) is virtual
 
 
-def test_a_virtual_function_on_its_host_is_known_by_its_link_whatever_its_ids(tmp_path):
+def test_virtual_function_on_its_host_is_recognised_by_physfn(tmp_path):
     assert not is_virtual_function(tmp_path)
     model(tmp_path, "0x1d0f", "0xffff")
     (tmp_path / "physfn").symlink_to("..")
     assert is_virtual_function(tmp_path)
 
 
-def test_what_the_database_of_debian_knows_is_called_a_virtual_function_there():
+def test_virtual_functions_have_such_names_in_the_pci_id_database():
     if not PCI_IDS.exists():
         pytest.skip("needs pci.ids")
     vendor, listed, called = -1, (), {}
@@ -129,7 +129,7 @@ def test_what_the_database_of_debian_knows_is_called_a_virtual_function_there():
     assert len(called) >= NAMED, "the others are named by their drivers alone"
 
 
-# What pci_speed_string() of drivers/pci/probe.c gives, now and (without the word and the fraction) on older kernels.
+# Texts of pci_speed_string() of drivers/pci/probe.c, now and (without the word and the fraction) on older kernels.
 @pytest.mark.parametrize(
     ("text", "speed"),
     [
@@ -146,28 +146,28 @@ def test_what_the_database_of_debian_knows_is_called_a_virtual_function_there():
         (b"0 GT/s\n", None),
     ],
 )
-def test_speeds_of_links(text, speed):
+def test_parse_link_speed(text, speed):
     assert parse_link_speed(text) == speed
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"\n", b"32", b"GT/s", b"-8 GT/s", b"32.0 GT/sec", b"nan GT/s", b"1e9 GT/s", b"9" * 4000 + b" GT/s"]
 )
-def test_what_is_no_speed(text):
-    with pytest.raises(ValueError, match="no speed"):
+def test_not_a_link_speed(text):
+    with pytest.raises(ValueError, match="not a link speed"):
         parse_link_speed(text)
 
 
 @pytest.mark.parametrize(
     ("text", "lanes"), [(b"16\n", 16), (b"1", 1), (b"32\n", 32), (b"0\n", None), (b"63\n", None), (b"255\n", None)]
 )
-def test_lanes_of_links(text, lanes):
+def test_parse_link_lanes(text, lanes):
     assert parse_link_lanes(text) == lanes
 
 
 @pytest.mark.parametrize("text", [b"", b"x16", b"-1", b"1.5", b"1600", "\u0661".encode()])
-def test_what_is_no_number_of_lanes(text):
-    with pytest.raises(ValueError, match="no number of lanes"):
+def test_not_a_number_of_lanes(text):
+    with pytest.raises(ValueError, match="not a number of lanes"):
         parse_link_lanes(text)
 
 
@@ -176,28 +176,28 @@ CORRECTABLE = (
 )
 
 
-def test_errors_are_what_the_total_says():
-    assert parse_errors(CORRECTABLE + b"TOTAL_ERR_COR 2\n") == 2
-    assert parse_errors(b"Undefined 0\nTOTAL_ERR_FATAL 0\n") == 0
-    assert parse_errors(b"TOTAL_ERR_NONFATAL 18446744073709551615\n") == 2**64 - 1
+def test_aer_errors_are_the_total():
+    assert parse_aer_errors(CORRECTABLE + b"TOTAL_ERR_COR 2\n") == 2
+    assert parse_aer_errors(b"Undefined 0\nTOTAL_ERR_FATAL 0\n") == 0
+    assert parse_aer_errors(b"TOTAL_ERR_NONFATAL 18446744073709551615\n") == 2**64 - 1
 
 
-def test_errors_without_a_total_are_added_up():
-    assert parse_errors(CORRECTABLE) == 3
+def test_aer_errors_without_a_total_are_added_up():
+    assert parse_aer_errors(CORRECTABLE) == 3
 
 
 @pytest.mark.parametrize(
     "text",
     [b"", b"\n\n", b"Receiver Error\n", b"7\n", b"Bad TLP 0\nbroken\n", b"Bad TLP -1\n", b"Bad TLP " + b"9" * 21],
 )
-def test_what_is_no_count_of_errors(text):
-    with pytest.raises(ValueError, match=r"no counts? of errors"):
-        parse_errors(text)
+def test_not_a_count_of_errors(text):
+    with pytest.raises(ValueError, match=r"not a count of errors|no counts of errors"):
+        parse_aer_errors(text)
 
 
 @given(st.binary(max_size=100))
-def test_nothing_but_what_is_documented_is_raised(text):
-    for parse in (parse_link_speed, parse_link_lanes, parse_errors):
+def test_parsers_raise_only_value_errors(text):
+    for parse in (parse_link_speed, parse_link_lanes, parse_aer_errors):
         try:
             value = parse(text)
         except ValueError:
@@ -206,7 +206,7 @@ def test_nothing_but_what_is_documented_is_raised(text):
 
 
 def port(tmp_path, **netdevs):
-    """Make an RDMA device whose function has these network devices; values are (dev_port, phys_port_name)."""
+    """Create an RDMA device whose function has these network devices; values are (dev_port, phys_port_name)."""
     device = tmp_path / "mlx"
     for name, files in netdevs.items():
         place: Path = device / "device" / "net" / name
@@ -224,14 +224,14 @@ def port(tmp_path, **netdevs):
         ({"eth0": (None, None)}, 1, "eth0"),
         ({"eth0": ("0", None), "eth1": ("1", None)}, 2, "eth1"),  # mlx4
         ({"eth0": ("0", "p0"), "eth0r": ("0", "pf0vf0")}, 1, "eth0"),  # switchdev
-        ({"eth0": ("0", None), "eth1": ("0", None)}, 1, ""),  # not clear which
+        ({"eth0": ("0", None), "eth1": ("0", None)}, 1, ""),  # ambiguous
     ],
 )
-def test_the_network_device_of_a_port(tmp_path, netdevs, number, expected):
+def test_netdev_of_port(tmp_path, netdevs, number, expected):
     assert pci.netdev_of_port(port(tmp_path, **netdevs), number) == expected
 
 
 def test_devices_are_sorted_by_address_and_then_by_the_numbers_in_their_names():
     places = [("", "eth10"), ("", "eth9"), ("0000:9b:00.0", "b"), ("0000:17:00.1", "a"), ("0000:17:00.0", "c")]
     expected = [("0000:17:00.0", "c"), ("0000:17:00.1", "a"), ("0000:9b:00.0", "b"), ("", "eth9"), ("", "eth10")]
-    assert sorted(places, key=lambda place: pci.bus_order(*place)) == expected
+    assert sorted(places, key=lambda place: pci.pci_sort_key(*place)) == expected

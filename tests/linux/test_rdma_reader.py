@@ -32,13 +32,13 @@ def counters(index, name, **values):
 
 
 def queue_pair(pid=None, module=None, kind=2, state=3):
-    whose = b"" if pid is None else attribute(28, pid)
-    whose += b"" if module is None else attribute(29, module.encode() + b"\0")
-    return whose + attribute(26, bytes([kind])) + attribute(27, bytes([state]))
+    owner = b"" if pid is None else attribute(28, pid)
+    owner += b"" if module is None else attribute(29, module.encode() + b"\0")
+    return owner + attribute(26, bytes([kind])) + attribute(27, bytes([state]))
 
 
 class Kernel:
-    """Stands in for the sockets that the kernel answers; answers are by message type and body."""
+    """Replaces netlink sockets; replies are by message type and body."""
 
     def __init__(self, monkeypatch):
         self.answers = {}
@@ -85,7 +85,7 @@ def number_of(call, *arguments):
     return caught.value.errno
 
 
-def test_the_socket_is_opened_when_something_is_asked_and_kept(kernel):
+def test_socket_is_opened_at_the_first_request_and_reused(kernel):
     reader = KernelRdma()
     assert not kernel.opened
     kernel.answers[codec.GET_DEVICES, b""] = [device(0, "mlx5_0"), device(4, "mlx5_bond_0", ports=2), b"broken"]
@@ -97,19 +97,19 @@ def test_the_socket_is_opened_when_something_is_asked_and_kept(kernel):
     assert kernel.opened[0].closed
 
 
-def test_a_kernel_without_rdma(kernel):
+def test_kernel_without_rdma(kernel):
     kernel.refusal = OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
     reader = KernelRdma()
     assert number_of(reader.devices) == errno.EPROTONOSUPPORT
     reader.close()
 
 
-def test_a_port(kernel):
+def test_port(kernel):
     kernel.answers[codec.GET_PORT, codec.port_request(4, 2)] = device(4, "x") + attribute(12, b"\4")
     assert KernelRdma().port(4, 2) == RdmaPort(None, None, 4, None)
 
 
-def test_names_stay_the_same_object_while_they_are_the_same(kernel):
+def test_equal_names_are_the_same_object(kernel):
     reader = KernelRdma()
     place = (codec.GET_STATISTICS, codec.port_request(4, 1))
     kernel.answers[place] = counters(4, "mlx5_4", rx=1, tx=2)
@@ -130,7 +130,7 @@ def test_names_stay_the_same_object_while_they_are_the_same(kernel):
     assert (third.names, list(third.values)) == (("rx", "tx", "cnp"), [3, 4, 5])
 
 
-def test_what_is_kept_of_a_device_goes_with_it(kernel):
+def test_layouts_of_removed_devices_are_dropped(kernel):
     reader = KernelRdma()
     for index in range(3):
         kernel.answers[codec.GET_STATISTICS, codec.port_request(index, 1)] = counters(index, "x", rx=index)
@@ -140,7 +140,7 @@ def test_what_is_kept_of_a_device_goes_with_it(kernel):
     assert set(reader._layouts) == {(1, 1)}
 
 
-def test_the_kernels_refusal_passes_through_and_leaves_the_socket_in_use(kernel):
+def test_kernel_errors_are_raised_and_the_socket_is_reused(kernel):
     reader = KernelRdma()
     place = (codec.GET_STATISTICS, codec.port_request(4, 1))
     kernel.answers[place] = OSError(errno.EINVAL, "Invalid argument")
@@ -150,12 +150,12 @@ def test_the_kernels_refusal_passes_through_and_leaves_the_socket_in_use(kernel)
     assert len(kernel.opened) == 1
 
 
-def test_counters_of_a_device_as_a_whole_are_not_asked_for(kernel):
+def test_counters_of_a_device_as_a_whole_are_not_requested(kernel):
     assert number_of(KernelRdma().statistics, 4, None) == errno.EOPNOTSUPP
     assert not kernel.opened
 
 
-def test_a_question_beside_one_that_hangs_has_a_socket_of_its_own(kernel):
+def test_request_during_a_hanging_one_has_its_own_socket(kernel):
     reader = KernelRdma()
     kernel.answers[codec.GET_STATISTICS, codec.port_request(4, 1)] = counters(4, "x", rx=1)
 
@@ -170,7 +170,7 @@ def test_a_question_beside_one_that_hangs_has_a_socket_of_its_own(kernel):
     assert sorted(one.closed for one in kernel.opened) == [False, True]
 
 
-def test_a_question_that_hung_until_after_the_end_closes_its_socket(kernel):
+def test_request_that_returns_after_close_closes_its_socket(kernel):
     reader = KernelRdma()
 
     def late():
@@ -192,33 +192,33 @@ def test_queue_pairs_are_counted_by_process_type_and_state(kernel, tmp_path):
         device(4, "x") + attribute(19, b"".join(attribute(20, entry) for entry in half)) for half in halves
     ]
     assert KernelRdma(tmp_path).queue_pairs(4) == [
-        QueuePairs(None, "", "RC", "RTS", 1),  # a process that this one cannot see
-        QueuePairs(4243, "", "RC", "RTS", 1),  # one that has ended
+        QueuePairs(None, "", "RC", "RTS", 1),  # a process outside the PID namespace
+        QueuePairs(4243, "", "RC", "RTS", 1),  # a process that has ended
         QueuePairs(None, "ib_core", "GSI", "RTS", 1),
         QueuePairs(4242, "python3", "RC", "INIT", 1),
         QueuePairs(4242, "python3", "RC", "RTS", 64),
     ]
 
 
-def test_groups_beyond_the_limit_are_one(monkeypatch):
+def test_queue_pairs_of_groups_beyond_the_limit_are_counted_as_other(monkeypatch):
     monkeypatch.setattr(rdma_reader, "MAX_GROUPS", 2)
     entries = [queue_pair(pid) for pid in (1, 2, 3, 1, 4, 4)]
-    assert rdma_reader.tally(entries, "p{}".format) == [
+    assert rdma_reader.count_queue_pairs(entries, "p{}".format) == [
         QueuePairs(1, "p1", "RC", "RTS", 2),
         QueuePairs(2, "p2", "RC", "RTS", 1),
         QueuePairs(None, "other", "", "", 3),
     ]
 
 
-def test_queue_pairs_beyond_the_limit_are_counted_unseen(monkeypatch):
+def test_queue_pairs_beyond_the_limit_are_counted_as_other(monkeypatch):
     monkeypatch.setattr(rdma_reader, "MAX_QUEUE_PAIRS", 3)
-    assert rdma_reader.tally([queue_pair(1)] * 5, "p{}".format) == [
+    assert rdma_reader.count_queue_pairs([queue_pair(1)] * 5, "p{}".format) == [
         QueuePairs(1, "p1", "RC", "RTS", 3),
         QueuePairs(None, "other", "", "", 2),
     ]
 
 
-def test_limits_bound_what_a_hostile_device_costs():
+def test_limits_are_the_documented_ones():
     assert (rdma_reader.MAX_QUEUE_PAIRS, rdma_reader.MAX_GROUPS) == (100_000, 500)
 
 
@@ -249,7 +249,7 @@ def replay(tmp_path):
     return ReplayRdma(tmp_path)
 
 
-def test_all_that_is_recorded(replay):
+def test_every_part_of_a_recording(replay):
     assert replay.devices() == [RdmaDevice(3, "mlx5_0", "9c63c003001a2b3c", 2, firmware="28.39.1002")]
     assert replay.port(3, 1) == RdmaPort("rail0", 2, 4, 5)
     found = replay.statistics(3, 1)
@@ -259,7 +259,7 @@ def test_all_that_is_recorded(replay):
     assert replay.queue_pairs(3) == [QueuePairs(4242, "python", "RC", "RTS", 64)]
 
 
-def test_recorded_errors_and_what_was_left_out(replay):
+def test_recorded_errors_and_missing_parts(replay):
     replay.devices()
     assert number_of(replay.port, 3, 2) == errno.EIO
     assert number_of(replay.statistics, 3, 2) == errno.EOPNOTSUPP
@@ -268,13 +268,13 @@ def test_recorded_errors_and_what_was_left_out(replay):
     assert number_of(replay.port, 8, 1) == errno.EINVAL
 
 
-def test_recordings_without_rdma(tmp_path):
+def test_folder_without_rdma_recordings(tmp_path):
     reader = ReplayRdma(tmp_path)
     assert reader.devices() == []
     reader.close()
 
 
-def test_a_file_that_changed_is_read_again(replay, tmp_path):
+def test_changed_recording_is_read_again(replay, tmp_path):
     replay.devices()
     first = replay.statistics(3, 1)
     changed = json.loads(json.dumps(RECORDED))
@@ -289,7 +289,7 @@ def test_a_file_that_changed_is_read_again(replay, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"[" * 5000, b'{"devices": {}}', b'{"ports": {"x": {}}}'])
-def test_a_broken_file_loses_no_other_device_and_whoever_asks_for_it_is_told(replay, tmp_path, caplog, content):
+def test_broken_recording_fails_only_for_its_device(replay, tmp_path, caplog, content):
     write(tmp_path, "broken", content)
     for _ in range(2):
         assert replay.device("mlx5_0", "9c63c003001a2b3c").index == 3
@@ -297,12 +297,12 @@ def test_a_broken_file_loses_no_other_device_and_whoever_asks_for_it_is_told(rep
         with pytest.raises(OSError, match=r"broken\.json") as caught:
             replay.device("broken", "9c63c003001a2b3c")
         assert caught.value.errno == errno.EBADMSG
-    assert caplog.records == []  # whoever asked counts it, or it would be logged twice
+    assert caplog.records == []  # the caller reports it, or it would be logged twice
     write(tmp_path, "broken", {"device": {"index": 4, "node_guid": "9c63c003001a2b3d", "ports": 1}})
     assert replay.device("broken", "9c63c003001a2b3d").index == 4
 
 
-def test_queue_pairs_that_are_recorded_are_held_to_the_limits_of_the_kernels(replay, tmp_path):
+def test_recorded_queue_pairs_have_the_same_limits(replay, tmp_path):
     group = {"pid": None, "command": "", "type": "RC", "state": "RTS"}
     groups = [{**group, "pid": pid, "count": pid} for pid in range(1, 1001)]
     write(tmp_path, "mlx5_0", {**RECORDED, "queue_pairs": groups})
@@ -328,24 +328,24 @@ def test_queue_pairs_that_are_recorded_are_held_to_the_limits_of_the_kernels(rep
         ("queue_pairs", [{"pid": None, "command": "", "type": "", "state": "", "count": 2**63}] * 2),
     ],
 )
-def test_a_broken_part_loses_no_other(replay, tmp_path, caplog, part, content):
+def test_broken_part_does_not_affect_others(replay, tmp_path, caplog, part, content):
     write(tmp_path, "mlx5_0", {**RECORDED, part: content})
     replay.devices()
     calls = {"statistics": lambda: replay.statistics(3, None), "queue_pairs": lambda: replay.queue_pairs(3)}
     with pytest.raises(OSError, match=f"{part} in .*mlx5_0.json: ") as caught:
         calls.pop(part)()
     assert caught.value.errno == errno.EBADMSG
-    assert caplog.records == []  # whoever asked logs it, or it would be logged twice
+    assert caplog.records == []  # the caller reports it, or it would be logged twice
     (other,) = calls.values()
     other()
     assert replay.port(3, 1).netdev == "rail0"
 
 
-def test_a_device_whose_index_is_taken_is_left_out_and_told_so(replay, tmp_path):
+def test_device_with_a_duplicate_index_is_an_error(replay, tmp_path):
     write(tmp_path, "mlx5_1", RECORDED)
     assert [device.name for device in replay.devices()] == ["mlx5_0"]
     for _ in range(2):
-        with pytest.raises(OSError, match="recording of mlx5_1: index 3 is taken by mlx5_0") as caught:
+        with pytest.raises(OSError, match="recording of mlx5_1: index 3 is also that of mlx5_0") as caught:
             replay.device("mlx5_1", "9c63c003001a2b3c")
         assert (caught.value.errno, caught.value.filename) == (errno.EBADMSG, "mlx5_1")
 
@@ -356,7 +356,7 @@ def names_in(folder):
 
 @pytest.fixture
 def here():
-    """Give a reader of this machine's kernel, with the folder of its RDMA devices."""
+    """Return a reader of this machine's kernel, with the folder of its RDMA devices."""
     folder = Path("/sys/class/infiniband")
     if not names_in(folder):
         pytest.skip("needs RDMA in the kernel")
@@ -365,7 +365,7 @@ def here():
     reader.close()
 
 
-def test_the_kernel_tells_the_same_as_its_files(here):
+def test_netlink_returns_the_same_as_files(here):
     reader, folder = here
     devices = {device.name: device for device in reader.devices()}
     assert set(devices) == names_in(folder)
@@ -383,7 +383,7 @@ def test_the_kernel_tells_the_same_as_its_files(here):
                 assert found.netdev_index == int(index)
 
 
-def test_the_kernels_counters_are_those_of_its_files(here):
+def test_netlink_counters_are_those_of_the_files(here):
     reader, folder = here
     for device in reader.devices():
         for port in range(1, device.ports + 1):
@@ -401,7 +401,7 @@ def test_the_kernels_counters_are_those_of_its_files(here):
             assert all(values[name] >= value for name, value in before.items())
 
 
-def test_the_kernels_queue_pairs_are_those_that_rdma_shows(here, program):
+def test_queue_pairs_are_those_shown_by_rdma(here, program):
     reader, _ = here
     shown = json.loads(
         subprocess.run([program("rdma"), "-j", "resource", "show", "qp"], capture_output=True, check=True).stdout

@@ -1,7 +1,7 @@
-"""RDMA devices, their ports, counters and queue pairs, as the kernel's RDMA netlink tells them: bytes in, values out.
+"""RDMA netlink: devices, their ports, counters and queue pairs. Bytes in, values out.
 
-Layouts: include/uapi/rdma/rdma_netlink.h and drivers/infiniband/core/nldev.c. There is no header of the family's own:
-attributes follow netlink's. A device is asked for by its index, which is another one after it was re-created.
+Layouts: include/uapi/rdma/rdma_netlink.h and drivers/infiniband/core/nldev.c. The family has no header of its own:
+attributes follow the netlink header. Requests name a device by its index, which changes when the device is re-created.
 """
 
 import struct
@@ -22,7 +22,7 @@ FAMILY = 20
 
 
 def _command(number: int) -> int:
-    """Give the message type of a command of nldev, one of the clients of the family."""
+    """Return the message type of a command of nldev, one of the clients of the family."""
     return 5 << 10 | number
 
 
@@ -37,13 +37,13 @@ class RdmaDevice:
     """A device.
 
     Attributes:
-        index: What requests name it by; another one after it was re-created.
+        index: Its index in requests, which changes when the device is re-created.
         name: Its name, as in /sys/class/infiniband.
-        node_guid: 16 hex digits; None where it has none.
-        ports: Number of the last port; they count from 1.
-        kind: Empty for a common device; `smi` for one plane of a device of several; `unknown_<n>` for what is newer.
-        parent: Name of the device that it is a part of; empty where there is none.
-        node_type: 1 channel adapter, 2 switch, 4 iWARP, 5 and 6 usNIC; as the file `node_type` has it.
+        node_guid: 16 hex digits; None if it has none.
+        ports: Number of the last port; ports are numbered from 1.
+        kind: Empty for a regular device; `smi` for one plane of a multi-plane device; `unknown_<n>` for a newer type.
+        parent: Name of the device that it is a plane of; empty if there is none.
+        node_type: 1 channel adapter, 2 switch, 4 iWARP, 5 and 6 usNIC; the same as in the file `node_type`.
         firmware: Version.
     """
 
@@ -62,10 +62,10 @@ class RdmaPort:
     """A port.
 
     Attributes:
-        netdev: Its network device; None where it has none in this network namespace: it may be inside a pod.
+        netdev: Its network device; None if it has none in this network namespace: it may be in a pod.
         netdev_index: That device's index.
-        state: Logical state, as the file `state` has it.
-        physical_state: As the file `phys_state` has it.
+        state: Logical state, the same as in the file `state`.
+        physical_state: The same as in the file `phys_state`.
     """
 
     netdev: str | None = None
@@ -76,14 +76,14 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True)
 class QueuePairs:
-    """Queue pairs of one device that are alike, and how many.
+    """Number of queue pairs of one device with the same owner, type and state.
 
     Attributes:
-        pid: The process that made them; None for those of the kernel, and where it is not told.
-        command: Name of that process, or of the kernel's module; `other` for those beyond the limits.
+        pid: The process that created them; None for those of the kernel, and if it is unknown.
+        command: Name of that process, or of the kernel module; `other` for those beyond the limits.
         type: `RC`, `UD` …
         state: `RTS`, `INIT`, `ERR` …
-        count: How many.
+        count: Number of queue pairs.
     """
 
     pid: int | None
@@ -94,7 +94,7 @@ class QueuePairs:
 
 
 class QueuePair(NamedTuple):
-    """Whose one queue pair is: a process, or (by name) a module of the kernel; neither where that is not told."""
+    """One queue pair: its process or (by name) kernel module, neither if it is unknown; type and state."""
 
     pid: int | None
     module: str
@@ -103,13 +103,13 @@ class QueuePair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Where the values stand in an answer with counters, of which all else stays the same from read to read.
+class StatisticsLayout:
+    """Positions of the values in a reply with counters, whose other bytes are the same from read to read.
 
     Attributes:
         names: Names of the counters, in the kernel's order.
-        form: The whole answer: what is fixed and the values in turn.
-        fixed: What is fixed.
+        form: Format of the whole reply: fixed bytes and values alternate.
+        fixed: The fixed bytes.
     """
 
     names: tuple[str, ...]
@@ -117,7 +117,7 @@ class Layout:
     fixed: tuple[bytes, ...]
 
     def values(self, body: bytes) -> tuple[int, ...] | None:
-        """Take the values out of an answer; None where it is laid out otherwise, and has to be looked at anew."""
+        """Return the values of a reply; None if it has another layout, and has to be parsed again."""
         if len(body) != self.form.size:
             return None
         parts = self.form.unpack(body)
@@ -162,23 +162,23 @@ _TYPES = {
     255: "DRIVER",
 }
 _STATES = {0: "RESET", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQE", 6: "ERR"}
-"""Names of include/rdma/ib_verbs.h, as the program rdma of iproute2 writes them."""
+"""Names of include/rdma/ib_verbs.h, as the program rdma of iproute2 prints them."""
 
-_VALUE = 8
+_VALUE_BYTES = 8
 
 
 def device_request(index: int) -> bytes:
-    """Build the body of a request that concerns a device."""
+    """Return the body of a request for a device."""
     return attribute_u32(_DEV_INDEX, index)
 
 
 def port_request(index: int, port: int) -> bytes:
-    """Build the body of a request that concerns a port."""
+    """Return the body of a request for a port."""
     return attribute_u32(_DEV_INDEX, index) + attribute_u32(_PORT_INDEX, port)
 
 
 def parse_device(body: bytes) -> RdmaDevice | None:
-    """Read a device of a dump of GET_DEVICES; None for what lacks its index or name."""
+    """Parse a device of a dump of GET_DEVICES; None for one without an index or name."""
     found = dict(attributes(body))
     index, name = number(found.get(_DEV_INDEX)), text(found.get(_DEV_NAME))
     if index is None or not name:
@@ -189,7 +189,7 @@ def parse_device(body: bytes) -> RdmaDevice | None:
         name,
         f"{guid:016x}" if guid else None,
         number(found.get(_PORT_INDEX)) or 0,
-        _named(_KINDS, number(found.get(_DEV_TYPE)) or 0),
+        _name_of(_KINDS, number(found.get(_DEV_TYPE)) or 0),
         text(found.get(_PARENT_NAME)) or "",
         number(found.get(_DEV_NODE_TYPE)),
         text(found.get(_FW_VERSION)) or "",
@@ -197,7 +197,7 @@ def parse_device(body: bytes) -> RdmaDevice | None:
 
 
 def parse_port(body: bytes) -> RdmaPort:
-    """Read an answer to GET_PORT."""
+    """Parse a reply to GET_PORT."""
     found = dict(attributes(body))
     return RdmaPort(
         text(found.get(_NDEV_NAME)) or None,
@@ -207,74 +207,74 @@ def parse_port(body: bytes) -> RdmaPort:
     )
 
 
-def parse_statistics(body: bytes, known: Iterable[Layout] = ()) -> tuple[Layout, tuple[int, ...]]:
-    """Find the counters in an answer to GET_STATISTICS; an entry without a name or a value of 64 bits is passed over.
+def parse_statistics(body: bytes, known: Iterable[StatisticsLayout] = ()) -> tuple[StatisticsLayout, tuple[int, ...]]:
+    """Parse a reply to GET_STATISTICS; an entry without a name or a value of 64 bits is skipped.
 
     Args:
-        body: The answer.
-        known: Layouts whose names are used again where they are the same.
+        body: The reply.
+        known: Layouts whose tuple of names is reused if it is equal.
 
     Returns:
-        The layout of such answers, and the values of this one.
+        The layout of such replies, and the values of this one.
     """
-    found = [(name, place) for name, place in _counters(body) if name and place]
+    found = [(name, offset) for name, offset in _counters(body) if name and offset]
     form, end = ["="], 0
-    for _, place in found:
-        form.append(f"{place - end}sQ")
-        end = place + _VALUE
+    for _, offset in found:
+        form.append(f"{offset - end}sQ")
+        end = offset + _VALUE_BYTES
     form.append(f"{len(body) - end}s")
     shape = struct.Struct("".join(form))
     parts = shape.unpack(body)
     names = tuple([name for name, _ in found])
     names = next((other.names for other in known if other.names == names), names)
-    return Layout(names, shape, parts[::2]), parts[1::2]
+    return StatisticsLayout(names, shape, parts[::2]), parts[1::2]
 
 
 def _counters(body: bytes) -> Iterator[tuple[str, int]]:
-    """List the counters of an answer: name and place of the value, either of which may be lacking."""
-    for kind, start, table in _placed(body):
+    """Return the counters of a reply: name and offset of the value, either of which may be missing."""
+    for kind, start, table in _attribute_offsets(body):
         if kind == _STAT_HWCOUNTERS:
-            for entry_kind, entry_start, entry in _placed(table, start):
+            for entry_kind, entry_start, entry in _attribute_offsets(table, start):
                 if entry_kind == _STAT_HWCOUNTER_ENTRY:
                     yield _counter(entry, entry_start)
 
 
-def _placed(data: bytes, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
-    """List attributes with the place of each one's payload, where the first stands at `start`."""
+def _attribute_offsets(data: bytes, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    """Return attributes with the offset of each payload, for data that begins at `start`."""
     for kind, payload in attributes(data):
         yield kind, start + ATTRIBUTE.size, payload
         start += (ATTRIBUTE.size + len(payload) + 3) & -4
 
 
 def _counter(entry: bytes, start: int) -> tuple[str, int]:
-    """Give the name of a counter and the place of its value; empty and 0 where it lacks them."""
+    """Return the name of a counter and the offset of its value; empty and 0 if they are missing."""
     name, value = "", 0
-    for kind, place, payload in _placed(entry, start):
+    for kind, offset, payload in _attribute_offsets(entry, start):
         if kind == _STAT_HWCOUNTER_ENTRY_NAME:
             name = text(payload) or ""
-        elif kind == _STAT_HWCOUNTER_ENTRY_VALUE and len(payload) == _VALUE:
-            value = place
+        elif kind == _STAT_HWCOUNTER_ENTRY_VALUE and len(payload) == _VALUE_BYTES:
+            value = offset
     return name, value
 
 
 def queue_pair_entries(body: bytes) -> Iterator[bytes]:
-    """List the entries of one answer of a dump of GET_QUEUE_PAIRS."""
+    """Return the entries of one reply of a dump of GET_QUEUE_PAIRS."""
     for kind, table in attributes(body):
         if kind == _RES_QP:
             yield from (entry for entry_kind, entry in attributes(table) if entry_kind == _RES_QP_ENTRY)
 
 
 def parse_queue_pair(entry: bytes) -> QueuePair:
-    """Read one entry; what it lacks is empty."""
+    """Parse one entry; missing attributes are empty."""
     found = dict(attributes(entry))
     return QueuePair(
         number(found.get(_RES_PID)) or None,
         text(found.get(_RES_KERN_NAME)) or "",
-        _named(_TYPES, number(found.get(_RES_TYPE))),
-        _named(_STATES, number(found.get(_RES_STATE))),
+        _name_of(_TYPES, number(found.get(_RES_TYPE))),
+        _name_of(_STATES, number(found.get(_RES_STATE))),
     )
 
 
-def _named(names: dict[int, str], value: int | None) -> str:
-    """Give the word for a number, `unknown_<n>` for one that is newer than this, and nothing for none."""
+def _name_of(names: dict[int, str], value: int | None) -> str:
+    """Return the name of a number, `unknown_<n>` for a newer one, and an empty text for None."""
     return "" if value is None else names.get(value, f"unknown_{value}")

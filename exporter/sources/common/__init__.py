@@ -1,1 +1,1 @@
-"""What several sources share."""
+"""Code that several sources share."""

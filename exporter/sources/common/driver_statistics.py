@@ -1,7 +1,7 @@
-"""Named 64-bit values of a device, to metrics: how drivers' names are declared, and the plan that picks by them.
+"""Drivers' statistics to metrics: how their names are declared, and the plan that finds the declared ones in a list.
 
-`ethtool -S` and the counters of RDMA ports are both lists of names and values. All values arrive as 64-bit numbers;
-the width is what the hardware behind them has. Names that are not declared are passed over: a NIC can have 20,000.
+`ethtool -S` and the counters of RDMA ports are both lists of names and values. All values are read as 64-bit numbers;
+the width is that of the hardware counter. Names that are not declared are skipped: a NIC can have 20,000.
 """
 
 import re
@@ -11,13 +11,13 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 MICROSECONDS = 1_000_000
-"""Divisor of what is counted in microseconds."""
+"""Divisor of values in microseconds."""
 
 PERCENT = 100
-"""Divisor of what is told in hundredths: shares are exported as ratios."""
+"""Divisor of values in per cent: shares are exported as ratios."""
 
 ABSENT = 2**64 - 1
-"""What firmware answers that could not fill a value."""
+"""Value that firmware returns for a counter it does not have."""
 
 PRIORITIES = tuple("01234567")
 
@@ -25,8 +25,8 @@ PRIORITIES = tuple("01234567")
 class Statistic(NamedTuple):
     """How one metric is read: names whose values are added up, and how they become base units.
 
-    In a name, `{p}` stands for the priority, one digit, and `#` for the number of a queue. Whether it is a counter or
-    a gauge is said by the metric of that ending: drivers list both alike, and do not say which is which.
+    In a name, `{p}` is the priority, one digit, and `#` the number of a queue. Whether the value is a counter or a
+    gauge is declared with the metric of that ending, since drivers list both without distinction.
     """
 
     ending: str
@@ -36,7 +36,7 @@ class Statistic(NamedTuple):
 
 
 def both(ending: str, name: str, width: int = 64, divisor: int = 1) -> tuple[Statistic, Statistic]:
-    """Declare a statistic for both directions; {way} in the name is rx or tx."""
+    """Return the statistics of both directions; {way} in the name becomes rx or tx."""
     return (
         Statistic(f"receive_{ending}", (name.replace("{way}", "rx"),), width, divisor),
         Statistic(f"transmit_{ending}", (name.replace("{way}", "tx"),), width, divisor),
@@ -48,9 +48,9 @@ class DriverNames:
     """The names of one driver.
 
     Attributes:
-        port: One value a port.
-        priority: One value a port and priority; a name without `{p}` counts all priorities together.
-        wire: Whether it counts bytes and packets on the wire, RDMA included.
+        port: Statistics of a port.
+        priority: Statistics of a priority of a port; a name without `{p}` counts all priorities together.
+        wire: Whether bytes and packets are counted on the wire, RDMA included.
     """
 
     port: tuple[Statistic, ...]
@@ -59,62 +59,62 @@ class DriverNames:
 
 
 @dataclass(slots=True)
-class Plan:
-    """Where the values of a driver's metrics stand in one tuple of names.
+class StatisticsPlan:
+    """Indices of the values of a driver's metrics in the list of a device's statistics.
 
     Attributes:
-        port: Ending to places whose values are added up.
-        priority: Priority, empty for all together, to ending to places.
+        port: By ending, the indices whose values are added up.
+        priority: The same by priority, which is empty for all priorities together.
     """
 
     port: dict[str, list[int]] = field(default_factory=dict)
     priority: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
-    def without(self, unread: Collection[str]) -> "Plan":
-        """Give the plan without some endings, and without priorities of which nothing is left."""
+    def without(self, unread: Collection[str]) -> "StatisticsPlan":
+        """Return the plan without some endings, and without priorities that have no endings left."""
 
-        def left(places: Mapping[str, list[int]]) -> dict[str, list[int]]:
-            return {ending: where for ending, where in places.items() if ending not in unread}
+        def remaining(indices: Mapping[str, list[int]]) -> dict[str, list[int]]:
+            return {ending: one for ending, one in indices.items() if ending not in unread}
 
-        priority = {number: kept for number, places in self.priority.items() if (kept := left(places))}
-        return Plan(left(self.port), priority)
+        priority = {number: left for number, indices in self.priority.items() if (left := remaining(indices))}
+        return StatisticsPlan(remaining(self.port), priority)
 
 
-def plan(driver: DriverNames, names: Sequence[str]) -> Plan:
-    """Find a driver's metrics in the names that a device has; a name that stands twice is taken once, the first.
+def make_plan(driver: DriverNames, names: Sequence[str]) -> StatisticsPlan:
+    """Find a driver's metrics in the names of a device; of a name that occurs twice the first is used.
 
-    A metric of which the device lacks one of several fixed names is left out: part of a sum is no sum. Where several
-    statistics are declared for one metric (names changed from one version of a driver to the next), the first counts
-    that the device has.
+    A metric is absent if the device lacks one of its fixed names, since a part of a sum is not the sum. If several
+    statistics are declared for one metric (names change between versions of a driver), the first one that the device
+    has is used.
     """
-    places = _first_places(names)
-    made = Plan()
+    indices = _first_indices(names)
+    plan = StatisticsPlan()
     for statistic in driver.port:
-        if found := _places(statistic.names, places):
-            made.port.setdefault(statistic.ending, found)
+        if found := _find_names(statistic.names, indices):
+            plan.port.setdefault(statistic.ending, found)
     for statistic in driver.priority:
         for priority, spelled in _by_priority(statistic.names).items():
-            if found := _places(spelled, places):
-                made.priority.setdefault(priority, {}).setdefault(statistic.ending, found)
-    return made
+            if found := _find_names(spelled, indices):
+                plan.priority.setdefault(priority, {}).setdefault(statistic.ending, found)
+    return plan
 
 
-def rest(mapped: Plan, names: Sequence[str], patterns: Sequence[str]) -> dict[str, int]:
-    """Find the names that the plan does not use and one of the shell patterns fits, with the first place of each."""
-    groups = [mapped.port, *mapped.priority.values()]
-    used = {place for endings in groups for where in endings.values() for place in where}
+def unmapped(plan: StatisticsPlan, names: Sequence[str], patterns: Sequence[str]) -> dict[str, int]:
+    """Return the names that match a shell pattern and that the plan does not use, with the first index of each."""
+    groups = [plan.port, *plan.priority.values()]
+    used = {index for endings in groups for indices in endings.values() for index in indices}
     return {
-        name: place
-        for name, place in _first_places(names).items()
-        if name and place not in used and any(fnmatchcase(name, pattern) for pattern in patterns)
+        name: index
+        for name, index in _first_indices(names).items()
+        if name and index not in used and any(fnmatchcase(name, pattern) for pattern in patterns)
     }
 
 
-def picked(places: Mapping[str, Sequence[int]], values: Sequence[int]) -> dict[str, int]:
-    """Add up the values at the places of each ending; a value of all ones is one that the device did not have."""
+def sum_values(indices: Mapping[str, Sequence[int]], values: Sequence[int]) -> dict[str, int]:
+    """Add up the values at the indices of each ending; endings with a value that is ABSENT are left out."""
     found = {
-        ending: values[where[0]] if len(where) == 1 else _sum([values[place] for place in where])
-        for ending, where in places.items()
+        ending: values[one[0]] if len(one) == 1 else _sum([values[index] for index in one])
+        for ending, one in indices.items()
     }
     return {ending: value for ending, value in found.items() if value != ABSENT} if ABSENT in found.values() else found
 
@@ -123,23 +123,23 @@ def _sum(parts: Sequence[int]) -> int:
     return ABSENT if ABSENT in parts else sum(parts)
 
 
-def _first_places(names: Sequence[str]) -> dict[str, int]:
-    places: dict[str, int] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, place)
-    return places
+def _first_indices(names: Sequence[str]) -> dict[str, int]:
+    indices: dict[str, int] = {}
+    for index, name in enumerate(names):
+        indices.setdefault(name, index)
+    return indices
 
 
 def _by_priority(names: Sequence[str]) -> dict[str, list[str]]:
-    """Spell names out for each priority; for none, the empty one, where they name none."""
+    """Return the names for each priority; the priority is empty if the names contain no `{p}`."""
     if not any("{p}" in name for name in names):
         return {"": list(names)}
     return {priority: [name.replace("{p}", priority) for name in names] for priority in PRIORITIES}
 
 
-def _places(names: Sequence[str], places: Mapping[str, int]) -> list[int]:
-    """Give the places of all names, or of whatever fits those with a queue's number in them."""
+def _find_names(names: Sequence[str], indices: Mapping[str, int]) -> list[int]:
+    """Return the indices of all names, or of every name that matches those with a queue's number; else none."""
     if not any("#" in name for name in names):
-        return [places[name] for name in names] if all(name in places for name in names) else []
+        return [indices[name] for name in names] if all(name in indices for name in names) else []
     pattern = re.compile("|".join(r"\d+".join(map(re.escape, name.split("#"))) for name in names), re.ASCII)
-    return [place for name, place in places.items() if pattern.fullmatch(name)]
+    return [index for name, index in indices.items() if pattern.fullmatch(name)]

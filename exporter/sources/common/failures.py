@@ -1,4 +1,4 @@
-"""What goes wrong with one device or file, in the words of all sources."""
+"""Exceptions to failures of one device or file, with the same reasons in every source."""
 
 import errno
 
@@ -6,20 +6,20 @@ from exporter.core.blocking import HungError
 from exporter.core.source import Failure
 
 _NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP", errno.EDEADLK: "EDEADLK"}
-"""Names of errors. Of these two, each of which has another, Python gives the name that the kernel does not use."""
+"""Names of errors. These two have aliases, and Python's table contains the ones that the kernel does not use."""
 
 
 def failure_of(device: str, error: Exception, place: object = "") -> Failure:
-    """Say what went wrong.
+    """Return the failure of an exception.
 
     Args:
-        device: What it concerns, as `Failure` has it.
-        error: What was raised.
-        place: The file or device that was asked, for the log; a call that hung names it itself.
+        device: The device concerned, as in `Failure`.
+        error: The exception.
+        place: The file or device that was read, for the log; a HungError contains it already.
 
     Returns:
-        A failure whose reason is `timeout` for a call that hangs, the name of the errno of what the system refused,
-        `malformed` for what made no sense, and `internal` for anything else.
+        A failure whose reason is `timeout` for a call that hangs, the name of the errno for an error of the system,
+        `malformed` for a ValueError, and `internal` for anything else.
     """
     if isinstance(error, HungError):
         return Failure(device, "timeout", str(error))

@@ -1,4 +1,4 @@
-"""What the sources of this host's ports do alike: what they list, read and leave out, how rails are numbered."""
+"""Shared by the sources of this host's ports: listing devices, selecting hardware ports, numbering rails."""
 
 import re
 from collections import Counter
@@ -17,17 +17,17 @@ from exporter.core.source import (
 from exporter.core.table import Schema
 from exporter.linux.netlink.rtnetlink import Link
 from exporter.linux.nic_reader import KernelNic, NicReader, ReplayNic
-from exporter.linux.pci import bus_order
+from exporter.linux.pci import pci_sort_key
 
-APART = 0.05
-"""Seconds between the first and the last row's reading from which each has a time of its own: one before it hung."""
+MIN_TIME_SPREAD = 0.05
+"""Seconds between the first and the last row's reading from which each row has its own time: a device hung between."""
 
 SCAN = "/"
-"""Name of the call that lists the devices of a place; no device can be named so. All sources of a place name it alike,
-since where listing hangs for one, it hangs for all."""
+"""Name of the call that lists the devices of a place; no device can have this name. All sources of a place use the same
+name, since a listing that hangs for one of them hangs for all."""
 
-FEEDS = frozenset({*vocabulary.RATES, vocabulary.SPEED, vocabulary.MAX_SPEED})
-"""Endings from which other metrics are made: they are read even where they are details that nobody is shown."""
+DERIVED_FROM = frozenset({*vocabulary.RATES, vocabulary.SPEED, vocabulary.MAX_SPEED})
+"""Endings from which other metrics are derived: they are read even if they are details that are not exported."""
 
 _ARPHRD_INFINIBAND = 32
 
@@ -40,84 +40,84 @@ class PortOptions(Options, frozen=True):
     """Configuration of a source of ports; include and exclude are names of devices.
 
     Attributes:
-        rails: Rail of each device, for nodes where the order of the PCI addresses does not tell.
+        rails: Rail of each device, for nodes whose rails do not follow the order of the PCI addresses.
     """
 
     rails: dict[str, str] = {}  # noqa: RUF012  # msgspec copies mutable defaults
 
-    def unread(self, *schemas: Schema) -> frozenset[str]:
-        """Give the endings of the details that nobody is shown, for which nothing has to be read.
+    def unread_endings(self, *schemas: Schema) -> frozenset[str]:
+        """Return the endings of details that are not exported, so that nothing has to be read for them.
 
-        All that is no detail is read even where it is dropped, for the sake of what is made of it.
+        Metrics that are not details are read even if they are dropped, since others are derived from them.
         """
         return frozenset(
             ending
             for schema in schemas
             for ending, metric in schema.metrics.items()
-            if metric.detail and ending not in FEEDS and not is_exported(metric, self.drop, self.keep)
+            if metric.detail and ending not in DERIVED_FROM and not exports(metric, self.drop, self.keep)
         )
 
 
 def nic_place(host: Host) -> tuple[str, object]:
-    """Give the place of all calls into network devices, which must not overlap, whatever source makes them."""
+    """Return the place of all calls into network devices, which must not overlap, even of different sources."""
     return ("nic", host.nic_replay)
 
 
 def nic_reader(host: Host) -> Callable[[], NicReader]:
-    """Give what opens the reader of network devices: of the kernel, or of recordings."""
+    """Return a function that opens the reader of network devices: of the kernel, or of recordings."""
     return KernelNic if host.nic_replay is None else partial(ReplayNic, host.nic_replay)
 
 
-async def listed(serial: BlockingCalls, name: str, call: Callable[[], Listed], what: str = "") -> Listed:
-    """Make the call that lists what there is to read.
+async def list_devices(serial: Serial, name: str, call: Callable[[], Listed], what: str = "") -> Listed:
+    """Run the call that lists the devices of a source.
 
     Args:
-        serial: Makes it.
-        name: Its name.
-        call: Lists.
-        what: What is asked, for the log, where the call's error does not name it.
+        serial: Runs it.
+        name: Name of the call.
+        call: Lists the devices.
+        what: The interface that is queried, for the log, if the call's error does not name it.
 
     Raises:
         SourceError: It hangs, or failed.
     """
     found = (await serial.run([(name, call)]))[name]
     if isinstance(found, Exception):
-        raise not_listed(found, what)
+        raise listing_error(found, what)
     return found
 
 
-def not_listed(error: object, what: str = "") -> SourceError:
-    """Say that nothing can be read, since the call that lists what there is hangs or failed: `error` tells."""
+def listing_error(error: object, what: str = "") -> SourceError:
+    """Return the error of a source whose devices cannot be listed; `error` is the result of that call."""
     reason = "timeout" if isinstance(error, HungError) else "unreadable"
     return SourceError(reason, f"{what}: {error}" if what else str(error))
 
 
 def is_hardware(link: Link) -> bool:
-    """Tell a network device that is a piece of hardware, or a function of one, from all that stands for others.
+    """Return whether a network device is hardware, or a function of it, and not virtual or a representor.
 
-    IP over InfiniBand is none, though it names the card as its parent: `is_infiniband_port` tells it.
+    IP over InfiniBand is not, though its parent is the card: see `is_infiniband_port`.
     """
     of_card = bool(link.parent_dev_name) and not link.kind and not _is_over_infiniband(link)
     return of_card and not is_representor(link.phys_port_name or "")
 
 
 def is_infiniband_port(link: Link) -> bool:
-    """Tell the device for IP over a port of InfiniBand from those of its partitions, which are on top of it."""
+    """Return whether a network device is IP over an InfiniBand port, and not over one of its partitions."""
     return _is_over_infiniband(link) and bool(link.parent_dev_name) and link.lower is None
 
 
 def _is_over_infiniband(link: Link) -> bool:
-    """Tell IP over InfiniBand, which some drivers outside of Linux do not name as its kind."""
+    """Return whether a network device is IP over InfiniBand; some out-of-tree drivers do not set its kind."""
     return link.kind == "ipoib" or (not link.kind and link.hardware == _ARPHRD_INFINIBAND)
 
 
 def is_representor(phys_port_name: str) -> bool:
-    """Tell by the name of its port what only stands here for a virtual function or subfunction."""
+    """Return whether a phys_port_name is that of a representor of a virtual function or subfunction."""
     return _REPRESENTOR.fullmatch(phys_port_name) is not None
 
 
-class Seat(NamedTuple):
-    """Where a port sits: its siblings are those of its kind; `number` is that of the port in its device."""
+class PortPosition(NamedTuple):
+    """Position of a port: `kind` is the same for ports that are numbered together, `number` is that in its device."""
 
     kind: str | None
     pci: str
@@ -125,32 +125,32 @@ class Seat(NamedTuple):
     number: int = 0
 
 
-def number_rails(seats: Sequence[Seat], configured: Mapping[str, str]) -> list[str]:
-    """Give the rail of each port.
+def number_rails(ports: Sequence[PortPosition], configured: Mapping[str, str]) -> list[str]:
+    """Return the rail of each port.
 
     Args:
-        seats: The ports.
-        configured: Rails by device, which win.
+        ports: The ports.
+        configured: Rails by device, which take precedence.
 
     Returns:
-        The place of each among the ports of its kind in the order of their PCI addresses, from 0; empty for a port of
-        no kind.
+        The index of each port among those of its kind in the order of their PCI addresses, from 0; empty for a port
+        without a kind.
     """
-    rails = [""] * len(seats)
+    rails = [""] * len(ports)
     counted: Counter[str] = Counter()
     order = sorted(
-        range(len(seats)),
-        key=lambda place: (bus_order(seats[place].pci, seats[place].device), seats[place].number),
+        range(len(ports)),
+        key=lambda index: (pci_sort_key(ports[index].pci, ports[index].device), ports[index].number),
     )
-    for place in order:
-        seat = seats[place]
-        if seat.kind is not None:
-            rails[place] = str(counted[seat.kind])
-            counted[seat.kind] += 1
-        rails[place] = configured.get(seat.device, rails[place])
+    for index in order:
+        port = ports[index]
+        if port.kind is not None:
+            rails[index] = str(counted[port.kind])
+            counted[port.kind] += 1
+        rails[index] = configured.get(port.device, rails[index])
     return rails
 
 
-def own_times(time: float, times: Sequence[float]) -> Sequence[float] | None:
-    """Give the time of each row's reading where some came long after the table's own `time`; else None."""
-    return times if max(times) - time > APART else None
+def row_times(time: float, times: Sequence[float]) -> Sequence[float] | None:
+    """Return the time of each row's reading if some are much later than the table's `time`; else None."""
+    return times if max(times) - time > MIN_TIME_SPREAD else None

@@ -37,7 +37,7 @@ from exporter.linux.nic_reader import NicReader
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
     is_hardware,
-    listed,
+    list_devices,
     nic_place,
     nic_reader,
 )

@@ -15,7 +15,7 @@ from exporter.nccl.nccl_tests import (
     parse_json,
     parse_text,
 )
-from exporter.sources.common.path_patterns import matching
+from exporter.sources.common.path_patterns import matching_files
 from exporter.sources.nccl_facts.files import read_whole
 
 HINT = (
@@ -38,7 +38,7 @@ def load(patterns: Iterable[str], folder: Path) -> list[dict[tuple[str, int], fl
         RuleError: A pattern without wildcards fits no file; its steps are `baseline` and the place among the patterns.
         ConfigError: A file cannot be read, or is no baseline; the text says which and why.
     """
-    return [_measured(path) for path in matching("baseline", patterns, folder)]
+    return [_measured(path) for path in matching_files("baseline", patterns, folder)]
 
 
 def _measured(path: Path) -> dict[tuple[str, int], float]:

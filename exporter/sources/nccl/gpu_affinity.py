@@ -8,9 +8,9 @@ from pathlib import Path
 from exporter.linux.cached_file import read_text
 from exporter.linux.pci import (
     ADDRESS,
-    bus_order,
     pci_function,
-    way,
+    pci_sort_key,
+    upstream_path,
 )
 from exporter.sources.pci.source import nearest
 
@@ -87,6 +87,6 @@ def nics_near(sysfs: Path, gpu: str) -> list[str]:
         for device in (sysfs / "class" / "infiniband").iterdir():
             place = pci_function(device)
             if place is not None and not os.path.lexists(place / "physfn"):
-                ways[device.name], addresses[device.name] = way(place), place.name
-    found = nearest(way(Path(os.path.realpath(function))), ways)
-    return sorted(found, key=lambda name: bus_order(addresses[name], name))
+                ways[device.name], addresses[device.name] = upstream_path(place), place.name
+    found = nearest(upstream_path(Path(os.path.realpath(function))), ways)
+    return sorted(found, key=lambda name: pci_sort_key(addresses[name], name))

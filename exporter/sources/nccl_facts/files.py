@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from exporter.core.source import Failure
-from exporter.linux.untrusted_files import opened
+from exporter.linux.untrusted_files import open_untrusted
 from exporter.sources.nccl.identity import UNKNOWN
 from exporter.sources.nccl.readers.files import (
     JOB_FOLDER,
@@ -103,5 +103,5 @@ def read_whole(path: str, limit: int) -> tuple[bytes, os.stat_result]:
     Raises:
         OSError: It cannot be opened or read, or is not a regular file.
     """
-    with opened(path) as (descriptor, state), open(descriptor, "rb", closefd=False) as file:
+    with open_untrusted(path) as (descriptor, state), open(descriptor, "rb", closefd=False) as file:
         return file.read(limit + 1), state

@@ -20,7 +20,7 @@ from exporter.core.table import (
     TableBuilder,
 )
 from exporter.core.vocabulary import counter, gauge
-from exporter.linux.untrusted_files import stamp
+from exporter.linux.untrusted_files import file_version
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.inspector_textfile import Window, gpu_of_file, windows
 from exporter.nccl.prometheus_text import MAX_TEXT, Lost
@@ -184,7 +184,7 @@ def read_file(path: str) -> Told:
     except FormatError as error:
         lines[error.reason] += 1
     lines += lost.reasons
-    return Told(stamp(state), values, jobs, counts, lines, not lost.reasons["torn"] and bool(data))
+    return Told(file_version(state), values, jobs, counts, lines, not lost.reasons["torn"] and bool(data))
 
 
 def _key(one: Window) -> LabelValues | None:
@@ -240,7 +240,7 @@ class Textfiles:
         for path, one in self._files.items():
             state = found[path][1]
             one.written = state.st_mtime_ns / 1e9
-            if one.told is None or one.told.stamp != stamp(state):
+            if one.told is None or one.told.stamp != file_version(state):
                 due.append(one)
         return due
 

@@ -14,15 +14,15 @@ from exporter.linux.ethtool import Driver
 from exporter.linux.netlink.ethtool import Pause
 from exporter.linux.netlink.rtnetlink import Link
 from exporter.linux.nic_reader import NicReader
-from exporter.linux.pci import driver as bound_driver
+from exporter.linux.pci import class_device_driver as bound_driver
 from exporter.linux.pci import is_virtual_function
 from exporter.sources.common.driver_statistics import (
     ABSENT,
     DriverNames,
-    Plan,
-    picked,
-    plan,
-    rest,
+    StatisticsPlan,
+    make_plan,
+    sum_values,
+    unmapped,
 )
 from exporter.sources.common.host_ports import is_infiniband_port
 from exporter.sources.nic.drivers import DRIVERS, INFINIBAND, VIRTUAL
@@ -120,7 +120,7 @@ class Device:
         self._kind: str | None = None
         self._planned: tuple[str, ...] | None = None
         self._planned_by: DriverNames | None = None
-        self._plan = Plan()
+        self._plan = StatisticsPlan()
         self._raw: dict[str, int] = {}
         self._counted: set[str] = set()  # endings that it ever counted itself
 
@@ -225,13 +225,13 @@ class Device:
             return {}, {}, {}
         if self._planned is not found.names or self._planned_by is not names:
             self._planned, self._planned_by = found.names, names
-            known = plan(names or DriverNames(()), found.names)
+            known = make_plan(names or DriverNames(()), found.names)
             self._plan = known.without(self._unread)
-            self._raw = rest(known, found.names, self._patterns)  # what has a metric is not raw, read or not
+            self._raw = unmapped(known, found.names, self._patterns)  # what has a metric is not raw, read or not
         values = found.values
         return (
-            dict(picked(self._plan.port, values)),
-            {number: picked(where, values) for number, where in self._plan.priority.items()},
+            dict(sum_values(self._plan.port, values)),
+            {number: sum_values(where, values) for number, where in self._plan.priority.items()},
             self._picked_raw(values),
         )
 

@@ -31,7 +31,7 @@ from exporter.sources.common.host_ports import (
     PortOptions,
     is_hardware,
     is_infiniband_port,
-    listed,
+    list_devices,
     nic_place,
     nic_reader,
 )
@@ -152,7 +152,7 @@ class NicSource:
             reader = self._running_reader()
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        links = await listed(self._serial, "links", reader.links, "rtnetlink")
+        links = await list_devices(self._serial, "links", reader.links, "rtnetlink")
         ours = {link.name: link for link in links if self._is_ours(link)}
         self._names = frozenset(ours)
         return ours

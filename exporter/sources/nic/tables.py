@@ -19,7 +19,7 @@ from exporter.linux.ethtool import Driver
 from exporter.linux.netlink.rtnetlink import Link
 from exporter.linux.pci import ADDRESS
 from exporter.sources.common.driver_statistics import Statistic
-from exporter.sources.common.host_ports import Seat, number_rails, own_times
+from exporter.sources.common.host_ports import PortPosition, number_rails, row_times
 from exporter.sources.nic.device import DeviceReading
 from exporter.sources.nic.drivers import DRIVERS, INFINIBAND
 from exporter.sources.nic.metrics import (
@@ -131,7 +131,7 @@ class NicTables:
             self._keepers.setdefault((schema, part), RowKeeper(schema.labels)).rows(keys),
             columns,
             now,
-            times=own_times(now, times),
+            times=row_times(now, times),
             epochs=[links[key[0]].ifindex for key in keys],
             kinds=kinds,
             part=part,
@@ -139,7 +139,9 @@ class NicTables:
 
     def _infos(self, links: Mapping[str, Link], readings: Mapping[str, DeviceReading]) -> dict[str, LabelValues]:
         """Give the values of the info's labels for each device."""
-        seats = [Seat(readings[name].kind, _pci(link, readings[name].driver), name) for name, link in links.items()]
+        seats = [
+            PortPosition(readings[name].kind, _pci(link, readings[name].driver), name) for name, link in links.items()
+        ]
         rails = number_rails(seats, self._rails)
         return {
             seat.device: (self._host, rail, seat.pci, *_facts(links[seat.device], readings[seat.device]))

@@ -43,7 +43,7 @@ from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
     is_hardware,
     is_infiniband_port,
-    listed,
+    list_devices,
     nic_place,
     nic_reader,
 )
@@ -197,7 +197,7 @@ class OpticsSource:
             self._reader.events()  # nobody waits for them here; left alone, they would fill the socket
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        return await listed(self._serial, "links", partial(self._list, self._reader), "rtnetlink")
+        return await list_devices(self._serial, "links", partial(self._list, self._reader), "rtnetlink")
 
     def _left_out(self) -> list[Failure]:
         """Say of which devices the last dump could not tell what they are."""

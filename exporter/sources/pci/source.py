@@ -32,17 +32,17 @@ from exporter.core.table import RowKeeper, TableBuilder, Value
 from exporter.core.vocabulary import counter, gauge, info
 from exporter.linux.cached_file import read_small, read_text
 from exporter.linux.pci import (
-    bridge,
-    driver_of,
+    bus_device_driver,
     is_virtual_function,
-    parse_errors,
+    parse_aer_errors,
     parse_link_lanes,
     parse_link_speed,
     pci_function,
-    way,
+    upstream_bridge,
+    upstream_path,
 )
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.host_ports import SCAN, is_representor, listed
+from exporter.sources.common.host_ports import SCAN, is_representor, list_devices
 
 CALL_DEADLINE = 2.0
 """Seconds that the files of one function may take, and the search for all."""
@@ -243,7 +243,7 @@ def find_functions(sysfs: Path, wants: Callable[[str], bool]) -> dict[str, Found
                 devices.setdefault(function, []).append(device)
     functions = sorted((one for one in devices if not os.path.lexists(one / "physfn")), key=lambda one: one.name)
     gpus = _find_gpus(sysfs) if functions else {}
-    return {one.name: Found(one, _names(devices[one]), nearest(way(one), gpus)) for one in functions}
+    return {one.name: Found(one, _names(devices[one]), nearest(upstream_path(one), gpus)) for one in functions}
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -263,7 +263,7 @@ def _names(devices: Sequence[Path]) -> list[str]:
 def _find_gpus(sysfs: Path) -> dict[str, list[str]]:
     """Give the bridges above each GPU."""
     return {
-        function.name: way(Path(os.path.realpath(function)))
+        function.name: upstream_path(Path(os.path.realpath(function)))
         for function in _entries(sysfs / "bus" / "pci" / "devices")
         if read_text(function / "class")[: len("0x0300")] in GPUS.get(read_text(function / "vendor"), ())
         and not os.path.lexists(function / "physfn")
@@ -312,7 +312,7 @@ def read_function(host: str, found: Found) -> FunctionReading:
     folder, devices, gpus = found
     epoch = folder.stat().st_ino
     files = _Files(folder.name)
-    above = bridge(folder)
+    above = upstream_bridge(folder)
     values: dict[str, Value | None] = {}
     if not is_virtual_function(folder) and read_text(folder / "power" / "runtime_status") != "suspended":
         values |= _read_link(files, folder, above)
@@ -323,9 +323,9 @@ def read_function(host: str, found: Found) -> FunctionReading:
         files.read(folder / "numa_node", _numa_node) or "",
         ",".join(gpus),
         "" if above is None else above.name,
-        driver_of(folder),
+        bus_device_driver(folder),
     )
-    counts = {severity: files.read(folder / path, parse_errors) for severity, path in SEVERITIES.items()}
+    counts = {severity: files.read(folder / path, parse_aer_errors) for severity, path in SEVERITIES.items()}
     errors = {severity: count for severity, count in counts.items() if count is not None}
     return FunctionReading(epoch, values, errors, files.failures)
 

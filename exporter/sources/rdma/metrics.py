@@ -1,4 +1,4 @@
-"""What is exported of RDMA ports and devices, and where it comes from: data."""
+"""The metrics of RDMA ports and devices, and where they come from: data."""
 
 from exporter.core import vocabulary
 from exporter.core.vocabulary import (
@@ -8,88 +8,189 @@ from exporter.core.vocabulary import (
     info,
     unknown,
 )
+from exporter.sources.rdma.counter_files import PMA, counter_alternatives, origins
 from exporter.sources.rdma.drivers import DRIVERS
-from exporter.sources.rdma.files import PMA, choices, origins
 
 LABELS = ("device", "port")
 
 _PORT_COUNTERS = origins(
-    ways for names in DRIVERS.values() for ways in choices(names.of_port(virtual=False, iwarp=True), PMA)
+    ways
+    for declared in DRIVERS.values()
+    for ways in counter_alternatives(declared.port_counters(virtual=False, iwarp=True), PMA)
 )
-_DEVICE_COUNTERS = origins(ways for names in DRIVERS.values() for ways in choices(names.device))
+_DEVICE_COUNTERS = origins(ways for declared in DRIVERS.values() for ways in counter_alternatives(declared.device))
 
 LINK = ("link_up", "link_speed_bytes_per_second", "link_lanes", "port_state", "port_physical_state")
-"""What is told of a port's link."""
+"""Endings of the state of a port's link."""
+
+_STANDARD_HELPS = {
+    "receive_bytes_total": "Bytes received (IBTA PortCountersExtended PortRcvData).{note}",
+    "transmit_bytes_total": "Bytes transmitted (IBTA PortCountersExtended PortXmitData).{note}",
+    "receive_packets_total": "Packets received (IBTA PortCountersExtended PortRcvPkts).{note}",
+    "transmit_packets_total": "Packets transmitted (IBTA PortCountersExtended PortXmitPkts).{note}",
+    "receive_unicast_packets_total": "Unicast packets received (IBTA PortCountersExtended PortUnicastRcvPkts).",
+    "transmit_unicast_packets_total": "Unicast packets transmitted (IBTA PortCountersExtended PortUnicastXmitPkts).",
+    "receive_multicast_packets_total": "Multicast packets received (IBTA PortCountersExtended PortMulticastRcvPkts).",
+    "transmit_multicast_packets_total": (
+        "Multicast packets transmitted (IBTA PortCountersExtended PortMulticastXmitPkts)."
+    ),
+    "receive_errors_total": "Packets received with an error (IBTA PortCounters PortRcvErrors).",
+    "receive_remote_physical_errors_total": (
+        "Packets received with the EBP (end bad packet) delimiter, set by an earlier hop (IBTA PortCounters"
+        " PortRcvRemotePhysicalErrors)."
+    ),
+    "receive_switch_relay_errors_total": (
+        "Packets received that a switch could not forward (IBTA PortCounters PortRcvSwitchRelayErrors)."
+    ),
+    "receive_constraint_errors_total": (
+        "Packets received and discarded by partition or raw packet filters (IBTA PortCounters PortRcvConstraintErrors)."
+    ),
+    "transmit_constraint_errors_total": (
+        "Packets not transmitted because of partition or raw packet filters (IBTA PortCounters"
+        " PortXmitConstraintErrors)."
+    ),
+    "transmit_discards_total": (
+        "Outbound packets discarded because the port was down or congested (IBTA PortCounters PortXmitDiscards)."
+    ),
+    "transmit_wait_ticks_total": (
+        "Ticks during which the port had data to transmit and sent none, for lack of credits or arbitration (IBTA"
+        " PortCounters PortXmitWait). The length of a tick depends on the device."
+    ),
+    "symbol_errors_total": "Symbol errors detected on one or more lanes (IBTA PortCounters SymbolErrorCounter).",
+    "link_down_total": "Times the link went down (IBTA PortCounters LinkDownedCounter).",
+    "link_error_recovery_total": (
+        "Times the port completed the link error recovery process (IBTA PortCounters LinkErrorRecoveryCounter)."
+    ),
+    "local_link_integrity_errors_total": (
+        "Times the local physical errors exceeded LocalPhyErrors (IBTA PortCounters LocalLinkIntegrityErrors)."
+    ),
+    "excessive_buffer_overrun_errors_total": (
+        "Times that consecutive buffer overruns exceeded OverrunErrors (IBTA PortCounters"
+        " ExcessiveBufferOverrunErrors)."
+    ),
+    "vl15_dropped_total": (
+        "Subnet management packets (VL15) dropped for lack of buffers (IBTA PortCounters VL15Dropped)."
+    ),
+}
+"""HELP of the counters of the IBTA's performance management, with the name of the attribute."""
+
+_DCQCN_HELPS = {
+    "ecn_marked_packets_total": "RoCE packets received with ECN Congestion Experienced (DCQCN notification point).",
+    "cnp_sent_total": "Congestion notification packets (CNP) sent (DCQCN notification point).",
+    "cnp_received_total": "Congestion notification packets (CNP) received, whether the sender reduced its rate or not.",
+    "cnp_handled_total": (
+        "Congestion notification packets (CNP) received for which the DCQCN reaction point reduced its rate."
+    ),
+    "cnp_ignored_total": "Congestion notification packets (CNP) received that the DCQCN reaction point ignored.",
+}
+"""HELP of the counters of DCQCN: the receiver is its notification point, the sender its reaction point."""
+
+_TRANSPORT_HELPS = {
+    "out_of_buffer_total": "Packets dropped because the queue pair had no receive buffer posted.",
+    "retransmitted_packets_total": "Packets retransmitted, after loss of the packet or of its acknowledgement.",
+    "receive_discards_total": "Packets received without an error and dropped.",
+    "transmit_errors_total": "Packets that could not be transmitted because of an error.",
+}
+
+_LINK_HELPS = {
+    "link_up": "Whether the port's logical state is Active (1) or not (0).",
+    "link_speed_bytes_per_second": (
+        "Speed of the whole port in bytes per second; absent while the link is down, or if it is unknown."
+    ),
+}
 
 _COUNTERS = {
-    "receive_oversized_discards_total": counter("Packets dropped because they were larger than the MTU."),
-    "icrc_errors_total": counter("RoCE packets with a wrong invariant checksum: corrupted beyond the frame's own."),
-    "out_of_sequence_total": counter("Packets that came with an unexpected sequence number: lost, or reordered."),
-    "packet_sequence_errors_total": counter("Replies that told this sender of a sequence error."),
-    "implied_nak_sequence_errors_total": counter("Replies that implied a gap in what this sender sent."),
-    "local_ack_timeouts_total": counter("Acknowledgements that did not come in time: loss, or a dead peer."),
-    "rnr_nak_retries_total": counter("Replies that the peer had posted no buffer."),
-    "rnr_naks_sent_total": counter("Replies to peers that no buffer was posted here."),
-    "retransmitted_bytes_total": counter("Bytes sent again."),
-    "unresponsive_peers_total": counter("Times that a peer did not answer any more."),
-    "impaired_connections_total": counter("Times that a connection to a peer got worse than it should be."),
-    "duplicate_requests_total": counter("Requests that came again: the peer retransmitted."),
-    "adaptive_retransmissions_total": counter("Adaptive retransmissions by this sender."),
-    "adaptive_retransmission_timeouts_total": counter("Adaptive retransmissions of this sender that timed out."),
-    "slow_restarts_total": counter("Slow restarts of this sender after it was idle."),
-    "slow_restart_cnps_total": counter("Congestion notifications that a slow restart made."),
-    "slow_restart_transitions_total": counter("Transitions of a connection into slow restart."),
+    "receive_oversized_discards_total": counter("Packets received that exceed the MTU, and dropped."),
+    "icrc_errors_total": counter(
+        "RoCE packets received with a wrong ICRC (invariant CRC): corrupted, with a correct frame check sequence."
+    ),
+    "out_of_sequence_total": counter(
+        "Packets received by the responder with an unexpected PSN: loss, or reordering as by adaptive routing."
+    ),
+    "packet_sequence_errors_total": counter("NAK packets received by the requester for a PSN sequence error."),
+    "implied_nak_sequence_errors_total": counter(
+        "ACKs or read responses received by the requester that imply a PSN sequence error."
+    ),
+    "local_ack_timeouts_total": counter(
+        "Local ACK timeouts of the requester: the packet or its ACK was lost, or the peer does not respond."
+    ),
+    "rnr_nak_retries_total": counter("RNR NAKs received by the requester: the peer had no receive buffer posted."),
+    "rnr_naks_sent_total": counter("RNR NAKs sent by the responder: no receive buffer was posted."),
+    "retransmitted_bytes_total": counter("Bytes retransmitted."),
+    "unresponsive_peers_total": counter("Times a peer stopped responding."),
+    "impaired_connections_total": counter("Times the path to a peer became impaired."),
+    "duplicate_requests_total": counter("Duplicate requests received by the responder: the peer retransmitted them."),
+    "adaptive_retransmissions_total": counter("Adaptive retransmissions for RoCE traffic."),
+    "adaptive_retransmission_timeouts_total": counter("Timeouts of adaptive retransmission for RoCE traffic."),
+    "slow_restarts_total": counter("Times that RoCE slow restart was used, after a connection was idle."),
+    "slow_restart_cnps_total": counter("Congestion notification packets (CNP) generated by RoCE slow restart."),
+    "slow_restart_transitions_total": counter("Times that a connection changed its state to RoCE slow restart."),
 }
 
 _REQUESTS = {
-    "receive_write_requests_total": counter("RDMA writes received."),
-    "receive_read_requests_total": counter("RDMA reads received."),
-    "receive_atomic_requests_total": counter("RDMA atomics received."),
-    "receive_send_requests_total": counter("Sends received."),
-    "transmit_write_requests_total": counter("RDMA writes to peers."),
-    "transmit_read_requests_total": counter("RDMA reads from peers."),
-    "transmit_atomic_requests_total": counter("RDMA atomics on peers."),
-    "transmit_send_requests_total": counter("Sends to peers."),
-    "receive_send_bytes_total": counter("Bytes received by sends of peers."),
-    "transmit_send_bytes_total": counter("Bytes sent by sends."),
-    "receive_read_bytes_total": counter("Bytes that this side read from peers."),
-    "transmit_read_bytes_total": counter("Bytes that peers read from this side."),
-    "receive_write_bytes_total": counter("Bytes that peers wrote here."),
-    "transmit_write_bytes_total": counter("Bytes that this side wrote to peers."),
-    "receive_dct_connects_total": counter("Connections to dynamically connected targets."),
-    "requester_read_errors_total": counter("Reads of this side that completed with an error."),
-    "requester_write_errors_total": counter("Writes of this side that completed with an error."),
-    "requester_completion_errors_total": counter("Requests of this side that completed with an error."),
-    "requester_flush_errors_total": counter("Requests of this side that were flushed; normal when a job ends."),
-    "requester_remote_access_errors_total": counter("Requests of this side that the peer refused access."),
-    "requester_remote_invalid_requests_total": counter("Requests of this side that the peer called invalid."),
-    "requester_transport_retries_exceeded_total": counter("Requests given up after all transport retries."),
-    "requester_rnr_retries_exceeded_total": counter("Requests given up because the peer never posted a buffer."),
-    "responder_completion_errors_total": counter("Requests of peers that completed with an error here."),
-    "responder_flush_errors_total": counter("Requests of peers that were flushed here; normal when a job ends."),
-    "responder_local_length_errors_total": counter("Requests of peers with a wrong length."),
-    "responder_remote_access_errors_total": counter("Requests of peers that were refused access here."),
+    "receive_write_requests_total": counter("RDMA WRITE requests received."),
+    "receive_read_requests_total": counter("RDMA READ requests received."),
+    "receive_atomic_requests_total": counter("Atomic requests received."),
+    "receive_send_requests_total": counter("SEND requests received."),
+    "transmit_write_requests_total": counter("RDMA WRITE requests sent."),
+    "transmit_read_requests_total": counter("RDMA READ requests sent."),
+    "transmit_atomic_requests_total": counter("Atomic requests sent."),
+    "transmit_send_requests_total": counter("SEND requests sent."),
+    "receive_send_bytes_total": counter("Bytes received by SEND requests of peers."),
+    "transmit_send_bytes_total": counter("Bytes transmitted by SEND requests."),
+    "receive_read_bytes_total": counter("Bytes received in responses to RDMA READ requests of this side."),
+    "transmit_read_bytes_total": counter("Bytes transmitted in responses to RDMA READ requests of peers."),
+    "receive_write_bytes_total": counter("Bytes received by RDMA WRITE requests of peers."),
+    "transmit_write_bytes_total": counter("Bytes transmitted by RDMA WRITE requests."),
+    "receive_dct_connects_total": counter("Connection requests received for dynamically connected transport (DCT)."),
+    "requester_read_errors_total": counter("RDMA READ requests that completed with an error."),
+    "requester_write_errors_total": counter("RDMA WRITE requests that completed with an error."),
+    "requester_completion_errors_total": counter("Completions with an error at the requester."),
+    "requester_flush_errors_total": counter("Completions with a flush error at the requester; normal when a job ends."),
+    "requester_remote_access_errors_total": counter("Remote access errors at the requester: the peer denied access."),
+    "requester_remote_invalid_requests_total": counter(
+        "Remote invalid request errors at the requester: the peer rejected the request."
+    ),
+    "requester_transport_retries_exceeded_total": counter(
+        "Transport retry counter exceeded errors at the requester: the peer did not acknowledge any retry."
+    ),
+    "requester_rnr_retries_exceeded_total": counter(
+        "RNR retry counter exceeded errors at the requester: the peer posted no receive buffer."
+    ),
+    "responder_completion_errors_total": counter("Completions with an error at the responder."),
+    "responder_flush_errors_total": counter("Completions with a flush error at the responder; normal when a job ends."),
+    "responder_local_length_errors_total": counter("Local length errors at the responder."),
+    "responder_remote_access_errors_total": counter(
+        "Remote access errors at the responder: the access of a peer was denied."
+    ),
 }
 
 _OPTIONAL = {
     "optional_ecn_marked_packets_total": counter(
-        "RoCE packets received with the congestion mark, by an optional counter that somebody enabled."
+        "RoCE packets received with ECN Congestion Experienced, by an optional counter, which has to be enabled."
     ),
     "optional_cnp_sent_total": counter(
-        "Congestion notification packets sent, by an optional counter that somebody enabled."
+        "Congestion notification packets (CNP) sent, by an optional counter, which has to be enabled."
     ),
-    "receive_optional_bytes_total": counter("Bytes of RDMA received, by an optional counter that somebody enabled."),
-    "transmit_optional_bytes_total": counter("Bytes of RDMA sent, by an optional counter that somebody enabled."),
+    "receive_optional_bytes_total": counter(
+        "Bytes of RDMA traffic received, by an optional counter, which has to be enabled."
+    ),
+    "transmit_optional_bytes_total": counter(
+        "Bytes of RDMA traffic transmitted, by an optional counter, which has to be enabled."
+    ),
     "receive_optional_packets_total": counter(
-        "Packets of RDMA received, by an optional counter that somebody enabled."
+        "Packets of RDMA traffic received, by an optional counter, which has to be enabled."
     ),
-    "transmit_optional_packets_total": counter("Packets of RDMA sent, by an optional counter that somebody enabled."),
+    "transmit_optional_packets_total": counter(
+        "Packets of RDMA traffic transmitted, by an optional counter, which has to be enabled."
+    ),
 }
+"""Counters that are off by default (`rdma statistic set link … optional-counters …`), and in netlink only."""
 
 _OWN = {
     "info": info(
-        "What the port is and where it sits. An Ethernet port without a netdev has none in this network namespace: its"
-        " network device may be in a pod.",
+        "Attributes of the port. An Ethernet port without a netdev has none in this network namespace: its network"
+        " device may be in a pod.",
         "host",
         "rail",
         "pci",
@@ -102,11 +203,15 @@ _OWN = {
         "board_id",
         "firmware",
     ),
-    "port_state": gauge("Logical state: 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active, deferred."),
-    "port_physical_state": gauge(
-        "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 test."
+    "port_state": gauge(
+        "Logical state of the port (IBTA PortInfo PortState): 0 no change, 1 down, 2 init, 3 armed, 4 active, 5 active,"
+        " deferred."
     ),
-    "link_lanes": gauge("Lanes of the link as it is now; absent while it is down."),
+    "port_physical_state": gauge(
+        "Physical state of the port (IBTA PortInfo PortPhysicalState): 1 sleep, 2 polling, 3 disabled, 4 training,"
+        " 5 link up, 6 error recovery, 7 test."
+    ),
+    "link_lanes": gauge("Lanes of the link, its active width; absent while the link is down."),
 }
 
 DETAILS = frozenset(
@@ -147,7 +252,7 @@ DETAILS = frozenset(
         "keep_alives_received_total",
     }
 )
-"""What is exported only where the configuration keeps it."""
+"""Endings that are exported only if the configuration keeps them."""
 
 SCHEMA = vocabulary.schema(
     "fabric_rdma_",
@@ -161,7 +266,8 @@ SCHEMA = vocabulary.schema(
         "resets_total",
     ],
     {**_OWN, **_COUNTERS, **_REQUESTS, **_OPTIONAL},
-    note="On mlx5 these are of this function alone (no virtual functions), on Ethernet RDMA alone (no TCP/IP).",
+    note="On mlx5 of this function only, without virtual functions; on Ethernet of RDMA only, without TCP/IP.",
+    helps={**_STANDARD_HELPS, **_DCQCN_HELPS, **_TRANSPORT_HELPS, **_LINK_HELPS},
     origins={
         **_PORT_COUNTERS,
         "link_up": ["state"],
@@ -176,44 +282,44 @@ SCHEMA = vocabulary.schema(
     },
     details=DETAILS,
 )
-"""Ports. Where RDMA netlink tells as much as the files of `hw_counters/`, it is asked in their place (STAT_GET)."""
+"""Ports. If RDMA netlink returns as many counters as `hw_counters/` has files, it is read instead (STAT_GET)."""
 
 DEVICE = vocabulary.schema(
     "fabric_rdma_device_",
     ("device",),
     [*(ending for ending in _DEVICE_COUNTERS if ending in ENDINGS), "resets_total"],
     {
-        "commands_submitted_total": counter("Commands given to the device."),
-        "commands_completed_total": counter("Commands that the device answered."),
-        "command_errors_total": counter("Commands that the device refused."),
-        "commands_unanswered_total": counter("Commands that the device never answered."),
-        "keep_alives_received_total": counter("Signs of life of the device."),
+        "commands_submitted_total": counter("Admin commands submitted to the device."),
+        "commands_completed_total": counter("Admin commands completed by the device."),
+        "command_errors_total": counter("Admin commands that failed."),
+        "commands_unanswered_total": counter("Admin commands without a completion."),
+        "keep_alives_received_total": counter("Keep-alive events received from the device."),
         "resource_errors_total": counter(
-            "Protection domains, queues, address handles, memory regions, contexts and mappings that could not be made,"
-            " as far as the driver counts them."
+            "Failed creations of protection domains, queue pairs, completion queues, address handles, memory regions,"
+            " contexts and mappings, as far as the driver counts them."
         ),
         **{ending: declared for ending, declared in {**_COUNTERS, **_REQUESTS}.items() if ending in _DEVICE_COUNTERS},
     },
+    helps={ending: text for ending, text in _DCQCN_HELPS.items() if ending in _DEVICE_COUNTERS},
     origins=_DEVICE_COUNTERS,
     details=DETAILS,
 )
-"""Devices as a whole, of drivers that count for them."""
+"""Devices as a whole, for drivers with counters per device."""
 
 RAW = vocabulary.schema(
     "fabric_rdma_",
     (*LABELS, "name"),
-    own={"raw": unknown("Value of a counter of the driver that has no metric here, under the driver's own name.")},
+    own={"raw": unknown("Value of a driver's counter without a metric, under the driver's own name.")},
     origins={"raw": ["hw_counters/", "RDMA netlink STAT_GET"]},
 )
-"""Counters of ports under the names that drivers give them."""
+"""Counters of ports under the drivers' own names."""
 
 QUEUE_PAIRS = vocabulary.schema(
     "fabric_rdma_",
     ("device", "command", "qp_type", "state"),
     own={
         "queue_pairs": gauge(
-            "Queue pairs that there are, by the program that made them, or the module of the kernel; asked for once a"
-            " minute."
+            "Queue pairs, by the program or kernel module that created them, type and state; read once a minute."
         )
     },
     origins={"queue_pairs": ["RDMA netlink RES_QP_GET"]},

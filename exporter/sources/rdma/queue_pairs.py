@@ -1,7 +1,7 @@
-"""How many queue pairs each program has: asked for seldom, on the side, and only where the configuration wants it.
+"""Queue pairs of each program: counted once a minute, beside the polls, and only if the configuration enables it.
 
-To list them costs the firmware a command for each, so that a busy node takes seconds. A device that takes longer than
-its deadline is left alone until it has answered; meanwhile all else is read at its pace.
+To list them costs a firmware command for each, which takes seconds on a busy node. A device that exceeds its deadline
+is not queried again until its reply has arrived; meanwhile everything else is read at its interval.
 """
 
 import asyncio
@@ -20,62 +20,61 @@ from exporter.linux.rdma_reader import RdmaReader
 from exporter.sources.common.failures import failure_of
 from exporter.sources.rdma.metrics import QUEUE_PAIRS
 
-EVERY = 60.0
-"""Seconds between two times that a device is asked."""
+INTERVAL_SECONDS = 60.0
+"""Seconds between two dumps of a device."""
 
-DEADLINE = 5.0
-"""Seconds that one device may take."""
+DEADLINE_SECONDS = 5.0
+"""Seconds that the dump of one device may take."""
 
-SHARE = 0.5
-"""Share of the interval of reading that one device may take at most: what waits for it still has the rest."""
+MAX_INTERVAL_SHARE = 0.5
+"""Maximum share of the source's interval that one device may take: polls that wait for it have the rest."""
 
-UNTOLD = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM})
-"""What is answered where queue pairs cannot be told: no failure. After the first a device is not asked again."""
+UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM})
+"""Errors where queue pairs cannot be listed: no failure. After the first of them a device is not queried again."""
 
 CALL = "/queue_pairs"
-"""What the names of these calls have at their end; no device can be named so."""
+"""Suffix of the names of these calls; no device can have such a name."""
 
 
-class QueuePairsWatch:
-    """Asks devices for their queue pairs, and keeps what they said."""
+class QueuePairPoller:
+    """Dumps the queue pairs of devices, and caches the results.
+
+    Args:
+        interval: Seconds between polls of the source.
+        place: Where the calls go, the same as for the calls of the source.
+        open_reader: Opens the reader: one of its own, since a dump can hang.
+    """
 
     def __init__(self, interval: float, place: Path, open_reader: Callable[[], RdmaReader]) -> None:
-        """Take how to ask.
-
-        Args:
-            interval: Seconds between reads of the source.
-            place: Where the calls go, as those of the source do.
-            open_reader: Opens what is asked: one of its own, since a dump can hang.
-        """
-        self._serial = BlockingCalls("rdma queue pairs", min(DEADLINE, SHARE * interval), place)
+        self._serial = Serial("rdma queue pairs", min(DEADLINE_SECONDS, MAX_INTERVAL_SHARE * interval), place)
         self._reader = open_reader()
         self._task: asyncio.Task[None] | None = None
-        self._begun = float("-inf")
-        self._found: dict[str, list[QueuePairs]] = {}
-        self._lacks: dict[str, str] = {}  # GUIDs, by name, of devices that cannot tell
+        self._started = float("-inf")
+        self._queue_pairs: dict[str, list[QueuePairs]] = {}
+        self._unsupported: dict[str, str] = {}  # GUIDs, by name, of devices without this dump
         self._failures: list[Failure] = []
         self._time = 0.0
         self._keeper = RowKeeper(QUEUE_PAIRS.labels)
 
-    def begin(self, guids: Mapping[str, str]) -> None:
-        """Ask the devices, by name and GUID, on the side, unless that is under way or not due."""
-        self._found = {name: found for name, found in self._found.items() if name in guids}
-        self._lacks = {name: guid for name, guid in self._lacks.items() if guids.get(name) == guid}
+    def poll(self, guids: Mapping[str, str]) -> None:
+        """Start to dump the devices, given by name and GUID, in a task, unless one is running or none is due."""
+        self._queue_pairs = {name: found for name, found in self._queue_pairs.items() if name in guids}
+        self._unsupported = {name: guid for name, guid in self._unsupported.items() if guids.get(name) == guid}
         now = monotonic()
-        if now - self._begun >= EVERY and (self._task is None or self._task.done()):
-            self._begun = now
-            wanted = {name: guid for name, guid in guids.items() if name not in self._lacks}
-            self._task = asyncio.create_task(self._ask_all(wanted), name="rdma queue pairs")
+        if now - self._started >= INTERVAL_SECONDS and (self._task is None or self._task.done()):
+            self._started = now
+            devices = {name: guid for name, guid in guids.items() if name not in self._unsupported}
+            self._task = asyncio.create_task(self._dump_all(devices), name="rdma queue pairs")
 
-    def failures(self) -> list[Failure]:
-        """Give what went wrong since this was asked last: each failure once, not for as long as it is the last word."""
+    def take_failures(self) -> list[Failure]:
+        """Return the failures since the last call: each once, not at each poll until the next dump."""
         failures, self._failures = self._failures, []
         return failures
 
     def table(self) -> Table | None:
-        """Make the table of what was told last; None where there is nothing."""
+        """Return the table of the cached results; None if there are none."""
         counts: Counter[tuple[str, str, str, str]] = Counter()
-        for name, found in self._found.items():
+        for name, found in self._queue_pairs.items():
             for group in found:
                 counts[name, group.command, group.type, group.state] += group.count
         if not counts:
@@ -84,28 +83,28 @@ class QueuePairsWatch:
         return Table(QUEUE_PAIRS, self._keeper.rows(list(counts)), {"queue_pairs": column}, self._time)
 
     def close(self) -> None:
-        """Stop asking; waits for nothing."""
+        """Cancel the task; does not wait."""
         if self._task is not None:
             self._task.cancel()
         self._serial.close()
         self._reader.close()
 
-    async def _ask_all(self, guids: Mapping[str, str]) -> None:
-        """Ask one device after the other, so that others' calls come between them."""
+    async def _dump_all(self, guids: Mapping[str, str]) -> None:
+        """Dump one device after the other, so that calls of the source run in between."""
         for name, guid in guids.items():
             key = name + CALL
-            result = (await self._serial.run([(key, partial(self._ask, name, guid))]))[key]
+            result = (await self._serial.run([(key, partial(self._dump, name, guid))]))[key]
             self._time = monotonic()
-            self._found.pop(name, None)
+            self._queue_pairs.pop(name, None)
             if not isinstance(result, Exception):
-                self._found[name] = result
-            elif not isinstance(result, OSError) or result.errno not in UNTOLD:
+                self._queue_pairs[name] = result
+            elif not isinstance(result, OSError) or result.errno not in UNSUPPORTED:
                 self._failures.append(failure_of(name, result, "queue pairs"))
             elif result.errno == errno.EOPNOTSUPP:
-                self._lacks[name] = guid
+                self._unsupported[name] = guid
 
-    def _ask(self, name: str, guid: str) -> list[QueuePairs]:
-        """Ask one device; runs in the thread. One that netlink does not know has none, and the source says why."""
+    def _dump(self, name: str, guid: str) -> list[QueuePairs]:
+        """Dump one device; runs in the thread. A device unknown to netlink has none, and the source reports why."""
         try:
             device = self._reader.device(name, guid)
         except OSError:

@@ -1,4 +1,4 @@
-"""The tables of RDMA ports and devices, made of what was read of each."""
+"""Tables of RDMA ports and devices, built from their readings."""
 
 from collections.abc import Sequence
 from operator import is_
@@ -10,29 +10,27 @@ from exporter.core.table import (
     Schema,
     Table,
 )
-from exporter.sources.common.host_ports import own_times
-from exporter.sources.rdma.device import DeviceReading
-from exporter.sources.rdma.files import Cell
+from exporter.sources.common.host_ports import row_times
+from exporter.sources.rdma.counter_files import CounterSpec
+from exporter.sources.rdma.device import DeviceReading, PortReading
 from exporter.sources.rdma.metrics import (
     DEVICE,
     LINK,
     RAW,
     SCHEMA,
 )
-from exporter.sources.rdma.port import PortReading
 
 
 class RdmaTables:
-    """Makes the tables of each read; what did not change since the last is the very same object."""
+    """Builds the tables of each read; rows and columns that did not change are the same objects as last time."""
 
     def __init__(self) -> None:
-        """Start with no table."""
-        self._parts: dict[tuple[Schema, str, tuple[Cell, ...]], str] = {}
+        self._parts: dict[tuple[Schema, str, tuple[CounterSpec, ...]], str] = {}
         self._keepers: dict[tuple[Schema, str], RowKeeper] = {}
         self._columns: dict[tuple[Schema, str], tuple[Sequence[list[int | None]], dict[str, Column]]] = {}
 
     def make(self, readings: Sequence[DeviceReading]) -> list[Table]:
-        """Make the tables of ports, of their raw counters, and of devices."""
+        """Return the tables of ports, of devices, and of ports' raw counters."""
         ports: dict[str, list[PortReading]] = {}
         devices: dict[str, list[DeviceReading]] = {}
         for reading in readings:
@@ -46,8 +44,8 @@ class RdmaTables:
         raw = self._raw([port for reading in readings for port in reading.ports if port.port.counters.plan.raw])
         return tables if raw is None else [*tables, raw]
 
-    def _part(self, schema: Schema, driver: str, layout: tuple[Cell, ...]) -> str:
-        """Name the table of all ports, or devices, of a driver whose counters are of the same widths and units."""
+    def _part(self, schema: Schema, driver: str, layout: tuple[CounterSpec, ...]) -> str:
+        """Return the table's name for a driver's ports, or devices, whose counters have the same widths and units."""
         part = self._parts.get((schema, driver, layout))
         if part is None:
             number = sum(known[:2] == (schema, driver) for known in self._parts)
@@ -67,7 +65,7 @@ class RdmaTables:
             self._keeper(SCHEMA, part).rows([(port.device, str(port.number)) for port in ports]),
             columns,
             time=now,
-            times=own_times(now, [reading.time for reading in readings]),
+            times=row_times(now, [reading.time for reading in readings]),
             epochs=[port.epoch for port in ports],
             kinds=[port.kind for port in ports],
             part=part,
@@ -82,35 +80,33 @@ class RdmaTables:
             self._keeper(DEVICE, part).rows([(reading.device.name,) for reading in readings]),
             self._counters(DEVICE, part, layout, [reading.values for reading in readings]),
             time=now,
-            times=own_times(now, [reading.time for reading in readings]),
+            times=row_times(now, [reading.time for reading in readings]),
             epochs=[reading.device.epoch for reading in readings],
             part=part,
         )
 
     def _counters(
-        self, schema: Schema, part: str, layout: Sequence[Cell], values: Sequence[list[int | None]]
+        self, schema: Schema, part: str, layout: Sequence[CounterSpec], values: Sequence[list[int | None]]
     ) -> dict[str, Column]:
-        """Turn the values of ports into columns.
-
-        A column that did not change is the very same object as last time, which costs those who read it nothing.
-        """
+        """Return the columns of the values of all ports; an unchanged column is the same object as last time."""
         before, last = self._columns.get((schema, part), ([], {}))
         if len(before) == len(values) and all(map(is_, before, values)):
             return dict(last)
         columns: dict[str, Column] = {}
-        for cell, cells in zip(layout, zip(*values, strict=False), strict=False):  # behind the cells stand summands
-            ending = cell.ending
+        # Values beyond the layout are summands and raw counters.
+        for spec, column in zip(layout, zip(*values, strict=False), strict=False):
+            ending = spec.ending
             old = last.get(ending)
-            if old is not None and old.values == cells:
+            if old is not None and old.values == column:
                 columns[ending] = old
-            elif cells.count(None) != len(cells):
+            elif column.count(None) != len(column):
                 metric = schema.metrics[ending]
-                columns[ending] = Column(metric, cells, cell.width, cell.saturates, cell.factor, cell.divisor)
+                columns[ending] = Column(metric, column, spec.width, spec.saturates, spec.factor, spec.divisor)
         self._columns[schema, part] = (values, columns)
         return dict(columns)
 
     def _raw(self, readings: Sequence[PortReading]) -> Table | None:
-        """Make the table of counters under the driver's own names; None where there are none."""
+        """Return the table of counters under the driver's own names; None if there are none."""
         keys: list[LabelValues] = []
         values: list[int | None] = []
         for reading in readings:

@@ -162,7 +162,7 @@ def complete(options: SwitchOptions, folder: Path, check: Callable[[Target], Non
     """
     groups, targets = list(options.groups), list(options.targets)
     homes = {target.name: "the configuration" for _, target, _ in _merged(options.defaults, options, check)}
-    for path in matching("files", options.files, folder):
+    for path in matching_files("files", options.files, folder):
         more: TargetsFile = yaml_reader.read(path, TargetsFile, "its permissions, and switches.files")
         try:
             for place, target, _ in _merged(options.defaults, more, check):

@@ -38,7 +38,7 @@ def counters(*entries, handle=HANDLE):
     return handle + attribute(PORT, 1) + attribute(COUNTERS | NESTED, b"".join(entries))
 
 
-def test_the_message_types_are_those_of_the_header():
+def test_message_types_are_those_of_the_uapi_header():
     assert (codec.FAMILY, codec.GET_DEVICES, codec.GET_PORT) == (20, 0x1401, 0x1405)
     assert (codec.GET_QUEUE_PAIRS, codec.GET_STATISTICS) == (0x140A, 0x1411)
 
@@ -64,18 +64,18 @@ def test_every_field_of_a_device():
     assert codec.parse_device(body) == expected
 
 
-def test_a_device_that_tells_little():
+def test_device_with_few_attributes():
     assert codec.parse_device(HANDLE + attribute(GUID, u64(0))) == RdmaDevice(3, "mlx5_3", None, 0)
     assert codec.parse_device(HANDLE + attribute(GUID, u64(0xAB))) == RdmaDevice(3, "mlx5_3", "00000000000000ab", 0)
     assert codec.parse_device(HANDLE + attribute(KIND, u8(9))) == RdmaDevice(3, "mlx5_3", None, 0, "unknown_9")
 
 
 @pytest.mark.parametrize("body", [b"", attribute(INDEX, 3), attribute(NAME, b"mlx5_3\0"), HANDLE[:-4]])
-def test_what_lacks_index_or_name_is_no_device(body):
+def test_device_without_index_or_name_is_none(body):
     assert codec.parse_device(body) is None
 
 
-def test_a_port_with_and_without_its_network_device():
+def test_port_with_and_without_netdev():
     states = HANDLE + attribute(PORT, 1) + attribute(STATE, u8(4)) + attribute(PHYSICAL, u8(5))
     assert codec.parse_port(states) == RdmaPort(None, None, 4, 5)
     named = states + attribute(NDEV_INDEX, 12) + attribute(NDEV_NAME, b"rail3\0")
@@ -83,19 +83,19 @@ def test_a_port_with_and_without_its_network_device():
     assert codec.parse_port(b"") == RdmaPort(None, None, None, None)
 
 
-def test_counters_keep_their_order_and_all_their_bits():
+def test_counters_keep_their_order_and_all_64_bits():
     layout, values = codec.parse_statistics(counters(entry("rx_b", 2**64 - 1), entry("rx_a", 0), entry("rx_b", 7)))
     assert layout.names == ("rx_b", "rx_a", "rx_b")
     assert values == (2**64 - 1, 0, 7)
 
 
-def test_an_older_kernel_leaves_out_the_flag_of_nested_attributes():
+def test_nested_attributes_without_the_flag_of_newer_kernels():
     body = HANDLE + attribute(COUNTERS, entry("rx", 5))
     layout, values = codec.parse_statistics(body)
     assert (layout.names, values) == (("rx",), (5,))
 
 
-def test_padding_before_a_value_is_passed_over():
+def test_padding_before_a_value_is_skipped():
     padded = attribute(ENTRY, attribute(ENTRY_NAME, b"rx\0") + attribute(0, b"") + attribute(ENTRY_VALUE, u64(5)))
     layout, values = codec.parse_statistics(counters(padded, entry("tx", 6)))
     assert (layout.names, values) == (("rx", "tx"), (5, 6))
@@ -112,7 +112,7 @@ def test_padding_before_a_value_is_passed_over():
         attribute(ENTRY + 9, attribute(ENTRY_NAME, b"other\0") + attribute(ENTRY_VALUE, u64(9))),
     ],
 )
-def test_a_broken_counter_loses_no_other(broken):
+def test_malformed_counter_does_not_affect_others(broken):
     body = counters(entry("before", 1), broken, entry("after", 2))
     layout, values = codec.parse_statistics(body)
     assert (layout.names, values) == (("before", "after"), (1, 2))
@@ -120,12 +120,12 @@ def test_a_broken_counter_loses_no_other(broken):
 
 
 @pytest.mark.parametrize("body", [b"", HANDLE, counters(), HANDLE + b"\x01"])
-def test_no_counters(body):
+def test_reply_without_counters(body):
     layout, values = codec.parse_statistics(body)
     assert (layout.names, values, layout.values(body)) == ((), (), ())
 
 
-def test_a_layout_reads_what_is_laid_out_alike():
+def test_layout_parses_a_reply_of_the_same_layout():
     layout, _ = codec.parse_statistics(counters(entry("rx", 1), entry("tx", 2)))
     assert layout.values(counters(entry("rx", 2**63), entry("tx", 0))) == (2**63, 0)
 
@@ -141,12 +141,12 @@ def test_a_layout_reads_what_is_laid_out_alike():
         b"",
     ],
 )
-def test_a_layout_refuses_any_other(body):
+def test_layout_rejects_any_other_reply(body):
     layout, _ = codec.parse_statistics(counters(entry("rx", 1), entry("tx", 2)))
     assert layout.values(body) is None
 
 
-def test_the_same_names_are_kept_once():
+def test_equal_names_are_the_same_object():
     layout, _ = codec.parse_statistics(counters(entry("rx", 1), entry("tx", 2)))
     other_device = counters(entry("rx", 8), entry("tx", 9), handle=attribute(INDEX, 4) + attribute(NAME, b"mlx5_10\0"))
     again, values = codec.parse_statistics(other_device, [layout])
@@ -161,7 +161,7 @@ VALUES = st.integers(0, 2**64 - 1)
 
 
 @given(st.lists(st.tuples(NAMES, VALUES, VALUES), max_size=20))
-def test_the_fast_way_gives_what_the_slow_way_does(rows):
+def test_layout_returns_the_same_values_as_the_parser(rows):
     first = counters(*(entry(name, value) for name, value, _ in rows))
     second = counters(*(entry(name, value) for name, _, value in rows))
     layout, values = codec.parse_statistics(first)
@@ -214,7 +214,7 @@ def test_states_of_queue_pairs(number, word):
 
 
 def mangled(body):
-    """Give the body with a few bytes changed and cut somewhere."""
+    """Return the body with a few bytes changed and truncated somewhere."""
     changes = st.lists(st.tuples(st.integers(0, len(body) - 1), st.integers(0, 255)), max_size=8)
 
     def change(drawn):
@@ -233,7 +233,7 @@ WHOLE = (
 
 
 @given(st.binary(max_size=200) | mangled(WHOLE))
-def test_nothing_that_arrives_raises_or_gives_more_than_it_holds(body):
+def test_parsers_accept_any_bytes(body):
     layout, values = codec.parse_statistics(body)
     assert len(layout.names) == len(values) <= len(body) // 16
     assert layout.values(body) == values

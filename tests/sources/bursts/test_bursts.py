@@ -1,4 +1,4 @@
-"""Bursts: what is sampled when, what it may cost, and what happens where a device is slow, hangs, or goes."""
+"""Bursts: what is sampled when, its budgets, and devices that are slow, hang, or are removed."""
 
 import asyncio
 import contextlib
@@ -17,14 +17,16 @@ from exporter.core import vocabulary
 from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import Host, SourceError
 from exporter.core.table import Column, RowKeeper, Table
-from exporter.linux.cached_file import COUNTER_SIZE
+from exporter.linux import cached_file
+from exporter.linux.cached_file import COUNTER_SIZE, CachedFile
 from exporter.linux.netlink.rdma import RdmaDevice, RdmaPort
 from exporter.meaning.ports import bursts as meaning
 from exporter.meaning.ports import rates
 from exporter.sources.bursts import device as burst_device
 from exporter.sources.bursts import source as bursts
-from exporter.sources.bursts.source import BurstOptions, BurstSource
-from exporter.sources.common import counter_file
+from exporter.sources.bursts.metrics import SCHEMA, SKIPPED, TICKS
+from exporter.sources.bursts.options import BurstOptions
+from exporter.sources.bursts.source import BurstSource
 from exporter.sources.rdma import ports as rdma_ports
 from tests.helpers.rdma_trees import Netlink, NoNetlink
 
@@ -64,7 +66,7 @@ class Tree:
 
 
 class Files:
-    """Stands before os.pread of descriptors that stay open: what was read, and what a read costs or answers."""
+    """Wraps os.pread of cached files: records what is read, and runs `before` for paths that contain its key."""
 
     def __init__(self, monkeypatch):
         self.read, self.before = [], {}
@@ -85,12 +87,12 @@ class Files:
 
 
 class Ticks:
-    """Stands before the wait for a tick: the clock jumps from tick to tick, as far as a test lets it."""
+    """Replaces the sleep until a tick: the clock jumps from tick to tick, as far as a test advances it."""
 
     def __init__(self, clock, monkeypatch):
         self.clock, self.end, self.lags = clock, float("-inf"), {}
         self.go, self.there, self.dues = asyncio.Event(), asyncio.Event(), []
-        monkeypatch.setattr(bursts, "_until", self.until)
+        monkeypatch.setattr(bursts, "_sleep_until", self.until)
 
     async def until(self, due):
         while due > self.end:
@@ -102,7 +104,7 @@ class Ticks:
         self.dues.append(due)
 
     async def advance(self, seconds):
-        """Let all ticks pass that are due within so many seconds from now."""
+        """Run all ticks that are due within this number of seconds from now."""
         self.end = self.clock.now + seconds
         self.there.clear()
         self.go.set()
@@ -140,8 +142,8 @@ async def opened(tree, reader=NoNetlink, **options):
         await source.close()
 
 
-def counted(reading):
-    """Give the ticks that were due, and those skipped by reason."""
+def tick_counts(reading):
+    """Return the ticks that were due, and those skipped by reason."""
     due, skipped = (table for table in reading.tables if not table.schema.internal)
     left_out = dict(
         zip([key[0] for key in skipped.rows.keys], skipped.values("burst_ticks_skipped_total"), strict=True)
@@ -149,12 +151,12 @@ def counted(reading):
     return due.values("burst_ticks_total")[0], left_out
 
 
-def taken(reading):
-    """Give the samples by (device, port)."""
+def samples_of(reading):
+    """Return the samples by (device, port)."""
     return {
         key: list(value.taken)
         for table in reading.tables
-        if table.schema is bursts.SCHEMA
+        if table.schema is SCHEMA
         for key, value in zip(table.rows.keys, table.values(vocabulary.SAMPLES), strict=True)
     }
 
@@ -162,7 +164,7 @@ def taken(reading):
 NONE_SKIPPED = {"late": 0, "budget": 0, "hung": 0}
 
 
-async def test_each_tick_is_handed_on_once_with_its_own_time_in_bytes(tree, clock, ticks, files):
+async def test_each_sample_is_returned_once_with_its_own_time(tree, clock, ticks, files):
     tree.add("mlx5_0")
     tree.add("mlx5_1", rate="200 Gb/sec (4X HDR)")
     async with opened(tree) as source:
@@ -173,7 +175,7 @@ async def test_each_tick_is_handed_on_once_with_its_own_time_in_bytes(tree, cloc
         tree.set("mlx5_0", SENT, 2**62)
         await ticks.advance(1)
         reading = await source.read()
-        assert taken(reading) == {
+        assert samples_of(reading) == {
             ("mlx5_0", "1"): [
                 (begin, 0, 0, SPEED),
                 (begin + 1, 0, 0, SPEED),
@@ -181,19 +183,19 @@ async def test_each_tick_is_handed_on_once_with_its_own_time_in_bytes(tree, cloc
             ],
             ("mlx5_1", "1"): [(begin + tick, 0, 0, SPEED / 2) for tick in range(3)],
         }
-        assert counted(reading) == (6, NONE_SKIPPED)
+        assert tick_counts(reading) == (6, NONE_SKIPPED)
         assert (reading.failures, reading.tables[-1].time) == ([], clock.now)
         assert reading.tables[-1].epochs == [(tree.folder / f"mlx5_{n}").stat().st_ino for n in (0, 1)]
         await ticks.advance(1)
-        assert taken(await source.read())["mlx5_0", "1"] == [(begin + 3, 4000, 2**64, SPEED)]
-        assert taken(await source.read())["mlx5_0", "1"] == []
+        assert samples_of(await source.read())["mlx5_0", "1"] == [(begin + 3, 4000, 2**64, SPEED)]
+        assert samples_of(await source.read())["mlx5_0", "1"] == []
 
 
-async def test_a_tick_reads_two_files_that_stay_open_and_no_excluded_device(tree, ticks, files, monkeypatch):
+async def test_tick_reads_two_cached_files_and_no_excluded_device(tree, ticks, files, monkeypatch):
     tree.add("mlx5_0")
     tree.add("mlx5_9")
     opens = []
-    monkeypatch.setattr(counter_file, "open_kept", lambda path, _: opens.append(path) or os.open(path, os.O_RDONLY))
+    monkeypatch.setattr(cached_file, "open_cached", lambda path, _: opens.append(path) or os.open(path, os.O_RDONLY))
     async with opened(tree, exclude=("mlx5_9",)) as source:
         await source.read()
         await ticks.advance(9)
@@ -201,9 +203,7 @@ async def test_a_tick_reads_two_files_that_stay_open_and_no_excluded_device(tree
         assert opens == files.read[:2]
 
 
-async def test_only_links_that_are_up_and_of_known_speed_are_sampled_and_looked_at_anew_at_each_hand_over(
-    tree, ticks, files
-):
+async def test_only_active_links_of_known_speed_are_sampled(tree, ticks, files):
     tree.add("mlx5_0")
     tree.add("mlx5_1", state="1: DOWN", rate="10 Gb/sec (4X SDR)")
     tree.add("mlx5_2", link_layer="Ethernet", rate="40 Gb/sec (4X QDR)")
@@ -212,16 +212,16 @@ async def test_only_links_that_are_up_and_of_known_speed_are_sampled_and_looked_
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(2)
-        assert taken(await source.read()).keys() == {("mlx5_0", "1")}
+        assert samples_of(await source.read()).keys() == {("mlx5_0", "1")}
         tree.set("mlx5_0", "state", "1: DOWN")
         tree.set("mlx5_1", "state", "4: ACTIVE")
         await ticks.advance(2)
         reading = await source.read()
-        assert {key: len(samples) for key, samples in taken(reading).items()} == {
-            ("mlx5_0", "1"): 0,  # its row lives on, and with it what was counted of it
+        assert {key: len(samples) for key, samples in samples_of(reading).items()} == {
+            ("mlx5_0", "1"): 0,  # its row remains, and with it the counts derived from it
             ("mlx5_1", "1"): 2,
         }
-        assert (reading.failures, counted(reading)) == ([], (25, NONE_SKIPPED))
+        assert (reading.failures, tick_counts(reading)) == ([], (25, NONE_SKIPPED))
 
 
 IONIC = [f"hw_counters/{way}_rdma_{cast}_bytes" for way in ("rx", "tx") for cast in ("ucast", "mcast")]
@@ -240,83 +240,83 @@ SAMPLED = {
 
 
 @pytest.mark.parametrize("case", SAMPLED)
-async def test_drivers_that_count_bytes_by_themselves_are_sampled_at_one_command_a_port(tree, ticks, files, case):
+async def test_hw_counters_are_sampled_with_one_command_per_port(tree, ticks, files, case):
     received, sent = ([f"hw_counters/{name}" for name in names] for names in SAMPLED[case])
     tree.add("dev0", files=[*received, *sent, "hw_counters/rx_drops"], driver=case.partition(",")[0])
     for power, name in enumerate((*received, *sent)):
         tree.set("dev0", name, 10**power)
-    device = burst_device.Device(tree.folder / "dev0", 1.0, NoNetlink())
-    device.visit(look=True)
-    visit = device.visit(look=False)
+    device = burst_device.SampledDevice(tree.folder / "dev0", 1.0, NoNetlink())
+    device.sample(read_links=True)
+    visit = device.sample(read_links=False)
     device.close()
     ((_, *counted_bytes, _),) = visit.samples.values()
     assert (counted_bytes, visit.commands) == ([1, 10] if len(received) == 1 else [11, 1100], 1)
     assert {Path(path).name for path in files.read} == {name.rpartition("/")[2] for name in (*received, *sent)}
 
 
-@pytest.mark.parametrize("driver", ["hns3", "rdma_rxe", "unheard_of"])
-async def test_drivers_that_count_no_bytes_are_not_sampled(tree, ticks, driver):
+@pytest.mark.parametrize("driver", ["hns3", "rdma_rxe", "unknown_driver"])
+async def test_drivers_without_byte_counters_are_not_sampled(tree, ticks, driver):
     tree.add("dev0", files=["hw_counters/rx_pkt", "hw_counters/rcvd_pkts", "hw_counters/rx_bytes"], driver=driver)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
         reading = await source.read()
-    assert (taken(reading), reading.failures) == ({}, [])
+    assert (samples_of(reading), reading.failures) == ({}, [])
 
 
 @pytest.mark.parametrize("driver", ["bnxt_en", ""])
-async def test_bnxt_is_not_sampled_by_the_counters_of_the_standard_either(tree, ticks, files, driver):
-    """Newer kernels give it the folder, with the same values that its device writes once a second."""
+async def test_bnxt_is_not_sampled_by_standard_counters_either(tree, ticks, files, driver):
+    """Newer kernels have the folder for it, with the same values that its device writes once a second."""
     signs = ["hw_counters/rx_roce_discards", "hw_counters/max_retry_exceeded"]
     tree.add("rocep1s0", files=[RECEIVED, SENT, *signs], driver=driver)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
-        assert (taken(await source.read()), files.read) == ({}, [])
+        assert (samples_of(await source.read()), files.read) == ({}, [])
 
 
-async def test_a_driver_on_an_auxiliary_bus_is_told_by_its_counters(tree, ticks):
+async def test_driver_on_an_auxiliary_bus_is_recognised_by_its_counters(tree, ticks):
     tree.add("rocep9s0", files=[*IONIC, "hw_counters/resp_rx_outouf_seq"], driver="ionic_rdma.rdma")
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(0)
-        assert [key for key, _ in taken(await source.read())] == ["rocep9s0"]
+        assert [key for key, _ in samples_of(await source.read())] == ["rocep9s0"]
 
 
-def test_a_link_whose_speed_mlx5_cannot_name_is_as_fast_as_its_network_device_says(tree, clock):
+def test_placeholder_rate_of_mlx5_is_replaced_by_the_netdev_speed(tree, clock):
     tree.add("mlx5_0", link_layer="Ethernet", rate="40 Gb/sec (4X QDR)")
     tree.write(tree.folder / "mlx5_0" / "device" / "net" / "eth0" / "dev_port", 0)
-    device = burst_device.Device(tree.folder / "mlx5_0", 1.0, NoNetlink())
+    device = burst_device.SampledDevice(tree.folder / "mlx5_0", 1.0, NoNetlink())
 
-    def speeds(*, said=None, later=0):
+    def speeds(*, netdev=None, later=0):
         clock.now += later
-        if said is not None:
-            tree.write(tree.folder.parent / "net" / "eth0" / "speed", said)
-        return [sample[3] for sample in device.visit(look=True).samples.values()]
+        if netdev is not None:
+            tree.write(tree.folder.parent / "net" / "eth0" / "speed", netdev)
+        return [sample[3] for sample in device.sample(read_links=True).samples.values()]
 
-    assert speeds(said=100_000) == [12_500_000_000]
-    assert speeds(said=50_000, later=59) == [12_500_000_000]
+    assert speeds(netdev=100_000) == [12_500_000_000]
+    assert speeds(netdev=50_000, later=59) == [12_500_000_000]
     assert speeds(later=1) == [6_250_000_000]
     tree.set("mlx5_0", "state", "1: DOWN")
-    assert speeds(said=25_000) == []
+    assert speeds(netdev=25_000) == []
     tree.set("mlx5_0", "state", "4: ACTIVE")
     assert speeds() == [3_125_000_000]
-    assert speeds(said=-1, later=60) == []
-    assert speeds(said=100_000, later=59) == []
+    assert speeds(netdev=-1, later=60) == []
+    assert speeds(netdev=100_000, later=59) == []
     assert speeds(later=1) == [12_500_000_000]
     device.close()
 
 
 @pytest.mark.parametrize("driver", ["mlx4_core", "ice"])
-async def test_40_gigabits_of_any_driver_but_mlx5_are_true(tree, ticks, driver):
+async def test_40_gigabits_of_other_drivers_than_mlx5_is_a_speed(tree, ticks, driver):
     tree.add("dev0", driver=driver, link_layer="Ethernet", rate="40 Gb/sec (4X QDR)")
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(0)
-        assert [sample[3] for sample in taken(await source.read())["dev0", "1"]] == [5_000_000_000]
+        assert [sample[3] for sample in samples_of(await source.read())["dev0", "1"]] == [5_000_000_000]
 
 
-async def test_drivers_without_counters_of_the_pma_are_sampled_by_their_own(tree, ticks, files):
+async def test_ports_without_standard_counters_are_sampled_by_hw_counters(tree, ticks, files):
     tree.add("rdmap0s6", files=["hw_counters/rx_bytes", "hw_counters/tx_bytes"], driver="efa")
     tree.add("rocep9s0", files=IONIC, driver="ionic")
     tree.add("rocep9s1", files=IONIC, driver="ionic")
@@ -325,16 +325,18 @@ async def test_drivers_without_counters_of_the_pma_are_sampled_by_their_own(tree
     tree.set("rdmap0s6", "hw_counters/tx_bytes", 6)
     for value, name in enumerate(IONIC):
         tree.set("rocep9s0", name, 10**value)
-        tree.set("rocep9s1", name, 10**value if value else 2**64 - 1)  # what the firmware says that it does not know
+        tree.set("rocep9s1", name, 10**value if value else 2**64 - 1)  # the firmware does not have the counter
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(0)
-        found = {key[0]: [sample[1:3] for sample in samples] for key, samples in taken(await source.read()).items()}
+        found = {
+            key[0]: [sample[1:3] for sample in samples] for key, samples in samples_of(await source.read()).items()
+        }
         assert found == {"rdmap0s6": [(5, 6)], "rocep9s0": [(11, 1100)]}
         assert files.count("bnxt_re0") == 0
 
 
-async def test_what_the_kernel_keeps_for_longer_than_half_a_tick_is_no_sample(tree, ticks, files):
+async def test_counters_cached_for_more_than_half_a_tick_are_not_sampled(tree, ticks, files):
     for name, lifespan in (("a", 50), ("b", 51)):
         tree.add(name, files=["hw_counters/rx_bytes", "hw_counters/tx_bytes"], driver="efa")
         tree.set(name, "hw_counters/lifespan", lifespan)
@@ -342,15 +344,15 @@ async def test_what_the_kernel_keeps_for_longer_than_half_a_tick_is_no_sample(tr
         await source.read()
         await ticks.advance(1)
         reading = await source.read()
-        assert [key for key, _ in taken(reading)] == ["a"]
+        assert [key for key, _ in samples_of(reading)] == ["a"]
         place = tree.port("b") / "hw_counters" / "lifespan"
         assert [(one.device, one.reason, one.detail) for one in reading.failures] == [
-            ("b", "stale", f"{place}: values are kept for 51 ms, too long for ticks of 0.1 s; write 10 to it")
+            ("b", "stale", f"{place}: values are cached for 51 ms, too long for ticks of 0.1 s; write 10 to it")
         ]
 
 
-async def test_a_burst_of_one_tick_is_told_though_two_scrapes_see_the_same_mean(tree, ticks, clock):
-    """Both ports move as much between two reads, one of them in a single tick, at 96 % of its speed."""
+async def test_burst_of_one_tick_is_detected_at_the_same_mean_rate(tree, ticks, clock):
+    """Both ports receive the same bytes between two reads, one of them in a single tick, at 96 % of its speed."""
     words = SPEED // 4 * 96 // 100
     tree.add("even")
     tree.add("burst")
@@ -359,7 +361,7 @@ async def test_a_burst_of_one_tick_is_told_though_two_scrapes_see_the_same_mean(
         state, known = None, None
         await source.read()
         await ticks.advance(0)
-        for _ in range(2):  # the first table only tells where the second begins
+        for _ in range(2):  # the first table is the baseline of the second
             for second in range(5):
                 moved = {"even": moved["even"] + words // 5, "burst": moved["burst"] + (second == 2) * words}
                 for device, value in moved.items():
@@ -371,7 +373,7 @@ async def test_a_burst_of_one_tick_is_told_though_two_scrapes_see_the_same_mean(
             known, (rated,) = rates.step(known, table)
             means = dict(zip(moved, rated.values("receive_bytes_per_second") or [], strict=False))
             for one in (await source.read()).tables:
-                if one.schema is bursts.SCHEMA:
+                if one.schema is SCHEMA:
                     state, (made,) = meaning.step(state, one)
     assert means["even"] == means["burst"] == pytest.approx(0.96 * SPEED / 5)
     counts = {
@@ -381,7 +383,7 @@ async def test_a_burst_of_one_tick_is_told_though_two_scrapes_see_the_same_mean(
     assert counts == {"even": (10, 10, 10, 10), "burst": (8, 8, 8, 10)}
 
 
-async def test_ticks_keep_to_their_grid_and_those_that_come_late_are_left_out_and_counted(tree, ticks, clock):
+async def test_late_ticks_are_skipped_and_counted(tree, ticks, clock):
     tree.add("mlx5_0")
     tree.add("mlx5_1")
     async with opened(tree) as source:
@@ -390,25 +392,25 @@ async def test_ticks_keep_to_their_grid_and_those_that_come_late_are_left_out_an
         ticks.lags = {begin + 2: 0.5, begin + 4: 2.7, begin + 9: 0.6}
         await ticks.advance(11)
         reading = await source.read()
-        times = [sample[0] - begin for sample in taken(reading)["mlx5_0", "1"]]
-        # At 6.7 those of 4, 5 and 6 are more than half a tick late; the one of 7 is yet to come.
+        times = [sample[0] - begin for sample in samples_of(reading)["mlx5_0", "1"]]
+        # At 6.7 the ticks of 4, 5 and 6 are more than half a tick late; that of 7 is next.
         assert times == [0, 1, 2.5, 3, 7, 8, 10, 11]
-        assert counted(reading) == (24, {**NONE_SKIPPED, "late": 8})
+        assert tick_counts(reading) == (24, {**NONE_SKIPPED, "late": 8})
 
 
-async def test_a_tick_that_takes_long_is_followed_by_no_other_before_its_time(tree, ticks, clock, files):
+async def test_long_tick_does_not_shift_the_following_ticks(tree, ticks, clock, files):
     tree.add("mlx5_0")
     files.before[RECEIVED] = lambda: setattr(clock, "now", clock.now + 1.3)
     async with opened(tree, budget=1.0) as source:
         await source.read()
         begin = clock.now
         await ticks.advance(6)
-        times = [sample[0] - begin for sample in taken(await source.read())["mlx5_0", "1"]]
+        times = [sample[0] - begin for sample in samples_of(await source.read())["mlx5_0", "1"]]
         assert times == [pytest.approx(even + 0.65) for even in (0, 1.3, 3, 4.3, 6)]
 
 
-async def test_a_device_that_answers_slowly_loses_its_own_ticks_and_the_budget_holds(tree, ticks, clock, files):
-    """50 ms a file; its half of the budget of 2 % is 10 ms a second, so it may be read every tenth tick."""
+async def test_time_budget_skips_only_ticks_of_the_slow_device(tree, ticks, clock, files):
+    """50 ms per file; its half of the budget of 2 % is 10 ms per second, so it may be read every tenth tick."""
     tree.add("quick")
     tree.add("slow")
     spent = []
@@ -424,48 +426,48 @@ async def test_a_device_that_answers_slowly_loses_its_own_ticks_and_the_budget_h
         for _ in range(60):
             await ticks.advance(5)
             reading = await source.read()
-            for key, found in taken(reading).items():
+            for key, found in samples_of(reading).items():
                 samples[key[0]] += len(found)
             elapsed = clock.now - begin
-            assert sum(cost for _, cost in spent) <= 0.01 * (elapsed + bursts.TIME_AHEAD) + 0.1
-        due, skipped = counted(reading)
+            assert sum(cost for _, cost in spent) <= 0.01 * (elapsed + bursts.TIME_BURST_SECONDS) + 0.1
+        due, skipped = tick_counts(reading)
         assert samples["quick"] == 301
-        assert samples["slow"] == pytest.approx(0.01 * (300 + bursts.TIME_AHEAD) / 0.1, abs=1)
+        assert samples["slow"] == pytest.approx(0.01 * (300 + bursts.TIME_BURST_SECONDS) / 0.1, abs=1)
         assert (due, skipped) == (602, {**NONE_SKIPPED, "budget": 301 - samples["slow"]})
 
 
-async def test_one_slow_answer_among_quick_ones_costs_no_tick(tree, ticks, clock, files):
+async def test_one_slow_response_among_fast_ones_skips_no_tick(tree, ticks, clock, files):
     tree.add("mlx5_0")
     answers = iter([0.5])
     files.before[RECEIVED] = lambda: setattr(clock, "now", clock.now + next(answers, 0.0))
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(20)
-        assert counted(await source.read()) == (21, NONE_SKIPPED)
+        assert tick_counts(await source.read()) == (21, NONE_SKIPPED)
 
 
-async def test_firmware_commands_are_held_to_their_budget(tree, ticks, files, clock):
-    """Eight ports at ten ticks a second would take 160 commands a second; 100 are allowed."""
+async def test_firmware_commands_stay_within_their_budget(tree, ticks, files, clock):
+    """Eight ports at ten ticks per second would take 160 commands per second; 100 are allowed."""
     for number in range(8):
         tree.add(f"mlx5_{number}")
     async with opened(tree, tick=Duration(0.1), commands=100) as source:
         begin = clock.now
-        looks = 0
+        link_commands = 0
         await source.read()
         for _ in range(12):
             await ticks.advance(5)
             reading = await source.read()
-            looks += 16
-            used = len(files.read) + looks
-            assert used <= 100 * (clock.now - begin + bursts.COMMANDS_AHEAD) + 8 * 4
+            link_commands += 16
+            used = len(files.read) + link_commands
+            assert used <= 100 * (clock.now - begin + bursts.COMMANDS_BURST_SECONDS) + 8 * 4
         assert used >= 0.97 * 100 * 60
-        due, skipped = counted(reading)
+        due, skipped = tick_counts(reading)
         assert due == 8 * 601
         assert skipped == {**NONE_SKIPPED, "budget": due - len(files.read) // 2}
 
 
 @pytest.mark.parametrize(("ports", "tick", "is_enough"), [(8, 0.1, True), (80, 1.0, True), (90, 1.0, False)])
-async def test_how_many_ports_the_commands_allowed_by_default_are_enough_for(tree, ticks, ports, tick, is_enough):
+async def test_default_command_budget_is_enough_for_this_number_of_ports(tree, ticks, ports, tick, is_enough):
     for number in range(ports):
         tree.add(f"mlx5_{number}")
     async with opened(tree, tick=Duration(tick)) as source:
@@ -473,12 +475,12 @@ async def test_how_many_ports_the_commands_allowed_by_default_are_enough_for(tre
         for _ in range(6):
             await ticks.advance(5)
             reading = await source.read()
-        due, skipped = counted(reading)
+        due, skipped = tick_counts(reading)
     assert due == ports * (30 / tick + 1)
     assert (skipped == NONE_SKIPPED) == is_enough
 
 
-async def test_devices_with_nothing_to_sample_take_no_share_of_the_budgets(tree, ticks, files):
+async def test_devices_without_byte_counters_have_no_share_of_the_budgets(tree, ticks, files):
     tree.add("mlx5_0")
     for number in range(4):
         tree.add(f"irdma{number}", files=["hw_counters/ip4InOctets"])
@@ -487,11 +489,11 @@ async def test_devices_with_nothing_to_sample_take_no_share_of_the_budgets(tree,
         for _ in range(6):
             await ticks.advance(5)
             reading = await source.read()
-        assert counted(reading) == (5 * 301, NONE_SKIPPED)
+        assert tick_counts(reading) == (5 * 301, NONE_SKIPPED)
 
 
 class Hang:
-    """Hangs until it is let go."""
+    """Hangs until `go` is set."""
 
     def __init__(self):
         self.go, self.calls = threading.Event(), 0
@@ -508,7 +510,7 @@ def hang():
     made.go.set()
 
 
-async def test_a_device_that_hangs_is_asked_once_and_costs_no_other_anything(
+async def test_device_that_hangs_is_called_once_and_does_not_affect_others(
     tree, ticks, files, hang, monkeypatch, clock
 ):
     monkeypatch.setattr(bursts, "CALL_DEADLINE", 0.5)  # long enough for the good one on a busy machine
@@ -519,10 +521,10 @@ async def test_a_device_that_hangs_is_asked_once_and_costs_no_other_anything(
         await source.read()
         await ticks.advance(4)
         reading = await source.read()
-        assert len(taken(reading)["good", "1"]) == 5
-        assert counted(reading) == (10, {**NONE_SKIPPED, "hung": 5})
+        assert len(samples_of(reading)["good", "1"]) == 5
+        assert tick_counts(reading) == (10, {**NONE_SKIPPED, "hung": 5})
         assert [(one.device, one.reason) for one in reading.failures] == [("stuck", "timeout")]
-        other = BlockingCalls("rdma", LONG, tree.folder)  # as the source `rdma` has it
+        other = Serial("rdma", LONG, tree.folder)  # as in the source `rdma`
         assert isinstance((await other.run([("stuck", hang)]))["stuck"], HungError)
         other.close()
         assert hang.calls == 1
@@ -534,11 +536,11 @@ async def test_a_device_that_hangs_is_asked_once_and_costs_no_other_anything(
                 await asyncio.sleep(0.001)
         await ticks.advance(1)
         reading = await source.read()
-        assert len(taken(reading)["stuck", "1"]) == 1
+        assert len(samples_of(reading)["stuck", "1"]) == 1
         assert reading.failures == []
 
 
-async def until_back(source):
+async def hung_calls_returned(source):
     """Wait until no call hangs."""
     async with asyncio.timeout(LONG):
         while source._serial.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
@@ -554,7 +556,7 @@ def held_open(tree):
     return sorted(path for path in found if path.startswith(str(tree.folder)))
 
 
-async def test_a_call_that_comes_back_to_a_closed_source_closes_its_files(tree, ticks, files, hang, monkeypatch):
+async def test_call_that_returns_after_close_closes_its_files(tree, ticks, files, hang, monkeypatch):
     monkeypatch.setattr(bursts, "CALL_DEADLINE", 0.2)
     tree.add("good")
     tree.add("stuck")
@@ -567,11 +569,11 @@ async def test_a_call_that_comes_back_to_a_closed_source_closes_its_files(tree, 
         await source.close()
         assert [Path(path).name for path in held_open(tree)] == ["port_rcv_data", "port_xmit_data"]  # of the stuck one
         hang.go.set()
-        await until_back(source)
+        await hung_calls_returned(source)
         assert held_open(tree) == []
 
 
-async def test_a_call_that_a_closed_source_cancelled_closes_its_files(tree, ticks, files, hang):
+async def test_call_cancelled_by_close_closes_its_files(tree, ticks, files, hang):
     tree.add("slow")
     async with opened(tree) as source:
         await source.read()
@@ -587,24 +589,24 @@ async def test_a_call_that_a_closed_source_cancelled_closes_its_files(tree, tick
         await source.close()
         assert len(held_open(tree)) == 2
         hang.go.set()
-        await until_back(source)
+        await hung_calls_returned(source)
         assert held_open(tree) == []
 
 
-async def test_what_a_hung_call_held_up_is_charged_to_its_device(tree, ticks, files, hang, monkeypatch):
+async def test_time_of_a_hung_call_is_charged_to_its_device(tree, ticks, files, hang, monkeypatch):
     monkeypatch.setattr(bursts, "CALL_DEADLINE", 0.05)
-    monkeypatch.setattr(bursts, "TIME_AHEAD", 0.0)
+    monkeypatch.setattr(bursts, "TIME_BURST_SECONDS", 0.0)
     tree.add("stuck")
     files.before["stuck"] = hang
     async with opened(tree, budget=0.01) as source:
         await source.read()
         await ticks.advance(4)
-        assert counted(await source.read()) == (5, {**NONE_SKIPPED, "hung": 1, "budget": 4})
+        assert tick_counts(await source.read()) == (5, {**NONE_SKIPPED, "hung": 1, "budget": 4})
         await ticks.advance(1)
-        assert counted(await source.read())[1]["hung"] == 2  # five seconds bring what 0.05 s cost
+        assert tick_counts(await source.read())[1]["hung"] == 2  # five seconds of budget pay for 0.05 s
 
 
-async def test_one_file_that_fails_loses_its_port_alone_and_rests(tree, ticks, files, clock):
+async def test_failing_file_affects_only_its_port_and_is_suspended(tree, ticks, files, clock):
     tree.add("mlx5_0")
     tree.add("mlx5_0", number=2)
     tree.add("mlx5_1")
@@ -617,12 +619,12 @@ async def test_one_file_that_fails_loses_its_port_alone_and_rests(tree, ticks, f
         await source.read()
         await ticks.advance(9)
         reading = await source.read()
-        assert {key: len(samples) for key, samples in taken(reading).items()} == {
+        assert {key: len(samples) for key, samples in samples_of(reading).items()} == {
             ("mlx5_0", "1"): 10,
             ("mlx5_1", "1"): 10,
         }
         assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "einval")]
-        assert files.count(f"ports/2/{SENT}") == counter_file.TRIES  # each makes the kernel log a line
+        assert files.count(f"ports/2/{SENT}") == cached_file.MAX_REFUSALS  # the kernel logs a line for each
         await ticks.advance(1)
         assert (await source.read()).failures == []
 
@@ -632,10 +634,10 @@ async def test_one_file_that_fails_loses_its_port_alone_and_rests(tree, ticks, f
         tree.set("mlx5_0", "state", "4: ACTIVE", number=2)
         files.before.clear()
         await ticks.advance(1)
-        assert len(taken(await source.read())["mlx5_0", "2"]) == 1  # it came up: the rest is over
+        assert len(samples_of(await source.read())["mlx5_0", "2"]) == 1  # it came up, which ends the suspension
 
 
-async def test_refusals_count_only_where_they_follow_each_other(tree, ticks, files):
+async def test_only_consecutive_refusals_suspend_a_file(tree, ticks, files):
     tree.add("mlx5_0")
     answers = iter([1, 1, 0, 1, 1, 0, 0])
 
@@ -647,31 +649,33 @@ async def test_refusals_count_only_where_they_follow_each_other(tree, ticks, fil
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(6)
-        assert len(taken(await source.read())["mlx5_0", "1"]) == 3
+        assert len(samples_of(await source.read())["mlx5_0", "1"]) == 3
 
 
-async def test_a_port_that_went_is_forgotten_and_each_port_is_there_once(tree, ticks, files, monkeypatch):
+async def test_removed_port_is_dropped_and_each_port_occurs_once(tree, ticks, files, monkeypatch):
     tree.add("mlx4_0")
     tree.add("mlx4_0", number=2)
     tree.add("mlx4_0", number="02")
     tree.add("mlx4_0", number="x")
-    closed = []
-    monkeypatch.setattr(counter_file, "close_kept", closed.append)
+    closed, close = [], CachedFile.close
+
+    def close_one(file):
+        closed.append(file.path)
+        close(file)
+
+    monkeypatch.setattr(CachedFile, "close", close_one)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
-        assert taken(await source.read()).keys() == {("mlx4_0", "1"), ("mlx4_0", "2")}
+        assert samples_of(await source.read()).keys() == {("mlx4_0", "1"), ("mlx4_0", "2")}
         shutil.rmtree(tree.port("mlx4_0", 2))
         await ticks.advance(1)
         reading = await source.read()
-        assert (taken(reading).keys(), reading.failures) == ({("mlx4_0", "1")}, [])
-        assert len(closed) == 2
-        for descriptor in closed:
-            os.close(descriptor)
-        monkeypatch.undo()
+        assert (samples_of(reading).keys(), reading.failures) == ({("mlx4_0", "1")}, [])
+        assert closed == [str(tree.port("mlx4_0", 2) / name) for name in (RECEIVED, SENT)]
 
 
-async def test_a_rest_ends_after_an_hour(tree, ticks, files, clock):
+async def test_suspension_ends_after_an_hour(tree, ticks, files, clock):
     tree.add("mlx5_0")
 
     def refuse():
@@ -682,14 +686,14 @@ async def test_a_rest_ends_after_an_hour(tree, ticks, files, clock):
         await source.read()
         await ticks.advance(3)
         files.before.clear()
-        ticks.lags = {clock.now + 1: counter_file.REST - 5}
+        ticks.lags = {clock.now + 1: cached_file.SUSPENSION_SECONDS - 5}
         await ticks.advance(3)
-        assert taken(await source.read()) == {}
+        assert samples_of(await source.read()) == {}
         await ticks.advance(3)
-        assert taken(await source.read()).keys() == {("mlx5_0", "1")}
+        assert samples_of(await source.read()).keys() == {("mlx5_0", "1")}
 
 
-async def test_text_that_is_no_number_is_told_and_na_is_no_failure(tree, ticks, files):
+async def test_malformed_counter_is_a_failure_and_na_is_not(tree, ticks, files):
     tree.add("odd")
     tree.set("odd", RECEIVED, "-5")
     tree.add("none")
@@ -698,27 +702,27 @@ async def test_text_that_is_no_number_is_told_and_na_is_no_failure(tree, ticks, 
         await source.read()
         await ticks.advance(5)
         reading = await source.read()
-        assert taken(reading) == {}
+        assert samples_of(reading) == {}
         assert [(one.device, one.reason) for one in reading.failures] == [("odd", "malformed")]
         assert str(tree.port("odd")) in reading.failures[0].detail
 
 
-async def test_a_device_that_went_is_forgotten_and_its_successor_is_another(tree, ticks, files):
+async def test_removed_device_is_dropped_and_its_successor_has_another_epoch(tree, ticks, files):
     tree.add("mlx5_0")
     tree.add("mlx5_1")
 
-    def gone():
+    def raise_enodev():
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
         first = (await source.read()).tables[-1]
-        (tree.folder / "mlx5_1").rename(tree.sysfs / "kept")  # holds its inode, so that the next has another
-        files.before["kept"] = gone
+        (tree.folder / "mlx5_1").rename(tree.sysfs / "old")  # keeps its inode in use, so that the next has another
+        files.before["sys/old"] = raise_enodev
         await ticks.advance(1)
         reading = await source.read()
-        assert taken(reading).keys() == {("mlx5_0", "1")}
+        assert samples_of(reading).keys() == {("mlx5_0", "1")}
         tree.add("mlx5_1")
         await ticks.advance(1)
         second = (await source.read()).tables[-1]
@@ -727,22 +731,22 @@ async def test_a_device_that_went_is_forgotten_and_its_successor_is_another(tree
         assert first.epochs[1] != second.epochs[1]
 
 
-async def test_a_device_made_anew_between_two_looks_is_another(tree, ticks, files):
+async def test_device_recreated_between_reads_has_another_epoch(tree, ticks, files):
     tree.add("mlx5_0")
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
         first = (await source.read()).tables[-1]
-        (tree.folder / "mlx5_0").rename(tree.sysfs / "kept")
+        (tree.folder / "mlx5_0").rename(tree.sysfs / "old")
         tree.add("mlx5_0")
         tree.set("mlx5_0", RECEIVED, 1)
         await ticks.advance(1)
         reading = await source.read()
         assert reading.tables[-1].epochs != first.epochs
-        assert [sample[1] for sample in taken(reading)["mlx5_0", "1"]] == [4]
+        assert [sample[1] for sample in samples_of(reading)["mlx5_0", "1"]] == [4]
 
 
-async def test_a_descriptor_whose_device_went_is_opened_anew(tree, ticks, files, monkeypatch):
+async def test_file_is_opened_again_after_enodev(tree, ticks, files, monkeypatch):
     tree.add("mlx5_0")
     answers = iter([errno.ENODEV])
 
@@ -757,11 +761,11 @@ async def test_a_descriptor_whose_device_went_is_opened_anew(tree, ticks, files,
         files.before[SENT] = once
         await ticks.advance(2)
         reading = await source.read()
-        assert len(taken(reading)["mlx5_0", "1"]) == 3
+        assert len(samples_of(reading)["mlx5_0", "1"]) == 3
         assert [one.reason for one in reading.failures] == ["enodev"]
 
 
-async def test_a_file_that_cannot_be_opened_is_told_and_tried_again(tree, ticks, files, monkeypatch):
+async def test_file_that_cannot_be_opened_is_a_failure_and_retried(tree, ticks, files, monkeypatch):
     tree.add("mlx5_0")
     answers = iter([errno.EMFILE] * 2)
 
@@ -771,16 +775,16 @@ async def test_a_file_that_cannot_be_opened_is_told_and_tried_again(tree, ticks,
             raise OSError(number, "too many files are open; raise the limit")
         return os.open(path, os.O_RDONLY)
 
-    monkeypatch.setattr(counter_file, "open_kept", open_one)
+    monkeypatch.setattr(cached_file, "open_cached", open_one)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(4)
         reading = await source.read()
         assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "emfile")]
-        assert len(taken(reading)["mlx5_0", "1"]) == 3
+        assert len(samples_of(reading)["mlx5_0", "1"]) == 3
 
 
-async def test_devices_that_cannot_be_listed_fail_the_read_and_come_back(tree, ticks, monkeypatch):
+async def test_listing_error_fails_the_read_until_it_ends(tree, ticks, monkeypatch):
     tree.add("mlx5_0")
     listdir = os.listdir
     async with opened(tree) as source:
@@ -794,17 +798,17 @@ async def test_devices_that_cannot_be_listed_fail_the_read_and_come_back(tree, t
             return listdir(path)
 
         monkeypatch.setattr(bursts.os, "listdir", refuse)
-        assert await source.applies()  # what cannot be listed is for the read to say
+        assert await source.applies()  # a listing error is reported by `read`
         await ticks.advance(1)
         with pytest.raises(SourceError, match="Permission denied") as caught:
             await source.read()
         assert caught.value.reason == "unreadable"
         monkeypatch.setattr(bursts.os, "listdir", listdir)
         await ticks.advance(1)
-        assert len(taken(await source.read())["mlx5_0", "1"]) == 2  # the ticks went on all the time
+        assert len(samples_of(await source.read())["mlx5_0", "1"]) == 2  # the ticks continued all the time
 
 
-async def test_it_applies_where_there_is_a_device_that_is_wanted(tree):
+async def test_source_applies_if_a_device_is_selected(tree):
     async with opened(tree, exclude=("mlx5_bond_*",)) as source:
         assert not await source.applies()
         tree.add("mlx5_bond_0")
@@ -815,7 +819,7 @@ async def test_it_applies_where_there_is_a_device_that_is_wanted(tree):
         assert not await source.applies()
 
 
-async def test_once_all_devices_are_gone_there_is_nothing_to_tell(tree, ticks):
+async def test_no_tables_after_all_devices_are_removed(tree, ticks):
     tree.add("mlx5_0")
     async with opened(tree) as source:
         await source.read()
@@ -826,12 +830,12 @@ async def test_once_all_devices_are_gone_there_is_nothing_to_tell(tree, ticks):
         assert not (await source.read()).tables
 
 
-async def test_a_fault_that_ends_the_ticks_is_raised_and_they_begin_anew(tree, ticks, monkeypatch):
+async def test_error_that_ends_the_ticks_is_raised_and_they_are_restarted(tree, ticks, monkeypatch):
     tree.add("mlx5_0")
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
-        monkeypatch.setattr(source, "_take", lambda *_: 1 // 0)
+        monkeypatch.setattr(source, "_add_samples", lambda *_: 1 // 0)
         ticks.end += 1
         ticks.go.set()
         async with asyncio.timeout(LONG):
@@ -844,13 +848,13 @@ async def test_a_fault_that_ends_the_ticks_is_raised_and_they_begin_anew(tree, t
         assert not source._task.done()
 
 
-async def test_samples_that_nobody_takes_are_bounded(tree, ticks, monkeypatch):
-    monkeypatch.setattr(bursts, "MOST_TICKS", 5)
+async def test_samples_that_are_not_read_are_limited(tree, ticks, monkeypatch):
+    monkeypatch.setattr(bursts, "MAX_TICKS", 5)
     tree.add("mlx5_0")
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(30)
-        samples = taken(await source.read())["mlx5_0", "1"]
+        samples = samples_of(await source.read())["mlx5_0", "1"]
         assert len(samples) == 10
         assert samples[-1][0] == ticks.clock.now
 
@@ -863,12 +867,13 @@ async def test_close_ends_the_ticks_and_closes_the_files(tree, ticks, monkeypatc
         opens.append(os.open(path, os.O_RDONLY))
         return opens[-1]
 
-    def close_one(descriptor):
-        closed.append(descriptor)
-        os.close(descriptor)
+    def close_one(file):
+        closed.append(file.descriptor)
+        os.close(file.descriptor)
+        file.descriptor = -1
 
-    monkeypatch.setattr(counter_file, "open_kept", open_one)
-    monkeypatch.setattr(counter_file, "close_kept", close_one)
+    monkeypatch.setattr(cached_file, "open_cached", open_one)
+    monkeypatch.setattr(CachedFile, "close", close_one)
     async with opened(tree) as source:
         await source.read()
         await ticks.advance(1)
@@ -880,15 +885,15 @@ async def test_close_ends_the_ticks_and_closes_the_files(tree, ticks, monkeypatc
     assert not [one for one in asyncio.all_tasks() if one.get_name() == "bursts: ticks"]
 
 
-async def test_the_wait_for_a_tick_is_until_its_time_and_none_for_one_that_is_past(clock, monkeypatch):
+async def test_sleep_until_does_not_sleep_for_a_time_in_the_past(clock, monkeypatch):
     waits = []
 
     async def note(seconds):
         waits.append(seconds)
 
     monkeypatch.setattr(bursts.asyncio, "sleep", note)
-    await bursts._until(clock.now + 0.25)
-    await bursts._until(clock.now - 3)
+    await bursts._sleep_until(clock.now + 0.25)
+    await bursts._sleep_until(clock.now - 3)
     assert waits == [0.25, 0.0]
 
 
@@ -907,7 +912,7 @@ def test_the_configuration_has_a_tick_and_two_budgets():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         ("{tick: 50ms}", "tick: 0.05 s is too short; the shortest is 100ms"),
         ("{tick: 10s}", "tick: 10 s does not go with an interval of 5 s, which holds from 1 to 600 ticks"),
@@ -917,33 +922,31 @@ def test_the_configuration_has_a_tick_and_two_budgets():
         ("{commands: 0}", "commands"),
     ],
 )
-def test_what_does_not_go_together_is_told(text, told):
+def test_invalid_options_are_reported(text, error):
     with pytest.raises(ConfigError) as caught:
         options(text)
-    assert told in str(caught.value)
+    assert error in str(caught.value)
     assert "sources.bursts" in str(caught.value)
 
 
-def test_all_that_it_declares_is_named_well():
-    metrics = [one for schema in (bursts.TICKS, bursts.SKIPPED) for one in schema.metrics.values()]
-    assert vocabulary.check([*metrics, *meaning.outputs(bursts.SCHEMA)]) == []
-    assert len(meaning.outputs(bursts.SCHEMA)) == 4
+def test_metric_names_are_valid():
+    metrics = [one for schema in (TICKS, SKIPPED) for one in schema.metrics.values()]
+    assert vocabulary.check([*metrics, *meaning.outputs(SCHEMA)]) == []
+    assert len(meaning.outputs(SCHEMA)) == 4
 
 
-# Which ports are sampled: those that the source `rdma` reads.
+# The sampled ports are those that the source `rdma` reads.
 
 GUID = "0200c0fffe000001"
 
 
-def known(tree, device="mlx5_0", kind=""):
-    """Have netlink know a device of the tree."""
+def netlink_with(tree, device="mlx5_0", kind=""):
+    """Return netlink that lists a device of the tree."""
     tree.write(tree.folder / device / "node_guid", "0200:c0ff:fe00:0001")
     return Netlink(RdmaDevice(0, device, GUID, 1, kind))
 
 
-async def test_a_device_of_a_thousand_ports_is_sampled_at_a_few_of_them_and_it_is_said_while_it_lasts(
-    tree, ticks, files, clock
-):
+async def test_ports_of_a_device_are_limited_and_the_excess_is_reported(tree, ticks, files, clock):
     for number in range(1, 1001):
         tree.add("mlx5_0", number=number)
     async with opened(tree, commands=10_000) as source:
@@ -952,7 +955,7 @@ async def test_a_device_of_a_thousand_ports_is_sampled_at_a_few_of_them_and_it_i
         for _ in range(2):
             await ticks.advance(5)
             reading = await source.read()
-            assert taken(reading).keys() == {("mlx5_0", str(number)) for number in range(1, 9)}
+            assert samples_of(reading).keys() == {("mlx5_0", str(number)) for number in range(1, 9)}
             assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "too_many")]
         assert not files.count("/ports/9/")
         for number in range(3, 1001):
@@ -960,14 +963,14 @@ async def test_a_device_of_a_thousand_ports_is_sampled_at_a_few_of_them_and_it_i
         await ticks.advance(1)
         await ticks.advance(1)
         reading = await source.read()
-        assert taken(reading).keys() == {("mlx5_0", "1"), ("mlx5_0", "2")}
+        assert samples_of(reading).keys() == {("mlx5_0", "1"), ("mlx5_0", "2")}
         await ticks.advance(1)
         assert (await source.read()).failures == []
     assert rdma_ports.MAX_PORTS == 8
 
 
-async def test_ports_of_virtual_functions_behind_the_cards_switch_are_not_sampled(tree, ticks, files):
-    netlink = known(tree)
+async def test_representor_ports_are_not_sampled(tree, ticks, files):
+    netlink = netlink_with(tree)
     for number in range(1, 5):
         tree.add("mlx5_0", number=number, link_layer="Ethernet")
         netdev = "rail0" if number == 1 else f"rail0vf{number}"
@@ -977,55 +980,55 @@ async def test_ports_of_virtual_functions_behind_the_cards_switch_are_not_sample
         await source.read()
         await ticks.advance(1)
         reading = await source.read()
-    assert (taken(reading).keys(), reading.failures) == ({("mlx5_0", "1")}, [])
+    assert (samples_of(reading).keys(), reading.failures) == ({("mlx5_0", "1")}, [])
     assert not files.count("/ports/2/")
 
 
 async def test_planes_of_another_port_are_not_sampled(tree, ticks, files):
     tree.add("mlx5_0")
     tree.add("smi0")
-    async with opened(tree, known(tree, "smi0", "smi")) as source:
+    async with opened(tree, netlink_with(tree, "smi0", "smi")) as source:
         await source.read()
         await ticks.advance(1)
         reading = await source.read()
-    assert (taken(reading).keys(), reading.failures) == ({("mlx5_0", "1")}, [])
+    assert (samples_of(reading).keys(), reading.failures) == ({("mlx5_0", "1")}, [])
     assert not files.count("smi0")
 
 
-async def test_of_a_device_made_anew_the_ports_are_chosen_anew_at_once(tree, ticks):
+async def test_ports_of_a_recreated_device_are_selected_again_at_once(tree, ticks):
     tree.add("mlx5_0")
-    netlink = known(tree)
+    netlink = netlink_with(tree)
     async with opened(tree, netlink) as source:
         await source.read()
         await ticks.advance(1)
-        assert taken(await source.read()).keys() == {("mlx5_0", "1")}
+        assert samples_of(await source.read()).keys() == {("mlx5_0", "1")}
         (tree.folder / "mlx5_0").rename(tree.sysfs / "away")
         tree.add("mlx5_0")
-        netlink.listed = known(tree, kind="smi").listed
+        netlink.listed = netlink_with(tree, kind="smi").listed
         await ticks.advance(1)
         await ticks.advance(1)
-        assert taken(await source.read()) == {}
+        assert samples_of(await source.read()) == {}
 
 
-async def test_what_netlink_is_asked_for_is_charged_as_commands(tree, ticks, clock):
-    netlink = known(tree)
+async def test_netlink_requests_are_charged_as_commands(tree, ticks, clock):
+    netlink = netlink_with(tree)
     for number in (1, 2):
         tree.add("mlx5_0", number=number, link_layer="Ethernet")
-    device = burst_device.Device(tree.folder / "mlx5_0", 1.0, netlink)
-    # One for each port that netlink is asked for, two for the look at its link, two for its samples.
-    assert [device.visit(look=True).commands for _ in range(2)] == [2 * (1 + 2 + 2), 2 * (2 + 2)]
-    clock.now += burst_device.FACTS_KEPT
-    assert device.visit(look=True).commands == 2 * (1 + 2 + 2)
+    device = burst_device.SampledDevice(tree.folder / "mlx5_0", 1.0, netlink)
+    # One per port for netlink, two to read its link, two for its samples.
+    assert [device.sample(read_links=True).commands for _ in range(2)] == [2 * (1 + 2 + 2), 2 * (2 + 2)]
+    clock.now += burst_device.ATTRIBUTES_SECONDS
+    assert device.sample(read_links=True).commands == 2 * (1 + 2 + 2)
     device.close()
 
 
-async def test_where_netlink_fails_the_files_tell_and_it_is_said(tree, ticks):
-    netlink = known(tree)
+async def test_files_are_used_if_netlink_fails_and_the_failure_is_reported(tree, ticks):
+    netlink = netlink_with(tree)
     netlink.listed = OSError(errno.EIO, "no")
     tree.add("mlx5_0")
     async with opened(tree, netlink) as source:
         await source.read()
         await ticks.advance(1)
         reading = await source.read()
-    assert taken(reading).keys() == {("mlx5_0", "1")}
+    assert samples_of(reading).keys() == {("mlx5_0", "1")}
     assert [(one.device, one.reason) for one in reading.failures] == [("mlx5_0", "eio")]

@@ -1,4 +1,4 @@
-"""What goes wrong with one device or file: the reason that becomes a label, and what the log says of it."""
+"""Failures of one device or file: the reason, which becomes a label, and the detail for the log."""
 
 import errno
 import os
@@ -24,9 +24,9 @@ from exporter.sources.common.failures import failure_of
         (KeyError("port"), "internal", "/a: KeyError: 'port'"),
     ],
 )
-def test_a_failure_has_a_reason_and_says_where(error, reason, detail):
+def test_reason_and_detail_of_a_failure(error, reason, detail):
     assert failure_of("eth2", error, "/a") == Failure("eth2", reason, detail)
 
 
-def test_without_a_place_the_error_speaks_for_itself():
+def test_failure_without_a_place_has_the_error_as_detail():
     assert failure_of("", ValueError("no number")).detail == "no number"

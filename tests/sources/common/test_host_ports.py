@@ -1,4 +1,4 @@
-"""What the sources of this host's ports do alike: what they list, read and leave out, how rails are numbered."""
+"""Shared by the sources of this host's ports: listing devices, selecting hardware ports, numbering rails."""
 
 import pytest
 
@@ -6,38 +6,42 @@ from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import SourceError
 from exporter.linux.netlink.rtnetlink import Link
 from exporter.sources.common.host_ports import (
-    APART,
-    Seat,
+    MIN_TIME_SPREAD,
+    PortPosition,
     is_hardware,
     is_infiniband_port,
-    listed,
-    not_listed,
+    list_devices,
+    listing_error,
     number_rails,
-    own_times,
+    row_times,
 )
 
 
-def test_rails_count_the_ports_of_each_kind_by_pci_address_then_port():
-    seats = [
-        Seat("slow", "0000:01:00.0", "eth9"),
-        Seat("fast", "0000:c0:00.0", "mlx5_0", 1),
-        Seat("fast", "0000:18:00.0", "mlx5_1", 2),
-        Seat("fast", "0000:18:00.0", "mlx5_1", 1),
-        Seat("fast", "", "mlx5_10"),
-        Seat("fast", "", "mlx5_9"),
-        Seat(None, "0000:02:00.0", "bond0"),
+def test_rails_number_the_ports_of_each_kind_by_pci_address_then_port():
+    ports = [
+        PortPosition("slow", "0000:01:00.0", "eth9"),
+        PortPosition("fast", "0000:c0:00.0", "mlx5_0", 1),
+        PortPosition("fast", "0000:18:00.0", "mlx5_1", 2),
+        PortPosition("fast", "0000:18:00.0", "mlx5_1", 1),
+        PortPosition("fast", "", "mlx5_10"),
+        PortPosition("fast", "", "mlx5_9"),
+        PortPosition(None, "0000:02:00.0", "bond0"),
     ]
-    assert number_rails(seats, {}) == ["0", "2", "1", "0", "4", "3", ""]
+    assert number_rails(ports, {}) == ["0", "2", "1", "0", "4", "3", ""]
 
 
-def test_the_configuration_wins_and_moves_no_other_rail():
-    seats = [Seat("fast", "0000:18:00.0", "mlx5_0"), Seat("fast", "0000:40:00.0", "mlx5_1"), Seat(None, "", "bond0")]
-    assert number_rails(seats, {"mlx5_0": "storage", "bond0": "7"}) == ["storage", "1", "7"]
+def test_configured_rail_takes_precedence_and_shifts_no_other():
+    ports = [
+        PortPosition("fast", "0000:18:00.0", "mlx5_0"),
+        PortPosition("fast", "0000:40:00.0", "mlx5_1"),
+        PortPosition(None, "", "bond0"),
+    ]
+    assert number_rails(ports, {"mlx5_0": "storage", "bond0": "7"}) == ["storage", "1", "7"]
 
 
-def test_rows_have_times_of_their_own_only_where_they_were_read_apart():
-    assert own_times(5.0, [5.0, 5.0 + APART / 2]) is None
-    assert own_times(5.0, [5.0, 5.0 + 2 * APART]) == [5.0, 5.0 + 2 * APART]
+def test_rows_have_their_own_times_only_if_those_differ():
+    assert row_times(5.0, [5.0, 5.0 + MIN_TIME_SPREAD / 2]) is None
+    assert row_times(5.0, [5.0, 5.0 + 2 * MIN_TIME_SPREAD]) == [5.0, 5.0 + 2 * MIN_TIME_SPREAD]
 
 
 PCI = {"parent_dev_name": "0000:17:00.0", "parent_dev_bus_name": "pci"}
@@ -61,7 +65,7 @@ PCI = {"parent_dev_name": "0000:17:00.0", "parent_dev_bus_name": "pci"}
         (Link(1, "lo"), False),
     ],
 )
-def test_what_is_hardware(link, hardware):
+def test_is_hardware(link, hardware):
     assert is_hardware(link) is hardware
 
 
@@ -69,7 +73,7 @@ def test_what_is_hardware(link, hardware):
     ("link", "port"),
     [
         (Link(2, "ib0", hardware=32, kind="ipoib", **PCI), True),
-        (Link(2, "ib0", kind="ipoib", **PCI), True),  # a recording that does not tell more
+        (Link(2, "ib0", kind="ipoib", **PCI), True),  # a recording without the hardware type
         (Link(2, "ib0", hardware=32, **PCI), True),
         (Link(3, "ib0.8001", hardware=32, kind="ipoib", lower=2, **PCI), False),  # a partition
         (Link(3, "ib0.8001", hardware=32, kind="ipoib", lower=2), False),
@@ -78,22 +82,22 @@ def test_what_is_hardware(link, hardware):
         (Link(3, "eth0", **PCI), False),
     ],
 )
-def test_what_is_a_port_of_infiniband(link, port):
+def test_is_infiniband_port(link, port):
     assert is_infiniband_port(link) is port
 
 
-async def test_what_cannot_be_listed_is_told_with_what_was_asked():
-    serial = BlockingCalls("test", 60.0)
+async def test_listing_error_names_what_was_queried():
+    serial = Serial("test", 60.0)
 
     def refuse():
         raise OSError(1, "Operation not permitted")
 
     try:
-        assert await listed(serial, "/", lambda: [1]) == [1]
+        assert await list_devices(serial, "/", lambda: [1]) == [1]
         with pytest.raises(SourceError, match=r"^rtnetlink: .*not permitted") as caught:
-            await listed(serial, "/", refuse, "rtnetlink")
+            await list_devices(serial, "/", refuse, "rtnetlink")
     finally:
         serial.close()
     assert caught.value.reason == "unreadable"
-    hung = not_listed(HungError("/: no answer within 2 s"))
+    hung = listing_error(HungError("/: no answer within 2 s"))
     assert (hung.reason, str(hung)) == ("timeout", "/: no answer within 2 s")

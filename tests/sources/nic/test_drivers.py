@@ -7,9 +7,9 @@ import pytest
 from exporter.core.table import Kind
 from exporter.sources.common.driver_statistics import (
     ABSENT,
-    picked,
-    plan,
-    rest,
+    make_plan,
+    sum_values,
+    unmapped,
 )
 from exporter.sources.nic.drivers import DRIVERS, INFINIBAND, VIRTUAL
 from exporter.sources.nic.metrics import PRIORITY, SCHEMA
@@ -314,8 +314,10 @@ def read(driver, statistics):
     """Pick from statistics given by name: what the port has, and what each priority has."""
     names = tuple(name for name, _ in statistics)
     values = array("Q", [value for _, value in statistics])
-    places = plan(driver, names)
-    return picked(places.port, values), {number: picked(where, values) for number, where in places.priority.items()}
+    places = make_plan(driver, names)
+    return sum_values(places.port, values), {
+        number: sum_values(where, values) for number, where in places.priority.items()
+    }
 
 
 def test_every_driver_is_tested_here():
@@ -600,7 +602,7 @@ def test_no_names_and_hostile_names():
 
 def test_the_rest_is_what_no_metric_uses():
     names = ("rx_bytes_phy", "rx_prio3_pause", "a", "b", "a", "", "rx_oversize_pkts_phy")
-    made = plan(MLX5, names)
-    assert rest(made, names, ["*"]) == {"a": 2, "b": 3}
-    assert rest(made, names, ["b", "rx*"]) == {"b": 3}
-    assert rest(made, names, []) == {}
+    made = make_plan(MLX5, names)
+    assert unmapped(made, names, ["*"]) == {"a": 2, "b": 3}
+    assert unmapped(made, names, ["b", "rx*"]) == {"b": 3}
+    assert unmapped(made, names, []) == {}

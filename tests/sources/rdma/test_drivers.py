@@ -1,6 +1,6 @@
-"""What each driver's counters mean: made-up devices, one of each driver, whose values are all different.
+"""The counters of each driver: made-up devices, one of each driver, whose values are all different.
 
-Which name means what is the drivers' own documentation and source, not the tables under test.
+The meaning of the names is from the drivers' documentation and source, not from the tables under test.
 """
 
 import errno
@@ -11,15 +11,15 @@ from hypothesis import given, strategies
 from exporter.core.table import Kind
 from exporter.linux.netlink.rdma import RdmaDevice
 from exporter.sources.rdma import source as rdma
-from exporter.sources.rdma.drivers import DRIVERS, recognised
-from exporter.sources.rdma.files import PMA, choices
+from exporter.sources.rdma.counter_files import PMA, counter_alternatives
+from exporter.sources.rdma.counters import make_plan
+from exporter.sources.rdma.drivers import DRIVERS, recognise_driver
 from exporter.sources.rdma.metrics import (
     DETAILS,
     DEVICE,
     RAW,
     SCHEMA,
 )
-from exporter.sources.rdma.plan import plan
 from tests.helpers.rdma_trees import (
     OPENED,
     Files,
@@ -178,19 +178,19 @@ CASES = {
         | {"link_down": 11, "transmit_send_requests": 12, "receive_send_requests": 13},
     ),
 }
-"""By driver: counters of a port, and what they mean without `_total`; what has no meaning stands among them too."""
+"""By driver: counters of a port, and their metrics without `_total`; counters without a metric are among them."""
 
 
 def counted(port):
     return {ending.removesuffix("_total"): value for ending, value in port.items() if ending not in LINK}
 
 
-def test_every_driver_has_its_case():
+def test_every_driver_has_a_case():
     assert {name.partition(",")[0] for name in CASES} == set(DRIVERS)
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_driver_without_counters_of_the_standard_has_its_own(tmp_path, case):
+async def test_hw_counters_of_each_driver_from_files(tmp_path, case):
     counters, meaning = CASES[case]
     make(tmp_path, "dev0", counters, driver=case.partition(",")[0])
     async with opened(tmp_path) as source:
@@ -200,7 +200,7 @@ async def test_a_driver_without_counters_of_the_standard_has_its_own(tmp_path, c
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_the_same_by_netlink_opens_no_file_of_theirs(tmp_path, case):
+async def test_hw_counters_by_netlink_open_no_file(tmp_path, case):
     counters, meaning = CASES[case]
     make(tmp_path, "dev0", counters, driver=case.partition(",")[0])
     netlink = Netlink(RdmaDevice(3, "dev0", "0200c0fffe000001", 1, ""))
@@ -213,12 +213,12 @@ async def test_the_same_by_netlink_opens_no_file_of_theirs(tmp_path, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_device_counts_tells_its_driver(case):
+def test_driver_recognised_by_its_unique_counters(case):
     driver = case.partition(",")[0]
-    signs = DRIVERS[driver].signs
-    expected = {"i40e": "ice"}.get(driver, driver)  # both have the same counters, of the same RDMA driver
+    signs = DRIVERS[driver].unique_counters
+    expected = {"i40e": "ice"}.get(driver, driver)  # both have the same RDMA driver
     if signs:
-        assert recognised("anything", "", [*signs, "other"]) == expected
+        assert recognise_driver("anything", "", [*signs, "other"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -234,30 +234,30 @@ def test_what_a_device_counts_tells_its_driver(case):
         ("ibp3s0", "", ""),
     ],
 )
-def test_names_and_types_tell_a_driver_too(name, hca_type, driver):
-    assert recognised(name, hca_type, ["SwLinkUp,32"]) == driver
+def test_driver_recognised_by_device_name_or_hca_type(name, hca_type, driver):
+    assert recognise_driver(name, hca_type, ["SwLinkUp,32"]) == driver
 
 
 @pytest.mark.parametrize("names", ["as mlx5 has them", "of kernels since"])
-def test_bnxt_is_told_by_what_its_newer_drivers_have_left(names):
+def test_newer_bnxt_drivers_recognised_by_their_remaining_unique_counters(names):
     counters = CASES[f"bnxt_en, names {names}"][0].keys() | {"rx_roce_discards", "max_retry_exceeded"}
-    assert recognised("rocep7s0", "", counters) == "bnxt_en"
+    assert recognise_driver("rocep7s0", "", counters) == "bnxt_en"
 
 
-# What depends on the kind of device.
+# Counters that depend on the type of device.
 
 
-OF_WHOLE_FUNCTIONS = {
+PHYSICAL_FUNCTION_COUNTERS = {
     *("ecn_marked_packets", "cnp_sent", "cnp_received", "out_of_buffer", "receive_write_requests"),
     *("cnp_handled", "cnp_ignored", "receive_read_requests", "receive_atomic_requests", "requester_flush_errors"),
     *("responder_flush_errors", "adaptive_retransmissions", "adaptive_retransmission_timeouts", "slow_restarts"),
     *("slow_restart_cnps", "slow_restart_transitions", "icrc_errors"),
 }
-"""What bnxt_re has for each function, and asks for only where it is no virtual one: 0 for ever there."""
+"""Counters that bnxt_re lists for every function and reads for physical functions only: always 0 on virtual ones."""
 
 
-def of_pci(sysfs, sign):
-    """Make the PCI function a virtual one: for its host, or by its ids as a virtual machine sees it."""
+def set_pci_type(sysfs, sign):
+    """Mark the PCI function as virtual: by `physfn` as on its host, or by its IDs as in a virtual machine."""
     function = sysfs / "devices" / "pci0000:20" / "0000:21:00.0"
     if sign == "physfn":
         (function / "physfn").symlink_to(function.parent)
@@ -268,21 +268,21 @@ def of_pci(sysfs, sign):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("bnxt_en")])
 @pytest.mark.parametrize("sign", ["physfn", "0x1806"])
-async def test_a_virtual_function_of_bnxt_has_no_zeros_for_what_is_not_asked_for(tmp_path, case, sign):
+async def test_bnxt_virtual_function_has_no_zeros_for_counters_of_physical_functions(tmp_path, case, sign):
     counters, meaning = CASES[case]
     make(tmp_path, "dev0", counters, driver="bnxt_en")
-    of_pci(tmp_path, sign)
+    set_pci_type(tmp_path, sign)
     async with opened(tmp_path) as source:
         found, failures = await ports_of(source)
     assert counted(found["dev0", "1"]) == {
-        ending: value for ending, value in meaning.items() if ending not in OF_WHOLE_FUNCTIONS
+        ending: value for ending, value in meaning.items() if ending not in PHYSICAL_FUNCTION_COUNTERS
     }
     assert failures == []
 
 
-async def test_a_whole_function_of_bnxt_has_all_though_its_ids_are_known(tmp_path):
+async def test_bnxt_physical_function_has_all_counters(tmp_path):
     make(tmp_path, "dev0", CASES["bnxt_en"][0], driver="bnxt_en")
-    of_pci(tmp_path, "0x1760")
+    set_pci_type(tmp_path, "0x1760")
     async with opened(tmp_path) as source:
         assert counted((await ports_of(source))[0]["dev0", "1"]) == CASES["bnxt_en"][1]
 
@@ -293,7 +293,7 @@ async def test_a_whole_function_of_bnxt_has_all_though_its_ids_are_known(tmp_pat
 @pytest.mark.parametrize(
     ("node_type", "repeated", "raw"), [("4: RNIC", 7, {}), ("1: CA", None, {"raw": 7}), ("", None, {"raw": 7})]
 )
-async def test_packets_that_tcp_repeats_are_those_of_iwarp_alone(tmp_path, driver, name, node_type, repeated, raw):
+async def test_tcp_retransmissions_are_counted_for_iwarp_only(tmp_path, driver, name, node_type, repeated, raw):
     folder = make(tmp_path, "irdma0", {name: 7, "ip4InOctets": 1, "ip6InOctets": 2}, driver=driver)
     (folder / "node_type").write_text(f"{node_type}\n")
     async with opened(tmp_path, raw=("*Retrans*",)) as source:
@@ -303,7 +303,7 @@ async def test_packets_that_tcp_repeats_are_those_of_iwarp_alone(tmp_path, drive
     assert rows_of(reading, RAW).get(("irdma0", "1", name), {}) == raw
 
 
-async def test_a_device_that_says_nothing_of_its_driver_is_told_by_its_counters(tmp_path):
+async def test_device_without_bound_driver_is_recognised_by_its_counters(tmp_path):
     make(tmp_path, "rocep7s0", CASES["ionic"][0])
     async with opened(tmp_path) as source:
         found, _ = await ports_of(source)
@@ -311,7 +311,7 @@ async def test_a_device_that_says_nothing_of_its_driver_is_told_by_its_counters(
     assert found["rocep7s0", "1"]["receive_bytes_total"] == 1001
 
 
-async def test_a_device_on_an_auxiliary_bus_keeps_the_name_of_its_driver_and_is_told_by_its_counters(tmp_path):
+async def test_device_on_auxiliary_bus_keeps_driver_name_and_is_recognised_by_its_counters(tmp_path):
     make(tmp_path, "rocep7s0", CASES["ionic"][0], driver="ionic_rdma.rdma")
     async with opened(tmp_path) as source:
         found, _ = await ports_of(source)
@@ -319,34 +319,35 @@ async def test_a_device_on_an_auxiliary_bus_keeps_the_name_of_its_driver_and_is_
     assert found["rocep7s0", "1"]["out_of_sequence_total"] == 8
 
 
-def test_every_metric_that_drivers_name_is_declared_as_a_counter():
+def test_every_metric_declared_by_a_driver_is_a_counter():
     for names in DRIVERS.values():
-        port = names.of_port(virtual=False, iwarp=True)
-        for schema, ways in ((SCHEMA, choices(port, PMA)), (DEVICE, choices(names.device))):
-            endings = [choice.cell.ending for way in ways for choice in way]
+        port = names.port_counters(virtual=False, iwarp=True)
+        for schema, ways in ((SCHEMA, counter_alternatives(port, PMA)), (DEVICE, counter_alternatives(names.device))):
+            endings = [choice.spec.ending for way in ways for choice in way]
             assert {schema.metrics[ending].kind for ending in endings} <= {Kind.COUNTER}
 
 
-def test_details_are_metrics():
+def test_details_are_declared_metrics():
     assert SCHEMA.metrics.keys() | DEVICE.metrics.keys() >= DETAILS
 
 
-def test_nothing_that_is_no_counter_is_read_as_one():
-    named = [(*driver.of_port(virtual=False, iwarp=True), *driver.device) for driver in DRIVERS.values()]
+def test_gauges_among_hw_counters_are_not_read_as_counters():
+    named = [(*driver.port_counters(virtual=False, iwarp=True), *driver.device) for driver in DRIVERS.values()]
     names = {name for statistics_ in named for one in statistics_ for name in one.names}
+    assert names
     assert not {name for name in names if name.startswith(("active_", "watermark_", "num_", "current_", "lifespan"))}
 
 
-def test_a_virtual_function_has_nothing_that_a_whole_one_has_not():
+def test_virtual_function_has_a_subset_of_the_counters():
     for driver in DRIVERS.values():
-        assert set(driver.port) >= set(driver.of_port(virtual=True, iwarp=False))
+        assert set(driver.port) >= set(driver.port_counters(virtual=True, iwarp=False))
 
 
-# Sums, and values that are not there.
+# Sums, and missing values.
 
 
 @pytest.mark.parametrize("missing", ["rx_rdma_mcast_bytes", "rx_rdma_ucast_bytes"])
-async def test_a_sum_of_which_a_part_is_missing_is_absent(tmp_path, missing):
+async def test_sum_with_a_missing_part_is_absent(tmp_path, missing):
     counters = {name: value for name, value in CASES["ionic"][0].items() if name != missing}
     make(tmp_path, "ionic_0", counters, driver="ionic")
     async with opened(tmp_path) as source:
@@ -355,7 +356,7 @@ async def test_a_sum_of_which_a_part_is_missing_is_absent(tmp_path, missing):
     assert (found["ionic_0", "1"]["transmit_bytes_total"], failures) == (2002, [])
 
 
-async def test_a_part_that_firmware_could_not_fill_makes_the_sum_absent_until_it_can(tmp_path):
+async def test_sum_is_absent_while_firmware_returns_all_ones_for_a_part(tmp_path):
     make(tmp_path, "ionic_0", CASES["ionic"][0], driver="ionic")
     part = port_file(tmp_path, "ionic_0", "hw_counters/rx_rdma_mcast_bytes")
     async with opened(tmp_path) as source:
@@ -366,7 +367,7 @@ async def test_a_part_that_firmware_could_not_fill_makes_the_sum_absent_until_it
             assert found["ionic_0", "1"]["receive_unicast_packets_total"] == 30
 
 
-async def test_sums_move_on_with_their_parts(tmp_path):
+async def test_sums_follow_their_parts(tmp_path):
     make(tmp_path, "ionic_0", CASES["ionic"][0], driver="ionic")
     async with opened(tmp_path) as source:
         await source.read()
@@ -377,10 +378,10 @@ async def test_sums_move_on_with_their_parts(tmp_path):
     assert port["receive_unicast_packets_total"] == 31
 
 
-# Bytes of the standard, in words, and of the driver.
+# Standard counters and driver counters of the same metric.
 
 
-async def test_where_both_are_told_the_standard_counts(tmp_path):
+async def test_standard_counter_takes_precedence_over_the_driver_counter(tmp_path):
     make(tmp_path, "bnxt_re0", BNXT, pma={"port_rcv_data": 10, "port_xmit_data": 20}, driver="bnxt_en")
     async with opened(tmp_path) as source:
         port = (await ports_of(source))[0]["bnxt_re0", "1"]
@@ -388,7 +389,7 @@ async def test_where_both_are_told_the_standard_counts(tmp_path):
 
 
 @pytest.mark.parametrize(("fault", "reason"), [(errno.EINVAL, "einval"), (errno.EOPNOTSUPP, "eopnotsupp")])
-async def test_where_the_standard_is_refused_the_driver_counts(tmp_path, monkeypatch, fault, reason):
+async def test_refused_standard_counter_is_replaced_by_the_driver_counter(tmp_path, monkeypatch, fault, reason):
     make(tmp_path, "bnxt_re0", {"rx_bytes": 7521781137064}, pma={"port_rcv_data": 10}, driver="bnxt_en")
     files = Files(monkeypatch)
     files.faults["read", "counters/port_rcv_data"] = fault
@@ -402,7 +403,7 @@ async def test_where_the_standard_is_refused_the_driver_counts(tmp_path, monkeyp
     assert files.count("counters/port_rcv_data") == 1
 
 
-async def test_where_the_standard_is_not_available_the_driver_counts(tmp_path):
+async def test_unavailable_standard_counter_is_replaced_by_the_driver_counter(tmp_path):
     make(tmp_path, "bnxt_re0", BNXT, pma={"port_rcv_data": "N/A (no PMA)"}, driver="bnxt_en")
     async with opened(tmp_path) as source:
         await source.read()
@@ -410,7 +411,7 @@ async def test_where_the_standard_is_not_available_the_driver_counts(tmp_path):
     assert (found["bnxt_re0", "1"]["receive_bytes_total"], failures) == (2002, [])
 
 
-async def test_a_refusal_is_told_once_and_changes_nothing_where_there_is_no_other_way(tmp_path, monkeypatch):
+async def test_refused_counter_without_alternative_is_read_again(tmp_path, monkeypatch):
     pma = {"port_rcv_data": 10, "port_rcv_errors": 11, "port_xmit_wait": 12}
     make(tmp_path, "bnxt_re0", BNXT, pma=pma, driver="bnxt_en")
     files = Files(monkeypatch)
@@ -423,7 +424,7 @@ async def test_a_refusal_is_told_once_and_changes_nothing_where_there_is_no_othe
     assert found["bnxt_re0", "1"]["receive_bytes_total"] == 2002
 
 
-async def test_an_error_that_may_pass_changes_no_source(tmp_path, monkeypatch):
+async def test_temporary_error_does_not_replace_a_counter(tmp_path, monkeypatch):
     make(tmp_path, "bnxt_re0", BNXT, pma={"port_rcv_data": 10}, driver="bnxt_en")
     files = Files(monkeypatch)
     async with opened(tmp_path) as source:
@@ -433,7 +434,7 @@ async def test_an_error_that_may_pass_changes_no_source(tmp_path, monkeypatch):
         assert (await ports_of(source))[0]["bnxt_re0", "1"]["receive_bytes_total"] == 40
 
 
-async def test_ports_of_different_units_are_no_rows_of_one_table(tmp_path):
+async def test_ports_with_different_units_have_separate_tables(tmp_path):
     make(tmp_path, "bnxt_re0", BNXT, driver="bnxt_en")
     make(tmp_path, "bnxt_re1", BNXT, pma={"port_rcv_data": 10}, driver="bnxt_en", pci="0000:22:00.0")
     async with opened(tmp_path) as source:
@@ -446,10 +447,10 @@ async def test_ports_of_different_units_are_no_rows_of_one_table(tmp_path):
     assert [table.part for table in again] == [table.part for table in tables]
 
 
-# Devices with much.
+# Devices with many counters.
 
 
-async def test_of_thousands_of_files_only_those_with_a_meaning_are_opened(tmp_path):
+async def test_only_mapped_files_of_thousands_are_opened(tmp_path):
     lanes = {f"TxFlitVL{lane}": lane for lane in range(2000)} | {f"RcvHdrOvr{cpu},32": cpu for cpu in range(500)}
     make(tmp_path, "hfi1_0", CASES["hfi1"][0] | lanes, driver="hfi1", layer="InfiniBand")
     async with opened(tmp_path) as source:
@@ -463,7 +464,7 @@ async def test_of_thousands_of_files_only_those_with_a_meaning_are_opened(tmp_pa
 # Devices as a whole.
 
 
-async def test_what_an_efa_device_counts_as_a_whole(tmp_path):
+async def test_counters_of_an_efa_device_as_a_whole(tmp_path):
     whole = {"submitted_cmds": 40, "completed_cmds": 39, "cmds_err": 1, "no_completion_cmds": 2, "keep_alive_rcvd": 7}
     parts = ("alloc_pd_err", "create_qp_err", "create_cq_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err")
     whole |= {name: 10**place for place, name in enumerate((*parts, "mmap_err"))}
@@ -483,16 +484,14 @@ async def test_what_an_efa_device_counts_as_a_whole(tmp_path):
 
 
 @pytest.mark.parametrize(("later", "errors"), [((), 5), (("create_cq_err",), 6), (("create_cq_err", "mmap_err"), 7)])
-async def test_kinds_of_errors_that_an_older_efa_driver_does_not_count_are_no_part_of_their_sum(
-    tmp_path, later, errors
-):
+async def test_sum_of_efa_errors_skips_kinds_unknown_to_older_drivers(tmp_path, later, errors):
     parts = ("alloc_pd_err", "create_qp_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err")
     make(tmp_path, "rdmap7s0", {"tx_bytes": 5}, driver="efa", device_hw=dict.fromkeys((*parts, *later), 1))
     async with opened(tmp_path) as source:
         assert rows_of(await source.read(), DEVICE) == {("rdmap7s0",): {"resource_errors_total": errors}}
 
 
-async def test_a_kind_of_error_that_cannot_be_read_makes_their_sum_absent(tmp_path, monkeypatch):
+async def test_sum_of_efa_errors_is_absent_if_one_cannot_be_read(tmp_path, monkeypatch):
     parts = ("alloc_pd_err", "create_qp_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err", "create_cq_err")
     make(tmp_path, "rdmap7s0", {"tx_bytes": 5}, driver="efa", device_hw=dict.fromkeys((*parts, "cmds_err"), 1))
     files = Files(monkeypatch)
@@ -503,7 +502,7 @@ async def test_a_kind_of_error_that_cannot_be_read_makes_their_sum_absent(tmp_pa
     assert [(failure.device, failure.reason) for failure in reading.failures] == [("rdmap7s0", "eio")]
 
 
-async def test_what_mlx4_and_mana_devices_count_as_a_whole(tmp_path):
+async def test_counters_of_mlx4_and_mana_devices_as_a_whole(tmp_path):
     make(tmp_path, "mlx4_0", None, driver="mlx4_core", device_hw={"rq_num_oos": 1, "sq_num_to": 2, "num_cqovf": 3})
     cnps = {"sent_cnps": 4, "received_ecns": 5, "received_cnp_count": 6, "rate_inc_events": 7}
     make(tmp_path, "mana_0", None, driver="mana", device_hw=cnps, pci="0000:22:00.0")
@@ -515,7 +514,7 @@ async def test_what_mlx4_and_mana_devices_count_as_a_whole(tmp_path):
     }
 
 
-async def test_a_counter_of_the_device_that_fails_costs_no_other(tmp_path, monkeypatch):
+async def test_failing_device_counter_does_not_affect_others(tmp_path, monkeypatch):
     make(tmp_path, "rdmap7s0", {"tx_bytes": 5}, driver="efa", device_hw={"cmds_err": 1, "keep_alive_rcvd": 7})
     files = Files(monkeypatch)
     files.faults["read", "rdmap7s0/hw_counters/cmds_err"] = errno.EIO
@@ -526,16 +525,16 @@ async def test_a_counter_of_the_device_that_fails_costs_no_other(tmp_path, monke
     assert [(failure.device, failure.reason) for failure in reading.failures] == [("rdmap7s0", "eio")]
 
 
-# Under the driver's own names.
+# Raw counters, under the driver's own names.
 
 
-async def test_no_counter_is_exported_under_its_own_name_by_default(tmp_path):
+async def test_no_raw_counters_by_default(tmp_path):
     make(tmp_path, "bnxt_re0", {"active_qps": 18}, driver="bnxt_en")
     async with opened(tmp_path) as source:
         assert rows_of(await source.read(), RAW) == {}
 
 
-async def test_counters_without_a_metric_are_exported_under_their_own_names_where_they_are_wanted(tmp_path):
+async def test_raw_exports_matching_counters_without_a_metric(tmp_path):
     make(tmp_path, "bnxt_re0", {**BNXT, "active_qps": 18, "watermark_qps": 19, "res_cmp_err": 20}, driver="bnxt_en")
     async with opened(tmp_path, raw=("*_qps", "rx_*", "lifespan")) as source:
         found = rows_of(await source.read(), RAW)
@@ -546,14 +545,14 @@ async def test_counters_without_a_metric_are_exported_under_their_own_names_wher
     assert RAW.metrics["raw"].kind is Kind.UNKNOWN
 
 
-async def test_names_with_anything_in_them_are_whole(tmp_path):
+async def test_raw_counter_names_with_special_characters_are_kept_whole(tmp_path):
     make(tmp_path, "hfi1_0", {"RxTIDFLGMs,32": 1, "Rx atomics": 2, 'quo"te': 3}, driver="hfi1")
     async with opened(tmp_path, raw=("*",)) as source:
         found = rows_of(await source.read(), RAW)
     assert {key[2]: row["raw"] for key, row in found.items()} == {"RxTIDFLGMs,32": 1, "Rx atomics": 2, 'quo"te': 3}
 
 
-async def test_raw_counters_are_bounded_and_it_is_said(tmp_path):
+async def test_raw_counters_are_limited_and_the_excess_is_reported(tmp_path):
     make(tmp_path, "hfi1_0", {f"TxFlitVL{lane:04}": lane for lane in range(1001)}, driver="hfi1")
     async with opened(tmp_path, raw=("Tx*",)) as source:
         for _ in range(2):
@@ -562,7 +561,7 @@ async def test_raw_counters_are_bounded_and_it_is_said(tmp_path):
             assert [(failure.device, failure.reason) for failure in reading.failures] == [("hfi1_0", "too_many")]
 
 
-async def test_raw_counters_that_netlink_tells(tmp_path):
+async def test_raw_counters_by_netlink(tmp_path):
     make(tmp_path, "mlx5_0", {"np_cnp_sent": 1, "new_counter": 2}, driver="mlx5_core")
     netlink = Netlink(RdmaDevice(0, "mlx5_0", "0200c0fffe000001", 1, ""))
     netlink.counters[0, 1] = statistics(np_cnp_sent=3, new_counter=4, vport_x=ABSENT)
@@ -573,23 +572,25 @@ async def test_raw_counters_that_netlink_tells(tmp_path):
         }
 
 
-async def test_a_device_whose_driver_shows_later_is_read_with_its_names_from_then_on(tmp_path, stopped_clock):
+async def test_driver_that_is_bound_later_is_used_from_the_next_scan(tmp_path, stopped_clock):
     clock = stopped_clock(rdma)
     make(tmp_path, "renamed", {"other": 1}, pma={"port_rcv_data": 1})
     async with opened(tmp_path) as source:
         assert (await ports_of(source))[0]["renamed", "1"]["info"]["driver"] == ""
         make(tmp_path, "renamed", CASES["efa"][0], driver="efa", device_hw={"cmds_err": 3})
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         reading = await source.read()
     port = rows_of(reading, SCHEMA)["renamed", "1"]
     assert (port["info"]["driver"], port["receive_bytes_total"], port["receive_packets_total"]) == ("efa", 4, 4)
     assert rows_of(reading, DEVICE) == {("renamed",): {"command_errors_total": 3}}
 
 
-# How counters get their places.
+# The plan of a read.
 
 ALL = [
-    pytest.param(choices(names.of_port(virtual=virtual, iwarp=not virtual), PMA), id=f"{driver} {virtual}")
+    pytest.param(
+        counter_alternatives(names.port_counters(virtual=virtual, iwarp=not virtual), PMA), id=f"{driver} {virtual}"
+    )
     for driver, names in DRIVERS.items()
     for virtual in (False, True)
 ]
@@ -597,18 +598,18 @@ ALL = [
 
 @pytest.mark.parametrize("ways", ALL)
 @given(data=strategies.data())
-def test_whatever_files_there_are_each_counter_is_the_sum_of_the_first_that_are_whole(ways, data):
-    paths = sorted({path for way in ways for choice in way for path in choice.files})
+def test_plan_uses_the_first_complete_alternative_of_each_counter(ways, data):
+    paths = sorted({path for way in ways for one in way for path in one.files})
     there = data.draw(strategies.dictionaries(strategies.sampled_from(paths), strategies.integers(0, 2**64)))
-    made = plan(ways, there.__contains__)
-    assert len(made.layout) == len(ways)
-    assert len(set(made.places.values())) == len(made.places)
-    values = [None] * made.size
-    for path, place in made.places.items():
+    plan = make_plan(ways, there.__contains__)
+    assert len(plan.layout) == len(ways)
+    assert len(set(plan.positions.values())) == len(plan.positions)
+    values = [None] * plan.size
+    for path, place in plan.positions.items():
         values[place] = there[path]
-    for place, parts in made.sums:
+    for place, parts in plan.sums:
         values[place] = sum(values[part] for part in parts)
-    for way, cell, value in zip(ways, made.layout, values, strict=False):
-        whole = [choice for choice in way if set(choice.files) <= there.keys()]
+    for way, spec, value in zip(ways, plan.layout, values, strict=False):
+        whole = [one for one in way if set(one.files) <= there.keys()]
         assert value == (sum(there[path] for path in whole[0].files) if whole else None)
-        assert cell == (whole or way)[0].cell
+        assert spec == (whole or way)[0].spec

@@ -1,4 +1,4 @@
-"""RDMA ports where netlink tells more than files: counters, network devices, planes, queue pairs."""
+"""RDMA ports by RDMA netlink: counters, network devices, planes, queue pairs."""
 
 import asyncio
 import errno
@@ -16,9 +16,6 @@ from exporter.sources.rdma import (
     device as rdma_device,
 )
 from exporter.sources.rdma import (
-    port as rdma_port,
-)
-from exporter.sources.rdma import (
     ports as rdma_ports,
 )
 from exporter.sources.rdma import (
@@ -28,7 +25,8 @@ from exporter.sources.rdma import (
     source as rdma,
 )
 from exporter.sources.rdma.metrics import QUEUE_PAIRS, SCHEMA
-from exporter.sources.rdma.source import DEFINITION, RdmaOptions
+from exporter.sources.rdma.options import RdmaOptions
+from exporter.sources.rdma.source import DEFINITION
 from tests.helpers.rdma_trees import (
     OPENED,
     Netlink,
@@ -47,7 +45,7 @@ GUID = "0200c0fffe000001"
 
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(rdma, rdma_device, rdma_port, rdma_queue_pairs)
+    return stopped_clock(rdma, rdma_device, rdma_queue_pairs)
 
 
 def device(name="mlx5_0", index=0, guid=GUID, kind=""):
@@ -74,19 +72,19 @@ def cnps(found):
 # Counters.
 
 
-async def test_counters_are_asked_for_at_once_in_place_of_files(tree, netlink):
+async def test_hw_counters_are_read_by_netlink_instead_of_files(tree, netlink):
     async with opened(tree, netlink) as source:
         with OPENED.watch() as seen:
             found, failures = await ports_of(source)
             await source.read()
     port = found["mlx5_0", "1"]
     assert (port["cnp_sent_total"], port["out_of_sequence_total"], failures) == (101, 102, [])
-    assert port["cnp_received_total"] == 103  # somebody enabled it; no file shows it
-    assert port["receive_bytes_total"] == 40  # what netlink does not tell is still in files
+    assert port["cnp_received_total"] == 103  # an optional counter that is enabled; no file has it
+    assert port["receive_bytes_total"] == 40  # not in netlink, so still read from its file
     assert not [path for path in seen.paths if "hw_counters/" in path]
 
 
-async def test_values_follow_what_netlink_tells_and_unchanged_columns_stay_the_same_object(tree, netlink):
+async def test_values_follow_netlink_and_unchanged_columns_stay_the_same_object(tree, netlink):
     async with opened(tree, netlink) as source:
         await source.read()
         before = (await source.read()).tables[0].columns
@@ -97,7 +95,7 @@ async def test_values_follow_what_netlink_tells_and_unchanged_columns_stay_the_s
     assert after["out_of_sequence_total"] is before["out_of_sequence_total"]
 
 
-async def test_counters_that_come_and_go_between_reads(tree, netlink):
+async def test_counters_added_and_removed_between_reads(tree, netlink):
     async with opened(tree, netlink) as source:
         assert (await ports_of(source))[0]["mlx5_0", "1"]["cnp_received_total"] == 103
         netlink.counters[0, 1] = statistics(out_of_sequence=102, np_cnp_sent=101)
@@ -110,7 +108,7 @@ async def test_counters_that_come_and_go_between_reads(tree, netlink):
         assert "out_of_sequence_total" not in port
 
 
-async def test_where_netlink_tells_less_than_the_files_they_are_read(tree, netlink):
+async def test_files_are_read_if_netlink_returns_fewer_counters(tree, netlink):
     netlink.counters[0, 1] = statistics(np_cnp_sent=101)
     async with opened(tree, netlink) as source:
         found, failures = await ports_of(source)
@@ -126,15 +124,15 @@ async def test_where_netlink_tells_less_than_the_files_they_are_read(tree, netli
         [device(name="mlx5_1")],
     ],
 )
-async def test_a_device_is_the_same_only_by_name_and_guid(tree, netlink, listed):
+async def test_netlink_device_must_match_name_and_guid(tree, netlink, listed):
     netlink.listed = listed
     async with opened(tree, netlink) as source:
         found, failures = await ports_of(source)
     assert (cnps(found), failures) == (1, [])
-    assert {asked[0] for asked in netlink.asked} == {"devices"}
+    assert {request[0] for request in netlink.requests} == {"devices"}
 
 
-async def test_a_device_without_a_guid_is_nobody_elses(tmp_path, netlink):
+async def test_device_without_guid_matches_no_netlink_device(tmp_path, netlink):
     make(tmp_path, "mlx5_0", {"np_cnp_sent": 1}, driver="mlx5_core", guid="0000:0000:0000:0000")
     netlink.listed = [device(guid=None), device(guid="")]
     async with opened(tmp_path, netlink) as source:
@@ -142,7 +140,7 @@ async def test_a_device_without_a_guid_is_nobody_elses(tmp_path, netlink):
 
 
 @pytest.mark.parametrize("error", [errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT])
-async def test_a_kernel_without_rdma_netlink_is_no_failure(tree, netlink, error):
+async def test_kernel_without_rdma_netlink_is_no_failure(tree, netlink, error):
     netlink.listed = OSError(error, "none")
     async with opened(tree, netlink) as source:
         found, failures = await ports_of(source)
@@ -150,17 +148,17 @@ async def test_a_kernel_without_rdma_netlink_is_no_failure(tree, netlink, error)
 
 
 @pytest.mark.parametrize("error", [errno.EINVAL, errno.EOPNOTSUPP])
-async def test_a_kernel_that_cannot_tell_counters_is_no_failure(tree, netlink, error):
+async def test_kernel_without_counters_by_netlink_is_no_failure(tree, netlink, error):
     netlink.counters[0, 1] = OSError(error, "too old")
     async with opened(tree, netlink) as source:
         found, failures = await ports_of(source)
         assert (cnps(found), failures) == (1, [])
         await source.read()
-    assert netlink.asked.count(("statistics", 0, 1)) == 1
+    assert netlink.requests.count(("statistics", 0, 1)) == 1
 
 
 @pytest.mark.parametrize(("what", "answer"), [("listed", "eperm"), ("counters", "eio")])
-async def test_a_failure_is_counted_while_it_lasts_and_files_take_over(tree, netlink, clock, what, answer):
+async def test_netlink_failure_is_reported_until_the_next_scan_and_files_are_read(tree, netlink, clock, what, answer):
     error = OSError(getattr(errno, answer.upper()), "no")
     good = netlink.listed, dict(netlink.counters)
     if what == "listed":
@@ -173,12 +171,12 @@ async def test_a_failure_is_counted_while_it_lasts_and_files_take_over(tree, net
             assert (cnps(found), failures) == (1, [("mlx5_0", answer)])
         netlink.listed, netlink.counters = good
         assert (await ports_of(source))[1] == [("mlx5_0", answer)]
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         found, failures = await ports_of(source)
     assert (cnps(found), failures) == (101, [])
 
 
-async def test_a_failure_between_reads_loses_no_value(tree, netlink, clock):
+async def test_netlink_failure_between_reads_loses_no_value(tree, netlink, clock):
     async with opened(tree, netlink) as source:
         assert cnps((await ports_of(source))[0]) == 101
         netlink.counters[0, 1] = OSError(errno.ETIMEDOUT, "no answer")
@@ -186,11 +184,11 @@ async def test_a_failure_between_reads_loses_no_value(tree, netlink, clock):
         assert (cnps(found), failures) == (1, [("mlx5_0", "etimedout")])
         assert found["mlx5_0", "1"]["receive_bytes_total"] == 40
         netlink.counters[0, 1] = statistics(np_cnp_sent=9, out_of_sequence=9)
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         assert cnps((await ports_of(source))[0]) == 9
 
 
-async def test_what_is_not_known_is_not_zero(tree, netlink):
+async def test_unknown_value_is_absent(tree, netlink):
     netlink.counters[0, 1] = statistics(np_cnp_sent=2**64 - 1, out_of_sequence=0)
     async with opened(tree, netlink) as source:
         port = (await ports_of(source))[0]["mlx5_0", "1"]
@@ -198,7 +196,7 @@ async def test_what_is_not_known_is_not_zero(tree, netlink):
     assert port["out_of_sequence_total"] == 0
 
 
-async def test_recordings_answer_in_the_place_of_the_kernel(tree):
+async def test_recordings_replace_the_kernel(tree):
     recording = {
         "device": {"index": 7, "node_guid": GUID, "ports": 1, "kind": ""},
         "ports": {
@@ -218,7 +216,7 @@ async def test_recordings_answer_in_the_place_of_the_kernel(tree):
 
 @pytest.mark.parametrize("queue_pairs", [False, True])
 @pytest.mark.parametrize("content", ["", "[" * 5000, '{"device": {"index": -3, "ports": 1}}', None])
-async def test_a_broken_recording_is_a_failure_of_its_device(tree, caplog, clock, content, queue_pairs):
+async def test_broken_recording_is_a_failure_of_its_device(tree, caplog, clock, content, queue_pairs):
     folder = tree / "replay" / "rdma"
     folder.mkdir(parents=True)
     if content is None:
@@ -233,63 +231,63 @@ async def test_a_broken_recording_is_a_failure_of_its_device(tree, caplog, clock
         assert (name, reason, cnps(rows_of(reading, SCHEMA))) == ("mlx5_0", "ebadmsg", 1)
         assert str(folder / "mlx5_0.json") in detail
         if queue_pairs:
-            await settled(source)
-        clock.now += rdma.RESCAN
+            await queue_pairs_read(source)
+        clock.now += rdma.RESCAN_SECONDS
     await source.close()
     assert caplog.records == []  # the poller logs a failure when it begins
 
 
-async def test_where_the_folder_of_recordings_is_none_it_is_named(tree):
+async def test_recordings_path_that_is_not_a_folder_is_named(tree):
     (tree / "replay").mkdir()
     (tree / "replay" / "rdma").write_text("")
     (source,) = DEFINITION.build(RdmaOptions(), Host("gpu-1", tree, tree / "proc", tree / "replay"))
     (failure,) = (await source.read()).failures
     await source.close()
-    told = f"RDMA netlink: recordings in {tree / 'replay' / 'rdma'}: Not a directory"
-    assert (failure.device, failure.reason, failure.detail) == ("mlx5_0", "enotdir", told)
+    detail = f"RDMA netlink: recordings in {tree / 'replay' / 'rdma'}: Not a directory"
+    assert (failure.device, failure.reason, failure.detail) == ("mlx5_0", "enotdir", detail)
 
 
-# Which network device, and which ports.
+# Netdevs, and the selection of ports.
 
 
-async def test_the_kernel_tells_the_network_device_of_a_port(tree, netlink):
+async def test_netdev_of_a_port_by_netlink(tree, netlink):
     netdev(tree, "ens1f0")
     netdev(tree, "bond0", "0000:99:00.0", mac="02:00:00:00:00:99")
-    netlink.ports[0, 1] = RdmaPort("bond0", 9, 4, 5)  # of a device over a bond the kernel names the bond, or a leg
+    netlink.ports[0, 1] = RdmaPort("bond0", 9, 4, 5)  # for a device over a bond the kernel returns the bond, or a leg
     async with opened(tree, netlink) as source:
         found, failures = await ports_of(source)
     info = found["mlx5_0", "1"]["info"]
     assert (info["netdev"], info["mac"], failures) == ("bond0", "02:00:00:00:00:99", [])
 
 
-async def test_a_network_device_that_is_elsewhere_is_not_told(tree, netlink):
-    netdev(tree, "ens1f0")  # whatever the files say
+async def test_netdev_in_another_namespace_is_empty(tree, netlink):
+    netdev(tree, "ens1f0")  # ignored, since netlink replied
     netlink.ports[0, 1] = RdmaPort()
     async with opened(tree, netlink) as source:
         found, failures = await ports_of(source)
     assert (found["mlx5_0", "1"]["info"]["netdev"], failures) == ("", [])
 
 
-@pytest.mark.parametrize(("error", "told"), [(errno.EIO, [("mlx5_0", "eio")]), (errno.EOPNOTSUPP, [])])
-async def test_where_the_kernel_does_not_answer_the_files_tell(tree, netlink, error, told):
+@pytest.mark.parametrize(("error", "expected"), [(errno.EIO, [("mlx5_0", "eio")]), (errno.EOPNOTSUPP, [])])
+async def test_netdev_from_files_if_netlink_fails(tree, netlink, error, expected):
     netdev(tree, "ens1f0")
     netlink.ports[0, 1] = OSError(error, "no")
     async with opened(tree, netlink) as source:
         found, failures = await ports_of(source)
-    assert (found["mlx5_0", "1"]["info"]["netdev"], failures) == ("ens1f0", told)
+    assert (found["mlx5_0", "1"]["info"]["netdev"], failures) == ("ens1f0", expected)
 
 
-async def test_planes_of_another_port_are_left_out(tree, netlink):
+async def test_planes_of_another_port_are_skipped(tree, netlink):
     make(tree, "smi0", {"np_cnp_sent": 5}, driver="mlx5_core", guid="0200:c0ff:fe00:0009")
     netlink.listed.append(device("smi0", 1, "0200c0fffe000009", "smi"))
     async with opened(tree, netlink) as source:
         for _ in range(2):
             found, failures = await ports_of(source)
             assert (found.keys(), failures) == ({("mlx5_0", "1")}, [])
-    assert not [asked for asked in netlink.asked if asked[:2] in {("port", 1), ("statistics", 1)}]
+    assert not [request for request in netlink.requests if request[:2] in {("port", 1), ("statistics", 1)}]
 
 
-async def test_a_device_over_a_bond_is_one_port(tmp_path):
+async def test_device_over_a_bond_is_one_port(tmp_path):
     make(tmp_path, "mlx5_bond_0", {"np_cnp_sent": 5}, driver="mlx5_core")
     netdev(tmp_path, "ens1f0")
     netdev(tmp_path, "ens1f1", "0000:21:00.1")
@@ -299,7 +297,7 @@ async def test_a_device_over_a_bond_is_one_port(tmp_path):
 
 
 def switched(tree, count):
-    """Make a card whose switch has an uplink and representors."""
+    """Create a card in switchdev mode with an uplink and representors."""
     make(tree, "mlx5_0", {"np_cnp_sent": 1}, driver="mlx5_core")
     netdev(tree, "ens1f0", phys_port_name="p0")
     for number in range(2, count + 1):
@@ -307,7 +305,7 @@ def switched(tree, count):
         netdev(tree, f"ens1f0vf{number}", phys_port_name=f"pf0vf{number}")
 
 
-async def test_ports_of_virtual_functions_behind_the_cards_switch_are_left_out_by_netlink(tmp_path):
+async def test_representor_ports_are_skipped_by_netlink(tmp_path):
     switched(tmp_path, 40)
     netlink = Netlink(device())
     netlink.ports = {(0, number): RdmaPort(f"ens1f0vf{number}", number, 4, 5) for number in range(2, 41)}
@@ -319,7 +317,7 @@ async def test_ports_of_virtual_functions_behind_the_cards_switch_are_left_out_b
     assert (found["mlx5_0", "1"]["info"]["netdev"], cnps(found)) == ("ens1f0", 8)
 
 
-async def test_ports_of_virtual_functions_behind_the_cards_switch_are_left_out_by_files(tmp_path):
+async def test_representor_ports_are_skipped_by_files(tmp_path):
     switched(tmp_path, 40)
     for number in range(1, 41):
         place = port_file(tmp_path, "mlx5_0", "gid_attrs/ndevs", number)
@@ -331,7 +329,7 @@ async def test_ports_of_virtual_functions_behind_the_cards_switch_are_left_out_b
     assert found["mlx5_0", "1"]["info"]["netdev"] == "ens1f0"
 
 
-async def test_where_nothing_tells_a_few_ports_are_read_and_it_is_said(tmp_path):
+async def test_ports_without_netdevs_are_limited_and_the_excess_is_reported(tmp_path):
     switched(tmp_path, 40)
     async with opened(tmp_path) as source:
         for _ in range(2):
@@ -342,7 +340,7 @@ async def test_where_nothing_tells_a_few_ports_are_read_and_it_is_said(tmp_path)
     assert not [path for path in seen.paths if "/ports/9/" in path]
 
 
-async def test_a_port_with_a_network_device_comes_before_those_without(tmp_path):
+async def test_ports_with_a_netdev_are_selected_first(tmp_path):
     switched(tmp_path, 12)
     netdev(tmp_path, "ens1f1", "0000:21:00.1", phys_port_name="p1")
     netlink = Netlink(device())
@@ -353,7 +351,7 @@ async def test_a_port_with_a_network_device_comes_before_those_without(tmp_path)
     assert failures == [("mlx5_0", "too_many")]
 
 
-async def test_two_ports_on_two_functions_have_each_its_own_network_device(tmp_path):
+async def test_two_ports_on_two_functions_have_their_own_netdevs(tmp_path):
     for number, name, pci in ((1, "ens1f0", "0000:21:00.0"), (2, "ens1f1", "0000:21:00.1")):
         make(tmp_path, "mlx5_0", {"np_cnp_sent": number}, driver="mlx5_core", port=number)
         netdev(tmp_path, name, pci, phys_port_name=f"p{number - 1}")
@@ -366,20 +364,20 @@ async def test_two_ports_on_two_functions_have_each_its_own_network_device(tmp_p
     assert [row["info"]["rail"] for row in found.values()] == ["0", "1"]
 
 
-async def test_a_name_that_is_only_the_pods_is_not_taken_for_the_hosts(tmp_path):
+async def test_netdev_name_of_a_pod_does_not_match_a_netdev_of_the_host(tmp_path):
     netdev(tmp_path, "ens1f0", phys_port_name="p0")
     netdev(tmp_path, "eth0", "0000:99:00.0")
     for number in (1, 2):
         make(tmp_path, "mlx5_0", {}, driver="mlx5_core", port=number)
         place = port_file(tmp_path, "mlx5_0", "gid_attrs/ndevs", number)
         place.mkdir(parents=True)
-        (place / "0").write_text("eth0\n")  # the file does not say in which network namespace
+        (place / "0").write_text("eth0\n")  # the file does not name the network namespace
     async with opened(tmp_path) as source:
         found, _ = await ports_of(source)
     assert [row["info"]["netdev"] for row in found.values()] == ["ens1f0", ""]
 
 
-async def test_two_ports_of_one_function_are_told_apart_by_the_number(tmp_path):
+async def test_two_ports_of_one_function_are_distinguished_by_dev_port(tmp_path):
     for number, name in ((1, "ens1"), (2, "ens1d1")):
         make(tmp_path, "mlx4_0", {}, driver="mlx4_core", port=number)
         netdev(tmp_path, name, dev_port=str(number - 1))
@@ -398,25 +396,25 @@ PAIRS = [
 ]
 
 
-async def settled(source):
-    """Wait for the round of questions that is under way."""
-    task = source._watch._task
+async def queue_pairs_read(source):
+    """Wait for the dump that is running."""
+    task = source._queue_pairs._task
     if task is not None:
         await asyncio.wait([task], timeout=LONG)
 
 
-async def test_queue_pairs_are_not_asked_for_by_default(tree, netlink):
+async def test_queue_pairs_are_not_read_by_default(tree, netlink):
     async with opened(tree, netlink) as source:
         await source.read()
         assert rows_of(await source.read(), QUEUE_PAIRS) == {}
-    assert "queue_pairs" not in {asked[0] for asked in netlink.asked}
+    assert "queue_pairs" not in {request[0] for request in netlink.requests}
 
 
-async def test_queue_pairs_of_all_processes_of_a_program_are_counted_together(tree, netlink):
+async def test_queue_pairs_are_summed_by_program(tree, netlink):
     netlink.pairs[0] = PAIRS
     async with opened(tree, netlink, queue_pairs=True) as source:
         await source.read()
-        await settled(source)
+        await queue_pairs_read(source)
         found = rows_of(await source.read(), QUEUE_PAIRS)
     assert found == {
         ("mlx5_0", "python", "RC", "RTS"): {"queue_pairs": 96},
@@ -425,96 +423,94 @@ async def test_queue_pairs_of_all_processes_of_a_program_are_counted_together(tr
     }
 
 
-async def test_queue_pairs_are_asked_for_once_a_minute(tree, netlink, clock):
+async def test_queue_pairs_are_read_once_a_minute(tree, netlink, clock):
     netlink.pairs[0] = PAIRS
     async with opened(tree, netlink, queue_pairs=True) as source:
         for seconds, times in ((0, 1), (5, 1), (54, 1), (1, 2), (5, 2)):
             clock.now += seconds
             await source.read()
-            await settled(source)
-            assert netlink.asked.count(("queue_pairs", 0)) == times
+            await queue_pairs_read(source)
+            assert netlink.requests.count(("queue_pairs", 0)) == times
 
 
-async def test_queue_pairs_of_a_device_that_is_gone_are_gone(tree, netlink):
+async def test_queue_pairs_of_a_removed_device_are_dropped(tree, netlink):
     netlink.pairs[0] = PAIRS
     async with opened(tree, netlink, queue_pairs=True) as source:
         await source.read()
-        await settled(source)
+        await queue_pairs_read(source)
         (tree / "class" / "infiniband" / "mlx5_0").rename(tree / "away")
         assert rows_of(await source.read(), QUEUE_PAIRS) == {}
 
 
-async def test_a_device_that_cannot_tell_its_queue_pairs_costs_nothing_else(tree, netlink):
+async def test_failing_queue_pair_dump_does_not_affect_other_devices(tree, netlink):
     make(tree, "mlx5_1", {"np_cnp_sent": 3}, driver="mlx5_core", pci="0000:22:00.0", guid="0200:c0ff:fe00:0002")
     netlink.listed.append(device("mlx5_1", 1, "0200c0fffe000002"))
     netlink.counters[1, 1] = statistics(np_cnp_sent=4)
     netlink.pairs = {0: OSError(errno.EIO, "no"), 1: PAIRS[:1]}
     async with opened(tree, netlink, queue_pairs=True) as source:
         await source.read()
-        await settled(source)
+        await queue_pairs_read(source)
         reading = await source.read()
     assert [(failure.device, failure.reason) for failure in reading.failures] == [("mlx5_0", "eio")]
     assert rows_of(reading, QUEUE_PAIRS) == {("mlx5_1", "python", "RC", "RTS"): {"queue_pairs": 64}}
     assert rows_of(reading, SCHEMA).keys() == {("mlx5_0", "1"), ("mlx5_1", "1")}
 
 
-async def test_a_failure_to_tell_queue_pairs_counts_once_each_time_that_it_is_asked(tree, netlink, clock):
+async def test_queue_pair_failure_is_reported_once_per_dump(tree, netlink, clock):
     netlink.pairs[0] = OSError(errno.EIO, "no")
     counted = []
     async with opened(tree, netlink, queue_pairs=True) as source:
         for seconds in (0, 5, 5, 50, 5, 5):
             clock.now += seconds
             counted.append(len((await source.read()).failures))
-            await settled(source)
+            await queue_pairs_read(source)
     assert counted == [0, 1, 0, 0, 1, 0]
-    assert netlink.asked.count(("queue_pairs", 0)) == 2
+    assert netlink.requests.count(("queue_pairs", 0)) == 2
 
 
-@pytest.mark.parametrize(("error", "asked"), [("EOPNOTSUPP", 1), ("EINVAL", 3), ("EPERM", 3)])
-async def test_queue_pairs_that_cannot_be_told_are_no_failure(tree, netlink, clock, error, asked):
+@pytest.mark.parametrize(("error", "requests"), [("EOPNOTSUPP", 1), ("EINVAL", 3), ("EPERM", 3)])
+async def test_unsupported_queue_pair_dump_is_no_failure(tree, netlink, clock, error, requests):
     netlink.pairs[0] = OSError(getattr(errno, error), "no")
     async with opened(tree, netlink, queue_pairs=True) as source:
         for _ in range(3):
             assert (await source.read()).failures == []
-            await settled(source)
-            clock.now += rdma_queue_pairs.EVERY
-        assert netlink.asked.count(("queue_pairs", 0)) == asked
-        port_file(tree, "mlx5_0", "../../node_guid").write_text("0200:c0ff:fe00:0099\n")  # another one of that name
+            await queue_pairs_read(source)
+            clock.now += rdma_queue_pairs.INTERVAL_SECONDS
+        assert netlink.requests.count(("queue_pairs", 0)) == requests
+        port_file(tree, "mlx5_0", "../../node_guid").write_text("0200:c0ff:fe00:0099\n")  # another device of that name
         netlink.listed = [device(guid="0200c0fffe000099")]
         netlink.pairs[0] = PAIRS
         await source.read()
-        await settled(source)
+        await queue_pairs_read(source)
         assert len(rows_of(await source.read(), QUEUE_PAIRS)) == 3
 
 
-async def test_a_device_too_slow_to_tell_its_queue_pairs_fails_alone_and_is_not_asked_again(
-    tree, netlink, monkeypatch, clock
-):
-    monkeypatch.setattr(rdma_queue_pairs, "DEADLINE", 0.2)
+async def test_queue_pair_dump_that_hangs_is_not_repeated_until_it_returns(tree, netlink, monkeypatch, clock):
+    monkeypatch.setattr(rdma_queue_pairs, "DEADLINE_SECONDS", 0.2)
     go = threading.Event()
     netlink.pairs[0] = lambda: go.wait(LONG) and PAIRS
     async with opened(tree, netlink, queue_pairs=True) as source:
         await source.read()
-        await settled(source)
+        await queue_pairs_read(source)
         for _ in range(2):
-            clock.now += rdma_queue_pairs.EVERY
+            clock.now += rdma_queue_pairs.INTERVAL_SECONDS
             found, failures = await ports_of(source)
-            await settled(source)
+            await queue_pairs_read(source)
             assert (cnps(found), failures) == (101, [("mlx5_0", "timeout")])
-        assert netlink.asked.count(("queue_pairs", 0)) == 1
+        assert netlink.requests.count(("queue_pairs", 0)) == 1
         go.set()
         async with asyncio.timeout(LONG):
             while source._serial.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
                 await asyncio.sleep(0.001)
-        clock.now += rdma_queue_pairs.EVERY
+        clock.now += rdma_queue_pairs.INTERVAL_SECONDS
         await source.read()
-        await settled(source)
+        await queue_pairs_read(source)
         reading = await source.read()
     assert len(rows_of(reading, QUEUE_PAIRS)) == 3
     assert reading.failures == []
 
 
-async def test_a_source_ends_while_queue_pairs_are_asked_for(tree, netlink):
+async def test_source_closes_during_a_queue_pair_dump(tree, netlink):
     begun, go = threading.Event(), threading.Event()
 
     def slow():
@@ -526,33 +522,33 @@ async def test_a_source_ends_while_queue_pairs_are_asked_for(tree, netlink):
     async with opened(tree, netlink, queue_pairs=True) as source:
         await source.read()
         await asyncio.to_thread(begun.wait, LONG)
-        task = source._watch._task
+        task = source._queue_pairs._task
     with pytest.raises(asyncio.CancelledError):
         await task
     go.set()
 
 
-def test_queue_pairs_leave_reads_half_of_their_interval(tmp_path):
-    short = rdma_queue_pairs.QueuePairsWatch(2.0, tmp_path, Netlink())
-    long = rdma_queue_pairs.QueuePairsWatch(60.0, tmp_path, Netlink())
+def test_queue_pair_deadline_is_at_most_half_of_the_interval(tmp_path):
+    short = rdma_queue_pairs.QueuePairPoller(2.0, tmp_path, Netlink())
+    long = rdma_queue_pairs.QueuePairPoller(60.0, tmp_path, Netlink())
     assert (short._serial._deadline, long._serial._deadline) == (1.0, 5.0)
 
 
-def test_limits_are_those_that_are_promised():
-    assert (rdma_ports.MAX_PORTS, rdma_counters.MAX_RAW, rdma_queue_pairs.EVERY) == (8, 1000, 60.0)
+def test_limits_are_the_documented_ones():
+    assert (rdma_ports.MAX_PORTS, rdma_counters.MAX_RAW_COUNTERS, rdma_queue_pairs.INTERVAL_SECONDS) == (8, 1000, 60.0)
 
 
-async def test_queue_pairs_of_a_device_that_netlink_does_not_know_are_none(tree):
+async def test_no_queue_pairs_of_a_device_unknown_to_netlink(tree):
     async with opened(tree, Netlink(), queue_pairs=True) as source:
         await source.read()
-        await settled(source)
+        await queue_pairs_read(source)
         reading = await source.read()
     assert (rows_of(reading, QUEUE_PAIRS), reading.failures) == ({}, [])
 
 
-async def test_a_port_without_counters_of_its_own_is_not_asked_for_any(tmp_path, netlink):
+async def test_port_without_hw_counters_is_not_queried_by_netlink(tmp_path, netlink):
     make(tmp_path, "mlx5_0", None, pma={"port_rcv_data": 1}, driver="mlx5_core")
     async with opened(tmp_path, netlink) as source:
         found, failures = await ports_of(source)
     assert (found["mlx5_0", "1"]["receive_bytes_total"], failures) == (4, [])
-    assert not [asked for asked in netlink.asked if asked[0] == "statistics"]
+    assert not [request for request in netlink.requests if request[0] == "statistics"]

@@ -1,4 +1,4 @@
-"""RDMA ports: a tree of made-up devices of every kind, and all that can go wrong with its files."""
+"""RDMA ports from files: a tree of made-up devices of every kind, and every way in which its files can fail."""
 
 import asyncio
 import contextlib
@@ -12,20 +12,16 @@ import pytest
 
 from exporter.core.source import SourceError
 from exporter.linux import cached_file
+from exporter.linux.cached_file import parse_counter
 from exporter.linux.infiniband import (
-    parse_counter,
     parse_guid,
     parse_netdev_speed,
     parse_numbered,
     parse_rate,
 )
 from exporter.meaning.ports import rates
-from exporter.sources.common import counter_file
 from exporter.sources.rdma import (
     device as rdma_device,
-)
-from exporter.sources.rdma import (
-    port as rdma_port,
 )
 from exporter.sources.rdma import (
     queue_pairs,
@@ -33,8 +29,8 @@ from exporter.sources.rdma import (
 from exporter.sources.rdma import (
     source as rdma,
 )
+from exporter.sources.rdma.counter_files import PMA, counter_alternatives
 from exporter.sources.rdma.drivers.mlx5 import MLX5
-from exporter.sources.rdma.files import PMA, choices
 from exporter.sources.rdma.metrics import SCHEMA
 from tests.helpers.paths import FIXTURES
 from tests.helpers.rdma_trees import (
@@ -53,7 +49,7 @@ TREE = FIXTURES / "sysfs"
 
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(rdma, rdma_device, rdma_port, queue_pairs)
+    return stopped_clock(rdma, rdma_device, queue_pairs)
 
 
 @pytest.fixture
@@ -81,7 +77,7 @@ PORTS = {
 }
 
 
-# The texts.
+# Parsers.
 
 LANES = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
 """Gb/s of one lane as the kernel prints it."""
@@ -108,7 +104,7 @@ def test_rates_of_all_generations_and_widths(generation, width):
         (b"10 Gb/sec", (1_250_000_000, None, "")),
     ],
 )
-def test_rates_as_they_are_met(text, rate):
+def test_rates_seen_in_practice(text, rate):
     assert parse_rate(text) == rate
 
 
@@ -126,7 +122,7 @@ def test_rates_as_they_are_met(text, rate):
         b"1e3 Gb/sec (4X NDR)",
     ],
 )
-def test_what_is_no_rate(text):
+def test_not_a_rate(text):
     assert parse_rate(text) is None
 
 
@@ -134,7 +130,7 @@ def test_what_is_no_rate(text):
     ("text", "number"),
     [(b"4: ACTIVE\n", 4), (b"5: LinkUp", 5), (b"1: DOWN", 1), (b"0: NOP", 0), (b"x", None), (b"", None)],
 )
-def test_states(text, number):
+def test_parse_numbered(text, number):
     assert parse_numbered(text) == number
 
 
@@ -148,24 +144,24 @@ def test_states(text, number):
         (b"", None),
     ],
 )
-def test_guids(text, guid):
+def test_parse_guid(text, guid):
     assert parse_guid(text) == guid
 
 
-def test_counters():
+def test_parse_counter():
     assert parse_counter(b"18446744073709551614\n") == 2**64 - 2
-    assert parse_counter(b"18446744073709551615\n") is None  # what firmware gives for what it could not fill
+    assert parse_counter(b"18446744073709551615\n") is None  # firmware does not have the counter
     assert parse_counter(b"0") == 0
     assert parse_counter(b"N/A (no PMA)\n") is None
     for text in (b"", b"-1", b"+1", b"1_000", b"0x10", b"1.5", b"9" * 64, b"\xff\xfe", "\u0663".encode(), b"1 2"):
-        with pytest.raises(ValueError, match="no number"):
+        with pytest.raises(ValueError, match="not a number"):
             parse_counter(text)
 
 
 # The whole tree.
 
 
-async def test_every_port_of_the_tree_and_nothing_fails():
+async def test_every_port_of_the_tree_is_read_without_failures():
     async with opened(TREE) as source:
         assert await source.applies()
         found, failures = await ports_of(source)
@@ -212,14 +208,14 @@ async def test_an_infiniband_port():
     assert not any("lifespan" in ending for ending in port)
 
 
-async def test_a_port_that_is_down_has_counters_but_neither_speed_nor_lanes():
+async def test_port_that_is_down_has_counters_but_neither_speed_nor_lanes():
     async with opened(TREE) as source:
         port = (await ports_of(source))[0]["mlx5_1", "1"]
     assert (port["link_up"], port["port_state"], port["port_physical_state"], port["link_down_total"]) == (0, 1, 2, 7)
     assert not port.keys() & {"link_speed_bytes_per_second", "link_lanes"}
 
 
-async def test_a_roce_port_has_its_congestion_counters_and_its_uplink():
+async def test_roce_port_has_congestion_counters_and_its_uplink():
     async with opened(TREE) as source:
         found, _ = await ports_of(source)
     port = found["mlx5_2", "1"]
@@ -229,12 +225,12 @@ async def test_a_roce_port_has_its_congestion_counters_and_its_uplink():
     assert port["link_speed_bytes_per_second"] == 25_000_000_000
 
 
-async def test_a_rate_that_is_only_a_placeholder_is_no_speed():
+async def test_placeholder_rate_is_not_a_speed():
     async with opened(TREE) as source:
         found, _ = await ports_of(source)
     assert found["mlx5_3", "1"]["link_up"] == 1
     assert "link_speed_bytes_per_second" not in found["mlx5_3", "1"]
-    assert found["mlx4_0", "1"]["link_speed_bytes_per_second"] == 5_000_000_000  # InfiniBand's QDR is a real one
+    assert found["mlx4_0", "1"]["link_speed_bytes_per_second"] == 5_000_000_000  # a real QDR link of InfiniBand
     assert found["mlx5_3", "1"]["info"]["node_guid"] == ""
 
 
@@ -254,7 +250,7 @@ async def test_a_rate_that_is_only_a_placeholder_is_no_speed():
         ("\u0661".encode(), None),
     ],
 )
-def test_speeds_of_network_devices(text, speed):
+def test_parse_netdev_speed(text, speed):
     assert parse_netdev_speed(text) == speed
 
 
@@ -262,7 +258,7 @@ PLACEHOLDER = "40 Gb/sec (4X QDR)"
 
 
 def ethernet_port(tree, device, driver, rate=PLACEHOLDER, *, state="4: ACTIVE", speed=None):
-    """Make a RoCE port with its network device, which tells its speed where it has one."""
+    """Create a RoCE port with its network device, which has a file `speed` if one is given."""
     make(tree, device, pma={"port_rcv_data": 1}, driver=driver)
     for name, text in {"rate": rate, "state": state}.items():
         port_file(tree, device, name).write_text(f"{text}\n")
@@ -279,13 +275,13 @@ async def speed_of(source, device):
 
 
 @pytest.mark.parametrize("driver", ["bnxt_en", "mlx4_core", "ice", "ionic", "unheard_of"])
-async def test_40_gigabits_of_any_driver_but_mlx5_are_true(tmp_path, driver):
+async def test_40_gigabits_of_other_drivers_than_mlx5_is_a_speed(tmp_path, driver):
     ethernet_port(tmp_path, "dev0", driver, speed=100_000)
     async with opened(tmp_path) as source:
         assert await speed_of(source, "dev0") == (5_000_000_000, 4)
 
 
-async def test_40_gigabits_of_mlx5_on_infiniband_are_true(tmp_path):
+async def test_40_gigabits_of_mlx5_on_infiniband_is_a_speed(tmp_path):
     make(tmp_path, "mlx5_0", pma={"port_rcv_data": 1}, driver="mlx5_core", layer="InfiniBand")
     port_file(tmp_path, "mlx5_0", "rate").write_text(f"{PLACEHOLDER}\n")
     async with opened(tmp_path) as source:
@@ -297,8 +293,8 @@ async def test_40_gigabits_of_mlx5_on_infiniband_are_true(tmp_path):
     [(100_000, 12_500_000_000), (40_000, 5_000_000_000), (-1, None), (65535, None), (4294967295, None), (None, None)],
 )
 @pytest.mark.parametrize("driver", ["mlx5_core", ""])
-async def test_where_mlx5_cannot_name_the_speed_its_network_device_may(tmp_path, speed, expected, driver):
-    """A virtual function of Azure says 40 Gb/s of 100; without a driver the device is told by its name."""
+async def test_placeholder_rate_of_mlx5_is_replaced_by_the_netdev_speed(tmp_path, speed, expected, driver):
+    """A virtual function of Azure shows 40 Gb/s for 100; without a driver the device is recognised by its name."""
     ethernet_port(tmp_path, "mlx5_0", "mlx5_core", speed=speed)
     if not driver:
         (tmp_path / "devices" / "pci0000:20" / "0000:21:00.0" / "uevent").unlink()
@@ -306,7 +302,7 @@ async def test_where_mlx5_cannot_name_the_speed_its_network_device_may(tmp_path,
         assert await speed_of(source, "mlx5_0") == (expected, None)
 
 
-async def test_a_speed_that_mlx5_can_name_is_taken_and_no_network_device_asked(tmp_path):
+async def test_netdev_speed_is_not_read_if_mlx5_shows_the_rate(tmp_path):
     ethernet_port(tmp_path, "mlx5_0", "mlx5_core", "100 Gb/sec (4X EDR)", speed=25_000)
     async with opened(tmp_path) as source:
         with OPENED.watch() as seen:
@@ -314,12 +310,12 @@ async def test_a_speed_that_mlx5_can_name_is_taken_and_no_network_device_asked(t
     assert not [path for path in seen.paths if path.endswith("/speed")]
 
 
-async def test_a_network_device_is_asked_for_its_speed_once_a_minute(tmp_path, clock):
+async def test_netdev_speed_is_read_once_a_minute(tmp_path, clock):
     ethernet_port(tmp_path, "mlx5_0", "mlx5_core", speed=100_000)
     async with opened(tmp_path) as source:
         assert await speed_of(source, "mlx5_0") == (12_500_000_000, None)
         (tmp_path / "class" / "net" / "eth1" / "speed").write_text("50000\n")
-        port_file(tmp_path, "mlx5_0", "phys_state").write_text("6: LinkErrorRecovery\n")  # all is looked at anew
+        port_file(tmp_path, "mlx5_0", "phys_state").write_text("6: LinkErrorRecovery\n")  # the link is parsed again
         with OPENED.watch() as seen:
             for _ in range(11):
                 clock.now += 5
@@ -329,7 +325,7 @@ async def test_a_network_device_is_asked_for_its_speed_once_a_minute(tmp_path, c
         assert await speed_of(source, "mlx5_0") == (6_250_000_000, None)
 
 
-async def test_a_link_that_comes_up_is_not_taken_for_as_fast_as_it_was(tmp_path):
+async def test_netdev_speed_is_read_again_after_the_link_was_down(tmp_path):
     ethernet_port(tmp_path, "mlx5_0", "mlx5_core", speed=100_000)
     async with opened(tmp_path) as source:
         assert await speed_of(source, "mlx5_0") == (12_500_000_000, None)
@@ -348,7 +344,7 @@ async def test_both_ports_of_one_device():
     assert found["mlx4_0", "2"]["link_speed_bytes_per_second"] == 2_500_000_000
 
 
-async def test_rule_a_devices_without_counters_have_none_and_no_zeros():
+async def test_device_without_counters_has_no_zeros():
     async with opened(TREE) as source:
         port = (await ports_of(source))[0]["i40iw0", "1"]
     assert port.keys() == {
@@ -362,15 +358,15 @@ async def test_rule_a_devices_without_counters_have_none_and_no_zeros():
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 12])
-async def test_data_is_words_of_four_bytes_whatever_the_width(tree, width):
-    """36298026860928 words are 145192107443712 bytes; others multiplied by the lanes too."""
+async def test_data_counters_are_words_of_four_octets_at_any_width(tree, width):
+    """36298026860928 words are 145192107443712 bytes; other exporters multiplied by the lanes too."""
     port_file(tree, "mlx5_0", "rate").write_text(f"{width * 100} Gb/sec ({width}X NDR)\n")
     port_file(tree, "mlx5_0", "counters/port_xmit_data").write_text("36298026860928\n")
     async with opened(tree) as source:
         assert (await ports_of(source))[0]["mlx5_0", "1"]["transmit_bytes_total"] == 145_192_107_443_712
 
 
-async def test_saturated_counters_are_named_and_do_not_wrap():
+async def test_saturated_counters_are_reported_and_do_not_wrap():
     async with opened(TREE) as source:
         tables = (await source.read()).tables
     stuck = {key for table in tables for made in rates.step(None, table)[1][1:] for key in made.rows.keys}
@@ -382,10 +378,10 @@ async def test_saturated_counters_are_named_and_do_not_wrap():
     }
 
 
-def test_widths_are_those_of_the_kernel():
+def test_counter_widths_are_those_of_the_kernel():
     sizes = {
-        choice.files[0].partition("/")[2]: (choice.cell.width, choice.cell.saturates)
-        for ways in choices(MLX5.port, PMA)
+        choice.files[0].partition("/")[2]: (choice.spec.width, choice.spec.saturates)
+        for ways in counter_alternatives(MLX5.port, PMA)
         for choice in ways
     }
     bits = {
@@ -407,7 +403,7 @@ async def test_rails_follow_the_order_of_pci_addresses_within_a_kind():
     async with opened(TREE) as source:
         found, _ = await ports_of(source)
     rails = {key: row["info"]["rail"] for key, row in found.items()}
-    assert (rails["mlx5_1", "1"], rails["mlx5_0", "1"]) == ("0", "1")  # 41:00.0 comes before c1:00.0
+    assert (rails["mlx5_1", "1"], rails["mlx5_0", "1"]) == ("0", "1")  # 41:00.0 sorts before c1:00.0
     assert (rails["mlx5_2", "1"], rails["mlx5_3", "1"]) == ("0", "0")  # one chip on two boards: two kinds
     assert (rails["mlx4_0", "1"], rails["mlx4_0", "2"]) == ("0", "1")
 
@@ -418,24 +414,24 @@ async def test_rails_by_configuration():
     assert [found[device, "1"]["info"]["rail"] for device in ("mlx5_0", "mlx5_1", "mlx5_2")] == ["a", "b", "0"]
 
 
-async def test_a_host_without_rdma(tmp_path):
+async def test_host_without_rdma(tmp_path):
     async with opened(tmp_path) as source:
         assert not await source.applies()
         assert await ports_of(source) == ({}, [])
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "infiniband").write_text("a file")
     async with opened(tmp_path) as source:
-        assert await source.applies()  # what cannot be listed is a failure, and stays one, not absence
+        assert await source.applies()  # a listing error is a failure, not the absence of devices
         with pytest.raises(SourceError, match="Not a directory") as caught:
             await source.read()
         assert caught.value.reason == "unreadable"
 
 
-# Rules c and g: what is excluded is never touched, and nothing is ever written.
+# Excluded devices are never opened, and nothing is ever written.
 
 
 @pytest.mark.parametrize("options", [{"exclude": ("mlx5_[01]",)}, {"include": ("mlx5_2", "mlx4*")}])
-async def test_rule_c_excluded_devices_are_never_opened(options):
+async def test_excluded_devices_are_never_opened(options):
     async with opened(TREE, **options) as source:
         with OPENED.watch() as seen:
             assert await source.applies()
@@ -447,12 +443,12 @@ async def test_rule_c_excluded_devices_are_never_opened(options):
     assert not any("mlx5_0" in path or "mlx5_1" in path for path in seen.paths)
 
 
-async def test_all_excluded_is_nothing_to_read():
+async def test_source_does_not_apply_if_all_devices_are_excluded():
     async with opened(TREE, exclude=("*",)) as source:
         assert not await source.applies()
 
 
-async def test_rule_g_files_are_opened_for_reading_alone_and_lifespan_not_at_all():
+async def test_files_are_opened_read_only_and_lifespan_never():
     async with opened(TREE) as source:
         with OPENED.watch() as seen:
             await source.read()
@@ -461,7 +457,7 @@ async def test_rule_g_files_are_opened_for_reading_alone_and_lifespan_not_at_all
     assert not any("lifespan" in path for path in seen.paths)
 
 
-# Rule b: one bad file loses nothing else.
+# One bad file does not affect anything else.
 
 
 @pytest.mark.parametrize(
@@ -474,7 +470,7 @@ async def test_rule_g_files_are_opened_for_reading_alone_and_lifespan_not_at_all
     ],
 )
 @pytest.mark.parametrize("path", ["counters/port_rcv_data", "rate", "hw_counters/out_of_sequence"])
-async def test_a_file_that_cannot_be_read_loses_itself_only(files, answer, reason, path):
+async def test_unreadable_file_affects_only_its_own_metrics(files, answer, reason, path):
     async with opened(TREE) as source:
         before, _ = await ports_of(source)
         files.faults["read", f"mlx5_0/ports/1/{path}"] = answer
@@ -494,7 +490,7 @@ async def test_a_file_that_cannot_be_read_loses_itself_only(files, answer, reaso
     assert found == before
 
 
-async def test_a_file_that_may_not_be_opened_says_so_each_time_and_comes_back(files):
+async def test_file_without_permission_fails_at_each_read_until_it_can_be_opened(files):
     files.faults["open", "mlx5_0/ports/1/counters/port_rcv_data"] = errno.EACCES
     async with opened(TREE) as source:
         for _ in range(3):
@@ -539,7 +535,7 @@ def writes(content):
         (writes(b"-5\n"), "malformed"),
     ],
 )
-async def test_odd_things_in_the_tree(tree, make, reason):
+async def test_counter_path_that_is_not_a_counter_file(tree, make, reason):
     path = port_file(tree, "mlx5_0", "counters/port_rcv_data")
     path.unlink()
     make(path)
@@ -555,7 +551,7 @@ async def test_odd_things_in_the_tree(tree, make, reason):
 
 
 @pytest.mark.parametrize("content", [b"-5\n", b"9" * 64, b"x\n", b"", b"18446744073709551616\n"])
-async def test_a_file_that_turns_odd_while_it_is_read(tree, content):
+async def test_counter_file_that_becomes_malformed(tree, content):
     path = port_file(tree, "mlx5_0", "counters/port_rcv_data")
     async with opened(tree) as source:
         before, _ = await ports_of(source)
@@ -570,7 +566,7 @@ async def test_a_file_that_turns_odd_while_it_is_read(tree, content):
 
 @pytest.mark.parametrize("name", ["node_guid", "hca_type", "fw_ver", "board_id", "ports/1/link_layer"])
 @pytest.mark.parametrize("make", [fifo, folder, dangling, writes(b"\xff\xfe"), writes(b"x" * 2**20)])
-async def test_odd_facts_lose_no_port(tree, name, make):
+async def test_malformed_attribute_loses_no_port(tree, name, make):
     path = tree / "class" / "infiniband" / "mlx5_0" / name
     path.unlink()
     make(path)
@@ -581,7 +577,7 @@ async def test_odd_facts_lose_no_port(tree, name, make):
     assert found["mlx5_0", "1"]["receive_bytes_total"] == 1_000_000_000_004
 
 
-async def test_odd_devices_lose_no_other(tree):
+async def test_malformed_devices_do_not_affect_others(tree):
     devices = tree / "class" / "infiniband"
     (devices / "a_file").write_text("x")
     (devices / "dangling").symlink_to("nowhere")
@@ -594,12 +590,12 @@ async def test_odd_devices_lose_no_other(tree):
     assert failures == [("a_file", "enotdir"), ("dangling", "enoent"), ("no_ports", "enoent")]
 
 
-# Files that are refused rest; devices come and go.
+# Suspended files; devices that are added and removed.
 
 REFUSED = "mlx5_0/ports/1/counters/port_rcv_data"
 
 
-async def test_a_file_that_answers_einval_three_times_running_rests_for_an_hour(files, clock):
+async def test_file_is_suspended_for_an_hour_after_three_consecutive_einval(files, clock):
     async with opened(TREE) as source:
         await source.read()
         files.faults["read", REFUSED] = errno.EINVAL
@@ -616,14 +612,14 @@ async def test_a_file_that_answers_einval_three_times_running_rests_for_an_hour(
         assert (await ports_of(source))[0]["mlx5_0", "1"]["receive_bytes_total"] == 1_000_000_000_004
 
 
-async def test_einval_that_is_not_running_does_not_rest(files, clock):
+async def test_einval_that_is_not_consecutive_does_not_suspend(files, clock):
     async with opened(TREE) as source:
         for fault in [errno.EINVAL, errno.EINVAL, None] * 3:
             files.faults = {("read", REFUSED): fault} if fault else {}
             assert (await ports_of(source))[1] == ([("mlx5_0", "einval")] if fault else [])
 
 
-async def test_link_up_wakes_what_rests(files, clock, tree):
+async def test_link_up_ends_a_suspension(files, clock, tree):
     async with opened(tree) as source:
         files.faults["read", REFUSED] = errno.EINVAL
         for _ in range(5):
@@ -637,7 +633,7 @@ async def test_link_up_wakes_what_rests(files, clock, tree):
         assert (await ports_of(source))[0]["mlx5_0", "1"]["receive_bytes_total"] == 1_000_000_000_004
 
 
-async def test_a_file_whose_device_went_is_opened_anew(files):
+async def test_file_is_opened_again_after_enodev(files):
     async with opened(TREE) as source:
         await source.read()
         files.faults["read", REFUSED] = errno.ENODEV
@@ -669,12 +665,12 @@ async def test_devices_vanish_reappear_and_are_renamed(tree):
         (tree / "away").rename(devices / "ibp193s0")
         found, failures = await ports_of(source)
         assert (found.keys(), failures) == (PORTS - {("mlx5_0", "1")} | {("ibp193s0", "1")}, [])
-        assert found["ibp193s0", "1"]["info"]["pci"] == "0000:c1:00.0"  # rule j: the address stays
+        assert found["ibp193s0", "1"]["info"]["pci"] == "0000:c1:00.0"  # the address is the same
         (devices / "ibp193s0").rename(devices / "mlx5_0")
         assert (await ports_of(source))[0].keys() == PORTS
 
 
-async def test_a_device_that_was_made_anew_is_read_anew_and_starts_a_new_epoch(tree, files, clock):
+async def test_recreated_device_is_opened_again_with_a_new_epoch(tree, files, clock):
     device = tree / "class" / "infiniband" / "mlx5_0"
 
     def epoch(reading):
@@ -695,19 +691,19 @@ async def test_a_device_that_was_made_anew_is_read_anew_and_starts_a_new_epoch(t
         port_file(tree, "mlx5_0", "counters/port_rcv_data").write_text("2\n")
         (device / "fw_ver").write_text("2.0\n")
         found, failures = await ports_of(source)
-        assert (found["mlx5_0", "1"]["receive_bytes_total"], failures) == (8, [])  # nor does the file rest any more
+        assert (found["mlx5_0", "1"]["receive_bytes_total"], failures) == (8, [])  # the suspension has ended too
         assert found["mlx5_0", "1"]["info"]["firmware"] == "2.0"
         assert epoch(await source.read()) != first
 
 
-async def test_facts_are_read_again_now_and_then(tree, clock):
+async def test_attributes_are_read_again_at_each_rescan(tree, clock):
     async with opened(tree) as source:
         await source.read()
         (tree / "class" / "infiniband" / "mlx5_0" / "fw_ver").write_text("29.0\n")
         port_file(tree, "i40iw0", "counters/port_rcv_data").write_text("9\n")
         port_file(tree, "i40iw0", "hw_counters").mkdir()
         port_file(tree, "i40iw0", "hw_counters/cnpSent").write_text("3\n")
-        clock.now += rdma.RESCAN - 1
+        clock.now += rdma.RESCAN_SECONDS - 1
         assert (await ports_of(source))[0]["mlx5_0", "1"]["info"]["firmware"] == "28.99.1001"
         clock.now += 1
         found, _ = await ports_of(source)
@@ -717,7 +713,7 @@ async def test_facts_are_read_again_now_and_then(tree, clock):
 
 
 async def test_no_descriptor_leaks(tree, monkeypatch):
-    monkeypatch.setattr(rdma, "RESCAN", 0.0)
+    monkeypatch.setattr(rdma, "RESCAN_SECONDS", 0.0)
     devices = tree / "class" / "infiniband"
     (devices / "no_ports").mkdir()
     port_file(tree, "mlx5_1", "rate").unlink()
@@ -735,7 +731,7 @@ async def test_no_descriptor_leaks(tree, monkeypatch):
                 (devices / "mlx5_0").rename(tree / "away")
                 await source.read()
                 (tree / "away").rename(devices / "mlx5_0")
-            if turn % 5 == 2:  # made anew between two polls
+            if turn % 5 == 2:  # re-created between two polls
                 shutil.copytree(devices / "mlx5_0", tree / "new", symlinks=True)
                 (devices / "mlx5_0").rename(tree / f"old{turn}")
                 (tree / "new").rename(devices / "mlx5_0")
@@ -744,8 +740,8 @@ async def test_no_descriptor_leaks(tree, monkeypatch):
     assert count() == at_first
 
 
-async def test_a_rate_that_is_always_refused_rests_until_the_link_comes_up(files, clock, tree):
-    """A QSFP that is unplugged, and all of mana's, answer EINVAL: state and counters are told all the same."""
+async def test_refused_rate_is_suspended_until_the_link_comes_up(files, clock, tree):
+    """`rate` of an unplugged QSFP, and of every mana port, is EINVAL: state and counters are exported all the same."""
     files.faults["read", "mlx5_0/ports/1/rate"] = errno.EINVAL
     state = port_file(tree, "mlx5_0", "state")
     async with opened(tree) as source:
@@ -765,7 +761,7 @@ async def test_a_rate_that_is_always_refused_rests_until_the_link_comes_up(files
     assert (found["mlx5_0", "1"]["link_speed_bytes_per_second"], failures) == (50_000_000_000, [])
 
 
-async def test_a_state_that_is_refused_never_rests(files, clock):
+async def test_refused_state_is_never_suspended(files, clock):
     files.faults["read", "mlx5_0/ports/1/state"] = errno.EINVAL
     async with opened(TREE) as source:
         for _ in range(6):
@@ -777,7 +773,7 @@ async def test_a_state_that_is_refused_never_rests(files, clock):
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6, 7])
-async def test_every_physical_state_is_told(tree, number):
+async def test_every_physical_state_is_exported(tree, number):
     words = ["Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "Phy Test"]
     port_file(tree, "mlx5_0", "phys_state").write_text(f"{number}: {words[number - 1]}\n")
     async with opened(tree) as source:
@@ -785,8 +781,8 @@ async def test_every_physical_state_is_told(tree, number):
     assert (found["mlx5_0", "1"]["port_physical_state"], failures) == (number, [])
 
 
-async def test_a_restricted_port_is_told_though_none_of_its_counters_is(files, clock):
-    """Each read of one makes the kernel log a line, so they end."""
+async def test_restricted_port_is_exported_without_counters(files, clock):
+    """Each read of a counter makes the kernel log a line, so the reads end."""
     for folder in ("counters", "hw_counters"):
         for path in (TREE / "class/infiniband/mlx5_0/ports/1" / folder).iterdir():
             files.faults["read", f"mlx5_0/ports/1/{folder}/{path.name}"] = errno.EINVAL
@@ -802,29 +798,29 @@ async def test_a_restricted_port_is_told_though_none_of_its_counters_is(files, c
     assert {path.rpartition("/")[2] for path in again} == {"state", "phys_state", "rate"}
 
 
-async def test_a_port_that_appears_and_one_that_goes(tree, clock):
+async def test_port_added_and_removed(tree, clock):
     ports = tree / "class" / "infiniband" / "mlx5_0" / "ports"
     async with opened(tree) as source:
         await source.read()
         shutil.copytree(ports / "1", ports / "2")
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         found, failures = await ports_of(source)
         assert (found.keys(), failures) == (PORTS | {("mlx5_0", "2")}, [])
         shutil.rmtree(ports / "2")
-        clock.now += rdma.RESCAN
+        clock.now += rdma.RESCAN_SECONDS
         found, failures = await ports_of(source)
         assert (found.keys(), failures) == (PORTS, [])
 
 
-async def test_files_that_vanish_between_two_reads_lose_themselves_only(tree, files):
-    gone = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_sequence"]
+async def test_files_removed_between_reads_affect_only_their_own_metrics(tree, files):
+    removed = ["counters/port_rcv_data", "counters/port_xmit_data", "hw_counters/out_of_sequence"]
     async with opened(tree) as source:
         before, _ = await ports_of(source)
-        for path in gone:
+        for path in removed:
             files.faults["read", f"mlx5_0/ports/1/{path}"] = errno.ENODEV
         found, failures = await ports_of(source)
         assert failures == [("mlx5_0", "enodev")] * 3
-        for path in gone:
+        for path in removed:
             port_file(tree, "mlx5_0", path).unlink()
         found, failures = await ports_of(source)
     assert failures == [("mlx5_0", "enoent")] * 3
@@ -833,7 +829,7 @@ async def test_files_that_vanish_between_two_reads_lose_themselves_only(tree, fi
     assert found.keys() == PORTS
 
 
-async def test_a_device_whose_files_all_vanish_while_they_are_read(tree, files):
+async def test_device_removed_during_a_read(tree, files):
     async with opened(tree) as source:
         await source.read()
         files.faults["read", "mlx5_0/ports/1/state"] = lambda: shutil.rmtree(tree / "class/infiniband/mlx5_0")
@@ -845,7 +841,7 @@ async def test_a_device_whose_files_all_vanish_while_they_are_read(tree, files):
     assert (found.keys(), failures) == (PORTS - {("mlx5_0", "1")}, [])
 
 
-async def test_details_are_few_enough_that_a_node_of_eight_ports_keeps_its_budget():
+async def test_details_are_not_exported_by_default():
     async with opened(TREE) as source:
         tables = (await source.read()).tables
     shown = {ending for table in tables for ending, column in table.columns.items() if not column.metric.detail}
@@ -853,7 +849,7 @@ async def test_details_are_few_enough_that_a_node_of_eight_ports_keeps_its_budge
     assert shown >= {"local_ack_timeouts_total", "out_of_sequence_total", "icrc_errors_total", "cnp_sent_total"}
 
 
-def test_what_tells_of_trouble_is_no_detail():
+def test_counters_of_errors_and_congestion_are_no_details():
     trouble = (
         "requester_completion_errors responder_completion_errors requester_transport_retries_exceeded"
         " local_ack_timeouts packet_sequence_errors out_of_sequence out_of_buffer rnr_nak_retries duplicate_requests"
@@ -863,7 +859,7 @@ def test_what_tells_of_trouble_is_no_detail():
     assert not [one for one in trouble.split() if SCHEMA.metrics[f"{one}_total"].detail]
 
 
-async def test_rule_d_a_device_that_hangs_leaves_the_others_their_pace(files, monkeypatch):
+async def test_device_that_hangs_does_not_delay_others(files, monkeypatch):
     monkeypatch.setattr(rdma, "CALL_DEADLINE", 0.3)
     go, hung = threading.Event(), []
 
@@ -878,7 +874,7 @@ async def test_rule_d_a_device_that_hangs_leaves_the_others_their_pace(files, mo
             found, failures = await ports_of(source)
             assert found.keys() == PORTS - {("mlx5_0", "1")}
             assert failures == [("mlx5_0", "timeout")]
-        assert len(hung) == 1  # it was not asked again
+        assert len(hung) == 1  # it was not called again
         files.faults.clear()
         go.set()
         async with asyncio.timeout(LONG):
@@ -889,7 +885,7 @@ async def test_rule_d_a_device_that_hangs_leaves_the_others_their_pace(files, mo
         assert found["mlx5_0", "1"]["info"]["rail"] == "1"
 
 
-async def test_a_device_whose_first_scan_hung_gets_its_rail_when_it_comes_back(files, monkeypatch):
+async def test_device_whose_first_scan_hung_gets_its_rail_afterwards(files, monkeypatch):
     monkeypatch.setattr(rdma, "CALL_DEADLINE", 0.3)
     go = threading.Event()
     files.faults["open", "mlx5_0/hca_type"] = lambda: go.wait(LONG) and None
@@ -914,8 +910,8 @@ def held_open(tree):
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_a_call_that_comes_back_to_a_closed_source_closes_its_files(tree, files, monkeypatch, again):
-    """Whether the device was known before, or is looked at for the first time."""
+async def test_call_that_returns_after_close_closes_its_files(tree, files, monkeypatch, again):
+    """Whether the device was known before, or is scanned for the first time."""
     monkeypatch.setattr(rdma, "CALL_DEADLINE", 0.3)
     go = threading.Event()
     async with opened(tree) as source:
@@ -935,14 +931,14 @@ async def test_a_call_that_comes_back_to_a_closed_source_closes_its_files(tree, 
     assert held_open(tree) == []
 
 
-async def test_rows_keep_their_text_from_poll_to_poll():
+async def test_rows_are_the_same_objects_from_poll_to_poll():
     async with opened(TREE) as source:
         one, other = (await source.read()).tables, (await source.read()).tables
     assert all(before.rows is after.rows for before, after in zip(one, other, strict=True))
     assert '{device="mlx5_0",port="1"}' in {text for table in one for text in table.rows.texts}
 
 
-async def test_two_folders_of_one_port_are_one_port(tree):
+async def test_port_folders_with_noncanonical_numbers_are_ignored(tree):
     ports = tree / "class" / "infiniband" / "mlx5_0" / "ports"
     for name in ("01", "\N{ARABIC-INDIC DIGIT ONE}"):
         shutil.copytree(ports / "1", ports / name)
@@ -953,40 +949,40 @@ async def test_two_folders_of_one_port_are_one_port(tree):
     assert failures == []
 
 
-def test_open_files_leave_descriptors_to_others(tree, monkeypatch):
+def test_cached_files_use_only_their_share_of_descriptors(tree, monkeypatch):
     path = tree / "class" / "infiniband" / "mlx5_0" / "ports" / "1" / "state"
-    descriptor = cached_file.open_kept(path)
+    descriptor = cached_file.open_cached(path)
     os.close(descriptor)
-    limit = int(descriptor / cached_file.SHARE)
+    limit = int(descriptor / cached_file.DESCRIPTOR_SHARE)
     monkeypatch.setattr(cached_file.resource, "getrlimit", lambda _: (limit, limit))
     with pytest.raises(OSError, match="raise the limit") as caught:
-        cached_file.open_kept(path)
+        cached_file.open_cached(path)
     assert caught.value.errno == errno.EMFILE
-    assert cached_file.read_once(path) == path.read_bytes()  # at once closed again: it may
+    assert cached_file.read_once(path) == path.read_bytes()  # closed again at once, so it may
     monkeypatch.setattr(cached_file.resource, "getrlimit", lambda _: (2 * limit, 2 * limit))
-    os.close(cached_file.open_kept(path))
+    os.close(cached_file.open_cached(path))
 
 
-async def test_counters_and_raw_ones_before_them_leave_descriptors_to_what_tells_of_links(tmp_path, monkeypatch):
+async def test_counters_and_raw_counters_have_lower_descriptor_shares_than_link_files(tmp_path, monkeypatch):
     make(tmp_path, "mlx5_0", {"np_cnp_sent": 1, "odd": 2}, pma={"port_rcv_data": 3}, driver="mlx5_core")
-    shares = {}
+    shares, open_file = {}, cached_file.open_cached
 
-    def open_kept(path, share):
+    def open_cached(path, share):
         shares[Path(path).name] = share
-        return cached_file.open_kept(path, share)
+        return open_file(path, share)
 
-    monkeypatch.setattr(counter_file, "open_kept", open_kept)
+    monkeypatch.setattr(cached_file, "open_cached", open_cached)
     async with opened(tmp_path, raw=("*",)) as source:
         assert (await ports_of(source))[1] == []
-    links = dict.fromkeys(("state", "phys_state", "rate"), cached_file.SHARE)
-    counters = dict.fromkeys(("np_cnp_sent", "port_rcv_data"), counter_file.COUNTERS_SHARE)
-    assert shares == {**links, **counters, "odd": counter_file.RAW_SHARE}
-    assert cached_file.SHARE > counter_file.COUNTERS_SHARE > counter_file.RAW_SHARE
+    links = dict.fromkeys(("state", "phys_state", "rate"), cached_file.DESCRIPTOR_SHARE)
+    counters = dict.fromkeys(("np_cnp_sent", "port_rcv_data"), cached_file.COUNTERS_SHARE)
+    assert shares == {**links, **counters, "odd": cached_file.RAW_SHARE}
+    assert cached_file.DESCRIPTOR_SHARE > cached_file.COUNTERS_SHARE > cached_file.RAW_SHARE
 
 
 @pytest.mark.parametrize("text", ["0 GB/sec\n", "0 Gb/sec (4X NDR)\n", "-1\n", "\n"])
-async def test_a_rate_that_is_no_speed_is_absent_and_no_failure(tree, text):
-    """`0 GB/sec` was an error that cost others the whole class."""
+async def test_rate_without_a_speed_is_absent_and_no_failure(tree, text):
+    """`0 GB/sec` was an error that made other exporters lose the whole class."""
     port_file(tree, "mlx5_0", "rate").write_text(text)
     async with opened(tree) as source:
         found, failures = await ports_of(source)
@@ -995,8 +991,8 @@ async def test_a_rate_that_is_no_speed_is_absent_and_no_failure(tree, text):
     assert not port.keys() & {"link_speed_bytes_per_second", "link_lanes"}
 
 
-async def test_what_the_pma_does_not_have_is_absent_and_no_failure(tree):
-    """mlx4 and i40iw answer with words where a counter is missing; those beside it are there."""
+async def test_counter_without_pma_is_absent_and_no_failure(tree):
+    """mlx4 and i40iw return a text for a missing counter; other counters are read."""
     async with opened(tree) as source:
         before, _ = await ports_of(source)
     port_file(tree, "mlx5_0", "counters/symbol_error").write_text("N/A (no PMA)\n")
@@ -1009,8 +1005,8 @@ async def test_what_the_pma_does_not_have_is_absent_and_no_failure(tree):
 
 
 @pytest.mark.parametrize("file", ["mlx5_0/node_guid", "mlx5_0/ports/1/link_layer", "mlx5_0/ports/1/state"])
-async def test_a_device_that_is_renamed_while_it_is_looked_at_costs_no_other(tree, files, file):
-    """Programs that give devices lasting names do it just after the driver was loaded."""
+async def test_device_renamed_during_a_scan_does_not_affect_others(tree, files, file):
+    """Programs that assign persistent names do so just after the driver was loaded."""
     devices = tree / "class" / "infiniband"
     files.faults["open", file] = lambda: (devices / "mlx5_0").is_dir() and (devices / "mlx5_0").rename(devices / "late")
     async with opened(tree) as source:
@@ -1022,8 +1018,8 @@ async def test_a_device_that_is_renamed_while_it_is_looked_at_costs_no_other(tre
     assert found["late", "1"]["receive_bytes_total"] == 1_000_000_000_004
 
 
-async def test_links_that_lead_nowhere_are_told_device_by_device(tmp_path):
-    """A container that sees the class but not /sys/devices, to which it points."""
+async def test_dangling_links_are_one_failure_per_device(tmp_path):
+    """A container with the class but without /sys/devices, to which it points."""
     devices = tmp_path / "class" / "infiniband"
     devices.mkdir(parents=True)
     for name in ("mlx5_0", "mlx5_1"):

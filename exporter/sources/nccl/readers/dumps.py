@@ -10,7 +10,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exporter.linux.untrusted_files import opened, stamp
+from exporter.linux.untrusted_files import file_version, open_untrusted
 
 MAX_FILES = 4096
 """Files that are told apart; of more, those written last."""
@@ -54,7 +54,7 @@ class Dumps:
             del self.files[path]
         ready, left = [], POLL_BUDGET
         for path in paths:
-            state, size = stamp(found[path]), found[path].st_size
+            state, size = file_version(found[path]), found[path].st_size
             one = self.files.get(path)
             if one is None:
                 one = self.files[path] = _File((), () if self._looks else state)
@@ -77,7 +77,7 @@ class Dumps:
         """
         one = self.files[path]
         one.given = one.state
-        with opened(path) as (descriptor, state):
+        with open_untrusted(path) as (descriptor, state):
             if state.st_size > POLL_BUDGET:
                 raise OSError(errno.EFBIG, f"{state.st_size} bytes; at most {POLL_BUDGET} are read")
             parts, left = [], POLL_BUDGET

@@ -1,8 +1,9 @@
-"""What the files of `hw_counters/` mean, driver by driver: data, by the driver that a device is bound to."""
+"""The counters of `hw_counters/` of each driver, by the name of the driver that a device is bound to: data."""
 
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
+from exporter.sources.rdma.counter_files import DriverCounters
 from exporter.sources.rdma.drivers.bnxt import BNXT
 from exporter.sources.rdma.drivers.cloud import EFA, ERDMA, MANA
 from exporter.sources.rdma.drivers.hns import HNS
@@ -11,9 +12,8 @@ from exporter.sources.rdma.drivers.ionic import IONIC
 from exporter.sources.rdma.drivers.mlx4 import MLX4
 from exporter.sources.rdma.drivers.mlx5 import MLX5
 from exporter.sources.rdma.drivers.software import RXE
-from exporter.sources.rdma.files import RdmaNames
 
-DRIVERS: Mapping[str, RdmaNames] = {
+DRIVERS: Mapping[str, DriverCounters] = {
     "mlx5_core": MLX5,
     "mlx4_core": MLX4,
     "bnxt_en": BNXT,
@@ -28,24 +28,24 @@ DRIVERS: Mapping[str, RdmaNames] = {
     "rdma_rxe": RXE,
 }
 
-UNKNOWN = RdmaNames()
-"""What is known of any other driver: nothing beside the files of `counters/`."""
+UNKNOWN = DriverCounters()
+"""Counters of any other driver: none beside the files of `counters/`."""
 
 
-def recognised(name: str, hca_type: str, counters: Collection[str]) -> str:
-    """Tell the driver of a device that does not say what it is bound to, as containers see it; empty for none known.
+def recognise_driver(name: str, hca_type: str, counters: Collection[str]) -> str:
+    """Return the driver of a device whose binding is not visible, as in containers; empty if none is recognised.
 
     Args:
-        name: Name of the device, which anybody can change.
-        hca_type: What it says it is; empty where it does not.
-        counters: Names of its counters, which nobody can change.
+        name: Name of the device, which an administrator can change.
+        hca_type: Content of the file of that name; empty if it does not exist.
+        counters: Names of its `hw_counters/`, which only the driver determines.
     """
     for driver, known in DRIVERS.items():
-        if known.signs and known.signs <= set(counters):
+        if known.unique_counters and known.unique_counters <= set(counters):
             return driver
     for driver, known in DRIVERS.items():
-        if any(fnmatchcase(hca_type, pattern) for pattern in known.types):
+        if any(fnmatchcase(hca_type, pattern) for pattern in known.hca_types):
             return driver
-        if any(fnmatchcase(name, pattern) for pattern in known.devices):
+        if any(fnmatchcase(name, pattern) for pattern in known.device_names):
             return driver
     return ""

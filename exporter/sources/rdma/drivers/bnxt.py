@@ -1,11 +1,11 @@
 """bnxt_re: Broadcom NetXtreme-E, Thor (Linux: drivers/infiniband/hw/bnxt_re/hw_counters.c; Broadcom's own driver).
 
-Broadcom's own driver took over the names of mlx5, and newer kernels did. `active_*` and `watermark_*`, where there are
-any, stand among the counters and are none.
+Broadcom's own driver and newer kernels use the names of mlx5. Some versions list gauges (`active_*`, `watermark_*`)
+among the counters.
 """
 
 from exporter.sources.common.driver_statistics import Statistic, both
-from exporter.sources.rdma.files import RdmaNames
+from exporter.sources.rdma.counter_files import DriverCounters
 
 _TRAFFIC = (
     *both("bytes_total", "{way}_bytes"),
@@ -15,7 +15,7 @@ _TRAFFIC = (
 )
 
 _ERRORS = (
-    # One register under two names, neither of which counts packets that were sent again.
+    # One register under two names; neither counts retransmitted packets.
     Statistic("local_ack_timeouts_total", ("to_retransmits",)),
     Statistic("local_ack_timeouts_total", ("local_ack_timeout_err",)),
     Statistic("packet_sequence_errors_total", ("seq_err_naks_rcvd",)),
@@ -39,9 +39,9 @@ _ERRORS = (
     Statistic("responder_local_length_errors_total", ("resp_local_length_error",)),
     Statistic("responder_remote_access_errors_total", ("resp_remote_access_errors",)),
 )
-"""What the firmware tells of the connections of any function."""
+"""Connection errors, which the firmware counts for every function."""
 
-_OF_WHOLE_FUNCTIONS = (
+_PHYSICAL_FUNCTION = (
     Statistic("ecn_marked_packets_total", ("rx_ecn_marked_pkts",)),
     Statistic("ecn_marked_packets_total", ("np_ecn_marked_roce_packets",)),
     Statistic("cnp_sent_total", ("tx_cnp_pkts",)),
@@ -72,11 +72,11 @@ _OF_WHOLE_FUNCTIONS = (
     Statistic("transmit_atomic_requests_total", ("tx_atomic_req",)),
     Statistic("transmit_send_requests_total", ("tx_send_req",)),
 )
-"""What the driver asks for where a function is no virtual one; a virtual one has the names, with 0 for ever."""
+"""Counters that the driver reads for physical functions only; a virtual function lists them, and they stay 0."""
 
-BNXT = RdmaNames(
-    port=(*_TRAFFIC, *_ERRORS, *_OF_WHOLE_FUNCTIONS),
+BNXT = DriverCounters(
+    port=(*_TRAFFIC, *_ERRORS, *_PHYSICAL_FUNCTION),
     virtual=(*_TRAFFIC, *_ERRORS),
-    devices=("bnxt_re*",),
-    signs=frozenset({"rx_roce_discards", "max_retry_exceeded"}),
+    device_names=("bnxt_re*",),
+    unique_counters=frozenset({"rx_roce_discards", "max_retry_exceeded"}),
 )

@@ -1,11 +1,11 @@
 """efa, mana and erdma: AWS, Azure, Alibaba (Linux: efa/efa_verbs.c, mana/counters.c, erdma/erdma_verbs.c)."""
 
 from exporter.sources.common.driver_statistics import Statistic, both
-from exporter.sources.rdma.files import RdmaNames
+from exporter.sources.rdma.counter_files import DriverCounters
 
 _RESOURCES = ("alloc_pd_err", "create_qp_err", "reg_mr_err", "alloc_ucontext_err", "create_ah_err")
 
-EFA = RdmaNames(
+EFA = DriverCounters(
     port=(
         *both("bytes_total", "{way}_bytes"),
         *both("packets_total", "{way}_pkts"),
@@ -34,16 +34,16 @@ EFA = RdmaNames(
         Statistic("command_errors_total", ("cmds_err",)),
         Statistic("commands_unanswered_total", ("no_completion_cmds",)),
         Statistic("keep_alives_received_total", ("keep_alive_rcvd",)),
-        # What an older driver does not count is no part of the sum: these are kinds of errors, not parts of a whole.
+        # Kinds of errors that an older driver does not count are left out of the sum, unlike the parts of a whole.
         Statistic("resource_errors_total", (*_RESOURCES, "create_cq_err", "mmap_err")),
         Statistic("resource_errors_total", (*_RESOURCES, "create_cq_err")),
         Statistic("resource_errors_total", _RESOURCES),
     ),
-    devices=("efa_*", "rdmap*"),
-    signs=frozenset({"rx_drops", "send_wrs"}),
+    device_names=("efa_*", "rdmap*"),
+    unique_counters=frozenset({"rx_drops", "send_wrs"}),
 )
 
-MANA = RdmaNames(
+MANA = DriverCounters(
     port=(
         *both("bytes_total", "{way}_bytes"),
         *both("packets_total", "{way}_packets"),
@@ -70,11 +70,11 @@ MANA = RdmaNames(
         Statistic("cnp_sent_total", ("sent_cnps",)),
         Statistic("cnp_received_total", ("received_cnp_count",)),
     ),
-    devices=("mana_*",),
-    signs=frozenset({"requester_oos_nak", "received_cnps"}),
+    device_names=("mana_*",),
+    unique_counters=frozenset({"requester_oos_nak", "received_cnps"}),
 )
 
-ERDMA = RdmaNames(
+ERDMA = DriverCounters(
     port=(
         *both("bytes_total", "{way}_bytes_cnt"),
         *both("packets_total", "{way}_packets_cnt"),
@@ -89,6 +89,6 @@ ERDMA = RdmaNames(
         ),
         Statistic("transmit_discards_total", ("hw_disable_drop_cnt", "hw_bps_limit_drop_cnt", "hw_pps_limit_drop_cnt")),
     ),
-    devices=("erdma_*",),
-    signs=frozenset({"hw_tx_reqs_cnt", "cmdq_submitted_cnt"}),
+    device_names=("erdma_*",),
+    unique_counters=frozenset({"hw_tx_reqs_cnt", "cmdq_submitted_cnt"}),
 )

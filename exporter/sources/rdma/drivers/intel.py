@@ -1,9 +1,9 @@
 """irdma and hfi1: Intel (Linux: drivers/infiniband/hw/irdma/verbs.c and hfi1/chip.c)."""
 
 from exporter.sources.common.driver_statistics import Statistic
-from exporter.sources.rdma.files import RdmaNames
+from exporter.sources.rdma.counter_files import DriverCounters
 
-IRDMA = RdmaNames(
+IRDMA = DriverCounters(
     port=(
         Statistic("receive_bytes_total", ("ip4InOctets", "ip6InOctets")),
         Statistic("transmit_bytes_total", ("ip4OutOctets", "ip6OutOctets")),
@@ -28,7 +28,7 @@ IRDMA = RdmaNames(
         Statistic("transmit_write_requests_total", ("OutRdmaWrites",)),
         Statistic("transmit_send_requests_total", ("iwOutRdmaSends",)),
         Statistic("transmit_send_requests_total", ("OutRdmaSends",)),
-        # The third generation, with blanks in its names.
+        # The third generation, with spaces in its names.
         Statistic("rnr_naks_sent_total", ("RNR sent",)),
         Statistic("rnr_nak_retries_total", ("RNR received",)),
         Statistic("packet_sequence_errors_total", ("Nak Sequence Error",)),
@@ -37,25 +37,25 @@ IRDMA = RdmaNames(
         Statistic("out_of_sequence_total", ("Rcvd Out of order packets",)),
         Statistic("icrc_errors_total", ("CRC errors",)),
     ),
-    # Of TCP, which carries iWARP alone: RoCE repeats packets too, and does not count them here.
+    # Retransmissions of TCP, which carries iWARP only: those of RoCE are not counted here.
     iwarp=(
         Statistic("retransmitted_packets_total", ("tcpRetransSegs",)),
         Statistic("retransmitted_packets_total", ("RetransSegs",)),
     ),
-    devices=("irdma*", "i40iw*"),
-    signs=frozenset({"ip4InOctets", "cnpHandled"}),
+    device_names=("irdma*", "i40iw*"),
+    unique_counters=frozenset({"ip4InOctets", "cnpHandled"}),
 )
 
-HFI1 = RdmaNames(
+HFI1 = DriverCounters(
     port=(
         Statistic("retransmitted_packets_total", ("RcResend",)),
         Statistic("rnr_nak_retries_total", ("RnrNak",)),
         Statistic("local_ack_timeouts_total", ("RcTimeOut",)),
         Statistic("packet_sequence_errors_total", ("SeqNak",)),
         Statistic("out_of_sequence_total", ("RcSeqNak",)),
-        Statistic("duplicate_requests_total", ("RcDupRew",)),  # so spelt
-        Statistic("link_down_total", ("SwLinkDown,32",), 32),  # the comma says how wide a counter is
+        Statistic("duplicate_requests_total", ("RcDupRew",)),  # sic
+        Statistic("link_down_total", ("SwLinkDown,32",), 32),  # the width follows the comma
     ),
-    devices=("hfi1_*",),
+    device_names=("hfi1_*",),
 )
-"""Omni-Path: thousands of files a port, one for each virtual lane and processor."""
+"""Omni-Path: thousands of files per port, one for each virtual lane and processor."""

@@ -1,13 +1,13 @@
-"""ionic: AMD Pensando, Pollara. The firmware names its counters, spelling faults and all, and newer ones have more.
+"""ionic: AMD Pensando, Pollara. The firmware defines the names, misspellings included, and newer versions have more.
 
-Newer firmware counts collectives apart (`…_ccl_cts_…`). Whether `…_ucast_…` includes them is not known, so they are in
-no sum here, and a share of the packets has none of them either.
+Newer firmware counts collectives separately (`…_ccl_cts_…`). Whether `…_ucast_…` includes them is not documented, so
+they are part of no sum here, and not of the packets that ratios are computed from.
 """
 
 from exporter.sources.common.driver_statistics import Statistic, both
-from exporter.sources.rdma.files import RdmaNames
+from exporter.sources.rdma.counter_files import DriverCounters
 
-IONIC = RdmaNames(
+IONIC = DriverCounters(
     port=(
         Statistic("receive_bytes_total", ("rx_rdma_ucast_bytes", "rx_rdma_mcast_bytes")),
         Statistic("transmit_bytes_total", ("tx_rdma_ucast_bytes", "tx_rdma_mcast_bytes")),
@@ -38,6 +38,6 @@ IONIC = RdmaNames(
         Statistic("responder_local_length_errors_total", ("resp_rx_loc_len_err",)),
         Statistic("responder_remote_access_errors_total", ("resp_tx_rmt_acc_err",)),
     ),
-    devices=("ionic_*",),
-    signs=frozenset({"tx_rdma_ucast_bytes", "resp_rx_outouf_seq"}),
+    device_names=("ionic_*",),
+    unique_counters=frozenset({"tx_rdma_ucast_bytes", "resp_rx_outouf_seq"}),
 )

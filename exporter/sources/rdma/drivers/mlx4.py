@@ -1,7 +1,7 @@
-"""mlx4: ConnectX-3 and older (Linux: drivers/infiniband/hw/mlx4/main.c); of a port or, on some, only of the device."""
+"""mlx4: ConnectX-3 and older (Linux: drivers/infiniband/hw/mlx4/main.c); per port or, on some, only per device."""
 
 from exporter.sources.common.driver_statistics import Statistic
-from exporter.sources.rdma.files import RdmaNames
+from exporter.sources.rdma.counter_files import DriverCounters
 
 _DIAGNOSTICS = (
     Statistic("out_of_sequence_total", ("rq_num_oos",), 32),
@@ -20,4 +20,4 @@ _DIAGNOSTICS = (
     Statistic("responder_remote_access_errors_total", ("rq_num_rae",), 32),
 )
 
-MLX4 = RdmaNames(port=_DIAGNOSTICS, device=_DIAGNOSTICS, devices=("mlx4_*",), types=("MT40*",))
+MLX4 = DriverCounters(port=_DIAGNOSTICS, device=_DIAGNOSTICS, device_names=("mlx4_*",), hca_types=("MT40*",))

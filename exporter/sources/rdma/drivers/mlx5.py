@@ -1,9 +1,9 @@
 """mlx5: ConnectX and BlueField (Linux: drivers/infiniband/hw/mlx5/counters.c); its q-counters wrap at 32 bits."""
 
 from exporter.sources.common.driver_statistics import Statistic, both
-from exporter.sources.rdma.files import RdmaNames
+from exporter.sources.rdma.counter_files import DriverCounters
 
-MLX5 = RdmaNames(
+MLX5 = DriverCounters(
     port=(
         Statistic("ecn_marked_packets_total", ("np_ecn_marked_roce_packets",)),
         Statistic("cnp_sent_total", ("np_cnp_sent",)),
@@ -36,13 +36,13 @@ MLX5 = RdmaNames(
         Statistic("responder_flush_errors_total", ("resp_cqe_flush_error",), 32),
         Statistic("responder_local_length_errors_total", ("resp_local_length_error",), 32),
         Statistic("responder_remote_access_errors_total", ("resp_remote_access_errors",), 32),
-        # What somebody has to enable, and only netlink shows. The first has no counterpart among those above.
+        # Optional counters, which have to be enabled and are in netlink only. The first has no equivalent above.
         Statistic("cnp_received_total", ("cc_rx_cnp_pkts",)),
         Statistic("optional_ecn_marked_packets_total", ("cc_rx_ce_pkts",)),
         Statistic("optional_cnp_sent_total", ("cc_tx_cnp_pkts",)),
         *both("optional_bytes_total", "rdma_{way}_bytes"),
         *both("optional_packets_total", "rdma_{way}_packets"),
     ),
-    devices=("mlx5_*",),
-    types=("MT41*",),
+    device_names=("mlx5_*",),
+    hca_types=("MT41*",),
 )

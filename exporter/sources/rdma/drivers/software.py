@@ -1,9 +1,9 @@
-"""rxe: RDMA in software, over any network device (Linux: drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
+"""rxe: SoftRoCE, RDMA in software over any network device (Linux: drivers/infiniband/sw/rxe/rxe_hw_counters.c)."""
 
 from exporter.sources.common.driver_statistics import Statistic
-from exporter.sources.rdma.files import RdmaNames
+from exporter.sources.rdma.counter_files import DriverCounters
 
-RXE = RdmaNames(
+RXE = DriverCounters(
     port=(
         Statistic("receive_packets_total", ("rcvd_pkts",)),
         Statistic("transmit_packets_total", ("sent_pkts",)),
@@ -19,6 +19,6 @@ RXE = RdmaNames(
         Statistic("requester_transport_retries_exceeded_total", ("retry_exceeded_err",)),
         Statistic("requester_rnr_retries_exceeded_total", ("retry_rnr_exceeded_err",)),
     ),
-    devices=("rxe*",),
-    signs=frozenset({"sent_pkts", "rcvd_pkts"}),
+    device_names=("rxe*",),
+    unique_counters=frozenset({"sent_pkts", "rcvd_pkts"}),
 )
