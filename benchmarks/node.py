@@ -16,14 +16,15 @@ import msgspec
 
 from exporter.core.source import Host, Source
 from exporter.daemon import daemon
-from exporter.linux.ethtool import Statistics
-from exporter.linux.netlink.ethtool import Fec
-from exporter.linux.netlink.rtnetlink import Link
+from exporter.linux.ethtool_ioctl import Statistics
+from exporter.linux.netlink.ethtool_netlink import Fec
+from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import ReplayNic
 from exporter.sources.common.driver_statistics import PRIORITIES
 from exporter.sources.nic import metrics as nic_metrics
 from exporter.sources.nic.drivers.mlx5 import MLX5 as NIC
-from exporter.sources.nic.source import NicOptions, NicSource
+from exporter.sources.nic.options import NicOptions
+from exporter.sources.nic.source import NicSource
 from exporter.sources.rdma.drivers.mlx5 import MLX5 as RDMA
 from exporter.sources.rdma.files import COUNTERS, HW_COUNTERS, PMA
 
@@ -172,7 +173,7 @@ class MovingNic(ReplayNic):
             fec = self._fec[link.name]
             self._fec[link.name] = replace(fec, corrected_blocks=(fec.corrected_blocks or 0) + 7)
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[NetworkLink]:
         """See NicReader."""
         return self._kept
 
@@ -204,7 +205,7 @@ def _statistics() -> list[str]:
 
 
 def _recording(number: int, address: str, mac: str, draw: random.Random) -> dict[str, object]:
-    """Give what a NIC answers, as `exporter.linux.recordings.nic` reads it."""
+    """Give what a NIC answers, as `exporter.linux.recordings.nic_recording` reads it."""
     counted = {name: draw.randrange(2**50) >> _share(name) if _moves(name) else 0 for name in _statistics()}
     settings = {"speed_bits_per_second": SPEED, "duplex": "full", "autoneg": True}
     return {
@@ -272,7 +273,7 @@ def _refer(path: Path, target: Path) -> None:
 class _Running(MovingNic):
     """The same, where each read finds other values."""
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[NetworkLink]:
         """See NicReader."""
         self.move()
         return super().links()

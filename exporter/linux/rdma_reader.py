@@ -31,9 +31,9 @@ from typing import Protocol
 import msgspec
 
 from exporter.linux.cached_file import read_text
-from exporter.linux.ethtool import Statistics
+from exporter.linux.ethtool_ioctl import Statistics
 from exporter.linux.netlink import rdma as codec
-from exporter.linux.netlink.protocol import Requests
+from exporter.linux.netlink.netlink_socket import NetlinkSocket
 from exporter.linux.netlink.rdma import (
     Layout,
     QueuePair,
@@ -41,14 +41,14 @@ from exporter.linux.netlink.rdma import (
     RdmaDevice,
     RdmaPort,
 )
-from exporter.linux.recordings.folder import (
-    Failed,
+from exporter.linux.recordings.recording_folder import (
+    RecordedError,
     Recordings,
-    build,
-    check_values,
-    given,
-    read_part,
-    statistics,
+    check_u64_values,
+    convert_object,
+    parse_part,
+    parse_statistics,
+    value_or_raise,
 )
 
 MAX_QUEUE_PAIRS = 100_000
@@ -104,7 +104,7 @@ class KernelRdma:
     def __init__(self, procfs: Path = Path("/proc")) -> None:
         """Take where the names of processes are; no socket is opened before something is asked."""
         self._procfs = procfs
-        self._idle: list[Requests] = []
+        self._idle: list[NetlinkSocket] = []
         self._closed = False
         self._layouts: dict[tuple[int, int], Layout] = {}
 
@@ -124,14 +124,14 @@ class KernelRdma:
     def port(self, index: int, port: int) -> RdmaPort:
         """See RdmaReader."""
         with self._socket() as requests:
-            return codec.parse_port(requests.ask(codec.GET_PORT, codec.port_request(index, port)))
+            return codec.parse_port(requests.request(codec.GET_PORT, codec.port_request(index, port)))
 
     def statistics(self, index: int, port: int | None) -> Statistics:
         """See RdmaReader; the kernel tells those of a device as a whole by files alone."""
         if port is None:
             raise OSError(errno.EOPNOTSUPP, "RDMA netlink: the counters of a device as a whole are told by files alone")
         with self._socket() as requests:
-            body = requests.ask(codec.GET_STATISTICS, codec.port_request(index, port))
+            body = requests.request(codec.GET_STATISTICS, codec.port_request(index, port))
         layout = self._layouts.get((index, port))
         values = None if layout is None else layout.values(body)
         if layout is None or values is None:
@@ -152,9 +152,9 @@ class KernelRdma:
             self._idle.pop().close()
 
     @contextmanager
-    def _socket(self) -> Iterator[Requests]:
+    def _socket(self) -> Iterator[NetlinkSocket]:
         """Lend a socket. A call that hangs keeps the one that it has, and the next call opens another."""
-        requests = self._idle.pop() if self._idle else Requests(codec.FAMILY)
+        requests = self._idle.pop() if self._idle else NetlinkSocket(codec.FAMILY)
         try:
             yield requests
         finally:
@@ -217,10 +217,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 class _Recording:
     """What a file says; statistics by port, those of the device as a whole by None."""
 
-    device: RdmaDevice | Failed
-    queue_pairs: list[QueuePairs] | Failed
-    ports: dict[int, RdmaPort | Failed] = field(default_factory=dict)
-    statistics: dict[int | None, Statistics | Failed] = field(default_factory=dict)
+    device: RdmaDevice | RecordedError
+    queue_pairs: list[QueuePairs] | RecordedError
+    ports: dict[int, RdmaPort | RecordedError] = field(default_factory=dict)
+    statistics: dict[int | None, Statistics | RecordedError] = field(default_factory=dict)
 
 
 class ReplayRdma:
@@ -245,7 +245,7 @@ class ReplayRdma:
         self._broken = {}
         for name in self._listed():
             try:
-                device = given(self._recordings.get(name).device, name)
+                device = value_or_raise(self._recordings.get(name).device, name)
                 first = found.setdefault(device.index, device)
                 if first is not device:
                     text = f"recording of {name}: index {device.index} is taken by {first.name}; give it its own"
@@ -259,17 +259,17 @@ class ReplayRdma:
     def port(self, index: int, port: int) -> RdmaPort:
         """See RdmaReader."""
         name, recording = self._of(index)
-        return given(recording.ports.get(port) or _no_such(port), name)
+        return value_or_raise(recording.ports.get(port) or _no_such(port), name)
 
     def statistics(self, index: int, port: int | None) -> Statistics:
         """See RdmaReader."""
         name, recording = self._of(index)
-        return given(recording.statistics.get(port) or _no_such(port), name)
+        return value_or_raise(recording.statistics.get(port) or _no_such(port), name)
 
     def queue_pairs(self, index: int) -> list[QueuePairs]:
         """See RdmaReader."""
         name, recording = self._of(index)
-        return given(recording.queue_pairs, name)
+        return value_or_raise(recording.queue_pairs, name)
 
     def close(self) -> None:
         """See RdmaReader."""
@@ -296,8 +296,8 @@ class ReplayRdma:
         return name, self._recordings.get(name)
 
 
-def _no_such(port: int | None) -> Failed:
-    return Failed(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: no port {port}")
+def _no_such(port: int | None) -> RecordedError:
+    return RecordedError(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: no port {port}")
 
 
 def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
@@ -306,15 +306,15 @@ def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
     name = path.stem
     known = {} if before is None else before.statistics
 
-    def counters(raw: msgspec.Raw, port: int | None) -> Statistics | Failed:
+    def counters(raw: msgspec.Raw, port: int | None) -> Statistics | RecordedError:
         place = "statistics" if port is None else f"statistics of port {port}"
-        return read_part(raw, lambda raw: statistics(raw, known.get(port)), place, path)
+        return parse_part(raw, lambda raw: parse_statistics(raw, known.get(port)), place, path)
 
     return _Recording(
-        read_part(file.device, lambda raw: build(RdmaDevice, raw, name=name), "device", path),
-        read_part(file.queue_pairs, _groups, "queue_pairs", path),
+        parse_part(file.device, lambda raw: convert_object(RdmaDevice, raw, name=name), "device", path),
+        parse_part(file.queue_pairs, _groups, "queue_pairs", path),
         {
-            port: read_part(parts.port, lambda raw: build(RdmaPort, raw), f"port {port}", path)
+            port: parse_part(parts.port, lambda raw: convert_object(RdmaPort, raw), f"port {port}", path)
             for port, parts in file.ports.items()
         },
         {None: counters(file.statistics, None)}
@@ -324,9 +324,9 @@ def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
 
 def _groups(raw: msgspec.Raw) -> list[QueuePairs]:
     """Read groups of queue pairs; those beyond the limit are counted as `other`."""
-    groups = [build(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    groups = [convert_object(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
     total = sum(group.count for group in groups)
-    check_values([("count of all", total)])
+    check_u64_values([("count of all", total)])
     if len(groups) <= MAX_GROUPS:
         return groups
     kept = groups[:MAX_GROUPS]

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from exporter.linux.netlink.ethtool import LinkModes
+from exporter.linux.netlink.ethtool_netlink import LinkModes
 from exporter.linux.netlink.rdma import RdmaDevice
 from exporter.meaning.ports import congestion_ratios, rates
 from exporter.sources.common.driver_statistics import DriverNames, Statistic, plan
@@ -14,10 +14,10 @@ from exporter.sources.nic import (
     device as nic_device,
 )
 from exporter.sources.nic import (
-    metrics as nic_metrics,
+    device_queries,
 )
 from exporter.sources.nic import (
-    questions,
+    metrics as nic_metrics,
 )
 from exporter.sources.nic import (
     source as nic,
@@ -34,14 +34,14 @@ from exporter.sources.rdma import (
 from exporter.sources.rdma import (
     source as rdma,
 )
-from tests.helpers.nic_double import (
+from tests.helpers.fake_nic_reader import (
     MLX5,
     Nics,
     hardware,
     reasons,
     values_of,
 )
-from tests.helpers.nic_double import opened as opened_nics
+from tests.helpers.fake_nic_reader import opened as opened_nics
 from tests.helpers.rdma_trees import (
     Files,
     Netlink,
@@ -379,7 +379,7 @@ async def test_what_is_made_of_a_port_is_the_same_with_and_without_details(tree,
 
 
 async def test_what_is_made_of_a_network_device_is_the_same_with_and_without_details(reader, stopped_clock):
-    clock, made = stopped_clock(nic, questions, nic_device), []
+    clock, made = stopped_clock(nic, device_queries, nic_device), []
     for keep in ((), ("*",)):
         readings = []
         async with opened_nics(reader, keep=keep) as source:

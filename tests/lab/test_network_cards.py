@@ -11,7 +11,8 @@ import uuid
 from exporter.core.source import Host
 from exporter.linux.nic_reader import KernelNic
 from exporter.sources.nic.metrics import SCHEMA
-from exporter.sources.nic.source import NicOptions, NicSource
+from exporter.sources.nic.options import NicOptions
+from exporter.sources.nic.source import NicSource
 from lab.guest import NETWORK, json_of, lines_of, link, nic, number, run
 
 TOGGLES = 200

@@ -5,15 +5,15 @@ from functools import partial
 
 import pytest
 
-from exporter.linux.ethtool import Driver, LinkSettings, Statistics
-from exporter.linux.netlink.dcb import Dcb
-from exporter.linux.netlink.ethtool import (
+from exporter.linux.ethtool_ioctl import DriverInfo, LinkSettings, Statistics
+from exporter.linux.netlink.data_center_bridging import Dcb
+from exporter.linux.netlink.ethtool_netlink import (
     Fec,
     LinkModes,
     LinkState,
     Pause,
 )
-from exporter.linux.netlink.qdisc import Queueing
+from exporter.linux.netlink.queueing_disciplines import QueueingDiscipline
 from exporter.linux.nic_reader import ReplayNic, record
 from tests.helpers.paths import FIXTURES
 
@@ -37,7 +37,7 @@ def number_of(request, device):
 def queueing_of(replay):
     """Give how each device queues, with the number of the error where that is not known."""
     links = replay.links()
-    found = replay.queueing(links)
+    found = replay.queueing_disciplines(links)
     answers = {link.name: found[link.ifindex] for link in links if link.ifindex in found}
     return {name: (one.errno, one.filename) if isinstance(one, OSError) else one for name, one in answers.items()}
 
@@ -63,8 +63,8 @@ def test_links_come_in_the_kernels_order_with_what_was_recorded(recorded):
 
 
 def test_answers_are_typed_and_numbers_whole(recorded):
-    assert recorded.driver("rail0") == Driver("mlx5_core", "6.8.0", "28.40.1000 (EXA0000000001)", "0000:17:00.0")
-    assert recorded.driver("rail1") == Driver("vmxnet3", "", "", "0000:65:00.0")
+    assert recorded.driver("rail0") == DriverInfo("mlx5_core", "6.8.0", "28.40.1000 (EXA0000000001)", "0000:17:00.0")
+    assert recorded.driver("rail1") == DriverInfo("vmxnet3", "", "", "0000:65:00.0")
     found = recorded.statistics("rail0")
     assert found.names[:2] == ("rx_packets", "rx_bytes_phy")
     assert list(found.values)[:3] == [120, 2**64 - 1, 5 * 10**18]
@@ -113,9 +113,9 @@ def test_answers_of_all_kinds(tmp_path):
 
 def test_how_devices_queue(recorded):
     assert queueing_of(recorded) == {
-        "rail0": Queueing("tbf", 0x10000, 2**32 - 1, 31, 32, 33, 50_000_000_000),
-        "rail1": Queueing("mq", drops=0),
-        "bond0": Queueing("noqueue"),
+        "rail0": QueueingDiscipline("tbf", 0x10000, 2**32 - 1, 31, 32, 33, 50_000_000_000),
+        "rail1": QueueingDiscipline("mq", drops=0),
+        "bond0": QueueingDiscipline("noqueue"),
     }
 
 
@@ -124,7 +124,7 @@ def test_how_one_device_queues_is_broken_or_fails_alone(tmp_path):
         told = ('{"kind": "fq"}', '{"kind": 3}', '{"errno": "EIO"}', '{"kind": "fq", "drops": -1}')[index - 1]
         write(tmp_path, name, f'{{"link": {{"ifindex": {index}}}, "queueing": {told}}}')
     found = queueing_of(ReplayNic(tmp_path))
-    assert found.pop("rail0") == Queueing("fq")
+    assert found.pop("rail0") == QueueingDiscipline("fq")
     assert found == {
         "rail1": (errno.EBADMSG, "rail1"),
         "rail2": (errno.EIO, "rail2"),
@@ -133,7 +133,7 @@ def test_how_one_device_queues_is_broken_or_fails_alone(tmp_path):
     record(ReplayNic(tmp_path), tmp_path / "again")
     again = queueing_of(ReplayNic(tmp_path / "again"))
     assert (again["rail0"], again["rail1"], again["rail2"]) == (
-        Queueing("fq"),
+        QueueingDiscipline("fq"),
         (errno.EBADMSG, "rail1"),
         (errno.EIO, "rail2"),
     )
@@ -146,7 +146,7 @@ class Refusing(ReplayNic):
         super().__init__(folder)
         self.number = number
 
-    def queueing(self, links):
+    def queueing_disciplines(self, links):
         raise OSError(self.number, "injected")
 
 
@@ -234,15 +234,15 @@ def test_a_broken_file_costs_its_own_device_and_is_told_of(tmp_path, caplog, tex
         assert replay.driver("good").name == "virtio_net"
         for request in REQUESTS:
             assert number_of(getattr(replay, request), "bad") == errno.EBADMSG
-        assert replay.left_out().keys() == {"bad"}
-        error = replay.left_out()["bad"]
+        assert replay.unreadable_links().keys() == {"bad"}
+        error = replay.unreadable_links()["bad"]
         assert (error.errno, error.filename) == (errno.EBADMSG, "bad")
         assert f"{tmp_path / 'bad.json'}: " in error.strerror
         assert says in error.strerror.lower()
     assert caplog.records == []  # whoever asked logs it, or it would be logged twice
     write(tmp_path, "bad", '{"link": {"ifindex": 2}}')
     assert [link.name for link in replay.links()] == ["good", "bad"]
-    assert replay.left_out() == {}
+    assert replay.unreadable_links() == {}
 
 
 @pytest.mark.parametrize(
@@ -254,19 +254,19 @@ def test_a_broken_file_costs_its_own_device_and_is_told_of(tmp_path, caplog, tex
         ("driver", '{"name": 7}', "`$.name`"),
         ("driver", "null", "null"),
         ("driver", '{"name": "\udcff"}', "utf-8"),
-        ("statistics", '{"rx_bytes": -1}', "'rx_bytes' is -1; a number has 64 bits here, and no sign"),
+        ("statistics", '{"rx_bytes": -1}', "'rx_bytes' is -1; write an unsigned 64-bit integer"),
         ("statistics", '{"rx_bytes": 18446744073709551616}', "'rx_bytes' is 18446744073709551616;"),
         ("statistics", '{"rx_bytes": 1.5}', "float"),
         ("statistics", '[["rx_bytes"]]', "length 2"),
         ("settings", '{"speed": 1}', "unknown key 'speed'"),
-        ("link", '{"ifindex": 1, "stats": {"rx_bytes": 1' + "0" * 400 + "}}", "'rx_bytes' is a number without end;"),
-        ("link", '{"ifindex": 1, "carrier_changes": -9}', "'carrier_changes' is -9; a number has 64 bits here"),
+        ("link", '{"ifindex": 1, "stats": {"rx_bytes": 1' + "0" * 400 + "}}", "'rx_bytes' is a number of "),
+        ("link", '{"ifindex": 1, "carrier_changes": -9}', "'carrier_changes' is -9; write an unsigned"),
         ("fec", '{"corrected_blocks": -7}', "'corrected_blocks' is -7;"),
         ("link_modes", '{"lanes": "4"}', "`$.lanes`"),
         ("link_state", '{"up": 1}', "`$.up`"),
         ("pause", "[]", "array"),
         ("fec", '{"active": "rs", "corrected": 1}', "unknown key 'corrected'; known are active, corrected_bits,"),
-        ("standard_statistics", '{"FramesReceivedOK": -1}', "'FramesReceivedOK' is -1; a number has 64 bits"),
+        ("standard_statistics", '{"FramesReceivedOK": -1}', "'FramesReceivedOK' is -1; write an unsigned"),
         ("standard_statistics", '[["FramesReceivedOK", 1]]', "array"),
         ("dcb", '{"pfc": 3}', "`$.pfc`"),
         ("settings", '{"errno": "EWHATEVER"}', "errno 'EWHATEVER' is unknown; write a name such as EINVAL"),
@@ -282,7 +282,7 @@ def test_a_broken_answer_costs_itself_alone(tmp_path, part, value, says):
     write(tmp_path, "eth0", "{" + ",".join(f'"{key}": {text}' for key, text in answers.items()) + "}")
     replay = ReplayNic(tmp_path)
     assert len(replay.links()) == (part != "link")
-    assert replay.left_out().keys() == ({"eth0"} if part == "link" else set())
+    assert replay.unreadable_links().keys() == ({"eth0"} if part == "link" else set())
     failed = {}
     for request in REQUESTS:
         try:
@@ -290,7 +290,7 @@ def test_a_broken_answer_costs_itself_alone(tmp_path, part, value, says):
         except OSError as error:
             failed[request] = error
     assert failed.keys() == ({part} if part != "link" else set())
-    error = failed[part] if failed else replay.left_out()["eth0"]
+    error = failed[part] if failed else replay.unreadable_links()["eth0"]
     assert error.errno == errno.EBADMSG
     assert f"{part} in {tmp_path / 'eth0.json'}: " in error.strerror
     assert says in error.strerror
@@ -303,7 +303,7 @@ def test_devices_that_are_gone_are_forgotten(tmp_path):
         assert [link.name for link in reader.links()] == [f"veth{number}"]
         (tmp_path / f"veth{number}.json").unlink()
     assert reader.links() == []
-    assert not reader._recordings._kept
+    assert not reader._recordings._cache
 
 
 def test_what_is_no_file_does_not_block(tmp_path):
@@ -315,8 +315,8 @@ def test_what_is_no_file_does_not_block(tmp_path):
     assert replay.links() == []
     assert number_of(replay.driver, "pipe") == errno.EBADMSG
     assert number_of(replay.driver, "dangling") == errno.ENODEV
-    assert replay.left_out().keys() == {"pipe", "folder"}
-    assert all("is no regular file" in error.strerror for error in replay.left_out().values())
+    assert replay.unreadable_links().keys() == {"pipe", "folder"}
+    assert all("is not a regular file" in error.strerror for error in replay.unreadable_links().values())
 
 
 def test_a_folder_that_is_not_there(tmp_path):
@@ -537,7 +537,7 @@ def test_ranges_of_a_recorded_module(tmp_path, page, offset, length, number):
         ("lower", "00" * 129, "'lower' is not 128 bytes"),
         ("lower", "0" * 255 + "g", "'lower' is not 128 bytes"),
         ("lower", "." + "00" * 127 + ".", "'lower' is not 128 bytes"),
-        ("page_11h_bank_0", "00" * 128, "'page_11h_bank_0' is there twice"),
+        ("page_11h_bank_0", "00" * 128, "'page_11h_bank_0' occurs twice"),
         ("lower", {"errno": "EWHATEVER"}, "errno 'EWHATEVER' is unknown"),
         ("lower", {"error": "EIO"}, "`error`"),
         ("lower", 7, "`int`"),

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from exporter.linux import optics
 from exporter.linux.optics.module import (
-    START,
-    Lane,
-    Levels,
-    Module,
-    believed,
+    HEADER,
+    OpticalLane,
+    OpticalModule,
+    ThresholdLevels,
 )
-from tests.helpers.module_memory import (
+from exporter.linux.optics.plausibility import drop_implausible
+from tests.helpers.fake_module_memory import (
     BIAS,
     FAMILIES,
     TEMPERATURE,
@@ -42,7 +42,7 @@ def numbers_of(lanes):
 
 def test_a_qsfp28_gives_all_it_measures():
     module = sff8636().module()
-    assert module == Module(
+    assert module == OpticalModule(
         "QSFP28",
         "EXAMPLE OPTICS",
         "EX-100G-CWDM4",
@@ -51,17 +51,17 @@ def test_a_qsfp28_gives_all_it_measures():
         33.5,
         3.25,
         (
-            Lane(1, 1e-3, 1.1e-3, 42e-3),
-            Lane(2, 0.9e-3, 1.2e-3, 41e-3),
-            Lane(3, 0.8e-3, 1.3e-3, 40e-3),
-            Lane(4, 0.7e-3, 1.4e-3, 39e-3),
+            OpticalLane(1, 1e-3, 1.1e-3, 42e-3),
+            OpticalLane(2, 0.9e-3, 1.2e-3, 41e-3),
+            OpticalLane(3, 0.8e-3, 1.3e-3, 40e-3),
+            OpticalLane(4, 0.7e-3, 1.4e-3, 39e-3),
         ),
         {
-            "temperature_celsius": Levels(75, -5, 70, 0),
-            "voltage_volts": Levels(3.63, 2.97, 3.465, 3.135),
-            "receive_power_watts": Levels(2e-3, 25e-6, 1.7e-3, 63e-6),
-            "bias_amperes": Levels(55e-3, 25e-3, 50e-3, 30e-3),
-            "transmit_power_watts": Levels(3.5e-3, 158e-6, 1.8e-3, 400e-6),
+            "temperature_celsius": ThresholdLevels(75, -5, 70, 0),
+            "voltage_volts": ThresholdLevels(3.63, 2.97, 3.465, 3.135),
+            "receive_power_watts": ThresholdLevels(2e-3, 25e-6, 1.7e-3, 63e-6),
+            "bias_amperes": ThresholdLevels(55e-3, 25e-3, 50e-3, 30e-3),
+            "transmit_power_watts": ThresholdLevels(3.5e-3, 158e-6, 1.8e-3, 400e-6),
         },
     )
 
@@ -82,12 +82,12 @@ def test_a_module_of_cmis_gives_all_it_measures_and_its_current_times_its_own_fa
         "bias_amperes": (0.1, 0.02, 0.09, 0.03),
         "receive_power_watts": (5e-3, 0.1e-3, 4.5e-3, 0.3e-3),
     }
-    assert module.doubts == ()
+    assert module.implausible == ()
 
 
 def test_an_sfp_gives_all_it_measures():
     module = sff8472().module()
-    assert module == Module(
+    assert module == OpticalModule(
         "SFP",
         "EXAMPLE",
         "EX-10G-SR",
@@ -95,13 +95,13 @@ def test_an_sfp_gives_all_it_measures():
         "A",
         40.0,
         3.3,
-        (Lane(1, 0.5e-3, 0.6e-3, 6e-3),),
+        (OpticalLane(1, 0.5e-3, 0.6e-3, 6e-3),),
         {
-            "temperature_celsius": Levels(80, -10, 70, 0),
-            "voltage_volts": Levels(3.6, 3.0, 3.5, 3.1),
-            "bias_amperes": Levels(15e-3, 2e-3, 12e-3, 3e-3),
-            "transmit_power_watts": Levels(1.5e-3, 0.1e-3, 1e-3, 0.2e-3),
-            "receive_power_watts": Levels(1.6e-3, 0.04e-3, 1.1e-3, 0.06e-3),
+            "temperature_celsius": ThresholdLevels(80, -10, 70, 0),
+            "voltage_volts": ThresholdLevels(3.6, 3.0, 3.5, 3.1),
+            "bias_amperes": ThresholdLevels(15e-3, 2e-3, 12e-3, 3e-3),
+            "transmit_power_watts": ThresholdLevels(1.5e-3, 0.1e-3, 1e-3, 0.2e-3),
+            "receive_power_watts": ThresholdLevels(1.6e-3, 0.04e-3, 1.1e-3, 0.06e-3),
         },
     )
 
@@ -197,9 +197,9 @@ def test_texts_may_be_unset_or_hold_any_byte():
 def test_an_empty_cage_and_a_module_that_is_not_known_here():
     assert Memory(0x00).module() is None
     assert Memory(0xFF).module() is None
-    assert Memory(0x1C).module() == Module("0x1c")
+    assert Memory(0x1C).module() == OpticalModule("0x1c")
     assert optics.decode({}) is None
-    assert optics.decode({START: b""}) is None
+    assert optics.decode({HEADER: b""}) is None
     assert optics.family_of(b"") is None
 
 
@@ -255,7 +255,7 @@ def test_passive_copper_measures_nothing(technology):
 def test_a_qsfp_that_is_still_starting_has_no_values_yet():
     module = sff8636().put(0, 2, b"\x01").module()
     assert (module.temperature_celsius, module.lanes) == (None, ())
-    assert module.thresholds["temperature_celsius"] == Levels(75, -5, 70, 0)
+    assert module.thresholds["temperature_celsius"] == ThresholdLevels(75, -5, 70, 0)
 
 
 def test_a_qsfp_that_has_something_to_tell_has_its_values():
@@ -280,12 +280,12 @@ def test_zeros_in_place_of_all_values_are_nothing_measured():
     memory = sff8636().put(0, 22, bytes(36)).put(3, 128, bytes(72))
     module = memory.module()
     assert (module.temperature_celsius, module.voltage_volts) == (None, None)
-    assert (module.lanes, module.thresholds, module.doubts) == ((), {}, ())
+    assert (module.lanes, module.thresholds, module.implausible) == ((), {}, ())
 
 
 def test_zero_volts_are_no_supply_but_one_that_is_not_measured():
     module = sff8636().word(0, 26, 0).module()
-    assert (module.temperature_celsius, module.voltage_volts, module.doubts) == (33.5, None, ())
+    assert (module.temperature_celsius, module.voltage_volts, module.implausible) == (33.5, None, ())
     assert len(module.lanes) == 4
     module = sff8636().word(0, 22, 0).word(0, 26, 0).module()
     assert (module.temperature_celsius, module.voltage_volts, len(module.lanes)) == (0.0, None, 4)
@@ -294,7 +294,7 @@ def test_zero_volts_are_no_supply_but_one_that_is_not_measured():
 def test_thresholds_that_are_not_set_are_absent_alone():
     module = sff8636().put(3, 184, bytes(8)).module()
     assert "bias_amperes" not in module.thresholds
-    assert (len(module.thresholds), module.doubts) == (4, ())
+    assert (len(module.thresholds), module.implausible) == (4, ())
 
 
 def test_a_page_that_cannot_be_had_loses_only_what_is_on_it():
@@ -335,7 +335,7 @@ def test_light_that_calibration_turns_below_zero_is_none():
     terms = struct.pack(">5f", 0.0, 0.0, 0.0, 1.0, -50.0)
     memory = sff8472(0x50).put(0, 56, terms + CALIBRATION[20:], 0x51).word(0, 104, 3, 0x51).word(0, 98, 22000, 0x51)
     module = memory.module()
-    assert module.doubts == ()
+    assert module.implausible == ()
     assert module.lanes[0].receive_power_watts == 0.0
 
 
@@ -351,13 +351,13 @@ def test_calibration_that_gives_no_number_gives_no_value(term):
 
 def test_without_its_calibration_an_external_value_is_not_known():
     memory = sff8472(0x50)
-    pages = {START: memory.read(page=0, bank=0, offset=0, length=3)}
-    family = optics.family_of(pages[START])
-    for span in (family.mark, *family.facts({**pages, family.mark: bytes([0x00] * 24 + [0x50])})):
+    pages = {HEADER: memory.read(page=0, bank=0, offset=0, length=3)}
+    family = optics.family_of(pages[HEADER])
+    for span in (family.identity, *family.static_ranges({**pages, family.identity: bytes([0x00] * 24 + [0x50])})):
         page, offset, length, bank, address = span
         data = memory.read(page=page, bank=bank, offset=offset, length=length, address=address)
         pages[span] = data[:10] if (address, offset) == (0x51, 56) else data
-    assert family.values(pages) == ()
+    assert family.monitor_ranges(pages) == ()
     module = optics.decode(pages)
     assert (module.part, module.temperature_celsius, module.lanes, module.thresholds) == ("EX-10G-SR", None, (), {})
 
@@ -380,12 +380,12 @@ def test_current_without_light_is_a_fault_and_stays():
     memory = cmis(lanes=4).word(0x11, 170 + 2 * 6, 50e-3 * BIAS)
     lanes = memory.module().lanes
     assert numbers_of(lanes) == [1, 2, 3, 4, 7]
-    assert lanes[-1] == Lane(7, 0.0, 0.0, 50e-3)
+    assert lanes[-1] == OpticalLane(7, 0.0, 0.0, 50e-3)
 
 
 def test_light_that_comes_in_while_the_laser_is_off_stays():
     memory = sff8636().word(0, 42, 0).word(0, 50, 1)
-    assert memory.module().lanes[0] == Lane(1, 1e-3, 1e-7, 0.0)
+    assert memory.module().lanes[0] == OpticalLane(1, 1e-3, 1e-7, 0.0)
 
 
 def test_a_lane_whose_current_is_not_measured_is_never_taken_for_unused():
@@ -395,7 +395,7 @@ def test_a_lane_whose_current_is_not_measured_is_never_taken_for_unused():
 
 def test_with_all_lasers_off_all_lanes_are_there_with_zero_watts():
     module = sff8636().put(0, 34, bytes(24)).module()
-    assert module.lanes == tuple(Lane(number, 0.0, 0.0, 0.0) for number in (1, 2, 3, 4))
+    assert module.lanes == tuple(OpticalLane(number, 0.0, 0.0, 0.0) for number in (1, 2, 3, 4))
 
 
 # What is not believed.
@@ -415,7 +415,7 @@ def test_a_temperature_or_supply_that_cannot_be_makes_all_the_rest_doubtful(offs
     module = sff8636().word(0, offset, raw).module()
     assert (module.temperature_celsius, module.voltage_volts, module.lanes, module.thresholds) == (None, None, (), {})
     assert module.serial == "EX0000000001"
-    assert [doubt.partition(",")[0] for doubt in module.doubts] == [name]
+    assert [doubt.partition(",")[0] for doubt in module.implausible] == [name]
 
 
 @pytest.mark.parametrize(
@@ -423,13 +423,13 @@ def test_a_temperature_or_supply_that_cannot_be_makes_all_the_rest_doubtful(offs
 )
 def test_what_only_just_can_be_is_believed(offset, raw):
     module = sff8636().word(0, offset, raw).module()
-    assert module.doubts == ()
+    assert module.implausible == ()
     assert len(module.lanes) == 4
 
 
 def test_zero_degrees_are_a_temperature():
     module = sff8636().word(0, 22, 0).module()
-    assert (module.temperature_celsius, module.voltage_volts, module.doubts) == (0.0, 3.25, ())
+    assert (module.temperature_celsius, module.voltage_volts, module.implausible) == (0.0, 3.25, ())
 
 
 @pytest.mark.parametrize(
@@ -453,11 +453,11 @@ def test_more_than_there_can_be_of_light_or_current_costs_that_value_alone(name,
 
     module = measured(highest * 0.98)
     assert getattr(module.lanes[0], name) == pytest.approx(highest * 0.98, rel=0.01)
-    assert module.doubts == ()
+    assert module.implausible == ()
     module = measured(highest * 1.02)
     assert getattr(module.lanes[0], name) is None
     assert module.temperature_celsius == 40.5
-    assert [doubt.split(",")[0] for doubt in module.doubts] == [f"{name} of lane 1"]
+    assert [doubt.split(",")[0] for doubt in module.implausible] == [f"{name} of lane 1"]
 
 
 def test_thresholds_in_the_wrong_order_are_left_out_alone():
@@ -465,13 +465,15 @@ def test_thresholds_in_the_wrong_order_are_left_out_alone():
     assert "temperature_celsius" not in module.thresholds
     assert len(module.thresholds) == 4
     assert module.temperature_celsius == 33.5
-    assert len(module.doubts) == 1
+    assert len(module.implausible) == 1
 
 
 def test_a_threshold_beyond_all_measure_is_left_out_alone():
-    sane = Levels(0.1, 0, 0.09, 0.001)
-    module = believed(Module("SFP", thresholds={"receive_power_watts": Levels(2e23, 0, 1, 0), "bias_amperes": sane}))
-    assert (dict(module.thresholds), len(module.doubts)) == ({"bias_amperes": sane}, 1)
+    sane = ThresholdLevels(0.1, 0, 0.09, 0.001)
+    module = drop_implausible(
+        OpticalModule("SFP", thresholds={"receive_power_watts": ThresholdLevels(2e23, 0, 1, 0), "bias_amperes": sane})
+    )
+    assert (dict(module.thresholds), len(module.implausible)) == ({"bias_amperes": sane}, 1)
 
 
 # Whatever a module says.
@@ -504,15 +506,15 @@ def test_no_bytes_whatever_raise(identifier, noise, data):
 
 @given(st.sampled_from(sorted(FAMILIES)), st.data())
 def test_no_answer_whatever_raises_also_none_or_a_short_one(identifier, data):
-    pages = {START: bytes([identifier]) + data.draw(st.binary(max_size=2))}
-    family = optics.family_of(pages[START])
+    pages = {HEADER: bytes([identifier]) + data.draw(st.binary(max_size=2))}
+    family = optics.family_of(pages[HEADER])
 
     def answer(spans):
         for span in spans:
             if data.draw(st.booleans()):
                 pages[span] = data.draw(st.binary(max_size=span.length))
 
-    answer([family.mark])
-    answer(family.facts(pages))
-    answer(family.values(pages))
+    answer([family.identity])
+    answer(family.static_ranges(pages))
+    answer(family.monitor_ranges(pages))
     assert optics.decode(pages).kind

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from exporter.linux import tail
 from exporter.linux.tail import (
-    HEAD,
+    HEAD_SIZE,
     MAX_LINE,
-    WINDOW,
+    START_WINDOW,
     Tail,
 )
 
@@ -25,7 +25,7 @@ def read_all(reader: Tail, folder: Path, budget: int = tail.FILE_BUDGET) -> list
     """Read until there is nothing more, and give the lines that are news."""
     lines = []
     for _ in range(200):
-        grown = reader.look(states(folder)).grown
+        grown = reader.scan(states(folder)).grown
         before = [(one.offset, one.skipping) for one in grown]
         for one in grown:
             lines += [line.text for line in reader.read(one, budget).lines if not line.history]
@@ -36,7 +36,7 @@ def read_all(reader: Tail, folder: Path, budget: int = tail.FILE_BUDGET) -> list
 
 def started(folder: Path) -> Tail:
     reader = Tail()
-    reader.look({})
+    reader.scan({})
     return reader
 
 
@@ -121,7 +121,7 @@ def test_a_writer_that_goes_on_at_its_old_place_after_a_cut_leaves_a_hole_that_i
     with path.open("wb", buffering=0) as file:
         file.seek(30_000_000)
         file.write(b"third after\n")
-    chunk = reader.read(reader.look(states(tmp_path)).grown[0])
+    chunk = reader.read(reader.scan(states(tmp_path)).grown[0])
     assert chunk.restarted
     assert chunk.read < 10_000, "the hole itself is not read"
     assert [line.text for line in chunk.lines] == [b"third after"]
@@ -131,10 +131,10 @@ def test_what_was_there_before_the_start_is_history_but_is_shown(tmp_path):
     path = tmp_path / "a.log"
     path.write_bytes(b"old\nhalf")
     reader = Tail()
-    assert reader.look(states(tmp_path)).grown == [], "an old file that nobody writes is never opened"
+    assert reader.scan(states(tmp_path)).grown == [], "an old file that nobody writes is never opened"
     with path.open("ab") as file:
         file.write(b" done\nnew\n")
-    chunk = reader.read(reader.look(states(tmp_path)).grown[0])
+    chunk = reader.read(reader.scan(states(tmp_path)).grown[0])
     assert [(line.text, line.history) for line in chunk.lines] == [
         (b"old", True),
         (b"half done", False),
@@ -144,15 +144,15 @@ def test_what_was_there_before_the_start_is_history_but_is_shown(tmp_path):
 
 def test_of_a_large_old_file_only_the_end_is_read(tmp_path):
     path = tmp_path / "a.log"
-    path.write_bytes(b"".join(b"%07d\n" % number for number in range(WINDOW // 4)))
+    path.write_bytes(b"".join(b"%07d\n" % number for number in range(START_WINDOW // 4)))
     reader = Tail()
-    reader.look(states(tmp_path))
+    reader.scan(states(tmp_path))
     with path.open("ab") as file:
         file.write(b"new\n")
-    chunk = reader.read(reader.look(states(tmp_path)).grown[0])
-    assert chunk.read == WINDOW + 4
+    chunk = reader.read(reader.scan(states(tmp_path)).grown[0])
+    assert chunk.read == START_WINDOW + 4
     assert [line.text for line in chunk.lines if not line.history] == [b"new"]
-    assert chunk.lines[0].text == b"%07d" % (WINDOW // 4 - WINDOW // 8 + 1), "the cut line is left out"
+    assert chunk.lines[0].text == b"%07d" % (START_WINDOW // 4 - START_WINDOW // 8 + 1), "the cut line is left out"
     assert chunk.skipped == 0
 
 
@@ -161,14 +161,14 @@ def test_a_line_that_is_too_long_is_skipped_and_counted_once(tmp_path):
     path.write_bytes(b"before\n" + b"x" * (5 * MAX_LINE))
     counted = []
     for _ in range(6):
-        for one in reader.look(states(tmp_path)).grown:
+        for one in reader.scan(states(tmp_path)).grown:
             chunk = reader.read(one)
             counted += chunk.too_long
             assert not chunk.lines or chunk.lines[0].text == b"before"
     with path.open("ab") as file:
         file.write(b"xx\nafter\n" + b"y" * (MAX_LINE + 1) + b"\nlast\n")
     for _ in range(3):
-        for one in reader.look(states(tmp_path)).grown:
+        for one in reader.scan(states(tmp_path)).grown:
             chunk = reader.read(one)
             counted += chunk.too_long
             if chunk.lines:
@@ -177,18 +177,18 @@ def test_a_line_that_is_too_long_is_skipped_and_counted_once(tmp_path):
 
 
 def test_a_backlog_is_read_in_bounded_bites_and_given_up_when_it_is_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(tail, "MAX_BACKLOG", 3 * WINDOW)
+    monkeypatch.setattr(tail, "MAX_BACKLOG", 3 * START_WINDOW)
     reader, path = started(tmp_path), tmp_path / "a.log"
-    lines = [b"%015d" % number for number in range(2 * WINDOW // 16)]
+    lines = [b"%015d" % number for number in range(2 * START_WINDOW // 16)]
     path.write_bytes(b"".join(line + b"\n" for line in lines))
-    (one,) = reader.look(states(tmp_path)).grown
+    (one,) = reader.scan(states(tmp_path)).grown
     first = reader.read(one, 1024)
     assert [line.text for line in first.lines] == lines[:64]
     assert read_all(reader, tmp_path, 65_536) == lines[64:]
     with path.open("ab") as file:
         file.write(b"".join(line + b"\n" for line in lines * 2))
-    chunk = reader.read(reader.look(states(tmp_path)).grown[0])
-    assert chunk.skipped == 3 * WINDOW
+    chunk = reader.read(reader.scan(states(tmp_path)).grown[0])
+    assert chunk.skipped == 3 * START_WINDOW
     assert chunk.lines[-1].text == lines[-1]
     assert not any(line.history for line in chunk.lines)
 
@@ -197,9 +197,9 @@ def test_those_that_waited_longest_come_first(tmp_path):
     reader = started(tmp_path)
     for name in "abc":
         (tmp_path / name).write_bytes(b"1\n2\n")
-    assert [Path(one.path).name for one in reader.look(states(tmp_path)).grown] == ["a", "b", "c"]
+    assert [Path(one.path).name for one in reader.scan(states(tmp_path)).grown] == ["a", "b", "c"]
     reader.read(reader.files[str(tmp_path / "a")], 2)
-    assert [Path(one.path).name for one in reader.look(states(tmp_path)).grown] == ["b", "c", "a"]
+    assert [Path(one.path).name for one in reader.scan(states(tmp_path)).grown] == ["b", "c", "a"]
 
 
 def test_files_that_are_gone_are_told_and_of_too_many_the_newest_are_followed(tmp_path):
@@ -207,12 +207,12 @@ def test_files_that_are_gone_are_told_and_of_too_many_the_newest_are_followed(tm
     for place, name in enumerate("abc"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (place, place))
-    assert reader.look(states(tmp_path)).too_many == 1
+    assert reader.scan(states(tmp_path)).too_many == 1
     assert {Path(path).name for path in reader.files} == {"b", "c"}
     (tmp_path / "c").unlink()
-    look = reader.look(states(tmp_path))
-    assert [Path(one.path).name for one in look.gone] == ["c"]
-    assert look.too_many == 0
+    result = reader.scan(states(tmp_path))
+    assert [Path(one.path).name for one in result.gone] == ["c"]
+    assert result.too_many == 0
     assert {Path(path).name for path in reader.files} == {"a", "b"}
 
 
@@ -224,15 +224,15 @@ def test_what_is_no_regular_file_is_never_opened_for_good(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(target)
     (tmp_path / "loop").symlink_to("loop")
-    assert [Path(one.path).name for one in reader.look(states(tmp_path)).grown] == ["target"]
+    assert [Path(one.path).name for one in reader.scan(states(tmp_path)).grown] == ["target"]
     for name in ("fifo", "folder", "link", "loop"):  # as if put in a file's place after it was listed
         with pytest.raises(OSError, match=name if "fo" not in name else "regular"):
-            reader.read(tail.Followed(str(tmp_path / name), (0, 0)))
+            reader.read(tail.FollowedFile(str(tmp_path / name), (0, 0)))
 
 
 def test_a_head_that_is_still_growing_is_no_replacement(tmp_path):
     reader, path = started(tmp_path), tmp_path / "a.log"
-    lines = [b"%d" % number for number in range(3 * HEAD)]
+    lines = [b"%d" % number for number in range(3 * HEAD_SIZE)]
     got = []
     for line in lines[:100]:
         with path.open("ab") as file:

@@ -36,7 +36,7 @@ from exporter.snmp.ber import (
     TIME_TICKS,
     Typed,
 )
-from exporter.sources.optics import source as optics_source
+from exporter.sources.optics import options as optics_options
 from tests.helpers.fabric_simulation import Clock, small
 from tests.helpers.golden import (
     OPENMETRICS,
@@ -46,7 +46,7 @@ from tests.helpers.golden import (
 )
 from tests.helpers.paths import FIXTURES
 from tests.linux.lldp.test_frames import HOST, SWITCH, filed
-from tests.sources.lldp.test_lldp import Kernel
+from tests.sources.lldp.test_source import Kernel
 
 SYSTEM, IF, IFX = (1, 3, 6, 1, 2, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1), (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 CISCO_PFC = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
@@ -124,7 +124,7 @@ async def pci(tmp_path):
 @asynccontextmanager
 async def optics(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optics_source, "LEAST_INTERVAL", 0.1)  # three reads in less than three minutes
+        patch.setattr(optics_options, "MIN_INTERVAL_SECONDS", 0.1)  # three reads in less than three minutes
         config = configured(tmp_path, optics="{enabled: true, interval: 100ms}")
         replay = FIXTURES / "optics"
         async with scraped(config, sysfs=tmp_path, procfs=tmp_path, nic_replay=replay) as scraper:

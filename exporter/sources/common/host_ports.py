@@ -15,7 +15,7 @@ from exporter.core.source import (
     exports,
 )
 from exporter.core.table import Schema
-from exporter.linux.netlink.rtnetlink import Link
+from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import KernelNic, NicReader, ReplayNic
 from exporter.linux.pci import bus_order
 
@@ -92,7 +92,7 @@ def not_listed(error: object, what: str = "") -> SourceError:
     return SourceError(reason, f"{what}: {error}" if what else str(error))
 
 
-def is_hardware(link: Link) -> bool:
+def is_hardware(link: NetworkLink) -> bool:
     """Tell a network device that is a piece of hardware, or a function of one, from all that stands for others.
 
     IP over InfiniBand is none, though it names the card as its parent: `is_infiniband_port` tells it.
@@ -101,12 +101,12 @@ def is_hardware(link: Link) -> bool:
     return of_card and not is_representor(link.phys_port_name or "")
 
 
-def is_infiniband_port(link: Link) -> bool:
+def is_infiniband_port(link: NetworkLink) -> bool:
     """Tell the device for IP over a port of InfiniBand from those of its partitions, which are on top of it."""
     return _is_over_infiniband(link) and bool(link.parent_dev_name) and link.lower is None
 
 
-def _is_over_infiniband(link: Link) -> bool:
+def _is_over_infiniband(link: NetworkLink) -> bool:
     """Tell IP over InfiniBand, which some drivers outside of Linux do not name as its kind."""
     return link.kind == "ipoib" or (not link.kind and link.hardware == _ARPHRD_INFINIBAND)
 

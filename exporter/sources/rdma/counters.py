@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from exporter.core.source import Failure
 from exporter.linux.cached_file import COUNTER_SIZE
-from exporter.linux.ethtool import Statistics
+from exporter.linux.ethtool_ioctl import Statistics
 from exporter.linux.infiniband import ABSENT, parse_counter
 from exporter.sources.common.counter_file import COUNTERS_SHARE, RAW_SHARE, KeptFile
 from exporter.sources.common.failures import failure_of

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from exporter.linux.lldp import frames as lldp
 from exporter.linux.lldp.frames import (
     Advertisement,
-    DecodeError,
+    LldpDecodeError,
     parse_frame,
-    split_file,
+    split_networkd_file,
 )
 from exporter.linux.lldp.packet_socket import LldpSocket
 
@@ -129,19 +129,19 @@ def test_a_tlv_that_makes_no_sense_costs_nothing_else(broken):
     ],
 )
 def test_what_is_no_frame_says_why(made, text):
-    with pytest.raises(DecodeError, match=text):
+    with pytest.raises(LldpDecodeError, match=text):
         parse_frame(made)
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda tail: ETHERNET + tail))
 def test_any_bytes_are_a_frame_or_an_error_that_says_so(data):
-    with suppress(DecodeError):
+    with suppress(LldpDecodeError):
         parse_frame(data)
 
 
 @given(st.integers(14, len(SWITCH) - 1), st.integers(0, 255))
 def test_a_frame_with_a_wrong_byte_is_read_or_is_an_error(place, byte):
-    with suppress(DecodeError):
+    with suppress(LldpDecodeError):
         parse_frame(SWITCH[:place] + bytes([byte]) + SWITCH[place + 1 :])
 
 
@@ -150,9 +150,9 @@ def filed(*frames):
 
 
 def test_a_file_of_networkd_has_each_frame_behind_its_length():
-    assert split_file(b"") == []
-    assert split_file(filed(SWITCH, HOST)) == [SWITCH, HOST]
-    assert len(split_file(filed(*[HOST] * 1000))) == lldp.MAX_FRAMES
+    assert split_networkd_file(b"") == []
+    assert split_networkd_file(filed(SWITCH, HOST)) == [SWITCH, HOST]
+    assert len(split_networkd_file(filed(*[HOST] * 1000))) == lldp.MAX_FRAMES
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_a_file_of_networkd_has_each_frame_behind_its_length():
     ],
 )
 def test_a_file_that_is_cut_says_where(content, text):
-    with pytest.raises(DecodeError, match=text):
-        split_file(content)
+    with pytest.raises(LldpDecodeError, match=text):
+        split_networkd_file(content)
 
 
 @given(st.binary(max_size=100))
 def test_any_file_is_frames_or_an_error(content):
-    with suppress(DecodeError):
-        assert filed(*split_file(content)) == content
+    with suppress(LldpDecodeError):
+        assert filed(*split_networkd_file(content)) == content
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def send(device, data):
 def joined(device):
     """Tell by the kernel's own list whether a device passes the group up."""
     lines = Path("/proc/net/dev_mcast").read_text().splitlines()
-    return any(line.split()[1] == device and line.split()[-1] == lldp.GROUP.hex() for line in lines)
+    return any(line.split()[1] == device and line.split()[-1] == lldp.GROUP_ADDRESS.hex() for line in lines)
 
 
 def test_the_socket_hears_what_comes_and_not_what_goes_out(pair):
@@ -214,12 +214,12 @@ def test_the_socket_hears_what_comes_and_not_what_goes_out(pair):
         send(right, SWITCH)
         send(right, ETHERNET[:12] + b"\x08\x00" + bytes(50))  # something else
         send(left, HOST)
-        heard = {one for one in sock.heard() if one.device in pair}
+        heard = {one for one in sock.receive() if one.device in pair}
         # What the left one sends the right one hears too, though nobody asked it to: a pair passes all.
         assert (left, SWITCH) in heard
         assert (left, HOST) not in heard
         assert {data for _, data in heard} <= {SWITCH, HOST}
-        assert list(sock.heard()) == []
+        assert list(sock.receive()) == []
         sock.listen_on({})
         assert not joined(left)
     finally:

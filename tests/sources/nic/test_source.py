@@ -14,26 +14,27 @@ import pytest
 
 from exporter.core.blocking import Serial
 from exporter.core.source import Host, SourceError
-from exporter.linux.ethtool import Driver, LinkSettings
-from exporter.linux.netlink.ethtool import Pause
-from exporter.linux.netlink.rtnetlink import Event, Link
+from exporter.linux.ethtool_ioctl import DriverInfo, LinkSettings
+from exporter.linux.netlink.ethtool_netlink import Pause
+from exporter.linux.netlink.rtnetlink import LinkEvent, NetworkLink
 from exporter.linux.nic_reader import KernelNic
 from exporter.meaning.ports import links
 from exporter.sources.nic import (
     device as nic_device,
 )
 from exporter.sources.nic import (
-    metrics as nic_metrics,
+    device_queries,
 )
 from exporter.sources.nic import (
-    questions,
+    metrics as nic_metrics,
 )
 from exporter.sources.nic import (
     source as nic,
 )
 from exporter.sources.nic.drivers import DRIVERS
-from exporter.sources.nic.source import NicOptions, NicSource
-from tests.helpers.nic_double import (
+from exporter.sources.nic.options import NicOptions
+from exporter.sources.nic.source import NicSource
+from tests.helpers.fake_nic_reader import (
     KERNEL,
     MLX5,
     OLDER,
@@ -63,7 +64,7 @@ def nics():
 
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(nic, questions, nic_device)
+    return stopped_clock(nic, device_queries, nic_device)
 
 
 # What comes out.
@@ -159,14 +160,14 @@ async def test_a_link_is_up_when_the_kernel_says_so(nics, link, up):
 
 # Which devices.
 
-BOND = Link(9, "bond0", carrier=True, operstate="up", kind="bond", mtu=1500, stats=KERNEL, carrier_changes=2)
+BOND = NetworkLink(9, "bond0", carrier=True, operstate="up", kind="bond", mtu=1500, stats=KERNEL, carrier_changes=2)
 OTHERS = [
-    Link(1, "lo", hardware=772, carrier=True),
-    Link(3, "veth0", kind="veth", carrier=True, parent_dev_name="0000:17:00.0"),
-    Link(4, "br0", kind="bridge", carrier=True),
-    Link(6, "eth2.100", kind="vlan", carrier=True),
-    Link(7, "dummy0", kind="dummy"),
-    Link(8, "noparent", carrier=True),
+    NetworkLink(1, "lo", hardware=772, carrier=True),
+    NetworkLink(3, "veth0", kind="veth", carrier=True, parent_dev_name="0000:17:00.0"),
+    NetworkLink(4, "br0", kind="bridge", carrier=True),
+    NetworkLink(6, "eth2.100", kind="vlan", carrier=True),
+    NetworkLink(7, "dummy0", kind="dummy"),
+    NetworkLink(8, "noparent", carrier=True),
     hardware("eth2_0", 11, phys_port_name="pf0vf0"),
     hardware("eth2_1", 12, phys_port_name="c1pf0vf12"),
     hardware("eth2_2", 13, phys_port_name="pf0sf88"),
@@ -218,7 +219,7 @@ async def test_what_is_excluded_is_never_asked(nics, options, read):
         nics.add(hardware(name, place + 2))
     async with opened(nics, **options) as source:
         assert values_of((await source.read()).tables).keys() == read
-    assert {device for what, device in nics.calls if what not in {"links", "queueing"}} == read
+    assert {device for what, device in nics.calls if what not in {"links", "queueing_disciplines"}} == read
 
 
 @pytest.mark.parametrize("wanted", [False, True])
@@ -318,7 +319,7 @@ async def test_a_driver_that_cannot_be_asked_for_its_name(nics, tmp_path, known)
         row = values_of(reading.tables)["eth2"]
         assert row.get("receive_bytes_total") == (2**63 + 1 if known else None)
         assert row["kernel_receive_bytes_total"] == 101
-        nics.drivers["eth2"] = Driver("mlx5_core", "", "28.39")
+        nics.drivers["eth2"] = DriverInfo("mlx5_core", "", "28.39")
         row = values_of((await source.read()).tables)["eth2"]
     assert (row["receive_bytes_total"], row["info"]["firmware"]) == (2**63 + 1, "28.39")
 
@@ -502,7 +503,7 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
         assert await asked() == (50e9, ["driver", "settings"])
         nics.speeds["eth2"] = LinkSettings(SPEED // 4)
         assert await asked() == (50e9, [])
-        clock.now += questions.SLOWLY
+        clock.now += device_queries.SETTINGS_MAX_AGE_SECONDS
         assert await asked() == (12.5e9, ["settings"])
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier_changes=3)
         assert await asked() == (12.5e9, ["driver", "settings"])
@@ -512,7 +513,7 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier=True, operstate="up", carrier_changes=5)
         assert await asked() == (12.5e9, ["driver", "settings"])
         nics.speeds["eth2"] = LinkSettings(None)
-        clock.now += questions.SLOWLY
+        clock.now += device_queries.SETTINGS_MAX_AGE_SECONDS
         assert await asked() == (None, ["settings"])
 
 
@@ -642,15 +643,15 @@ async def test_an_event_of_a_link_of_ours_wants_a_read_at_once(nics):
     nics.add(eth2)
     async with opened(nics, exclude=("eth9",)) as source:
         await source.read()
-        bare = Link(5, "eth2")  # events carry few attributes
-        assert await hear(source, nics, Event("changed", bare))
-        assert await hear(source, nics, Event("deleted", bare))
-        assert await hear(source, nics, Event("changed", hardware("eth7", 30)))
-        assert await hear(source, nics, Event("lost", None))
+        bare = NetworkLink(5, "eth2")  # events carry few attributes
+        assert await hear(source, nics, LinkEvent("changed", bare))
+        assert await hear(source, nics, LinkEvent("deleted", bare))
+        assert await hear(source, nics, LinkEvent("changed", hardware("eth7", 30)))
+        assert await hear(source, nics, LinkEvent("overrun", None))
         for other in (*OTHERS, hardware("eth9", 31)):
-            assert not await hear(source, nics, Event("changed", other))
-        assert await hear(source, nics, Event("changed", OTHERS[0]), Event("changed", eth2))
-    nics.tell(Event("changed", eth2))
+            assert not await hear(source, nics, LinkEvent("changed", other))
+        assert await hear(source, nics, LinkEvent("changed", OTHERS[0]), LinkEvent("changed", eth2))
+    nics.tell(LinkEvent("changed", eth2))
     await asyncio.sleep(0)
     assert nics.waiting, "nobody listens after the close"
 
@@ -682,7 +683,7 @@ async def test_a_real_change_is_heard_at_once_where_it_is_of_a_link_of_ours(veth
     name, ip = veth
     host = Host("", Path("/sys"), Path("/proc"))
     ours, others = NicSource(NicOptions(), host, KernelNic), NicSource(NicOptions(), host, KernelNic)
-    monkeypatch.setattr(ours, "_is_ours", lambda link: link.name == name)
+    monkeypatch.setattr(ours, "_is_selected", lambda link: link.name == name)
     try:
         await others.applies()
         assert await ours.applies()

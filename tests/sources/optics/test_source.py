@@ -15,12 +15,12 @@ from exporter.core import vocabulary
 from exporter.core.blocking import Serial
 from exporter.core.source import Host, SourceError
 from exporter.daemon import daemon
-from exporter.linux.netlink.rtnetlink import Link
-from exporter.sources.optics import cage
-from exporter.sources.optics import source as optics
-from exporter.sources.optics.source import DEFINITION, OpticsOptions, OpticsSource
-from tests.helpers.golden import compare, scraped
-from tests.helpers.module_memory import (
+from exporter.linux.netlink.rtnetlink import NetworkLink
+from exporter.sources.optics import module_cage
+from exporter.sources.optics import options as optics_options
+from exporter.sources.optics.options import OpticsOptions
+from exporter.sources.optics.source import DEFINITION, OpticsSource
+from tests.helpers.fake_module_memory import (
     BIAS,
     POWER,
     Memory,
@@ -28,6 +28,7 @@ from tests.helpers.module_memory import (
     sff8472,
     sff8636,
 )
+from tests.helpers.golden import compare, scraped
 from tests.helpers.paths import FIXTURES
 
 LONG = 60.0
@@ -37,7 +38,7 @@ SHORT = 0.3
 
 def port(name, ifindex, **more):
     given = {"carrier": True, "parent_dev_name": f"0000:17:00.{ifindex}", "parent_dev_bus_name": "pci", **more}
-    return Link(ifindex, name, **given)
+    return NetworkLink(ifindex, name, **given)
 
 
 class Nics:
@@ -58,7 +59,7 @@ class Nics:
     def links(self):
         return list(self.devices.values())
 
-    def left_out(self):
+    def unreadable_links(self):
         return self.broken
 
     def events(self):
@@ -200,8 +201,8 @@ async def test_only_ports_of_hardware_are_asked(nics, tmp_path):
     nics.add(port("eth2", 4, phys_port_name="pf0vf3"), sff8472())
     nics.add(port("eth3", 5, kind="vlan"), sff8472())
     nics.add(port("eth4", 6, parent_dev_bus_name="auxiliary"), sff8472())
-    nics.add(Link(7, "bond0", kind="bond"), sff8472())
-    nics.add(Link(1, "lo"), sff8472())
+    nics.add(NetworkLink(7, "bond0", kind="bond"), sff8472())
+    nics.add(NetworkLink(1, "lo"), sff8472())
     nics.add(port("eth5", 8), sff8472())
     guest = tmp_path / "class" / "net" / "eth6" / "device"
     guest.mkdir(parents=True)
@@ -226,7 +227,7 @@ async def test_a_port_of_infiniband_is_asked_once_through_its_device_for_ip(nics
 
 
 async def test_without_any_port_there_is_nothing_to_read(nics):
-    nics.add(Link(1, "lo"), sff8472())
+    nics.add(NetworkLink(1, "lo"), sff8472())
     async with opened(nics) as source:
         assert not await source.applies()
         assert (await source.read()).tables == []
@@ -254,14 +255,14 @@ async def test_what_does_not_change_is_read_again_only_now_and_then(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         counts = []
-        for _ in range(cage.FACTS_AGE + 2):
+        for _ in range(module_cage.STATIC_MAX_READS + 2):
             memory.asked.clear()
             found = values_of(await source.read())
             assert found["eth0 low_alarm"]["threshold_temperature_celsius"] == -10
             counts.append([page for _, page, _, _ in memory.asked])
     often = [0, 0, 0, 0, 0x11]  # start, mark, state, temperature and voltage, lanes
     seldom = [0, 0, 0, 1, 2, 0, 0, 0x11]
-    assert counts == [seldom, *[often] * (cage.FACTS_AGE - 1), seldom, often]
+    assert counts == [seldom, *[often] * (module_cage.STATIC_MAX_READS - 1), seldom, often]
 
 
 async def test_another_module_is_read_in_full_at_once(nics):
@@ -477,7 +478,7 @@ async def test_events_that_nobody_waits_for_do_not_pile_up_and_all_is_closed(nic
 @asynccontextmanager
 async def scrape(tmp_path, monkeypatch):
     """Run a daemon that reads recordings of modules, more often than it would be let."""
-    monkeypatch.setattr(optics, "LEAST_INTERVAL", 0.1)
+    monkeypatch.setattr(optics_options, "MIN_INTERVAL_SECONDS", 0.1)
     others = [definition for definition in daemon.SOURCES if definition.name != "optics"]
     monkeypatch.setattr(daemon, "SOURCES", (*others, DEFINITION))
     lines = [f"  {one.name}: {{enabled: false}}" for one in others if not one.section]

@@ -9,14 +9,13 @@ import pytest
 from exporter.core.blocking import Serial
 from exporter.core.source import Host, SourceError
 from exporter.linux import cached_file
+from exporter.sources.pci import function, topology
 from exporter.sources.pci import source as pci
-from exporter.sources.pci.source import (
-    SIDES,
-    PciOptions,
-    PciSource,
-    degraded,
-    nearest,
-)
+from exporter.sources.pci.function import is_degraded
+from exporter.sources.pci.metrics import LINK_PROPERTIES, SCHEMA
+from exporter.sources.pci.options import PciOptions
+from exporter.sources.pci.source import PciSource
+from exporter.sources.pci.topology import nearest
 from tests.helpers.paths import FIXTURES
 
 NIC, GPU, BRIDGE = "0x020700", "0x030200", "0x060400"
@@ -91,7 +90,7 @@ async def read(source):
 
 
 def info_of(row):
-    return dict(zip(pci.SCHEMA.metrics["info"].extra, row["info"], strict=True))
+    return dict(zip(SCHEMA.metrics["info"].extra, row["info"], strict=True))
 
 
 async def test_all_there_is_to_know_of_a_function(machine):
@@ -196,13 +195,16 @@ async def test_a_link_is_judged_by_what_both_of_its_ends_can_do(machine, now, ca
     assert rows["0000:17:00.0"].get("link_degraded") == verdict
 
 
-@pytest.mark.parametrize("lacking", [ending for side in SIDES for ending in (side.now, side.most, side.bridge_most)])
+LINK_ENDINGS = [ending for one in LINK_PROPERTIES for ending in (one.current, one.maximum, one.bridge_maximum)]
+
+
+@pytest.mark.parametrize("lacking", LINK_ENDINGS)
 def test_there_is_no_verdict_where_anything_is_lacking(lacking):
-    values = {ending: 1 for side in SIDES for ending in (side.now, side.most, side.bridge_most)}
-    assert degraded(values) == 0
-    assert degraded({**values, lacking: None}) is None
+    values = dict.fromkeys(LINK_ENDINGS, 1)
+    assert is_degraded(values) == 0
+    assert is_degraded({**values, lacking: None}) is None
     del values[lacking]
-    assert degraded(values) is None
+    assert is_degraded(values) is None
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ async def test_what_is_excluded_is_never_opened(machine, monkeypatch):
     machine.nic(f"{SLOT}/0000:17:00.0", name="rail0")
     machine.nic(f"{SLOT}/0000:17:00.1", name="rail1")
     opened = []
-    monkeypatch.setattr(pci, "read_small", lambda path: opened.append(path) or path.read_bytes())
+    monkeypatch.setattr(function, "read_small", lambda path: opened.append(path) or path.read_bytes())
     rows, _, _ = await read(machine.source(exclude=("0000:17:00.1",)))
     assert set(rows) == {"0000:17:00.0"}
     assert opened
@@ -294,7 +296,7 @@ async def test_a_file_that_fails_loses_nothing_else(machine, monkeypatch):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return cached_file.read_small(path)
 
-    monkeypatch.setattr(pci, "read_small", read_small)
+    monkeypatch.setattr(function, "read_small", read_small)
     rows, errors, failures = await read(machine.source())
     assert {(one.device, one.reason) for one in failures} == {("0000:17:00.0", "eio"), ("0000:17:00.0", "malformed")}
     assert len(failures) == 3
@@ -316,7 +318,7 @@ async def test_files_that_others_keep_open_refuse_none_of_its_own(machine, monke
 async def test_a_function_that_is_pulled_while_it_is_read_is_no_failure(machine, monkeypatch):
     machine.nic()
     source = machine.source()
-    found = pci.find_functions(machine.folder, lambda _: True)
+    found = topology.find_functions(machine.folder, lambda _: True)
     gone = found["0000:17:00.0"]._replace(folder=machine.folder / "gone")
     monkeypatch.setattr(pci, "find_functions", lambda *_: {**found, "0000:99:00.0": gone})
     rows, _, failures = await read(source)
@@ -343,7 +345,7 @@ async def test_a_function_that_hangs_loses_no_other(machine, monkeypatch):
     pipe = machine.folder / "devices" / SLOT / "0000:17:00.0" / "max_link_speed"
     pipe.unlink()
     os.mkfifo(pipe)
-    monkeypatch.setattr(pci, "read_small", lambda path: path.read_bytes())  # which waits for a writer
+    monkeypatch.setattr(function, "read_small", lambda path: path.read_bytes())  # which waits for a writer
     source = machine.source()
     source._serial = Serial("pci", SHORT)
     rows, _, failures = await read(source)
@@ -391,14 +393,14 @@ async def test_the_fixture():
 
 
 def test_what_is_exported_by_default():
-    exported = [one.name for one in pci.SCHEMA.metrics.values() if not one.detail]
+    exported = [one.name for one in SCHEMA.metrics.values() if not one.detail]
     assert exported == [
         "fabric_pci_info",
         "fabric_pci_link_speed_transfers_per_second",
         "fabric_pci_link_lanes",
         "fabric_pci_link_degraded",
     ]
-    assert all(one.unit == "transfers_per_second" for one in pci.SCHEMA.metrics.values() if "speed" in one.name)
+    assert all(one.unit == "transfers_per_second" for one in SCHEMA.metrics.values() if "speed" in one.name)
 
 
 def test_the_link_is_looked_at_once_a_minute():

@@ -1,0 +1,90 @@
+"""Settings and drivers of real devices, as `ethtool` and `ethtool -i` print them: what the source tells of each.
+
+The texts are turned back into recordings; what ethtool_settings.json says was read off the texts.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from exporter.core.source import Host
+from exporter.sources.nic import source as nic
+from exporter.sources.nic.options import NicOptions
+
+EXPECTED = json.loads((Path(__file__).parent / "ethtool_settings.json").read_text())
+
+
+def words(text):
+    """Give what stands behind each name, in the order of the text; the first of a name counts."""
+    found = {}
+    for name, value in re.findall(r"^[ \t]*([^:\n]+):[ \t]+(\S.*?)[ \t]*$", text, re.MULTILINE):
+        found.setdefault(name, value)
+    return found
+
+
+def recording(settings, driver):
+    """Make what the kernel answers of what the program printed."""
+    speed = re.fullmatch(r"(\d+)Mb/s", settings.get("Speed", ""))
+    up, _, reason = settings["Link detected"].partition(" ")
+    state = {"up": up == "yes"}
+    if reason:
+        state["reason"] = reason.strip("()").partition(",")[0].lower().replace(" ", "_")
+    answers = {
+        "link": {
+            "ifindex": 2,
+            "admin_up": True,
+            "carrier": up == "yes",
+            "operstate": "up" if up == "yes" else "down",
+            "parent_dev_name": driver.get("bus-info", "0000:01:00.0"),
+            "parent_dev_bus_name": "pci",
+        },
+        "link_modes": {
+            "speed_bits_per_second": int(speed[1]) * 10**6 if speed else None,
+            "duplex": {"Full": "full", "Half": "half"}.get(settings["Duplex"]),
+            "autoneg": settings["Auto-negotiation"] == "on",
+        },
+        "link_state": state,
+    }
+    if driver:
+        answers["driver"] = {"name": driver["driver"], "firmware": driver["firmware-version"]}
+    return answers
+
+
+def test_every_dump_has_its_expectations(corpus):
+    assert {path.name for path in (corpus / "host" / "ethtool").iterdir()} == EXPECTED.keys()
+    drivers = {path.name for path in (corpus / "host" / "ethtool-i").iterdir()}
+    assert drivers == {name for name, one in EXPECTED.items() if "driver" in one}
+
+
+@pytest.mark.parametrize("dump", EXPECTED)
+async def test_settings_of_a_real_device(corpus, tmp_path, dump):
+    expected = EXPECTED[dump]
+    driver = corpus / "host" / "ethtool-i" / dump
+    answers = recording(
+        words((corpus / "host" / "ethtool" / dump).read_text()),
+        words(driver.read_text()) if driver.exists() else {},
+    )
+    (tmp_path / "eth0.json").write_text(json.dumps(answers))
+    (source,) = nic.DEFINITION.build(NicOptions(), Host("gpu-1", tmp_path, tmp_path, tmp_path))
+    try:
+        reading = await source.read()
+    finally:
+        await source.close()
+    assert reading.failures == []
+    (table,) = (one for one in reading.tables if "link_up" in one.columns)
+    row = {}
+    for ending, column in table.columns.items():
+        (value,) = column.values
+        row[ending] = dict(zip(column.metric.extra, value, strict=True)) if column.metric.extra and value else value
+    told = {
+        "speed": row.get("link_speed_bytes_per_second"),
+        "duplex": row["settings_info"]["duplex"] or None,
+        "autoneg": row["settings_info"]["autoneg"],
+        "up": row["link_up"],
+        "reason": (row.get("link_down_reason_info") or {}).get("reason"),
+    }
+    if "driver" in expected:
+        told |= {name: row["info"][name] for name in ("driver", "firmware", "pci")}
+    assert told == expected

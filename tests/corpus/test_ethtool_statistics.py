@@ -1,0 +1,65 @@
+"""Dumps of `ethtool -S` from real devices: what is read of each, to the last number, and that nothing else is.
+
+The numbers of ethtool_expectations.json were read off the dumps; they are raw, before any factor. A row without any
+number but 0 proves little, and says why there is `nothing`.
+"""
+
+import json
+import re
+from array import array
+from pathlib import Path
+
+import pytest
+
+from exporter.linux.ethtool_ioctl import Statistics
+from exporter.sources.common.driver_statistics import (
+    DriverNames,
+    picked,
+    plan,
+    rest,
+)
+from exporter.sources.nic.drivers import DRIVERS
+
+EXPECTED = json.loads((Path(__file__).parent / "ethtool_expectations.json").read_text())
+FOLDERS = ("ethtool-S", "amd-ainic")
+
+
+def parsed(text: str) -> Statistics:
+    """Read what the program prints back to names, less the blanks around them, and values."""
+    found = re.findall(r"^[ \t]*(\S.*): (\d+)[ \t]*$", text, re.MULTILINE)
+    return Statistics(tuple(name for name, _ in found), array("Q", [int(value) for _, value in found]))
+
+
+def test_every_dump_has_its_expectations(corpus):
+    dumps = {
+        f"{folder}/{path.name}"
+        for folder in FOLDERS
+        for path in (corpus / "host" / folder).iterdir()
+        if folder == "ethtool-S" or path.name.startswith("ethtool_S")
+    }
+    assert dumps == EXPECTED.keys()
+    assert len(dumps) == 26
+    assert {one["driver"] for one in EXPECTED.values()} & DRIVERS.keys() >= {"bnxt_en", "i40e", "ionic", "mlx5_core"}
+
+
+@pytest.mark.parametrize("dump", EXPECTED)
+def test_a_row_that_expects_nothing_says_why(dump):
+    expected = EXPECTED[dump]
+    groups = (expected["port"], *expected["priority"].values())
+    assert any(any(group.values()) for group in groups) is not bool(expected.get("nothing"))
+
+
+@pytest.mark.parametrize("dump", EXPECTED)
+def test_a_dump_gives_what_was_read_off_it(corpus, dump):
+    expected = EXPECTED[dump]
+    statistics = parsed((corpus / "host" / dump).read_text())
+    assert len(statistics.names) == expected["strings"]
+    names = DRIVERS.get(expected["driver"], DriverNames(()))
+    made = plan(names, statistics.names)
+    assert picked(made.port, statistics.values) == expected["port"]
+    found = {number: picked(where, statistics.values) for number, where in made.priority.items()}
+    assert found == expected["priority"]
+    everything = rest(made, statistics.names, ["*"])
+    used = [place for groups in (made.port, *made.priority.values()) for where in groups.values() for place in where]
+    assert len(used) == len(set(used)), "no value is read twice"
+    assert len(everything) + len(used) == len(set(statistics.names))

@@ -1,0 +1,287 @@
+"""Neighbours of a host: what networkd left in its files, and what the exporter hears itself."""
+
+import asyncio
+import errno
+import os
+import socket
+import time
+
+import pytest
+
+from exporter.core.source import Host, SourceError
+from exporter.linux.lldp.frames import MAX_FRAMES
+from exporter.linux.lldp.packet_socket import ReceivedFrame
+from exporter.linux.netlink.rtnetlink import NetworkLink
+from exporter.sources.lldp import neighbour_cache
+from exporter.sources.lldp import source as lldp
+from exporter.sources.lldp.neighbour_cache import NeighbourCache
+from exporter.sources.lldp.options import LldpOptions
+from exporter.sources.lldp.source import LldpSource
+from tests.linux.lldp.test_frames import (
+    HOST,
+    SWITCH,
+    filed,
+    tlv,
+)
+
+DEVICES = [
+    NetworkLink(2, "ens1f0np0", carrier=True, parent_dev_name="0000:17:00.0", parent_dev_bus_name="pci"),
+    NetworkLink(3, "ens1f1np1", carrier=True, parent_dev_name="0000:17:00.1", parent_dev_bus_name="pci"),
+    NetworkLink(4, "docker0", carrier=True, kind="bridge"),
+]
+LEAF = ("gpu1", "ens1f0np0", "", "", "leaf1", "Ethernet1/1")
+
+
+class Kernel:
+    """Lists network devices."""
+
+    def __init__(self, devices=DEVICES):
+        self.devices, self.closed = devices, False
+
+    def links(self):
+        if isinstance(self.devices, Exception):
+            raise self.devices
+        return self.devices
+
+    def close(self):
+        self.closed = True
+
+
+class Wire:
+    """A socket that hears what a test says."""
+
+    def __init__(self, refuse=()):
+        self._ours, self._theirs = socket.socketpair()
+        self.frames, self.devices, self.refuse = [], {}, refuse
+        self.taken = asyncio.Event()
+
+    def say(self, *heard):
+        self.frames += [ReceivedFrame(*one) if not isinstance(one, OSError) else one for one in heard]
+        self._theirs.send(b"!")
+
+    def fileno(self):
+        return self._ours.fileno()
+
+    def listen_on(self, devices):
+        self.devices = dict(devices)
+        return {name: OSError(errno.ENODEV, "No such device") for name in devices.values() if name in self.refuse}
+
+    def receive(self):
+        self._ours.recv(100)
+        frames, self.frames = self.frames, []
+        self.taken.set()
+        for one in frames:
+            if isinstance(one, OSError):
+                raise one
+            yield one
+
+    def close(self):
+        self._ours.close()
+        self._theirs.close()
+
+
+@pytest.fixture
+def host(tmp_path):
+    return Host("gpu1", tmp_path / "sys", tmp_path / "proc")
+
+
+@pytest.fixture
+async def make(host, tmp_path):
+    """Give a function that makes a source of a folder, and closes it."""
+    made = []
+
+    def source(kernel=None, open_socket=Wire, **options):
+        options = {"folder": str(tmp_path / "lldp"), **options}
+        kernel = kernel or Kernel()
+        made.append((LldpSource(LldpOptions(**options), host, lambda: kernel, open_socket), kernel))
+        return made[-1][0]
+
+    (tmp_path / "lldp").mkdir()
+    yield source
+    for one, kernel in made:
+        await one.close()
+        assert kernel.closed or one._reader is None
+
+
+async def links(source):
+    """Read: links by their labels, and failures as (device, reason)."""
+    reading = await source.read()
+    rows = {}
+    for table in reading.tables:
+        rows |= dict(zip(table.rows.keys, table.values("info"), strict=True))
+    return rows, [(one.device, one.reason) for one in reading.failures]
+
+
+async def test_files_of_networkd_tell_switch_and_port_of_each_device(make, tmp_path):
+    (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH))
+    (tmp_path / "lldp" / "3").write_bytes(filed(HOST))
+    (tmp_path / "lldp" / "4").write_bytes(filed(SWITCH))  # a bridge is no piece of hardware
+    (tmp_path / "lldp" / "99").write_bytes(filed(SWITCH))  # nobody knows this device
+    (tmp_path / "lldp" / ".#2abc").write_bytes(b"a file that networkd is writing")
+    rows, failures = await links(make())
+    assert rows == {
+        LEAF: ("switch", "", "gpu1"),
+        ("gpu1", "ens1f1np1", "", "", "b8:ce:f6:01:02:03", "b8:ce:f6:01:02:04"): ("host", "b8:ce:f6:01:02:04", ""),
+    }
+    assert failures == []
+
+
+async def test_it_applies_where_there_is_the_folder_or_where_it_listens(make, tmp_path):
+    assert await make().applies()
+    assert not await make(folder=str(tmp_path / "none")).applies()
+    assert await make(folder=str(tmp_path / "none"), listen=True).applies()
+    assert await links(make(folder=str(tmp_path / "none"))) == ({}, [])
+
+
+async def test_two_neighbours_at_one_device_are_both_told(make, tmp_path):
+    (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH, HOST, SWITCH))
+    assert len((await links(make()))[0]) == 2
+
+
+async def test_devices_can_be_left_out(make, tmp_path):
+    (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH))
+    assert await links(make(exclude=("ens1f0*",))) == ({}, [])
+
+
+async def test_a_file_that_makes_no_sense_costs_the_others_nothing(make, tmp_path):
+    (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH))
+    (tmp_path / "lldp" / "3").write_bytes(filed(SWITCH)[:-1])
+    rows, failures = await links(make())
+    assert (rows.keys(), failures) == ({LEAF}, [("ens1f1np1", "malformed")])
+    (tmp_path / "lldp" / "3").write_bytes(filed(b"no frame", SWITCH))
+    rows, failures = await links(make())
+    assert (len(rows), failures) == (2, [("ens1f1np1", "malformed")])
+
+
+async def test_a_file_that_cannot_be_read_is_a_failure_and_a_link_is_not_followed(make, tmp_path):
+    (tmp_path / "secret").write_bytes(filed(SWITCH))
+    (tmp_path / "lldp" / "2").symlink_to(tmp_path / "secret")
+    (tmp_path / "lldp" / "3").mkdir()
+    rows, failures = await links(make())
+    assert (rows, sorted(failures)) == ({}, [("ens1f0np0", "eloop"), ("ens1f1np1", "eisdir")])
+
+
+async def test_what_a_networkd_that_ended_left_holds_no_longer_than_its_time(make, tmp_path):
+    path = tmp_path / "lldp" / "2"
+    path.write_bytes(filed(SWITCH))
+    for age, count in ((100, 1), (200, 0)):  # of the 120 s that the switch says
+        os.utime(path, (time.time() - age,) * 2)
+        assert len((await links(make()))[0]) == count
+
+
+async def test_files_are_bounded(make, tmp_path):
+    (tmp_path / "lldp" / "2").write_bytes(filed(*[HOST[:21] + bytes([n]) + HOST[22:] for n in range(200)]))
+    rows, failures = await links(make())
+    assert (len(rows), failures) == (MAX_FRAMES, [])
+
+
+async def heard(wire, *frames):
+    wire.taken.clear()
+    wire.say(*frames)
+    await wire.taken.wait()
+
+
+async def test_what_is_heard_is_told_for_devices_that_are_hardware(make):
+    wire = Wire()
+    source = make(listen=True, open_socket=lambda: wire)
+    assert await links(source) == ({}, [])
+    assert wire.devices == {2: "ens1f0np0", 3: "ens1f1np1"}
+    await heard(wire, ("ens1f0np0", SWITCH), ("docker0", SWITCH), ("ens1f0np0", SWITCH))
+    assert await links(source) == ({LEAF: ("switch", "", "gpu1")}, [])
+
+
+async def test_what_is_heard_wins_over_a_file_of_the_same_device(make, tmp_path):
+    (tmp_path / "lldp" / "2").write_bytes(filed(HOST))
+    (tmp_path / "lldp" / "3").write_bytes(filed(HOST))
+    wire = Wire()
+    source = make(listen=True, open_socket=lambda: wire)
+    await source.read()
+    await heard(wire, ("ens1f0np0", SWITCH))
+    rows, _ = await links(source)
+    assert {key[1]: key[4] for key in rows} == {"ens1f0np0": "leaf1", "ens1f1np1": "b8:ce:f6:01:02:03"}
+
+
+async def test_a_frame_that_makes_no_sense_is_a_failure_once(make):
+    wire = Wire()
+    source = make(listen=True, open_socket=lambda: wire)
+    await source.read()
+    await heard(wire, ("ens1f0np0", SWITCH[:-3]), ("ens1f0np0", SWITCH[:-3]))
+    assert await links(source) == ({}, [("ens1f0np0", "malformed")])
+    assert await links(source) == ({}, [])
+
+
+async def test_without_the_capability_the_files_are_still_read_and_the_remedy_is_told(make, tmp_path):
+    def refuse():
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH))
+    reading = await make(listen=True, open_socket=refuse).read()
+    (failure,) = reading.failures
+    assert (failure.device, failure.reason) == ("listen", "eperm")
+    assert "CAP_NET_RAW" in failure.detail
+    assert len(reading.tables[0].rows) == 1
+
+
+async def test_a_device_that_cannot_be_listened_on_is_a_failure(make):
+    source = make(listen=True, open_socket=lambda: Wire(refuse=("ens1f1np1",)))
+    assert await links(source) == ({}, [("ens1f1np1", "enodev")])
+
+
+async def test_a_socket_that_breaks_is_opened_anew(make):
+    wires = []
+
+    def open_socket():
+        wires.append(Wire())
+        return wires[-1]
+
+    source = make(listen=True, open_socket=open_socket)
+    await source.read()
+    await heard(wires[0], OSError(errno.ENOBUFS, "No buffer space available"))
+    await source.read()
+    await heard(wires[1], ("ens1f0np0", SWITCH))
+    assert (await links(source))[0].keys() == {LEAF}
+
+
+async def test_links_that_cannot_be_listed_fail_the_source(make):
+    with pytest.raises(SourceError, match="rtnetlink") as raised:
+        await make(Kernel(OSError(errno.ENOBUFS, "No buffer space"))).read()
+    assert raised.value.reason == "unreadable"
+
+
+def frame_of(name, ttl):
+    return SWITCH[:14] + tlv(1, b"\x07" + name) + tlv(2, b"\x07p") + tlv(3, ttl.to_bytes(2, "big")) + b"\0\0"
+
+
+def told(cache, now, **changes):
+    device = NetworkLink(2, "a", **{"carrier": True, **changes})
+    return [one.chassis for one in cache.advertisements({2: device}, now).get("a", [])]
+
+
+def test_what_was_heard_holds_for_its_time_until_it_is_taken_back_or_the_link_goes_down():
+    cache = NeighbourCache()
+    cache.receive("a", frame_of(b"x", 120), 0.0)
+    cache.receive("a", frame_of(b"y", 30), 0.0)
+    assert told(cache, 29.0) == ["x", "y"]
+    assert told(cache, 30.0) == ["x"]
+    cache.receive("a", frame_of(b"x", 120), 100.0)
+    assert told(cache, 219.0) == ["x"]
+    cache.receive("a", frame_of(b"x", 0), 219.0)
+    assert told(cache, 219.0) == []
+    cache.receive("a", frame_of(b"x", 120), 300.0)
+    assert told(cache, 301.0, carrier=False) == []
+    assert told(cache, 302.0) == []
+
+
+def test_neighbours_of_a_device_are_bounded_and_those_that_are_known_stay():
+    cache = NeighbourCache()
+    for number in range(1000):
+        cache.receive("a", frame_of(b"%d" % number, 120), 0.0)
+    cache.receive("a", frame_of(b"0", 120), 100.0)
+    assert len(told(cache, 50.0)) == neighbour_cache.MAX_NEIGHBOURS
+    assert told(cache, 150.0) == ["0"]
+
+
+def test_a_host_that_is_played_back_has_no_neighbours_of_this_one(host):
+    assert len(lldp.DEFINITION.build(LldpOptions(), host)) == 1
+    played = Host("gpu1", host.sysfs, host.procfs, nic_replay=host.sysfs)
+    assert lldp.DEFINITION.build(LldpOptions(), played) == []
