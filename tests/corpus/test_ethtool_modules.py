@@ -91,7 +91,7 @@ def as_printed(name, value):
     return round(value, 2) if name == "temperature_celsius" else round(value * PRINTED.get(name, 1000.0), 4)
 
 
-def test_every_dump_has_its_expectations(corpus):
+def test_all_dumps_have_expectations(corpus):
     folder = corpus / "host" / "ethtool-m"
     assert {path.stem for path in folder.iterdir() if path.is_file()} == EXPECTATIONS.keys()
     assert {one["kind"] for one in EXPECTATIONS.values()} <= PLACES.keys() | {"QSFP-DD"}
@@ -99,7 +99,7 @@ def test_every_dump_has_its_expectations(corpus):
 
 
 @pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["kind"] in PLACES])
-def test_a_dump_comes_back_as_it_was_printed(corpus, name):
+def test_module_decodes_to_the_printed_values(corpus, name):
     expected = EXPECTATIONS[name]
     text = (corpus / "host" / "ethtool-m" / f"{name}.txt").read_text("utf-8")
     identity, values, thresholds = printed(text)
@@ -123,7 +123,7 @@ def test_a_dump_comes_back_as_it_was_printed(corpus, name):
 
 
 @pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["kind"] == "QSFP-DD"])
-def test_a_dump_of_sixteen_lanes_is_that_of_eight(corpus, name):
+def test_dump_of_sixteen_lanes_decodes_to_eight(corpus, name):
     expected = EXPECTATIONS[name]
     text = (corpus / "host" / "ethtool-m" / f"{name}.txt").read_text("utf-8")
     memory = Memory(0x18).put(0, 166, bytes(45)).put(1, 159, b"\x00\x06")
@@ -148,7 +148,7 @@ BINARIES = (
 
 
 @pytest.mark.parametrize("name", BINARIES)
-def test_a_page_of_identity_is_read_as_another_program_reads_it(corpus, name):
+def test_identity_page_decodes_as_by_another_program(corpus, name):
     folder = corpus / "host" / "ethtool-m" / "eeprom-bin"
     text = (folder / f"{name}.txt").read_text("utf-8")
     words = {"vendor": "Vendor Name", "part": "Vendor PN", "revision": "Vendor Rev", "serial": "Vendor S/N"}

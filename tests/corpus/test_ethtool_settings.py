@@ -52,14 +52,14 @@ def recording(settings, driver):
     return answers
 
 
-def test_every_dump_has_its_expectations(corpus):
+def test_all_dumps_have_expectations(corpus):
     assert {path.name for path in (corpus / "host" / "ethtool").iterdir()} == EXPECTED.keys()
     drivers = {path.name for path in (corpus / "host" / "ethtool-i").iterdir()}
     assert drivers == {name for name, one in EXPECTED.items() if "driver" in one}
 
 
 @pytest.mark.parametrize("dump", EXPECTED)
-async def test_settings_of_a_real_device(corpus, tmp_path, dump):
+async def test_settings_of_a_recorded_device(corpus, tmp_path, dump):
     expected = EXPECTED[dump]
     driver = corpus / "host" / "ethtool-i" / dump
     answers = recording(

@@ -30,7 +30,7 @@ def parsed(text: str) -> Statistics:
     return Statistics(tuple(name for name, _ in found), array("Q", [int(value) for _, value in found]))
 
 
-def test_every_dump_has_its_expectations(corpus):
+def test_all_dumps_have_expectations(corpus):
     dumps = {
         f"{folder}/{path.name}"
         for folder in FOLDERS
@@ -43,14 +43,14 @@ def test_every_dump_has_its_expectations(corpus):
 
 
 @pytest.mark.parametrize("dump", EXPECTED)
-def test_a_row_that_expects_nothing_says_why(dump):
+def test_empty_expectation_has_a_reason(dump):
     expected = EXPECTED[dump]
     groups = (expected["port"], *expected["priority"].values())
     assert any(any(group.values()) for group in groups) is not bool(expected.get("nothing"))
 
 
 @pytest.mark.parametrize("dump", EXPECTED)
-def test_a_dump_gives_what_was_read_off_it(corpus, dump):
+def test_dump_gives_the_expected_counters(corpus, dump):
     expected = EXPECTED[dump]
     statistics = parsed((corpus / "host" / dump).read_text())
     assert len(statistics.names) == expected["strings"]

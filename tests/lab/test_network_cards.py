@@ -32,7 +32,7 @@ def up(daemon, name, value=1):
     )
 
 
-def test_a_card_that_is_plugged_in_is_shown_at_once_and_gone_when_it_goes(daemon, card):
+def test_plugged_card_is_exported_at_once_until_it_is_removed(daemon, card):
     one, other = card.ports
     page = up(daemon, one)
     page = up(daemon, other)
@@ -48,7 +48,7 @@ def test_a_card_that_is_plugged_in_is_shown_at_once_and_gone_when_it_goes(daemon
     gone(daemon, one, other)
 
 
-def test_a_device_that_is_not_on_pci_has_no_pci_address(daemon, card):
+def test_device_not_on_pci_has_no_pci_address(daemon, card):
     page = up(daemon, card.ports[0])
     assert "pci" not in page.info("fabric_nic_info", device=card.ports[0])
 
@@ -70,7 +70,7 @@ async def read_once():
     return found
 
 
-async def test_what_the_kernel_counts_is_told(card):
+async def test_kernel_counters_match_iproute2(card):
     """Compare with iproute2, once the frames are through."""
     one, other = card.ports
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
@@ -91,7 +91,7 @@ async def test_what_the_kernel_counts_is_told(card):
     assert found[one]["kernel_transmit_bytes_total"] == 20 * 100
 
 
-async def test_what_the_port_counts_and_how_it_is_set_up_is_told(card):
+async def test_port_counters_and_settings_of_netdevsim(card):
     """The numbers are those that netdevsim always has; the set-up is what ethtool makes it."""
     one, other = card.ports
     run("ethtool", "--set-fec", one, "encoding", "rs")
@@ -106,7 +106,7 @@ async def test_what_the_port_counts_and_how_it_is_set_up_is_told(card):
     assert {name: word for name, word in told.items() if word} == {"pause": "none"}  # error correction was never set
 
 
-async def test_representors_are_not_shown_but_the_uplinks_are(card, program):
+async def test_representors_are_not_exported_but_uplinks_are(card, program):
     """Have two virtual functions, whose representors are network devices of the card too."""
     devlink = program("devlink")
     ports = card.ports
@@ -117,7 +117,7 @@ async def test_representors_are_not_shown_but_the_uplinks_are(card, program):
     assert set(await read_once()) == set(ports)
 
 
-def test_what_is_no_hardware_is_not_shown_but_bonds_have_their_links(daemon, card, pair):
+def test_software_devices_are_not_exported_but_bonds_are(daemon, card, pair):
     with (
         link("dummy0", "type", "dummy"),
         link("child0", "link", pair[0], "type", "macvlan"),
@@ -133,7 +133,7 @@ def test_what_is_no_hardware_is_not_shown_but_bonds_have_their_links(daemon, car
     gone(daemon, "bond0")
 
 
-def test_a_card_that_is_renamed_goes_on_under_its_new_name(daemon, card):
+def test_renamed_card_is_exported_under_its_new_name(daemon, card):
     one = card.ports[0]
     shown(daemon, one)
     run("ip", "link", "set", one, "name", "fabric0")
@@ -142,7 +142,7 @@ def test_a_card_that_is_renamed_goes_on_under_its_new_name(daemon, card):
     up(daemon, "fabric0")
 
 
-def test_a_card_that_is_moved_into_a_namespace_vanishes_and_comes_back(daemon, card):
+def test_card_moved_into_a_namespace_disappears_until_it_returns(daemon, card):
     one = card.ports[0]
     shown(daemon, one)
     namespace = f"fabric-lab-{uuid.uuid4().hex[:8]}"
@@ -163,7 +163,7 @@ def card_port(page):
     return name
 
 
-def test_a_storm_of_link_events_ends_in_the_right_state(daemon, card, tmp_path):
+def test_storm_of_link_events_ends_in_the_right_state(daemon, card, tmp_path):
     one, other = card.ports
     before = up(daemon, one)
     changes = number(NETWORK / one / "carrier_changes")
@@ -191,7 +191,7 @@ def test_a_storm_of_link_events_ends_in_the_right_state(daemon, card, tmp_path):
     assert names[0] == names[1]
 
 
-def test_cards_that_come_and_go_all_the_time_disturb_nothing(daemon, card):
+def test_repeated_hotplug_does_not_affect_other_cards(daemon, card):
     shown(daemon, *card.ports)
     for _ in range(5):
         with nic(2) as other:
@@ -202,7 +202,7 @@ def test_cards_that_come_and_go_all_the_time_disturb_nothing(daemon, card):
     assert page.value("fabric_source_up", source="nic") == 1
 
 
-async def test_events_that_were_lost_lead_to_a_read(card, pair):
+async def test_dropped_events_request_a_read(card, pair):
     """Flood a small buffer with events of devices that are no concern of ours: only their loss is."""
     reader = KernelNic()
     source = NicSource(NicOptions(), Host("host", NETWORK.parent.parent, NETWORK), lambda: reader)

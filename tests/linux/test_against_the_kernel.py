@@ -148,7 +148,7 @@ def test_pyroute2_reads_the_same_in_a_namespace(namespace):
     assert (ours["left"].mtu, ours["left"].admin_up, ours["right"].carrier) == (1400, False, False)
 
 
-def test_sysfs_says_the_same(namespace):
+def test_sysfs_reads_the_same(namespace):
     namespace.count_and_rest()
     for name, link in namespace.within(dump).items():
         # Some files cannot be read while a device is down; grep tells by its exit status.
@@ -162,7 +162,7 @@ def test_sysfs_says_the_same(namespace):
         assert {key: link.stats[key] for key in stats} == stats
 
 
-def test_a_dump_of_several_datagrams(namespace):
+def test_dump_of_several_datagrams(namespace):
     for number in range(60):
         namespace.ip("link", "add", f"a{number}", "type", "veth", "peer", "name", f"b{number}")
     listed = {link["ifname"] for link in json.loads(namespace.ip("-j", "link", "show"))}
@@ -170,7 +170,7 @@ def test_a_dump_of_several_datagrams(namespace):
     assert namespace.within(dump).keys() == listed
 
 
-def test_what_a_given_up_dump_left_does_not_disturb_the_next(namespace):
+def test_abandoned_dump_does_not_affect_the_next(namespace):
     for number in range(60):
         namespace.ip("link", "add", f"a{number}", "type", "veth", "peer", "name", f"b{number}")
     with namespace.within(LinkDumpSocket) as links:
@@ -179,14 +179,14 @@ def test_what_a_given_up_dump_left_does_not_disturb_the_next(namespace):
         assert links.malformed == 0
 
 
-def test_an_answer_that_never_comes_ends_in_a_timeout(monkeypatch):
+def test_missing_link_dump_times_out(monkeypatch):
     request = rtnetlink.encode_link_request
     monkeypatch.setattr(rtnetlink_socket, "encode_link_request", lambda sequence: request(sequence + 1))
     with LinkDumpSocket(timeout=0.01) as links, pytest.raises(TimeoutError, match="in time"):
         links.dump()
 
 
-def test_a_dump_is_repeated_while_devices_change_but_not_for_ever(monkeypatch):
+def test_interrupted_link_dump_is_retried_a_limited_number_of_times(monkeypatch):
     attempts = []
 
     def interrupted(data, sequence):
@@ -218,7 +218,7 @@ def wait_for(events, wanted):
     raise AssertionError(seen)
 
 
-def test_links_that_change_go_and_come_are_heard(namespace):
+def test_link_events_are_received(namespace):
     with namespace.within(LinkEventSocket) as events:
         namespace.ip("link", "set", "left", "down")
         wait_for(events, lambda e: e.change == "changed" and e.link.name == "left" and not e.link.admin_up)
@@ -229,13 +229,13 @@ def test_links_that_change_go_and_come_are_heard(namespace):
         assert events.malformed == 0
 
 
-def test_nothing_new_does_not_block():
+def test_event_socket_does_not_block():
     with LinkEventSocket() as events:
         assert os.get_blocking(events.fileno()) is False
         assert all(event.link is not None for event in events.read())
 
 
-def test_a_port_that_leaves_a_bridge_is_still_there(namespace):
+def test_port_that_leaves_a_bridge_is_not_deleted(namespace):
     namespace.ip("link", "add", "bridge0", "type", "bridge")
     namespace.ip("link", "set", "right", "master", "bridge0")
     with namespace.within(LinkEventSocket) as events:
@@ -245,7 +245,7 @@ def test_a_port_that_leaves_a_bridge_is_still_there(namespace):
         assert not [event for event in seen if event.change == "deleted" and event.link.name == "right"]
 
 
-def test_lost_events_are_told(namespace):
+def test_dropped_events_are_reported_as_overrun(namespace):
     with namespace.within(LinkEventSocket) as events:
         events._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         for state in ["down", "up"] * 4:
@@ -259,7 +259,7 @@ def ethtool_text(namespace, program, option, device):
     return [tuple(part.strip() for part in line.split(":", 1)) for line in lines]
 
 
-def test_debians_ethtool_says_the_same(namespace, program):
+def test_ethtool_program_reads_the_same(namespace, program):
     with namespace.within(EthtoolIoctl) as ethtool:
         statistics = ethtool.statistics("left")
         theirs = ethtool_text(namespace, program, "-S", "left")[1:]  # the first line is a heading
@@ -294,7 +294,7 @@ def strings(number):
     return names
 
 
-def test_link_modes_are_the_kernels():
+def test_link_mode_table_matches_the_kernel():
     names = strings(9)  # ETH_SS_LINK_MODES
     modes = {}
     for bit, name in names.items():
@@ -309,7 +309,7 @@ def test_link_modes_are_the_kernels():
     assert {bit: tuple(mode) for bit, mode in MODES.items() if bit in names and bit != 20} == modes
 
 
-def test_standard_statistics_are_named_as_the_kernel_names_them():
+def test_standard_statistics_have_the_kernels_names():
     rmon = {"undersize": "etherStatsUndersizePkts", "oversize": "etherStatsOversizePkts"}
     rmon |= {"fragments": "etherStatsFragments", "jabbers": "etherStatsJabbers"}
     theirs = {(group, place): name for group in range(4) for place, name in strings(17 + group).items()}
@@ -321,7 +321,7 @@ def ethtool_netlink(namespace, request, *arguments):
         return getattr(asked, request)(*arguments)
 
 
-def test_debians_ethtool_and_pyroute2_say_the_same_by_netlink(namespace, program):
+def test_ethtool_program_and_pyroute2_read_the_same_by_netlink(namespace, program):
     modes = ethtool_netlink(namespace, "link_modes", "left")
     assert modes == LinkModes(10_000_000_000, "full", False, None, None)
     theirs = [line.strip() for line in namespace.run(program("ethtool"), "left").splitlines()]
@@ -341,7 +341,7 @@ def test_debians_ethtool_and_pyroute2_say_the_same_by_netlink(namespace, program
     assert "Link detected: no" in namespace.run(program("ethtool"), "left")
 
 
-def test_what_software_devices_do_not_have(namespace, program):
+def test_software_devices_support_no_pause_fec_module_or_dcb(namespace, program):
     with namespace.within(EthtoolNetlink) as asked:
         for request in (asked.pause, asked.fec, partial(asked.module_page, page=0, bank=0, offset=0, length=1)):
             with pytest.raises(OSError) as caught:
@@ -360,7 +360,7 @@ def test_what_software_devices_do_not_have(namespace, program):
     assert "Operation not supported" in failed.value.stderr
 
 
-def test_a_device_has_one_name(namespace):
+def test_alternative_names_are_rejected(namespace):
     namespace.ip("link", "property", "add", "dev", "left", "altname", "other")
     with namespace.within(EthtoolNetlink) as asked:
         assert asked.link_state("left").up is True
@@ -375,7 +375,7 @@ def test_a_device_has_one_name(namespace):
         assert asked.link_state("moved") == LinkState(up=False)
 
 
-def test_a_recording_refuses_the_ranges_that_the_kernel_refuses(namespace):
+def test_recorded_module_rejects_the_same_ranges_as_the_kernel(namespace):
     memory = ModuleMemory({})
     with namespace.within(EthtoolNetlink) as asked:
 
@@ -403,7 +403,7 @@ def test_a_device_without_statistics(namespace):
             assert (caught.value.errno, caught.value.filename) == (errno.EOPNOTSUPP, "lo")
 
 
-def test_what_is_recorded_is_replayed(namespace, tmp_path):
+def test_recording_replays_the_same(namespace, tmp_path):
     namespace.count_and_rest()
     nic = namespace.within(KernelNic)
     try:

@@ -49,14 +49,14 @@ class FakeKernel:
         return len(self.names) if self.old or wanted in (0, len(self.names)) else 0
 
 
-def test_names_and_values_stand_side_by_side():
+def test_names_and_values_have_the_same_order():
     kernel = FakeKernel([b"rx_bytes_phy", b"rx_prio3_pause"])
     found = EthtoolIoctl(kernel).statistics("eth0")
     assert found.names == ("rx_bytes_phy", "rx_prio3_pause")
     assert list(found.values) == [1000, 1001]
 
 
-def test_values_keep_all_64_bits():
+def test_values_have_64_bits():
     kernel = FakeKernel([b"rx_bytes"])
     kernel.stats = lambda buffer: struct.pack_into("=IQ", buffer, 4, 1, 2**64 - 1)
     assert list(EthtoolIoctl(kernel).statistics("eth0").values) == [2**64 - 1]
@@ -75,14 +75,14 @@ def test_values_keep_all_64_bits():
         (b"", ""),
     ],
 )
-def test_names_as_drivers_write_them(raw, name):
+def test_names_are_stripped_and_decoded(raw, name):
     assert EthtoolIoctl(FakeKernel([raw, b"next"])).statistics("eth0").names == (name, "next")
 
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("command", [GSTRINGS, GSTATS])
 @pytest.mark.parametrize("after", [[b"a", b"b", b"c", *[b"more%d" % i for i in range(200)]], [b"b"]])
-def test_a_driver_that_changes_its_count_between_the_calls(old, command, after):
+def test_count_that_changes_between_calls_is_read_again(old, command, after):
     kernel = FakeKernel([b"a", b"b"], old)
     kernel.before[command] = lambda: setattr(kernel, "names", after)
     found = EthtoolIoctl(kernel).statistics("eth0")
@@ -90,7 +90,7 @@ def test_a_driver_that_changes_its_count_between_the_calls(old, command, after):
     assert list(found.values) == list(range(1000, 1000 + len(after)))
 
 
-def test_a_driver_that_never_agrees_with_itself_fails_instead_of_looping():
+def test_attempts_are_limited_when_the_count_keeps_changing():
     kernel = FakeKernel([b"a"])
     kernel.stats = lambda buffer: struct.pack_into("=I", buffer, 4, 0)
     with pytest.raises(OSError, match="kept changing") as caught:
@@ -99,7 +99,7 @@ def test_a_driver_that_never_agrees_with_itself_fails_instead_of_looping():
     assert kernel.asked.count(GSTATS) == 4
 
 
-def test_names_that_change_while_their_number_stays_are_seen():
+def test_changed_names_of_the_same_number_are_detected():
     kernel = FakeKernel([b"rx_bytes", b"rx_prio3_pause"])
     ethtool = EthtoolIoctl(kernel)
     ethtool.statistics("eth0")
@@ -107,7 +107,7 @@ def test_names_that_change_while_their_number_stays_are_seen():
     assert ethtool.statistics("eth0").names == ("rx_bytes", "rx_prio4_pause")
 
 
-def test_names_are_one_object_over_reads_and_like_devices_until_forgotten():
+def test_names_are_shared_between_reads_and_devices_until_forgotten():
     kernel = FakeKernel([b"rx_bytes", b"tx_bytes"])
     ethtool = EthtoolIoctl(kernel)
     first = ethtool.statistics("eth0").names
@@ -119,7 +119,7 @@ def test_names_are_one_object_over_reads_and_like_devices_until_forgotten():
     assert ethtool.statistics("eth0").names is not first
 
 
-def test_no_statistics_and_an_empty_set_of_them():
+def test_no_statistics_and_an_empty_string_set():
     kernel = FakeKernel()
     assert EthtoolIoctl(kernel).statistics("eth0") == Statistics((), ())
     assert kernel.asked == [GSSET_INFO], "asking for no names makes the kernel warn"
@@ -129,7 +129,7 @@ def test_no_statistics_and_an_empty_set_of_them():
     assert caught.value.errno == errno.EOPNOTSUPP
 
 
-def test_an_impossible_count_takes_no_memory():
+def test_implausible_count_allocates_no_memory():
     kernel = FakeKernel()
     kernel.sset_info = lambda buffer: struct.pack_into("=QI", buffer, 8, 2, 2**32 - 1)
     with pytest.raises(OSError, match="4294967295 statistics") as caught:
@@ -137,7 +137,7 @@ def test_an_impossible_count_takes_no_memory():
     assert caught.value.errno == errno.EOVERFLOW
 
 
-def test_the_driver():
+def test_driver_info():
     def kernel(device, buffer):
         assert device == "eth0"
         assert len(buffer) == 196
@@ -171,17 +171,17 @@ def test_link_settings():
 
 
 @pytest.mark.parametrize("speed", [0, 65535, 4294967295, 10_000_000])
-def test_an_unknown_speed_is_absent(speed):
+def test_unknown_speed_is_none(speed):
     assert settings_of(speed=speed, duplex=255, port=77) == LinkSettings(None, None, True, None)
 
 
-def test_a_kernel_that_names_no_size_for_link_modes():
+def test_missing_size_of_link_mode_masks_is_an_error():
     with pytest.raises(OSError, match="link mode masks") as caught:
         EthtoolIoctl(lambda _device, _buffer: None).settings("eth0")
     assert caught.value.errno == errno.EPROTO
 
 
-def test_an_error_of_the_driver_passes_through():
+def test_driver_errors_pass_through():
     def kernel(device, _buffer):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), device)
 
@@ -192,7 +192,7 @@ def test_an_error_of_the_driver_passes_through():
 
 
 @pytest.mark.parametrize("name", ["", "a-name-of-sixteen", "a\0b", "no-such-device0"])
-def test_names_that_are_no_device_of_this_machine(name):
+def test_unknown_and_invalid_device_names(name):
     with EthtoolIoctl() as ethtool, pytest.raises(OSError) as caught:
         ethtool.driver(name)
     assert caught.value.errno == errno.ENODEV

@@ -48,7 +48,7 @@ def write(folder, device, text):
     new.replace(folder / f"{device}.json")
 
 
-def test_links_come_in_the_kernels_order_with_what_was_recorded(recorded):
+def test_links_are_sorted_by_ifindex(recorded):
     links = recorded.links()
     assert [(link.ifindex, link.name, link.kind, link.carrier) for link in links] == [
         (3, "rail0", "", True),
@@ -62,7 +62,7 @@ def test_links_come_in_the_kernels_order_with_what_was_recorded(recorded):
     assert links[1].carrier_changes is None
 
 
-def test_answers_are_typed_and_numbers_whole(recorded):
+def test_answers_have_types_and_exact_numbers(recorded):
     assert recorded.driver("rail0") == DriverInfo("mlx5_core", "6.8.0", "28.40.1000 (EXA0000000001)", "0000:17:00.0")
     assert recorded.driver("rail1") == DriverInfo("vmxnet3", "", "", "0000:65:00.0")
     found = recorded.statistics("rail0")
@@ -71,7 +71,7 @@ def test_answers_are_typed_and_numbers_whole(recorded):
     assert recorded.settings("rail0") == LinkSettings(400_000_000_000, "full", True, "fibre")
 
 
-def test_a_driver_that_repeats_its_names(recorded):
+def test_driver_with_repeated_names(recorded):
     found = recorded.statistics("rail1")
     assert found.names == ("Tx Queue#", "  ucast pkts tx", "Tx Queue#", "  ucast pkts tx")
     assert list(found.values) == [0, 5, 1, 6]
@@ -111,7 +111,7 @@ def test_answers_of_all_kinds(tmp_path):
     assert number_of(replay.link_state, "rail1") == errno.EOPNOTSUPP
 
 
-def test_how_devices_queue(recorded):
+def test_queueing_disciplines_are_replayed(recorded):
     assert queueing_of(recorded) == {
         "rail0": QueueingDiscipline("tbf", 0x10000, 2**32 - 1, 31, 32, 33, 50_000_000_000),
         "rail1": QueueingDiscipline("mq", drops=0),
@@ -119,7 +119,7 @@ def test_how_devices_queue(recorded):
     }
 
 
-def test_how_one_device_queues_is_broken_or_fails_alone(tmp_path):
+def test_malformed_or_failed_queueing_discipline_affects_only_its_device(tmp_path):
     for index, name in enumerate(("rail0", "rail1", "rail2", "rail3"), 1):
         told = ('{"kind": "fq"}', '{"kind": 3}', '{"errno": "EIO"}', '{"kind": "fq", "drops": -1}')[index - 1]
         write(tmp_path, name, f'{{"link": {{"ifindex": {index}}}, "queueing": {told}}}')
@@ -153,13 +153,13 @@ class Refusing(ReplayNic):
 @pytest.mark.parametrize(
     ("number", "again"), [(errno.EPERM, {"rail0": (errno.EPERM, "rail0")}), (errno.EOPNOTSUPP, {})]
 )
-def test_what_is_refused_for_all_devices_is_recorded_of_each(tmp_path, number, again):
+def test_failed_queueing_dump_is_recorded_for_each_device(tmp_path, number, again):
     write(tmp_path, "rail0", '{"link": {"ifindex": 1}}')
     record(Refusing(tmp_path, number), tmp_path / "made")
     assert queueing_of(ReplayNic(tmp_path / "made")) == again
 
 
-def test_a_partition_of_infiniband_has_its_port_below_it_also_in_recordings(tmp_path):
+def test_lower_device_of_an_infiniband_partition_is_recorded(tmp_path):
     write(tmp_path, "ib0", '{"link": {"ifindex": 4, "hardware": 32, "kind": "ipoib"}}')
     write(tmp_path, "ib0.8001", '{"link": {"ifindex": 5, "hardware": 32, "kind": "ipoib", "lower": 4}}')
     record(ReplayNic(tmp_path), tmp_path / "again")
@@ -175,7 +175,7 @@ def test_there_are_no_events(recorded):
     recorded.close()
 
 
-def test_a_device_without_a_file_and_an_answer_that_was_left_out(tmp_path):
+def test_missing_file_and_missing_answers(tmp_path):
     write(tmp_path, "eth0", "{}")
     replay = ReplayNic(tmp_path)
     assert replay.links() == []
@@ -185,7 +185,7 @@ def test_a_device_without_a_file_and_an_answer_that_was_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../outside", "/outside", "sub/eth0", "a\0b", "x" * 300])
-def test_no_name_leads_out_of_the_folder(tmp_path, name):
+def test_device_name_cannot_leave_the_folder(tmp_path, name):
     folder = tmp_path / "folder"
     (folder / "sub").mkdir(parents=True)
     text = '{"driver": {"name": "outside"}}'
@@ -196,7 +196,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path, name):
     assert number_of(ReplayNic(folder).driver, name) == errno.ENODEV
 
 
-def test_a_replaced_file_moves_the_counters_and_keeps_the_names(tmp_path):
+def test_replaced_file_changes_the_counters_and_reuses_the_names(tmp_path):
     replay = ReplayNic(tmp_path)
     write(tmp_path, "eth0", '{"link": {"ifindex": 2}, "statistics": {"rx_bytes": 1, "tx_bytes": 1}}')
     first = replay.statistics("eth0")
@@ -225,7 +225,7 @@ def test_a_replaced_file_moves_the_counters_and_keeps_the_names(tmp_path):
         (b" " * (8 * 1024 * 1024 + 1), "larger than 8388608 bytes"),
     ],
 )
-def test_a_broken_file_costs_its_own_device_and_is_told_of(tmp_path, caplog, text, says):
+def test_malformed_file_affects_only_its_device(tmp_path, caplog, text, says):
     write(tmp_path, "good", '{"link": {"ifindex": 1}, "driver": {"name": "virtio_net"}}')
     write(tmp_path, "bad", text)
     replay = ReplayNic(tmp_path)
@@ -273,7 +273,7 @@ def test_a_broken_file_costs_its_own_device_and_is_told_of(tmp_path, caplog, tex
         ("settings", '{"errno": "errorcode"}', "errno 'errorcode' is unknown"),
     ],
 )
-def test_a_broken_answer_costs_itself_alone(tmp_path, part, value, says):
+def test_malformed_answer_affects_only_itself(tmp_path, part, value, says):
     answers = dict.fromkeys(REQUESTS, "{}") | {
         "link": '{"ifindex": 1}',
         "driver": '{"name": "virtio_net"}',
@@ -296,7 +296,7 @@ def test_a_broken_answer_costs_itself_alone(tmp_path, part, value, says):
     assert says in error.strerror
 
 
-def test_devices_that_are_gone_are_forgotten(tmp_path):
+def test_cache_of_removed_devices_is_dropped(tmp_path):
     reader = ReplayNic(tmp_path)
     for number in range(20):
         write(tmp_path, f"veth{number}", f'{{"link": {{"ifindex": {number + 1}}}}}')
@@ -306,7 +306,7 @@ def test_devices_that_are_gone_are_forgotten(tmp_path):
     assert not reader._recordings._cache
 
 
-def test_what_is_no_file_does_not_block(tmp_path):
+def test_anything_but_regular_files_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "dangling.json").symlink_to("nowhere")
@@ -319,7 +319,7 @@ def test_what_is_no_file_does_not_block(tmp_path):
     assert all("is not a regular file" in error.strerror for error in replay.unreadable_links().values())
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"):
         ReplayNic(tmp_path / "absent").links()
 
@@ -336,7 +336,7 @@ def answers_of(reader):
     return found
 
 
-def test_a_recording_of_a_recording_is_the_same(recorded, tmp_path):
+def test_recording_of_a_replay_is_identical(recorded, tmp_path):
     record(recorded, tmp_path / "made" / "here")
     again = ReplayNic(tmp_path / "made" / "here")
     assert again.links() == recorded.links()
@@ -393,7 +393,7 @@ def assert_the_same(module, replay, ranges):
         assert replay.module_page("rail0", **wanted) == module.module_page("rail0", **wanted), wanted
 
 
-def test_a_cmis_module_is_recorded_without_its_latched_flags(tmp_path):
+def test_cmis_module_is_recorded_without_latched_flags(tmp_path):
     module, replay, written = recorded_module(tmp_path, {0: 0x19, 2: 0x00})
     assert written.keys() == {"lower", "page_00h", "page_01h", "page_02h", "page_11h_bank_0"}
     assert written["lower"].startswith("19 51 00 53 54 55 56 57 .. .. .. .. .. .. 5e 5f ")
@@ -407,7 +407,7 @@ def test_a_cmis_module_is_recorded_without_its_latched_flags(tmp_path):
         assert (caught.value.errno, caught.value.filename) == (errno.EOPNOTSUPP, "rail0")
 
 
-def test_a_sff_8636_module_is_recorded_without_its_latched_flags(tmp_path):
+def test_sff_8636_module_is_recorded_without_latched_flags(tmp_path):
     module, replay, written = recorded_module(tmp_path, {0: 0x11, 2: 0x00})
     assert written.keys() == {"lower", "page_00h", "page_03h"}
     assert {place for _, page, place in module.read if page is None} == {0, 1, 2, *range(22, 128)}
@@ -419,19 +419,19 @@ def test_a_sff_8636_module_is_recorded_without_its_latched_flags(tmp_path):
     [(one, 0x7F, {1, 2, 0x11}) for one in (0x18, 0x19, 0x1E, 0x1F, 0x20)]
     + [(one, 0xFB, {3}) for one in (0x0C, 0x0D, 0x11)],
 )
-def test_what_else_the_status_says_is_no_matter(tmp_path, identifier, status, pages):
+def test_other_status_bits_do_not_matter_for_recording(tmp_path, identifier, status, pages):
     module, _, _ = recorded_module(tmp_path, {0: identifier, 2: status})
     assert {page for _, page, _ in module.read} == {None, 0} | pages
 
 
 @pytest.mark.parametrize(("identifier", "flat"), [(0x18, 0x80), (0x11, 0x04)])
-def test_of_flat_memory_nothing_more_is_read(tmp_path, identifier, flat):
+def test_flat_memory_is_recorded_without_pages(tmp_path, identifier, flat):
     module, _, written = recorded_module(tmp_path, {0: identifier, 2: flat})
     assert written.keys() == {"lower", "page_00h"}
     assert {page for _, page, _ in module.read} == {None, 0}
 
 
-def test_the_diagnostics_of_an_sfp_are_recorded_where_it_has_them(tmp_path):
+def test_sfp_diagnostics_are_recorded_if_present(tmp_path):
     module, replay, written = recorded_module(tmp_path, {0: 0x03, 92: 0x40})
     assert written.keys() == {"lower", "page_00h", "a2_lower"}
     assert {place for address, _, place in module.read if address == 0x51} == {*range(110), *range(118, 128)}
@@ -441,13 +441,13 @@ def test_the_diagnostics_of_an_sfp_are_recorded_where_it_has_them(tmp_path):
     assert written.keys() == {"lower", "page_00h"}
 
 
-def test_of_an_unknown_module_only_its_kind_is_read(tmp_path):
+def test_only_the_identifier_of_an_unknown_module_is_recorded(tmp_path):
     module, _, written = recorded_module(tmp_path, {0: 0x7F})
     assert module.read == {(0x50, None, 0)}
     assert written == {"lower": "7f" + " .." * 127}
 
 
-def test_what_fails_is_recorded_as_it_fails(tmp_path):
+def test_failed_page_is_recorded_as_its_error(tmp_path):
     errors = {(0x50, 1): errno.EIO, (0x50, 2): errno.EOPNOTSUPP}
     _, replay, written = recorded_module(tmp_path, {0: 0x18, 2: 0}, errors)
     assert written["page_01h"] == {"errno": "EIO"}
@@ -462,7 +462,7 @@ def test_what_fails_is_recorded_as_it_fails(tmp_path):
     ("number", "written"),
     [(errno.EPERM, {"errno": "EPERM"}), (errno.EOPNOTSUPP, None), (errno.EINVAL, {"errno": "EINVAL"})],
 )
-def test_a_module_that_cannot_be_read(tmp_path, number, written):
+def test_unreadable_module_is_recorded_as_its_error(tmp_path, number, written):
     _, replay, found = recorded_module(tmp_path, {}, {(0x50, 0): number})
     assert found == written
     with pytest.raises(OSError) as caught:
@@ -470,7 +470,7 @@ def test_a_module_that_cannot_be_read(tmp_path, number, written):
     assert (caught.value.errno, caught.value.filename) == (number, "rail0")
 
 
-def test_modules_are_left_alone_unless_asked_for(tmp_path):
+def test_modules_are_recorded_only_on_request(tmp_path):
     write(tmp_path, "rail0", '{"link": {"ifindex": 1}}')
     module = Module(tmp_path, {0: 0x18})
     record(module, tmp_path / "made")
@@ -478,7 +478,7 @@ def test_modules_are_left_alone_unless_asked_for(tmp_path):
     assert "module" not in json.loads((tmp_path / "made" / "rail0.json").read_text())
 
 
-def test_banks_addresses_and_blanks_in_a_recording(tmp_path):
+def test_banks_addresses_and_blanks_of_recorded_pages(tmp_path):
     halves = {
         "lower": "1E  " + ".. " * 127,
         "page_11h": "01" * 128,
@@ -515,7 +515,7 @@ def test_banks_addresses_and_blanks_in_a_recording(tmp_path):
         (1, 128, 128, 0),
     ],
 )
-def test_ranges_of_a_recorded_module(tmp_path, page, offset, length, number):
+def test_ranges_of_recorded_module_memory(tmp_path, page, offset, length, number):
     halves = dict.fromkeys(("lower", "page_00h", "page_01h"), "00" * 128)
     write(tmp_path, "rail0", json.dumps({"module": halves}))
     read = partial(ReplayNic(tmp_path).module_page, "rail0", page=page, bank=0, offset=offset, length=length)
@@ -543,7 +543,7 @@ def test_ranges_of_a_recorded_module(tmp_path, page, offset, length, number):
         ("lower", 7, "`int`"),
     ],
 )
-def test_memory_that_is_broken(tmp_path, key, value, says):
+def test_malformed_module_memory(tmp_path, key, value, says):
     write(tmp_path, "rail0", json.dumps({"driver": {"name": "x"}, "module": {"page_11h": "00" * 128, key: value}}))
     replay = ReplayNic(tmp_path)
     with pytest.raises(OSError) as caught:
@@ -554,7 +554,7 @@ def test_memory_that_is_broken(tmp_path, key, value, says):
     assert replay.driver("rail0").name == "x"
 
 
-def test_statistics_compare_by_what_they_say(recorded):
+def test_statistics_compare_by_value(recorded):
     found = recorded.statistics("rail0")
     assert found == Statistics(found.names, found.values)
     assert found != recorded.statistics("rail1")

@@ -45,7 +45,7 @@ TEXTS = st.lists(st.binary(min_size=1, max_size=30).filter(lambda text: not set(
 
 @settings(max_examples=60, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 400), max_size=8), st.integers(40, 100))
-def test_any_split_of_the_writes_gives_the_same_lines(tmp_path_factory, texts, cuts, budget):
+def test_lines_do_not_depend_on_how_writes_are_split(tmp_path_factory, texts, cuts, budget):
     folder = tmp_path_factory.mktemp("split")
     data = b"".join(text + b"\n" for text in texts)
     reader, path, lines = started(folder), folder / "a.log", []
@@ -60,7 +60,7 @@ def test_any_split_of_the_writes_gives_the_same_lines(tmp_path_factory, texts, c
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["append", "replace", "cut"]), st.integers(1, 3)), max_size=10))
-def test_files_that_are_replaced_or_cut_are_read_from_their_beginning(tmp_path_factory, actions):
+def test_replaced_or_truncated_files_are_read_from_the_beginning(tmp_path_factory, actions):
     folder = tmp_path_factory.mktemp("changes")
     reader, path = started(folder), folder / "a.log"
     got, expected = [], []
@@ -81,7 +81,7 @@ def test_files_that_are_replaced_or_cut_are_read_from_their_beginning(tmp_path_f
     assert got == expected
 
 
-def test_a_file_cut_and_grown_beyond_its_old_size_between_looks_is_begun_anew(tmp_path):
+def test_file_truncated_and_grown_between_scans_is_read_from_the_beginning(tmp_path):
     reader, path = started(tmp_path), tmp_path / "a.log"
     path.write_bytes(b"old 1\nold 2\n")
     assert read_all(reader, tmp_path) == [b"old 1", b"old 2"]
@@ -91,7 +91,7 @@ def test_a_file_cut_and_grown_beyond_its_old_size_between_looks_is_begun_anew(tm
     assert read_all(reader, tmp_path) == [b"new 1", b"new 2", b"new 3"]
 
 
-def test_a_file_replaced_by_a_longer_one_that_begins_alike_is_begun_anew(tmp_path):
+def test_file_replaced_by_a_longer_one_with_the_same_head_is_read_from_the_beginning(tmp_path):
     reader, path = started(tmp_path), tmp_path / "a.log"
     path.write_bytes(b"1\n2\n")
     assert read_all(reader, tmp_path) == [b"1", b"2"]
@@ -100,7 +100,7 @@ def test_a_file_replaced_by_a_longer_one_that_begins_alike_is_begun_anew(tmp_pat
     assert read_all(reader, tmp_path) == [b"1", b"2", b"3"]
 
 
-def test_a_file_replaced_within_a_line_that_was_too_long_is_read_from_its_first_line(tmp_path):
+def test_file_replaced_within_a_discarded_line_is_read_from_its_first_line(tmp_path):
     reader, path = started(tmp_path), tmp_path / "a.log"
     path.write_bytes(b"x" * (MAX_LINE + 1))
     assert read_all(reader, tmp_path) == []
@@ -108,7 +108,7 @@ def test_a_file_replaced_within_a_line_that_was_too_long_is_read_from_its_first_
     assert read_all(reader, tmp_path) == [b"1", b"2"]
 
 
-def test_a_writer_that_goes_on_at_its_old_place_after_a_cut_leaves_a_hole_that_is_skipped(tmp_path):
+def test_hole_after_truncation_is_skipped(tmp_path):
     reader, path = started(tmp_path), tmp_path / "a.log"
     with path.open("wb", buffering=0) as file:
         file.write(b"x" * 99 + b"\n")
@@ -127,7 +127,7 @@ def test_a_writer_that_goes_on_at_its_old_place_after_a_cut_leaves_a_hole_that_i
     assert [line.text for line in chunk.lines] == [b"third after"]
 
 
-def test_what_was_there_before_the_start_is_history_but_is_shown(tmp_path):
+def test_lines_from_before_the_start_are_history(tmp_path):
     path = tmp_path / "a.log"
     path.write_bytes(b"old\nhalf")
     reader = Tail()
@@ -142,7 +142,7 @@ def test_what_was_there_before_the_start_is_history_but_is_shown(tmp_path):
     ]
 
 
-def test_of_a_large_old_file_only_the_end_is_read(tmp_path):
+def test_only_the_end_of_a_large_old_file_is_read(tmp_path):
     path = tmp_path / "a.log"
     path.write_bytes(b"".join(b"%07d\n" % number for number in range(START_WINDOW // 4)))
     reader = Tail()
@@ -156,7 +156,7 @@ def test_of_a_large_old_file_only_the_end_is_read(tmp_path):
     assert chunk.skipped == 0
 
 
-def test_a_line_that_is_too_long_is_skipped_and_counted_once(tmp_path):
+def test_too_long_line_is_discarded_and_counted_once(tmp_path):
     reader, path = started(tmp_path), tmp_path / "a.log"
     path.write_bytes(b"before\n" + b"x" * (5 * MAX_LINE))
     counted = []
@@ -176,7 +176,7 @@ def test_a_line_that_is_too_long_is_skipped_and_counted_once(tmp_path):
     assert counted == [7, 7 + 5 * MAX_LINE + 9]
 
 
-def test_a_backlog_is_read_in_bounded_bites_and_given_up_when_it_is_too_large(tmp_path, monkeypatch):
+def test_backlog_is_read_within_the_budget_and_skipped_when_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(tail, "MAX_BACKLOG", 3 * START_WINDOW)
     reader, path = started(tmp_path), tmp_path / "a.log"
     lines = [b"%015d" % number for number in range(2 * START_WINDOW // 16)]
@@ -193,7 +193,7 @@ def test_a_backlog_is_read_in_bounded_bites_and_given_up_when_it_is_too_large(tm
     assert not any(line.history for line in chunk.lines)
 
 
-def test_those_that_waited_longest_come_first(tmp_path):
+def test_longest_unread_files_come_first(tmp_path):
     reader = started(tmp_path)
     for name in "abc":
         (tmp_path / name).write_bytes(b"1\n2\n")
@@ -202,7 +202,7 @@ def test_those_that_waited_longest_come_first(tmp_path):
     assert [Path(one.path).name for one in reader.scan(states(tmp_path)).grown] == ["b", "c", "a"]
 
 
-def test_files_that_are_gone_are_told_and_of_too_many_the_newest_are_followed(tmp_path):
+def test_removed_files_are_reported_and_the_newest_files_are_followed(tmp_path):
     reader = Tail(max_files=2)
     for place, name in enumerate("abc"):
         (tmp_path / name).touch()
@@ -217,7 +217,7 @@ def test_files_that_are_gone_are_told_and_of_too_many_the_newest_are_followed(tm
 
 
 @pytest.mark.timeout(10)
-def test_what_is_no_regular_file_is_never_opened_for_good(tmp_path):
+def test_anything_but_regular_files_is_rejected(tmp_path):
     reader, target = started(tmp_path), tmp_path / "target"
     target.write_bytes(b"secret\n")
     os.mkfifo(tmp_path / "fifo")
@@ -230,7 +230,7 @@ def test_what_is_no_regular_file_is_never_opened_for_good(tmp_path):
             reader.read(tail.FollowedFile(str(tmp_path / name), (0, 0)))
 
 
-def test_a_head_that_is_still_growing_is_no_replacement(tmp_path):
+def test_growing_head_is_not_a_replacement(tmp_path):
     reader, path = started(tmp_path), tmp_path / "a.log"
     lines = [b"%d" % number for number in range(3 * HEAD_SIZE)]
     got = []

@@ -39,18 +39,18 @@ def apps(*entries):
     return nla(3, b"".join(nla(1, struct.pack("=BBH", *entry)) for entry in entries))
 
 
-def test_a_port_of_a_cluster_with_roce():
+def test_dcb_of_a_roce_port():
     shares, classes = (10, 20, 30, 40, 0, 0, 0, 0), (0, 1, 2, 3, 4, 5, 6, 7)
     found = parse_dcb(answer(ets(shares, classes), pfc(8, 1 << 3 | 1 << 5), apps((5, 3, 26), (1, 6, 0x8915))))
     assert found == Dcb((3, 5), True, shares, classes)
 
 
-def test_a_class_has_a_share_only_where_it_is_scheduled_by_share():
+def test_class_has_a_share_only_under_ets():
     found = parse_dcb(answer(ets((100, 0, 60, 40, 0, 0, 0, 7), range(8), (0, 1, 2, 2, 2, 255, 3, 254))))
     assert found.classes == ("strict", "credit", 60, 40, 0, "vendor", "unknown_3", "unknown_254")
 
 
-def test_no_priority_with_flow_control_is_not_the_same_as_unknown():
+def test_no_pfc_priority_differs_from_unknown():
     assert parse_dcb(answer(pfc(8, 0))) == Dcb(pfc=())
     assert parse_dcb(answer()) == Dcb()
     assert parse_dcb(nla(1, b"rail0\0")) == Dcb()
@@ -61,16 +61,16 @@ def test_no_priority_with_flow_control_is_not_the_same_as_unknown():
     ("entries", "there"),
     [([], False), ([(1, 3, 0x8906)], False), ([(4, 5, 5)], False), ([(1, 3, 0x8906), (5, 0, 46)], True)],
 )
-def test_whether_there_are_rules_for_dscp(entries, there):
+def test_dscp_application_entries(entries, there):
     assert parse_dcb(answer(apps(*entries))).dscp_rules is there
 
 
-def test_structures_that_are_cut_are_left_out():
+def test_truncated_structures_are_skipped():
     cut = nla(1, bytes(34)) + nla(2, b"\x08") + nla(3, nla(1, b"\x05"))
     assert parse_dcb(answer(cut)) == Dcb(dscp_rules=False)
 
 
-def test_structures_that_grew_are_read():
+def test_longer_structures_are_parsed():
     grown = nla(1, bytes([0, 8, 0, *[12] * 8, *[0] * 8, *[2] * 8, *[1] * 8]) + bytes(100)) + nla(
         2, b"\x04\x08" + bytes(200)
     )
@@ -85,7 +85,7 @@ def test_structures_that_grew_are_read():
         ),
     )
 )
-def test_any_answer_is_read_without_an_error(data):
+def test_arbitrary_answers_raise_no_error(data):
     parse_dcb(data)
     parse_device_name(data)
 
@@ -108,24 +108,24 @@ def dcb(monkeypatch):
 
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="needs a machine with the low byte first")
-def test_the_request_byte_by_byte(dcb):
+def test_request_bytes(dcb):
     assert dcb.dcb("rail0") == Dcb(pfc=(3,))
     assert dcb.asked == [(78, "00 15 00 00 0a 00 01 00 72 61 69 6c 30 00 00 00")]
 
 
-def test_the_answer_of_another_device_is_refused(dcb):
+def test_answer_of_another_device_is_rejected(dcb):
     with pytest.raises(OSError, match="of another device") as caught:
         dcb.dcb("rail1")
     assert (caught.value.errno, caught.value.filename) == (errno.ENODEV, "rail1")
 
 
-def test_what_is_no_name_of_a_device_is_not_asked_for(dcb):
+def test_invalid_device_name_is_not_requested(dcb):
     with pytest.raises(OSError) as caught:
         dcb.dcb("x" * 16)
     assert (caught.value.errno, dcb.asked) == (errno.ENODEV, [])
 
 
-def test_the_kernel_says_what_software_devices_lack():
+def test_software_devices_do_not_support_dcb():
     with DcbSocket() as dcb:
         for device, number in (("lo", errno.EOPNOTSUPP), ("fabric-none", errno.ENODEV)):
             with pytest.raises(OSError, match="dcb IEEE_GET") as caught:

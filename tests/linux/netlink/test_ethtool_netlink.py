@@ -71,18 +71,18 @@ HEADER = nest(1, u32(1, 3), nla(2, b"rail0\0"))
 # --- link modes
 
 
-def test_a_link_of_400_gigabits():
+def test_link_modes_of_a_400g_link():
     modes = 1 << 85 | 1 << 69 | 1 << 62 | 1 << 39 | 1 << 6  # 400G over 4 and 8 lanes, 200G, 100G, autonegotiation
     answer = HEADER + u8(2, 1) + bits(3, 1 << 69, modes) + bits(4, 0, 0) + u32(5, 400_000) + u8(6, 1) + u32(9, 4)
     assert parse_link_modes(answer) == LinkModes(400_000_000_000, "full", True, 4, 400_000_000_000)
 
 
-def test_a_link_below_what_the_device_can_do():
+def test_link_slower_than_supported():
     answer = HEADER + u8(2, 0) + bits(3, 0, 1 << 69 | 1 << 39) + u32(5, 100_000) + u8(6, 0)
     assert parse_link_modes(answer) == LinkModes(100_000_000_000, "half", False, 4, 400_000_000_000)
 
 
-def test_lanes_are_those_of_all_modes_of_the_speed_or_are_not_known():
+def test_lanes_are_derived_only_if_all_modes_of_the_speed_agree():
     one_way, two_ways = bits(3, 0, 1 << 58 | 1 << 59 | 1 << 31), bits(3, 0, 1 << 58 | 1 << 37)
     assert parse_link_modes(one_way + u32(5, 100_000)).lanes == 2
     assert parse_link_modes(two_ways + u32(5, 100_000)).lanes is None
@@ -93,7 +93,7 @@ def test_lanes_are_those_of_all_modes_of_the_speed_or_are_not_known():
 
 
 @pytest.mark.parametrize("speed", [0, 0xFFFF, 0xFFFFFFFF, 10_000_000])
-def test_a_speed_that_is_not_known(speed):
+def test_unknown_speed(speed):
     answer = HEADER + u8(2, 1) + u32(5, speed) + u8(6, 255)
     assert parse_link_modes(answer) == LinkModes(autoneg=True)
 
@@ -108,13 +108,13 @@ def test_a_speed_that_is_not_known(speed):
         ({93, 300}, 800_000, None, None),
     ],
 )
-def test_modes_of_8_lanes_and_of_newer_kernels(modes, speed, lanes, most):
+def test_modes_with_8_lanes_and_of_newer_kernels(modes, speed, lanes, most):
     found = parse_link_modes(bits(3, 0, sum(1 << mode for mode in modes), words=10) + u32(5, speed))
     assert (found.lanes, found.speed_bits_per_second) == (lanes, speed * 10**6)
     assert found.max_speed_bits_per_second == (most and most * 10**6)
 
 
-def test_the_highest_speed_is_of_what_is_supported_not_of_what_is_advertised_or_unknown():
+def test_highest_speed_is_that_of_supported_modes_not_of_advertised_or_unknown_ones():
     assert parse_link_modes(bits(3, 1 << 69, 1 << 31)).max_speed_bits_per_second == 25_000_000_000
     assert parse_link_modes(bits(3, 0, 1 << 120)).max_speed_bits_per_second == 800_000_000_000
     assert parse_link_modes(bits(3, 0, 1 << 250, words=8)).max_speed_bits_per_second is None
@@ -126,11 +126,11 @@ def test_the_highest_speed_is_of_what_is_supported_not_of_what_is_advertised_or_
 # --- link state
 
 
-def test_a_link_that_is_up():
+def test_link_state_up():
     assert parse_link_state(HEADER + u8(2, 1)) == LinkState(up=True)
 
 
-def test_a_link_that_is_down_says_why():
+def test_link_state_down_with_reason():
     answer = HEADER + u8(2, 0) + u32(3, 1) + u8(5, 4) + u8(6, 2) + u32(7, 17)
     assert parse_link_state(answer) == LinkState(up=False, reason="no_cable", down_count=17)
 
@@ -153,11 +153,11 @@ def test_a_link_that_is_down_says_why():
         (255, "unknown_255"),
     ],
 )
-def test_reasons(number, reason):
+def test_extended_link_states(number, reason):
     assert parse_link_state(u8(2, 0) + u8(5, number)).reason == reason
 
 
-def test_no_answer_is_none():
+def test_missing_attributes_are_none():
     assert parse_link_state(HEADER) == LinkState()
     assert parse_link_modes(HEADER) == LinkModes()
     assert parse_pause(HEADER) == Pause()
@@ -170,12 +170,12 @@ def test_no_answer_is_none():
 # --- pause
 
 
-def test_pause_with_counts():
+def test_pause_with_counters():
     answer = HEADER + u8(2, 0) + u8(3, 1) + u8(4, 0) + nest(5, u64(2, 7), u64(3, 2**64 - 2))
     assert parse_pause(answer) == Pause(False, True, False, receive_frames=2**64 - 2, transmit_frames=7)
 
 
-def test_counts_of_pause_frames_that_the_driver_does_not_have_are_left_out():
+def test_missing_pause_counters_are_none():
     assert parse_pause(u8(2, 1) + u8(3, 1) + u8(4, 1) + nest(5)) == Pause(True, True, True)
     assert parse_pause(nest(5, u64(2, 0))) == Pause(transmit_frames=0)
 
@@ -184,11 +184,11 @@ def test_counts_of_pause_frames_that_the_driver_does_not_have_are_left_out():
 
 
 @pytest.mark.parametrize(("bit", "word"), [(49, "none"), (50, "rs"), (51, "baser"), (74, "llrs"), (125, "unknown_125")])
-def test_fec_in_use(bit, word):
+def test_active_fec(bit, word):
     assert parse_fec(HEADER + bits(2, 0, 0) + u8(3, 1) + u32(4, bit)).active == word
 
 
-def test_fec_counts_are_the_totals():
+def test_fec_counters_are_the_totals():
     statistics = nest(5, u64(2, 2**63, 3, 4), u64(3, 0), nla(4))
     assert parse_fec(u32(4, 50) + statistics) == Fec("rs", 2**63, 0, None)
     assert parse_fec(nest(5, nla(2), nla(3), u64(4, 12))) == Fec(corrected_bits=12)
@@ -202,7 +202,7 @@ def group(number, *statistics, unrelated=b""):
     return nest(4, u32(2, number), u32(3, 17 + number), unrelated, *(nest(4, u64(*one)) for one in statistics))
 
 
-def test_statistics_of_all_groups():
+def test_standard_statistics_of_all_groups():
     histogram = nest(5, u32(7, 64), u32(8, 64), u64(9, 12345))
     answer = (
         nest(2, nla(2, b"rail0\0"))
@@ -230,7 +230,7 @@ def test_statistics_of_all_groups():
     }
 
 
-def test_statistics_that_are_newer_than_this_are_left_out():
+def test_unknown_standard_statistics_are_skipped():
     answer = group(4, (0, 1)) + group(1, (22, 1), (0, 5)) + group(0) + nest(4, nest(4, u64(0, 3)))
     assert parse_standard_statistics(answer) == {"FramesTransmittedOK": 5}
 
@@ -248,7 +248,7 @@ trees = st.recursive(
 
 
 @given(st.one_of(st.binary(max_size=300), trees))
-def test_any_answer_is_read_without_an_error(data):
+def test_arbitrary_answers_raise_no_error(data):
     for parse in PARSERS:
         parse(data)
 
@@ -288,7 +288,7 @@ def asking(monkeypatch):
     ("request_name", "command", "flags"),
     [("link_modes", 4, 1), ("link_state", 6, 1), ("pause", 21, 5), ("fec", 29, 5)],
 )
-def test_requests_byte_by_byte(asking, request_name, command, flags):
+def test_request_bytes(asking, request_name, command, flags):
     netlink, family = asking(HEADER)
     getattr(netlink, request_name)("rail0")
     device = "0a 00 02 00 72 61 69 6c 30 00 00 00"
@@ -296,7 +296,7 @@ def test_requests_byte_by_byte(asking, request_name, command, flags):
 
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="needs a machine with the low byte first")
-def test_the_request_for_statistics_names_all_groups(asking):
+def test_stats_request_has_all_groups(asking):
     netlink, family = asking(nest(2, nla(2, b"eth0\0")) + group(0, (0, 1)))
     assert netlink.standard_statistics("eth0") == {"SymbolErrorDuringCarrier": 1}
     header = "18 00 02 80 09 00 02 00 65 74 68 30 00 00 00 00 08 00 03 00 01 00 00 00"
@@ -305,7 +305,7 @@ def test_the_request_for_statistics_names_all_groups(asking):
 
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="needs a machine with the low byte first")
-def test_the_request_for_a_module(asking):
+def test_module_eeprom_request(asking):
     netlink, family = asking(HEADER + nla(7, b"\x18\x50"))
     assert netlink.module_page("rail0", page=0x11, bank=1, offset=154, length=2, address=0x51) == b"\x18\x50"
     ((command, body),) = family.asked
@@ -315,14 +315,14 @@ def test_the_request_for_a_module(asking):
 
 
 @pytest.mark.parametrize("data", [b"", b"\x18", b"\x18\x50\x00"])
-def test_a_module_that_answers_with_another_length(asking, data):
+def test_module_eeprom_answer_of_another_length_is_an_error(asking, data):
     netlink, _ = asking(HEADER + nla(7, data))
     with pytest.raises(OSError, match=f"{len(data)} bytes instead of 2") as caught:
         netlink.module_page("rail0", page=0, bank=0, offset=0, length=2)
     assert (caught.value.errno, caught.value.filename) == (errno.EIO, "rail0")
 
 
-def test_errors_name_command_and_device(asking):
+def test_errors_contain_command_and_device(asking):
     netlink, _ = asking(OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)))
     with pytest.raises(OSError) as caught:
         netlink.fec("rail0")
@@ -330,7 +330,7 @@ def test_errors_name_command_and_device(asking):
     assert caught.value.strerror == "ethtool FEC: Operation not supported"
 
 
-def test_the_answer_of_another_device_is_refused(asking):
+def test_answer_of_another_device_is_rejected(asking):
     netlink, _ = asking(HEADER + u8(2, 1))
     assert netlink.link_state("rail0").up is True
     with pytest.raises(OSError, match="of another device") as caught:
@@ -339,7 +339,7 @@ def test_the_answer_of_another_device_is_refused(asking):
 
 
 @pytest.mark.parametrize("name", ["", "x" * 16, "a\0b"])
-def test_what_is_no_name_of_a_device_is_not_asked_for(asking, name):
+def test_invalid_device_name_is_not_requested(asking, name):
     netlink, family = asking(HEADER)
     with pytest.raises(OSError) as caught:
         netlink.pause(name)

@@ -76,7 +76,7 @@ def scripted():
 
 
 @little_endian
-def test_a_message_and_its_attributes_byte_by_byte():
+def test_message_and_attribute_bytes():
     body = messages.attribute(3, b"eth0\0") + messages.attribute_u32(29, 9) + messages.attribute_text(1, "a")
     assert body.hex(" ") == "09 00 03 00 65 74 68 30 00 00 00 00 08 00 1d 00 09 00 00 00 06 00 01 00 61 00 00 00"
     made = messages.message(18, 0x301, 5, body)
@@ -87,7 +87,7 @@ def test_a_message_and_its_attributes_byte_by_byte():
 
 
 @little_endian
-def test_nested_attributes_are_the_same_with_and_without_their_flags():
+def test_nested_flag_is_ignored():
     inner = bytes.fromhex("06000200aabb0000")
     for kind in ("0180", "0100", "0140"):  # nested, not marked as in older kernels, in network byte order
         outer = bytes.fromhex("0c00" + kind) + inner
@@ -95,7 +95,7 @@ def test_nested_attributes_are_the_same_with_and_without_their_flags():
     assert [*messages.attributes(inner)] == [(2, b"\xaa\xbb")]
 
 
-def test_several_messages_share_a_datagram():
+def test_several_messages_in_one_datagram():
     data = answer(1, b"abcde") + answer(2, b"") + answer(3, b"f")
     assert [(one.sequence, one.body) for one in messages.messages(data)] == [(1, b"abcde"), (2, b""), (3, b"f")]
 
@@ -115,17 +115,17 @@ def test_several_messages_share_a_datagram():
         ("050001006100000008", [(1, b"a")]),
     ],
 )
-def test_attributes_that_are_cut_or_broken_end_the_list(cut, found):
+def test_truncated_or_malformed_attribute_ends_the_list(cut, found):
     assert [*messages.attributes(bytes.fromhex(cut))] == found
 
 
 @pytest.mark.parametrize("length", [0, 15, 17, 2**32 - 1])
-def test_a_message_of_an_impossible_length_ends_the_datagram(length):
+def test_message_with_an_invalid_length_ends_the_datagram(length):
     good = answer(1, b"good")
     assert [one.body for one in messages.messages(good + struct.pack("=IHHII", length, 1, 0, 1, 0))] == [b"good"]
 
 
-def test_numbers_and_texts():
+def test_numbers_and_strings():
     for size in (1, 2, 4, 8):
         assert messages.number((2 ** (8 * size) - 2).to_bytes(size, sys.byteorder)) == 2 ** (8 * size) - 2
     assert [messages.number(one) for one in (None, b"", b"abc", bytes(16))] == [None] * 4
@@ -134,14 +134,14 @@ def test_numbers_and_texts():
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_taken_apart_without_an_error(data):
+def test_arbitrary_bytes_raise_no_error(data):
     assert sum(len(one.body) + 16 for one in messages.messages(data)) <= len(data)
     assert sum(len(payload) + 4 for _, payload in messages.attributes(data)) <= len(data)
     assert parse_family_id(data) is None or parse_family_id(data) >= 0
 
 
 @pytest.mark.parametrize("name", ["", "x" * 16, "a\0b"])
-def test_what_is_no_name_of_a_device_is_not_asked_for(name):
+def test_invalid_device_name_is_not_requested(name):
     with pytest.raises(OSError) as caught:
         messages.attribute_device(2, name)
     assert (caught.value.errno, caught.value.filename) == (errno.ENODEV, name)
@@ -150,7 +150,7 @@ def test_what_is_no_name_of_a_device_is_not_asked_for(name):
 # --- a request and its answer
 
 
-def test_the_answer_is_the_one_of_the_requests_number(scripted):
+def test_answer_is_matched_by_sequence_number(scripted):
     requests = scripted(
         [answer(9, b"of another request") + answer(1, b"first")],
         [answer(1, b"late"), (answer(2, b"forged"), (4711, 0)), b"\x01broken", answer(2, b"second")],
@@ -160,36 +160,36 @@ def test_the_answer_is_the_one_of_the_requests_number(scripted):
     assert requests._socket.sent == [messages.message(18, 1, number, b"body") for number in (1, 2)]
 
 
-def test_an_acknowledgement_is_no_answer(scripted):
+def test_acknowledgement_is_not_the_answer(scripted):
     assert scripted([error(1, 0) + answer(1, b"answer")]).request(18, b"") == b"answer"
 
 
-def test_an_error_is_raised_with_its_number(scripted):
+def test_error_answer_raises_with_its_errno(scripted):
     with pytest.raises(NetlinkError) as caught:
         scripted([error(1, errno.ENODEV)]).request(18, b"")
     assert (caught.value.errno, caught.value.strerror) == (errno.ENODEV, os.strerror(errno.ENODEV))
 
 
-def test_an_error_cut_short_is_no_answer(scripted):
+def test_truncated_error_is_ignored(scripted):
     with pytest.raises(TimeoutError, match="did not answer in time"):
         scripted([answer(1, b"\x01", kind=ERROR)]).request(18, b"")
 
 
-def test_the_number_of_a_request_is_never_that_of_an_event(scripted):
+def test_sequence_number_is_never_zero(scripted):
     requests = scripted([answer(2**32 - 1, b"last")], [answer(1, b"first")])
     requests._sequence = 2**32 - 2
     assert requests.request(18, b"") == b"last"
     assert requests.request(18, b"") == b"first", "0 is what the kernel puts on events"
 
 
-def test_a_dump_is_all_answers_up_to_its_end(scripted):
+def test_dump_returns_all_messages_up_to_done(scripted):
     parts = [answer(1, b"a") + answer(1, b"b"), answer(7, b"x") + answer(1, b"c"), answer(1, bytes(4), kind=DONE)]
     requests = scripted(parts)
     assert requests.dump(18, b"body") == [b"a", b"b", b"c"]
     assert requests._socket.sent == [messages.message(18, DUMP_FLAGS, 1, b"body")]
 
 
-def test_a_dump_that_was_interrupted_is_begun_anew(scripted):
+def test_interrupted_dump_is_retried(scripted):
     interrupted = [answer(1, b"a", flags=0x12), answer(1, bytes(4), kind=DONE)]
     requests = scripted(interrupted, [answer(2, b"b"), answer(2, bytes(4), kind=DONE)])
     assert requests.dump(18) == [b"b"]
@@ -198,7 +198,7 @@ def test_a_dump_that_was_interrupted_is_begun_anew(scripted):
     assert requests.dump(18) == []
 
 
-def test_a_dump_that_is_always_interrupted_is_given_up(scripted):
+def test_dump_attempts_are_limited(scripted):
     requests = scripted(*([answer(number, b"a", flags=0x10)] for number in range(1, 10)))
     with pytest.raises(DumpInterrupted, match="read it again") as caught:
         requests.dump(18)
@@ -206,7 +206,7 @@ def test_a_dump_that_is_always_interrupted_is_given_up(scripted):
     assert len(requests._socket.sent) == netlink_socket.MAX_DUMP_ATTEMPTS
 
 
-def test_a_dump_may_end_in_an_error(scripted):
+def test_dump_may_end_with_an_error(scripted):
     requests = scripted(
         [answer(1, b"a"), answer(1, struct.pack("=i", -errno.ENOMEM), kind=DONE)], [error(2, errno.EPERM)]
     )
@@ -216,7 +216,7 @@ def test_a_dump_may_end_in_an_error(scripted):
         assert caught.value.errno == number
 
 
-def test_a_dump_without_end_is_cut(scripted, monkeypatch):
+def test_endless_dump_is_limited(scripted, monkeypatch):
     monkeypatch.setattr(netlink_socket, "MAX_DUMP_MESSAGES", 5)
     requests = scripted([answer(1, b"a") * 3] * 3, [answer(2, b"b") * 5, answer(2, bytes(4), kind=DONE)])
     with pytest.raises(NetlinkError, match="more than 5 entries") as caught:
@@ -225,13 +225,13 @@ def test_a_dump_without_end_is_cut(scripted, monkeypatch):
     assert len(requests.dump(18)) == 5, "what was left unread is read to its end first"
 
 
-def test_the_kernel_that_says_nothing_is_not_waited_for():
+def test_missing_answer_times_out():
     with NetlinkSocket(socket.NETLINK_ROUTE, timeout=0.01) as requests, pytest.raises(TimeoutError) as caught:
         requests.request(1, b"")  # "no operation"
     assert caught.value.errno == errno.ETIMEDOUT
 
 
-def test_a_family_that_the_kernel_lacks():
+def test_missing_netlink_family():
     with pytest.raises(OSError) as caught:
         NetlinkSocket(31)
     assert caught.value.errno == errno.EPROTONOSUPPORT
@@ -246,7 +246,7 @@ def test_a_family_that_the_kernel_lacks():
 
 
 @pytest.mark.parametrize(("refusal", "at_start"), [(errno.EMFILE, True), (errno.ENOBUFS, True), (errno.EACCES, False)])
-def test_what_may_pass_is_an_error_at_the_start_and_what_stays_one_of_each_request(monkeypatch, refusal, at_start):
+def test_only_resource_errors_are_raised_by_the_constructor(monkeypatch, refusal, at_start):
     opened = []
 
     class One:
@@ -295,7 +295,7 @@ class Stuck:
         return self.opened[-1]
 
 
-def test_a_call_that_hangs_holds_up_no_other(monkeypatch):
+def test_hanging_request_does_not_block_others(monkeypatch):
     stuck = Stuck()
     monkeypatch.setattr(netlink_socket, "NetlinkSocket", stuck)
     shared = SharedNetlinkSockets(16)
@@ -322,7 +322,7 @@ def test_a_call_that_hangs_holds_up_no_other(monkeypatch):
     shared.close()
 
 
-def test_a_socket_is_given_back_after_an_error():
+def test_socket_is_returned_to_the_pool_after_an_error():
     shared = SharedNetlinkSockets(socket.NETLINK_ROUTE)
     for _ in range(2 * netlink_socket.SHARED_SOCKETS):
         with pytest.raises(NetlinkError) as caught:
@@ -334,7 +334,7 @@ def test_a_socket_is_given_back_after_an_error():
 # --- generic netlink
 
 
-def test_the_kernel_finds_a_family_by_its_name():
+def test_family_id_is_requested_by_name():
     with GenericNetlinkFamily("nlctrl") as family:
         body = messages.attribute_text(2, "nlctrl")
         found = dict(messages.attributes(family.request(3, body)))
@@ -343,7 +343,7 @@ def test_the_kernel_finds_a_family_by_its_name():
         assert family._family_id == 16
 
 
-def test_a_family_that_nobody_has_is_not_supported():
+def test_unknown_generic_family_is_not_supported():
     with (
         GenericNetlinkFamily("fabric-nobody") as family,
         pytest.raises(OSError, match="no netlink family 'fabric-nobody'") as caught,
@@ -352,7 +352,7 @@ def test_a_family_that_nobody_has_is_not_supported():
     assert caught.value.errno == errno.EOPNOTSUPP
 
 
-def test_an_answer_without_a_number_is_no_family(monkeypatch):
+def test_answer_without_family_id_is_a_protocol_error(monkeypatch):
     with GenericNetlinkFamily("odd") as family:
         monkeypatch.setattr(family._sockets, "request", lambda kind, body: bytes(4))
         with pytest.raises(OSError) as caught:
@@ -361,7 +361,7 @@ def test_an_answer_without_a_number_is_no_family(monkeypatch):
 
 
 @little_endian
-def test_a_request_carries_command_and_version(monkeypatch):
+def test_request_has_command_and_version(monkeypatch):
     sent = []
     with GenericNetlinkFamily("seen", version=2) as family:
 

@@ -64,12 +64,12 @@ def htb_class(rate, ceil, *more, parent=ROOT):
 # --- the form
 
 
-def test_a_rate_limit_that_drops():
+def test_tbf_with_drops():
     body = tc(nla(KIND, b"tbf\0"), tbf(12_500_000), stats(*COUNTS), nla(12, b"\0"))
     assert parse_queueing_discipline(body, {5}) == (5, QueueingDiscipline("tbf", 0x10000, 10, 12, 11, 9, 12_500_000))
 
 
-def test_counts_are_as_wide_as_the_kernels():
+def test_counters_have_32_bits():
     assert parse_queueing_discipline(tc(nla(KIND, b"mq\0"), stats(*[FULL] * 5), handle=0), {5}) == (
         5,
         QueueingDiscipline("mq", 0, FULL, FULL, FULL, FULL),
@@ -80,7 +80,7 @@ def test_counts_are_as_wide_as_the_kernels():
     ("narrow", "wide", "rate"),
     [(FULL, WIDE, WIDE), (FULL, None, FULL), (7, WIDE, 7), (0, None, None)],
 )
-def test_a_rate_beyond_32_bits_is_told_beside(narrow, wide, rate):
+def test_rate_over_32_bits_has_a_64_bit_attribute(narrow, wide, rate):
     def beside(kind):
         return [] if wide is None else [nla(kind, struct.pack("=Q", wide))]
 
@@ -89,14 +89,14 @@ def test_a_rate_beyond_32_bits_is_told_beside(narrow, wide, rate):
     assert parse_htb_ceiling([htb_class(99, narrow, *beside(7))]) == rate
 
 
-def test_a_wide_rate_of_another_size_is_none():
+def test_rate64_of_unexpected_size_is_ignored():
     assert (
         parse_queueing_discipline(tc(nla(KIND, b"tbf\0"), tbf(FULL, nla(4, b"\1\2\3"))), {5})[1].rate_bytes_per_second
         == FULL
     )
 
 
-def test_only_tbf_has_its_rate_there():
+def test_only_tbf_has_a_rate_in_its_options():
     assert parse_queueing_discipline(tc(nla(KIND, b"netem\0"), tbf(5)), {5})[1].rate_bytes_per_second is None
 
 
@@ -113,11 +113,11 @@ def test_only_tbf_has_its_rate_there():
     ],
     ids=["below another", "ingress", "another device", "no kind", "empty kind", "cut", "empty"],
 )
-def test_what_is_no_root_of_a_device_that_is_wanted_is_left_out(body):
+def test_only_root_qdiscs_of_selected_devices_are_parsed(body):
     assert parse_queueing_discipline(body, {5}) is None
 
 
-def test_what_the_kernel_did_not_say_is_absent_and_no_queue_counts_nothing():
+def test_missing_statistics_are_none_and_noqueue_has_none():
     assert parse_queueing_discipline(tc(nla(KIND, b"fq\0")), {5}) == (5, QueueingDiscipline("fq", 0x10000))
     assert parse_queueing_discipline(tc(nla(KIND, b"fq\0"), nla(STATS2, nla(3, bytes(19)))), {5}) == (
         5,
@@ -129,13 +129,11 @@ def test_what_the_kernel_did_not_say_is_absent_and_no_queue_counts_nothing():
     )
 
 
-def test_the_ceiling_of_htb_is_that_of_its_only_class_at_the_top():
+def test_htb_ceiling_is_that_of_the_only_root_class():
     below = htb_class(1, 2, parent=0x10001)
     assert parse_htb_ceiling([below, htb_class(6, 7), below]) == 7
     wide_ceiling = nla(7, struct.pack("=Q", WIDE))
-    assert (
-        parse_htb_ceiling([htb_class(6, FULL, nla(6, struct.pack("=Q", 5)), wide_ceiling)]) == WIDE
-    )
+    assert parse_htb_ceiling([htb_class(6, FULL, nla(6, struct.pack("=Q", 5)), wide_ceiling)]) == WIDE
     assert parse_htb_ceiling([htb_class(6, 7), htb_class(6, 7)]) is None
     assert parse_htb_ceiling([below]) is None
     assert parse_htb_ceiling([]) is None
@@ -157,7 +155,7 @@ PIECES = st.lists(
     )
     | PIECES.map(tc)
 )
-def test_any_message_is_read_without_an_error(body):
+def test_arbitrary_messages_raise_no_error(body):
     parse_htb_ceiling([body, body])
     found = parse_queueing_discipline(body, {5})
     if found is not None:
@@ -198,7 +196,7 @@ ALL = "00000000 00000000 00000000 00000000 00000000"
 ONE = "00000000 06000000 00000000 00000000 00000000"
 
 
-def test_all_devices_are_asked_at_once_and_classes_of_those_with_htb_that_are_wanted(monkeypatch):
+def test_one_dump_of_all_qdiscs_and_one_of_classes_per_selected_htb(monkeypatch):
     other = tc(nla(KIND, b"htb\0"), index=7)
     kernel, asked = asking(monkeypatch, [tc(nla(KIND, b"fq\0"), stats(*COUNTS)), HTB, other], [htb_class(6, 7)])
     assert asked.read({5, 6, 8}) == {
@@ -208,14 +206,14 @@ def test_all_devices_are_asked_at_once_and_classes_of_those_with_htb_that_are_wa
     assert kernel.asked == [(38, ALL), (42, ONE)], "written for a little-endian machine"
 
 
-def test_a_device_that_goes_before_its_classes_are_asked_for_costs_no_other(monkeypatch):
+def test_device_removed_before_its_classes_are_read_affects_no_other(monkeypatch):
     _, asked = asking(monkeypatch, [HTB, tc(nla(KIND, b"fq\0"))], NetlinkError(errno.ENODEV, "No such device"))
     found = asked.read({5, 6})
     assert found[5] == QueueingDiscipline("fq", 0x10000)
     assert found[6].errno == errno.ENODEV
 
 
-def test_a_kernel_without_disciplines_says_so(monkeypatch):
+def test_kernel_without_qdiscs_is_an_error(monkeypatch):
     _, asked = asking(monkeypatch, NetlinkError(errno.EOPNOTSUPP, "Operation not supported"))
     with pytest.raises(OSError, match="queueing disciplines: Operation not supported") as caught:
         asked.read({5})
@@ -269,7 +267,7 @@ def same(found, theirs):
     ]
 
 
-def test_tc_says_the_same_of_a_port_that_is_capped(namespace, tc_program):  # noqa: F811
+def test_tc_reads_the_same_of_a_rate_limited_port(namespace, tc_program):  # noqa: F811
     limit(namespace, tc_program, "left", "tbf", "rate", "1mbit", "burst", "2kb", "limit", "20kb")
     namespace.within(flood, "left")
     namespace.ip("link", "set", "left", "down")  # nothing moves while the two are compared
@@ -282,7 +280,7 @@ def test_tc_says_the_same_of_a_port_that_is_capped(namespace, tc_program):  # no
     assert none == QueueingDiscipline("noqueue")
 
 
-def test_a_fast_limit_and_one_by_classes(namespace, tc_program):  # noqa: F811
+def test_rate_over_32_bits_and_htb_ceiling_of_the_kernel(namespace, tc_program):  # noqa: F811
     limit(namespace, tc_program, "left", "tbf", "rate", "400gbit", "burst", "64mb", "latency", "20ms")
     assert ours(namespace, "left")[0].rate_bytes_per_second == 50_000_000_000
     namespace.run(tc_program, "qdisc", "add", "dev", "right", "root", "handle", "1:", "htb", "default", "10")
@@ -293,7 +291,7 @@ def test_a_fast_limit_and_one_by_classes(namespace, tc_program):  # noqa: F811
     assert ours(namespace, "right")[0].rate_bytes_per_second == 10_000_000_000
 
 
-def test_the_kernel_adds_up_the_queues_below_mq(namespace, tc_program):  # noqa: F811
+def test_kernel_adds_up_the_queues_below_mq(namespace, tc_program):  # noqa: F811
     namespace.ip("link", "add", "many", "numtxqueues", "4", "type", "veth", "peer", "name", "one")
     namespace.ip("link", "set", "many", "up")
     namespace.ip("link", "set", "one", "up")
@@ -321,11 +319,11 @@ with QueueingDisciplineSocket() as asked:
 """
 
 
-def test_it_needs_no_right(namespace, tc_program):  # noqa: F811
+def test_qdiscs_need_no_privileges(namespace, tc_program):  # noqa: F811
     assert namespace.run(sys.executable, "-c", UNPRIVILEGED).strip() == "2"
 
 
-def test_what_is_recorded_is_replayed(namespace, tc_program, tmp_path):  # noqa: F811
+def test_recording_replays_the_same(namespace, tc_program, tmp_path):  # noqa: F811
     with closing(namespace.within(KernelNic)) as nic:
         record(nic, tmp_path)
         links = nic.links()

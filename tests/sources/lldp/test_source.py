@@ -112,7 +112,7 @@ async def links(source):
     return rows, [(one.device, one.reason) for one in reading.failures]
 
 
-async def test_files_of_networkd_tell_switch_and_port_of_each_device(make, tmp_path):
+async def test_networkd_files_give_switch_and_port_of_each_device(make, tmp_path):
     (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH))
     (tmp_path / "lldp" / "3").write_bytes(filed(HOST))
     (tmp_path / "lldp" / "4").write_bytes(filed(SWITCH))  # a bridge is no piece of hardware
@@ -126,24 +126,24 @@ async def test_files_of_networkd_tell_switch_and_port_of_each_device(make, tmp_p
     assert failures == []
 
 
-async def test_it_applies_where_there_is_the_folder_or_where_it_listens(make, tmp_path):
+async def test_source_applies_with_the_folder_or_with_listen(make, tmp_path):
     assert await make().applies()
     assert not await make(folder=str(tmp_path / "none")).applies()
     assert await make(folder=str(tmp_path / "none"), listen=True).applies()
     assert await links(make(folder=str(tmp_path / "none"))) == ({}, [])
 
 
-async def test_two_neighbours_at_one_device_are_both_told(make, tmp_path):
+async def test_two_neighbours_of_one_device_are_both_exported(make, tmp_path):
     (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH, HOST, SWITCH))
     assert len((await links(make()))[0]) == 2
 
 
-async def test_devices_can_be_left_out(make, tmp_path):
+async def test_devices_can_be_excluded(make, tmp_path):
     (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH))
     assert await links(make(exclude=("ens1f0*",))) == ({}, [])
 
 
-async def test_a_file_that_makes_no_sense_costs_the_others_nothing(make, tmp_path):
+async def test_malformed_file_affects_no_other(make, tmp_path):
     (tmp_path / "lldp" / "2").write_bytes(filed(SWITCH))
     (tmp_path / "lldp" / "3").write_bytes(filed(SWITCH)[:-1])
     rows, failures = await links(make())
@@ -153,7 +153,7 @@ async def test_a_file_that_makes_no_sense_costs_the_others_nothing(make, tmp_pat
     assert (len(rows), failures) == (2, [("ens1f1np1", "malformed")])
 
 
-async def test_a_file_that_cannot_be_read_is_a_failure_and_a_link_is_not_followed(make, tmp_path):
+async def test_unreadable_file_is_a_failure_and_symlinks_are_not_followed(make, tmp_path):
     (tmp_path / "secret").write_bytes(filed(SWITCH))
     (tmp_path / "lldp" / "2").symlink_to(tmp_path / "secret")
     (tmp_path / "lldp" / "3").mkdir()
@@ -161,7 +161,7 @@ async def test_a_file_that_cannot_be_read_is_a_failure_and_a_link_is_not_followe
     assert (rows, sorted(failures)) == ({}, [("ens1f0np0", "eloop"), ("ens1f1np1", "eisdir")])
 
 
-async def test_what_a_networkd_that_ended_left_holds_no_longer_than_its_time(make, tmp_path):
+async def test_file_of_a_stopped_networkd_expires(make, tmp_path):
     path = tmp_path / "lldp" / "2"
     path.write_bytes(filed(SWITCH))
     for age, count in ((100, 1), (200, 0)):  # of the 120 s that the switch says
@@ -169,7 +169,7 @@ async def test_what_a_networkd_that_ended_left_holds_no_longer_than_its_time(mak
         assert len((await links(make()))[0]) == count
 
 
-async def test_files_are_bounded(make, tmp_path):
+async def test_frames_per_file_are_limited(make, tmp_path):
     (tmp_path / "lldp" / "2").write_bytes(filed(*[HOST[:21] + bytes([n]) + HOST[22:] for n in range(200)]))
     rows, failures = await links(make())
     assert (len(rows), failures) == (MAX_FRAMES, [])
@@ -181,7 +181,7 @@ async def heard(wire, *frames):
     await wire.taken.wait()
 
 
-async def test_what_is_heard_is_told_for_devices_that_are_hardware(make):
+async def test_received_neighbours_are_exported_for_hardware_devices(make):
     wire = Wire()
     source = make(listen=True, open_socket=lambda: wire)
     assert await links(source) == ({}, [])
@@ -190,7 +190,7 @@ async def test_what_is_heard_is_told_for_devices_that_are_hardware(make):
     assert await links(source) == ({LEAF: ("switch", "", "gpu1")}, [])
 
 
-async def test_what_is_heard_wins_over_a_file_of_the_same_device(make, tmp_path):
+async def test_received_neighbours_take_precedence_over_files(make, tmp_path):
     (tmp_path / "lldp" / "2").write_bytes(filed(HOST))
     (tmp_path / "lldp" / "3").write_bytes(filed(HOST))
     wire = Wire()
@@ -201,7 +201,7 @@ async def test_what_is_heard_wins_over_a_file_of_the_same_device(make, tmp_path)
     assert {key[1]: key[4] for key in rows} == {"ens1f0np0": "leaf1", "ens1f1np1": "b8:ce:f6:01:02:03"}
 
 
-async def test_a_frame_that_makes_no_sense_is_a_failure_once(make):
+async def test_malformed_frame_is_a_failure_once(make):
     wire = Wire()
     source = make(listen=True, open_socket=lambda: wire)
     await source.read()
@@ -210,7 +210,7 @@ async def test_a_frame_that_makes_no_sense_is_a_failure_once(make):
     assert await links(source) == ({}, [])
 
 
-async def test_without_the_capability_the_files_are_still_read_and_the_remedy_is_told(make, tmp_path):
+async def test_missing_capability_is_a_failure_and_files_are_still_read(make, tmp_path):
     def refuse():
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -222,12 +222,12 @@ async def test_without_the_capability_the_files_are_still_read_and_the_remedy_is
     assert len(reading.tables[0].rows) == 1
 
 
-async def test_a_device_that_cannot_be_listened_on_is_a_failure(make):
+async def test_device_that_cannot_join_the_group_is_a_failure(make):
     source = make(listen=True, open_socket=lambda: Wire(refuse=("ens1f1np1",)))
     assert await links(source) == ({}, [("ens1f1np1", "enodev")])
 
 
-async def test_a_socket_that_breaks_is_opened_anew(make):
+async def test_failed_socket_is_reopened(make):
     wires = []
 
     def open_socket():
@@ -242,7 +242,7 @@ async def test_a_socket_that_breaks_is_opened_anew(make):
     assert (await links(source))[0].keys() == {LEAF}
 
 
-async def test_links_that_cannot_be_listed_fail_the_source(make):
+async def test_failed_link_dump_fails_the_source(make):
     with pytest.raises(SourceError, match="rtnetlink") as raised:
         await make(Kernel(OSError(errno.ENOBUFS, "No buffer space"))).read()
     assert raised.value.reason == "unreadable"
@@ -257,7 +257,7 @@ def told(cache, now, **changes):
     return [one.chassis for one in cache.advertisements({2: device}, now).get("a", [])]
 
 
-def test_what_was_heard_holds_for_its_time_until_it_is_taken_back_or_the_link_goes_down():
+def test_neighbours_expire_by_ttl_shutdown_or_link_down():
     cache = NeighbourCache()
     cache.receive("a", frame_of(b"x", 120), 0.0)
     cache.receive("a", frame_of(b"y", 30), 0.0)
@@ -272,7 +272,7 @@ def test_what_was_heard_holds_for_its_time_until_it_is_taken_back_or_the_link_go
     assert told(cache, 302.0) == []
 
 
-def test_neighbours_of_a_device_are_bounded_and_those_that_are_known_stay():
+def test_neighbours_per_device_are_limited_and_known_ones_are_refreshed():
     cache = NeighbourCache()
     for number in range(1000):
         cache.receive("a", frame_of(b"%d" % number, 120), 0.0)
@@ -281,7 +281,7 @@ def test_neighbours_of_a_device_are_bounded_and_those_that_are_known_stay():
     assert told(cache, 150.0) == ["0"]
 
 
-def test_a_host_that_is_played_back_has_no_neighbours_of_this_one(host):
+def test_replayed_host_has_no_neighbours(host):
     assert len(lldp.DEFINITION.build(LldpOptions(), host)) == 1
     played = Host("gpu1", host.sysfs, host.procfs, nic_replay=host.sysfs)
     assert lldp.DEFINITION.build(LldpOptions(), played) == []

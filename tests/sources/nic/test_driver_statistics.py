@@ -318,13 +318,13 @@ def read(driver, statistics):
     return picked(places.port, values), {number: picked(where, values) for number, where in places.priority.items()}
 
 
-def test_every_driver_is_tested_here():
+def test_all_drivers_are_covered():
     assert PORT.keys() == DRIVERS.keys()
     assert BY_PRIORITY.keys() == {name for name, names in DRIVERS.items() if names.priority}
 
 
 @pytest.mark.parametrize("name", PORT)
-def test_each_name_is_one_metric_in_base_units(name):
+def test_each_statistic_maps_to_one_metric_in_base_units(name):
     driver = DRIVERS[name]
     units = {one.ending: 1 / one.divisor for one in driver.port}
     for value, (statistic, declared) in enumerate(PORT[name].items(), start=2**60):
@@ -337,7 +337,7 @@ def test_each_name_is_one_metric_in_base_units(name):
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_a_sum_is_of_all_its_parts_or_not_at_all(name):
+def test_sum_needs_all_its_statistics(name):
     for ending, names in SUMS[name].items():
         parts = [(statistic, 10**place) for place, statistic in enumerate(names)]
         assert read(DRIVERS[name], parts)[0] == {ending: sum(value for _, value in parts)}
@@ -349,7 +349,7 @@ def test_a_sum_is_of_all_its_parts_or_not_at_all(name):
 
 @pytest.mark.parametrize("name", BY_PRIORITY)
 @pytest.mark.parametrize("number", range(8))
-def test_each_priority_by_its_number(name, number):
+def test_statistics_by_priority(name, number):
     names = {statistic: both_parts(declared) for statistic, declared in BY_PRIORITY[name].items()}
     units = {one.ending: 1 / one.divisor for one in DRIVERS[name].priority if "{p}" in one.names[0]}
     statistics = [(statistic.format(p=number), value) for value, statistic in enumerate(names, start=10)]
@@ -359,18 +359,18 @@ def test_each_priority_by_its_number(name, number):
     assert units == dict(names.values())
 
 
-def test_what_only_looks_like_a_priority_is_none():
+def test_similar_names_are_not_priorities():
     names = ["rx_prio8_pause", "rx_prio3_pause_x", "xrx_prio3_pause", "rx_prio_pause", "rx_prio33_pause", "rx_prio3"]
     assert read(MLX5, [(name, 1) for name in names]) == ({}, {})
     assert read(ICE, [("rx_priority_3_xon.nic", 1), ("rx_priority_3_xoffxnic", 1)]) == ({}, {})
 
 
-def test_the_lossless_priority_is_whichever_has_it():
+def test_any_priority_may_be_lossless():
     """A reader that looks at priority 3 alone misses a storm on 4."""
     assert read(MLX5, [("rx_prio4_pause", 9_000_000), ("rx_prio4_pause_duration", 5)])[1].keys() == {"4"}
 
 
-def test_ionic_counts_pauses_for_all_priorities_together():
+def test_ionic_pfc_frames_are_for_all_priorities_together():
     port, priorities = read(DRIVERS["ionic"], [("frames_rx_pripause", 5), ("rx_pripause_3_1us_count", 2_000_000)])
     assert port == {}
     assert priorities == {
@@ -379,7 +379,7 @@ def test_ionic_counts_pauses_for_all_priorities_together():
     }
 
 
-def test_some_builds_of_i40e_spell_the_direction_twice():
+def test_i40e_names_with_repeated_direction():
     names = ("port.rx_priority_3_xoff_rx", "port.tx_priority_3_xoff_tx")
     twice = [(name, value) for value, name in enumerate(names, start=1)]
     expected = {"3": {"receive_pfc_frames_total": 1, "transmit_pfc_frames_total": 2}}
@@ -388,7 +388,7 @@ def test_some_builds_of_i40e_spell_the_direction_twice():
     assert read(DRIVERS["i40e"], [("port.rx_priority_3_xon_2_xoff", 9), ("port.rx_priority_3_xon_rx", 9)]) == ({}, {})
 
 
-def test_widths_are_those_of_the_hardware():
+def test_counter_widths_of_the_hardware():
     """The facts: q-counters, link downs and recoveries of mlx5 have 32 bits, all else 64 as far as is known."""
     narrow = {(name, one.ending): one.width for name in DRIVERS for one in all_of(DRIVERS[name]) if one.width != 64}
     endings = (
@@ -407,7 +407,7 @@ def all_of(driver):
 
 
 @pytest.mark.parametrize("name", DRIVERS)
-def test_names_of_one_metric_that_stand_for_each_other_are_alike(name):
+def test_alternative_names_of_a_metric_have_the_same_width_and_unit(name):
     """Columns are of a driver, whichever of its versions a device has."""
     for names in (DRIVERS[name], VIRTUAL.get(name, DRIVERS[name])):
         for group in (names.port, names.priority):
@@ -419,7 +419,7 @@ def test_names_of_one_metric_that_stand_for_each_other_are_alike(name):
     assert functions <= {one.ending for one in all_of(DRIVERS[name])}, "columns are of the driver's whole table"
 
 
-def test_every_ending_is_declared_and_shares_are_gauges():
+def test_endings_are_declared_and_ratios_are_gauges():
     for names in DRIVERS.values():
         for group, schema in ((names.port, SCHEMA), (names.priority, PRIORITY)):
             for one in group:
@@ -429,7 +429,7 @@ def test_every_ending_is_declared_and_shares_are_gauges():
                 assert (one.divisor == 1_000_000) == one.ending.endswith("paused_seconds_total")
 
 
-def test_what_comes_close_to_a_gauge_is_a_counter_and_the_reverse():
+def test_similar_names_of_counters_and_gauges():
     """Nothing in a list of statistics tells which is which."""
     assert SCHEMA.metrics["connection_allowance_available"].kind is Kind.GAUGE
     assert SCHEMA.metrics["connection_allowance_exceeded_total"].kind is Kind.COUNTER
@@ -440,21 +440,21 @@ def test_what_comes_close_to_a_gauge_is_a_counter_and_the_reverse():
 # Where drivers tell things twice.
 
 
-def test_the_view_of_the_function_is_not_that_of_the_port():
+def test_function_statistics_are_not_the_ports():
     function = ["rx_bytes", "tx_bytes", "rx_unicast", "rx_multicast", "rx_broadcast", "rx_dropped", "tx_errors"]
     function += ["rx_crc_errors", "rx_length_errors", "veb.rx_bytes", "veb.tc_0_rx_bytes", "rx_queue_0_bytes"]
     for name in ("ice", "i40e"):
         assert read(DRIVERS[name], [(one, 9) for one in function]) == ({}, {})
 
 
-def test_two_names_that_become_alike_elsewhere_are_two():
+def test_names_that_differ_in_punctuation_stay_different():
     """Where dots become underscores, 12028 packets dropped were exported as 0."""
     assert read(DRIVERS["i40e"], [("port.rx_dropped", 12028), ("port_rx_dropped", 0), ("rx_dropped", 0)])[0] == {
         "receive_discards_total": 12028
     }
 
 
-def test_what_bnxt_tells_by_class_it_tells_again_by_priority():
+def test_bnxt_statistics_are_read_by_priority_not_by_class():
     statistics = [
         ("rx_bytes_cos3", 7),
         ("rx_bytes_pri3", 7),
@@ -464,20 +464,20 @@ def test_what_bnxt_tells_by_class_it_tells_again_by_priority():
     assert read(DRIVERS["bnxt_en"], statistics) == ({}, {"3": {"receive_priority_bytes_total": 7}})
 
 
-def test_the_loopback_of_cxgb4_is_not_its_port():
+def test_cxgb4_loopback_statistics_are_not_the_ports():
     block = ["-------Loopback-----------", "octets_ok", "frames_ok", "error_frames", "frames_dropped"]
     block += [f"bg{group}_frames_dropped" for group in range(4)]
     statistics = [("rx_octets_ok", 1), ("tx_octets_ok", 2), *((name, 10**9) for name in block)]
     assert read(DRIVERS["cxgb4"], statistics)[0] == {"receive_bytes_total": 1, "transmit_bytes_total": 2}
 
 
-def test_a_unit_that_is_not_known_is_not_read():
+def test_statistics_of_unknown_unit_are_not_read():
     names = ["mac_rx_pause_xoff_time", "mac_tx_pfc_pri3_xoff_time", "rx_pause_duration", "rx_pause_duration_prio_3"]
     for name in ("hns3", "mlx4_en"):
         assert read(DRIVERS[name], [(one, 9) for one in names]) == ({}, {})
 
 
-def test_virtual_functions_have_nothing_of_the_port():
+def test_virtual_functions_have_no_port_counters():
     """Its counters are 0 on one of mlx5, and those of all functions together on one of ionic."""
     for name, names in VIRTUAL.items():
         assert not names.wire
@@ -507,13 +507,13 @@ def test_virtual_functions_have_nothing_of_the_port():
     )
 
 
-def test_a_fault_of_the_device_is_no_lack_of_buffers():
+def test_ionic_dma_errors_are_not_out_of_buffer():
     """ionic: the queue that was empty is hw_rx_over_errors; hw_rx_missed_errors are DMA faults."""
     for names in (DRIVERS["ionic"], VIRTUAL["ionic"]):
         assert read(names, [("hw_rx_missed_errors", 9), ("rx_over_errors", 9)]) == ({}, {})
 
 
-def test_a_port_of_infiniband_has_its_health_and_none_of_its_traffic():
+def test_infiniband_port_has_link_counters_but_no_traffic():
     (names,) = INFINIBAND.values()
     assert (names.wire, names.priority) == (False, ())
     every = [name for one in all_of(MLX5) for name in one.names]
@@ -548,7 +548,7 @@ def test_only_some_drivers_count_on_the_wire():
 
 
 @pytest.mark.parametrize("spelling", ["rx{}_drops", "rx_queue_{}_drops"])
-def test_virtio_adds_up_its_queues_in_both_spellings(spelling):
+def test_virtio_queues_are_added_up_in_both_spellings(spelling):
     timeouts = spelling.replace("rx", "tx").replace("drops", "tx_timeouts")
     statistics = [(spelling.format(number), 2**number) for number in range(12)]
     statistics += [(timeouts.format(number), 3) for number in range(2)]
@@ -558,11 +558,11 @@ def test_virtio_adds_up_its_queues_in_both_spellings(spelling):
     assert priorities == {}
 
 
-def test_a_total_comes_before_the_sum_of_the_queues():
+def test_total_is_preferred_to_the_sum_of_queues():
     assert read(VIRTIO, [("rx0_drops", 1), ("rx1_drops", 2), ("rx_drops", 4)])[0] == {"receive_discards_total": 4}
 
 
-def test_gve_adds_up_the_queues_that_stand_in_brackets():
+def test_gve_queues_in_brackets_are_added_up():
     statistics = [("rx_no_buffers_posted[0]", 3), ("rx_no_buffers_posted[12]", 40), ("rx_no_buffers_posted0", 500)]
     assert read(DRIVERS["gve"], statistics)[0] == {"out_of_buffer_total": 43}
 
@@ -570,7 +570,7 @@ def test_gve_adds_up_the_queues_that_stand_in_brackets():
 # Hostile and odd input.
 
 
-def test_all_ones_is_what_firmware_could_not_fill():
+def test_all_ones_is_absent():
     port, priorities = read(
         MLX5,
         [
@@ -584,13 +584,13 @@ def test_all_ones_is_what_firmware_could_not_fill():
     assert priorities == {"3": {"transmit_pfc_frames_total": 0}}
 
 
-def test_a_name_that_stands_twice_is_taken_once():
+def test_first_of_a_repeated_name_is_used():
     statistics = [("rx_bytes_phy", 1), ("rx_bytes_phy", 2), ("rx_prio3_pause", 3), ("rx_prio3_pause", 4)]
     assert read(MLX5, statistics) == ({"receive_bytes_total": 1}, {"3": {"receive_pfc_frames_total": 3}})
     assert read(VIRTIO, [("rx0_drops", 1), ("rx0_drops", 2)])[0] == {"receive_discards_total": 1}
 
 
-def test_no_names_and_hostile_names():
+def test_empty_and_hostile_names():
     names = ["", "rx_prio\n3_pause", "rx\u0663_drops", "[", "*", "{p}", "#", "rx_prio{p}_pause", "rx#_drops"]
     names += ["rx_no_buffers_posted[#]", "rx_no_buffers_posted[]", "(" * 40]
     for driver in DRIVERS.values():
@@ -598,7 +598,7 @@ def test_no_names_and_hostile_names():
         assert read(driver, [(name, 7) for name in names]) == ({}, {})
 
 
-def test_the_rest_is_what_no_metric_uses():
+def test_raw_statistics_are_those_without_a_metric():
     names = ("rx_bytes_phy", "rx_prio3_pause", "a", "b", "a", "", "rx_oversize_pkts_phy")
     made = plan(MLX5, names)
     assert rest(made, names, ["*"]) == {"a": 2, "b": 3}

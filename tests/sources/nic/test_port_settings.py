@@ -94,7 +94,7 @@ async def read(source):
 # What comes out.
 
 
-async def test_a_rail_has_its_set_up_and_what_error_correction_mended(nics, tmp_path):
+async def test_settings_and_fec_counters_of_a_rail(nics, tmp_path):
     pci_function(tmp_path, "eth2")
     (tmp_path / "class/net/eth2/device/infiniband").mkdir()
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
@@ -144,7 +144,7 @@ async def test_a_rail_has_its_set_up_and_what_error_correction_mended(nics, tmp_
         ({"link_modes": None}, "autoneg", "off"),
     ],
 )
-async def test_each_setting_is_a_word_and_none_where_it_is_not_known(nics, answer, label, text):
+async def test_settings_labels_are_empty_if_not_known(nics, answer, label, text):
     nics.add(hardware("eth2", 5))
     nics.speeds["eth2"] = LinkSettings(SPEED, "half", autoneg=False)
     answers(nics, "eth2", **answer)
@@ -164,16 +164,14 @@ async def test_each_setting_is_a_word_and_none_where_it_is_not_known(nics, answe
         (None, False, ""),
     ],
 )
-async def test_what_a_port_trusts_is_told_by_its_rules_and_their_lack_only_where_the_driver_keeps_them_alike(
-    nics, driver, rules, trust
-):
+async def test_trust_is_derived_from_dscp_rules_only_for_drivers_that_report_it(nics, driver, rules, trust):
     nics.add(hardware("eth2", 5), driver=driver)
     answers(nics, "eth2", dcb=Dcb(dscp_rules=rules))
     async with opened(nics) as source:
         assert (await read(source))["eth2"]["settings_info"]["trust"] == trust
 
 
-async def test_a_device_that_tells_nothing_has_no_settings_at_all(nics):
+async def test_device_without_settings_has_no_settings_info(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.speeds["eth2"] = None
     async with opened(nics) as source:
@@ -181,7 +179,7 @@ async def test_a_device_that_tells_nothing_has_no_settings_at_all(nics):
     assert not {"settings_info", "link_lanes", "link_max_speed_bytes_per_second", *FEC_BLOCKS} & row.keys()
 
 
-async def test_the_fastest_mode_is_told_of_ports_with_rdma_alone(nics, tmp_path):
+async def test_maximum_speed_is_exported_for_rdma_ports_only(nics, tmp_path):
     for place, name in enumerate(("eth2", "mgmt")):
         pci_function(tmp_path, name)
         nics.add(hardware(name, 5 + place), statistics=MLX5)
@@ -193,7 +191,7 @@ async def test_the_fastest_mode_is_told_of_ports_with_rdma_alone(nics, tmp_path)
     assert "link_max_speed_bytes_per_second" not in found["mgmt"]
 
 
-async def test_a_link_that_is_down_tells_why_while_it_is(nics, tmp_path):
+async def test_reason_is_exported_while_the_link_is_down(nics, tmp_path):
     pci_function(tmp_path, "eth2")
     (tmp_path / "class/net/eth2/device/infiniband").mkdir()
     nics.add(hardware("eth2", 5), statistics=MLX5)
@@ -214,7 +212,7 @@ async def test_a_link_that_is_down_tells_why_while_it_is(nics, tmp_path):
     assert (row["link_speed_bytes_per_second"], row["link_lanes"]) == (50e9, 4)
 
 
-async def test_a_reason_that_is_told_of_a_link_that_is_up_is_none(nics):
+async def test_reason_of_a_link_that_is_up_is_ignored(nics):
     nics.add(hardware("eth2", 5), driver="ionic")
     answers(nics, "eth2", link_state=LinkState(reason="no_cable", down_count=1))
     async with opened(nics) as source:
@@ -223,7 +221,7 @@ async def test_a_reason_that_is_told_of_a_link_that_is_up_is_none(nics):
     assert "link_down_reason_info" not in row
 
 
-async def test_a_bond_is_asked_for_its_speed_alone(nics):
+async def test_only_the_speed_of_a_bond_is_read(nics):
     nics.add(replace(hardware("bond0", 9), kind="bond"), driver="bonding", speed=0)
     answers(nics, "bond0")
     async with opened(nics) as source:
@@ -248,16 +246,14 @@ IONIC = {"octets_rx_ok": 5, "frames_rx_ok": 6}
         ("mlx5_core", {"rx_bytes_phy": 1}, LinkState(down_count=91), None),
     ],
 )
-async def test_link_downs_are_the_drivers_then_those_that_it_tells_the_kernel_then_the_kernels_own(
-    nics, driver, statistics, state, count
-):
+async def test_link_down_counter_is_the_drivers_then_ethtools_then_the_kernels(nics, driver, statistics, state, count):
     nics.add(hardware("eth2", 5, carrier_down_count=4), driver=driver, statistics=statistics)
     answers(nics, "eth2", link_state=state)
     async with opened(nics) as source:
         assert (await read(source))["eth2"].get("link_down_total") == count
 
 
-async def test_a_count_that_cannot_be_had_once_is_not_taken_from_elsewhere(nics):
+async def test_failed_counter_is_not_replaced_by_another_origin(nics):
     nics.add(hardware("eth2", 5, carrier_down_count=4, stats=KERNEL), driver="ionic", statistics=IONIC)
     answers(nics, "eth2", link_state=raised(errno.EIO))
     meaning = Meaning()
@@ -282,7 +278,7 @@ BNXT = {"rx_bytes": 5, "rx_fec_corrected_blocks": 61, "rx_fec_uncorrectable_bloc
         (raised(errno.EIO), (None, None)),
     ],
 )
-async def test_mended_blocks_are_those_of_the_kernels_question_else_the_drivers(nics, answer, counts):
+async def test_fec_blocks_are_those_of_ethtool_netlink_else_the_drivers(nics, answer, counts):
     nics.add(hardware("eth2", 5), driver="bnxt_en", statistics=BNXT)
     answers(nics, "eth2", fec=answer)
     async with opened(nics) as source:
@@ -299,7 +295,7 @@ async def test_mended_blocks_are_those_of_the_kernels_question_else_the_drivers(
         ("mlx5_core", {"rx_bytes_phy": 1}, None),  # one count has one origin, and this driver's may come back
     ],
 )
-async def test_mended_bits_are_the_drivers_else_those_of_the_kernels_question(nics, driver, statistics, count):
+async def test_fec_corrected_bits_are_the_drivers_else_those_of_ethtool_netlink(nics, driver, statistics, count):
     nics.add(hardware("eth2", 5), driver=driver, statistics=statistics)
     answers(nics, "eth2")
     async with opened(nics) as source:
@@ -308,7 +304,7 @@ async def test_mended_bits_are_the_drivers_else_those_of_the_kernels_question(ni
         assert "fec_corrected_errors_total" not in (await read(source))["eth2"], "nobody is shown it"
 
 
-async def test_a_driver_that_is_not_listed_counts_the_wire_in_the_words_of_the_standards(nics, clock):
+async def test_unlisted_driver_has_standard_statistics(nics, clock):
     """A driver whose kernel counts stand still at 0 (idpf did) has what its device counts, all the same."""
     nics.add(hardware("eth2", 5, stats=dict.fromkeys(KERNEL, 0)), driver="idpf", statistics={"rx_bytes": 9})
     answers(nics, "eth2", standard_statistics=STANDARD)
@@ -343,7 +339,7 @@ async def test_a_driver_that_is_not_listed_counts_the_wire_in_the_words_of_the_s
     assert (times(nics, "standard_statistics"), times(nics, "pause")) == (2, 2)
 
 
-async def test_the_kernels_bytes_never_mix_with_the_devices(nics):
+async def test_kernel_bytes_never_replace_device_bytes(nics):
     """Bytes of one origin at one read and of another at the next would make a rate of neither."""
     nics.add(hardware("eth2", 5, stats=KERNEL), driver="idpf")
     answers(nics, "eth2", standard_statistics=raised(errno.EIO))
@@ -362,7 +358,7 @@ async def test_the_kernels_bytes_never_mix_with_the_devices(nics):
         assert await told() == (None, "wire")
 
 
-async def test_nobody_counts_for_a_device_whose_driver_is_not_known_yet(nics):
+async def test_no_bytes_are_exported_before_the_driver_is_known(nics):
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
     answers(nics, "eth2", standard_statistics=STANDARD)
     nics.drivers["eth2"] = raised(errno.EIO)
@@ -374,7 +370,7 @@ async def test_nobody_counts_for_a_device_whose_driver_is_not_known_yet(nics):
     assert (row["link_speed_bytes_per_second"], row["info"]["traffic"]) == (50e9, "")
 
 
-async def test_a_device_without_standard_counts_has_the_kernels(nics):
+async def test_device_without_standard_statistics_has_kernel_counters(nics):
     nics.add(hardware("eth2", 5, stats=KERNEL), driver="r8169")
     nics.more["standard_statistics", "eth2"] = {}
     async with opened(nics) as source:
@@ -385,7 +381,7 @@ async def test_a_device_without_standard_counts_has_the_kernels(nics):
 # When.
 
 
-async def test_what_rarely_changes_is_asked_when_the_link_changed_and_now_and_then(nics, clock):
+async def test_settings_are_read_after_link_changes_and_when_too_old(nics, clock):
     nics.add(hardware("eth2", 5, carrier_changes=1), statistics=MLX5)
     answers(nics, "eth2")
     slow = ("link_modes", "pause", "dcb")
@@ -409,7 +405,7 @@ async def test_what_rarely_changes_is_asked_when_the_link_changed_and_now_and_th
 REQUESTS = ("link_modes", "pause", "fec", "dcb", "link_state", "standard_statistics")
 
 
-async def test_what_a_device_has_not_is_not_asked_again_until_it_is_made_anew(nics, clock):
+async def test_unsupported_queries_are_not_repeated_for_the_same_device(nics, clock):
     nics.add(hardware("eth2", 5), driver="r8169")
     async with opened(nics) as source:
         for changes in range(3):
@@ -424,7 +420,7 @@ async def test_what_a_device_has_not_is_not_asked_again_until_it_is_made_anew(ni
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EPERM])
 @pytest.mark.parametrize("what", REQUESTS)
-async def test_what_is_refused_for_now_is_no_failure_and_rests(nics, clock, what, number):
+async def test_refused_queries_are_no_failure_and_wait(nics, clock, what, number):
     nics.add(hardware("eth2", 5), driver="r8169")
     answers(nics, "eth2", standard_statistics=STANDARD)
     nics.more[what, "eth2"] = raised(number)
@@ -441,7 +437,7 @@ async def test_what_is_refused_for_now_is_no_failure_and_rests(nics, clock, what
 
 
 @pytest.mark.parametrize("what", REQUESTS)
-async def test_each_question_fails_alone(nics, what):
+async def test_failed_query_affects_only_its_values(nics, what):
     nics.add(hardware("eth2", 5, stats=KERNEL), driver="idpf")
     answers(nics, "eth2", standard_statistics=STANDARD)
     async with opened(nics) as source:
@@ -471,7 +467,7 @@ async def test_each_question_fails_alone(nics, what):
     }
 
 
-async def test_a_device_that_goes_while_it_is_asked_is_one_failure(nics):
+async def test_device_removed_during_a_read_is_one_failure(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     answers(nics, "eth2")
     async with opened(nics) as source:
@@ -482,7 +478,7 @@ async def test_a_device_that_goes_while_it_is_asked_is_one_failure(nics):
         assert reasons(await source.read()) == [("eth2", "enodev")]
 
 
-async def test_a_question_that_hangs_is_a_timeout_of_its_device_alone(nics, monkeypatch):
+async def test_hanging_query_is_a_timeout_of_its_device_only(nics, monkeypatch):
     release = threading.Event()
 
     def hang():
@@ -511,7 +507,7 @@ async def test_a_question_that_hangs_is_a_timeout_of_its_device_alone(nics, monk
 # Counter sets that change.
 
 
-async def test_flow_control_that_moves_to_another_priority_makes_no_rate_across(nics, clock):
+async def test_pfc_moved_to_another_priority_gives_no_rate_across_priorities(nics, clock):
     """As many names as before, but others: a plan kept by their number would give priority 4 for priority 3."""
     names = ("rx_prio{}_pause", "rx_prio{}_pause_duration")
     nics.add(hardware("eth2", 5), statistics=MLX5 | {name.format(3): 10_000_000 for name in names})
@@ -530,7 +526,7 @@ async def test_flow_control_that_moves_to_another_priority_makes_no_rate_across(
     assert found["eth2"]["resets_total"] == 0
 
 
-async def test_a_read_without_one_family_leaves_the_others_baselines_alone(nics, clock):
+async def test_missing_statistics_do_not_reset_other_rates(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1000, "rx_prio3_pause": 7})
     meaning = Meaning()
     async with opened(nics) as source:
@@ -542,7 +538,7 @@ async def test_a_read_without_one_family_leaves_the_others_baselines_alone(nics,
     assert found["eth2"]["resets_total"] == 0
 
 
-async def test_a_set_that_grows_between_two_calls_is_read_whole_at_the_next(nics):
+async def test_statistics_that_grow_during_a_read_are_read_next_time(nics):
     """The older request gives up when the number of statistics will not stand still; nothing of it is taken."""
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1, "tx_bytes_phy": 2})
     async with opened(nics) as source:
@@ -557,7 +553,7 @@ async def test_a_set_that_grows_between_two_calls_is_read_whole_at_the_next(nics
     assert found["eth2", "3"] == {"receive_pfc_frames_total": 3}
 
 
-async def test_a_driver_that_is_loaded_again_starts_anew_in_all_its_rows(nics, clock):
+async def test_reloaded_driver_resets_all_its_rows(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1000, "rx_prio3_pause_duration": 9_000_000})
     answers(nics, "eth2")
     meaning = Meaning()
@@ -573,7 +569,7 @@ async def test_a_driver_that_is_loaded_again_starts_anew_in_all_its_rows(nics, c
     assert "receive_pfc_paused_ratio" not in found["eth2", "3"]
 
 
-async def test_a_share_among_the_counters_is_a_share(nics, clock):
+async def test_percentage_is_exported_as_a_ratio(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"outbound_pci_stalled_wr": 37, "outbound_pci_stalled_wr_events": 5})
     meaning = Meaning()
     async with opened(nics) as source:
@@ -586,7 +582,7 @@ async def test_a_share_among_the_counters_is_a_share(nics, clock):
     assert row["resets_total"] == 0, "a share that fell did not start anew"
 
 
-async def test_two_cards_with_other_names_have_tables_of_their_own(nics):
+async def test_each_driver_has_its_own_table(nics):
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
     nics.add(hardware("eth3", 6, stats=KERNEL), driver="ice", statistics={"rx_bytes.nic": 7, "rx_bytes": 8})
     nics.add(hardware("eth4", 7, stats=KERNEL), driver="ionic", statistics={"octets_rx_ok": 9, "frames_rx_pripause": 4})
@@ -599,7 +595,7 @@ async def test_two_cards_with_other_names_have_tables_of_their_own(nics):
 # By the drivers' own names.
 
 
-async def test_names_that_are_asked_for_are_exported_as_they_are(nics):
+async def test_raw_statistics_are_exported_by_the_drivers_names(nics):
     statistics = [
         ("rx_bytes_phy", 1),
         ("rx_prio3_pause", 2),
@@ -634,13 +630,13 @@ async def test_names_that_are_asked_for_are_exported_as_they_are(nics):
     assert 'fabric_nic_raw{device="eth2",name="port.rx_dropped"} 12028\n' in text
 
 
-async def test_none_are_exported_unless_asked_for(nics):
+async def test_raw_statistics_are_off_by_default(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5 | {"anything": 1})
     async with opened(nics) as source:
         assert (await read(source)).keys() == {"eth2", ("eth2", "3")}
 
 
-async def test_a_driver_that_is_not_listed_is_asked_where_names_are_wanted(nics):
+async def test_raw_statistics_of_an_unlisted_driver(nics):
     nics.add(hardware("eth2", 5, stats=KERNEL), driver="tg3", statistics={"rx_octets": 60, "interface_up": 1})
     async with opened(nics, raw=("*",)) as source:
         found = await read(source)
@@ -649,7 +645,7 @@ async def test_a_driver_that_is_not_listed_is_asked_where_names_are_wanted(nics)
     assert found["eth2"]["receive_bytes_total"] == 101
 
 
-async def test_names_are_looked_up_anew_when_the_driver_is_known_by_another_name(nics, tmp_path):
+async def test_statistics_are_mapped_again_when_the_drivers_name_changes(nics, tmp_path):
     """mlx4_core is what sysfs says of a port whose driver calls itself mlx4_en."""
     pci_function(tmp_path, "eth2", "mlx4_core")
     nics.add(hardware("eth2", 5), driver="mlx4_en", statistics={"rx_pause": 3, "rx_packets": 4})
@@ -664,7 +660,7 @@ async def test_names_are_looked_up_anew_when_the_driver_is_known_by_another_name
     assert found["eth2", "rx_packets"] == {"raw": 4}
 
 
-async def test_too_many_names_are_cut_and_told(nics):
+async def test_raw_statistics_are_limited(nics):
     statistics = {f"rx{number}_packets": number for number in range(nic_device.MAX_RAW_STATISTICS + 5)}
     nics.add(hardware("eth2", 5), statistics=statistics)
     nics.add(hardware("eth3", 6), statistics={"rx7_packets": 1})

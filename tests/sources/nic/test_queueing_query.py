@@ -69,7 +69,7 @@ def queued(row):
 # What comes out.
 
 
-async def test_a_port_that_is_capped_and_one_that_is_not(nics, clock):
+async def test_rate_limited_and_unlimited_port(nics, clock):
     async with opened(nics) as source:
         for reads in (1, 2):
             clock.now += 5
@@ -84,7 +84,7 @@ async def test_a_port_that_is_capped_and_one_that_is_not(nics, clock):
     assert found.keys() == {"eth0", "eth1"}
 
 
-async def test_what_has_no_queue_or_no_answer_has_no_counts(nics):
+async def test_device_without_queue_or_answer_has_no_counters(nics):
     nics.queues = {2: QueueingDiscipline("noqueue")}
     async with opened(nics) as source:
         found = values_of((await source.read()).tables)
@@ -92,7 +92,7 @@ async def test_what_has_no_queue_or_no_answer_has_no_counts(nics):
     assert queued(found["eth1"]) == {}
 
 
-async def test_counts_wrap_at_32_bits_and_a_discipline_that_is_replaced_leaves_the_ports_own_counts_alone(nics, clock):
+async def test_counters_wrap_at_32_bits_and_a_replaced_qdisc_does_not_reset_the_port(nics, clock):
     shown = Meaning()
     async with opened(nics) as source:
 
@@ -111,7 +111,7 @@ async def test_counts_wrap_at_32_bits_and_a_discipline_that_is_replaced_leaves_t
     assert (found[DROPS], found["resets_total"]) == (1, 0)
 
 
-async def test_a_virtual_function_and_a_port_whose_statistics_fail_have_their_queues(nics):
+async def test_virtual_function_and_port_with_failed_statistics_have_queueing_metrics(nics):
     nics.add(hardware("sf0", 4, "mlx5_core.sf.2", stats=KERNEL))
     nics.devices["sf0"].parent_dev_bus_name = "auxiliary"
     nics.add(hardware("eth2", 5), statistics=MLX5)
@@ -139,13 +139,13 @@ async def test_a_virtual_function_and_a_port_whose_statistics_fail_have_their_qu
         (("fabric_nic_transmit_queue_*",), (), 1),
     ],
 )
-async def test_it_is_asked_only_where_something_of_it_is_shown(nics, drop, keep, times):
+async def test_qdiscs_are_read_only_if_exported(nics, drop, keep, times):
     async with opened(nics, drop=drop, keep=keep) as source:
         await source.read()
     assert asked(nics) == times
 
 
-async def test_nothing_is_asked_without_devices(nics):
+async def test_qdiscs_are_not_read_without_devices(nics):
     nics.devices.clear()
     async with opened(nics) as source:
         assert (await source.read()).failures == []
@@ -153,7 +153,7 @@ async def test_nothing_is_asked_without_devices(nics):
 
 
 @pytest.mark.parametrize(("took", "holds"), [(0.3, 30.0), (0.06, 6.0), (1.5, 60.0)])
-async def test_a_long_list_is_read_more_seldom(nics, clock, took, holds):
+async def test_slow_dump_is_cached_longer(nics, clock, took, holds):
     def slow():
         clock.now += took
         return {2: CAPPED}
@@ -172,7 +172,7 @@ async def test_a_long_list_is_read_more_seldom(nics, clock, took, holds):
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EPERM])
-async def test_a_kernel_that_tells_nothing_is_no_failure_and_rests(nics, clock, number):
+async def test_refused_dump_is_no_failure_and_waits(nics, clock, number):
     nics.queues = raised(number)
     async with opened(nics) as source:
         for _ in range(3):
@@ -188,7 +188,7 @@ async def test_a_kernel_that_tells_nothing_is_no_failure_and_rests(nics, clock, 
 # What fails.
 
 
-async def test_one_device_fails_alone(nics):
+async def test_failure_of_one_device_affects_no_other(nics):
     nics.queues[2] = raised(errno.ENODEV)
     async with opened(nics) as source:
         reading = await source.read()
@@ -200,7 +200,7 @@ async def test_one_device_fails_alone(nics):
     assert found["eth1"][DROPS] == 0
 
 
-async def test_a_list_that_cannot_be_had_costs_nothing_else_and_is_asked_for_again(nics):
+async def test_failed_dump_affects_nothing_else_and_is_retried(nics):
     whole = nics.queues
     nics.queues = raised(errno.EOVERFLOW)
     async with opened(nics) as source:
@@ -214,7 +214,7 @@ async def test_a_list_that_cannot_be_had_costs_nothing_else_and_is_asked_for_aga
         assert queued(values_of((await source.read()).tables)["eth0"]) == ENDINGS
 
 
-async def test_a_list_that_hangs_holds_up_no_device(nics, monkeypatch):
+async def test_hanging_dump_delays_no_device(nics, monkeypatch):
     release = threading.Event()
     nics.queues = lambda: release.wait(60) and {}
     monkeypatch.setattr(nic, "CALL_DEADLINE", 0.3)
@@ -232,7 +232,7 @@ async def test_a_list_that_hangs_holds_up_no_device(nics, monkeypatch):
 # Software devices.
 
 
-async def test_software_devices_are_read_where_they_are_named(nics):
+async def test_configured_software_devices_are_read(nics):
     nics.add(NetworkLink(7, "veth7", kind="veth", carrier=True, operstate="up", stats=KERNEL), driver="veth")
     nics.add(NetworkLink(8, "cali8", kind="veth", carrier=True), driver="veth")
     nics.add(NetworkLink(9, "veth9", kind="veth", carrier=True), driver="veth")

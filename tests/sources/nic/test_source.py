@@ -70,7 +70,7 @@ def clock(stopped_clock):
 # What comes out.
 
 
-async def test_a_mlx5_port_has_the_wires_counts_beside_the_kernels(nics):
+async def test_mlx5_port_has_wire_and_kernel_counters(nics):
     nics.add(hardware("eth2", 5, mtu=9000, mac="aa:bb:cc:00:00:01", carrier_changes=3, stats=KERNEL), statistics=MLX5)
     async with opened(nics) as source:
         assert await source.applies()
@@ -115,7 +115,7 @@ async def test_a_mlx5_port_has_the_wires_counts_beside_the_kernels(nics):
     }
 
 
-async def test_a_driver_that_is_not_listed_has_the_kernels_counts_for_its_own(nics):
+async def test_unlisted_driver_has_kernel_counters(nics):
     nics.add(hardware("eth0", 2, stats=KERNEL, carrier_down_count=4), driver="r8169", statistics={"rx_bytes_phy": 1})
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["eth0"]
@@ -124,7 +124,7 @@ async def test_a_driver_that_is_not_listed_has_the_kernels_counts_for_its_own(ni
     assert "statistics" not in nics.asked("eth0")
 
 
-async def test_virtio_counts_drops_itself_and_leaves_bytes_to_the_kernel(nics):
+async def test_virtio_has_its_own_drops_and_kernel_bytes(nics):
     statistics = {"rx0_drops": 1, "rx1_drops": 2, "rx_queue_0_packets": 9}
     nics.add(hardware("eth0", 2, "virtio2", stats=KERNEL), driver="virtio_net", statistics=statistics)
     async with opened(nics) as source:
@@ -132,7 +132,7 @@ async def test_virtio_counts_drops_itself_and_leaves_bytes_to_the_kernel(nics):
     assert (row["receive_discards_total"], row["receive_bytes_total"], row["info"]["traffic"]) == (3, 101, "kernel")
 
 
-async def test_a_kernel_that_says_less_has_less(nics):
+async def test_missing_link_attributes_are_absent(nics):
     nics.add(hardware("eth0", 2), driver="r8169")
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["eth0"]
@@ -150,7 +150,7 @@ async def test_a_kernel_that_says_less_has_less(nics):
         ({"carrier": False, "operstate": "unknown"}, 0),
     ],
 )
-async def test_a_link_is_up_when_the_kernel_says_so(nics, link, up):
+async def test_link_up_follows_carrier_and_operstate(nics, link, up):
     nics.add(replace(hardware("eth0", 2), **link))
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["eth0"]
@@ -174,7 +174,7 @@ OTHERS = [
 ]
 
 
-async def test_software_devices_and_representors_are_none_of_ours(nics):
+async def test_software_devices_and_representors_are_not_read(nics):
     for link in OTHERS:
         nics.add(link)
     nics.add(hardware("eth2", 5, phys_port_name="p0"))
@@ -183,14 +183,14 @@ async def test_software_devices_and_representors_are_none_of_ours(nics):
     assert {device for _, device in nics.calls} == {"", "eth2"}
 
 
-async def test_without_hardware_there_is_nothing_to_read(nics):
+async def test_source_does_not_apply_without_hardware(nics):
     for link in OTHERS:
         nics.add(link)
     async with opened(nics) as source:
         assert not await source.applies()
 
 
-async def test_a_bond_is_a_link_and_no_second_count_of_its_members_bytes(nics):
+async def test_bond_has_a_link_but_no_bytes(nics):
     nics.add(BOND, driver=None, speed=2 * SPEED)
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["bond0"]
@@ -214,7 +214,7 @@ async def test_a_bond_is_a_link_and_no_second_count_of_its_members_bytes(nics):
         ({"include": ("eth*",), "exclude": ("eth*",)}, set()),
     ],
 )
-async def test_what_is_excluded_is_never_asked(nics, options, read):
+async def test_excluded_devices_are_never_read(nics, options, read):
     for place, name in enumerate(("eth0", "eth1", "rail0")):
         nics.add(hardware(name, place + 2))
     async with opened(nics, **options) as source:
@@ -223,7 +223,7 @@ async def test_what_is_excluded_is_never_asked(nics, options, read):
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-async def test_virtual_functions_are_asked_only_where_that_is_wanted(nics, tmp_path, wanted):
+async def test_statistics_of_virtual_functions_are_read_only_if_configured(nics, tmp_path, wanted):
     pci_function(tmp_path, "eth2")
     pci_function(tmp_path, "eth2v0", virtual=True)
     pci_function(tmp_path, "eth3", device="0x101e")  # as in a virtual machine, where no host's function is beside it
@@ -253,7 +253,7 @@ async def test_virtual_functions_are_asked_only_where_that_is_wanted(nics, tmp_p
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.ENODEV, errno.EAGAIN])
-async def test_statistics_that_fail_cost_themselves_and_the_kernel_does_not_step_in(nics, number):
+async def test_failed_statistics_are_not_replaced_by_kernel_counters(nics, number):
     for name in ("eth2", "eth3"):
         nics.add(hardware(name, 5 + (name == "eth3"), stats=KERNEL), statistics=MLX5)
     nics.counts["eth2"] = raised(number)
@@ -272,7 +272,7 @@ async def test_statistics_that_fail_cost_themselves_and_the_kernel_does_not_step
         assert values_of((await source.read()).tables)["eth2"]["receive_bytes_total"] == 2**63 + 1
 
 
-async def test_a_driver_without_statistics_is_no_failure_and_not_asked_again(nics):
+async def test_driver_without_statistics_is_no_failure_and_not_read_again(nics):
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
     nics.counts["eth2"] = raised(errno.EOPNOTSUPP)
     async with opened(nics) as source:
@@ -285,7 +285,7 @@ async def test_a_driver_without_statistics_is_no_failure_and_not_asked_again(nic
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL])
-async def test_settings_that_are_refused_are_no_failure(nics, number):
+async def test_refused_link_settings_are_no_failure(nics, number):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.speeds["eth2"] = raised(number)
     async with opened(nics) as source:
@@ -296,7 +296,7 @@ async def test_settings_that_are_refused_are_no_failure(nics, number):
     assert row["transmit_bytes_total"] == 11
 
 
-async def test_settings_that_fail_are_counted_and_asked_again(nics):
+async def test_failed_link_settings_are_a_failure_and_retried(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.speeds["eth2"] = raised(errno.EIO)
     async with opened(nics) as source:
@@ -308,7 +308,7 @@ async def test_settings_that_fail_are_counted_and_asked_again(nics):
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["sysfs tells the driver", "nothing tells it"])
-async def test_a_driver_that_cannot_be_asked_for_its_name(nics, tmp_path, known):
+async def test_unreadable_driver_info(nics, tmp_path, known):
     if known:
         pci_function(tmp_path, "eth2")
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
@@ -324,7 +324,7 @@ async def test_a_driver_that_cannot_be_asked_for_its_name(nics, tmp_path, known)
     assert (row["receive_bytes_total"], row["info"]["firmware"]) == (2**63 + 1, "28.39")
 
 
-async def test_an_answer_that_makes_no_sense_costs_its_device_alone(nics):
+async def test_malformed_answer_affects_only_its_device(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.add(hardware("eth3", 6), statistics=MLX5)
     nics.counts["eth2"] = ValueError("cut off")
@@ -335,7 +335,7 @@ async def test_an_answer_that_makes_no_sense_costs_its_device_alone(nics):
     assert values_of(reading.tables)["eth3"]["transmit_bytes_total"] == 11
 
 
-async def test_a_device_whose_link_cannot_be_read_is_a_failure_of_its_own(nics):
+async def test_unreadable_link_is_a_failure_of_its_device(nics):
     nics.unread = {name: OSError(errno.EBADMSG, "link: no number", name) for name in ("eth8", "other")}
     async with opened(nics, include=("eth*",)) as source:
         assert await source.applies(), "there is something, and it is broken"
@@ -347,7 +347,7 @@ async def test_a_device_whose_link_cannot_be_read_is_a_failure_of_its_own(nics):
         assert (await source.read()).failures == []
 
 
-async def test_a_dump_that_fails_is_a_failure_of_the_whole(nics, monkeypatch):
+async def test_failed_link_dump_fails_the_source(nics, monkeypatch):
     async with opened(nics) as source:
         monkeypatch.setattr(nics, "links", lambda: nics.answer("links", "", raised(errno.EPERM)))
         with pytest.raises(SourceError, match=r"rtnetlink: .*Operation not permitted") as caught:
@@ -355,7 +355,7 @@ async def test_a_dump_that_fails_is_a_failure_of_the_whole(nics, monkeypatch):
     assert caught.value.reason == "unreadable"
 
 
-async def test_sockets_that_cannot_be_opened_are_tried_again(nics):
+async def test_failed_opening_of_sockets_is_retried(nics):
     answers = [raised(errno.EMFILE), nics]
 
     def opening():
@@ -391,7 +391,7 @@ def hang():
 
 
 @pytest.mark.parametrize("what", ["drivers", "speeds", "counts"])
-async def test_a_call_that_hangs_holds_up_no_other_and_is_not_issued_again(nics, tmp_path, hang, monkeypatch, what):
+async def test_hanging_call_delays_no_other_and_is_not_repeated(nics, tmp_path, hang, monkeypatch, what):
     for place, name in enumerate(("eth2", "eth3", "eth4")):
         pci_function(tmp_path, name)
         nics.add(hardware(name, 5 + place, f"0000:1{place}:00.0", stats=KERNEL), statistics=MLX5)
@@ -417,7 +417,7 @@ async def test_a_call_that_hangs_holds_up_no_other_and_is_not_issued_again(nics,
     assert source._serial.out == {"eth3"}
 
 
-async def test_what_hangs_at_first_and_is_unknown_is_not_taken_for_what_the_kernel_counts(nics, hang, monkeypatch):
+async def test_unknown_device_that_hangs_has_no_kernel_bytes(nics, hang, monkeypatch):
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
     nics.drivers["eth2"] = hang
     async with opened(nics) as source:
@@ -427,7 +427,7 @@ async def test_what_hangs_at_first_and_is_unknown_is_not_taken_for_what_the_kern
     assert (row["kernel_receive_bytes_total"], row["info"]["traffic"]) == (101, "")
 
 
-async def test_what_came_back_is_asked_again(nics, hang, monkeypatch):
+async def test_device_is_read_again_after_a_hang(nics, hang, monkeypatch):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.counts["eth2"] = hang
     async with opened(nics) as source:
@@ -443,7 +443,7 @@ async def test_what_came_back_is_asked_again(nics, hang, monkeypatch):
     assert values_of(reading.tables)["eth2"]["transmit_bytes_total"] == 11
 
 
-async def test_a_dump_that_hangs_is_a_timeout_and_not_issued_again(nics, hang, monkeypatch):
+async def test_hanging_link_dump_is_a_timeout_and_not_repeated(nics, hang, monkeypatch):
     async with opened(nics) as source:
         monkeypatch.setattr(source, "_serial", Serial("nic", SHORT))
         monkeypatch.setattr(nics, "links", lambda: nics.answer("links", "", hang))
@@ -454,7 +454,7 @@ async def test_a_dump_that_hangs_is_a_timeout_and_not_issued_again(nics, hang, m
     assert nics.asked("") == ["links"]
 
 
-async def test_what_is_read_behind_a_slow_device_is_measured_over_its_own_time(nics, clock):
+async def test_rates_behind_a_slow_device_use_their_own_read_time(nics, clock):
     """Else its rate would be too high, and too low at the next read."""
 
     def slow():
@@ -491,7 +491,7 @@ async def test_what_is_read_behind_a_slow_device_is_measured_over_its_own_time(n
 # Speed.
 
 
-async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, clock):
+async def test_link_settings_are_read_after_link_changes_and_when_too_old(nics, clock):
     nics.add(hardware("eth2", 5, carrier_changes=1), statistics=MLX5)
     async with opened(nics) as source:
 
@@ -520,7 +520,7 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
 # Rates.
 
 
-async def test_a_counter_of_32_bits_wraps_and_one_of_64_does_not(nics, clock):
+async def test_counters_of_32_bits_wrap_and_those_of_64_do_not(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_out_of_buffer": 2**32 - 10, "rx_bytes_phy": 1000})
     meaning = Meaning()
     async with opened(nics) as source:
@@ -533,7 +533,7 @@ async def test_a_counter_of_32_bits_wraps_and_one_of_64_does_not(nics, clock):
     assert row["receive_utilization_ratio"] == 1000 / 50e9
 
 
-async def test_a_device_that_was_made_anew_starts_anew(nics, clock):
+async def test_recreated_device_has_another_epoch(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1000})
     meaning = Meaning()
     async with opened(nics) as source:
@@ -550,7 +550,7 @@ async def test_a_device_that_was_made_anew_starts_anew(nics, clock):
     assert nics.forgotten == ["eth2", "eth2"]
 
 
-async def test_another_device_under_the_old_name_is_asked_anew(nics):
+async def test_another_device_with_the_same_name_is_identified_again(nics):
     """Two names swapped between two reads: what one driver refused says nothing of the other."""
     nics.add(hardware("eth0", 5, stats=KERNEL), driver="mlx5_core")
     nics.counts["eth0"] = raised(errno.EOPNOTSUPP)
@@ -566,7 +566,7 @@ async def test_another_device_under_the_old_name_is_asked_anew(nics):
     assert (found["eth0"]["receive_bytes_total"], found["eth1"]["receive_bytes_total"]) == (2**63 + 1, 101)
 
 
-async def test_devices_come_go_and_change_their_names(nics):
+async def test_devices_are_added_removed_and_renamed(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     async with opened(nics) as source:
         assert values_of((await source.read()).tables).keys() == {"eth2", ("eth2", "3")}
@@ -580,7 +580,7 @@ async def test_devices_come_go_and_change_their_names(nics):
         assert (await source.read()).tables == []
 
 
-async def test_flow_control_that_moves_to_another_priority_moves_the_names(nics):
+async def test_pfc_moved_to_another_priority_changes_the_statistics(nics):
     before = {"rx_bytes_phy": 5, "rx_prio3_pause": 100, "tx_prio3_pause": 200}
     nics.add(hardware("eth2", 5), statistics=before)
     async with opened(nics) as source:
@@ -638,7 +638,7 @@ async def hear(source, nics, *events):
     return source.changed.is_set()
 
 
-async def test_an_event_of_a_link_of_ours_wants_a_read_at_once(nics):
+async def test_event_of_a_selected_link_requests_a_read(nics):
     eth2 = hardware("eth2", 5)
     nics.add(eth2)
     async with opened(nics, exclude=("eth9",)) as source:
@@ -656,7 +656,7 @@ async def test_an_event_of_a_link_of_ours_wants_a_read_at_once(nics):
     assert nics.waiting, "nobody listens after the close"
 
 
-async def test_closing_twice_or_before_anything_was_read_does_no_harm(nics):
+async def test_close_is_idempotent(nics):
     async with opened(nics) as source:
         await source.close()
         assert nics.closed == 0
@@ -679,7 +679,7 @@ def veth(program):
     subprocess.run([ip, "link", "delete", name], check=True)
 
 
-async def test_a_real_change_is_heard_at_once_where_it_is_of_a_link_of_ours(veth, monkeypatch):
+async def test_kernel_event_of_a_selected_link_requests_a_read(veth, monkeypatch):
     name, ip = veth
     host = Host("", Path("/sys"), Path("/proc"))
     ours, others = NicSource(NicOptions(), host, KernelNic), NicSource(NicOptions(), host, KernelNic)
@@ -702,7 +702,7 @@ def hardware_here():
     return [path.parent.name for path in sorted(Path("/sys/class/net").glob("*/device"))]
 
 
-async def test_this_machines_own_devices_are_as_sysfs_shows_them():
+async def test_devices_of_this_machine_match_sysfs():
     names = hardware_here()
     if not names:
         pytest.skip("needs a network device with hardware behind it")
@@ -738,7 +738,7 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
         assert row["carrier_changes_total"] == int((folder / "carrier_changes").read_text())
 
 
-async def test_a_share_of_more_than_all_is_nonsense(nics, tmp_path):
+async def test_ratio_above_one_is_absent(nics, tmp_path):
     pci_function(tmp_path, "eth2")
     nics.add(hardware("eth2", 2), statistics={"outbound_pci_stalled_rd": 101, "outbound_pci_stalled_wr": 100})
     async with opened(nics, tmp_path) as source:
@@ -770,7 +770,7 @@ def told_of_traffic(row):
 
 @pytest.mark.parametrize("driver", [OVER_INFINIBAND, "ib_ipoib", "mlx5_core", None])
 @pytest.mark.parametrize("virtual", [False, True])
-async def test_an_ip_device_over_infiniband_is_no_second_port(nics, tmp_path, driver, virtual):
+async def test_ipoib_device_has_no_port_traffic(nics, tmp_path, driver, virtual):
     """What IP sends is a part of what the RDMA port counts: whoever adds up bytes by host must not count it twice."""
     infiniband = {"hardware": 32, "stats": KERNEL, "carrier_down_count": 5}
     for name, ifindex, kind in (("ib0", 4, "ipoib"), ("ib1", 6, "")):  # of the second, its kind is not told
@@ -796,7 +796,7 @@ async def test_an_ip_device_over_infiniband_is_no_second_port(nics, tmp_path, dr
             assert found[name]["link_up"] == 1
 
 
-async def test_a_port_of_infiniband_tells_how_it_fares(nics):
+async def test_infiniband_port_has_link_pcie_and_module_counters(nics):
     nics.add(
         hardware("ib0", 4, hardware=32, kind="ipoib", mtu=4092, carrier_changes=2, stats=KERNEL),
         driver=OVER_INFINIBAND,
@@ -823,7 +823,7 @@ async def test_a_port_of_infiniband_tells_how_it_fares(nics):
     }
 
 
-async def test_a_port_of_infiniband_whose_driver_knows_no_card_has_its_link(nics):
+async def test_infiniband_port_of_ib_ipoib_has_its_link_only(nics):
     nics.add(
         hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL, carrier_down_count=5),
         driver="ib_ipoib",
@@ -837,9 +837,7 @@ async def test_a_port_of_infiniband_whose_driver_knows_no_card_has_its_link(nics
 
 
 @pytest.mark.parametrize(("what", "driver"), [("drivers", ""), ("counts", OVER_INFINIBAND)])
-async def test_a_port_of_infiniband_that_does_not_answer_has_no_bytes_of_ip_in_the_place_of_its_own(
-    nics, tmp_path, what, driver
-):
+async def test_infiniband_port_that_fails_has_no_ipoib_bytes(nics, tmp_path, what, driver):
     """sysfs names the card's driver, which is not known to have made the device: until it says so, nothing is taken."""
     pci_function(tmp_path, "ib0")
     link = hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL, carrier_down_count=5)
@@ -854,7 +852,7 @@ async def test_a_port_of_infiniband_that_does_not_answer_has_no_bytes_of_ip_in_t
     assert (row["kernel_receive_bytes_total"], row["info"]["driver"], row["info"]["traffic"]) == (101, driver, "")
 
 
-async def test_ports_of_infiniband_are_siblings_and_have_their_rails(nics, tmp_path):
+async def test_infiniband_ports_are_siblings_with_rails(nics, tmp_path):
     for place in range(8):
         name, pci = f"ib{place}", f"0000:{0xF - place:02x}:00.0"
         pci_function(tmp_path, name)
@@ -872,7 +870,7 @@ async def test_ports_of_infiniband_are_siblings_and_have_their_rails(nics, tmp_p
     assert degraded == {f"ib{place}": int(place == 3) for place in range(8)}
 
 
-async def test_a_port_of_infiniband_has_no_family_that_one_of_ethernet_has_not(nics):
+async def test_infiniband_port_exports_a_subset_of_an_ethernet_port(nics):
     """So a node of eight keeps to the budget, which is counted of eight ports of Ethernet."""
     every = dict.fromkeys((name for one in DRIVERS["mlx5_core"].port for name in one.names), 1)
     nics.add(hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL), driver=OVER_INFINIBAND, statistics=every)

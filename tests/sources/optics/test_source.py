@@ -111,7 +111,7 @@ def reasons(reading):
 # What comes out.
 
 
-async def test_a_module_has_its_identity_its_lanes_and_its_thresholds(nics):
+async def test_identity_lanes_and_thresholds_of_a_module(nics):
     nics.add(port("eth0", 2), sff8472())
     async with opened(nics) as source:
         assert await source.applies()
@@ -146,7 +146,7 @@ async def test_a_module_has_its_identity_its_lanes_and_its_thresholds(nics):
     }
 
 
-async def test_a_module_in_a_port_that_is_down_is_read_too(nics):
+async def test_module_of_a_port_that_is_down_is_read(nics):
     nics.add(port("eth0", 2, carrier=False), sff8636().put(0, 34, bytes(24)))
     async with opened(nics) as source:
         found = values_of(await source.read())
@@ -154,7 +154,7 @@ async def test_a_module_in_a_port_that_is_down_is_read_too(nics):
     assert [found[f"eth0 {lane}"]["lane_receive_power_watts"] for lane in (1, 2, 3, 4)] == [0.0] * 4
 
 
-async def test_a_lane_with_current_and_no_light_is_shown_and_a_lane_that_is_not_used_is_not(nics):
+async def test_lane_with_bias_and_no_light_is_exported_and_unused_lanes_are_not(nics):
     nics.add(port("eth0", 2), cmis(lanes=4).word(0x11, 186, 0))
     async with opened(nics) as source:
         found = values_of(await source.read())
@@ -164,7 +164,7 @@ async def test_a_lane_with_current_and_no_light_is_shown_and_a_lane_that_is_not_
     assert found["eth0 1"]["lane_bias_amperes"] == pytest.approx(50e-3)
 
 
-async def test_a_module_with_a_fault_says_so_and_one_that_does_not_tell_is_not_called_well(nics):
+async def test_module_fault_is_exported_only_if_the_state_is_known(nics):
     nics.add(port("eth0", 2), cmis())
     nics.add(port("eth1", 3), cmis().put(0, 3, b"\x0a"))
     nics.add(port("eth2", 4), sff8636())
@@ -175,14 +175,14 @@ async def test_a_module_with_a_fault_says_so_and_one_that_does_not_tell_is_not_c
     assert [found[f"eth{number}"].get("state_info") for number in range(4)] == [("ready",), ("fault",), None, None]
 
 
-async def test_only_what_there_is_has_columns(nics):
+async def test_absent_values_have_no_columns(nics):
     nics.add(port("eth0", 2), cmis().put(0, 2, b"\x80"))
     async with opened(nics) as source:
         reading = await source.read()
     assert [list(table.columns) for table in reading.tables] == [["module_info"]]
 
 
-def test_names_are_good():
+def test_metric_names_are_valid():
     metrics = [metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]
     assert vocabulary.check(metrics) == []
     assert all(metric.origins for metric in metrics)
@@ -192,7 +192,7 @@ def test_names_are_good():
 # Which devices are asked.
 
 
-async def test_only_ports_of_hardware_are_asked(nics, tmp_path):
+async def test_only_hardware_ports_are_read(nics, tmp_path):
     nics.add(port("eth0", 2), sff8472())
     virtual = tmp_path / "class" / "net" / "eth1" / "device"
     virtual.mkdir(parents=True)
@@ -214,7 +214,7 @@ async def test_only_ports_of_hardware_are_asked(nics, tmp_path):
     assert set(nics.asked) == {"eth0"}
 
 
-async def test_a_port_of_infiniband_is_asked_once_through_its_device_for_ip(nics):
+async def test_module_of_an_infiniband_port_is_read_through_its_ipoib_device(nics):
     nics.add(port("ib0", 2, hardware=32, kind="ipoib"), cmis())
     nics.add(port("ib0.8001", 3, hardware=32, kind="ipoib", lower=2), cmis())
     nics.add(port("ib1", 4, hardware=32, kind="ipoib"), errno.EOPNOTSUPP)  # as the driver in Linux answers
@@ -226,7 +226,7 @@ async def test_a_port_of_infiniband_is_asked_once_through_its_device_for_ip(nics
     assert set(nics.asked) == {"ib0", "ib1"}
 
 
-async def test_without_any_port_there_is_nothing_to_read(nics):
+async def test_source_does_not_apply_without_ports(nics):
     nics.add(NetworkLink(1, "lo"), sff8472())
     async with opened(nics) as source:
         assert not await source.applies()
@@ -236,12 +236,12 @@ async def test_without_any_port_there_is_nothing_to_read(nics):
 # How seldom.
 
 
-def test_it_is_off_unless_it_is_switched_on():
+def test_source_is_disabled_by_default():
     assert not OpticsOptions().enabled
     assert OpticsOptions().interval == 60
 
 
-def test_an_interval_under_a_minute_is_an_error_that_names_its_place():
+def test_interval_under_a_minute_is_a_configuration_error():
     text = b"sources:\n  optics:\n    enabled: true\n    interval: 30s\n"
     with pytest.raises(yaml_reader.ConfigError) as caught:
         config.parse(text, "config.yml", [DEFINITION])
@@ -251,7 +251,7 @@ def test_an_interval_under_a_minute_is_an_error_that_names_its_place():
     assert (options.enabled, options.interval) == (True, 120)
 
 
-async def test_what_does_not_change_is_read_again_only_now_and_then(nics):
+async def test_static_data_is_read_again_after_several_reads(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         counts = []
@@ -265,7 +265,7 @@ async def test_what_does_not_change_is_read_again_only_now_and_then(nics):
     assert counts == [seldom, *[often] * (module_cage.STATIC_MAX_READS - 1), seldom, often]
 
 
-async def test_another_module_is_read_in_full_at_once(nics):
+async def test_replaced_module_is_read_completely(nics):
     nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         await source.read()
@@ -278,7 +278,7 @@ async def test_another_module_is_read_in_full_at_once(nics):
         assert found["eth0"]["info"][0] == "QSFP28"
 
 
-async def test_a_module_that_went_and_came_is_read_in_full(nics):
+async def test_replugged_module_is_read_completely(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         await source.read()
@@ -294,7 +294,7 @@ async def test_a_module_that_went_and_came_is_read_in_full(nics):
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV, errno.ENXIO])
-async def test_a_port_without_a_module_is_absent(nics, number):
+async def test_port_without_a_module_has_no_rows(nics, number):
     nics.add(port("eth0", 2), number)
     nics.add(port("eth1", 3), sff8472())
     async with opened(nics) as source:
@@ -304,7 +304,7 @@ async def test_a_port_without_a_module_is_absent(nics, number):
     assert "eth1" in values_of(reading)
 
 
-async def test_a_silent_bus_is_an_empty_cage_only_where_the_port_has_no_carrier(nics):
+async def test_i2c_error_is_an_empty_cage_only_without_carrier(nics):
     nics.add(port("eth0", 2, carrier=False), errno.EIO)
     nics.add(port("eth1", 3), errno.EIO)
     async with opened(nics) as source:
@@ -314,14 +314,14 @@ async def test_a_silent_bus_is_an_empty_cage_only_where_the_port_has_no_carrier(
 
 
 @pytest.mark.parametrize("identifier", [0x00, 0xFF])
-async def test_lines_that_nobody_drives_are_an_empty_cage(nics, identifier):
+async def test_undriven_bus_is_an_empty_cage(nics, identifier):
     nics.add(port("eth0", 2), Memory(identifier))
     async with opened(nics) as source:
         reading = await source.read()
     assert (reading.tables, reading.failures) == ([], [])
 
 
-async def test_a_module_that_is_not_known_is_shown_by_its_identifier(nics):
+async def test_unsupported_module_is_exported_by_its_identifier(nics):
     nics.add(port("eth0", 2), Memory(0x1C))
     async with opened(nics) as source:
         reading = await source.read()
@@ -329,7 +329,7 @@ async def test_a_module_that_is_not_known_is_shown_by_its_identifier(nics):
     assert reading.failures == []
 
 
-async def test_without_the_right_each_device_says_so_once(nics):
+async def test_missing_capability_is_one_failure_per_device(nics):
     nics.add(port("eth0", 2), errno.EPERM)
     nics.add(port("eth1", 3), errno.EPERM)
     async with opened(nics) as source:
@@ -339,7 +339,7 @@ async def test_without_the_right_each_device_says_so_once(nics):
     assert nics.asked == ["eth0", "eth1"]
 
 
-async def test_bytes_from_the_wrong_place_yield_nothing_and_are_counted(nics):
+async def test_implausible_values_are_dropped_with_a_failure(nics):
     nics.add(port("eth0", 2), sff8472().words(0, 96, [0, 2287, 99.168e-3 * BIAS, 5.7e-3 * POWER], 0x51))
     async with opened(nics) as source:
         reading = await source.read()
@@ -348,7 +348,7 @@ async def test_bytes_from_the_wrong_place_yield_nothing_and_are_counted(nics):
     assert values_of(reading) == {"eth0": {"info": ("SFP", "EXAMPLE", "EX-10G-SR", "EX0000000003", "A")}}
 
 
-async def test_a_page_that_fails_loses_what_is_on_it_and_is_asked_for_again(nics):
+async def test_failed_page_affects_only_its_values_and_is_retried(nics):
     memory = nics.add(port("eth0", 2), cmis())
     memory.refused[0x50, 2] = errno.EIO
     async with opened(nics) as source:
@@ -362,7 +362,7 @@ async def test_a_page_that_fails_loses_what_is_on_it_and_is_asked_for_again(nics
         assert len(values_of(reading)) == 13
 
 
-async def test_a_module_that_cannot_say_who_it_is_is_not_shown_under_another_name(nics):
+async def test_module_with_unreadable_identity_is_not_exported(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         await source.read()
@@ -373,7 +373,7 @@ async def test_a_module_that_cannot_say_who_it_is_is_not_shown_under_another_nam
         assert len(values_of(await source.read())) == 13
 
 
-async def test_a_page_that_is_not_there_is_no_failure(nics):
+async def test_missing_page_is_no_failure(nics):
     nics.add(port("eth0", 2), cmis()).refused[0x50, 2] = errno.EINVAL
     async with opened(nics) as source:
         reading = await source.read()
@@ -381,7 +381,7 @@ async def test_a_page_that_is_not_there_is_no_failure(nics):
     assert len(values_of(reading)) == 9
 
 
-async def test_a_module_that_hangs_costs_no_other_and_is_not_asked_again(nics, monkeypatch):
+async def test_hanging_module_affects_no_other_and_is_not_read_again(nics, monkeypatch):
     release, asked = threading.Event(), []
 
     def hang():
@@ -405,7 +405,7 @@ async def test_a_module_that_hangs_costs_no_other_and_is_not_asked_again(nics, m
         assert "eth0" in values_of(await source.read())
 
 
-async def test_others_have_their_turn_between_two_devices(nics):
+async def test_other_sources_are_served_between_two_devices(nics):
     loop, begun, waits, turns = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), []
     memory = sff8472()
 
@@ -429,7 +429,7 @@ async def test_others_have_their_turn_between_two_devices(nics):
     assert set(nics.asked) == {"eth0", "eth1"}
 
 
-async def test_links_that_cannot_be_listed_fail_the_read(nics):
+async def test_failed_link_dump_fails_the_read(nics):
     def refuse():
         raise OSError(errno.ENOBUFS, "no room")
 
@@ -439,7 +439,7 @@ async def test_links_that_cannot_be_listed_fail_the_read(nics):
             await source.read()
 
 
-async def test_a_device_whose_link_cannot_be_told_is_a_failure(nics):
+async def test_unreadable_link_is_a_failure_of_its_device(nics):
     nics.add(port("eth0", 2), sff8472())
     nics.broken = {"eth1": OSError(errno.EBADMSG, "no recording"), "eth2": OSError(errno.EBADMSG, "no recording")}
     async with opened(nics, exclude=("eth2",)) as source:
@@ -448,7 +448,7 @@ async def test_a_device_whose_link_cannot_be_told_is_a_failure(nics):
     assert "eth0" in values_of(reading)
 
 
-async def test_a_device_that_was_made_anew_or_is_gone_is_forgotten(nics):
+async def test_cache_of_recreated_or_removed_devices_is_dropped(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         await source.read()
@@ -461,7 +461,7 @@ async def test_a_device_that_was_made_anew_or_is_gone_is_forgotten(nics):
         assert source._cages == {}
 
 
-async def test_events_that_nobody_waits_for_do_not_pile_up_and_all_is_closed(nics):
+async def test_unused_events_are_drained_and_the_reader_is_closed(nics):
     nics.add(port("eth0", 2), sff8472())
     async with opened(nics) as source:
         await source.close()
@@ -489,6 +489,6 @@ async def scrape(tmp_path, monkeypatch):
         yield scraper
 
 
-async def test_a_scrape_is_that_of_the_golden_file(tmp_path, monkeypatch):
+async def test_scrape_matches_the_golden_file(tmp_path, monkeypatch):
     async with scrape(tmp_path, monkeypatch) as scraper:
         compare("optics", await scraper.settled())
