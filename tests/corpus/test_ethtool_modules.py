@@ -1,4 +1,4 @@
-"""Modules of real hosts: what was printed of them, put back into a memory, comes out as it was printed."""
+"""Dumps of `ethtool -m`: the printed values, encoded to module memory again, decode to the same values."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from tests.helpers.fake_module_memory import (
     POWER,
     TEMPERATURE,
     VOLTAGE,
-    Memory,
+    FakeModuleMemory,
 )
 
 EXPECTATIONS = json.loads((Path(__file__).parent / "optics_expectations.json").read_text("utf-8"))
@@ -23,7 +23,7 @@ QUANTITIES = {
     "Module temperature": ("temperature_celsius", TEMPERATURE),
     "Module voltage": ("voltage_volts", VOLTAGE),
 }
-"""What ethtool prints, and the steps in one of its units: mA, mW, degrees, volts."""
+"""Quantities that ethtool prints, and the steps in one printed unit: mA, mW, degrees, volts."""
 
 LANE = {
     "bias_amperes": r"Laser (?:tx )?bias current(?: +\(Channel \d+\))? +: ([\d.]+) mA",
@@ -33,7 +33,7 @@ LANE = {
 LEVELS = ("high alarm", "low alarm", "high warning", "low warning")
 STEPS = dict(QUANTITIES.values())
 PRINTED = {"temperature_celsius": 1.0, "voltage_volts": 1.0}
-"""Printed units in a base unit, where not a thousand."""
+"""Printed units in a base unit, unless a thousand."""
 
 PLACES = {
     "QSFP28": {
@@ -54,7 +54,7 @@ PLACES = {
 
 
 def printed(text):
-    """Read a dump: identity, values and thresholds in printed units, by the names of the fields."""
+    """Parse a dump: identity, values and thresholds in printed units, by the names of the fields."""
     words = {"vendor": "name", "part": "PN", "revision": "rev", "serial": "SN"}
     identity = {key: re.search(rf"Vendor {word} *:(.*)", text)[1].strip() for key, word in words.items()}
     values = {
@@ -71,9 +71,9 @@ def printed(text):
 
 
 def memory_of(kind, identity, values, thresholds):
-    """Put what was printed back where the standards have it."""
+    """Encode the printed values to the memory map of the standard."""
     places = PLACES[kind]
-    memory = Memory({"QSFP28": 0x11, "SFP": 0x03}[kind])
+    memory = FakeModuleMemory({"QSFP28": 0x11, "SFP": 0x03}[kind])
     for key, text in identity.items():
         memory.text(0, places["identity"][key], 4 if key == "revision" and kind == "SFP" else 2, "")
         memory.put(0, places["identity"][key], text.encode())
@@ -126,7 +126,7 @@ def test_module_decodes_to_the_printed_values(corpus, name):
 def test_dump_of_sixteen_lanes_decodes_to_eight(corpus, name):
     expected = EXPECTATIONS[name]
     text = (corpus / "host" / "ethtool-m" / f"{name}.txt").read_text("utf-8")
-    memory = Memory(0x18).put(0, 166, bytes(45)).put(1, 159, b"\x00\x06")
+    memory = FakeModuleMemory(0x18).put(0, 166, bytes(45)).put(1, 159, b"\x00\x06")
     for quantity, place in (("transmit_power_watts", 154), ("receive_power_watts", 186)):
         values = [float(value) for value in re.findall(LANE[quantity], text)]
         assert values[:8] == values[8:]
@@ -152,7 +152,7 @@ def test_identity_page_decodes_as_by_another_program(corpus, name):
     folder = corpus / "host" / "ethtool-m" / "eeprom-bin"
     text = (folder / f"{name}.txt").read_text("utf-8")
     words = {"vendor": "Vendor Name", "part": "Vendor PN", "revision": "Vendor Rev", "serial": "Vendor S/N"}
-    told = {key: re.search(rf'{word} .*: "(.*)"', text)[1] for key, word in words.items()}
-    module = Memory(0x11).put(0, 128, (folder / f"{name}.bin").read_bytes()).module()
-    assert {key: getattr(module, key) for key in words} == told
+    expected = {key: re.search(rf'{word} .*: "(.*)"', text)[1] for key, word in words.items()}
+    module = FakeModuleMemory(0x11).put(0, 128, (folder / f"{name}.bin").read_bytes()).module()
+    assert {key: getattr(module, key) for key in words} == expected
     assert module.kind == "QSFP28"

@@ -1,6 +1,6 @@
-"""Settings and drivers of real devices, as `ethtool` and `ethtool -i` print them: what the source tells of each.
+"""Dumps of `ethtool` and `ethtool -i` from real devices: the metrics of each.
 
-The texts are turned back into recordings; what ethtool_settings.json says was read off the texts.
+The dumps are converted to recordings; ethtool_settings.json has the values that the dumps contain.
 """
 
 import json
@@ -16,8 +16,8 @@ from exporter.sources.nic.options import NicOptions
 EXPECTED = json.loads((Path(__file__).parent / "ethtool_settings.json").read_text())
 
 
-def words(text):
-    """Give what stands behind each name, in the order of the text; the first of a name counts."""
+def parse_printed(text):
+    """Return the value of each name; of a repeated name the first."""
     found = {}
     for name, value in re.findall(r"^[ \t]*([^:\n]+):[ \t]+(\S.*?)[ \t]*$", text, re.MULTILINE):
         found.setdefault(name, value)
@@ -25,7 +25,7 @@ def words(text):
 
 
 def recording(settings, driver):
-    """Make what the kernel answers of what the program printed."""
+    """Convert the printed settings to a recording."""
     speed = re.fullmatch(r"(\d+)Mb/s", settings.get("Speed", ""))
     up, _, reason = settings["Link detected"].partition(" ")
     state = {"up": up == "yes"}
@@ -63,8 +63,8 @@ async def test_settings_of_a_recorded_device(corpus, tmp_path, dump):
     expected = EXPECTED[dump]
     driver = corpus / "host" / "ethtool-i" / dump
     answers = recording(
-        words((corpus / "host" / "ethtool" / dump).read_text()),
-        words(driver.read_text()) if driver.exists() else {},
+        parse_printed((corpus / "host" / "ethtool" / dump).read_text()),
+        parse_printed(driver.read_text()) if driver.exists() else {},
     )
     (tmp_path / "eth0.json").write_text(json.dumps(answers))
     (source,) = nic.DEFINITION.build(NicOptions(), Host("gpu-1", tmp_path, tmp_path, tmp_path))
@@ -78,7 +78,7 @@ async def test_settings_of_a_recorded_device(corpus, tmp_path, dump):
     for ending, column in table.columns.items():
         (value,) = column.values
         row[ending] = dict(zip(column.metric.extra, value, strict=True)) if column.metric.extra and value else value
-    told = {
+    found = {
         "speed": row.get("link_speed_bytes_per_second"),
         "duplex": row["settings_info"]["duplex"] or None,
         "autoneg": row["settings_info"]["autoneg"],
@@ -86,5 +86,5 @@ async def test_settings_of_a_recorded_device(corpus, tmp_path, dump):
         "reason": (row.get("link_down_reason_info") or {}).get("reason"),
     }
     if "driver" in expected:
-        told |= {name: row["info"][name] for name in ("driver", "firmware", "pci")}
-    assert told == expected
+        found |= {name: row["info"][name] for name in ("driver", "firmware", "pci")}
+    assert found == expected

@@ -1,7 +1,7 @@
-"""Dumps of `ethtool -S` from real devices: what is read of each, to the last number, and that nothing else is.
+"""Dumps of `ethtool -S` from real devices: all counters of each, and that nothing else is read.
 
 The numbers of ethtool_expectations.json were read off the dumps; they are raw, before any factor. A row without any
-number but 0 proves little, and says why there is `nothing`.
+number but 0 proves little, and gives the reason as `nothing`.
 """
 
 import json
@@ -25,7 +25,7 @@ FOLDERS = ("ethtool-S", "amd-ainic")
 
 
 def parsed(text: str) -> Statistics:
-    """Read what the program prints back to names, less the blanks around them, and values."""
+    """Parse the printed statistics to names, without surrounding blanks, and values."""
     found = re.findall(r"^[ \t]*(\S.*): (\d+)[ \t]*$", text, re.MULTILINE)
     return Statistics(tuple(name for name, _ in found), array("Q", [int(value) for _, value in found]))
 

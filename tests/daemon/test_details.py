@@ -1,4 +1,4 @@
-"""Details that nobody is shown: they are not read, and all that is made of the rest stays as it is."""
+"""Details that are not exported: they are not read, and derived metrics do not depend on them."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ from exporter.sources.rdma import (
 )
 from tests.helpers.fake_nic_reader import (
     MLX5,
-    Nics,
+    FakeNicReader,
     hardware,
     reasons,
     values_of,
@@ -80,7 +80,7 @@ HW = {
     "resp_remote_access_errors": 33,
 }
 DETAILS = {name for name, value in {**PMA, **HW}.items() if value >= 20}
-"""Files whose metrics are details; what is below 20 has metrics that are exported by default."""
+"""Files whose metrics are details; those with values below 20 have metrics that are exported by default."""
 
 SHOWN = {
     "receive_bytes_total": 40,
@@ -117,7 +117,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def reader():
-    made = Nics()
+    made = FakeNicReader()
     yield made
     os.close(made.reading)
     os.close(made.writing)
@@ -131,7 +131,7 @@ def counters_of(found):
     return {ending: value for ending, value in found[PORT].items() if ending.endswith("_total")}
 
 
-# What is not read.
+# Details are not read.
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: f"{schema.prefix}{','.join(schema.labels)}")
@@ -153,7 +153,7 @@ def test_inputs_of_derived_metrics_are_always_read(schema):
         (("fabric_rdma_vl15_dropped_total",), (), False),
         (("*_dropped_*",), (), False),
         (("vl15_dropped_total", "fabric_rdma_vl15"), (), True),  # a pattern is of the whole name
-        (("*",), ("*_dropped_total",), True),  # what is dropped is shown to nobody either
+        (("*",), ("*_dropped_total",), True),  # a dropped metric is not exported
     ],
 )
 def test_detail_is_read_if_exported(keep, drop, unread):
@@ -331,14 +331,14 @@ def test_plan_without_unread_endings_keeps_sums_complete():
     assert (made.port, made.priority) == ({"a": [0, 1]}, {"0": {"c": [2]}})
 
 
-# What is made of it.
+# Derived metrics.
 
 
 RISES = {"packet_seq_err": 100, "local_ack_timeout_err": 50}
 
 
 def meanings(readings):
-    """Give what rates and shares make of readings, without details."""
+    """Return rates and ratios of readings, without details."""
     states, made = {}, {}
     for reading in readings:
         made = {}

@@ -1,6 +1,6 @@
-"""A module's memory for tests: written at the places that the standards name, read as the kernel would let it be read.
+"""Module memory for tests: encoded after the standards, and read with the restrictions of the kernel.
 
-It refuses what the kernel refuses, and what nobody may read: flags that reading clears.
+It rejects the ranges that the kernel rejects, and latched flags, which reading would clear.
 """
 
 import errno
@@ -16,18 +16,18 @@ FAMILIES = {0x03: SFF8472} | dict.fromkeys((0x0C, 0x0D, 0x11), SFF8636)
 FAMILIES |= dict.fromkeys((0x18, 0x19, 0x1B, 0x1E, 0x1F, 0x20), CMIS)
 
 
-class Memory:
+class FakeModuleMemory:
     """The memory of one module: the lower half at an address, and the upper half of each page."""
 
     def __init__(self, identifier=0):
         self.parts = {}
         self.refused = {}
-        """What a request of a page is refused with, by address and page."""
+        """Errno of requests for a page, by address and page."""
         self.asked = []
         self.put(0, 0, bytes([identifier]))
 
     def put(self, page, offset, data, address=0x50):
-        """Write bytes; those below 128 are the same whatever the page."""
+        """Write bytes; those below 128 are in the lower memory of all pages."""
         part = self.parts.setdefault((address, page if offset >= 128 else None), bytearray(256))
         part[offset : offset + len(data)] = data
         return self
@@ -50,7 +50,7 @@ class Memory:
         assert (offset < 128) == (end <= 128)
         assert end <= 256
         assert page == 0 or offset >= 128
-        assert bank == 0, "some drivers give bank 0 again"
+        assert bank == 0, "some drivers return bank 0 for others"
         upper = page if offset >= 128 else None
         for where, flags_page, flags in FAMILIES.get(self.parts[0x50, None][0], {"flags": []})["flags"]:
             assert (where, flags_page) != (address, upper) or not set(flags) & set(range(offset, end)), "clears flags"
@@ -62,23 +62,23 @@ class Memory:
         return bytes(self.parts[address, upper][offset:end])
 
     def module(self):
-        """Read all of it, as it is to be done."""
+        """Read all ranges, and decode the module."""
         pages = {}
 
-        def ask(spans):
-            for span in spans:
+        def read_ranges(ranges):
+            for span in ranges:
                 try:
                     page, offset, length, bank, address = span
                     pages[span] = self.read(page=page, bank=bank, offset=offset, length=length, address=address)
                 except OSError:
                     continue
 
-        ask([HEADER])
+        read_ranges([HEADER])
         family = optics.family_of(pages[HEADER])
         if family is not None:
-            ask([family.identity])
-            ask(family.static_ranges(pages))
-            ask(family.monitor_ranges(pages))
+            read_ranges([family.identity])
+            read_ranges(family.static_ranges(pages))
+            read_ranges(family.monitor_ranges(pages))
         return optics.decode(pages)
 
 
@@ -87,8 +87,8 @@ POWER, BIAS, VOLTAGE, TEMPERATURE = 1e7, 5e5, 1e4, 256
 
 
 def sff8636(identifier=0x11):
-    """Give a QSFP28 as it is read of each: identity, four lanes and thresholds."""
-    memory = Memory(identifier)
+    """Return a QSFP28: identity, four lanes and thresholds."""
+    memory = FakeModuleMemory(identifier)
     memory.put(0, 147, b"\x40").text(0, 148, 16, "EXAMPLE OPTICS").text(0, 168, 16, "EX-100G-CWDM4").text(
         0, 184, 2, "A0"
     )
@@ -106,8 +106,8 @@ def sff8636(identifier=0x11):
 
 
 def cmis(identifier=0x18, lanes=8, factor=1):
-    """Give a module that speaks CMIS; `lanes` are lit."""
-    memory = Memory(identifier)
+    """Return a CMIS module; `lanes` are lit."""
+    memory = FakeModuleMemory(identifier)
     memory.put(0, 1, b"\x52\x00\x07").text(0, 129, 16, "EXAMPLE OPTICS").text(0, 148, 16, "EX-400G-DR4")
     memory.text(0, 164, 2, "B1").text(0, 166, 16, "EX0000000002").text(0, 182, 8, "260101")
     memory.put(1, 159, bytes([0x03, 0x07 | {1: 0, 2: 1, 4: 2}[factor] << 3]))
@@ -124,8 +124,8 @@ def cmis(identifier=0x18, lanes=8, factor=1):
 
 
 def sff8472(monitoring=0x60):
-    """Give an SFP; `monitoring` is byte 92."""
-    memory = Memory(0x03)
+    """Return an SFP; `monitoring` is byte 92."""
+    memory = FakeModuleMemory(0x03)
     memory.text(0, 20, 16, "EXAMPLE").text(0, 40, 16, "EX-10G-SR").text(0, 56, 4, "A").text(0, 68, 16, "EX0000000003")
     memory.put(0, 92, bytes([monitoring]))
     memory.words(0, 96, [40 * 256, 3.3 * VOLTAGE, 6e-3 * BIAS, 0.6e-3 * POWER, 0.5e-3 * POWER], 0x51)

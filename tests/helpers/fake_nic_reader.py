@@ -1,4 +1,4 @@
-"""A double of the kernel for tests of network devices, and what reads its answers back."""
+"""A fake reader of network devices for tests, and helpers that read tables."""
 
 import contextlib
 import errno
@@ -15,10 +15,10 @@ from exporter.sources.nic.options import NicOptions
 from exporter.sources.nic.source import NicSource
 
 SPEED = 400_000_000_000
-"""Bits per second that a device runs at unless a test says otherwise."""
+"""Default link speed in bits per second."""
 
-OLDER = {"links", "driver", "settings", "statistics"}
-"""What is not asked by netlink's ethtool or DCB."""
+IOCTL_REQUESTS = {"links", "driver", "settings", "statistics"}
+"""Requests that do not use ethtool netlink or DCB."""
 
 MLX5 = {
     "rx_packets": 7,
@@ -50,10 +50,10 @@ def raised(number):
     return OSError(number, os.strerror(number))
 
 
-class Nics:
-    """Stands for the kernel: answers are values, exceptions to raise or functions to call; every call is noted.
+class FakeNicReader:
+    """A reader whose answers are values, exceptions to raise or functions to call; all calls are recorded.
 
-    What is asked by netlink (`more`, by request and device; `queues`, by index) is not supported unless a test says so.
+    Netlink requests (`more`, by request and device; `queues`, by index) are not supported by default.
     """
 
     def __init__(self):
@@ -138,7 +138,7 @@ class Nics:
         found, self.waiting = self.waiting, []
         return found
 
-    def tell(self, *events):
+    def send(self, *events):
         self.waiting += events
         os.write(self.writing, b"!")
 
@@ -146,13 +146,13 @@ class Nics:
         self.closed += 1
 
     def asked(self, name):
-        """Give what a device was asked by the older requests, which all tests are about but those of the netlink's."""
-        return [what for what, device in self.calls if device == name and what in OLDER]
+        """Return the requests to a device in IOCTL_REQUESTS."""
+        return [what for what, device in self.calls if device == name and what in IOCTL_REQUESTS]
 
 
 @contextlib.asynccontextmanager
 async def opened(reader, sysfs="/nowhere", *, keep=("*",), **options):
-    """Open the source; with all details unless a test is about those that nobody is shown."""
+    """Open the source, by default with all details."""
     options = NicOptions(keep=keep, **options)
     source = NicSource(options, Host("gpu-1", Path(sysfs), Path("/nowhere")), reader.open)
     try:
@@ -162,7 +162,7 @@ async def opened(reader, sysfs="/nowhere", *, keep=("*",), **options):
 
 
 def values_of(tables):
-    """Give what each row has by ending, with the labels of info by their names."""
+    """Return the values of each row by ending, with the labels of info metrics by name."""
     found = {}
     for table in tables:
         for place, key in enumerate(table.rows.keys):
@@ -176,8 +176,8 @@ def values_of(tables):
     return found
 
 
-class Meaning:
-    """Puts readings through the rates, as a poller does."""
+class RateCalculator:
+    """Computes rates of readings, as a poller does."""
 
     def __init__(self):
         self.states = {}
@@ -196,7 +196,7 @@ def reasons(reading):
 
 
 def pci_function(sysfs, name, driver="mlx5_core", device="0x1021", *, virtual=False):
-    """Make what sysfs shows of a network device's PCI function."""
+    """Make the sysfs folder of a network device's PCI function."""
     folder = sysfs / "class" / "net" / name / "device"
     folder.mkdir(parents=True)
     (folder / "uevent").write_text(f"DRIVER={driver}\n")

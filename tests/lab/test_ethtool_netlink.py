@@ -1,4 +1,4 @@
-"""What we ask network devices by netlink beside Debian's `ethtool`, on the same devices."""
+"""Ethtool netlink compared with Debian's `ethtool`, on the same devices."""
 
 import errno
 from contextlib import closing
@@ -19,7 +19,7 @@ def reader():
 
 
 def assert_same_pause(reader, name):
-    # The switches as text, since the JSON of ethtool 6.1 says true for all of them.
+    # The switches as text, since the JSON of ethtool 6.1 has true for all of them.
     theirs = lines_of("ethtool", "--show-pause", name)
     (counts,) = json_of("ethtool", "--json", "-I", "--show-pause", name)
     ours = reader.pause(name)
@@ -42,7 +42,7 @@ def test_pause_matches_ethtool(reader, card):
 
 
 def test_missing_pause_counter_is_absent(reader, card):
-    """Switch one of them off in the simulation."""
+    """Disable one of them in the simulation."""
     switch = debugfs() / "netdevsim/netdevsim1/ports/0/ethtool/pause/report_stats_rx"
     switch.write_text("N")
     ours = assert_same_pause(reader, card.ports[0])
@@ -67,7 +67,7 @@ def test_fec_matches_ethtool(reader, card, encoding, shown, word):
     assert (theirs["active"], ours.active) == ([shown], word)
     assert ours.corrected_blocks == theirs["statistics"]["corrected_blocks"]["total"]
     assert ours.uncorrectable_blocks == theirs["statistics"]["uncorrectable_blocks"]["total"]
-    assert ours.corrected_bits is None  # netdevsim has none, and neither does ethtool say anything of them
+    assert ours.corrected_bits is None  # netdevsim has none, and ethtool prints none
     assert "corrected_bits" not in theirs["statistics"]
 
 
@@ -90,27 +90,27 @@ def test_link_state_matches_ethtool_up_and_down(reader, pair):
 
 
 def test_unsupported_requests_raise_eopnotsupp(reader, card, pair):
-    asked = [
+    requests = [
         (reader.pause, pair[0]),
         (reader.fec, pair[0]),
         (reader.link_modes, card.ports[0]),
         (reader.statistics, card.ports[0]),
         (reader.dcb, card.ports[0]),
     ]
-    for ask, name in asked:
+    for request, name in requests:
         with pytest.raises(OSError) as caught:
-            ask(name)
-        assert caught.value.errno == errno.EOPNOTSUPP, (ask, name)
+            request(name)
+        assert caught.value.errno == errno.EOPNOTSUPP, (request, name)
 
 
 def test_requests_to_a_removed_device_raise_enodev(reader, card):
     one = card.ports[0]
     assert reader.pause(one).receive_frames == 1
     card.unplug()
-    for ask in (reader.pause, reader.fec, reader.link_state, reader.driver):
+    for request in (reader.pause, reader.fec, reader.link_state, reader.driver):
         with pytest.raises(OSError) as caught:
-            ask(one)
-        assert caught.value.errno == errno.ENODEV, ask
+            request(one)
+        assert caught.value.errno == errno.ENODEV, request
 
 
 def test_renamed_device_is_read_by_its_new_name(reader, card):

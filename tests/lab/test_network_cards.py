@@ -1,6 +1,6 @@
-"""A simulated network card as the exporter shows it: what it is, its links, and how it comes, goes and is moved.
+"""Metrics of a simulated network card: identity, links, hotplug, and moves between namespaces.
 
-NICs are read every ten minutes here: what is seen sooner is read because an event of the kernel told of it.
+NICs are read every ten minutes here: what is exported sooner was read because of a kernel event.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def test_device_not_on_pci_has_no_pci_address(daemon, card):
 
 
 async def read_once():
-    """Read all devices by the source alone, details too; give their values by ending."""
+    """Read all devices by the source alone, with details; return their values by ending."""
     source = NicSource(NicOptions(keep=("*",)), Host("host", NETWORK.parent.parent, NETWORK), KernelNic)
     try:
         reading = await source.read()
@@ -71,7 +71,7 @@ async def read_once():
 
 
 async def test_kernel_counters_match_iproute2(card):
-    """Compare with iproute2, once the frames are through."""
+    """Compare with iproute2 after the frames were delivered."""
     one, other = card.ports
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
         sock.bind((one, 0))
@@ -92,7 +92,7 @@ async def test_kernel_counters_match_iproute2(card):
 
 
 async def test_port_counters_and_settings_of_netdevsim(card):
-    """The numbers are those that netdevsim always has; the set-up is what ethtool makes it."""
+    """The counters are constants of netdevsim; the settings are made by ethtool."""
     one, other = card.ports
     run("ethtool", "--set-fec", one, "encoding", "rs")
     run("ethtool", "--pause", one, "rx", "on", "tx", "off")
@@ -100,14 +100,14 @@ async def test_port_counters_and_settings_of_netdevsim(card):
     assert (found[one]["fec_corrected_blocks_total"], found[one]["fec_uncorrectable_blocks_total"]) == (123, 4)
     assert (found[one]["receive_pause_frames_total"], found[one]["transmit_pause_frames_total"]) == (1, 2)
     settings = SCHEMA.metrics["settings_info"].extra
-    told = dict(zip(settings, found[one]["settings_info"], strict=True))
-    assert {name: word for name, word in told.items() if word} == {"fec": "rs", "pause": "receive"}
-    told = dict(zip(settings, found[other]["settings_info"], strict=True))
-    assert {name: word for name, word in told.items() if word} == {"pause": "none"}  # error correction was never set
+    labels = dict(zip(settings, found[one]["settings_info"], strict=True))
+    assert {name: word for name, word in labels.items() if word} == {"fec": "rs", "pause": "receive"}
+    labels = dict(zip(settings, found[other]["settings_info"], strict=True))
+    assert {name: word for name, word in labels.items() if word} == {"pause": "none"}  # error correction was never set
 
 
 async def test_representors_are_not_exported_but_uplinks_are(card, program):
-    """Have two virtual functions, whose representors are network devices of the card too."""
+    """Two virtual functions have representors, which are network devices of the card too."""
     devlink = program("devlink")
     ports = card.ports
     (card.folder / "sriov_numvfs").write_text("2")
@@ -128,8 +128,15 @@ def test_software_devices_are_not_exported_but_bonds_are(daemon, card, pair):
         run("ip", "link", "set", card.ports[1], "master", "bond0")
         page = up(daemon, "bond0")
         assert page.devices("fabric_nic_") == {*card.ports, "bond0"}
-        kept = {"info", "link_up", "carrier_changes_total", "mtu_bytes", "resets_total", "link_speed_bytes_per_second"}
-        assert page.names("fabric_nic_", device="bond0") <= {f"fabric_nic_{ending}" for ending in kept}
+        allowed = {
+            "info",
+            "link_up",
+            "carrier_changes_total",
+            "mtu_bytes",
+            "resets_total",
+            "link_speed_bytes_per_second",
+        }
+        assert page.names("fabric_nic_", device="bond0") <= {f"fabric_nic_{ending}" for ending in allowed}
     gone(daemon, "bond0")
 
 
@@ -158,7 +165,7 @@ def test_card_moved_into_a_namespace_disappears_until_it_returns(daemon, card):
 
 
 def card_port(page):
-    """Give the device that stayed."""
+    """Return the device that is left."""
     (name,) = page.devices("fabric_nic_")
     return name
 
@@ -203,7 +210,7 @@ def test_repeated_hotplug_does_not_affect_other_cards(daemon, card):
 
 
 async def test_dropped_events_request_a_read(card, pair):
-    """Flood a small buffer with events of devices that are no concern of ours: only their loss is."""
+    """Overflow a small buffer with events of unselected devices: only the overrun requests a read."""
     reader = KernelNic()
     source = NicSource(NicOptions(), Host("host", NETWORK.parent.parent, NETWORK), lambda: reader)
     try:

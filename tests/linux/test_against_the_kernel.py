@@ -1,4 +1,4 @@
-"""The codecs against this machine's kernel, with other programs reading the same devices."""
+"""Netlink and ioctl against this machine's kernel, compared with other programs that read the same devices."""
 
 import ctypes
 import errno
@@ -60,8 +60,8 @@ class Namespace:
     def ip(self, *arguments):
         return self.run(self._ip, *arguments)
 
-    def count_and_rest(self):
-        """Send a few frames, then see to it that no counter moves while two readers are compared."""
+    def count_and_stop(self):
+        """Send a few frames, then stop all counters, so that two readers can be compared."""
         self.within(send_frames, "right")
         self.ip("link", "set", "left", "down")
         self.ip("link", "set", "right", "down")
@@ -136,7 +136,7 @@ def test_pyroute2_reads_the_same_of_this_machine():
 def test_pyroute2_reads_the_same_in_a_namespace(namespace):
     namespace.ip("link", "add", "bridge0", "type", "bridge")
     namespace.ip("link", "set", "right", "master", "bridge0")
-    namespace.count_and_rest()
+    namespace.count_and_stop()
     ours, theirs = namespace.within(dump), namespace.within(pyroute2_dump)
     assert ours.keys() == theirs.keys() == {"lo", "left", "right", "bridge0"}
     for name, link in ours.items():
@@ -149,9 +149,9 @@ def test_pyroute2_reads_the_same_in_a_namespace(namespace):
 
 
 def test_sysfs_reads_the_same(namespace):
-    namespace.count_and_rest()
+    namespace.count_and_stop()
     for name, link in namespace.within(dump).items():
-        # Some files cannot be read while a device is down; grep tells by its exit status.
+        # Some files cannot be read while a device is down; grep exits with an error.
         files = namespace.run("sh", "-c", f"grep -rs '' /sys/class/net/{name}/ --exclude-dir=queues; true")
         sysfs = dict(line.removeprefix(f"/sys/class/net/{name}/").split(":", 1) for line in files.splitlines())
         for attribute in ("ifindex", "mtu", "carrier_changes", "carrier_up_count", "carrier_down_count"):
@@ -207,13 +207,13 @@ def test_interrupted_link_dump_is_retried_a_limited_number_of_times(monkeypatch)
         assert "lo" in {link.name for link in links.dump()}
 
 
-def wait_for(events, wanted):
-    """Read events until one is as wanted; the kernel sends them before the command that causes them returns."""
+def wait_for(events, matches):
+    """Read events until one matches; the kernel sends them before the command that causes them returns."""
     seen = []
     while select.select([events], [], [], 10)[0]:
         for event in events.read():
             seen.append(event)
-            if wanted(event):
+            if matches(event):
                 return seen
     raise AssertionError(seen)
 
@@ -282,11 +282,11 @@ def nest(kind, *inner):
 
 
 def strings(number):
-    """Ask the kernel for a set of names that is no device's: {place: name}."""
+    """Request a string set that belongs to no device: {index: name}."""
     names = {}
     with GenericNetlinkFamily("ethtool") as family:
-        wanted = nest(1) + nest(2, nest(1, messages.attribute_u32(1, number)))
-        sets = dict(messages.attributes(family.request(1, wanted)))[2]
+        request = nest(1) + nest(2, nest(1, messages.attribute_u32(1, number)))
+        sets = dict(messages.attributes(family.request(1, request)))[2]
         ((_, found),) = messages.attributes(sets)
         for _, one in messages.attributes(dict(messages.attributes(found))[3]):
             parts = dict(messages.attributes(one))
@@ -317,8 +317,8 @@ def test_standard_statistics_have_the_kernels_names():
 
 
 def ethtool_netlink(namespace, request, *arguments):
-    with namespace.within(EthtoolNetlink) as asked:
-        return getattr(asked, request)(*arguments)
+    with namespace.within(EthtoolNetlink) as reader:
+        return getattr(reader, request)(*arguments)
 
 
 def test_ethtool_program_and_pyroute2_read_the_same_by_netlink(namespace, program):
@@ -329,8 +329,8 @@ def test_ethtool_program_and_pyroute2_read_the_same_by_netlink(namespace, progra
     assert ethtool_netlink(namespace, "link_state", "left") == LinkState(up=True)
 
     def pyroute2():
-        with NlEthtool() as asked:
-            return asked.get_linkmode("left"), asked.get_linkstate("left")
+        with NlEthtool() as reader:
+            return reader.get_linkmode("left"), reader.get_linkstate("left")
 
     (mode,), (state,) = namespace.within(pyroute2)
     assert mode.get_attr("ETHTOOL_A_LINKMODES_SPEED") * 1_000_000 == modes.speed_bits_per_second
@@ -342,18 +342,18 @@ def test_ethtool_program_and_pyroute2_read_the_same_by_netlink(namespace, progra
 
 
 def test_software_devices_support_no_pause_fec_module_or_dcb(namespace, program):
-    with namespace.within(EthtoolNetlink) as asked:
-        for request in (asked.pause, asked.fec, partial(asked.module_page, page=0, bank=0, offset=0, length=1)):
+    with namespace.within(EthtoolNetlink) as reader:
+        for request in (reader.pause, reader.fec, partial(reader.module_page, page=0, bank=0, offset=0, length=1)):
             with pytest.raises(OSError) as caught:
                 request("left")
             assert (caught.value.errno, caught.value.filename) == (errno.EOPNOTSUPP, "left")
-        assert asked.standard_statistics("left") == {}
+        assert reader.standard_statistics("left") == {}
     for option in ("-a", "--show-fec", "-m"):
         with pytest.raises(subprocess.CalledProcessError) as failed:
             namespace.run(program("ethtool"), option, "left")
         assert "Operation not supported" in failed.value.stderr
-    with namespace.within(DcbSocket) as asked, pytest.raises(OSError) as caught:
-        asked.dcb("left")
+    with namespace.within(DcbSocket) as reader, pytest.raises(OSError) as caught:
+        reader.dcb("left")
     assert (caught.value.errno, caught.value.filename) == (errno.EOPNOTSUPP, "left")
     with pytest.raises(subprocess.CalledProcessError) as failed:
         namespace.run(program("dcb"), "pfc", "show", "dev", "left")
@@ -362,25 +362,25 @@ def test_software_devices_support_no_pause_fec_module_or_dcb(namespace, program)
 
 def test_alternative_names_are_rejected(namespace):
     namespace.ip("link", "property", "add", "dev", "left", "altname", "other")
-    with namespace.within(EthtoolNetlink) as asked:
-        assert asked.link_state("left").up is True
+    with namespace.within(EthtoolNetlink) as reader:
+        assert reader.link_state("left").up is True
         with pytest.raises(OSError, match="of another device") as caught:
-            asked.link_state("other")
+            reader.link_state("other")
         assert (caught.value.errno, caught.value.filename) == (errno.ENODEV, "other")
         namespace.ip("link", "set", "left", "down")
         namespace.ip("link", "set", "left", "name", "moved")
         with pytest.raises(OSError, match="LINKSTATE: No such device") as caught:
-            asked.link_state("left")
+            reader.link_state("left")
         assert (caught.value.errno, caught.value.filename) == (errno.ENODEV, "left")
-        assert asked.link_state("moved") == LinkState(up=False)
+        assert reader.link_state("moved") == LinkState(up=False)
 
 
 def test_recorded_module_rejects_the_same_ranges_as_the_kernel(namespace):
     memory = ModuleMemory({})
-    with namespace.within(EthtoolNetlink) as asked:
+    with namespace.within(EthtoolNetlink) as reader:
 
         def refusals(page, offset, length):
-            for read in (partial(asked.module_page, "left"), partial(memory.read, address=0x50)):
+            for read in (partial(reader.module_page, "left"), partial(memory.read, address=0x50)):
                 with pytest.raises(OSError) as caught:
                     read(page=page, bank=0, offset=offset, length=length)
                 yield caught.value.errno
@@ -404,7 +404,7 @@ def test_a_device_without_statistics(namespace):
 
 
 def test_recording_replays_the_same(namespace, tmp_path):
-    namespace.count_and_rest()
+    namespace.count_and_stop()
     nic = namespace.within(KernelNic)
     try:
         assert nic.event_fd() >= 0

@@ -15,7 +15,7 @@ GDRVINFO, GSTRINGS, GSTATS, GSSET_INFO, GLINKSETTINGS = 0x03, 0x1B, 0x1D, 0x37, 
 
 
 class FakeKernel:
-    """Carries out commands as net/ethtool/ioctl.c does; `old` is one that never looks at the caller's counts."""
+    """Executes commands as net/ethtool/ioctl.c does; an `old` kernel ignores the caller's counts."""
 
     def __init__(self, names=(), old=False):
         self.names = list(names)
@@ -34,9 +34,9 @@ class FakeKernel:
         struct.pack_into("=QI", buffer, 8, 1 << 1, len(self.names))
 
     def strings(self, buffer):
-        _, string_set, wanted = struct.unpack_from("=III", buffer)
+        _, string_set, requested = struct.unpack_from("=III", buffer)
         assert string_set == 1
-        count = self.count(wanted)
+        count = self.count(requested)
         struct.pack_into("=I", buffer, 8, count)
         for number, name in enumerate(self.names[:count]):
             struct.pack_into("32s", buffer, 12 + 32 * number, name)
@@ -45,8 +45,8 @@ class FakeKernel:
         count = self.count(struct.unpack_from("=II", buffer)[1])
         struct.pack_into(f"=I{count}Q", buffer, 4, count, *range(1000, 1000 + count))
 
-    def count(self, wanted):
-        return len(self.names) if self.old or wanted in (0, len(self.names)) else 0
+    def count(self, requested):
+        return len(self.names) if self.old or requested in (0, len(self.names)) else 0
 
 
 def test_names_and_values_have_the_same_order():

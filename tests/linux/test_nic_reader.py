@@ -34,8 +34,8 @@ def number_of(request, device):
     return caught.value.errno
 
 
-def queueing_of(replay):
-    """Give how each device queues, with the number of the error where that is not known."""
+def disciplines_of(replay):
+    """Return the queueing discipline of each device, or the errno if it is not known."""
     links = replay.links()
     found = replay.queueing_disciplines(links)
     answers = {link.name: found[link.ifindex] for link in links if link.ifindex in found}
@@ -112,7 +112,7 @@ def test_answers_of_all_kinds(tmp_path):
 
 
 def test_queueing_disciplines_are_replayed(recorded):
-    assert queueing_of(recorded) == {
+    assert disciplines_of(recorded) == {
         "rail0": QueueingDiscipline("tbf", 0x10000, 2**32 - 1, 31, 32, 33, 50_000_000_000),
         "rail1": QueueingDiscipline("mq", drops=0),
         "bond0": QueueingDiscipline("noqueue"),
@@ -121,9 +121,9 @@ def test_queueing_disciplines_are_replayed(recorded):
 
 def test_malformed_or_failed_queueing_discipline_affects_only_its_device(tmp_path):
     for index, name in enumerate(("rail0", "rail1", "rail2", "rail3"), 1):
-        told = ('{"kind": "fq"}', '{"kind": 3}', '{"errno": "EIO"}', '{"kind": "fq", "drops": -1}')[index - 1]
-        write(tmp_path, name, f'{{"link": {{"ifindex": {index}}}, "queueing": {told}}}')
-    found = queueing_of(ReplayNic(tmp_path))
+        answer = ('{"kind": "fq"}', '{"kind": 3}', '{"errno": "EIO"}', '{"kind": "fq", "drops": -1}')[index - 1]
+        write(tmp_path, name, f'{{"link": {{"ifindex": {index}}}, "queueing": {answer}}}')
+    found = disciplines_of(ReplayNic(tmp_path))
     assert found.pop("rail0") == QueueingDiscipline("fq")
     assert found == {
         "rail1": (errno.EBADMSG, "rail1"),
@@ -131,7 +131,7 @@ def test_malformed_or_failed_queueing_discipline_affects_only_its_device(tmp_pat
         "rail3": (errno.EBADMSG, "rail3"),
     }
     record(ReplayNic(tmp_path), tmp_path / "again")
-    again = queueing_of(ReplayNic(tmp_path / "again"))
+    again = disciplines_of(ReplayNic(tmp_path / "again"))
     assert (again["rail0"], again["rail1"], again["rail2"]) == (
         QueueingDiscipline("fq"),
         (errno.EBADMSG, "rail1"),
@@ -139,8 +139,8 @@ def test_malformed_or_failed_queueing_discipline_affects_only_its_device(tmp_pat
     )
 
 
-class Refusing(ReplayNic):
-    """A kernel that lists no disciplines."""
+class RefusingReader(ReplayNic):
+    """A kernel that refuses to list queueing disciplines."""
 
     def __init__(self, folder, number):
         super().__init__(folder)
@@ -155,8 +155,8 @@ class Refusing(ReplayNic):
 )
 def test_failed_queueing_dump_is_recorded_for_each_device(tmp_path, number, again):
     write(tmp_path, "rail0", '{"link": {"ifindex": 1}}')
-    record(Refusing(tmp_path, number), tmp_path / "made")
-    assert queueing_of(ReplayNic(tmp_path / "made")) == again
+    record(RefusingReader(tmp_path, number), tmp_path / "made")
+    assert disciplines_of(ReplayNic(tmp_path / "made")) == again
 
 
 def test_lower_device_of_an_infiniband_partition_is_recorded(tmp_path):
@@ -214,7 +214,7 @@ def test_replaced_file_changes_the_counters_and_reuses_the_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "text_of_error"),
     [
         ("", "truncated"),
         ('{"link": ', "truncated"),
@@ -225,7 +225,7 @@ def test_replaced_file_changes_the_counters_and_reuses_the_names(tmp_path):
         (b" " * (8 * 1024 * 1024 + 1), "larger than 8388608 bytes"),
     ],
 )
-def test_malformed_file_affects_only_its_device(tmp_path, caplog, text, says):
+def test_malformed_file_affects_only_its_device(tmp_path, caplog, text, text_of_error):
     write(tmp_path, "good", '{"link": {"ifindex": 1}, "driver": {"name": "virtio_net"}}')
     write(tmp_path, "bad", text)
     replay = ReplayNic(tmp_path)
@@ -238,15 +238,15 @@ def test_malformed_file_affects_only_its_device(tmp_path, caplog, text, says):
         error = replay.unreadable_links()["bad"]
         assert (error.errno, error.filename) == (errno.EBADMSG, "bad")
         assert f"{tmp_path / 'bad.json'}: " in error.strerror
-        assert says in error.strerror.lower()
-    assert caplog.records == []  # whoever asked logs it, or it would be logged twice
+        assert text_of_error in error.strerror.lower()
+    assert caplog.records == []  # the caller logs it
     write(tmp_path, "bad", '{"link": {"ifindex": 2}}')
     assert [link.name for link in replay.links()] == ["good", "bad"]
     assert replay.unreadable_links() == {}
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "says"),
+    ("part", "value", "text_of_error"),
     [
         ("link", '{"mtu": 1500}', "ifindex"),
         ("link", '{"ifindex": 1, "mtu": "1500"}', "`$.mtu`"),
@@ -273,7 +273,7 @@ def test_malformed_file_affects_only_its_device(tmp_path, caplog, text, says):
         ("settings", '{"errno": "errorcode"}', "errno 'errorcode' is unknown"),
     ],
 )
-def test_malformed_answer_affects_only_itself(tmp_path, part, value, says):
+def test_malformed_answer_affects_only_itself(tmp_path, part, value, text_of_error):
     answers = dict.fromkeys(REQUESTS, "{}") | {
         "link": '{"ifindex": 1}',
         "driver": '{"name": "virtio_net"}',
@@ -293,7 +293,7 @@ def test_malformed_answer_affects_only_itself(tmp_path, part, value, says):
     error = failed[part] if failed else replay.unreadable_links()["eth0"]
     assert error.errno == errno.EBADMSG
     assert f"{part} in {tmp_path / 'eth0.json'}: " in error.strerror
-    assert says in error.strerror
+    assert text_of_error in error.strerror
 
 
 def test_cache_of_removed_devices_is_dropped(tmp_path):
@@ -341,7 +341,7 @@ def test_recording_of_a_replay_is_identical(recorded, tmp_path):
     again = ReplayNic(tmp_path / "made" / "here")
     assert again.links() == recorded.links()
     assert answers_of(again) == answers_of(recorded)
-    assert queueing_of(again) == queueing_of(recorded)
+    assert disciplines_of(again) == disciplines_of(recorded)
     assert len(answers_of(again)) == 4 * len(REQUESTS)
     assert sorted(path.name for path in (tmp_path / "made" / "here").iterdir()) == [
         "bond0.json",
@@ -354,8 +354,8 @@ def test_recording_of_a_replay_is_identical(recorded, tmp_path):
 # --- the memory of modules
 
 
-class Module(ReplayNic):
-    """A device whose module's memory is `page * 7 + bank * 5 + address + offset`, but for the identifier and more."""
+class ModuleReader(ReplayNic):
+    """A device whose module memory is `page * 7 + bank * 5 + address + offset`, except for given bytes."""
 
     def __init__(self, folder, given, errors=()):
         super().__init__(folder)
@@ -378,19 +378,19 @@ class Module(ReplayNic):
 
 
 def recorded_module(tmp_path, given, errors=()):
-    """Record a module; give it, a replay of the recording, and how a half of it is written."""
+    """Record a module; return it, a replay of the recording, and the recorded pages."""
     source, made = tmp_path / "source", tmp_path / "made"
     source.mkdir()
     write(source, "rail0", '{"link": {"ifindex": 1}}')
-    module = Module(source, given, errors)
+    module = ModuleReader(source, given, errors)
     record(module, made, module=True)
     return module, ReplayNic(made), json.loads((made / "rail0.json").read_text()).get("module")
 
 
 def assert_the_same(module, replay, ranges):
     for address, page, offset, length in ranges:
-        wanted = {"page": page, "bank": 0, "offset": offset, "length": length, "address": address}
-        assert replay.module_page("rail0", **wanted) == module.module_page("rail0", **wanted), wanted
+        memory_range = {"page": page, "bank": 0, "offset": offset, "length": length, "address": address}
+        assert replay.module_page("rail0", **memory_range) == module.module_page("rail0", **memory_range), memory_range
 
 
 def test_cmis_module_is_recorded_without_latched_flags(tmp_path):
@@ -472,7 +472,7 @@ def test_unreadable_module_is_recorded_as_its_error(tmp_path, number, written):
 
 def test_modules_are_recorded_only_on_request(tmp_path):
     write(tmp_path, "rail0", '{"link": {"ifindex": 1}}')
-    module = Module(tmp_path, {0: 0x18})
+    module = ModuleReader(tmp_path, {0: 0x18})
     record(module, tmp_path / "made")
     assert module.read == set()
     assert "module" not in json.loads((tmp_path / "made" / "rail0.json").read_text())
@@ -528,7 +528,7 @@ def test_ranges_of_recorded_module_memory(tmp_path, page, offset, length, number
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "says"),
+    ("key", "value", "text_of_error"),
     [
         ("upper", "00" * 128, "unknown key 'upper'; write such as lower, page_00h"),
         ("page_0h", "00" * 128, "unknown key 'page_0h'"),
@@ -543,14 +543,14 @@ def test_ranges_of_recorded_module_memory(tmp_path, page, offset, length, number
         ("lower", 7, "`int`"),
     ],
 )
-def test_malformed_module_memory(tmp_path, key, value, says):
+def test_malformed_module_memory(tmp_path, key, value, text_of_error):
     write(tmp_path, "rail0", json.dumps({"driver": {"name": "x"}, "module": {"page_11h": "00" * 128, key: value}}))
     replay = ReplayNic(tmp_path)
     with pytest.raises(OSError) as caught:
         replay.module_page("rail0", page=0, bank=0, offset=0, length=1)
     assert caught.value.errno == errno.EBADMSG
     assert f"module in {tmp_path / 'rail0.json'}: " in caught.value.strerror
-    assert says in caught.value.strerror
+    assert text_of_error in caught.value.strerror
     assert replay.driver("rail0").name == "x"
 
 

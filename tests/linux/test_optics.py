@@ -1,4 +1,4 @@
-"""Memory of modules: what is asked for, what is made of it, and what is not believed."""
+"""Optical modules: the ranges that are read, their decoding, and the plausibility of values."""
 
 import struct
 from dataclasses import fields
@@ -20,7 +20,7 @@ from tests.helpers.fake_module_memory import (
     FAMILIES,
     TEMPERATURE,
     VOLTAGE,
-    Memory,
+    FakeModuleMemory,
     cmis,
     sff8472,
     sff8636,
@@ -37,7 +37,7 @@ def numbers_of(lanes):
     return [lane.number for lane in lanes]
 
 
-# What comes out.
+# Values.
 
 
 def test_all_values_of_a_qsfp28():
@@ -125,7 +125,7 @@ def test_identifier_determines_kind_and_maximum_lanes(identifier, kind, lanes):
     assert (module.kind, numbers_of(module.lanes)) == (kind, list(range(1, lanes + 1)))
 
 
-ASKED = {
+READ_RANGES = {
     "cmis": [
         *((0, 0, 3), (0, 166, 45)),
         *((0, 129, 37), (1, 159, 2), (2, 128, 72)),
@@ -134,14 +134,14 @@ ASKED = {
     "sff8636": [(0, 0, 3), (0, 196, 25), (0, 147, 39), (3, 128, 72), (0, 22, 36)],
     "sff8472": [(0, 0, 3), (0, 68, 25), (0, 20, 40), (0, 0, 40), (0, 96, 10)],
 }
-"""Page, first byte and length of all that there is to be asked for."""
+"""Page, first byte and length of all ranges that are read."""
 
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_only_needed_bytes_are_read(maker):
     memory = MAKERS[maker]()
     memory.module()
-    assert [request[1:] for request in memory.asked] == ASKED[maker]
+    assert [request[1:] for request in memory.asked] == READ_RANGES[maker]
     diagnostics = [address for address, *_ in memory.asked[3:]]
     assert diagnostics == ([0x51] * 2 if maker == "sff8472" else [0x50] * len(diagnostics))
 
@@ -169,10 +169,10 @@ def test_unreadable_state_is_none_and_other_families_have_none():
     memory = cmis()
     read = memory.read
 
-    def refuse(**asked):
-        if asked["offset"] == 3:
+    def refuse(**memory_range):
+        if memory_range["offset"] == 3:
             raise OSError(5, "Input/output error")
-        return read(**asked)
+        return read(**memory_range)
 
     memory.read = refuse
     assert (memory.module().state, memory.module().temperature_celsius) == (None, -1.5)
@@ -195,15 +195,15 @@ def test_texts_may_be_unset_or_contain_any_byte():
 
 
 def test_empty_cage_and_unsupported_module():
-    assert Memory(0x00).module() is None
-    assert Memory(0xFF).module() is None
-    assert Memory(0x1C).module() == OpticalModule("0x1c")
+    assert FakeModuleMemory(0x00).module() is None
+    assert FakeModuleMemory(0xFF).module() is None
+    assert FakeModuleMemory(0x1C).module() == OpticalModule("0x1c")
     assert optics.decode({}) is None
     assert optics.decode({HEADER: b""}) is None
     assert optics.family_of(b"") is None
 
 
-# What is not measured is absent, and not asked for.
+# What is not monitored is absent, and not read.
 
 
 def test_only_the_identity_of_a_flat_memory_cable_is_read():
@@ -313,7 +313,7 @@ def test_missing_page_affects_only_its_values():
 # Calibration that an SFP leaves to its host.
 
 CALIBRATION = struct.pack(">5f8h", 0.0, 0.0, 0.001, 2.0, 5.0, 0x0200, 10, 0x0080, -20, 0x0100, 128, 0x0180, -100)
-"""Power received 0.001 x2 + 2 x + 5; then slope and offset of current, power sent, temperature and voltage."""
+"""Receive power 0.001 x2 + 2 x + 5; then slope and offset of bias, transmit power, temperature and voltage."""
 
 
 def test_external_calibration_is_applied_to_values_and_thresholds():
@@ -441,7 +441,7 @@ def test_implausible_power_or_bias_drops_only_that_value(name, step, highest):
     slopes = {"bias_amperes": 76, "transmit_power_watts": 80}
 
     def measured(result):
-        """Give the module, with a calibration that makes `result` of the largest reading."""
+        """Return the module, with a calibration that converts the largest reading to `result`."""
         memory = sff8472(0x50).put(0, 56, CALIBRATION, 0x51).word(0, 98, 22000, 0x51).words(0, 16, [0] * 12, 0x51)
         memory.word(0, values[name], 0xFFFF, 0x51)
         factor = result / step / 0xFFFF
@@ -476,7 +476,7 @@ def test_implausibly_high_threshold_is_dropped():
     assert (dict(module.thresholds), len(module.implausible)) == ({"bias_amperes": sane}, 1)
 
 
-# Whatever a module says.
+# Arbitrary memory.
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -488,7 +488,7 @@ def test_latched_flags_are_never_read(maker):
 
 @given(st.sampled_from(sorted(FAMILIES)), st.binary(min_size=256, max_size=256), st.data())
 def test_arbitrary_memory_raises_no_error(identifier, noise, data):
-    memory = Memory(identifier)
+    memory = FakeModuleMemory(identifier)
     for address, page in ((0x50, None), (0x50, 0), (0x50, 1), (0x50, 2), (0x50, 3), (0x50, 0x11), (0x51, None)):
         memory.parts[address, page] = bytearray(data.draw(st.sampled_from([noise, noise[::-1], bytes(256)])))
     memory.parts[0x50, None][0] = identifier

@@ -1,4 +1,4 @@
-"""The reader of growing files: whole lines only, each once, whatever the writer does, and all of it bounded."""
+"""Tails of growing files: complete lines only, each once, whatever the writer does, and within limits."""
 
 import os
 from itertools import pairwise
@@ -22,7 +22,7 @@ def states(folder: Path) -> dict[str, os.stat_result]:
 
 
 def read_all(reader: Tail, folder: Path, budget: int = tail.FILE_BUDGET) -> list[bytes]:
-    """Read until there is nothing more, and give the lines that are news."""
+    """Read until nothing is left, and return the lines that are not history."""
     lines = []
     for _ in range(200):
         grown = reader.scan(states(folder)).grown
@@ -75,7 +75,7 @@ def test_replaced_or_truncated_files_are_read_from_the_beginning(tmp_path_factor
             (folder / "new").write_bytes(data)
             (folder / "new").rename(path)
         else:
-            path.write_bytes(data)  # the same inode, cut to nothing and written anew
+            path.write_bytes(data)  # the same inode, truncated and written again
         expected += new
         got += read_all(reader, folder)
     assert got == expected
@@ -131,7 +131,7 @@ def test_lines_from_before_the_start_are_history(tmp_path):
     path = tmp_path / "a.log"
     path.write_bytes(b"old\nhalf")
     reader = Tail()
-    assert reader.scan(states(tmp_path)).grown == [], "an old file that nobody writes is never opened"
+    assert reader.scan(states(tmp_path)).grown == [], "an old file that does not grow is never opened"
     with path.open("ab") as file:
         file.write(b" done\nnew\n")
     chunk = reader.read(reader.scan(states(tmp_path)).grown[0])

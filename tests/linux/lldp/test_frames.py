@@ -1,4 +1,4 @@
-"""Frames of LLDP, written out by IEEE 802.1AB: what is read of them, that nothing breaks the reader, and the socket."""
+"""LLDP frames encoded by hand after IEEE 802.1AB, networkd files, and the packet socket."""
 
 import os
 import socket
@@ -108,8 +108,8 @@ def test_first_of_a_repeated_tlv_is_used():
     [tlv(7, b"\0"), tlv(8, b""), tlv(8, b"\x05\x01\xc0"), tlv(8, b"\x02\x01\x02"), tlv(127, b""), tlv(100, b"?" * 511)],
 )
 def test_malformed_optional_tlv_is_skipped(broken):
-    told = parse_frame(frame(broken, tlv(5, b"leaf1")))
-    assert (told.name, told.capabilities, told.addresses) == ("leaf1", frozenset(), ())
+    found = parse_frame(frame(broken, tlv(5, b"leaf1")))
+    assert (found.name, found.capabilities, found.addresses) == ("leaf1", frozenset(), ())
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,21 @@ def test_corrupted_byte_raises_no_other_error(place, byte):
         parse_frame(SWITCH[:place] + bytes([byte]) + SWITCH[place + 1 :])
 
 
-def filed(*frames):
+def networkd_file(*frames):
     return b"".join(len(one).to_bytes(8, "little") + one for one in frames)
 
 
 def test_networkd_file_is_split_by_lengths():
     assert split_networkd_file(b"") == []
-    assert split_networkd_file(filed(SWITCH, HOST)) == [SWITCH, HOST]
-    assert len(split_networkd_file(filed(*[HOST] * 1000))) == lldp.MAX_FRAMES
+    assert split_networkd_file(networkd_file(SWITCH, HOST)) == [SWITCH, HOST]
+    assert len(split_networkd_file(networkd_file(*[HOST] * 1000))) == lldp.MAX_FRAMES
 
 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (filed(HOST)[:-1], "are left"),
-        (filed(HOST) + b"\1", "within a length"),
+        (networkd_file(HOST)[:-1], "are left"),
+        (networkd_file(HOST) + b"\1", "within a length"),
         (b"\xff" * 8, "are left"),
         (bytes(8), "has 0 bytes"),
     ],
@@ -172,12 +172,12 @@ def test_truncated_networkd_file_raises_with_the_offset(content, text):
 @given(st.binary(max_size=100))
 def test_arbitrary_networkd_file_raises_no_other_error(content):
     with suppress(LldpDecodeError):
-        assert filed(*split_networkd_file(content)) == content
+        assert networkd_file(*split_networkd_file(content)) == content
 
 
 @pytest.fixture
 def pair(program):
-    """Give the names of two network devices that are connected."""
+    """Return the names of two connected veth devices."""
     ip = program("ip")
     if os.geteuid() != 0:
         pytest.skip("needs root")
@@ -200,7 +200,7 @@ def send(device, data):
 
 
 def joined(device):
-    """Tell by the kernel's own list whether a device passes the group up."""
+    """Return whether a device joined the group, by the kernel's own list."""
     lines = Path("/proc/net/dev_mcast").read_text().splitlines()
     return any(line.split()[1] == device and line.split()[-1] == lldp.GROUP_ADDRESS.hex() for line in lines)
 
@@ -214,11 +214,11 @@ def test_socket_receives_incoming_frames_only(pair):
         send(right, SWITCH)
         send(right, ETHERNET[:12] + b"\x08\x00" + bytes(50))  # something else
         send(left, HOST)
-        heard = {one for one in sock.receive() if one.device in pair}
-        # What the left one sends the right one hears too, though nobody asked it to: a pair passes all.
-        assert (left, SWITCH) in heard
-        assert (left, HOST) not in heard
-        assert {data for _, data in heard} <= {SWITCH, HOST}
+        received = {one for one in sock.receive() if one.device in pair}
+        # The right device receives what the left one transmits without joining: veth devices accept all frames.
+        assert (left, SWITCH) in received
+        assert (left, HOST) not in received
+        assert {data for _, data in received} <= {SWITCH, HOST}
         assert list(sock.receive()) == []
         sock.listen_on({})
         assert not joined(left)

@@ -1,4 +1,4 @@
-"""Data Center Bridging: answers written by hand from include/uapi/linux/dcbnl.h."""
+"""Data Center Bridging: answers encoded by hand after include/uapi/linux/dcbnl.h."""
 
 import errno
 import struct
@@ -25,7 +25,7 @@ def answer(*parts):
 
 
 def pfc(capacity, enabled):
-    """Make struct ieee_pfc, whose counts are not read."""
+    """Make struct ieee_pfc, whose counters are not read."""
     return nla(2, struct.pack("=BBBxHxx", capacity, enabled, 0, 0) + struct.pack("=16Q", *range(100, 116)))
 
 
@@ -95,15 +95,15 @@ def test_arbitrary_answers_raise_no_error(data):
 
 @pytest.fixture
 def dcb(monkeypatch):
-    """Give the codec with a kernel that notes what it is asked and answers for rail0."""
+    """Return a socket whose kernel records requests and answers for rail0."""
     with DcbSocket() as made:
         made.asked = []
 
-        def ask(kind, body):
+        def request(kind, body):
             made.asked.append((kind, body.hex(" ")))
             return struct.pack("=BBH", 0, 21, 0) + answer(pfc(8, 8))
 
-        monkeypatch.setattr(made._sockets, "request", ask)
+        monkeypatch.setattr(made._sockets, "request", request)
         yield made
 
 

@@ -1,4 +1,4 @@
-"""The netlink family "ethtool": answers written by hand from include/uapi/linux/ethtool_netlink.h."""
+"""Ethtool netlink: answers encoded by hand after include/uapi/linux/ethtool_netlink.h."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ def u64(kind, *values):
 
 
 def bits(kind, value, mask, words=4):
-    """Make a compact bitset of words of 32 bits."""
+    """Encode a compact bitset of words of 32 bits."""
     packed = [
         nla(part, b"".join(struct.pack("=I", one >> 32 * word & 0xFFFFFFFF) for word in range(words)))
         for part, one in ((4, value), (5, mask))
@@ -256,8 +256,8 @@ def test_arbitrary_answers_raise_no_error(data):
 # --- requests
 
 
-class Family:
-    """A kernel that notes what it is asked, and answers."""
+class FakeFamily:
+    """A kernel that records requests, and answers them."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -274,9 +274,9 @@ class Family:
 
 
 @pytest.fixture
-def asking(monkeypatch):
+def fake_kernel(monkeypatch):
     def make(answer):
-        family = Family(answer)
+        family = FakeFamily(answer)
         monkeypatch.setattr(ethtool_netlink, "GenericNetlinkFamily", lambda name: family if name == "ethtool" else None)
         return EthtoolNetlink(), family
 
@@ -288,16 +288,16 @@ def asking(monkeypatch):
     ("request_name", "command", "flags"),
     [("link_modes", 4, 1), ("link_state", 6, 1), ("pause", 21, 5), ("fec", 29, 5)],
 )
-def test_request_bytes(asking, request_name, command, flags):
-    netlink, family = asking(HEADER)
+def test_request_bytes(fake_kernel, request_name, command, flags):
+    netlink, family = fake_kernel(HEADER)
     getattr(netlink, request_name)("rail0")
     device = "0a 00 02 00 72 61 69 6c 30 00 00 00"
     assert family.asked == [(command, f"18 00 01 80 {device} 08 00 03 00 0{flags} 00 00 00")]
 
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="needs a machine with the low byte first")
-def test_stats_request_has_all_groups(asking):
-    netlink, family = asking(nest(2, nla(2, b"eth0\0")) + group(0, (0, 1)))
+def test_stats_request_has_all_groups(fake_kernel):
+    netlink, family = fake_kernel(nest(2, nla(2, b"eth0\0")) + group(0, (0, 1)))
     assert netlink.standard_statistics("eth0") == {"SymbolErrorDuringCarrier": 1}
     header = "18 00 02 80 09 00 02 00 65 74 68 30 00 00 00 00 08 00 03 00 01 00 00 00"
     groups = "18 00 03 80 04 00 01 00 08 00 02 00 04 00 00 00 08 00 04 00 0f 00 00 00"
@@ -305,8 +305,8 @@ def test_stats_request_has_all_groups(asking):
 
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="needs a machine with the low byte first")
-def test_module_eeprom_request(asking):
-    netlink, family = asking(HEADER + nla(7, b"\x18\x50"))
+def test_module_eeprom_request(fake_kernel):
+    netlink, family = fake_kernel(HEADER + nla(7, b"\x18\x50"))
     assert netlink.module_page("rail0", page=0x11, bank=1, offset=154, length=2, address=0x51) == b"\x18\x50"
     ((command, body),) = family.asked
     assert command == 31
@@ -315,23 +315,23 @@ def test_module_eeprom_request(asking):
 
 
 @pytest.mark.parametrize("data", [b"", b"\x18", b"\x18\x50\x00"])
-def test_module_eeprom_answer_of_another_length_is_an_error(asking, data):
-    netlink, _ = asking(HEADER + nla(7, data))
+def test_module_eeprom_answer_of_another_length_is_an_error(fake_kernel, data):
+    netlink, _ = fake_kernel(HEADER + nla(7, data))
     with pytest.raises(OSError, match=f"{len(data)} bytes instead of 2") as caught:
         netlink.module_page("rail0", page=0, bank=0, offset=0, length=2)
     assert (caught.value.errno, caught.value.filename) == (errno.EIO, "rail0")
 
 
-def test_errors_contain_command_and_device(asking):
-    netlink, _ = asking(OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)))
+def test_errors_contain_command_and_device(fake_kernel):
+    netlink, _ = fake_kernel(OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)))
     with pytest.raises(OSError) as caught:
         netlink.fec("rail0")
     assert (caught.value.errno, caught.value.filename) == (errno.EOPNOTSUPP, "rail0")
     assert caught.value.strerror == "ethtool FEC: Operation not supported"
 
 
-def test_answer_of_another_device_is_rejected(asking):
-    netlink, _ = asking(HEADER + u8(2, 1))
+def test_answer_of_another_device_is_rejected(fake_kernel):
+    netlink, _ = fake_kernel(HEADER + u8(2, 1))
     assert netlink.link_state("rail0").up is True
     with pytest.raises(OSError, match="of another device") as caught:
         netlink.link_state("rail1")
@@ -339,8 +339,8 @@ def test_answer_of_another_device_is_rejected(asking):
 
 
 @pytest.mark.parametrize("name", ["", "x" * 16, "a\0b"])
-def test_invalid_device_name_is_not_requested(asking, name):
-    netlink, family = asking(HEADER)
+def test_invalid_device_name_is_not_requested(fake_kernel, name):
+    netlink, family = fake_kernel(HEADER)
     with pytest.raises(OSError) as caught:
         netlink.pause(name)
     assert (caught.value.errno, family.asked) == (errno.ENODEV, [])

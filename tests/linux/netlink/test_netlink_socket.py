@@ -1,4 +1,4 @@
-"""Messages, attributes and request sockets of netlink: by hand-written bytes, a scripted socket, the kernel itself."""
+"""Netlink messages, attributes and request sockets: hand-encoded bytes, a scripted socket, and the kernel."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def error(sequence, number):
     return answer(sequence, struct.pack("=i", -number) + bytes(16), kind=ERROR)
 
 
-class Script:
+class ScriptedSocket:
     """A socket whose kernel answers each request with the next list of datagrams, numbered from 1."""
 
     def __init__(self, *answers):
@@ -64,7 +64,7 @@ def scripted():
     def make(*answers):
         requests = NetlinkSocket(socket.NETLINK_ROUTE)
         opened.append(requests._socket)
-        requests._socket = Script(*answers)
+        requests._socket = ScriptedSocket(*answers)
         return requests
 
     yield make
@@ -268,12 +268,12 @@ def test_only_resource_errors_are_raised_by_the_constructor(monkeypatch, refusal
     assert [one.closed for one in opened] == [True], "nothing stays open"
 
 
-class Stuck:
-    """Sockets whose calls come back when told to."""
+class HangingSockets:
+    """Sockets whose requests return when the test releases them."""
 
     def __init__(self):
-        self.asked = threading.Semaphore(0)
-        self.go = threading.Event()
+        self.started = threading.Semaphore(0)
+        self.released = threading.Event()
         self.opened = []
 
     def __call__(self, family):
@@ -284,8 +284,8 @@ class Stuck:
 
             def request(self, kind, body):
                 if body == b"hang":
-                    stuck.asked.release()
-                    assert stuck.go.wait(30)
+                    stuck.started.release()
+                    assert stuck.released.wait(30)
                 return body
 
             def close(self):
@@ -296,23 +296,23 @@ class Stuck:
 
 
 def test_hanging_request_does_not_block_others(monkeypatch):
-    stuck = Stuck()
+    stuck = HangingSockets()
     monkeypatch.setattr(netlink_socket, "NetlinkSocket", stuck)
     shared = SharedNetlinkSockets(16)
     threads = [threading.Thread(target=shared.request, args=(1, b"hang")) for _ in range(netlink_socket.SHARED_SOCKETS)]
     threads[0].start()
-    assert stuck.asked.acquire(timeout=30)
+    assert stuck.started.acquire(timeout=30)
     assert shared.request(1, b"a") == b"a"
     assert shared.request(1, b"b") == b"b"
     for thread in threads[1:]:
         thread.start()
-        assert stuck.asked.acquire(timeout=30)
+        assert stuck.started.acquire(timeout=30)
     with pytest.raises(OSError, match="have not returned") as caught:
         shared.request(1, b"c")
     assert caught.value.errno == errno.EBUSY
     shared.close()
     assert not any(one.closed for one in stuck.opened), "they are in use"
-    stuck.go.set()
+    stuck.released.set()
     for thread in threads:
         thread.join(30)
     assert all(one.closed for one in stuck.opened)
@@ -345,15 +345,15 @@ def test_family_id_is_requested_by_name():
 
 def test_unknown_generic_family_is_not_supported():
     with (
-        GenericNetlinkFamily("fabric-nobody") as family,
-        pytest.raises(OSError, match="no netlink family 'fabric-nobody'") as caught,
+        GenericNetlinkFamily("fabric-none") as family,
+        pytest.raises(OSError, match="no netlink family 'fabric-none'") as caught,
     ):
         family.request(1, b"")
     assert caught.value.errno == errno.EOPNOTSUPP
 
 
 def test_answer_without_family_id_is_a_protocol_error(monkeypatch):
-    with GenericNetlinkFamily("odd") as family:
+    with GenericNetlinkFamily("malformed") as family:
         monkeypatch.setattr(family._sockets, "request", lambda kind, body: bytes(4))
         with pytest.raises(OSError) as caught:
             family.request(1, b"")
@@ -365,11 +365,11 @@ def test_request_has_command_and_version(monkeypatch):
     sent = []
     with GenericNetlinkFamily("seen", version=2) as family:
 
-        def ask(kind, body):
+        def request(kind, body):
             sent.append((kind, body.hex(" ")))
             return bytes.fromhex("01020000 06000100 15000000") if kind == 16 else b"\x01\x02\0\0rest"
 
-        monkeypatch.setattr(family._sockets, "request", ask)
+        monkeypatch.setattr(family._sockets, "request", request)
         assert [family.request(9, b"ab"), family.request(9, b"cd")] == [b"rest", b"rest"]
-    asked = "03 01 00 00 09 00 02 00 73 65 65 6e 00 00 00 00"
-    assert sent == [(16, asked), (0x15, "09 02 00 00 61 62"), (0x15, "09 02 00 00 63 64")]
+    getfamily = "03 01 00 00 09 00 02 00 73 65 65 6e 00 00 00 00"
+    assert sent == [(16, getfamily), (0x15, "09 02 00 00 61 62"), (0x15, "09 02 00 00 63 64")]

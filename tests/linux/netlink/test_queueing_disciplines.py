@@ -1,4 +1,4 @@
-"""Queueing disciplines: messages encoded by hand after the kernel's headers, and this machine's kernel read by `tc` too."""
+"""Queueing disciplines: messages encoded by hand after kernel headers, and this machine's kernel, compared to tc."""
 
 import errno
 import json
@@ -46,7 +46,7 @@ def stats(qlen=0, backlog=0, drops=0, requeues=0, overlimits=0):
 
 
 def ratespec(rate):
-    """Make struct tc_ratespec, whose other numbers must not be taken for the rate."""
+    """Make struct tc_ratespec, whose other numbers must not be parsed as the rate."""
     return struct.pack("=BBHhHI", 3, 1, 0xAAAA, -1, 0xBBBB, rate)
 
 
@@ -169,7 +169,7 @@ def test_arbitrary_messages_raise_no_error(body):
 
 
 class Kernel:
-    """Notes what it is asked, and answers."""
+    """Records requests, and answers them."""
 
     def __init__(self, disciplines, classes):
         self.asked, self._answers = [], {38: disciplines, 42: classes}
@@ -185,7 +185,7 @@ class Kernel:
         pass
 
 
-def asking(monkeypatch, disciplines, classes=()):
+def fake_kernel(monkeypatch, disciplines, classes=()):
     kernel = Kernel(disciplines, classes)
     monkeypatch.setattr("exporter.linux.netlink.queueing_disciplines.NetlinkSocket", lambda _: kernel)
     return kernel, QueueingDisciplineSocket()
@@ -198,8 +198,8 @@ ONE = "00000000 06000000 00000000 00000000 00000000"
 
 def test_one_dump_of_all_qdiscs_and_one_of_classes_per_selected_htb(monkeypatch):
     other = tc(nla(KIND, b"htb\0"), index=7)
-    kernel, asked = asking(monkeypatch, [tc(nla(KIND, b"fq\0"), stats(*COUNTS)), HTB, other], [htb_class(6, 7)])
-    assert asked.read({5, 6, 8}) == {
+    kernel, reader = fake_kernel(monkeypatch, [tc(nla(KIND, b"fq\0"), stats(*COUNTS)), HTB, other], [htb_class(6, 7)])
+    assert reader.read({5, 6, 8}) == {
         5: QueueingDiscipline("fq", 0x10000, 10, 12, 11, 9),
         6: QueueingDiscipline("htb", 0x10000, 10, 12, 11, 9, 7),
     }
@@ -207,33 +207,33 @@ def test_one_dump_of_all_qdiscs_and_one_of_classes_per_selected_htb(monkeypatch)
 
 
 def test_device_removed_before_its_classes_are_read_affects_no_other(monkeypatch):
-    _, asked = asking(monkeypatch, [HTB, tc(nla(KIND, b"fq\0"))], NetlinkError(errno.ENODEV, "No such device"))
-    found = asked.read({5, 6})
+    _, reader = fake_kernel(monkeypatch, [HTB, tc(nla(KIND, b"fq\0"))], NetlinkError(errno.ENODEV, "No such device"))
+    found = reader.read({5, 6})
     assert found[5] == QueueingDiscipline("fq", 0x10000)
     assert found[6].errno == errno.ENODEV
 
 
 def test_kernel_without_qdiscs_is_an_error(monkeypatch):
-    _, asked = asking(monkeypatch, NetlinkError(errno.EOPNOTSUPP, "Operation not supported"))
+    _, reader = fake_kernel(monkeypatch, NetlinkError(errno.EOPNOTSUPP, "Operation not supported"))
     with pytest.raises(OSError, match="queueing disciplines: Operation not supported") as caught:
-        asked.read({5})
+        reader.read({5})
     assert caught.value.errno == errno.EOPNOTSUPP
 
 
 # --- this machine's kernel
 
 
-def by_tc(namespace, tc, device):  # noqa: F811
+def read_by_tc(namespace, tc, device):  # noqa: F811
     (root,) = [
         one for one in json.loads(namespace.run(tc, "-s", "-j", "qdisc", "show", "dev", device)) if "root" in one
     ]
     return root
 
 
-def ours(namespace, *devices):  # noqa: F811
+def read_qdiscs(namespace, *devices):  # noqa: F811
     indexes = {name: namespace.within(socket.if_nametoindex, name) for name in devices}
-    with namespace.within(QueueingDisciplineSocket) as asked:
-        found = asked.read(set(indexes.values()))
+    with namespace.within(QueueingDisciplineSocket) as reader:
+        found = reader.read(set(indexes.values()))
     return [found.get(index) for index in indexes.values()]
 
 
@@ -242,11 +242,11 @@ def flood(device, packets=400):
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
         sock.bind((device, 0))
         for _ in range(packets):
-            with suppress(OSError):  # ENOBUFS tells what is dropped
+            with suppress(OSError):  # ENOBUFS: the packet was dropped
                 sock.send(bytes(12) + b"\x08\x00" + bytes(1000))
 
 
-def limit(namespace, tc, device, *discipline):  # noqa: F811
+def set_root_qdisc(namespace, tc, device, *discipline):  # noqa: F811
     namespace.run(tc, "qdisc", "replace", "dev", device, "root", *discipline)
 
 
@@ -254,13 +254,13 @@ def limit(namespace, tc, device, *discipline):  # noqa: F811
 def tc_program(namespace, program):  # noqa: F811
     found = program("tc")
     try:
-        limit(namespace, found, "left", "tbf", "rate", "100mbit", "burst", "64kb", "latency", "20ms")
+        set_root_qdisc(namespace, found, "left", "tbf", "rate", "100mbit", "burst", "64kb", "latency", "20ms")
     except subprocess.CalledProcessError:
         pytest.skip("needs sch_tbf")
     return found
 
 
-def same(found, theirs):
+def assert_same(found, theirs):
     assert (found.kind, f"{found.handle >> 16:x}:") == (theirs["kind"], theirs["handle"])
     assert [found.drops, found.overlimits, found.requeues, found.backlog_bytes] == [
         theirs[name] for name in ("drops", "overlimits", "requeues", "backlog")
@@ -268,12 +268,12 @@ def same(found, theirs):
 
 
 def test_tc_reads_the_same_of_a_rate_limited_port(namespace, tc_program):  # noqa: F811
-    limit(namespace, tc_program, "left", "tbf", "rate", "1mbit", "burst", "2kb", "limit", "20kb")
+    set_root_qdisc(namespace, tc_program, "left", "tbf", "rate", "1mbit", "burst", "2kb", "limit", "20kb")
     namespace.within(flood, "left")
     namespace.ip("link", "set", "left", "down")  # nothing moves while the two are compared
-    found, none = ours(namespace, "left", "right")
-    theirs = by_tc(namespace, tc_program, "left")
-    same(found, theirs)
+    found, none = read_qdiscs(namespace, "left", "right")
+    theirs = read_by_tc(namespace, tc_program, "left")
+    assert_same(found, theirs)
     assert found.rate_bytes_per_second == theirs["options"]["rate"] == 125_000
     assert found.drops > 300
     assert found.overlimits > 0
@@ -281,28 +281,28 @@ def test_tc_reads_the_same_of_a_rate_limited_port(namespace, tc_program):  # noq
 
 
 def test_rate_over_32_bits_and_htb_ceiling_of_the_kernel(namespace, tc_program):  # noqa: F811
-    limit(namespace, tc_program, "left", "tbf", "rate", "400gbit", "burst", "64mb", "latency", "20ms")
-    assert ours(namespace, "left")[0].rate_bytes_per_second == 50_000_000_000
+    set_root_qdisc(namespace, tc_program, "left", "tbf", "rate", "400gbit", "burst", "64mb", "latency", "20ms")
+    assert read_qdiscs(namespace, "left")[0].rate_bytes_per_second == 50_000_000_000
     namespace.run(tc_program, "qdisc", "add", "dev", "right", "root", "handle", "1:", "htb", "default", "10")
-    assert ours(namespace, "right")[0].rate_bytes_per_second is None
+    assert read_qdiscs(namespace, "right")[0].rate_bytes_per_second is None
     rates = ("htb", "rate", "1gbit", "ceil", "80gbit", "quantum", "60000")
     namespace.run(tc_program, "class", "add", "dev", "right", "parent", "1:", "classid", "1:1", *rates)
     namespace.run(tc_program, "class", "add", "dev", "right", "parent", "1:1", "classid", "1:10", *rates)
-    assert ours(namespace, "right")[0].rate_bytes_per_second == 10_000_000_000
+    assert read_qdiscs(namespace, "right")[0].rate_bytes_per_second == 10_000_000_000
 
 
 def test_kernel_adds_up_the_queues_below_mq(namespace, tc_program):  # noqa: F811
     namespace.ip("link", "add", "many", "numtxqueues", "4", "type", "veth", "peer", "name", "one")
     namespace.ip("link", "set", "many", "up")
     namespace.ip("link", "set", "one", "up")
-    limit(namespace, tc_program, "many", "handle", "9:", "mq")
+    set_root_qdisc(namespace, tc_program, "many", "handle", "9:", "mq")
     slow = ("tbf", "rate", "1mbit", "burst", "2kb", "limit", "20kb")
     for queue in range(1, 5):
         namespace.run(tc_program, "qdisc", "add", "dev", "many", "parent", f"9:{queue}", *slow)
     namespace.within(flood, "many")
     namespace.ip("link", "set", "many", "down")
     listed = json.loads(namespace.run(tc_program, "-s", "-j", "qdisc", "show", "dev", "many"))
-    found = ours(namespace, "many")[0]
+    found = read_qdiscs(namespace, "many")[0]
     assert (found.kind, found.rate_bytes_per_second) == ("mq", None)
     below = [one for one in listed if one["kind"] == "tbf"]
     assert len(below) == 4
@@ -314,8 +314,8 @@ UNPRIVILEGED = """
 import os, socket
 from exporter.linux.netlink.queueing_disciplines import QueueingDisciplineSocket
 os.setuid(65534)
-with QueueingDisciplineSocket() as asked:
-    print(len(asked.read({socket.if_nametoindex(name) for name in ("left", "right")})))
+with QueueingDisciplineSocket() as reader:
+    print(len(reader.read({socket.if_nametoindex(name) for name in ("left", "right")})))
 """
 
 

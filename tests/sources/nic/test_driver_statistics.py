@@ -1,4 +1,4 @@
-"""What the statistics of each driver mean: names as the drivers spell them, and the plan that picks values by them."""
+"""Statistics of each driver: mapping of the driver's names to metrics."""
 
 from array import array
 
@@ -300,18 +300,18 @@ BY_PRIORITY = {
 }
 
 QUEUES = {"receive_discards_total", "transmit_timeouts_total", "out_of_buffer_total"}
-"""What virtio and gve tell of each queue alone."""
+"""Metrics that virtio and gve count per queue only."""
 
 MLX5, ICE, VIRTIO = DRIVERS["mlx5_core"], DRIVERS["ice"], DRIVERS["virtio_net"]
 
 
 def both_parts(declared):
-    """Give ending and unit of what is declared as an ending, where the unit is 1, or as both."""
+    """Return ending and unit; the unit is 1 where only the ending is declared."""
     return (declared, 1) if isinstance(declared, str) else declared
 
 
 def read(driver, statistics):
-    """Pick from statistics given by name: what the port has, and what each priority has."""
+    """Return the values of the port, and those by priority, of statistics given by name."""
     names = tuple(name for name, _ in statistics)
     values = array("Q", [value for _, value in statistics])
     places = plan(driver, names)
@@ -366,7 +366,7 @@ def test_similar_names_are_not_priorities():
 
 
 def test_any_priority_may_be_lossless():
-    """A reader that looks at priority 3 alone misses a storm on 4."""
+    """A reader of priority 3 only would miss a storm on 4."""
     assert read(MLX5, [("rx_prio4_pause", 9_000_000), ("rx_prio4_pause_duration", 5)])[1].keys() == {"4"}
 
 
@@ -389,7 +389,7 @@ def test_i40e_names_with_repeated_direction():
 
 
 def test_counter_widths_of_the_hardware():
-    """The facts: q-counters, link downs and recoveries of mlx5 have 32 bits, all else 64 as far as is known."""
+    """q-counters, link downs and recoveries of mlx5 have 32 bits, all others 64 as far as is known."""
     narrow = {(name, one.ending): one.width for name in DRIVERS for one in all_of(DRIVERS[name]) if one.width != 64}
     endings = (
         "out_of_buffer_total",
@@ -408,7 +408,7 @@ def all_of(driver):
 
 @pytest.mark.parametrize("name", DRIVERS)
 def test_alternative_names_of_a_metric_have_the_same_width_and_unit(name):
-    """Columns are of a driver, whichever of its versions a device has."""
+    """A column is shared by all versions of a driver."""
     for names in (DRIVERS[name], VIRTUAL.get(name, DRIVERS[name])):
         for group in (names.port, names.priority):
             alike = {}
@@ -430,14 +430,14 @@ def test_endings_are_declared_and_ratios_are_gauges():
 
 
 def test_similar_names_of_counters_and_gauges():
-    """Nothing in a list of statistics tells which is which."""
+    """A list of statistics does not distinguish counters from gauges."""
     assert SCHEMA.metrics["connection_allowance_available"].kind is Kind.GAUGE
     assert SCHEMA.metrics["connection_allowance_exceeded_total"].kind is Kind.COUNTER
     assert SCHEMA.metrics["pci_write_stalled_ratio"].kind is Kind.GAUGE
     assert SCHEMA.metrics["pci_write_stalled_seconds_total"].kind is Kind.COUNTER
 
 
-# Where drivers tell things twice.
+# Statistics that drivers have twice.
 
 
 def test_function_statistics_are_not_the_ports():
@@ -448,7 +448,7 @@ def test_function_statistics_are_not_the_ports():
 
 
 def test_names_that_differ_in_punctuation_stay_different():
-    """Where dots become underscores, 12028 packets dropped were exported as 0."""
+    """With dots converted to underscores, 12028 dropped packets were exported as 0."""
     assert read(DRIVERS["i40e"], [("port.rx_dropped", 12028), ("port_rx_dropped", 0), ("rx_dropped", 0)])[0] == {
         "receive_discards_total": 12028
     }
@@ -478,7 +478,7 @@ def test_statistics_of_unknown_unit_are_not_read():
 
 
 def test_virtual_functions_have_no_port_counters():
-    """Its counters are 0 on one of mlx5, and those of all functions together on one of ionic."""
+    """Port counters are 0 on a virtual function of mlx5, and those of all functions together on one of ionic."""
     for name, names in VIRTUAL.items():
         assert not names.wire
         assert names.priority == ()
@@ -508,7 +508,7 @@ def test_virtual_functions_have_no_port_counters():
 
 
 def test_ionic_dma_errors_are_not_out_of_buffer():
-    """ionic: the queue that was empty is hw_rx_over_errors; hw_rx_missed_errors are DMA faults."""
+    """Of ionic, hw_rx_over_errors counts empty queues, hw_rx_missed_errors counts DMA errors."""
     for names in (DRIVERS["ionic"], VIRTUAL["ionic"]):
         assert read(names, [("hw_rx_missed_errors", 9), ("rx_over_errors", 9)]) == ({}, {})
 
@@ -567,7 +567,7 @@ def test_gve_queues_in_brackets_are_added_up():
     assert read(DRIVERS["gve"], statistics)[0] == {"out_of_buffer_total": 43}
 
 
-# Hostile and odd input.
+# Hostile and malformed input.
 
 
 def test_all_ones_is_absent():

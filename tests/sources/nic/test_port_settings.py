@@ -1,4 +1,4 @@
-"""What network devices are asked beside their statistics, when, and what is made of answers that differ or fail."""
+"""Settings and state of network devices: when they are read, their metrics, and failures."""
 
 import errno
 import os
@@ -25,8 +25,8 @@ from tests.helpers.fake_nic_reader import (
     KERNEL,
     MLX5,
     SPEED,
-    Meaning,
-    Nics,
+    FakeNicReader,
+    RateCalculator,
     hardware,
     opened,
     pci_function,
@@ -61,7 +61,7 @@ STANDARD = {
 
 @pytest.fixture
 def nics():
-    made = Nics()
+    made = FakeNicReader()
     yield made
     os.close(made.reading)
     os.close(made.writing)
@@ -73,7 +73,7 @@ def clock(stopped_clock):
 
 
 def answers(nics, name, **others):
-    """Have a device answer all there is, but for what is given."""
+    """Set the answers of a device to all requests: the default ones, except for those given."""
     nics.more |= {(what, name): answer for what, answer in {**ANSWERS, **others}.items()}
 
 
@@ -91,7 +91,7 @@ async def read(source):
     return values_of(reading.tables)
 
 
-# What comes out.
+# Values.
 
 
 async def test_settings_and_fec_counters_of_a_rail(nics, tmp_path):
@@ -118,7 +118,7 @@ async def test_settings_and_fec_counters_of_a_rail(nics, tmp_path):
     assert row["link_down_total"] == 15
     assert "receive_pause_frames_total" not in row
     assert "link_down_reason_info" not in row
-    assert "settings" not in nics.asked("eth2"), "the older request is for where there is no newer one"
+    assert "settings" not in nics.asked("eth2"), "the ioctl is used only without netlink"
     assert (times(nics, "link_state"), times(nics, "standard_statistics")) == (0, 0)
 
 
@@ -201,7 +201,7 @@ async def test_reason_is_exported_while_the_link_is_down(nics, tmp_path):
         down(nics)
         row = (await read(source))["eth2"]
         assert row["link_down_reason_info"] == {"reason": "no_cable"}
-        assert not {"link_speed_bytes_per_second", "link_lanes"} & row.keys(), "drivers tell these of no link"
+        assert not {"link_speed_bytes_per_second", "link_lanes"} & row.keys(), "drivers report these without a link"
         assert row["link_max_speed_bytes_per_second"] == 100e9
         nics.more["link_state", "eth2"] = LinkState(up=False)
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier_changes=9)
@@ -230,7 +230,7 @@ async def test_only_the_speed_of_a_bond_is_read(nics):
     assert [what for what, name in nics.calls if name == "bond0"] == ["link_modes"]
 
 
-# Whose count.
+# Origin of counters.
 
 IONIC = {"octets_rx_ok": 5, "frames_rx_ok": 6}
 
@@ -256,7 +256,7 @@ async def test_link_down_counter_is_the_drivers_then_ethtools_then_the_kernels(n
 async def test_failed_counter_is_not_replaced_by_another_origin(nics):
     nics.add(hardware("eth2", 5, carrier_down_count=4, stats=KERNEL), driver="ionic", statistics=IONIC)
     answers(nics, "eth2", link_state=raised(errno.EIO))
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         for answer, count in ((raised(errno.EIO), None), (LinkState(down_count=91), 91), (raised(errno.EIO), None)):
             nics.more["link_state", "eth2"] = answer
@@ -292,7 +292,7 @@ async def test_fec_blocks_are_those_of_ethtool_netlink_else_the_drivers(nics, an
         ("fbnic", {}, 83),
         ("ice", {"rx_bytes.nic": 1}, 83),
         ("mlx5_core", {"rx_bytes_phy": 1, "rx_corrected_bits_phy": 7}, 7),
-        ("mlx5_core", {"rx_bytes_phy": 1}, None),  # one count has one origin, and this driver's may come back
+        ("mlx5_core", {"rx_bytes_phy": 1}, None),  # one counter has one origin, and the driver's may reappear
     ],
 )
 async def test_fec_corrected_bits_are_the_drivers_else_those_of_ethtool_netlink(nics, driver, statistics, count):
@@ -301,14 +301,14 @@ async def test_fec_corrected_bits_are_the_drivers_else_those_of_ethtool_netlink(
     async with opened(nics) as source:
         assert (await read(source))["eth2"].get("fec_corrected_errors_total") == count
     async with opened(nics, keep=()) as source:
-        assert "fec_corrected_errors_total" not in (await read(source))["eth2"], "nobody is shown it"
+        assert "fec_corrected_errors_total" not in (await read(source))["eth2"], "it is not exported"
 
 
 async def test_unlisted_driver_has_standard_statistics(nics, clock):
-    """A driver whose kernel counts stand still at 0 (idpf did) has what its device counts, all the same."""
+    """A driver whose kernel counters stay 0, as those of idpf did, has the counters of its device."""
     nics.add(hardware("eth2", 5, stats=dict.fromkeys(KERNEL, 0)), driver="idpf", statistics={"rx_bytes": 9})
     answers(nics, "eth2", standard_statistics=STANDARD)
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         reading = await source.read()
         assert reading.failures == []
@@ -340,22 +340,22 @@ async def test_unlisted_driver_has_standard_statistics(nics, clock):
 
 
 async def test_kernel_bytes_never_replace_device_bytes(nics):
-    """Bytes of one origin at one read and of another at the next would make a rate of neither."""
+    """Bytes of different origins in consecutive reads would give a wrong rate."""
     nics.add(hardware("eth2", 5, stats=KERNEL), driver="idpf")
     answers(nics, "eth2", standard_statistics=raised(errno.EIO))
     async with opened(nics) as source:
 
-        async def told():
+        async def bytes_and_traffic():
             row = values_of((await source.read()).tables)["eth2"]
             return row.get("receive_bytes_total"), row["info"]["traffic"]
 
-        assert await told() == (None, "")
+        assert await bytes_and_traffic() == (None, "")
         nics.more["standard_statistics", "eth2"] = STANDARD
-        assert await told() == (2**40, "wire")
+        assert await bytes_and_traffic() == (2**40, "wire")
         nics.more["standard_statistics", "eth2"] = raised(errno.EIO)
-        assert await told() == (None, "wire")
+        assert await bytes_and_traffic() == (None, "wire")
         nics.more["standard_statistics", "eth2"] = {}
-        assert await told() == (None, "wire")
+        assert await bytes_and_traffic() == (None, "wire")
 
 
 async def test_no_bytes_are_exported_before_the_driver_is_known(nics):
@@ -378,7 +378,7 @@ async def test_device_without_standard_statistics_has_kernel_counters(nics):
     assert (row["receive_bytes_total"], row["info"]["traffic"]) == (101, "kernel")
 
 
-# When.
+# Schedule.
 
 
 async def test_settings_are_read_after_link_changes_and_when_too_old(nics, clock):
@@ -433,7 +433,7 @@ async def test_refused_queries_are_no_failure_and_wait(nics, clock, what, number
         assert times(nics, what) == 2
 
 
-# What fails.
+# Failures.
 
 
 @pytest.mark.parametrize("what", REQUESTS)
@@ -449,8 +449,8 @@ async def test_failed_query_affects_only_its_values(nics, what):
         assert reasons(reading) == [("eth2", "eio")]
         assert len(reading.failures[0].detail) > len("eth2: ")
         nics.more[what, "eth2"] = {**ANSWERS, "standard_statistics": STANDARD}[what]
-        assert (await read(source))["eth2"] == whole | {"carrier_changes_total": 2}, "it is asked again at once"
-    lost = {
+        assert (await read(source))["eth2"] == whole | {"carrier_changes_total": 2}, "it is read again at once"
+    missing = {
         "link_modes": {"link_speed_bytes_per_second", "link_lanes"},
         "pause": {"receive_pause_frames_total", "transmit_pause_frames_total"},
         "fec": {"fec_corrected_blocks_total", "fec_uncorrectable_blocks_total", "fec_corrected_errors_total"},
@@ -460,7 +460,7 @@ async def test_failed_query_affects_only_its_values(nics, what):
             ending for ending in nic.SCHEMA.metrics if ending in nic_device.STANDARD_STATISTICS.values()
         },
     }[what]
-    assert whole.keys() - part.keys() == lost
+    assert whole.keys() - part.keys() == missing
     assert {key: value for key, value in part.items() if value != whole.get(key)}.keys() <= {
         "carrier_changes_total",
         "settings_info",
@@ -508,10 +508,10 @@ async def test_hanging_query_is_a_timeout_of_its_device_only(nics, monkeypatch):
 
 
 async def test_pfc_moved_to_another_priority_gives_no_rate_across_priorities(nics, clock):
-    """As many names as before, but others: a plan kept by their number would give priority 4 for priority 3."""
+    """The names change but not their number: a plan cached by number would mix up priorities 3 and 4."""
     names = ("rx_prio{}_pause", "rx_prio{}_pause_duration")
     nics.add(hardware("eth2", 5), statistics=MLX5 | {name.format(3): 10_000_000 for name in names})
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         meaning(await source.read())
         clock.now += 5
@@ -528,7 +528,7 @@ async def test_pfc_moved_to_another_priority_gives_no_rate_across_priorities(nic
 
 async def test_missing_statistics_do_not_reset_other_rates(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1000, "rx_prio3_pause": 7})
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         for value, whole in ((1000, True), (6000, False), (11_000, True)):
             nics.counts["eth2"] = {"rx_bytes_phy": value} | ({"rx_prio3_pause": 7 + value} if whole else {})
@@ -539,7 +539,7 @@ async def test_missing_statistics_do_not_reset_other_rates(nics, clock):
 
 
 async def test_statistics_that_grow_during_a_read_are_read_next_time(nics):
-    """The older request gives up when the number of statistics will not stand still; nothing of it is taken."""
+    """The ioctl fails with EAGAIN when the number of statistics keeps changing; nothing is exported."""
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1, "tx_bytes_phy": 2})
     async with opened(nics) as source:
         await read(source)
@@ -556,7 +556,7 @@ async def test_statistics_that_grow_during_a_read_are_read_next_time(nics):
 async def test_reloaded_driver_resets_all_its_rows(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1000, "rx_prio3_pause_duration": 9_000_000})
     answers(nics, "eth2")
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         meaning(await source.read())
         nics.add(hardware("eth2", 6), statistics={"rx_bytes_phy": 2000, "rx_prio3_pause_duration": 9_500_000})
@@ -571,7 +571,7 @@ async def test_reloaded_driver_resets_all_its_rows(nics, clock):
 
 async def test_percentage_is_exported_as_a_ratio(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"outbound_pci_stalled_wr": 37, "outbound_pci_stalled_wr_events": 5})
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         row = meaning(await source.read())["eth2"]
         assert (row["pci_write_stalled_ratio"], row["pci_write_stalled_seconds_total"]) == (0.37, 5)
@@ -579,7 +579,7 @@ async def test_percentage_is_exported_as_a_ratio(nics, clock):
         nics.counts["eth2"] = {"outbound_pci_stalled_wr": 2, "outbound_pci_stalled_wr_events": 6}
         row = meaning(await source.read())["eth2"]
     assert (row["pci_write_stalled_ratio"], row["pci_write_stalled_seconds_total"]) == (0.02, 6)
-    assert row["resets_total"] == 0, "a share that fell did not start anew"
+    assert row["resets_total"] == 0, "a ratio that decreased is no reset"
 
 
 async def test_each_driver_has_its_own_table(nics):
@@ -592,7 +592,7 @@ async def test_each_driver_has_its_own_table(nics):
     assert found["eth4", ""] == {"receive_pfc_frames_total": 4}, "counted for all priorities together"
 
 
-# By the drivers' own names.
+# Raw statistics.
 
 
 async def test_raw_statistics_are_exported_by_the_drivers_names(nics):
@@ -646,7 +646,7 @@ async def test_raw_statistics_of_an_unlisted_driver(nics):
 
 
 async def test_statistics_are_mapped_again_when_the_drivers_name_changes(nics, tmp_path):
-    """mlx4_core is what sysfs says of a port whose driver calls itself mlx4_en."""
+    """sysfs has mlx4_core for a port whose driver reports itself as mlx4_en."""
     pci_function(tmp_path, "eth2", "mlx4_core")
     nics.add(hardware("eth2", 5), driver="mlx4_en", statistics={"rx_pause": 3, "rx_packets": 4})
     driver, nics.drivers["eth2"] = nics.drivers["eth2"], raised(errno.EIO)

@@ -1,4 +1,4 @@
-"""How network devices queue what they send: what is made of it, when it is asked, and what happens when that fails."""
+"""Queueing disciplines of network devices: their metrics, when they are read, and failures."""
 
 import errno
 import os
@@ -21,8 +21,8 @@ from exporter.sources.nic import (
 from tests.helpers.fake_nic_reader import (
     KERNEL,
     MLX5,
-    Meaning,
-    Nics,
+    FakeNicReader,
+    RateCalculator,
     hardware,
     opened,
     raised,
@@ -44,7 +44,7 @@ DROPS = "transmit_queue_drops_total"
 
 @pytest.fixture
 def nics():
-    made = Nics()
+    made = FakeNicReader()
     for name, index in (("eth0", 2), ("eth1", 3)):
         made.add(hardware(name, index, stats=KERNEL), driver="r8169")
     made.queues = {2: CAPPED, 3: QueueingDiscipline("mq", 0, 0, 0, 0, 0), 99: CAPPED}
@@ -66,7 +66,7 @@ def queued(row):
     return {ending: value for ending, value in row.items() if ending in ENDINGS}
 
 
-# What comes out.
+# Values.
 
 
 async def test_rate_limited_and_unlimited_port(nics, clock):
@@ -93,7 +93,7 @@ async def test_device_without_queue_or_answer_has_no_counters(nics):
 
 
 async def test_counters_wrap_at_32_bits_and_a_replaced_qdisc_does_not_reset_the_port(nics, clock):
-    shown = Meaning()
+    shown = RateCalculator()
     async with opened(nics) as source:
 
         async def row():
@@ -105,7 +105,7 @@ async def test_counters_wrap_at_32_bits_and_a_replaced_qdisc_does_not_reset_the_
         nics.queues = {2: QueueingDiscipline("mq", 0, 3, 8, 8)}
         assert (await row())[DROPS] == 2**32 + 3
         nics.queues = {2: QueueingDiscipline("tbf", 0x10000, 9, 9, 9)}
-        assert (await row())[DROPS] == 9, "it counts anew, though it had counted more already"
+        assert (await row())[DROPS] == 9, "it starts from 0, though the value is higher"
         nics.queues = {2: QueueingDiscipline("tbf", 0x20000, 1, 1, 1)}
         found = await row()
     assert (found[DROPS], found["resets_total"]) == (1, 0)
@@ -125,7 +125,7 @@ async def test_virtual_function_and_port_with_failed_statistics_have_queueing_me
     assert nics.asked("sf0") == []
 
 
-# When it is asked.
+# Schedule.
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_slow_dump_is_cached_longer(nics, clock, took, holds):
 
         assert [await times_at(one) for one in (0, holds / 2, holds - 0.1, holds + 0.1)] == [1, 1, 1, 2]
         nics.add(hardware("eth2", 5))
-        assert await times_at(holds + 2) == 3, "a device that is new is asked for at once"
+        assert await times_at(holds + 2) == 3, "a new device is read at once"
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EPERM])
@@ -185,7 +185,7 @@ async def test_refused_dump_is_no_failure_and_waits(nics, clock, number):
         assert queued(values_of((await source.read()).tables)["eth0"]) == ENDINGS
 
 
-# What fails.
+# Failures.
 
 
 async def test_failure_of_one_device_affects_no_other(nics):
@@ -224,7 +224,7 @@ async def test_hanging_dump_delays_no_device(nics, monkeypatch):
                 reading = await source.read()
                 assert reasons(reading) == [("", "timeout")]
                 assert values_of(reading.tables)["eth0"]["link_up"] == 1
-            assert asked(nics) == 1, "it is not asked again while it hangs"
+            assert asked(nics) == 1, "it is not read again while it hangs"
         finally:
             release.set()
 

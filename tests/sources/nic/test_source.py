@@ -1,4 +1,4 @@
-"""Network devices of the host: which are asked for what, what is made of it, and what happens when one is sick."""
+"""Network devices of the host: which are read, their metrics, and failures."""
 
 import asyncio
 import errno
@@ -35,12 +35,12 @@ from exporter.sources.nic.drivers import DRIVERS
 from exporter.sources.nic.options import NicOptions
 from exporter.sources.nic.source import NicSource
 from tests.helpers.fake_nic_reader import (
+    IOCTL_REQUESTS,
     KERNEL,
     MLX5,
-    OLDER,
     SPEED,
-    Meaning,
-    Nics,
+    FakeNicReader,
+    RateCalculator,
     hardware,
     opened,
     pci_function,
@@ -51,12 +51,12 @@ from tests.helpers.fake_nic_reader import (
 
 LONG = 60.0
 SHORT = 0.3
-"""Seconds after which a call is taken to hang."""
+"""Seconds after which a call is treated as hanging."""
 
 
 @pytest.fixture
 def nics():
-    made = Nics()
+    made = FakeNicReader()
     yield made
     os.close(made.reading)
     os.close(made.writing)
@@ -67,7 +67,7 @@ def clock(stopped_clock):
     return stopped_clock(nic, device_queries, nic_device)
 
 
-# What comes out.
+# Values.
 
 
 async def test_mlx5_port_has_wire_and_kernel_counters(nics):
@@ -76,7 +76,7 @@ async def test_mlx5_port_has_wire_and_kernel_counters(nics):
         assert await source.applies()
         reading = await source.read()
     assert reading.failures == []
-    found = Meaning()(reading)
+    found = RateCalculator()(reading)
     info = found["eth2"].pop("info")
     assert info == {
         "host": "gpu-1",
@@ -158,7 +158,7 @@ async def test_link_up_follows_carrier_and_operstate(nics, link, up):
     assert ("link_speed_bytes_per_second" in row) == link["carrier"]
 
 
-# Which devices.
+# Selection of devices.
 
 BOND = NetworkLink(9, "bond0", carrier=True, operstate="up", kind="bond", mtu=1500, stats=KERNEL, carrier_changes=2)
 OTHERS = [
@@ -222,8 +222,8 @@ async def test_excluded_devices_are_never_read(nics, options, read):
     assert {device for what, device in nics.calls if what not in {"links", "queueing_disciplines"}} == read
 
 
-@pytest.mark.parametrize("wanted", [False, True])
-async def test_statistics_of_virtual_functions_are_read_only_if_configured(nics, tmp_path, wanted):
+@pytest.mark.parametrize("enabled", [False, True])
+async def test_statistics_of_virtual_functions_are_read_only_if_configured(nics, tmp_path, enabled):
     pci_function(tmp_path, "eth2")
     pci_function(tmp_path, "eth2v0", virtual=True)
     pci_function(tmp_path, "eth3", device="0x101e")  # as in a virtual machine, where no host's function is beside it
@@ -231,13 +231,13 @@ async def test_statistics_of_virtual_functions_are_read_only_if_configured(nics,
     nics.add(hardware("eth2v0", 6, "0000:17:00.1", stats=KERNEL), statistics=dict.fromkeys(MLX5, 0))
     nics.add(replace(hardware("sf0", 7, "mlx5_core.sf.4"), parent_dev_bus_name="auxiliary", stats=KERNEL))
     nics.add(hardware("eth3", 8, "0000:18:00.0", stats=KERNEL), statistics=dict.fromkeys(MLX5, 0))
-    async with opened(nics, tmp_path, virtual_functions=wanted) as source:
+    async with opened(nics, tmp_path, virtual_functions=enabled) as source:
         found = values_of((await source.read()).tables)
-    asked = ["driver", "statistics", "settings"]
-    assert nics.asked("eth2") == asked
-    assert nics.asked("eth2v0") == nics.asked("sf0") == nics.asked("eth3") == (asked if wanted else [])
+    requests = ["driver", "statistics", "settings"]
+    assert nics.asked("eth2") == requests
+    assert nics.asked("eth2v0") == nics.asked("sf0") == nics.asked("eth3") == (requests if enabled else [])
     # Priorities, pauses and error correction are the port's, and asking for them blocks in the firmware's mailbox.
-    assert {what for what, name in nics.calls if name in {"eth2v0", "eth3"}} <= {*OLDER, "link_modes"}
+    assert {what for what, name in nics.calls if name in {"eth2v0", "eth3"}} <= {*IOCTL_REQUESTS, "link_modes"}
     # The counters of the port are 0 on a function without the right to them: never the bytes of this one.
     for name in ("eth2v0", "sf0", "eth3"):
         row = found[name]
@@ -245,11 +245,11 @@ async def test_statistics_of_virtual_functions_are_read_only_if_configured(nics,
         assert "receive_paused_seconds_total" not in row
         assert (name, "3") not in found
     for name in ("eth2v0", "eth3"):
-        assert ("out_of_buffer_total" in found[name]) == wanted
-        assert ("link_speed_bytes_per_second" in found[name]) == wanted
+        assert ("out_of_buffer_total" in found[name]) == enabled
+        assert ("link_speed_bytes_per_second" in found[name]) == enabled
 
 
-# What fails.
+# Failures.
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.ENODEV, errno.EAGAIN])
@@ -266,7 +266,7 @@ async def test_failed_statistics_are_not_replaced_by_kernel_counters(nics, numbe
         wire = {"receive_bytes_total", "transmit_bytes_total", "receive_packets_total", "transmit_packets_total"}
         assert not wire & row.keys()
         assert (row["kernel_receive_bytes_total"], row["link_up"], row["info"]["traffic"]) == (101, 1, "wire")
-        gone = number == errno.ENODEV  # nothing more is asked of it then
+        gone = number == errno.ENODEV  # no further query is sent then
         assert row.get("link_speed_bytes_per_second") == (None if gone else 50e9)
         nics.counts["eth2"] = MLX5
         assert values_of((await source.read()).tables)["eth2"]["receive_bytes_total"] == 2**63 + 1
@@ -307,7 +307,7 @@ async def test_failed_link_settings_are_a_failure_and_retried(nics):
     assert values_of(reading.tables)["eth2"]["link_speed_bytes_per_second"] == 50e9
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["sysfs tells the driver", "nothing tells it"])
+@pytest.mark.parametrize("known", [True, False], ids=["driver in sysfs", "driver unknown"])
 async def test_unreadable_driver_info(nics, tmp_path, known):
     if known:
         pci_function(tmp_path, "eth2")
@@ -377,7 +377,7 @@ async def test_failed_opening_of_sockets_is_retried(nics):
 
 @pytest.fixture
 def hang():
-    """Give a function that hangs until the test ends, and that says when it was called."""
+    """Return a function that hangs until the test ends, with an event for its first call."""
     release, begun = threading.Event(), threading.Semaphore(0)
 
     def call():
@@ -455,7 +455,7 @@ async def test_hanging_link_dump_is_a_timeout_and_not_repeated(nics, hang, monke
 
 
 async def test_rates_behind_a_slow_device_use_their_own_read_time(nics, clock):
-    """Else its rate would be too high, and too low at the next read."""
+    """Otherwise its rate would be too high, and too low at the next read."""
 
     def slow():
         clock.now += 2.0
@@ -464,7 +464,7 @@ async def test_rates_behind_a_slow_device_use_their_own_read_time(nics, clock):
     for place, name in enumerate(("eth2", "eth3", "eth4")):
         nics.add(hardware(name, 5 + place, stats=KERNEL), statistics={"rx_bytes_phy": 0, "rx_prio3_pause_duration": 0})
     nics.add(hardware("eth0", 20, stats=KERNEL), driver="r8169")
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         meaning(await source.read())
         clock.now += 5.0
@@ -522,7 +522,7 @@ async def test_link_settings_are_read_after_link_changes_and_when_too_old(nics, 
 
 async def test_counters_of_32_bits_wrap_and_those_of_64_do_not(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_out_of_buffer": 2**32 - 10, "rx_bytes_phy": 1000})
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         meaning(await source.read())
         clock.now += 5
@@ -535,7 +535,7 @@ async def test_counters_of_32_bits_wrap_and_those_of_64_do_not(nics, clock):
 
 async def test_recreated_device_has_another_epoch(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1000})
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         meaning(await source.read())
         nics.add(hardware("eth2", 77), statistics={"rx_bytes_phy": 9000})
@@ -551,7 +551,7 @@ async def test_recreated_device_has_another_epoch(nics, clock):
 
 
 async def test_another_device_with_the_same_name_is_identified_again(nics):
-    """Two names swapped between two reads: what one driver refused says nothing of the other."""
+    """Two names are swapped between two reads: what one driver refused, the other may support."""
     nics.add(hardware("eth0", 5, stats=KERNEL), driver="mlx5_core")
     nics.counts["eth0"] = raised(errno.EOPNOTSUPP)
     nics.add(hardware("eth1", 6, "0000:18:00.0", stats=KERNEL), statistics=MLX5)
@@ -628,10 +628,10 @@ async def test_rails_are_numbered_by_pci_address_among_devices_of_one_kind(nics,
 # Events.
 
 
-async def hear(source, nics, *events):
-    """Send events and say whether the source wants to be read."""
+async def send_events(source, nics, *events):
+    """Send events and return whether the source requests a read."""
     source.changed.clear()
-    nics.tell(*events)
+    nics.send(*events)
     async with asyncio.timeout(LONG):
         while nics.waiting:  # noqa: ASYNC110  # the loop takes them
             await asyncio.sleep(0)
@@ -644,16 +644,16 @@ async def test_event_of_a_selected_link_requests_a_read(nics):
     async with opened(nics, exclude=("eth9",)) as source:
         await source.read()
         bare = NetworkLink(5, "eth2")  # events carry few attributes
-        assert await hear(source, nics, LinkEvent("changed", bare))
-        assert await hear(source, nics, LinkEvent("deleted", bare))
-        assert await hear(source, nics, LinkEvent("changed", hardware("eth7", 30)))
-        assert await hear(source, nics, LinkEvent("overrun", None))
+        assert await send_events(source, nics, LinkEvent("changed", bare))
+        assert await send_events(source, nics, LinkEvent("deleted", bare))
+        assert await send_events(source, nics, LinkEvent("changed", hardware("eth7", 30)))
+        assert await send_events(source, nics, LinkEvent("overrun", None))
         for other in (*OTHERS, hardware("eth9", 31)):
-            assert not await hear(source, nics, LinkEvent("changed", other))
-        assert await hear(source, nics, LinkEvent("changed", OTHERS[0]), LinkEvent("changed", eth2))
-    nics.tell(LinkEvent("changed", eth2))
+            assert not await send_events(source, nics, LinkEvent("changed", other))
+        assert await send_events(source, nics, LinkEvent("changed", OTHERS[0]), LinkEvent("changed", eth2))
+    nics.send(LinkEvent("changed", eth2))
     await asyncio.sleep(0)
-    assert nics.waiting, "nobody listens after the close"
+    assert nics.waiting, "no events are received after the close"
 
 
 async def test_close_is_idempotent(nics):
@@ -670,7 +670,7 @@ async def test_close_is_idempotent(nics):
 
 @pytest.fixture
 def veth(program):
-    """Give the name of a real pair's end, and what `ip` is called with."""
+    """Return the name of a veth device, and the path of `ip`."""
     ip, name = program("ip"), f"t{os.getpid()}"
     made = subprocess.run([ip, "link", "add", name, "type", "veth"], capture_output=True, check=False)
     if made.returncode:
@@ -710,7 +710,7 @@ async def test_devices_of_this_machine_match_sysfs():
     source = NicSource(options, Host(socket.gethostname(), Path("/sys"), Path("/proc")), KernelNic)
     before, after = {}, {}
 
-    def look(into):
+    def read_sysfs(into):
         for name in names:
             folder = Path("/sys/class/net") / name
             for ending, file in nic_metrics.KERNEL.items():
@@ -718,9 +718,9 @@ async def test_devices_of_this_machine_match_sysfs():
 
     try:
         assert await source.applies()
-        look(before)
+        read_sysfs(before)
         reading = await source.read()
-        look(after)
+        read_sysfs(after)
     finally:
         await source.close()
     assert reading.failures == []
@@ -761,36 +761,38 @@ HEALTH = {
 OF_TRAFFIC = re.compile(
     r"((receive|transmit)_.*|rdma_.*|fcs_errors_total|symbol_errors_total|out_of_buffer_total|.*(pause|pfc|priority).*)"
 )
-"""Endings of what an InfiniBand port tells as RDMA port."""
+"""Endings of traffic, which an InfiniBand port has as an RDMA port."""
 
 
-def told_of_traffic(row):
+def traffic_endings(row):
     return {ending for ending in row if OF_TRAFFIC.fullmatch(ending)}
 
 
 @pytest.mark.parametrize("driver", [OVER_INFINIBAND, "ib_ipoib", "mlx5_core", None])
 @pytest.mark.parametrize("virtual", [False, True])
 async def test_ipoib_device_has_no_port_traffic(nics, tmp_path, driver, virtual):
-    """What IP sends is a part of what the RDMA port counts: whoever adds up bytes by host must not count it twice."""
+    """IPoIB traffic is a part of what the RDMA port counts: a sum of bytes by host must not count it twice."""
     infiniband = {"hardware": 32, "stats": KERNEL, "carrier_down_count": 5}
-    for name, ifindex, kind in (("ib0", 4, "ipoib"), ("ib1", 6, "")):  # of the second, its kind is not told
+    for name, ifindex, kind in (("ib0", 4, "ipoib"), ("ib1", 6, "")):  # the second does not report its kind
         pci_function(tmp_path, name, virtual=virtual)
         nics.add(hardware(name, ifindex, kind=kind, **infiniband), driver=driver, statistics=MLX5 | HEALTH, speed=None)
         nics.more["standard_statistics", name] = {"OctetsReceivedOK": 9, "FrameCheckSequenceErrors": 9}
         nics.more["pause", name] = Pause(receive_frames=9, transmit_frames=9)
     nics.add(hardware("ib0.8001", 7, kind="ipoib", lower=4, **infiniband), driver=driver)
     nics.add(hardware("eth2", 5), statistics=MLX5)
-    for wanted in (False, True):
-        async with opened(nics, tmp_path, virtual_functions=wanted) as source:
+    for enabled in (False, True):
+        async with opened(nics, tmp_path, virtual_functions=enabled) as source:
             reading = await source.read()
         assert reading.failures == []
-        found = Meaning()(reading)
+        found = RateCalculator()(reading)
         assert found.keys() == {"ib0", "ib1", "eth2", ("eth2", "3")}
-        assert len(told_of_traffic(found["eth2"])) > 5
+        assert len(traffic_endings(found["eth2"])) > 5
         for name in ("ib0", "ib1"):
-            assert told_of_traffic(found[name]) == set()
-            asked = driver == OVER_INFINIBAND and not virtual
-            assert ("module_overheats_total" in found[name]) is asked, "of a function they are 0, which they are not"
+            assert traffic_endings(found[name]) == set()
+            has_statistics = driver == OVER_INFINIBAND and not virtual
+            assert ("module_overheats_total" in found[name]) is has_statistics, (
+                "of a function they are 0, which they are not"
+            )
             assert found[name]["info"]["traffic"] == ""
             assert found[name]["kernel_receive_bytes_total"] == 101
             assert found[name]["link_up"] == 1
@@ -838,7 +840,7 @@ async def test_infiniband_port_of_ib_ipoib_has_its_link_only(nics):
 
 @pytest.mark.parametrize(("what", "driver"), [("drivers", ""), ("counts", OVER_INFINIBAND)])
 async def test_infiniband_port_that_fails_has_no_ipoib_bytes(nics, tmp_path, what, driver):
-    """sysfs names the card's driver, which is not known to have made the device: until it says so, nothing is taken."""
+    """sysfs has the card's driver, which may not be the one of the device: until that is known, nothing is exported."""
     pci_function(tmp_path, "ib0")
     link = hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL, carrier_down_count=5)
     nics.add(link, driver=OVER_INFINIBAND, statistics=MLX5)
@@ -847,7 +849,7 @@ async def test_infiniband_port_that_fails_has_no_ipoib_bytes(nics, tmp_path, wha
         reading = await source.read()
     assert reasons(reading) == [("ib0", "eio")]
     row = values_of(reading.tables)["ib0"]
-    assert told_of_traffic(row) == set()
+    assert traffic_endings(row) == set()
     assert "link_down_total" not in row
     assert (row["kernel_receive_bytes_total"], row["info"]["driver"], row["info"]["traffic"]) == (101, driver, "")
 
@@ -871,12 +873,12 @@ async def test_infiniband_ports_are_siblings_with_rails(nics, tmp_path):
 
 
 async def test_infiniband_port_exports_a_subset_of_an_ethernet_port(nics):
-    """So a node of eight keeps to the budget, which is counted of eight ports of Ethernet."""
+    """The series budget of a node is computed with eight Ethernet ports."""
     every = dict.fromkeys((name for one in DRIVERS["mlx5_core"].port for name in one.names), 1)
     nics.add(hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL), driver=OVER_INFINIBAND, statistics=every)
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=every)
     async with opened(nics, keep=()) as source:
-        found = Meaning()(await source.read())
+        found = RateCalculator()(await source.read())
     shown = {
         name: {ending for ending in found[name] if not nic_metrics.SCHEMA.metrics[ending].detail}
         for name in ("ib0", "eth2")

@@ -1,4 +1,4 @@
-"""Modules in the host's network devices: which are asked, how seldom, and what one that is sick costs."""
+"""Optical modules of the host's network devices: which are read, how often, and failures."""
 
 import asyncio
 import errno
@@ -23,7 +23,7 @@ from exporter.sources.optics.source import DEFINITION, OpticsSource
 from tests.helpers.fake_module_memory import (
     BIAS,
     POWER,
-    Memory,
+    FakeModuleMemory,
     cmis,
     sff8472,
     sff8636,
@@ -33,7 +33,7 @@ from tests.helpers.paths import FIXTURES
 
 LONG = 60.0
 SHORT = 0.3
-"""Seconds after which a call is taken to hang."""
+"""Seconds after which a call is treated as hanging."""
 
 
 def port(name, ifindex, **more):
@@ -41,8 +41,8 @@ def port(name, ifindex, **more):
     return NetworkLink(ifindex, name, **given)
 
 
-class Nics:
-    """Stands for the kernel: for each device a memory, an errno, or a function to call instead."""
+class FakeModuleReader:
+    """A reader of network devices: for each a module memory, an errno, or a function to call instead."""
 
     def __init__(self):
         self.devices, self.memories, self.asked = {}, {}, []
@@ -81,7 +81,7 @@ class Nics:
 
 @pytest.fixture
 def nics():
-    return Nics()
+    return FakeModuleReader()
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def opened(reader, sysfs="/nowhere", **options):
 
 
 def values_of(reading):
-    """Give what each row has, by ending without `module_`."""
+    """Return the values of each row, by ending without `module_`."""
     found = {}
     for table in reading.tables:
         for ending, column in table.columns.items():
@@ -108,7 +108,7 @@ def reasons(reading):
     return [(failure.device, failure.reason) for failure in reading.failures]
 
 
-# What comes out.
+# Values.
 
 
 async def test_identity_lanes_and_thresholds_of_a_module(nics):
@@ -189,7 +189,7 @@ def test_metric_names_are_valid():
     assert not any(metric.detail for metric in metrics)
 
 
-# Which devices are asked.
+# Selection of devices.
 
 
 async def test_only_hardware_ports_are_read(nics, tmp_path):
@@ -233,7 +233,7 @@ async def test_source_does_not_apply_without_ports(nics):
         assert (await source.read()).tables == []
 
 
-# How seldom.
+# Schedule.
 
 
 def test_source_is_disabled_by_default():
@@ -290,7 +290,7 @@ async def test_replugged_module_is_read_completely(nics):
         assert len(memory.asked) == 8
 
 
-# What goes wrong.
+# Failures.
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV, errno.ENXIO])
@@ -315,14 +315,14 @@ async def test_i2c_error_is_an_empty_cage_only_without_carrier(nics):
 
 @pytest.mark.parametrize("identifier", [0x00, 0xFF])
 async def test_undriven_bus_is_an_empty_cage(nics, identifier):
-    nics.add(port("eth0", 2), Memory(identifier))
+    nics.add(port("eth0", 2), FakeModuleMemory(identifier))
     async with opened(nics) as source:
         reading = await source.read()
     assert (reading.tables, reading.failures) == ([], [])
 
 
 async def test_unsupported_module_is_exported_by_its_identifier(nics):
-    nics.add(port("eth0", 2), Memory(0x1C))
+    nics.add(port("eth0", 2), FakeModuleMemory(0x1C))
     async with opened(nics) as source:
         reading = await source.read()
     assert values_of(reading) == {"eth0": {"info": ("0x1c", "", "", "", "")}}
@@ -382,10 +382,10 @@ async def test_missing_page_is_no_failure(nics):
 
 
 async def test_hanging_module_affects_no_other_and_is_not_read_again(nics, monkeypatch):
-    release, asked = threading.Event(), []
+    release, calls = threading.Event(), []
 
     def hang():
-        asked.append(1)
+        calls.append(1)
         release.wait(LONG)
         return sff8472()
 
@@ -397,10 +397,10 @@ async def test_hanging_module_affects_no_other_and_is_not_read_again(nics, monke
             reading = await source.read()
             assert reasons(reading) == [("eth0", "timeout")]
             assert "eth1" in values_of(reading)
-        assert len(asked) == 1
+        assert len(calls) == 1
         release.set()
         async with asyncio.timeout(LONG):
-            while source._serial.out:  # noqa: ASYNC110  # what came back is told by nothing else
+            while source._serial.out:  # noqa: ASYNC110  # nothing else shows that the call returned
                 await asyncio.sleep(0.01)
         assert "eth0" in values_of(await source.read())
 
@@ -472,12 +472,12 @@ async def test_unused_events_are_drained_and_the_reader_is_closed(nics):
     assert nics.closed == 1
 
 
-# All of it.
+# The daemon.
 
 
 @asynccontextmanager
 async def scrape(tmp_path, monkeypatch):
-    """Run a daemon that reads recordings of modules, more often than it would be let."""
+    """Run a daemon that reads recordings of modules, more often than the configuration allows."""
     monkeypatch.setattr(optics_options, "MIN_INTERVAL_SECONDS", 0.1)
     others = [definition for definition in daemon.SOURCES if definition.name != "optics"]
     monkeypatch.setattr(daemon, "SOURCES", (*others, DEFINITION))

@@ -1,4 +1,4 @@
-"""PCI functions of the host's ports: which are read, what their link is judged by, and what happens when files fail."""
+"""PCI functions of the host's ports: which are read, their link, AER counters, and failures."""
 
 import errno
 import os
@@ -23,17 +23,17 @@ NVIDIA, MELLANOX = "0x10de", "0x15b3"
 ROOT, SLOT = "pci0000:16", "pci0000:16/0000:16:01.0"
 GEN5, GEN4 = ("32.0 GT/s PCIe", "16"), ("16.0 GT/s PCIe", "16")
 SHORT = 0.3
-"""Seconds after which a call is taken to hang."""
+"""Seconds after which a call is treated as hanging."""
 
 
-class Machine:
-    """A sysfs in a folder."""
+class SysfsTree:
+    """A sysfs tree in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def function(self, path, kind=NIC, vendor=MELLANOX, now=None, most=None, **files):
-        """Make a function below what is above it; `now` and `most` are speed and lanes."""
+        """Make a function at its path; `now` and `most` are current and maximum speed and lanes."""
         place = self.folder / "devices" / path
         place.mkdir(parents=True, exist_ok=True)
         files |= {"class": kind, "vendor": vendor}
@@ -64,17 +64,17 @@ class Machine:
         return place
 
     def source(self, **options):
-        """Give the source that reads it."""
+        """Return the source that reads it."""
         return PciSource(PciOptions(**options), Host("gpu-001", self.folder, self.folder / "proc"))
 
 
 @pytest.fixture
 def machine(tmp_path):
-    return Machine(tmp_path)
+    return SysfsTree(tmp_path)
 
 
 async def read(source):
-    """Read once; give rows by address, errors by address and severity, and failures."""
+    """Read once; return rows by address, errors by address and severity, and failures."""
     reading = await source.read()
     rows, counts = {}, {}
     for table in reading.tables:
@@ -254,7 +254,7 @@ async def test_virtual_functions_and_representors_are_skipped(machine):
 
 
 async def test_virtual_function_in_a_virtual_machine_has_location_but_no_link(machine):
-    """Hypervisors make up a link of one slow lane, where the function itself shows none."""
+    """Hypervisors invent a link of one slow lane where the function itself has none."""
     machine.function(SLOT, BRIDGE, "0x8086", GEN5, GEN5)
     machine.nic(now=("2.5 GT/s PCIe", "1"), device="0x101e", uevent="DRIVER=mlx5_core", numa_node="1")
     machine.function(f"{SLOT}/0000:18:00.0", GPU, NVIDIA)
@@ -262,8 +262,8 @@ async def test_virtual_function_in_a_virtual_machine_has_location_but_no_link(ma
     assert not failures
     row = rows["0000:17:00.0"]
     assert {ending for ending, value in row.items() if value is not None} == {"info"}
-    told = {"devices": "rail0", "numa_node": "1", "nearest_gpu": "0000:18:00.0", "driver": "mlx5_core"}
-    assert told.items() <= info_of(row).items()
+    expected = {"devices": "rail0", "numa_node": "1", "nearest_gpu": "0000:18:00.0", "driver": "mlx5_core"}
+    assert expected.items() <= info_of(row).items()
 
 
 async def test_excluded_functions_are_never_read(machine, monkeypatch):
@@ -289,10 +289,10 @@ async def test_failed_file_affects_only_its_value(machine, monkeypatch):
     machine.function(SLOT, BRIDGE, "0x8086", GEN5, GEN5)
     machine.nic(aer_dev_correctable="nonsense", aer_dev_fatal="TOTAL_ERR_FATAL 1", numa_node="two")
     machine.nic(f"{SLOT}/0000:18:00.0", name="rail1", aer_dev_correctable="TOTAL_ERR_COR 4")
-    sick = f"{machine.folder}/devices/{SLOT}/0000:17:00.0/current_link_speed"
+    failing = f"{machine.folder}/devices/{SLOT}/0000:17:00.0/current_link_speed"
 
     def read_small(path):
-        if str(path) == sick:
+        if str(path) == failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return cached_file.read_small(path)
 
