@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.ethtool_dumps import OWN_EXPECTATIONS, dumps, folder_of
 from tests.helpers.fake_module_memory import (
     BIAS,
     POWER,
@@ -98,16 +99,24 @@ def test_all_dumps_have_expectations(corpus):
     assert {path.stem for path in (folder / "eeprom-bin").iterdir()} == set(BINARIES)
 
 
-@pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["kind"] in PLACES])
-def test_module_decodes_to_the_printed_values(corpus, name):
-    expected = EXPECTATIONS[name]
-    text = (corpus / "host" / "ethtool-m" / f"{name}.txt").read_text("utf-8")
+def dumps_of(kinds):
+    return dumps(
+        *(
+            {name: one for name, one in expectations.items() if one["kind"] in kinds}
+            for expectations in (OWN_EXPECTATIONS["modules"], EXPECTATIONS)
+        )
+    )
+
+
+@pytest.mark.parametrize(("origin", "name", "expected"), dumps_of(PLACES))
+def test_module_decodes_to_the_printed_values(request, origin, name, expected):
+    text = (folder_of(origin, request) / "ethtool-m" / f"{name}.txt").read_text("utf-8")
     identity, values, thresholds = printed(text)
     module = memory_of(expected["kind"], identity, values, thresholds).module()
     assert (module.kind, len(module.lanes), len(module.implausible)) == (
         expected["kind"],
         expected["lanes"],
-        expected["doubts"],
+        expected["implausible"],
     )
     assert identity == {key: getattr(module, key) for key in identity}
     assert module.temperature_celsius == pytest.approx(expected["temperature"], abs=0.005)
@@ -122,10 +131,9 @@ def test_module_decodes_to_the_printed_values(corpus, name):
     assert received == expected["receive_milliwatts"]
 
 
-@pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["kind"] == "QSFP-DD"])
-def test_dump_of_sixteen_lanes_decodes_to_eight(corpus, name):
-    expected = EXPECTATIONS[name]
-    text = (corpus / "host" / "ethtool-m" / f"{name}.txt").read_text("utf-8")
+@pytest.mark.parametrize(("origin", "name", "expected"), dumps_of({"QSFP-DD"}))
+def test_dump_of_sixteen_lanes_decodes_to_eight(request, origin, name, expected):
+    text = (folder_of(origin, request) / "ethtool-m" / f"{name}.txt").read_text("utf-8")
     memory = FakeModuleMemory(0x18).put(0, 166, bytes(45)).put(1, 159, b"\x00\x06")
     for quantity, place in (("transmit_power_watts", 154), ("receive_power_watts", 186)):
         values = [float(value) for value in re.findall(LANE[quantity], text)]
@@ -147,9 +155,9 @@ BINARIES = (
 )
 
 
-@pytest.mark.parametrize("name", BINARIES)
-def test_identity_page_decodes_as_by_another_program(corpus, name):
-    folder = corpus / "host" / "ethtool-m" / "eeprom-bin"
+@pytest.mark.parametrize(("origin", "name"), [("own", "EX-100G-CWDM4"), *(("corpus", name) for name in BINARIES)])
+def test_identity_page_decodes_as_by_another_program(request, origin, name):
+    folder = folder_of(origin, request) / "ethtool-m" / "eeprom-bin"
     text = (folder / f"{name}.txt").read_text("utf-8")
     words = {"vendor": "Vendor Name", "part": "Vendor PN", "revision": "Vendor Rev", "serial": "Vendor S/N"}
     expected = {key: re.search(rf'{word} .*: "(.*)"', text)[1] for key, word in words.items()}

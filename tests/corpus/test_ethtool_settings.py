@@ -12,6 +12,7 @@ import pytest
 from exporter.core.source import Host
 from exporter.sources.nic import source as nic
 from exporter.sources.nic.options import NicOptions
+from tests.helpers.ethtool_dumps import OWN_EXPECTATIONS, dumps, folder_of
 
 EXPECTED = json.loads((Path(__file__).parent / "ethtool_settings.json").read_text())
 
@@ -58,12 +59,12 @@ def test_all_dumps_have_expectations(corpus):
     assert drivers == {name for name, one in EXPECTED.items() if "driver" in one}
 
 
-@pytest.mark.parametrize("dump", EXPECTED)
-async def test_settings_of_a_recorded_device(corpus, tmp_path, dump):
-    expected = EXPECTED[dump]
-    driver = corpus / "host" / "ethtool-i" / dump
+@pytest.mark.parametrize(("origin", "dump", "expected"), dumps(OWN_EXPECTATIONS["settings"], EXPECTED))
+async def test_settings_of_a_recorded_device(request, tmp_path, origin, dump, expected):
+    folder = folder_of(origin, request)
+    driver = folder / "ethtool-i" / dump
     answers = recording(
-        parse_printed((corpus / "host" / "ethtool" / dump).read_text()),
+        parse_printed((folder / "ethtool" / dump).read_text()),
         parse_printed(driver.read_text()) if driver.exists() else {},
     )
     (tmp_path / "eth0.json").write_text(json.dumps(answers))

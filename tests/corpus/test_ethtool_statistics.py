@@ -19,9 +19,11 @@ from exporter.sources.common.driver_statistics import (
     rest,
 )
 from exporter.sources.nic.drivers import DRIVERS
+from tests.helpers.ethtool_dumps import OWN_EXPECTATIONS, dumps, folder_of
 
 EXPECTED = json.loads((Path(__file__).parent / "ethtool_expectations.json").read_text())
 FOLDERS = ("ethtool-S", "amd-ainic")
+DUMPS = dumps(OWN_EXPECTATIONS["statistics"], EXPECTED)
 
 
 def parsed(text: str) -> Statistics:
@@ -31,28 +33,26 @@ def parsed(text: str) -> Statistics:
 
 
 def test_all_dumps_have_expectations(corpus):
-    dumps = {
+    found = {
         f"{folder}/{path.name}"
         for folder in FOLDERS
         for path in (corpus / "host" / folder).iterdir()
         if folder == "ethtool-S" or path.name.startswith("ethtool_S")
     }
-    assert dumps == EXPECTED.keys()
-    assert len(dumps) == 26
+    assert found == EXPECTED.keys()
+    assert len(found) == 26
     assert {one["driver"] for one in EXPECTED.values()} & DRIVERS.keys() >= {"bnxt_en", "i40e", "ionic", "mlx5_core"}
 
 
-@pytest.mark.parametrize("dump", EXPECTED)
-def test_empty_expectation_has_a_reason(dump):
-    expected = EXPECTED[dump]
+@pytest.mark.parametrize(("origin", "dump", "expected"), DUMPS)
+def test_empty_expectation_has_a_reason(origin, dump, expected):
     groups = (expected["port"], *expected["priority"].values())
     assert any(any(group.values()) for group in groups) is not bool(expected.get("nothing"))
 
 
-@pytest.mark.parametrize("dump", EXPECTED)
-def test_dump_gives_the_expected_counters(corpus, dump):
-    expected = EXPECTED[dump]
-    statistics = parsed((corpus / "host" / dump).read_text())
+@pytest.mark.parametrize(("origin", "dump", "expected"), DUMPS)
+def test_dump_gives_the_expected_counters(request, origin, dump, expected):
+    statistics = parsed((folder_of(origin, request) / dump).read_text())
     assert len(statistics.names) == expected["strings"]
     names = DRIVERS.get(expected["driver"], DriverNames(()))
     made = plan(names, statistics.names)

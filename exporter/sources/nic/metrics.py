@@ -158,7 +158,7 @@ _SHARED_HELPS = {
     "link_speed_bytes_per_second": "Current speed of the link; absent while it is down or if it is not known.",
     "link_max_speed_bytes_per_second": "Speed of the fastest link mode that the device supports.",
     "link_down_total": "Times the physical link went down.",
-    "mtu_bytes": "Maximum transmission unit (IFLA_MTU).",
+    "mtu_bytes": "Maximum transmission unit (rtnetlink IFLA_MTU).",
 }
 
 _INFO = {
@@ -240,7 +240,7 @@ _PORT = {
 }
 
 _DETAILS = {
-    "pcs_symbol_errors_total": counter("Symbol errors that FEC did not correct."),
+    "pcs_symbol_errors_total": counter("Symbol errors of the PCS that FEC did not correct, or received without FEC."),
     "fec_corrected_errors_total": counter("Bit errors that FEC corrected (ethtool corrected_bits)."),
     "link_error_recovery_total": counter("Successful recoveries of the link from an error."),
     "alignment_errors_total": counter(
@@ -263,7 +263,7 @@ _DETAILS = {
         "Frames received whose length does not match their length field (IEEE 802.3 aInRangeLengthErrors,"
         " aOutOfRangeLengthField)."
     ),
-    "illegal_bytes_total": counter("Bytes received that are not valid code."),
+    "illegal_bytes_total": counter("Bytes received with invalid coding."),
     "local_faults_total": counter("Local faults of the MAC: this port received no valid signal."),
     "remote_faults_total": counter("Remote faults of the MAC: the peer reported that it received no valid signal."),
     "receive_buffer_threshold_total": counter("Times the port's receive buffer was more than 85 % full."),
@@ -271,10 +271,10 @@ _DETAILS = {
     "steering_misses_total": counter("Packets received but dropped because no flow steering rule matched."),
     "pci_read_stalled_ratio": gauge("Share of the last second in which PCIe reads waited for credits."),
     "pci_write_stalled_ratio": gauge("Share of the last second in which PCIe writes waited for credits."),
-    "pci_read_stalled_seconds_total": counter("Seconds in which PCIe reads waited for credits more than 30 % of it."),
-    "pci_write_stalled_seconds_total": counter("Seconds in which PCIe writes waited for credits more than 30 % of it."),
-    "pci_receive_recoveries_total": counter("Transitions of the PCIe link to recovery for errors on receive."),
-    "pci_transmit_recoveries_total": counter("Transitions of the PCIe link to recovery for errors on transmit."),
+    "pci_read_stalled_seconds_total": counter("Seconds with PCIe reads waiting for credits more than 30 % of the time."),
+    "pci_write_stalled_seconds_total": counter("Seconds with PCIe writes waiting for credits more than 30 % of the time."),
+    "pci_receive_recoveries_total": counter("Transitions of the PCIe link to recovery due to framing or CRC errors."),
+    "pci_transmit_recoveries_total": counter("Transitions of the PCIe link to recovery that its other end initiated."),
     "module_unplugs_total": counter("Times the optical module or cable was unplugged."),
     "module_bus_stuck_total": counter("Times the I2C bus of the optical module was stuck."),
     "module_overheats_total": counter("Times the optical module reported a high temperature."),
