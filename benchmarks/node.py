@@ -16,9 +16,9 @@ import msgspec
 
 from exporter.core.source import Host, Source
 from exporter.daemon import daemon
-from exporter.linux.ethtool import Statistics
-from exporter.linux.netlink.ethtool import Fec
-from exporter.linux.netlink.rtnetlink import Link
+from exporter.linux.ethtool_ioctl import Statistics
+from exporter.linux.netlink.ethtool_netlink import Fec
+from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import ReplayNic
 from exporter.sources.common.driver_statistics import PRIORITIES
 from exporter.sources.nic import metrics as nic_metrics
@@ -172,7 +172,7 @@ class MovingNic(ReplayNic):
             fec = self._fec[link.name]
             self._fec[link.name] = replace(fec, corrected_blocks=(fec.corrected_blocks or 0) + 7)
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[NetworkLink]:
         """See NicReader."""
         return self._kept
 
@@ -272,7 +272,7 @@ def _refer(path: Path, target: Path) -> None:
 class _Running(MovingNic):
     """The same, where each read finds other values."""
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[NetworkLink]:
         """See NicReader."""
         self.move()
         return super().links()

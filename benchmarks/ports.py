@@ -28,7 +28,8 @@ from exporter.core.source import Host
 from exporter.daemon.pipeline import Expectation, steps
 from exporter.linux.cached_file import COUNTER_SIZE, close_cached, open_cached, parse_counter
 from exporter.linux.netlink import rdma as rdma_netlink
-from exporter.linux.netlink.protocol import Requests, attribute, attribute_u32
+from exporter.linux.netlink.messages import attribute, attribute_u32
+from exporter.linux.netlink.netlink_socket import NetlinkSocket
 from exporter.linux.rdma_reader import KernelRdma
 from exporter.outputs.text import Renderer
 from exporter.sources.bursts.metrics import TICKS
@@ -205,9 +206,9 @@ def _netlink() -> Figure:
     layout, _ = rdma_netlink.parse_statistics(answers[0])
     if layout.values(answers[1]) != tuple(range(1, 1 + 2 * len(names), 2)):
         raise RuntimeError("the answer was not read")
-    requests = Requests(socket.NETLINK_ROUTE)
+    requests = NetlinkSocket(socket.NETLINK_ROUTE)
     codec = _fastest(lambda: layout.values(answers[1]))
-    exchange = _fastest(lambda: requests.ask(RTM_GETLINK, LOOPBACK))
+    exchange = _fastest(lambda: requests.request(RTM_GETLINK, LOOPBACK))
     requests.close()
     with tempfile.TemporaryDirectory() as place:
         port = Node(Path(place), 1).folders[0]

@@ -1,6 +1,6 @@
-"""Everything the exporter asks network devices that is not a file: from the kernel, or from a folder of recordings.
+"""Readers of network devices by netlink and ioctl: of the kernel, or of a folder of recordings.
 
-A recording is what `record` makes of one device; `nic_recording` gives its form.
+`record` writes the answers for each device to a recording; `recordings.nic_recording` describes its form.
 """
 
 import errno
@@ -12,150 +12,146 @@ from typing import Any, Protocol
 
 import msgspec
 
-from exporter.linux.ethtool import (
-    Driver,
-    Ethtool,
+from exporter.linux.ethtool_ioctl import (
+    DriverInfo,
+    EthtoolIoctl,
     LinkSettings,
     Statistics,
 )
-from exporter.linux.netlink.dcb import Dcb, DcbSocket
-from exporter.linux.netlink.ethtool import (
+from exporter.linux.netlink.data_center_bridging import Dcb, DcbSocket
+from exporter.linux.netlink.ethtool_netlink import (
     EthtoolNetlink,
     Fec,
     LinkModes,
     LinkState,
     Pause,
 )
-from exporter.linux.netlink.qdisc import Queueing, QueueingSocket
-from exporter.linux.netlink.rtnetlink import (
-    Event,
-    EventSocket,
-    Link,
-    LinkSocket,
-)
-from exporter.linux.recordings.folder import Recordings, given, path_of
+from exporter.linux.netlink.queueing_disciplines import QueueingDiscipline, QueueingDisciplineSocket
+from exporter.linux.netlink.rtnetlink import LinkEvent, NetworkLink
+from exporter.linux.netlink.rtnetlink_socket import LinkDumpSocket, LinkEventSocket
 from exporter.linux.recordings.module_memory import record_memory
-from exporter.linux.recordings.nic import failure_name, pairs, parse
+from exporter.linux.recordings.nic_recording import error_as_json, parse_nic_recording, statistics_as_json
+from exporter.linux.recordings.recording_folder import Recordings, recording_path, value_or_raise
 
 
 class NicReader(Protocol):
-    """What is asked of network devices. All but the events may block and belong in a worker thread.
+    """Requests to network devices. All but the events may block and belong in a worker thread.
 
-    Every request may raise OSError. ENODEV: there is no such device (now). EOPNOTSUPP: the driver has no such thing,
-    which is normal.
+    Every request may raise OSError. ENODEV: there is no such device (any more). EOPNOTSUPP: the driver does not support
+    it, which is normal.
     """
 
-    def links(self) -> list[Link]:
-        """Give all devices of the network namespace; one thread at a time."""
+    def links(self) -> list[NetworkLink]:
+        """Return all devices of the network namespace; one thread at a time."""
 
-    def left_out(self) -> dict[str, OSError]:
-        """Give what the last `links` could not read: devices, and why; none of them is among the links."""
+    def unreadable_links(self) -> dict[str, OSError]:
+        """Return the devices whose link the last `links` could not read, with the error."""
 
-    def queueing(self, links: Collection[Link]) -> Mapping[int, Queueing | OSError]:
-        """Give how these devices queue what they send, by index, or why it is not known; one thread at a time.
+    def queueing_disciplines(self, links: Collection[NetworkLink]) -> Mapping[int, QueueingDiscipline | OSError]:
+        """Return the root qdiscs of these devices, by index, or why one is not known; one thread at a time.
 
-        All are asked at once; of some nothing is told. EOPNOTSUPP: nothing ever is.
+        All are read at once; some devices have none. EOPNOTSUPP: the kernel has no qdiscs.
         """
 
-    def driver(self, device: str) -> Driver:
-        """Give the driver's name, version and firmware, and the device's bus address."""
+    def driver(self, device: str) -> DriverInfo:
+        """Return the driver's name, version and firmware version, and the device's bus address."""
 
     def statistics(self, device: str) -> Statistics:
-        """Give the driver's statistics."""
+        """Return the driver's statistics."""
 
     def settings(self, device: str) -> LinkSettings:
-        """Give speed, duplex, autonegotiation and the kind of port."""
+        """Return speed, duplex, autonegotiation and port type."""
 
     def link_modes(self, device: str) -> LinkModes:
-        """Give speed, duplex, autonegotiation, lanes, and what the device can do."""
+        """Return speed, duplex, autonegotiation, lanes, and the highest supported speed."""
 
     def link_state(self, device: str) -> LinkState:
-        """Tell whether the link is up, and why not."""
+        """Return whether the link is up, and the reason if it is not."""
 
     def pause(self, device: str) -> Pause:
-        """Give the settings and counts of pause frames."""
+        """Return the pause settings and pause frame counters."""
 
     def fec(self, device: str) -> Fec:
-        """Give the forward error correction in use and what it corrected."""
+        """Return the active FEC and its counters."""
 
     def standard_statistics(self, device: str) -> dict[str, int]:
-        """Give the statistics that standards define, of those the ones that the driver sets; there may be none."""
+        """Return the standard statistics (IEEE 802.3, RFC 2819) that the driver fills in, possibly none."""
 
     def dcb(self, device: str) -> Dcb:
-        """Give the configuration of priorities."""
+        """Return the Data Center Bridging configuration."""
 
     def module_page(self, device: str, *, page: int, bank: int, offset: int, length: int, address: int = 0x50) -> bytes:
-        """Read from the memory of the module in the port; see EthtoolNetlink."""
+        """Return bytes of the module EEPROM; see EthtoolNetlink."""
 
     def forget(self, device: str) -> None:
-        """Drop what is kept for a device that is gone or is no longer read."""
+        """Drop the cache of a device that is gone or no longer read."""
 
     def event_fd(self) -> int | None:
-        """Give the descriptor that is readable when there are events; None: there are never any."""
+        """Return the descriptor that is readable when there are events; None: there are never any."""
 
-    def events(self) -> list[Event]:
-        """Take the events that have arrived, without waiting."""
+    def events(self) -> list[LinkEvent]:
+        """Return the events received so far, without waiting."""
 
     def close(self) -> None:
-        """Give back what the system lent; closing twice does no harm."""
+        """Close the sockets; idempotent."""
 
 
 class KernelNic:
-    """Asks the kernel, in the network namespace of the thread that makes this object."""
+    """Reads from the kernel, in the network namespace of the thread that makes this object."""
 
     def __init__(self) -> None:
         with ExitStack() as stack:
-            self._links = stack.enter_context(LinkSocket())
-            self._events = stack.enter_context(EventSocket())
-            self._queueing = stack.enter_context(QueueingSocket())
-            self._ethtool = stack.enter_context(Ethtool())
-            self._netlink = stack.enter_context(EthtoolNetlink())
+            self._links = stack.enter_context(LinkDumpSocket())
+            self._events = stack.enter_context(LinkEventSocket())
+            self._queueing_disciplines = stack.enter_context(QueueingDisciplineSocket())
+            self._ethtool_ioctl = stack.enter_context(EthtoolIoctl())
+            self._ethtool_netlink = stack.enter_context(EthtoolNetlink())
             self._dcb = stack.enter_context(DcbSocket())
             self._open = stack.pop_all()
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[NetworkLink]:
         """See NicReader."""
         return self._links.dump()
 
-    def left_out(self) -> dict[str, OSError]:
-        """See NicReader; what the kernel says of a link is not in parts that could be broken."""
+    def unreadable_links(self) -> dict[str, OSError]:
+        """See NicReader; a dump of the kernel is complete or fails."""
         return {}
 
-    def queueing(self, links: Collection[Link]) -> Mapping[int, Queueing | OSError]:
+    def queueing_disciplines(self, links: Collection[NetworkLink]) -> Mapping[int, QueueingDiscipline | OSError]:
         """See NicReader."""
-        return self._queueing.queueing({link.ifindex for link in links})
+        return self._queueing_disciplines.read({link.ifindex for link in links})
 
-    def driver(self, device: str) -> Driver:
+    def driver(self, device: str) -> DriverInfo:
         """See NicReader."""
-        return self._ethtool.driver(device)
+        return self._ethtool_ioctl.driver(device)
 
     def statistics(self, device: str) -> Statistics:
         """See NicReader."""
-        return self._ethtool.statistics(device)
+        return self._ethtool_ioctl.statistics(device)
 
     def settings(self, device: str) -> LinkSettings:
         """See NicReader."""
-        return self._ethtool.settings(device)
+        return self._ethtool_ioctl.settings(device)
 
     def link_modes(self, device: str) -> LinkModes:
         """See NicReader."""
-        return self._netlink.link_modes(device)
+        return self._ethtool_netlink.link_modes(device)
 
     def link_state(self, device: str) -> LinkState:
         """See NicReader."""
-        return self._netlink.link_state(device)
+        return self._ethtool_netlink.link_state(device)
 
     def pause(self, device: str) -> Pause:
         """See NicReader."""
-        return self._netlink.pause(device)
+        return self._ethtool_netlink.pause(device)
 
     def fec(self, device: str) -> Fec:
         """See NicReader."""
-        return self._netlink.fec(device)
+        return self._ethtool_netlink.fec(device)
 
     def standard_statistics(self, device: str) -> dict[str, int]:
         """See NicReader."""
-        return self._netlink.standard_statistics(device)
+        return self._ethtool_netlink.standard_statistics(device)
 
     def dcb(self, device: str) -> Dcb:
         """See NicReader."""
@@ -163,17 +159,19 @@ class KernelNic:
 
     def module_page(self, device: str, *, page: int, bank: int, offset: int, length: int, address: int = 0x50) -> bytes:
         """See NicReader."""
-        return self._netlink.module_page(device, page=page, bank=bank, offset=offset, length=length, address=address)
+        return self._ethtool_netlink.module_page(
+            device, page=page, bank=bank, offset=offset, length=length, address=address
+        )
 
     def forget(self, device: str) -> None:
         """See NicReader."""
-        self._ethtool.forget(device)
+        self._ethtool_ioctl.forget(device)
 
     def event_fd(self) -> int | None:
         """See NicReader."""
         return self._events.fileno()
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[LinkEvent]:
         """See NicReader."""
         return self._events.read()
 
@@ -183,82 +181,82 @@ class KernelNic:
 
 
 class ReplayNic:
-    """Answers from a folder of recordings. There are no events.
+    """Reads from a folder of recordings. There are no events.
 
-    What is broken costs its own device alone: its requests fail with EBADMSG, and it is missing among the links if
-    that part is unreadable.
+    A malformed answer affects only its device: the request fails with EBADMSG, and the device is missing among the
+    links if the malformed answer is its link.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._recordings = Recordings(folder, parse)
-        self._left_out: dict[str, OSError] = {}
+        self._recordings = Recordings(folder, parse_nic_recording)
+        self._unreadable_links: dict[str, OSError] = {}
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[NetworkLink]:
         """See NicReader."""
-        links, left_out = [], {}
+        links, unreadable = [], {}
         for device in self._recordings.names():
             try:
-                links.append(given(self._recordings.get(device).link, device))
+                links.append(value_or_raise(self._recordings.get(device).link, device))
             except OSError as error:
-                if error.errno not in {errno.ENODEV, errno.EOPNOTSUPP}:  # gone since, or recorded without a link
-                    left_out[device] = error
-        self._left_out = left_out
+                if error.errno not in {errno.ENODEV, errno.EOPNOTSUPP}:  # removed since, or recorded without a link
+                    unreadable[device] = error
+        self._unreadable_links = unreadable
         return sorted(links, key=lambda link: link.ifindex)
 
-    def left_out(self) -> dict[str, OSError]:
+    def unreadable_links(self) -> dict[str, OSError]:
         """See NicReader."""
-        return self._left_out
+        return self._unreadable_links
 
-    def queueing(self, links: Collection[Link]) -> Mapping[int, Queueing | OSError]:
+    def queueing_disciplines(self, links: Collection[NetworkLink]) -> Mapping[int, QueueingDiscipline | OSError]:
         """See NicReader."""
-        found: dict[int, Queueing | OSError] = {}
+        found: dict[int, QueueingDiscipline | OSError] = {}
         for link in links:
             try:
-                found[link.ifindex] = given(self._recordings.get(link.name).queueing, link.name)
+                found[link.ifindex] = value_or_raise(self._recordings.get(link.name).queueing, link.name)
             except OSError as error:
                 if error.errno not in {errno.ENODEV, errno.EOPNOTSUPP}:
                     found[link.ifindex] = error
         return found
 
-    def driver(self, device: str) -> Driver:
+    def driver(self, device: str) -> DriverInfo:
         """See NicReader."""
-        return given(self._recordings.get(device).driver, device)
+        return value_or_raise(self._recordings.get(device).driver, device)
 
     def statistics(self, device: str) -> Statistics:
         """See NicReader."""
-        return given(self._recordings.get(device).statistics, device)
+        return value_or_raise(self._recordings.get(device).statistics, device)
 
     def settings(self, device: str) -> LinkSettings:
         """See NicReader."""
-        return given(self._recordings.get(device).settings, device)
+        return value_or_raise(self._recordings.get(device).settings, device)
 
     def link_modes(self, device: str) -> LinkModes:
         """See NicReader."""
-        return given(self._recordings.get(device).link_modes, device)
+        return value_or_raise(self._recordings.get(device).link_modes, device)
 
     def link_state(self, device: str) -> LinkState:
         """See NicReader."""
-        return given(self._recordings.get(device).link_state, device)
+        return value_or_raise(self._recordings.get(device).link_state, device)
 
     def pause(self, device: str) -> Pause:
         """See NicReader."""
-        return given(self._recordings.get(device).pause, device)
+        return value_or_raise(self._recordings.get(device).pause, device)
 
     def fec(self, device: str) -> Fec:
         """See NicReader."""
-        return given(self._recordings.get(device).fec, device)
+        return value_or_raise(self._recordings.get(device).fec, device)
 
     def standard_statistics(self, device: str) -> dict[str, int]:
         """See NicReader."""
-        return given(self._recordings.get(device).standard_statistics, device)
+        return value_or_raise(self._recordings.get(device).standard_statistics, device)
 
     def dcb(self, device: str) -> Dcb:
         """See NicReader."""
-        return given(self._recordings.get(device).dcb, device)
+        return value_or_raise(self._recordings.get(device).dcb, device)
 
     def module_page(self, device: str, *, page: int, bank: int, offset: int, length: int, address: int = 0x50) -> bytes:
         """See NicReader."""
-        memory = given(self._recordings.get(device).module, device)
+        memory = value_or_raise(self._recordings.get(device).module, device)
         try:
             return memory.read(page=page, bank=bank, offset=offset, length=length, address=address)
         except OSError as error:
@@ -272,7 +270,7 @@ class ReplayNic:
         """See NicReader."""
         return None
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[LinkEvent]:
         """See NicReader."""
         return []
 
@@ -282,68 +280,68 @@ class ReplayNic:
 
 
 def record(reader: NicReader, folder: Path, *, module: bool = False) -> None:
-    """Write what a reader answers for all its devices as a folder that ReplayNic reads.
+    """Write the answers of a reader for all its devices to a folder that ReplayNic reads.
 
-    The folder is made if need be; each file appears, or replaces the one before, in one piece.
+    The folder is created if needed; each file is created or replaced atomically.
 
     Args:
-        reader: What is recorded.
-        folder: Where the files go.
-        module: Whether the memory of the modules in the ports is read too, which takes a second a port and disturbs
-            the traffic of some devices.
+        reader: Reader of the devices.
+        folder: Folder of the recordings.
+        module: Whether the memory of optical modules is recorded too, which takes a second per port and delays packets
+            on some devices.
 
     Raises:
         OSError: The links cannot be read, or a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     links = reader.links()
-    queueing = _queueing(reader, links)
+    disciplines = _queueing_disciplines_as_json(reader, links)
     for link in links:
         device = link.name
-        path = path_of(folder, device)
+        path = recording_path(folder, device)
         answers = {
             "link": link,
-            "driver": _ask(reader.driver, device),
-            "statistics": _ask(lambda name: pairs(reader.statistics(name)), device),
-            "settings": _ask(reader.settings, device),
-            "link_modes": _ask(reader.link_modes, device),
-            "link_state": _ask(reader.link_state, device),
-            "pause": _ask(reader.pause, device),
-            "fec": _ask(reader.fec, device),
-            "standard_statistics": _ask(reader.standard_statistics, device),
-            "dcb": _ask(reader.dcb, device),
-            "queueing": queueing.get(link.ifindex),
-            "module": _ask(partial(_memory, reader), device) if module else None,
+            "driver": _answer_as_json(reader.driver, device),
+            "statistics": _answer_as_json(lambda name: statistics_as_json(reader.statistics(name)), device),
+            "settings": _answer_as_json(reader.settings, device),
+            "link_modes": _answer_as_json(reader.link_modes, device),
+            "link_state": _answer_as_json(reader.link_state, device),
+            "pause": _answer_as_json(reader.pause, device),
+            "fec": _answer_as_json(reader.fec, device),
+            "standard_statistics": _answer_as_json(reader.standard_statistics, device),
+            "dcb": _answer_as_json(reader.dcb, device),
+            "queueing": disciplines.get(link.ifindex),
+            "module": _answer_as_json(partial(_record_memory, reader), device) if module else None,
         }
-        kept = {part: _said(answer) for part, answer in answers.items() if answer is not None}
-        del kept["link"]["name"]  # it is the file's
+        recording = {part: _without_empty_fields(answer) for part, answer in answers.items() if answer is not None}
+        del recording["link"]["name"]  # the file has it
         new = path.with_name(f".{path.name}.new")
-        new.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+        new.write_bytes(msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n")
         new.replace(path)
 
 
-def _ask(request: Callable[[str], object], device: str) -> object:
-    """Give an answer or its error as a recording has it; None for what the device does not support."""
+def _answer_as_json(request: Callable[[str], object], device: str) -> object:
+    """Return an answer or its error in the form of a recording; None if it is not supported."""
     try:
         return request(device)
     except OSError as error:
-        return failure_name(error)
+        return error_as_json(error)
 
 
-def _queueing(reader: NicReader, links: Collection[Link]) -> dict[int, object]:
-    """Give how each device queues, or the error, as a recording has it."""
+def _queueing_disciplines_as_json(reader: NicReader, links: Collection[NetworkLink]) -> dict[int, object]:
+    """Return the root qdisc of each device, or the error, in the form of a recording."""
     try:
-        found = reader.queueing(links)
+        found = reader.queueing_disciplines(links)
     except OSError as error:
         found = {link.ifindex: error for link in links}
-    return {index: failure_name(one) if isinstance(one, OSError) else one for index, one in found.items()}
+    return {index: error_as_json(one) if isinstance(one, OSError) else one for index, one in found.items()}
 
 
-def _memory(reader: NicReader, device: str) -> object:
-    return record_memory(partial(reader.module_page, device), failure_name)
+def _record_memory(reader: NicReader, device: str) -> object:
+    return record_memory(partial(reader.module_page, device), error_as_json)
 
 
-def _said(answer: object) -> Any:  # noqa: ANN401 - as JSON has it
-    """Give an answer without those of its fields that say nothing."""
+def _without_empty_fields(answer: object) -> Any:  # noqa: ANN401 - as JSON has it
+    """Convert an answer to JSON types, without fields that are None or empty."""
     plain = msgspec.to_builtins(answer)
     return {k: v for k, v in plain.items() if v not in (None, {}, "")} if isinstance(plain, dict) else plain

@@ -31,9 +31,9 @@ from typing import Protocol
 import msgspec
 
 from exporter.linux.cached_file import read_text
-from exporter.linux.ethtool import Statistics
+from exporter.linux.ethtool_ioctl import Statistics
 from exporter.linux.netlink import rdma as codec
-from exporter.linux.netlink.protocol import Requests
+from exporter.linux.netlink.netlink_socket import NetlinkSocket
 from exporter.linux.netlink.rdma import (
     QueuePair,
     QueuePairs,
@@ -41,14 +41,14 @@ from exporter.linux.netlink.rdma import (
     RdmaPort,
     StatisticsLayout,
 )
-from exporter.linux.recordings.folder import (
-    Failed,
+from exporter.linux.recordings.recording_folder import (
+    RecordedError,
     Recordings,
-    build,
-    check_values,
-    given,
-    read_part,
-    statistics,
+    check_u64_values,
+    convert_object,
+    parse_part,
+    parse_statistics,
+    value_or_raise,
 )
 
 MAX_QUEUE_PAIRS = 100_000
@@ -106,7 +106,7 @@ class KernelRdma:
 
     def __init__(self, procfs: Path = Path("/proc")) -> None:
         self._procfs = procfs
-        self._idle: list[Requests] = []
+        self._idle: list[NetlinkSocket] = []
         self._closed = False
         self._layouts: dict[tuple[int, int], StatisticsLayout] = {}
 
@@ -126,14 +126,14 @@ class KernelRdma:
     def port(self, index: int, port: int) -> RdmaPort:
         """See RdmaReader."""
         with self._socket() as requests:
-            return codec.parse_port(requests.ask(codec.GET_PORT, codec.port_request(index, port)))
+            return codec.parse_port(requests.request(codec.GET_PORT, codec.port_request(index, port)))
 
     def statistics(self, index: int, port: int | None) -> Statistics:
         """See RdmaReader; the kernel has those of a device as a whole in files only."""
         if port is None:
             raise OSError(errno.EOPNOTSUPP, "RDMA netlink: the counters of a device as a whole are in files only")
         with self._socket() as requests:
-            body = requests.ask(codec.GET_STATISTICS, codec.port_request(index, port))
+            body = requests.request(codec.GET_STATISTICS, codec.port_request(index, port))
         layout = self._layouts.get((index, port))
         values = None if layout is None else layout.values(body)
         if layout is None or values is None:
@@ -219,10 +219,10 @@ class _DeviceParts(msgspec.Struct, forbid_unknown_fields=True):
 class _Recording:
     """Contents of a recording; statistics by port, those of the device as a whole by None."""
 
-    device: RdmaDevice | Failed
-    queue_pairs: list[QueuePairs] | Failed
-    ports: dict[int, RdmaPort | Failed] = field(default_factory=dict)
-    statistics: dict[int | None, Statistics | Failed] = field(default_factory=dict)
+    device: RdmaDevice | RecordedError
+    queue_pairs: list[QueuePairs] | RecordedError
+    ports: dict[int, RdmaPort | RecordedError] = field(default_factory=dict)
+    statistics: dict[int | None, Statistics | RecordedError] = field(default_factory=dict)
 
 
 class ReplayRdma:
@@ -250,7 +250,7 @@ class ReplayRdma:
         self._broken = {}
         for name in self._recorded_names():
             try:
-                device = given(self._recordings.get(name).device, name)
+                device = value_or_raise(self._recordings.get(name).device, name)
                 first = found.setdefault(device.index, device)
                 if first is not device:
                     text = f"recording of {name}: index {device.index} is also that of {first.name}; use a unique one"
@@ -311,15 +311,15 @@ def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
     name = path.stem
     known = {} if before is None else before.statistics
 
-    def counters(raw: msgspec.Raw, port: int | None) -> Statistics | Failed:
+    def counters(raw: msgspec.Raw, port: int | None) -> Statistics | RecordedError:
         place = "statistics" if port is None else f"statistics of port {port}"
-        return read_part(raw, lambda raw: statistics(raw, known.get(port)), place, path)
+        return parse_part(raw, lambda raw: parse_statistics(raw, known.get(port)), place, path)
 
     return _Recording(
-        read_part(file.device, lambda raw: build(RdmaDevice, raw, name=name), "device", path),
-        read_part(file.queue_pairs, _groups, "queue_pairs", path),
+        parse_part(file.device, lambda raw: convert_object(RdmaDevice, raw, name=name), "device", path),
+        parse_part(file.queue_pairs, _groups, "queue_pairs", path),
         {
-            port: read_part(parts.port, lambda raw: build(RdmaPort, raw), f"port {port}", path)
+            port: parse_part(parts.port, lambda raw: convert_object(RdmaPort, raw), f"port {port}", path)
             for port, parts in file.ports.items()
         },
         {None: counters(file.statistics, None)}
@@ -331,7 +331,7 @@ def _groups(raw: msgspec.Raw) -> list[QueuePairs]:
     """Parse groups of queue pairs; those beyond the limit are counted as `other`."""
     groups = [build(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
     total = sum(group.count for group in groups)
-    check_values([("count of all", total)])
+    check_u64_values([("count of all", total)])
     if len(groups) <= MAX_GROUPS:
         return groups
     first = groups[:MAX_GROUPS]

@@ -1,9 +1,9 @@
-"""Growing files of lines, read a bit at a time: what came since the last look, in whole lines.
+"""Tails of growing log files: the complete lines that were appended since the last scan, as `tail -F` reads them.
 
-No file stays open between looks, so thousands of old files cost no descriptors; a file that was replaced or cut is
-known by its inode, its size and its first bytes. What follows the last newline is left in the file until its newline
-has come, so nothing is kept in memory. All is bounded: files, bytes a read, the length of a line, and how far reading
-may lag behind.
+No file stays open between scans, so thousands of old files cost no descriptors; a file that was replaced or truncated
+is detected by its inode, its size and its first bytes. An incomplete last line is left in the file until its newline
+was written, so nothing is buffered in memory. Everything is bounded: files, bytes per read, the length of a line, and
+the backlog.
 """
 
 import os
@@ -15,51 +15,52 @@ from typing import NamedTuple
 from exporter.linux.untrusted_files import file_version, open_untrusted
 
 MAX_FILES = 4096
-"""Files that are followed; of more, those written last."""
+"""Files that are followed; of more, the most recently written."""
 
 MAX_LINE = 1 << 20
-"""Bytes of a line; a longer one is skipped and counted."""
+"""Bytes of a line; a longer one is discarded and counted."""
 
 FILE_BUDGET = 2 * MAX_LINE
-"""Bytes read of one file at one look; more than a line, so that each look gets on."""
+"""Bytes read of one file per scan; more than a line, so that each scan makes progress."""
 
 MAX_BACKLOG = 64 << 20
-"""Bytes that reading may lag behind the end of a file. Beyond, it goes on near the end: late news is no news."""
+"""Bytes of a file that may be unread. Beyond that, reading skips to near its end, as old lines are of no use."""
 
-WINDOW = 256 << 10
-"""Bytes before the end at which a file is taken up that was there before the start, or that lagged too far behind."""
+START_WINDOW = 256 << 10
+"""Bytes before the end at which reading starts in a file that is older than the process, or whose backlog is too large.
+"""
 
-HEAD = 128
-"""First bytes by which a file is known again; lines that begin with a time make them differ."""
+HEAD_SIZE = 128
+"""First bytes by which a file is recognised; lines that begin with a timestamp make them differ."""
 
 
 @dataclass(slots=True)
-class Followed:
-    """One file and how far it was read.
+class FollowedFile:
+    """One file, and the position up to which it was read.
 
     Attributes:
-        path: Where it is.
-        inode: Device and inode it had.
+        path: Its path.
+        inode: Device and inode at the last read.
         offset: Where the next line begins.
-        fresh_from: Lines that end at this place or before it were there before the start: history.
-        head: Its first bytes, as far as they were there.
-        skipping: Whether the next bytes belong to a line that is given up.
-        seen: Inode, size and time of change when it was last read to the end.
-        served: Number of the look at which it was last read.
+        history_end: Lines that end at or before this offset were written before the start: history.
+        head: Its first bytes, as many as there were.
+        skipping: Whether the next bytes belong to a discarded line.
+        read_stamp: Its stamp (inode, size, modification time) when it was last read to the end.
+        last_scan: Number of the scan at which it was last read.
     """
 
     path: str
     inode: tuple[int, int]
     offset: int = 0
-    fresh_from: int = 0
+    history_end: int = 0
     head: bytes = b""
     skipping: bool = False
-    seen: tuple[object, ...] = ()
-    served: int = 0
+    read_stamp: tuple[object, ...] = ()
+    last_scan: int = 0
 
 
 class Line(NamedTuple):
-    """One line without its end, the place in the file where it begins, and whether it is from before the start."""
+    """One line without its newline, its offset in the file, and whether it was written before the start."""
 
     offset: int
     text: bytes
@@ -67,14 +68,14 @@ class Line(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What one read gave.
+    """The result of one read.
 
     Attributes:
-        lines: Whole lines, empty ones left out.
-        read: Bytes that were read.
-        too_long: Places of lines that were skipped for their length.
-        skipped: Bytes that were passed over since reading lagged too far behind.
-        restarted: Whether the file was begun anew: it was replaced, or cut.
+        lines: Complete lines, without empty ones.
+        read: Number of bytes read.
+        too_long: Offsets of lines that were discarded for their length.
+        skipped: Bytes that were skipped because the backlog was too large.
+        restarted: Whether reading started from the beginning, since the file was replaced or truncated.
     """
 
     lines: list[Line]
@@ -84,124 +85,123 @@ class Chunk(NamedTuple):
     restarted: bool = False
 
 
-class Look(NamedTuple):
-    """What there is to read, those first that waited longest; the files that are gone; and how many were too many."""
+class TailScan(NamedTuple):
+    """The files to read, longest unread first; the files that were removed; and the number of files over the limit."""
 
-    grown: list[Followed]
-    gone: list[Followed]
+    grown: list[FollowedFile]
+    gone: list[FollowedFile]
     too_many: int
 
 
 class Tail:
-    """Follows files. Not for several threads at once, but `read` may run for different files."""
+    """Follows files. Not thread-safe, but `read` may run concurrently for different files."""
 
     def __init__(self, max_files: int = MAX_FILES) -> None:
-        """Take how many files are followed at most."""
-        self.files: dict[str, Followed] = {}
+        self.files: dict[str, FollowedFile] = {}
         self._max_files = max_files
-        self._looks = 0
+        self._scans = 0
         self._overflowed = False
 
-    def look(self, found: Mapping[str, os.stat_result]) -> Look:
-        """Take note of the files there are now.
+    def scan(self, found: Mapping[str, os.stat_result]) -> TailScan:
+        """Update the set of followed files.
 
-        Those of the first look were there before the start: of them only what grows from now on is news. The same
-        goes for files that may have been among the too many of the last look.
+        Files of the first scan are older than the process: only lines appended later are not history. The same applies
+        to files that the limit may have excluded from the last scan.
 
         Args:
-            found: Path and state of each, from lstat; what is no regular file is passed over.
+            found: Path and lstat result of each file; anything but regular files is skipped.
         """
         paths = [path for path, state in found.items() if stat.S_ISREG(state.st_mode)]
         too_many = max(0, len(paths) - self._max_files)
         if too_many:
             paths = sorted(paths, key=lambda path: found[path].st_mtime_ns, reverse=True)[: self._max_files]
-        old = self._looks == 0 or self._overflowed
-        self._looks += 1
+        is_history = self._scans == 0 or self._overflowed
+        self._scans += 1
         self._overflowed = too_many > 0
-        kept = set(paths)
-        gone = [self.files.pop(path) for path in self.files.keys() - kept]
+        followed = set(paths)
+        gone = [self.files.pop(path) for path in self.files.keys() - followed]
         grown = []
         for path in paths:
             state = found[path]
-            one = self.files.get(path)
-            if one is None:
-                one = self.files[path] = Followed(path, (state.st_dev, state.st_ino))
-                if old:
-                    _start_near_end(one, state.st_size)
-                    one.fresh_from, one.seen = state.st_size, file_version(state)
-            if one.seen != file_version(state):
-                grown.append(one)
-        grown.sort(key=lambda one: (one.served, one.path))
-        return Look(grown, gone, too_many)
+            file = self.files.get(path)
+            if file is None:
+                file = self.files[path] = FollowedFile(path, (state.st_dev, state.st_ino))
+                if is_history:
+                    _start_near_end(file, state.st_size)
+                    file.history_end, file.read_stamp = state.st_size, stamp(state)
+            if file.read_stamp != stamp(state):
+                grown.append(file)
+        grown.sort(key=lambda file: (file.last_scan, file.path))
+        return TailScan(grown, gone, too_many)
 
-    def read(self, one: Followed, budget: int = FILE_BUDGET) -> Chunk:
-        """Read on, at most `budget` bytes; what is left is read the next time.
+    def read(self, file: FollowedFile, budget: int = FILE_BUDGET) -> Chunk:
+        """Read at most `budget` bytes from the current offset; the rest is read at the next scan.
 
         Raises:
             OSError: The file cannot be opened or read, or is not a regular file.
         """
-        with open_untrusted(one.path) as (descriptor, state):
-            restarted = _known_again(one, state, os.pread(descriptor, HEAD, 0))
-            if one.offset == 0:
-                # A writer that does not append goes on at its old place after a cut: a hole comes first.
-                one.offset = _data_from(descriptor, state.st_size)
+        with opened(file.path) as (descriptor, state):
+            restarted = _check_replaced(file, state, os.pread(descriptor, HEAD_SIZE, 0))
+            if file.offset == 0:
+                # A writer without O_APPEND continues at its old offset after truncation: the file begins with a hole.
+                file.offset = _first_data(descriptor, state.st_size)
             skipped = 0
-            if state.st_size - one.offset > MAX_BACKLOG:
-                before = one.offset
-                _start_near_end(one, state.st_size)
-                skipped = one.offset - before
-            begin = one.offset
+            if state.st_size - file.offset > MAX_BACKLOG:
+                before = file.offset
+                _start_near_end(file, state.st_size)
+                skipped = file.offset - before
+            begin = file.offset
             data = os.pread(descriptor, budget, begin)
-        lines, too_long = _split(one, data)
-        one.served = self._looks
-        one.seen = file_version(state) if begin + len(data) >= state.st_size else ()
+        lines, too_long = _split_lines(file, data)
+        file.last_scan = self._scans
+        file.read_stamp = stamp(state) if begin + len(data) >= state.st_size else ()
         return Chunk(lines, len(data), tuple(too_long), skipped, restarted)
 
 
-def _start_near_end(one: Followed, size: int) -> None:
-    """Set a file to be read from some way before its end, from the next line that begins there."""
-    one.offset = max(0, size - WINDOW)
-    one.skipping = one.offset > 0
+def _start_near_end(file: FollowedFile, size: int) -> None:
+    """Continue at the first line that begins within START_WINDOW of the end of the file."""
+    file.offset = max(0, size - START_WINDOW)
+    file.skipping = file.offset > 0
 
 
-def _known_again(one: Followed, state: os.stat_result, head: bytes) -> bool:
-    """Compare a file with what it was and note what it is; True where it is to be read from its beginning."""
+def _check_replaced(file: FollowedFile, state: os.stat_result, head: bytes) -> bool:
+    """Return whether the file was replaced or truncated since the last read, and record what it is now."""
     inode = (state.st_dev, state.st_ino)
-    restarted = inode != one.inode or state.st_size < one.offset or not head.startswith(one.head)
-    one.inode, one.head = inode, head
+    restarted = inode != file.inode or state.st_size < file.offset or not head.startswith(file.head)
+    file.inode, file.head = inode, head
     if restarted:
-        one.offset, one.fresh_from, one.skipping = 0, 0, False
+        file.offset, file.history_end, file.skipping = 0, 0, False
     return restarted
 
 
-def _data_from(descriptor: int, size: int) -> int:
-    """Give the place where a file's first data is, or its size where there is none."""
+def _first_data(descriptor: int, size: int) -> int:
+    """Return the offset of the first data after a hole, or the size of a file without data."""
     try:
         return os.lseek(descriptor, 0, os.SEEK_DATA)
     except OSError:
         return size
 
 
-def _split(one: Followed, data: bytes) -> tuple[list[Line], list[int]]:
-    """Split what was read into whole lines, and move the file on behind the last of them."""
+def _split_lines(file: FollowedFile, data: bytes) -> tuple[list[Line], list[int]]:
+    """Split data into complete lines, and advance the file's offset past the last of them."""
     lines: list[Line] = []
     too_long: list[int] = []
-    place = one.offset
+    offset = file.offset
     texts = data.split(b"\n")
     rest = texts.pop()
     for text in texts:
-        end = place + len(text) + 1
-        if one.skipping:
-            one.skipping = False
+        end = offset + len(text) + 1
+        if file.skipping:
+            file.skipping = False
         elif len(text) > MAX_LINE:
-            too_long.append(place)
-        elif text := text.strip(b"\0\r"):  # a hole is read as zeros
-            lines.append(Line(place, text, end <= one.fresh_from))
-        place = end
-    if one.skipping or len(rest) > MAX_LINE:
-        if not one.skipping:
-            too_long.append(place)
-        one.skipping = True
-        place += len(rest)
-    one.offset = place
+            too_long.append(offset)
+        elif text := text.strip(b"\0\r"):  # a hole reads as zeros
+            lines.append(Line(offset, text, end <= file.history_end))
+        offset = end
+    if file.skipping or len(rest) > MAX_LINE:
+        if not file.skipping:
+            too_long.append(offset)
+        file.skipping = True
+        offset += len(rest)
+    file.offset = offset
     return lines, too_long

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.linux.ethtool import Statistics
+from exporter.linux.ethtool_ioctl import Statistics
 from exporter.linux.netlink.rdma import RdmaDevice, RdmaPort
 from tests.helpers.rdma_trees import (
     Netlink,

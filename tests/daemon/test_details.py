@@ -1,11 +1,11 @@
-"""Details that nobody is shown: they are not read, and all that is made of the rest stays as it is."""
+"""Details that are not exported: they are not read, and derived metrics do not depend on them."""
 
 import errno
 import os
 
 import pytest
 
-from exporter.linux.netlink.ethtool import LinkModes
+from exporter.linux.netlink.ethtool_netlink import LinkModes
 from exporter.linux.netlink.rdma import RdmaDevice
 from exporter.meaning.ports import congestion_ratios, rates
 from exporter.sources.common.driver_statistics import DriverNames, Statistic, make_plan
@@ -14,10 +14,10 @@ from exporter.sources.nic import (
     device as nic_device,
 )
 from exporter.sources.nic import (
-    metrics as nic_metrics,
+    device_queries,
 )
 from exporter.sources.nic import (
-    questions,
+    metrics as nic_metrics,
 )
 from exporter.sources.nic import (
     source as nic,
@@ -31,14 +31,14 @@ from exporter.sources.rdma import (
 from exporter.sources.rdma import (
     source as rdma,
 )
-from tests.helpers.nic_double import (
+from tests.helpers.fake_nic_reader import (
     MLX5,
-    Nics,
+    FakeNicReader,
     hardware,
     reasons,
     values_of,
 )
-from tests.helpers.nic_double import opened as opened_nics
+from tests.helpers.fake_nic_reader import opened as opened_nics
 from tests.helpers.rdma_trees import (
     Files,
     Netlink,
@@ -77,7 +77,7 @@ HW = {
     "resp_remote_access_errors": 33,
 }
 DETAILS = {name for name, value in {**PMA, **HW}.items() if value >= 20}
-"""Files whose metrics are details; what is below 20 has metrics that are exported by default."""
+"""Files whose metrics are details; those with values below 20 have metrics that are exported by default."""
 
 SHOWN = {
     "receive_bytes_total": 40,
@@ -114,7 +114,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def reader():
-    made = Nics()
+    made = FakeNicReader()
     yield made
     os.close(made.reading)
     os.close(made.writing)
@@ -128,11 +128,11 @@ def counters_of(found):
     return {ending: value for ending, value in found[PORT].items() if ending.endswith("_total")}
 
 
-# What is not read.
+# Details are not read.
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: f"{schema.prefix}{','.join(schema.labels)}")
-def test_what_other_metrics_are_made_of_is_always_read(schema):
+def test_inputs_of_derived_metrics_are_always_read(schema):
     parts = {
         part
         for one in congestion_ratios.RATIOS
@@ -153,15 +153,15 @@ def test_what_other_metrics_are_made_of_is_always_read(schema):
         (("fabric_rdma_vl15_dropped_total",), (), False),
         (("*_dropped_*",), (), False),
         (("vl15_dropped_total", "fabric_rdma_vl15"), (), True),  # a pattern is of the whole name
-        (("*",), ("*_dropped_total",), True),  # what is dropped is shown to nobody either
+        (("*",), ("*_dropped_total",), True),  # a dropped metric is not exported
     ],
 )
-def test_a_detail_is_read_where_it_is_exported(keep, drop, unread):
+def test_detail_is_read_if_exported(keep, drop, unread):
     options = PortOptions(keep=keep, drop=drop)
     assert ("vl15_dropped_total" in options.unread_endings(rdma_metrics.SCHEMA)) is unread
 
 
-def test_what_is_kept_of_ports_is_not_kept_of_devices():
+def test_kept_port_details_are_not_kept_for_devices():
     options = PortOptions(keep=("fabric_rdma_device_*",))
     assert "receive_send_requests_total" in options.unread_endings(rdma_metrics.SCHEMA)
     assert "keep_alives_received_total" not in options.unread_endings(rdma_metrics.DEVICE)
@@ -170,7 +170,7 @@ def test_what_is_kept_of_ports_is_not_kept_of_devices():
 # RDMA ports.
 
 
-async def test_by_default_no_file_of_a_detail_is_opened(tree, monkeypatch):
+async def test_files_of_details_are_not_opened_by_default(tree, monkeypatch):
     files = Files(monkeypatch)
     async with opened(tree, keep=()) as source:
         for _ in range(2):
@@ -194,7 +194,7 @@ def nonsense(path):
 
 
 @pytest.mark.parametrize("spoil", [unlink, fifo, nonsense])
-async def test_what_is_the_matter_with_the_files_of_details_is_no_concern(tree, spoil):
+async def test_malformed_files_of_details_are_no_failure(tree, spoil):
     for path in paths(tree, DETAILS):
         spoil(path)
     async with opened(tree, keep=()) as source:
@@ -202,7 +202,7 @@ async def test_what_is_the_matter_with_the_files_of_details_is_no_concern(tree, 
     assert (counters_of(found), failures) == (SHOWN, [])
 
 
-async def test_details_that_answer_einval_are_no_failure_unless_they_are_kept(tree, monkeypatch):
+async def test_details_that_return_einval_are_no_failure_unless_kept(tree, monkeypatch):
     files = Files(monkeypatch)
     files.faults = {("read", f"/{name}"): errno.EINVAL for name in DETAILS}
     async with opened(tree, keep=()) as source:
@@ -221,13 +221,13 @@ async def test_details_that_answer_einval_are_no_failure_unless_they_are_kept(tr
         ),
     ],
 )
-async def test_details_that_are_kept_are_read(tree, keep, more):
+async def test_kept_details_are_read(tree, keep, more):
     async with opened(tree, keep=keep) as source:
         found, failures = await ports_of(source)
     assert (counters_of(found), failures) == (SHOWN | more, [])
 
 
-async def test_of_what_netlink_tells_details_are_left(tree):
+async def test_details_are_not_exported_from_netlink_statistics(tree):
     netlink = Netlink(RdmaDevice(0, "mlx5_0", "0200c0fffe000001", 1, ""))
     netlink.counters[0, 1] = statistics(**{name: value + 100 for name, value in HW.items()}, rdma_rx_bytes=9)
     more = {"cnp_sent_total": 115, "packet_sequence_errors_total": 116, "local_ack_timeouts_total": 117}
@@ -238,14 +238,14 @@ async def test_of_what_netlink_tells_details_are_left(tree):
 
 
 @pytest.mark.parametrize("keep", [(), ("*",)])
-async def test_a_detail_is_not_raw_either(tree, keep):
+async def test_detail_is_not_raw(tree, keep):
     port_file(tree, "mlx5_0", "hw_counters/resp_something_new").write_text("7\n")
     async with opened(tree, keep=keep, raw=("*",)) as source:
         reading = await source.read()
     assert rows_of(reading, rdma_metrics.RAW) == {(*PORT, "resp_something_new"): {"raw": 7}}
 
 
-async def test_what_stands_in_for_a_refused_counter_is_read_by_default_too(tmp_path, monkeypatch):
+async def test_fallback_of_a_refused_counter_is_read_by_default(tmp_path, monkeypatch):
     make(tmp_path, "mana_0", {"rx_bytes": 5, "rx_read_requests": 6}, pma=PMA, driver="mana")
     files = Files(monkeypatch)
     files.faults["read", "counters/port_rcv_data"] = errno.EINVAL
@@ -256,7 +256,7 @@ async def test_what_stands_in_for_a_refused_counter_is_read_by_default_too(tmp_p
 
 
 @pytest.mark.parametrize(("keep", "more"), [((), {}), (("*",), {"keep_alives_received_total": 7})])
-async def test_details_of_a_device_as_a_whole(tmp_path, keep, more):
+async def test_details_of_an_rdma_device(tmp_path, keep, more):
     whole = {"cmds_err": 1, "keep_alive_rcvd": 7}
     make(tmp_path, "rdmap7s0", {"tx_bytes": 5}, driver="efa", device_hw=whole)
     async with opened(tmp_path, keep=keep) as source:
@@ -276,7 +276,7 @@ FINE = {
 }
 
 
-async def test_statistics_that_are_details_are_left(reader):
+async def test_statistics_of_details_are_not_read(reader):
     reader.add(hardware("eth0", 2, stats={"rx_bytes": 8, "rx_packets": 9}), statistics=FINE)
     async with opened_nics(reader, keep=(), raw=("*",)) as source:
         found = values_of((await source.read()).tables)
@@ -293,7 +293,7 @@ async def test_statistics_that_are_details_are_left(reader):
     }
 
 
-async def test_statistics_that_are_kept_are_read(reader):
+async def test_kept_statistics_are_read(reader):
     reader.add(hardware("eth0", 2, stats={"rx_bytes": 8, "rx_packets": 9}), statistics=FINE)
     keep = ("fabric_nic_receive_priority_bytes_total", "fabric_nic_kernel_receive_packets_total")
     async with opened_nics(reader, keep=keep) as source:
@@ -304,7 +304,7 @@ async def test_statistics_that_are_kept_are_read(reader):
     assert found["eth0", "5"] == {"receive_priority_bytes_total": 5}
 
 
-async def test_details_of_a_driver_that_is_not_listed_are_left(reader):
+async def test_details_of_an_unlisted_driver_are_not_exported(reader):
     reader.add(hardware("eth0", 2), driver="other")
     reader.more["standard_statistics", "eth0"] = {"OctetsReceivedOK": 1, "undersize": 2, "SymbolErrorDuringCarrier": 3}
     async with opened_nics(reader, keep=()) as source:
@@ -313,7 +313,7 @@ async def test_details_of_a_driver_that_is_not_listed_are_left(reader):
     assert "receive_undersize_packets_total" not in found
 
 
-async def test_the_most_that_a_port_can_do_is_known_to_what_judges_its_speed(reader, tmp_path):
+async def test_maximum_speed_is_read_for_the_expected_speed(reader, tmp_path):
     (tmp_path / "class" / "net" / "eth0" / "device" / "infiniband").mkdir(parents=True)
     reader.add(hardware("eth0", 2), statistics=MLX5)
     reader.more["link_modes", "eth0"] = LinkModes(200_000_000_000, max_speed_bits_per_second=400_000_000_000)
@@ -322,7 +322,7 @@ async def test_the_most_that_a_port_can_do_is_known_to_what_judges_its_speed(rea
     assert found["link_max_speed_bytes_per_second"] == 50e9
 
 
-def test_a_plan_without_what_nobody_is_shown_keeps_sums_whole():
+def test_plan_without_unread_endings_keeps_sums_complete():
     names = DriverNames(
         (Statistic("a", ("x", "y")), Statistic("b", ("y",))),
         (Statistic("c", ("p{p}",)), Statistic("d", ("q{p}",))),
@@ -331,14 +331,14 @@ def test_a_plan_without_what_nobody_is_shown_keeps_sums_whole():
     assert (made.port, made.priority) == ({"a": [0, 1]}, {"0": {"c": [2]}})
 
 
-# What is made of it.
+# Derived metrics.
 
 
 RISES = {"packet_seq_err": 100, "local_ack_timeout_err": 50}
 
 
 def meanings(readings):
-    """Give what rates and shares make of readings, without details."""
+    """Return rates and ratios of readings, without details."""
     states, made = {}, {}
     for reading in readings:
         made = {}
@@ -362,8 +362,8 @@ def meanings(readings):
     return made
 
 
-async def test_what_is_made_of_a_port_is_the_same_with_and_without_details(tree, stopped_clock):
-    clock, made, names = stopped_clock(rdma, rdma_device), [], [*PMA, *HW]
+async def test_derived_metrics_of_an_rdma_port_do_not_depend_on_details(tree, stopped_clock):
+    clock, made, names = stopped_clock(rdma, rdma_device, rdma_port), [], [*PMA, *HW]
     for keep in ((), ("*",)):
         readings = []
         async with opened(tree, keep=keep) as source:
@@ -378,8 +378,8 @@ async def test_what_is_made_of_a_port_is_the_same_with_and_without_details(tree,
     assert made[0]["fabric_rdma_retransmission_ratio", *PORT] == 0.015
 
 
-async def test_what_is_made_of_a_network_device_is_the_same_with_and_without_details(reader, stopped_clock):
-    clock, made = stopped_clock(nic, questions, nic_device), []
+async def test_derived_metrics_of_a_network_device_do_not_depend_on_details(reader, stopped_clock):
+    clock, made = stopped_clock(nic, device_queries, nic_device), []
     for keep in ((), ("*",)):
         readings = []
         async with opened_nics(reader, keep=keep) as source:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from exporter.core.source import Host
-from exporter.linux.ethtool import Statistics
+from exporter.linux.ethtool_ioctl import Statistics
 from exporter.linux.netlink.rdma import RdmaPort
 from exporter.sources.rdma.metrics import SCHEMA
 from exporter.sources.rdma.options import RdmaOptions

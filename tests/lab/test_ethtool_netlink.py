@@ -1,4 +1,4 @@
-"""What we ask network devices by netlink beside Debian's `ethtool`, on the same devices."""
+"""Ethtool netlink compared with Debian's `ethtool`, on the same devices."""
 
 import errno
 from contextlib import closing
@@ -19,7 +19,7 @@ def reader():
 
 
 def assert_same_pause(reader, name):
-    # The switches as text, since the JSON of ethtool 6.1 says true for all of them.
+    # The switches as text, since the JSON of ethtool 6.1 has true for all of them.
     theirs = lines_of("ethtool", "--show-pause", name)
     (counts,) = json_of("ethtool", "--json", "-I", "--show-pause", name)
     ours = reader.pause(name)
@@ -32,7 +32,7 @@ def assert_same_pause(reader, name):
     return ours
 
 
-def test_pause_is_the_same(reader, card):
+def test_pause_matches_ethtool(reader, card):
     one = card.ports[0]
     ours = assert_same_pause(reader, one)
     assert (ours.receive_frames, ours.transmit_frames) == (1, 2)  # netdevsim's own constants
@@ -41,8 +41,8 @@ def test_pause_is_the_same(reader, card):
     assert (ours.receive, ours.transmit) == (True, False)
 
 
-def test_a_pause_counter_that_the_device_lacks_is_absent(reader, card):
-    """Switch one of them off in the simulation."""
+def test_missing_pause_counter_is_absent(reader, card):
+    """Disable one of them in the simulation."""
     switch = debugfs() / "netdevsim/netdevsim1/ports/0/ethtool/pause/report_stats_rx"
     switch.write_text("N")
     ours = assert_same_pause(reader, card.ports[0])
@@ -59,7 +59,7 @@ def debugfs():
 @pytest.mark.parametrize(
     ("encoding", "shown", "word"), [("rs", "RS", "rs"), ("baser", "BaseR", "baser"), ("off", "Off", "none")]
 )
-def test_forward_error_correction_is_the_same(reader, card, encoding, shown, word):
+def test_fec_matches_ethtool(reader, card, encoding, shown, word):
     one = card.ports[0]
     run("ethtool", "--set-fec", one, "encoding", encoding)
     (theirs,) = json_of("ethtool", "--json", "-I", "--show-fec", one)
@@ -67,11 +67,11 @@ def test_forward_error_correction_is_the_same(reader, card, encoding, shown, wor
     assert (theirs["active"], ours.active) == ([shown], word)
     assert ours.corrected_blocks == theirs["statistics"]["corrected_blocks"]["total"]
     assert ours.uncorrectable_blocks == theirs["statistics"]["uncorrectable_blocks"]["total"]
-    assert ours.corrected_bits is None  # netdevsim has none, and neither does ethtool say anything of them
+    assert ours.corrected_bits is None  # netdevsim has none, and ethtool prints none
     assert "corrected_bits" not in theirs["statistics"]
 
 
-def test_link_modes_are_the_same(reader, pair):
+def test_link_modes_match_ethtool(reader, pair):
     theirs = lines_of("ethtool", pair[0])
     ours = reader.link_modes(pair[0])
     assert f"{ours.speed_bits_per_second // 10**6}Mb/s" == theirs["Speed"]
@@ -80,7 +80,7 @@ def test_link_modes_are_the_same(reader, pair):
     assert ours.max_speed_bits_per_second is None  # it lists no modes
 
 
-def test_link_state_is_the_same_up_and_down(reader, pair):
+def test_link_state_matches_ethtool_up_and_down(reader, pair):
     for state, word in (("up", "yes"), ("down", "no")):
         run("ip", "link", "set", pair[0], state)
         ours = reader.link_state(pair[0])
@@ -89,31 +89,31 @@ def test_link_state_is_the_same_up_and_down(reader, pair):
         assert (ours.reason, ours.down_count) == (None, None)
 
 
-def test_what_a_device_does_not_have_says_so(reader, card, pair):
-    asked = [
+def test_unsupported_requests_raise_eopnotsupp(reader, card, pair):
+    requests = [
         (reader.pause, pair[0]),
         (reader.fec, pair[0]),
         (reader.link_modes, card.ports[0]),
         (reader.statistics, card.ports[0]),
         (reader.dcb, card.ports[0]),
     ]
-    for ask, name in asked:
+    for request, name in requests:
         with pytest.raises(OSError) as caught:
-            ask(name)
-        assert caught.value.errno == errno.EOPNOTSUPP, (ask, name)
+            request(name)
+        assert caught.value.errno == errno.EOPNOTSUPP, (request, name)
 
 
-def test_what_is_gone_says_so(reader, card):
+def test_requests_to_a_removed_device_raise_enodev(reader, card):
     one = card.ports[0]
     assert reader.pause(one).receive_frames == 1
     card.unplug()
-    for ask in (reader.pause, reader.fec, reader.link_state, reader.driver):
+    for request in (reader.pause, reader.fec, reader.link_state, reader.driver):
         with pytest.raises(OSError) as caught:
-            ask(one)
-        assert caught.value.errno == errno.ENODEV, ask
+            request(one)
+        assert caught.value.errno == errno.ENODEV, request
 
 
-def test_a_device_of_another_name_is_the_same_device(reader, card):
+def test_renamed_device_is_read_by_its_new_name(reader, card):
     one = card.ports[0]
     run("ethtool", "--set-fec", one, "encoding", "rs")
     run("ip", "link", "set", one, "down")

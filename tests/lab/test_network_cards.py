@@ -1,6 +1,6 @@
-"""A simulated network card as the exporter shows it: what it is, its links, and how it comes, goes and is moved.
+"""Metrics of a simulated network card: identity, links, hotplug, and moves between namespaces.
 
-NICs are read every ten minutes here: what is seen sooner is read because an event of the kernel told of it.
+NICs are read every ten minutes here: what is exported sooner was read because of a kernel event.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ import uuid
 from exporter.core.source import Host
 from exporter.linux.nic_reader import KernelNic
 from exporter.sources.nic.metrics import SCHEMA
-from exporter.sources.nic.source import NicOptions, NicSource
+from exporter.sources.nic.options import NicOptions
+from exporter.sources.nic.source import NicSource
 from lab.guest import NETWORK, json_of, lines_of, link, nic, number, run
 
 TOGGLES = 200
@@ -31,7 +32,7 @@ def up(daemon, name, value=1):
     )
 
 
-def test_a_card_that_is_plugged_in_is_shown_at_once_and_gone_when_it_goes(daemon, card):
+def test_plugged_card_is_exported_at_once_until_it_is_removed(daemon, card):
     one, other = card.ports
     page = up(daemon, one)
     page = up(daemon, other)
@@ -47,13 +48,13 @@ def test_a_card_that_is_plugged_in_is_shown_at_once_and_gone_when_it_goes(daemon
     gone(daemon, one, other)
 
 
-def test_a_device_that_is_not_on_pci_has_no_pci_address(daemon, card):
+def test_device_not_on_pci_has_no_pci_address(daemon, card):
     page = up(daemon, card.ports[0])
     assert "pci" not in page.info("fabric_nic_info", device=card.ports[0])
 
 
 async def read_once():
-    """Read all devices by the source alone, details too; give their values by ending."""
+    """Read all devices by the source alone, with details; return their values by ending."""
     source = NicSource(NicOptions(keep=("*",)), Host("host", NETWORK.parent.parent, NETWORK), KernelNic)
     try:
         reading = await source.read()
@@ -69,8 +70,8 @@ async def read_once():
     return found
 
 
-async def test_what_the_kernel_counts_is_told(card):
-    """Compare with iproute2, once the frames are through."""
+async def test_kernel_counters_match_iproute2(card):
+    """Compare with iproute2 after the frames were delivered."""
     one, other = card.ports
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
         sock.bind((one, 0))
@@ -90,8 +91,8 @@ async def test_what_the_kernel_counts_is_told(card):
     assert found[one]["kernel_transmit_bytes_total"] == 20 * 100
 
 
-async def test_what_the_port_counts_and_how_it_is_set_up_is_told(card):
-    """The numbers are those that netdevsim always has; the set-up is what ethtool makes it."""
+async def test_port_counters_and_settings_of_netdevsim(card):
+    """The counters are constants of netdevsim; the settings are made by ethtool."""
     one, other = card.ports
     run("ethtool", "--set-fec", one, "encoding", "rs")
     run("ethtool", "--pause", one, "rx", "on", "tx", "off")
@@ -99,14 +100,14 @@ async def test_what_the_port_counts_and_how_it_is_set_up_is_told(card):
     assert (found[one]["fec_corrected_blocks_total"], found[one]["fec_uncorrectable_blocks_total"]) == (123, 4)
     assert (found[one]["receive_pause_frames_total"], found[one]["transmit_pause_frames_total"]) == (1, 2)
     settings = SCHEMA.metrics["settings_info"].extra
-    told = dict(zip(settings, found[one]["settings_info"], strict=True))
-    assert {name: word for name, word in told.items() if word} == {"fec": "rs", "pause": "receive"}
-    told = dict(zip(settings, found[other]["settings_info"], strict=True))
-    assert {name: word for name, word in told.items() if word} == {"pause": "none"}  # error correction was never set
+    labels = dict(zip(settings, found[one]["settings_info"], strict=True))
+    assert {name: word for name, word in labels.items() if word} == {"fec": "rs", "pause": "receive"}
+    labels = dict(zip(settings, found[other]["settings_info"], strict=True))
+    assert {name: word for name, word in labels.items() if word} == {"pause": "none"}  # error correction was never set
 
 
-async def test_representors_are_not_shown_but_the_uplinks_are(card, program):
-    """Have two virtual functions, whose representors are network devices of the card too."""
+async def test_representors_are_not_exported_but_uplinks_are(card, program):
+    """Two virtual functions have representors, which are network devices of the card too."""
     devlink = program("devlink")
     ports = card.ports
     (card.folder / "sriov_numvfs").write_text("2")
@@ -116,7 +117,7 @@ async def test_representors_are_not_shown_but_the_uplinks_are(card, program):
     assert set(await read_once()) == set(ports)
 
 
-def test_what_is_no_hardware_is_not_shown_but_bonds_have_their_links(daemon, card, pair):
+def test_software_devices_are_not_exported_but_bonds_are(daemon, card, pair):
     with (
         link("dummy0", "type", "dummy"),
         link("child0", "link", pair[0], "type", "macvlan"),
@@ -127,12 +128,19 @@ def test_what_is_no_hardware_is_not_shown_but_bonds_have_their_links(daemon, car
         run("ip", "link", "set", card.ports[1], "master", "bond0")
         page = up(daemon, "bond0")
         assert page.devices("fabric_nic_") == {*card.ports, "bond0"}
-        kept = {"info", "link_up", "carrier_changes_total", "mtu_bytes", "resets_total", "link_speed_bytes_per_second"}
-        assert page.names("fabric_nic_", device="bond0") <= {f"fabric_nic_{ending}" for ending in kept}
+        allowed = {
+            "info",
+            "link_up",
+            "carrier_changes_total",
+            "mtu_bytes",
+            "resets_total",
+            "link_speed_bytes_per_second",
+        }
+        assert page.names("fabric_nic_", device="bond0") <= {f"fabric_nic_{ending}" for ending in allowed}
     gone(daemon, "bond0")
 
 
-def test_a_card_that_is_renamed_goes_on_under_its_new_name(daemon, card):
+def test_renamed_card_is_exported_under_its_new_name(daemon, card):
     one = card.ports[0]
     shown(daemon, one)
     run("ip", "link", "set", one, "name", "fabric0")
@@ -141,7 +149,7 @@ def test_a_card_that_is_renamed_goes_on_under_its_new_name(daemon, card):
     up(daemon, "fabric0")
 
 
-def test_a_card_that_is_moved_into_a_namespace_vanishes_and_comes_back(daemon, card):
+def test_card_moved_into_a_namespace_disappears_until_it_returns(daemon, card):
     one = card.ports[0]
     shown(daemon, one)
     namespace = f"fabric-lab-{uuid.uuid4().hex[:8]}"
@@ -157,12 +165,12 @@ def test_a_card_that_is_moved_into_a_namespace_vanishes_and_comes_back(daemon, c
 
 
 def card_port(page):
-    """Give the device that stayed."""
+    """Return the device that is left."""
     (name,) = page.devices("fabric_nic_")
     return name
 
 
-def test_a_storm_of_link_events_ends_in_the_right_state(daemon, card, tmp_path):
+def test_storm_of_link_events_ends_in_the_right_state(daemon, card, tmp_path):
     one, other = card.ports
     before = up(daemon, one)
     changes = number(NETWORK / one / "carrier_changes")
@@ -190,7 +198,7 @@ def test_a_storm_of_link_events_ends_in_the_right_state(daemon, card, tmp_path):
     assert names[0] == names[1]
 
 
-def test_cards_that_come_and_go_all_the_time_disturb_nothing(daemon, card):
+def test_repeated_hotplug_does_not_affect_other_cards(daemon, card):
     shown(daemon, *card.ports)
     for _ in range(5):
         with nic(2) as other:
@@ -201,8 +209,8 @@ def test_cards_that_come_and_go_all_the_time_disturb_nothing(daemon, card):
     assert page.value("fabric_source_up", source="nic") == 1
 
 
-async def test_events_that_were_lost_lead_to_a_read(card, pair):
-    """Flood a small buffer with events of devices that are no concern of ours: only their loss is."""
+async def test_dropped_events_request_a_read(card, pair):
+    """Overflow a small buffer with events of unselected devices: only the overrun requests a read."""
     reader = KernelNic()
     source = NicSource(NicOptions(), Host("host", NETWORK.parent.parent, NETWORK), lambda: reader)
     try:

@@ -5,15 +5,15 @@ from functools import partial
 
 import pytest
 
-from exporter.linux.ethtool import Driver, LinkSettings, Statistics
-from exporter.linux.netlink.dcb import Dcb
-from exporter.linux.netlink.ethtool import (
+from exporter.linux.ethtool_ioctl import DriverInfo, LinkSettings, Statistics
+from exporter.linux.netlink.data_center_bridging import Dcb
+from exporter.linux.netlink.ethtool_netlink import (
     Fec,
     LinkModes,
     LinkState,
     Pause,
 )
-from exporter.linux.netlink.qdisc import Queueing
+from exporter.linux.netlink.queueing_disciplines import QueueingDiscipline
 from exporter.linux.nic_reader import ReplayNic, record
 from tests.helpers.paths import FIXTURES
 
@@ -34,10 +34,10 @@ def number_of(request, device):
     return caught.value.errno
 
 
-def queueing_of(replay):
-    """Give how each device queues, with the number of the error where that is not known."""
+def disciplines_of(replay):
+    """Return the queueing discipline of each device, or the errno if it is not known."""
     links = replay.links()
-    found = replay.queueing(links)
+    found = replay.queueing_disciplines(links)
     answers = {link.name: found[link.ifindex] for link in links if link.ifindex in found}
     return {name: (one.errno, one.filename) if isinstance(one, OSError) else one for name, one in answers.items()}
 
@@ -48,7 +48,7 @@ def write(folder, device, text):
     new.replace(folder / f"{device}.json")
 
 
-def test_links_come_in_the_kernels_order_with_what_was_recorded(recorded):
+def test_links_are_sorted_by_ifindex(recorded):
     links = recorded.links()
     assert [(link.ifindex, link.name, link.kind, link.carrier) for link in links] == [
         (3, "rail0", "", True),
@@ -62,16 +62,16 @@ def test_links_come_in_the_kernels_order_with_what_was_recorded(recorded):
     assert links[1].carrier_changes is None
 
 
-def test_answers_are_typed_and_numbers_whole(recorded):
-    assert recorded.driver("rail0") == Driver("mlx5_core", "6.8.0", "28.40.1000 (EXA0000000001)", "0000:17:00.0")
-    assert recorded.driver("rail1") == Driver("vmxnet3", "", "", "0000:65:00.0")
+def test_answers_have_types_and_exact_numbers(recorded):
+    assert recorded.driver("rail0") == DriverInfo("mlx5_core", "6.8.0", "28.40.1000 (EXA0000000001)", "0000:17:00.0")
+    assert recorded.driver("rail1") == DriverInfo("vmxnet3", "", "", "0000:65:00.0")
     found = recorded.statistics("rail0")
     assert found.names[:2] == ("rx_packets", "rx_bytes_phy")
     assert list(found.values)[:3] == [120, 2**64 - 1, 5 * 10**18]
     assert recorded.settings("rail0") == LinkSettings(400_000_000_000, "full", True, "fibre")
 
 
-def test_a_driver_that_repeats_its_names(recorded):
+def test_driver_with_repeated_names(recorded):
     found = recorded.statistics("rail1")
     assert found.names == ("Tx Queue#", "  ucast pkts tx", "Tx Queue#", "  ucast pkts tx")
     assert list(found.values) == [0, 5, 1, 6]
@@ -111,55 +111,55 @@ def test_answers_of_all_kinds(tmp_path):
     assert number_of(replay.link_state, "rail1") == errno.EOPNOTSUPP
 
 
-def test_how_devices_queue(recorded):
-    assert queueing_of(recorded) == {
-        "rail0": Queueing("tbf", 0x10000, 2**32 - 1, 31, 32, 33, 50_000_000_000),
-        "rail1": Queueing("mq", drops=0),
-        "bond0": Queueing("noqueue"),
+def test_queueing_disciplines_are_replayed(recorded):
+    assert disciplines_of(recorded) == {
+        "rail0": QueueingDiscipline("tbf", 0x10000, 2**32 - 1, 31, 32, 33, 50_000_000_000),
+        "rail1": QueueingDiscipline("mq", drops=0),
+        "bond0": QueueingDiscipline("noqueue"),
     }
 
 
-def test_how_one_device_queues_is_broken_or_fails_alone(tmp_path):
+def test_malformed_or_failed_queueing_discipline_affects_only_its_device(tmp_path):
     for index, name in enumerate(("rail0", "rail1", "rail2", "rail3"), 1):
-        told = ('{"kind": "fq"}', '{"kind": 3}', '{"errno": "EIO"}', '{"kind": "fq", "drops": -1}')[index - 1]
-        write(tmp_path, name, f'{{"link": {{"ifindex": {index}}}, "queueing": {told}}}')
-    found = queueing_of(ReplayNic(tmp_path))
-    assert found.pop("rail0") == Queueing("fq")
+        answer = ('{"kind": "fq"}', '{"kind": 3}', '{"errno": "EIO"}', '{"kind": "fq", "drops": -1}')[index - 1]
+        write(tmp_path, name, f'{{"link": {{"ifindex": {index}}}, "queueing": {answer}}}')
+    found = disciplines_of(ReplayNic(tmp_path))
+    assert found.pop("rail0") == QueueingDiscipline("fq")
     assert found == {
         "rail1": (errno.EBADMSG, "rail1"),
         "rail2": (errno.EIO, "rail2"),
         "rail3": (errno.EBADMSG, "rail3"),
     }
     record(ReplayNic(tmp_path), tmp_path / "again")
-    again = queueing_of(ReplayNic(tmp_path / "again"))
+    again = disciplines_of(ReplayNic(tmp_path / "again"))
     assert (again["rail0"], again["rail1"], again["rail2"]) == (
-        Queueing("fq"),
+        QueueingDiscipline("fq"),
         (errno.EBADMSG, "rail1"),
         (errno.EIO, "rail2"),
     )
 
 
-class Refusing(ReplayNic):
-    """A kernel that lists no disciplines."""
+class RefusingReader(ReplayNic):
+    """A kernel that refuses to list queueing disciplines."""
 
     def __init__(self, folder, number):
         super().__init__(folder)
         self.number = number
 
-    def queueing(self, links):
+    def queueing_disciplines(self, links):
         raise OSError(self.number, "injected")
 
 
 @pytest.mark.parametrize(
     ("number", "again"), [(errno.EPERM, {"rail0": (errno.EPERM, "rail0")}), (errno.EOPNOTSUPP, {})]
 )
-def test_what_is_refused_for_all_devices_is_recorded_of_each(tmp_path, number, again):
+def test_failed_queueing_dump_is_recorded_for_each_device(tmp_path, number, again):
     write(tmp_path, "rail0", '{"link": {"ifindex": 1}}')
-    record(Refusing(tmp_path, number), tmp_path / "made")
-    assert queueing_of(ReplayNic(tmp_path / "made")) == again
+    record(RefusingReader(tmp_path, number), tmp_path / "made")
+    assert disciplines_of(ReplayNic(tmp_path / "made")) == again
 
 
-def test_a_partition_of_infiniband_has_its_port_below_it_also_in_recordings(tmp_path):
+def test_lower_device_of_an_infiniband_partition_is_recorded(tmp_path):
     write(tmp_path, "ib0", '{"link": {"ifindex": 4, "hardware": 32, "kind": "ipoib"}}')
     write(tmp_path, "ib0.8001", '{"link": {"ifindex": 5, "hardware": 32, "kind": "ipoib", "lower": 4}}')
     record(ReplayNic(tmp_path), tmp_path / "again")
@@ -175,7 +175,7 @@ def test_there_are_no_events(recorded):
     recorded.close()
 
 
-def test_a_device_without_a_file_and_an_answer_that_was_left_out(tmp_path):
+def test_missing_file_and_missing_answers(tmp_path):
     write(tmp_path, "eth0", "{}")
     replay = ReplayNic(tmp_path)
     assert replay.links() == []
@@ -185,7 +185,7 @@ def test_a_device_without_a_file_and_an_answer_that_was_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../outside", "/outside", "sub/eth0", "a\0b", "x" * 300])
-def test_no_name_leads_out_of_the_folder(tmp_path, name):
+def test_device_name_cannot_leave_the_folder(tmp_path, name):
     folder = tmp_path / "folder"
     (folder / "sub").mkdir(parents=True)
     text = '{"driver": {"name": "outside"}}'
@@ -196,7 +196,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path, name):
     assert number_of(ReplayNic(folder).driver, name) == errno.ENODEV
 
 
-def test_a_replaced_file_moves_the_counters_and_keeps_the_names(tmp_path):
+def test_replaced_file_changes_the_counters_and_reuses_the_names(tmp_path):
     replay = ReplayNic(tmp_path)
     write(tmp_path, "eth0", '{"link": {"ifindex": 2}, "statistics": {"rx_bytes": 1, "tx_bytes": 1}}')
     first = replay.statistics("eth0")
@@ -214,7 +214,7 @@ def test_a_replaced_file_moves_the_counters_and_keeps_the_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "text_of_error"),
     [
         ("", "truncated"),
         ('{"link": ', "truncated"),
@@ -225,7 +225,7 @@ def test_a_replaced_file_moves_the_counters_and_keeps_the_names(tmp_path):
         (b" " * (8 * 1024 * 1024 + 1), "larger than 8388608 bytes"),
     ],
 )
-def test_a_broken_file_costs_its_own_device_and_is_told_of(tmp_path, caplog, text, says):
+def test_malformed_file_affects_only_its_device(tmp_path, caplog, text, text_of_error):
     write(tmp_path, "good", '{"link": {"ifindex": 1}, "driver": {"name": "virtio_net"}}')
     write(tmp_path, "bad", text)
     replay = ReplayNic(tmp_path)
@@ -234,19 +234,19 @@ def test_a_broken_file_costs_its_own_device_and_is_told_of(tmp_path, caplog, tex
         assert replay.driver("good").name == "virtio_net"
         for request in REQUESTS:
             assert number_of(getattr(replay, request), "bad") == errno.EBADMSG
-        assert replay.left_out().keys() == {"bad"}
-        error = replay.left_out()["bad"]
+        assert replay.unreadable_links().keys() == {"bad"}
+        error = replay.unreadable_links()["bad"]
         assert (error.errno, error.filename) == (errno.EBADMSG, "bad")
         assert f"{tmp_path / 'bad.json'}: " in error.strerror
-        assert says in error.strerror.lower()
-    assert caplog.records == []  # whoever asked logs it, or it would be logged twice
+        assert text_of_error in error.strerror.lower()
+    assert caplog.records == []  # the caller logs it
     write(tmp_path, "bad", '{"link": {"ifindex": 2}}')
     assert [link.name for link in replay.links()] == ["good", "bad"]
-    assert replay.left_out() == {}
+    assert replay.unreadable_links() == {}
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "says"),
+    ("part", "value", "text_of_error"),
     [
         ("link", '{"mtu": 1500}', "ifindex"),
         ("link", '{"ifindex": 1, "mtu": "1500"}', "`$.mtu`"),
@@ -254,26 +254,26 @@ def test_a_broken_file_costs_its_own_device_and_is_told_of(tmp_path, caplog, tex
         ("driver", '{"name": 7}', "`$.name`"),
         ("driver", "null", "null"),
         ("driver", '{"name": "\udcff"}', "utf-8"),
-        ("statistics", '{"rx_bytes": -1}', "'rx_bytes' is -1; a number has 64 bits here, and no sign"),
+        ("statistics", '{"rx_bytes": -1}', "'rx_bytes' is -1; write an unsigned 64-bit integer"),
         ("statistics", '{"rx_bytes": 18446744073709551616}', "'rx_bytes' is 18446744073709551616;"),
         ("statistics", '{"rx_bytes": 1.5}', "float"),
         ("statistics", '[["rx_bytes"]]', "length 2"),
         ("settings", '{"speed": 1}', "unknown key 'speed'"),
-        ("link", '{"ifindex": 1, "stats": {"rx_bytes": 1' + "0" * 400 + "}}", "'rx_bytes' is a number without end;"),
-        ("link", '{"ifindex": 1, "carrier_changes": -9}', "'carrier_changes' is -9; a number has 64 bits here"),
+        ("link", '{"ifindex": 1, "stats": {"rx_bytes": 1' + "0" * 400 + "}}", "'rx_bytes' is a number of "),
+        ("link", '{"ifindex": 1, "carrier_changes": -9}', "'carrier_changes' is -9; write an unsigned"),
         ("fec", '{"corrected_blocks": -7}', "'corrected_blocks' is -7;"),
         ("link_modes", '{"lanes": "4"}', "`$.lanes`"),
         ("link_state", '{"up": 1}', "`$.up`"),
         ("pause", "[]", "array"),
         ("fec", '{"active": "rs", "corrected": 1}', "unknown key 'corrected'; known are active, corrected_bits,"),
-        ("standard_statistics", '{"FramesReceivedOK": -1}', "'FramesReceivedOK' is -1; a number has 64 bits"),
+        ("standard_statistics", '{"FramesReceivedOK": -1}', "'FramesReceivedOK' is -1; write an unsigned"),
         ("standard_statistics", '[["FramesReceivedOK", 1]]', "array"),
         ("dcb", '{"pfc": 3}', "`$.pfc`"),
         ("settings", '{"errno": "EWHATEVER"}', "errno 'EWHATEVER' is unknown; write a name such as EINVAL"),
         ("settings", '{"errno": "errorcode"}', "errno 'errorcode' is unknown"),
     ],
 )
-def test_a_broken_answer_costs_itself_alone(tmp_path, part, value, says):
+def test_malformed_answer_affects_only_itself(tmp_path, part, value, text_of_error):
     answers = dict.fromkeys(REQUESTS, "{}") | {
         "link": '{"ifindex": 1}',
         "driver": '{"name": "virtio_net"}',
@@ -282,7 +282,7 @@ def test_a_broken_answer_costs_itself_alone(tmp_path, part, value, says):
     write(tmp_path, "eth0", "{" + ",".join(f'"{key}": {text}' for key, text in answers.items()) + "}")
     replay = ReplayNic(tmp_path)
     assert len(replay.links()) == (part != "link")
-    assert replay.left_out().keys() == ({"eth0"} if part == "link" else set())
+    assert replay.unreadable_links().keys() == ({"eth0"} if part == "link" else set())
     failed = {}
     for request in REQUESTS:
         try:
@@ -290,23 +290,23 @@ def test_a_broken_answer_costs_itself_alone(tmp_path, part, value, says):
         except OSError as error:
             failed[request] = error
     assert failed.keys() == ({part} if part != "link" else set())
-    error = failed[part] if failed else replay.left_out()["eth0"]
+    error = failed[part] if failed else replay.unreadable_links()["eth0"]
     assert error.errno == errno.EBADMSG
     assert f"{part} in {tmp_path / 'eth0.json'}: " in error.strerror
-    assert says in error.strerror
+    assert text_of_error in error.strerror
 
 
-def test_devices_that_are_gone_are_forgotten(tmp_path):
+def test_cache_of_removed_devices_is_dropped(tmp_path):
     reader = ReplayNic(tmp_path)
     for number in range(20):
         write(tmp_path, f"veth{number}", f'{{"link": {{"ifindex": {number + 1}}}}}')
         assert [link.name for link in reader.links()] == [f"veth{number}"]
         (tmp_path / f"veth{number}.json").unlink()
     assert reader.links() == []
-    assert not reader._recordings._kept
+    assert not reader._recordings._cache
 
 
-def test_what_is_no_file_does_not_block(tmp_path):
+def test_anything_but_regular_files_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "dangling.json").symlink_to("nowhere")
@@ -315,11 +315,11 @@ def test_what_is_no_file_does_not_block(tmp_path):
     assert replay.links() == []
     assert number_of(replay.driver, "pipe") == errno.EBADMSG
     assert number_of(replay.driver, "dangling") == errno.ENODEV
-    assert replay.left_out().keys() == {"pipe", "folder"}
-    assert all("is no regular file" in error.strerror for error in replay.left_out().values())
+    assert replay.unreadable_links().keys() == {"pipe", "folder"}
+    assert all("is not a regular file" in error.strerror for error in replay.unreadable_links().values())
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"):
         ReplayNic(tmp_path / "absent").links()
 
@@ -336,12 +336,12 @@ def answers_of(reader):
     return found
 
 
-def test_a_recording_of_a_recording_is_the_same(recorded, tmp_path):
+def test_recording_of_a_replay_is_identical(recorded, tmp_path):
     record(recorded, tmp_path / "made" / "here")
     again = ReplayNic(tmp_path / "made" / "here")
     assert again.links() == recorded.links()
     assert answers_of(again) == answers_of(recorded)
-    assert queueing_of(again) == queueing_of(recorded)
+    assert disciplines_of(again) == disciplines_of(recorded)
     assert len(answers_of(again)) == 4 * len(REQUESTS)
     assert sorted(path.name for path in (tmp_path / "made" / "here").iterdir()) == [
         "bond0.json",
@@ -354,8 +354,8 @@ def test_a_recording_of_a_recording_is_the_same(recorded, tmp_path):
 # --- the memory of modules
 
 
-class Module(ReplayNic):
-    """A device whose module's memory is `page * 7 + bank * 5 + address + offset`, but for the identifier and more."""
+class ModuleReader(ReplayNic):
+    """A device whose module memory is `page * 7 + bank * 5 + address + offset`, except for given bytes."""
 
     def __init__(self, folder, given, errors=()):
         super().__init__(folder)
@@ -378,22 +378,22 @@ class Module(ReplayNic):
 
 
 def recorded_module(tmp_path, given, errors=()):
-    """Record a module; give it, a replay of the recording, and how a half of it is written."""
+    """Record a module; return it, a replay of the recording, and the recorded pages."""
     source, made = tmp_path / "source", tmp_path / "made"
     source.mkdir()
     write(source, "rail0", '{"link": {"ifindex": 1}}')
-    module = Module(source, given, errors)
+    module = ModuleReader(source, given, errors)
     record(module, made, module=True)
     return module, ReplayNic(made), json.loads((made / "rail0.json").read_text()).get("module")
 
 
 def assert_the_same(module, replay, ranges):
     for address, page, offset, length in ranges:
-        wanted = {"page": page, "bank": 0, "offset": offset, "length": length, "address": address}
-        assert replay.module_page("rail0", **wanted) == module.module_page("rail0", **wanted), wanted
+        memory_range = {"page": page, "bank": 0, "offset": offset, "length": length, "address": address}
+        assert replay.module_page("rail0", **memory_range) == module.module_page("rail0", **memory_range), memory_range
 
 
-def test_a_cmis_module_is_recorded_without_its_latched_flags(tmp_path):
+def test_cmis_module_is_recorded_without_latched_flags(tmp_path):
     module, replay, written = recorded_module(tmp_path, {0: 0x19, 2: 0x00})
     assert written.keys() == {"lower", "page_00h", "page_01h", "page_02h", "page_11h_bank_0"}
     assert written["lower"].startswith("19 51 00 53 54 55 56 57 .. .. .. .. .. .. 5e 5f ")
@@ -407,7 +407,7 @@ def test_a_cmis_module_is_recorded_without_its_latched_flags(tmp_path):
         assert (caught.value.errno, caught.value.filename) == (errno.EOPNOTSUPP, "rail0")
 
 
-def test_a_sff_8636_module_is_recorded_without_its_latched_flags(tmp_path):
+def test_sff_8636_module_is_recorded_without_latched_flags(tmp_path):
     module, replay, written = recorded_module(tmp_path, {0: 0x11, 2: 0x00})
     assert written.keys() == {"lower", "page_00h", "page_03h"}
     assert {place for _, page, place in module.read if page is None} == {0, 1, 2, *range(22, 128)}
@@ -419,19 +419,19 @@ def test_a_sff_8636_module_is_recorded_without_its_latched_flags(tmp_path):
     [(one, 0x7F, {1, 2, 0x11}) for one in (0x18, 0x19, 0x1E, 0x1F, 0x20)]
     + [(one, 0xFB, {3}) for one in (0x0C, 0x0D, 0x11)],
 )
-def test_what_else_the_status_says_is_no_matter(tmp_path, identifier, status, pages):
+def test_other_status_bits_do_not_matter_for_recording(tmp_path, identifier, status, pages):
     module, _, _ = recorded_module(tmp_path, {0: identifier, 2: status})
     assert {page for _, page, _ in module.read} == {None, 0} | pages
 
 
 @pytest.mark.parametrize(("identifier", "flat"), [(0x18, 0x80), (0x11, 0x04)])
-def test_of_flat_memory_nothing_more_is_read(tmp_path, identifier, flat):
+def test_flat_memory_is_recorded_without_pages(tmp_path, identifier, flat):
     module, _, written = recorded_module(tmp_path, {0: identifier, 2: flat})
     assert written.keys() == {"lower", "page_00h"}
     assert {page for _, page, _ in module.read} == {None, 0}
 
 
-def test_the_diagnostics_of_an_sfp_are_recorded_where_it_has_them(tmp_path):
+def test_sfp_diagnostics_are_recorded_if_present(tmp_path):
     module, replay, written = recorded_module(tmp_path, {0: 0x03, 92: 0x40})
     assert written.keys() == {"lower", "page_00h", "a2_lower"}
     assert {place for address, _, place in module.read if address == 0x51} == {*range(110), *range(118, 128)}
@@ -441,13 +441,13 @@ def test_the_diagnostics_of_an_sfp_are_recorded_where_it_has_them(tmp_path):
     assert written.keys() == {"lower", "page_00h"}
 
 
-def test_of_an_unknown_module_only_its_kind_is_read(tmp_path):
+def test_only_the_identifier_of_an_unknown_module_is_recorded(tmp_path):
     module, _, written = recorded_module(tmp_path, {0: 0x7F})
     assert module.read == {(0x50, None, 0)}
     assert written == {"lower": "7f" + " .." * 127}
 
 
-def test_what_fails_is_recorded_as_it_fails(tmp_path):
+def test_failed_page_is_recorded_as_its_error(tmp_path):
     errors = {(0x50, 1): errno.EIO, (0x50, 2): errno.EOPNOTSUPP}
     _, replay, written = recorded_module(tmp_path, {0: 0x18, 2: 0}, errors)
     assert written["page_01h"] == {"errno": "EIO"}
@@ -462,7 +462,7 @@ def test_what_fails_is_recorded_as_it_fails(tmp_path):
     ("number", "written"),
     [(errno.EPERM, {"errno": "EPERM"}), (errno.EOPNOTSUPP, None), (errno.EINVAL, {"errno": "EINVAL"})],
 )
-def test_a_module_that_cannot_be_read(tmp_path, number, written):
+def test_unreadable_module_is_recorded_as_its_error(tmp_path, number, written):
     _, replay, found = recorded_module(tmp_path, {}, {(0x50, 0): number})
     assert found == written
     with pytest.raises(OSError) as caught:
@@ -470,15 +470,15 @@ def test_a_module_that_cannot_be_read(tmp_path, number, written):
     assert (caught.value.errno, caught.value.filename) == (number, "rail0")
 
 
-def test_modules_are_left_alone_unless_asked_for(tmp_path):
+def test_modules_are_recorded_only_on_request(tmp_path):
     write(tmp_path, "rail0", '{"link": {"ifindex": 1}}')
-    module = Module(tmp_path, {0: 0x18})
+    module = ModuleReader(tmp_path, {0: 0x18})
     record(module, tmp_path / "made")
     assert module.read == set()
     assert "module" not in json.loads((tmp_path / "made" / "rail0.json").read_text())
 
 
-def test_banks_addresses_and_blanks_in_a_recording(tmp_path):
+def test_banks_addresses_and_blanks_of_recorded_pages(tmp_path):
     halves = {
         "lower": "1E  " + ".. " * 127,
         "page_11h": "01" * 128,
@@ -515,7 +515,7 @@ def test_banks_addresses_and_blanks_in_a_recording(tmp_path):
         (1, 128, 128, 0),
     ],
 )
-def test_ranges_of_a_recorded_module(tmp_path, page, offset, length, number):
+def test_ranges_of_recorded_module_memory(tmp_path, page, offset, length, number):
     halves = dict.fromkeys(("lower", "page_00h", "page_01h"), "00" * 128)
     write(tmp_path, "rail0", json.dumps({"module": halves}))
     read = partial(ReplayNic(tmp_path).module_page, "rail0", page=page, bank=0, offset=offset, length=length)
@@ -528,7 +528,7 @@ def test_ranges_of_a_recorded_module(tmp_path, page, offset, length, number):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "says"),
+    ("key", "value", "text_of_error"),
     [
         ("upper", "00" * 128, "unknown key 'upper'; write such as lower, page_00h"),
         ("page_0h", "00" * 128, "unknown key 'page_0h'"),
@@ -537,24 +537,24 @@ def test_ranges_of_a_recorded_module(tmp_path, page, offset, length, number):
         ("lower", "00" * 129, "'lower' is not 128 bytes"),
         ("lower", "0" * 255 + "g", "'lower' is not 128 bytes"),
         ("lower", "." + "00" * 127 + ".", "'lower' is not 128 bytes"),
-        ("page_11h_bank_0", "00" * 128, "'page_11h_bank_0' is there twice"),
+        ("page_11h_bank_0", "00" * 128, "'page_11h_bank_0' occurs twice"),
         ("lower", {"errno": "EWHATEVER"}, "errno 'EWHATEVER' is unknown"),
         ("lower", {"error": "EIO"}, "`error`"),
         ("lower", 7, "`int`"),
     ],
 )
-def test_memory_that_is_broken(tmp_path, key, value, says):
+def test_malformed_module_memory(tmp_path, key, value, text_of_error):
     write(tmp_path, "rail0", json.dumps({"driver": {"name": "x"}, "module": {"page_11h": "00" * 128, key: value}}))
     replay = ReplayNic(tmp_path)
     with pytest.raises(OSError) as caught:
         replay.module_page("rail0", page=0, bank=0, offset=0, length=1)
     assert caught.value.errno == errno.EBADMSG
     assert f"module in {tmp_path / 'rail0.json'}: " in caught.value.strerror
-    assert says in caught.value.strerror
+    assert text_of_error in caught.value.strerror
     assert replay.driver("rail0").name == "x"
 
 
-def test_statistics_compare_by_what_they_say(recorded):
+def test_statistics_compare_by_value(recorded):
     found = recorded.statistics("rail0")
     assert found == Statistics(found.names, found.values)
     assert found != recorded.statistics("rail1")

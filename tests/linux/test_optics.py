@@ -1,4 +1,4 @@
-"""Memory of modules: what is asked for, what is made of it, and what is not believed."""
+"""Optical modules: the ranges that are read, their decoding, and the plausibility of values."""
 
 import struct
 from dataclasses import fields
@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from exporter.linux import optics
 from exporter.linux.optics.module import (
-    START,
-    Lane,
-    Levels,
-    Module,
-    believed,
+    HEADER,
+    OpticalLane,
+    OpticalModule,
+    ThresholdLevels,
 )
-from tests.helpers.module_memory import (
+from exporter.linux.optics.plausibility import drop_implausible
+from tests.helpers.fake_module_memory import (
     BIAS,
     FAMILIES,
     TEMPERATURE,
     VOLTAGE,
-    Memory,
+    FakeModuleMemory,
     cmis,
     sff8472,
     sff8636,
@@ -37,12 +37,12 @@ def numbers_of(lanes):
     return [lane.number for lane in lanes]
 
 
-# What comes out.
+# Values.
 
 
-def test_a_qsfp28_gives_all_it_measures():
+def test_all_values_of_a_qsfp28():
     module = sff8636().module()
-    assert module == Module(
+    assert module == OpticalModule(
         "QSFP28",
         "EXAMPLE OPTICS",
         "EX-100G-CWDM4",
@@ -51,23 +51,23 @@ def test_a_qsfp28_gives_all_it_measures():
         33.5,
         3.25,
         (
-            Lane(1, 1e-3, 1.1e-3, 42e-3),
-            Lane(2, 0.9e-3, 1.2e-3, 41e-3),
-            Lane(3, 0.8e-3, 1.3e-3, 40e-3),
-            Lane(4, 0.7e-3, 1.4e-3, 39e-3),
+            OpticalLane(1, 1e-3, 1.1e-3, 42e-3),
+            OpticalLane(2, 0.9e-3, 1.2e-3, 41e-3),
+            OpticalLane(3, 0.8e-3, 1.3e-3, 40e-3),
+            OpticalLane(4, 0.7e-3, 1.4e-3, 39e-3),
         ),
         {
-            "temperature_celsius": Levels(75, -5, 70, 0),
-            "voltage_volts": Levels(3.63, 2.97, 3.465, 3.135),
-            "receive_power_watts": Levels(2e-3, 25e-6, 1.7e-3, 63e-6),
-            "bias_amperes": Levels(55e-3, 25e-3, 50e-3, 30e-3),
-            "transmit_power_watts": Levels(3.5e-3, 158e-6, 1.8e-3, 400e-6),
+            "temperature_celsius": ThresholdLevels(75, -5, 70, 0),
+            "voltage_volts": ThresholdLevels(3.63, 2.97, 3.465, 3.135),
+            "receive_power_watts": ThresholdLevels(2e-3, 25e-6, 1.7e-3, 63e-6),
+            "bias_amperes": ThresholdLevels(55e-3, 25e-3, 50e-3, 30e-3),
+            "transmit_power_watts": ThresholdLevels(3.5e-3, 158e-6, 1.8e-3, 400e-6),
         },
     )
 
 
 @pytest.mark.parametrize("factor", [1, 2, 4])
-def test_a_module_of_cmis_gives_all_it_measures_and_its_current_times_its_own_factor(factor):
+def test_all_values_of_a_cmis_module_and_its_bias_multiplier(factor):
     module = cmis(factor=factor).module()
     assert (module.kind, module.vendor, module.part) == ("QSFP-DD", "EXAMPLE OPTICS", "EX-400G-DR4")
     assert (module.serial, module.revision) == ("EX0000000002", "B1")
@@ -82,12 +82,12 @@ def test_a_module_of_cmis_gives_all_it_measures_and_its_current_times_its_own_fa
         "bias_amperes": (0.1, 0.02, 0.09, 0.03),
         "receive_power_watts": (5e-3, 0.1e-3, 4.5e-3, 0.3e-3),
     }
-    assert module.doubts == ()
+    assert module.implausible == ()
 
 
-def test_an_sfp_gives_all_it_measures():
+def test_all_values_of_an_sfp():
     module = sff8472().module()
-    assert module == Module(
+    assert module == OpticalModule(
         "SFP",
         "EXAMPLE",
         "EX-10G-SR",
@@ -95,13 +95,13 @@ def test_an_sfp_gives_all_it_measures():
         "A",
         40.0,
         3.3,
-        (Lane(1, 0.5e-3, 0.6e-3, 6e-3),),
+        (OpticalLane(1, 0.5e-3, 0.6e-3, 6e-3),),
         {
-            "temperature_celsius": Levels(80, -10, 70, 0),
-            "voltage_volts": Levels(3.6, 3.0, 3.5, 3.1),
-            "bias_amperes": Levels(15e-3, 2e-3, 12e-3, 3e-3),
-            "transmit_power_watts": Levels(1.5e-3, 0.1e-3, 1e-3, 0.2e-3),
-            "receive_power_watts": Levels(1.6e-3, 0.04e-3, 1.1e-3, 0.06e-3),
+            "temperature_celsius": ThresholdLevels(80, -10, 70, 0),
+            "voltage_volts": ThresholdLevels(3.6, 3.0, 3.5, 3.1),
+            "bias_amperes": ThresholdLevels(15e-3, 2e-3, 12e-3, 3e-3),
+            "transmit_power_watts": ThresholdLevels(1.5e-3, 0.1e-3, 1e-3, 0.2e-3),
+            "receive_power_watts": ThresholdLevels(1.6e-3, 0.04e-3, 1.1e-3, 0.06e-3),
         },
     )
 
@@ -120,12 +120,12 @@ def test_an_sfp_gives_all_it_measures():
         (0x20, "SFP CMIS", 1),
     ],
 )
-def test_the_identifier_tells_the_kind_and_how_many_lanes_there_can_be(identifier, kind, lanes):
+def test_identifier_determines_kind_and_maximum_lanes(identifier, kind, lanes):
     module = (cmis if identifier >= 0x18 else sff8636)(identifier).module()
     assert (module.kind, numbers_of(module.lanes)) == (kind, list(range(1, lanes + 1)))
 
 
-ASKED = {
+READ_RANGES = {
     "cmis": [
         *((0, 0, 3), (0, 166, 45)),
         *((0, 129, 37), (1, 159, 2), (2, 128, 72)),
@@ -134,14 +134,14 @@ ASKED = {
     "sff8636": [(0, 0, 3), (0, 196, 25), (0, 147, 39), (3, 128, 72), (0, 22, 36)],
     "sff8472": [(0, 0, 3), (0, 68, 25), (0, 20, 40), (0, 0, 40), (0, 96, 10)],
 }
-"""Page, first byte and length of all that there is to be asked for."""
+"""Page, first byte and length of all ranges that are read."""
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_no_byte_more_is_read_than_is_needed(maker):
+def test_only_needed_bytes_are_read(maker):
     memory = MAKERS[maker]()
     memory.module()
-    assert [request[1:] for request in memory.asked] == ASKED[maker]
+    assert [request[1:] for request in memory.asked] == READ_RANGES[maker]
     diagnostics = [address for address, *_ in memory.asked[3:]]
     assert diagnostics == ([0x51] * 2 if maker == "sff8472" else [0x50] * len(diagnostics))
 
@@ -161,25 +161,25 @@ def test_no_byte_more_is_read_than_is_needed(maker):
         (0x0F, None),
     ],
 )
-def test_a_module_of_cmis_tells_its_state(byte, state):
+def test_cmis_module_states(byte, state):
     assert cmis().put(0, 3, bytes([byte])).module().state == state
 
 
-def test_a_state_that_could_not_be_read_is_none_and_other_families_have_none():
+def test_unreadable_state_is_none_and_other_families_have_none():
     memory = cmis()
     read = memory.read
 
-    def refuse(**asked):
-        if asked["offset"] == 3:
+    def refuse(**memory_range):
+        if memory_range["offset"] == 3:
             raise OSError(5, "Input/output error")
-        return read(**asked)
+        return read(**memory_range)
 
     memory.read = refuse
     assert (memory.module().state, memory.module().temperature_celsius) == (None, -1.5)
     assert (sff8636().module().state, sff8472().module().state) == (None, None)
 
 
-def test_a_factor_that_is_reserved_or_not_told_leaves_current_unknown():
+def test_reserved_or_unknown_bias_multiplier_gives_no_bias():
     module = cmis().put(1, 160, b"\x1f").module()
     assert [lane.bias_amperes for lane in module.lanes] == [None] * 8
     assert len(module.thresholds) == 4
@@ -188,25 +188,25 @@ def test_a_factor_that_is_reserved_or_not_told_leaves_current_unknown():
     assert "bias_amperes" not in memory.module().thresholds
 
 
-def test_texts_may_be_unset_or_hold_any_byte():
+def test_texts_may_be_unset_or_contain_any_byte():
     memory = sff8636().put(0, 148, b"A\x00B\xe9C".ljust(16, b"\0")).put(0, 168, b"\xff" * 16).put(0, 196, b"\0" * 16)
     module = memory.module()
     assert (module.vendor, module.part, module.serial) == ("A\x00B\udce9C", "", "")
 
 
-def test_an_empty_cage_and_a_module_that_is_not_known_here():
-    assert Memory(0x00).module() is None
-    assert Memory(0xFF).module() is None
-    assert Memory(0x1C).module() == Module("0x1c")
+def test_empty_cage_and_unsupported_module():
+    assert FakeModuleMemory(0x00).module() is None
+    assert FakeModuleMemory(0xFF).module() is None
+    assert FakeModuleMemory(0x1C).module() == OpticalModule("0x1c")
     assert optics.decode({}) is None
-    assert optics.decode({START: b""}) is None
+    assert optics.decode({HEADER: b""}) is None
     assert optics.family_of(b"") is None
 
 
-# What is not measured is absent, and not asked for.
+# What is not monitored is absent, and not read.
 
 
-def test_a_cable_of_flat_memory_is_asked_who_it_is_and_nothing_else():
+def test_only_the_identity_of_a_flat_memory_cable_is_read():
     memory = cmis().put(0, 2, b"\x80")
     module = memory.module()
     assert (module.vendor, module.serial) == ("EXAMPLE OPTICS", "EX0000000002")
@@ -227,7 +227,7 @@ def test_a_cable_of_flat_memory_is_asked_who_it_is_and_nothing_else():
         (0, 4, {"receive_power_watts"}),
     ],
 )
-def test_what_a_module_of_cmis_does_not_advertise_is_absent(module_bits, lane_bits, measured):
+def test_cmis_monitors_that_are_not_advertised_are_absent(module_bits, lane_bits, measured):
     memory = cmis().put(1, 159, bytes([module_bits, lane_bits]))
     module = memory.module()
     found = {name for name in ("temperature_celsius", "voltage_volts") if getattr(module, name) is not None}
@@ -237,7 +237,7 @@ def test_what_a_module_of_cmis_does_not_advertise_is_absent(module_bits, lane_bi
     assert (0x11 in {page for _, page, _, _ in memory.asked}) == bool(lane_bits)
 
 
-def test_a_flat_qsfp_has_no_page_for_thresholds():
+def test_flat_memory_qsfp_has_no_thresholds():
     memory = sff8636().put(0, 2, b"\x04")
     module = memory.module()
     assert module.thresholds == {}
@@ -246,58 +246,58 @@ def test_a_flat_qsfp_has_no_page_for_thresholds():
 
 
 @pytest.mark.parametrize("technology", [0xA0, 0xB0])
-def test_passive_copper_measures_nothing(technology):
+def test_passive_copper_has_no_monitors(technology):
     module = sff8636().put(0, 147, bytes([technology])).put(0, 2, b"\x04").module()
     assert (module.part, module.temperature_celsius, module.voltage_volts) == ("EX-100G-CWDM4", None, None)
     assert module.lanes == ()
 
 
-def test_a_qsfp_that_is_still_starting_has_no_values_yet():
+def test_qsfp_with_data_not_ready_has_no_values():
     module = sff8636().put(0, 2, b"\x01").module()
     assert (module.temperature_celsius, module.lanes) == (None, ())
-    assert module.thresholds["temperature_celsius"] == Levels(75, -5, 70, 0)
+    assert module.thresholds["temperature_celsius"] == ThresholdLevels(75, -5, 70, 0)
 
 
-def test_a_qsfp_that_has_something_to_tell_has_its_values():
+def test_qsfp_with_interrupt_pending_has_values():
     assert sff8636().put(0, 2, b"\x02").module().temperature_celsius == 33.5
 
 
-def test_a_qsfp_that_does_not_measure_what_it_sends():
+def test_qsfp_without_transmit_power_monitor():
     module = sff8636().put(0, 220, b"\x08").module()
     assert [lane.transmit_power_watts for lane in module.lanes] == [None] * 4
     assert [lane.bias_amperes for lane in module.lanes] == [42e-3, 41e-3, 40e-3, 39e-3]
 
 
 @pytest.mark.parametrize("monitoring", [0x00, 0x20, 0x64])
-def test_an_sfp_without_diagnostics_or_with_an_address_to_be_switched_is_asked_for_none(monitoring):
+def test_diagnostics_are_not_read_without_ddm_or_with_address_change(monitoring):
     memory = sff8472(monitoring)
     module = memory.module()
     assert (module.part, module.temperature_celsius, module.lanes, module.thresholds) == ("EX-10G-SR", None, (), {})
     assert {address for address, *_ in memory.asked} == {0x50}
 
 
-def test_zeros_in_place_of_all_values_are_nothing_measured():
+def test_all_zero_monitors_are_absent():
     memory = sff8636().put(0, 22, bytes(36)).put(3, 128, bytes(72))
     module = memory.module()
     assert (module.temperature_celsius, module.voltage_volts) == (None, None)
-    assert (module.lanes, module.thresholds, module.doubts) == ((), {}, ())
+    assert (module.lanes, module.thresholds, module.implausible) == ((), {}, ())
 
 
-def test_zero_volts_are_no_supply_but_one_that_is_not_measured():
+def test_zero_volts_is_not_measured():
     module = sff8636().word(0, 26, 0).module()
-    assert (module.temperature_celsius, module.voltage_volts, module.doubts) == (33.5, None, ())
+    assert (module.temperature_celsius, module.voltage_volts, module.implausible) == (33.5, None, ())
     assert len(module.lanes) == 4
     module = sff8636().word(0, 22, 0).word(0, 26, 0).module()
     assert (module.temperature_celsius, module.voltage_volts, len(module.lanes)) == (0.0, None, 4)
 
 
-def test_thresholds_that_are_not_set_are_absent_alone():
+def test_unset_thresholds_are_absent():
     module = sff8636().put(3, 184, bytes(8)).module()
     assert "bias_amperes" not in module.thresholds
-    assert (len(module.thresholds), module.doubts) == (4, ())
+    assert (len(module.thresholds), module.implausible) == (4, ())
 
 
-def test_a_page_that_cannot_be_had_loses_only_what_is_on_it():
+def test_missing_page_affects_only_its_values():
     memory = cmis()
     del memory.parts[0x50, 2]
     module = memory.module()
@@ -313,7 +313,7 @@ def test_a_page_that_cannot_be_had_loses_only_what_is_on_it():
 # Calibration that an SFP leaves to its host.
 
 CALIBRATION = struct.pack(">5f8h", 0.0, 0.0, 0.001, 2.0, 5.0, 0x0200, 10, 0x0080, -20, 0x0100, 128, 0x0180, -100)
-"""Power received 0.001 x2 + 2 x + 5; then slope and offset of current, power sent, temperature and voltage."""
+"""Receive power 0.001 x2 + 2 x + 5; then slope and offset of bias, transmit power, temperature and voltage."""
 
 
 def test_external_calibration_is_applied_to_values_and_thresholds():
@@ -331,16 +331,16 @@ def test_external_calibration_is_applied_to_values_and_thresholds():
     assert module.thresholds["temperature_celsius"] == (80.5, -9.5, 70.5, 0.5)
 
 
-def test_light_that_calibration_turns_below_zero_is_none():
+def test_negative_calibrated_power_is_zero():
     terms = struct.pack(">5f", 0.0, 0.0, 0.0, 1.0, -50.0)
     memory = sff8472(0x50).put(0, 56, terms + CALIBRATION[20:], 0x51).word(0, 104, 3, 0x51).word(0, 98, 22000, 0x51)
     module = memory.module()
-    assert module.doubts == ()
+    assert module.implausible == ()
     assert module.lanes[0].receive_power_watts == 0.0
 
 
 @pytest.mark.parametrize("term", [float("nan"), float("inf")])
-def test_calibration_that_gives_no_number_gives_no_value(term):
+def test_calibration_with_nan_or_infinity_gives_no_value(term):
     terms = struct.pack(">5f", 0.0, 0.0, 0.0, term, 0.0)
     memory = sff8472(0x50).put(0, 56, terms + CALIBRATION[20:], 0x51).word(0, 98, 22000, 0x51)
     module = memory.module()
@@ -349,15 +349,15 @@ def test_calibration_that_gives_no_number_gives_no_value(term):
     assert "receive_power_watts" not in module.thresholds
 
 
-def test_without_its_calibration_an_external_value_is_not_known():
+def test_externally_calibrated_values_without_calibration_are_absent():
     memory = sff8472(0x50)
-    pages = {START: memory.read(page=0, bank=0, offset=0, length=3)}
-    family = optics.family_of(pages[START])
-    for span in (family.mark, *family.facts({**pages, family.mark: bytes([0x00] * 24 + [0x50])})):
+    pages = {HEADER: memory.read(page=0, bank=0, offset=0, length=3)}
+    family = optics.family_of(pages[HEADER])
+    for span in (family.identity, *family.static_ranges({**pages, family.identity: bytes([0x00] * 24 + [0x50])})):
         page, offset, length, bank, address = span
         data = memory.read(page=page, bank=bank, offset=offset, length=length, address=address)
         pages[span] = data[:10] if (address, offset) == (0x51, 56) else data
-    assert family.values(pages) == ()
+    assert family.monitor_ranges(pages) == ()
     module = optics.decode(pages)
     assert (module.part, module.temperature_celsius, module.lanes, module.thresholds) == ("EX-10G-SR", None, (), {})
 
@@ -365,37 +365,37 @@ def test_without_its_calibration_an_external_value_is_not_known():
 # Lanes in use.
 
 
-def test_a_lane_that_the_module_says_is_not_there_is_left_out():
+def test_unsupported_lanes_are_skipped():
     module = cmis().put(0, 210, b"\xf0").module()
     assert numbers_of(module.lanes) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("darkness", [0, 1])
-def test_a_module_of_four_lanes_in_a_cage_of_eight_has_four(darkness):
+def test_dark_lanes_beside_lit_ones_are_unused(darkness):
     memory = cmis(lanes=4).words(0x11, 162, [darkness] * 4).words(0x11, 194, [darkness] * 4)
     assert numbers_of(memory.module().lanes) == [1, 2, 3, 4]
 
 
-def test_current_without_light_is_a_fault_and_stays():
+def test_lane_with_bias_and_no_light_is_in_use():
     memory = cmis(lanes=4).word(0x11, 170 + 2 * 6, 50e-3 * BIAS)
     lanes = memory.module().lanes
     assert numbers_of(lanes) == [1, 2, 3, 4, 7]
-    assert lanes[-1] == Lane(7, 0.0, 0.0, 50e-3)
+    assert lanes[-1] == OpticalLane(7, 0.0, 0.0, 50e-3)
 
 
-def test_light_that_comes_in_while_the_laser_is_off_stays():
+def test_lane_with_light_and_no_bias_is_in_use():
     memory = sff8636().word(0, 42, 0).word(0, 50, 1)
-    assert memory.module().lanes[0] == Lane(1, 1e-3, 1e-7, 0.0)
+    assert memory.module().lanes[0] == OpticalLane(1, 1e-3, 1e-7, 0.0)
 
 
-def test_a_lane_whose_current_is_not_measured_is_never_taken_for_unused():
+def test_lane_without_bias_monitor_is_in_use():
     memory = cmis(lanes=4).put(1, 159, b"\x03\x06")
     assert len(memory.module().lanes) == 8
 
 
-def test_with_all_lasers_off_all_lanes_are_there_with_zero_watts():
+def test_all_lanes_are_in_use_when_all_lasers_are_off():
     module = sff8636().put(0, 34, bytes(24)).module()
-    assert module.lanes == tuple(Lane(number, 0.0, 0.0, 0.0) for number in (1, 2, 3, 4))
+    assert module.lanes == tuple(OpticalLane(number, 0.0, 0.0, 0.0) for number in (1, 2, 3, 4))
 
 
 # What is not believed.
@@ -411,37 +411,37 @@ def test_with_all_lasers_off_all_lanes_are_there_with_zero_watts():
         (26, 1, "voltage_volts"),
     ],
 )
-def test_a_temperature_or_supply_that_cannot_be_makes_all_the_rest_doubtful(offset, raw, name):
+def test_implausible_temperature_or_voltage_drops_all_values(offset, raw, name):
     module = sff8636().word(0, offset, raw).module()
     assert (module.temperature_celsius, module.voltage_volts, module.lanes, module.thresholds) == (None, None, (), {})
     assert module.serial == "EX0000000001"
-    assert [doubt.partition(",")[0] for doubt in module.doubts] == [name]
+    assert [doubt.partition(",")[0] for doubt in module.implausible] == [name]
 
 
 @pytest.mark.parametrize(
     ("offset", "raw"), [(22, 125 * TEMPERATURE), (22, -40 * TEMPERATURE), (26, 2 * VOLTAGE), (26, 4.5 * VOLTAGE)]
 )
-def test_what_only_just_can_be_is_believed(offset, raw):
+def test_values_at_the_plausible_limits_are_accepted(offset, raw):
     module = sff8636().word(0, offset, raw).module()
-    assert module.doubts == ()
+    assert module.implausible == ()
     assert len(module.lanes) == 4
 
 
-def test_zero_degrees_are_a_temperature():
+def test_zero_degrees_is_a_temperature():
     module = sff8636().word(0, 22, 0).module()
-    assert (module.temperature_celsius, module.voltage_volts, module.doubts) == (0.0, 3.25, ())
+    assert (module.temperature_celsius, module.voltage_volts, module.implausible) == (0.0, 3.25, ())
 
 
 @pytest.mark.parametrize(
     ("name", "step", "highest"),
     [("bias_amperes", 2e-6, 0.6), ("transmit_power_watts", 1e-7, 0.02), ("receive_power_watts", 1e-7, 0.02)],
 )
-def test_more_than_there_can_be_of_light_or_current_costs_that_value_alone(name, step, highest):
+def test_implausible_power_or_bias_drops_only_that_value(name, step, highest):
     values = {"bias_amperes": 100, "transmit_power_watts": 102, "receive_power_watts": 104}
     slopes = {"bias_amperes": 76, "transmit_power_watts": 80}
 
     def measured(result):
-        """Give the module, with a calibration that makes `result` of the largest reading."""
+        """Return the module, with a calibration that converts the largest reading to `result`."""
         memory = sff8472(0x50).put(0, 56, CALIBRATION, 0x51).word(0, 98, 22000, 0x51).words(0, 16, [0] * 12, 0x51)
         memory.word(0, values[name], 0xFFFF, 0x51)
         factor = result / step / 0xFFFF
@@ -453,40 +453,42 @@ def test_more_than_there_can_be_of_light_or_current_costs_that_value_alone(name,
 
     module = measured(highest * 0.98)
     assert getattr(module.lanes[0], name) == pytest.approx(highest * 0.98, rel=0.01)
-    assert module.doubts == ()
+    assert module.implausible == ()
     module = measured(highest * 1.02)
     assert getattr(module.lanes[0], name) is None
     assert module.temperature_celsius == 40.5
-    assert [doubt.split(",")[0] for doubt in module.doubts] == [f"{name} of lane 1"]
+    assert [doubt.split(",")[0] for doubt in module.implausible] == [f"{name} of lane 1"]
 
 
-def test_thresholds_in_the_wrong_order_are_left_out_alone():
+def test_thresholds_in_the_wrong_order_are_dropped():
     module = sff8636().words(3, 128, [-5 * 256, 75 * 256, 70 * 256, 0]).module()
     assert "temperature_celsius" not in module.thresholds
     assert len(module.thresholds) == 4
     assert module.temperature_celsius == 33.5
-    assert len(module.doubts) == 1
+    assert len(module.implausible) == 1
 
 
-def test_a_threshold_beyond_all_measure_is_left_out_alone():
-    sane = Levels(0.1, 0, 0.09, 0.001)
-    module = believed(Module("SFP", thresholds={"receive_power_watts": Levels(2e23, 0, 1, 0), "bias_amperes": sane}))
-    assert (dict(module.thresholds), len(module.doubts)) == ({"bias_amperes": sane}, 1)
+def test_implausibly_high_threshold_is_dropped():
+    sane = ThresholdLevels(0.1, 0, 0.09, 0.001)
+    module = drop_implausible(
+        OpticalModule("SFP", thresholds={"receive_power_watts": ThresholdLevels(2e23, 0, 1, 0), "bias_amperes": sane})
+    )
+    assert (dict(module.thresholds), len(module.implausible)) == ({"bias_amperes": sane}, 1)
 
 
-# Whatever a module says.
+# Arbitrary memory.
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_flags_that_reading_clears_are_never_read(maker):
+def test_latched_flags_are_never_read(maker):
     memory = MAKERS[maker]()
     memory.module()
     assert len(memory.asked) >= 5  # Memory itself fails on each that touches a flag
 
 
 @given(st.sampled_from(sorted(FAMILIES)), st.binary(min_size=256, max_size=256), st.data())
-def test_no_bytes_whatever_raise(identifier, noise, data):
-    memory = Memory(identifier)
+def test_arbitrary_memory_raises_no_error(identifier, noise, data):
+    memory = FakeModuleMemory(identifier)
     for address, page in ((0x50, None), (0x50, 0), (0x50, 1), (0x50, 2), (0x50, 3), (0x50, 0x11), (0x51, None)):
         memory.parts[address, page] = bytearray(data.draw(st.sampled_from([noise, noise[::-1], bytes(256)])))
     memory.parts[0x50, None][0] = identifier
@@ -503,16 +505,16 @@ def test_no_bytes_whatever_raise(identifier, noise, data):
 
 
 @given(st.sampled_from(sorted(FAMILIES)), st.data())
-def test_no_answer_whatever_raises_also_none_or_a_short_one(identifier, data):
-    pages = {START: bytes([identifier]) + data.draw(st.binary(max_size=2))}
-    family = optics.family_of(pages[START])
+def test_missing_and_short_ranges_raise_no_error(identifier, data):
+    pages = {HEADER: bytes([identifier]) + data.draw(st.binary(max_size=2))}
+    family = optics.family_of(pages[HEADER])
 
     def answer(spans):
         for span in spans:
             if data.draw(st.booleans()):
                 pages[span] = data.draw(st.binary(max_size=span.length))
 
-    answer([family.mark])
-    answer(family.facts(pages))
-    answer(family.values(pages))
+    answer([family.identity])
+    answer(family.static_ranges(pages))
+    answer(family.monitor_ranges(pages))
     assert optics.decode(pages).kind

@@ -44,7 +44,7 @@ class Kernel:
         self.answers = {}
         self.opened = []
         self.refusal = None
-        monkeypatch.setattr(rdma_reader, "Requests", self)
+        monkeypatch.setattr(rdma_reader, "NetlinkSocket", self)
 
     def __call__(self, family):
         if self.refusal:
@@ -59,7 +59,7 @@ class Socket:
         self.family = family
         self.closed = False
 
-    def ask(self, kind, body=b""):
+    def request(self, kind, body=b""):
         assert not self.closed
         answer = self.kernel.answers[kind, body]
         if callable(answer):
@@ -68,7 +68,7 @@ class Socket:
             raise answer
         return answer
 
-    dump = ask
+    dump = request
 
     def close(self):
         self.closed = True

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from exporter.linux import optics
-from exporter.linux.optics.module import START, Lane
+from exporter.linux.optics.module import HEADER, OpticalLane
 from exporter.linux.recordings.module_memory import parse_memory
 from exporter.simulator.modules import Light, memory
 
@@ -66,13 +66,13 @@ def test_latched_flags_are_not_in_it(made):
 def test_the_decoder_reads_what_was_written(made):
     module = decoded(made)
     assert (module.kind, module.vendor, module.part) == ("OSFP", "SIMULATED OPTICS", "SIM-OSFP-400-DR4")
-    assert (module.serial, module.revision, module.doubts) == ("SIM0007", "A1", ())
+    assert (module.serial, module.revision, module.implausible) == ("SIM0007", "A1", ())
     assert (module.temperature_celsius, module.voltage_volts) == (-3.5, 3.29)
     assert module.lanes == (
-        Lane(1, 1.1e-3, 1.3e-3, 0.08),
-        Lane(2, 0.06e-3, 1.26e-3, 0.081),
-        Lane(3, 1.0e-3, 0.0, 0.0),
-        Lane(4, 0.0, 1.2e-3, 0.1),
+        OpticalLane(1, 1.1e-3, 1.3e-3, 0.08),
+        OpticalLane(2, 0.06e-3, 1.26e-3, 0.081),
+        OpticalLane(3, 1.0e-3, 0.0, 0.0),
+        OpticalLane(4, 0.0, 1.2e-3, 0.1),
     )
     assert tuple(module.thresholds["temperature_celsius"]) == (80.0, -10.0, 75.0, -5.0)
     assert tuple(module.thresholds["voltage_volts"]) == (3.63, 2.97, 3.46, 3.13)
@@ -84,11 +84,11 @@ def test_the_decoder_reads_what_was_written(made):
 def decoded(made):
     """Ask for the spans that the decoder wants, of a recording that went through a file."""
     memory = parse_memory(json.loads(json.dumps(made)))
-    pages = ask(memory, [START])
-    family = optics.family_of(pages[START])
-    pages |= ask(memory, [family.mark])
-    pages |= ask(memory, family.facts(pages))
-    pages |= ask(memory, family.values(pages))
+    pages = ask(memory, [HEADER])
+    family = optics.family_of(pages[HEADER])
+    pages |= ask(memory, [family.identity])
+    pages |= ask(memory, family.static_ranges(pages))
+    pages |= ask(memory, family.monitor_ranges(pages))
     return optics.decode(pages)
 
 

@@ -36,7 +36,7 @@ from exporter.snmp.ber import (
     TIME_TICKS,
     Typed,
 )
-from exporter.sources.optics import source as optics_source
+from exporter.sources.optics import options as optics_options
 from tests.helpers.fabric_simulation import Clock, small
 from tests.helpers.golden import (
     OPENMETRICS,
@@ -45,8 +45,8 @@ from tests.helpers.golden import (
     scraped,
 )
 from tests.helpers.paths import FIXTURES
-from tests.linux.lldp.test_frames import HOST, SWITCH, filed
-from tests.sources.lldp.test_lldp import Kernel
+from tests.linux.lldp.test_frames import HOST, SWITCH, networkd_file
+from tests.sources.lldp.test_source import FakeLinkReader
 
 SYSTEM, IF, IFX = (1, 3, 6, 1, 2, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1), (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 CISCO_PFC = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
@@ -124,7 +124,7 @@ async def pci(tmp_path):
 @asynccontextmanager
 async def optics(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optics_source, "LEAST_INTERVAL", 0.1)  # three reads in less than three minutes
+        patch.setattr(optics_options, "MIN_INTERVAL_SECONDS", 0.1)  # three reads in less than three minutes
         config = configured(tmp_path, optics="{enabled: true, interval: 100ms}")
         replay = FIXTURES / "optics"
         async with scraped(config, sysfs=tmp_path, procfs=tmp_path, nic_replay=replay) as scraper:
@@ -183,10 +183,10 @@ async def lldp(tmp_path):
     folder = tmp_path / "lldp"
     folder.mkdir()
     for index, frame in ((2, SWITCH), (3, HOST)):
-        (folder / str(index)).write_bytes(filed(frame))
+        (folder / str(index)).write_bytes(networkd_file(frame))
     config = configured(tmp_path, lldp=f'{{interval: 100ms, folder: "{folder}"}}')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("exporter.sources.lldp.source.nic_reader", lambda _host: Kernel)
+        patch.setattr("exporter.sources.lldp.source.nic_reader", lambda _host: FakeLinkReader)
         async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
             yield scraper
 

@@ -1,1 +1,1 @@
-"""Netlink codecs: rtnetlink, ethtool, RDMA, DCB and queueing disciplines."""
+"""Netlink: messages, sockets, and the codecs of rtnetlink, generic netlink, ethtool and RDMA."""

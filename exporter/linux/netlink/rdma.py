@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from exporter.linux.netlink.protocol import (
+from exporter.linux.netlink.messages import (
     ATTRIBUTE,
     attribute_u32,
     attributes,

@@ -1,23 +1,17 @@
-"""Links and link events from rtnetlink: one request reads every network device of a namespace.
+"""Rtnetlink messages of links (RTM_NEWLINK, RTM_DELLINK): the request for all links, and the parser of its answer.
 
 Layouts: netlink(7), rtnetlink(7), include/uapi/linux/{netlink,rtnetlink,if_link}.h. All numbers are in the byte order
 of the machine. One dump replaces dozens of sysfs files per device, each of which would wait for the kernel's RTNL lock.
 """
 
-import errno
 import os
-import socket
 import struct
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
-from exporter.linux.netlink.protocol import (
-    ATTEMPTS,
+from exporter.linux.netlink.messages import (
     ATTRIBUTE,
-    DATAGRAM,
     DONE,
-    DRAIN_LIMIT,
     DUMP,
     DUMP_INTERRUPTED,
     ERROR,
@@ -29,6 +23,7 @@ from exporter.linux.netlink.protocol import (
     NetlinkError,
     attribute_u32,
     message,
+    text,
 )
 
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, hardware type, index, flags, change mask
@@ -38,8 +33,6 @@ _S32 = struct.Struct("=i")
 _RTM_NEWLINK = 16
 _RTM_DELLINK = 17
 _RTM_GETLINK = 18
-_RTNLGRP_LINK_MASK = 1 << 0  # bind() takes a mask; the group's number is 1
-_SO_RCVBUFFORCE = 33
 
 _IFF_UP = 0x1
 _IFF_LOWER_UP = 0x10000
@@ -64,11 +57,11 @@ _PARENT_DEV_BUS_NAME = 57
 _INFO_KIND = 1
 
 
-def _with_nested(kinds: set[int]) -> frozenset[int]:
+def _with_nested_flag(kinds: set[int]) -> frozenset[int]:
     return frozenset(kinds | {kind | NESTED for kind in kinds})
 
 
-_WANTED = _with_nested(
+_READ_ATTRIBUTES = _with_nested_flag(
     {
         _ADDRESS,
         _IFNAME,
@@ -87,13 +80,13 @@ _WANTED = _with_nested(
         _PARENT_DEV_BUS_NAME,
     }
 )
-_WANTED_OF_INFO = _with_nested({_INFO_KIND})
+_READ_INFO_ATTRIBUTES = _with_nested_flag({_INFO_KIND})
 
 # RFC 2863, spelled as in /sys/class/net/*/operstate.
 _OPERSTATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 
-# struct rtnl_link_stats64, in its order; older kernels end earlier, newer ones may go on.
-STATISTICS = (
+# struct rtnl_link_stats64, in its order; it is shorter in older kernels and may be longer in newer ones.
+LINK_STATS64 = (
     *("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"),
     *("multicast", "collisions", "rx_length_errors", "rx_over_errors", "rx_crc_errors", "rx_frame_errors"),
     *("rx_fifo_errors", "rx_missed_errors", "tx_aborted_errors", "tx_carrier_errors", "tx_fifo_errors"),
@@ -101,21 +94,18 @@ STATISTICS = (
     "rx_otherhost_dropped",
 )
 
-_RECEIVE_BUFFER = 1024 * 1024  # a storm of a few hundred events fits
-_EVENTS_PER_READ = 256  # datagrams; what is left makes the descriptor readable again
-
 
 @dataclass(slots=True)
-class Link:
-    """One network device, as its namespace sees it; what the kernel did not say is None.
+class NetworkLink:
+    """One network device in its namespace; None for what the kernel did not report.
 
     `hardware` is the ARPHRD number (1 Ethernet, 32 InfiniBand, 772 loopback). `mac` is the permanent address if the
-    device has one, since bonds overwrite the other. `kind` is "" for what no software made (and for the loopback).
-    `parent_dev_name` on `parent_dev_bus_name` is the device below, such as 0000:17:00.0 on pci. `lower` is the index
-    of the network device below (of a VLAN, of a partition of InfiniBand) or of the peer; what is its own lowest has
-    none. `link_netnsid` is set when that one is in another namespace, whose index it then is. The carrier counts are
-    32 bits wide. `stats` has the kernel's names (see `STATISTICS`); packets and bytes are what the kernel's stack saw,
-    which excludes RDMA.
+    device has one, since bonds overwrite the current one. `kind` is IFLA_INFO_KIND, "" for hardware and the loopback.
+    `parent_dev_name` on `parent_dev_bus_name` is the parent device, such as 0000:17:00.0 on pci. `lower` is IFLA_LINK:
+    the index of the lower network device (of a VLAN, of an InfiniBand partition) or of the peer; None for a device
+    without one. `link_netnsid` is set when that device is in another network namespace: its id. The carrier counters
+    have 32 bits. `stats` has the kernel's names (see `LINK_STATS64`); packets and bytes are those of the kernel's
+    network stack, which exclude RDMA.
     """
 
     ifindex: int
@@ -138,97 +128,97 @@ class Link:
     stats: dict[str, int] = field(default_factory=dict)
 
 
-class Event(NamedTuple):
-    """A change of one device, or ("lost", None): the kernel dropped events and everything has to be read again.
+class LinkEvent(NamedTuple):
+    """A change of one device, or ("overrun", None): the kernel dropped events, so that all links have to be read again.
 
-    Events coalesce, and some carry few attributes: take them as the hint to read, not as the state.
+    Events coalesce, and some have few attributes: they are a reason to read the link, not its state.
     """
 
-    change: Literal["changed", "deleted", "lost"]
-    link: Link | None
+    change: Literal["changed", "deleted", "overrun"]
+    link: NetworkLink | None
 
 
 @dataclass(slots=True)
-class Batch:
-    """What some bytes from rtnetlink held: events in order, whether a dump ended, messages that were cut or broken."""
+class LinkMessages:
+    """The messages of a datagram: events in order, whether a dump ended, count of truncated and malformed messages."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[LinkEvent] = field(default_factory=list)
     done: bool = False
     malformed: int = 0
 
 
-def link_request(sequence: int) -> bytes:
-    """Build the request for all links with statistics, but without what each virtual function of a port adds."""
+def encode_link_request(sequence: int) -> bytes:
+    """Encode the RTM_GETLINK dump of all links with statistics, without the list of a port's virtual functions."""
     # An empty filter mask: neither RTEXT_FILTER_VF (1) nor RTEXT_FILTER_SKIP_STATS (8).
     body = _LINK.pack(_AF_UNSPEC, 0, 0, 0, 0) + attribute_u32(_EXT_MASK, 0)
     return message(_RTM_GETLINK, REQUEST | DUMP, sequence, body)
 
 
-def parse_links(data: bytes, sequence: int | None = None) -> Batch:
-    """Read the messages of one datagram; with `sequence`, only those that answer that request.
+def parse_link_messages(data: bytes, sequence: int | None = None) -> LinkMessages:
+    """Parse the messages of one datagram; with `sequence`, only those that answer that request.
 
     Raises:
-        DumpInterrupted: a message says that devices changed while they were dumped.
-        NetlinkError: the kernel answers with an error.
+        DumpInterrupted: A message has the flag that links changed during the dump.
+        NetlinkError: The kernel answered with an error.
     """
-    batch = Batch()
+    parsed = LinkMessages()
     offset, end = 0, len(data)
     while offset < end:
         if end - offset < MESSAGE.size:
-            batch.malformed += 1
+            parsed.malformed += 1
             break
         length, kind, flags, number, _ = MESSAGE.unpack_from(data, offset)
         stop = offset + length
         if length < MESSAGE.size or stop > end:
-            batch.malformed += 1
+            parsed.malformed += 1
             break
         if sequence is None or number == sequence:
             if flags & DUMP_INTERRUPTED:
                 raise DumpInterrupted
-            _read_message(batch, kind, data, offset + MESSAGE.size, stop)
+            _parse_message(parsed, kind, data, offset + MESSAGE.size, stop)
         offset = stop + (-length & 3)
-    return batch
+    return parsed
 
 
-def _read_message(batch: Batch, kind: int, data: bytes, start: int, stop: int) -> None:
+def _parse_message(parsed: LinkMessages, kind: int, data: bytes, start: int, stop: int) -> None:
     if kind in (_RTM_NEWLINK, _RTM_DELLINK):
         if stop - start < _LINK.size:
-            batch.malformed += 1
+            parsed.malformed += 1
             return
-        # Bridges announce their ports' arrival and departure in the same group, under their own family:
-        # such a "deleted" means that the device left the bridge.
+        # Bridges report ports that join and leave them in the same group, with their own family: such a RTM_DELLINK
+        # means that the device left the bridge.
         if data[start] != _AF_UNSPEC:
             return
         link, complete = _parse_link(data, start, stop)
-        batch.malformed += not complete
+        parsed.malformed += not complete
         if link is not None:
-            batch.events.append(Event("changed" if kind == _RTM_NEWLINK else "deleted", link))
+            parsed.events.append(LinkEvent("changed" if kind == _RTM_NEWLINK else "deleted", link))
     elif kind in (DONE, ERROR):
         if stop - start >= _S32.size:
             code = _S32.unpack_from(data, start)[0]
             if code < 0:
                 raise NetlinkError(-code, f"rtnetlink: {os.strerror(-code)}")
         elif kind == ERROR:
-            batch.malformed += 1
-        batch.done = batch.done or kind == DONE
+            parsed.malformed += 1
+        parsed.done = parsed.done or kind == DONE
 
 
-def _parse_link(data: bytes, start: int, stop: int) -> tuple[Link | None, bool]:
-    """Read one ifinfomsg with its attributes; without a name there is no link. False: something was cut or broken."""
+def _parse_link(data: bytes, start: int, stop: int) -> tuple[NetworkLink | None, bool]:
+    """Parse one ifinfomsg with its attributes; a link without a name is None. False: an attribute is malformed."""
     _, hardware, ifindex, flags, _ = _LINK.unpack_from(data, start)
-    found, complete = _attributes(data, start + _LINK.size, stop, _WANTED)
+    found, complete = _parse_attributes(data, start + _LINK.size, stop, _READ_ATTRIBUTES)
     get = found.get
-    name = _text(get(_IFNAME))
+    name = text(get(_IFNAME))
     if not name:
         return None, False
     kind = ""
     info = get(_LINKINFO)
     if info is not None:
-        inner, inner_complete = _attributes(info, 0, len(info), _WANTED_OF_INFO)
+        inner, inner_complete = _parse_attributes(info, 0, len(info), _READ_INFO_ATTRIBUTES)
         complete = complete and inner_complete
-        kind = _text(inner.get(_INFO_KIND)) or ""
+        kind = text(inner.get(_INFO_KIND)) or ""
     state = get(_OPERSTATE)
-    link = Link(
+    link = NetworkLink(
         ifindex,
         name,
         hardware,
@@ -238,24 +228,24 @@ def _parse_link(data: bytes, start: int, stop: int) -> tuple[Link | None, bool]:
         _u32(get(_MTU)),
         (get(_PERM_ADDRESS) or get(_ADDRESS) or b"").hex(":") or None,
         kind,
-        _text(get(_PARENT_DEV_NAME)),
-        _text(get(_PARENT_DEV_BUS_NAME)),
-        _text(get(_PHYS_PORT_NAME)),
-        _u32(get(_LOWER)) or None,  # a tunnel over no device in particular says 0
+        text(get(_PARENT_DEV_NAME)),
+        text(get(_PARENT_DEV_BUS_NAME)),
+        text(get(_PHYS_PORT_NAME)),
+        _u32(get(_LOWER)) or None,  # 0 for a tunnel without a lower device
         _s32(get(_LINK_NETNSID)),
         _u32(get(_CARRIER_CHANGES)),
         _u32(get(_CARRIER_UP_COUNT)),
         _u32(get(_CARRIER_DOWN_COUNT)),
-        _statistics(get(_STATS64)),
+        _parse_stats64(get(_STATS64)),
     )
     return link, complete
 
 
-def _attributes(data: bytes, start: int, stop: int, wanted: frozenset[int]) -> tuple[dict[int, bytes], bool]:
-    """Collect the payloads of the wanted attributes; False when the list is broken: what came before it counts.
+def _parse_attributes(data: bytes, start: int, stop: int, wanted: frozenset[int]) -> tuple[dict[int, bytes], bool]:
+    """Return the payloads of the wanted attributes, those before an error; False if the list is malformed.
 
-    `start` is a multiple of four, since attributes are aligned. A device has some fifty attributes: the loop does the
-    least that is safe for each.
+    `start` is a multiple of four, since attributes are aligned. A link has some fifty attributes, so the loop does no
+    more work than safety requires.
     """
     found: dict[int, bytes] = {}
     header = ATTRIBUTE.unpack_from
@@ -263,23 +253,16 @@ def _attributes(data: bytes, start: int, stop: int, wanted: frozenset[int]) -> t
         while start < stop:
             length, kind = header(data, start)
             end = start + length
-            # A length under four would hold the loop in its place for ever. A header that begins before the end of
-            # the message and reaches over it fails here too, as its attribute ends still later.
+            # A length under four would never advance the loop. A header that crosses the end of the message fails
+            # here too, as its attribute ends later still.
             if length < 4 or end > stop:
                 return found, False
             if kind in wanted:
                 found[kind & TYPE_MASK] = data[start + 4 : end]
             start = (end + 3) & -4
-    except struct.error:  # a header reaches over the end of the data
+    except struct.error:  # a header crosses the end of the data
         return found, False
     return found, True
-
-
-def _text(value: bytes | None) -> str | None:
-    """Read a string that ends at NUL; any byte is legal in a device's name, and two names must stay two."""
-    if value is None:
-        return None
-    return value.partition(b"\0")[0].decode("utf-8", "backslashreplace")
 
 
 def _u32(value: bytes | None) -> int | None:
@@ -290,126 +273,8 @@ def _s32(value: bytes | None) -> int | None:
     return None if value is None or len(value) != 4 else int(_S32.unpack(value)[0])
 
 
-def _statistics(value: bytes | None) -> dict[str, int]:
+def _parse_stats64(value: bytes | None) -> dict[str, int]:
     if value is None:
         return {}
-    count = min(len(value) // 8, len(STATISTICS))
-    return dict(zip(STATISTICS, struct.unpack_from(f"={count}Q", value), strict=False))
-
-
-def _open(groups: int) -> socket.socket:
-    """Open a socket in the namespace of the calling thread, under a port number of the kernel's choice."""
-    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-    try:
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER)
-        except PermissionError:  # without CAP_NET_ADMIN net.core.rmem_max caps it
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-        sock.bind((0, groups))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-class _NetlinkSocket:
-    """A socket for messages about links, which ends with its `with` block."""
-
-    def __init__(self, groups: int) -> None:
-        self.malformed = 0
-        self._socket = _open(groups)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the socket; closing twice does no harm."""
-        self._socket.close()
-
-
-class LinkSocket(_NetlinkSocket):
-    """Reads all links; blocking, so it belongs in a worker thread, and one thread at a time.
-
-    It stays in the network namespace of the thread that made it. `malformed` counts messages that were cut or broken.
-    `timeout`, in seconds, is for each datagram.
-    """
-
-    def __init__(self, timeout: float = 5.0) -> None:
-        super().__init__(0)
-        self._sequence = 0
-        # The kernel's own timer: Python's would wait in poll() before each of a dump's datagrams.
-        timer = struct.pack("@ll", *divmod(int(timeout * 1e6), 1_000_000))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timer)
-
-    def dump(self) -> list[Link]:
-        """Read every link of the namespace.
-
-        Raises:
-            DumpInterrupted: devices kept changing through all attempts.
-            TimeoutError: the kernel did not answer in time.
-            OSError: the kernel refused.
-        """
-        for _ in range(ATTEMPTS - 1):
-            with suppress(DumpInterrupted):
-                return self._dump()
-        return self._dump()
-
-    def _dump(self) -> list[Link]:
-        self._drain()
-        self._sequence = self._sequence % 0xFFFFFFFF + 1
-        self._socket.send(link_request(self._sequence))
-        links: list[Link] = []
-        while True:
-            try:
-                data, (port, _) = self._socket.recvfrom(DATAGRAM)
-            except BlockingIOError:
-                raise TimeoutError(errno.ETIMEDOUT, "rtnetlink: the kernel did not list its links in time") from None
-            if port != 0:  # from a process, not from the kernel
-                continue
-            batch = parse_links(data, self._sequence)
-            self.malformed += batch.malformed
-            links += [event.link for event in batch.events if event.change == "changed" and event.link is not None]
-            if batch.done:
-                return links
-
-    def _drain(self) -> None:
-        """Read to its end what an earlier dump left: until then the kernel refuses the next one with EBUSY."""
-        with suppress(BlockingIOError):
-            for _ in range(DRAIN_LIMIT):
-                self._socket.recv(DATAGRAM, socket.MSG_DONTWAIT)
-
-
-class EventSocket(_NetlinkSocket):
-    """Hears of links that appear, change or go; never blocks, its descriptor is readable when there is news.
-
-    It stays in the network namespace of the thread that made it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(_RTNLGRP_LINK_MASK)
-        self._socket.setblocking(False)
-
-    def fileno(self) -> int:
-        """Give the descriptor to wait on."""
-        return self._socket.fileno()
-
-    def read(self) -> list[Event]:
-        """Take the events that have arrived, in order; a flood is taken in several calls."""
-        events: list[Event] = []
-        with suppress(BlockingIOError):
-            for _ in range(_EVENTS_PER_READ):
-                try:
-                    data, (port, _groups) = self._socket.recvfrom(DATAGRAM)
-                except OSError as error:
-                    if error.errno != errno.ENOBUFS:
-                        raise
-                    events.append(Event("lost", None))
-                    continue
-                if port == 0:
-                    batch = parse_links(data)
-                    self.malformed += batch.malformed
-                    events += batch.events
-        return events
+    count = min(len(value) // 8, len(LINK_STATS64))
+    return dict(zip(LINK_STATS64, struct.unpack_from(f"={count}Q", value), strict=False))

@@ -1,41 +1,41 @@
-"""Codecs for the memory of optical modules and cables: which spans are to be asked for, and what the answers mean.
+"""Optical modules and cables: which ranges of the module memory to read (CMIS, SFF-8636, SFF-8472), and their decoding.
 
-A module is read in three steps. START tells its family. The family's `mark` tells whether it is the one that was there
-before; its `facts` are asked for where it is not; its `values` are asked for each time. `decode` then makes a Module of
-all the answers. Whatever they hold, and whatever is missing among them, nothing is raised.
+A module is read in three steps. HEADER contains its identifier, which selects the family. The family's `identity` range
+contains the serial number, which shows whether the module was replaced; its `static_ranges` are read after that; its
+`monitor_ranges` are read each time. `decode` makes an OpticalModule of all of them. Nothing raises, whatever the
+memory contains and whichever ranges are missing.
 """
 
 from exporter.linux.optics import cmis, sff8472, sff8636
 from exporter.linux.optics.module import (
-    START,
-    Family,
-    Module,
-    Pages,
-    answered,
-    believed,
+    HEADER,
+    ModuleFamily,
+    ModuleMemory,
+    OpticalModule,
 )
+from exporter.linux.optics.plausibility import drop_implausible
 
-_FAMILIES: dict[int, tuple[str, Family]] = {
+_FAMILIES: dict[int, tuple[str, ModuleFamily]] = {
     identifier: (kind, codec.FAMILY) for codec in (cmis, sff8636, sff8472) for identifier, kind in codec.KINDS.items()
 }
 
-NOTHING = {0x00, 0xFF}
-"""Identifiers of an empty cage, or of lines that nobody drives."""
+EMPTY_IDENTIFIERS = {0x00, 0xFF}
+"""SFF-8024 identifiers of an empty cage: unspecified, and a bus that nothing drives."""
 
 
-def family_of(start: bytes) -> Family | None:
-    """Give how the module is read whose memory begins so; None for one whose memory is not known here."""
-    found = _FAMILIES.get(start[0]) if start else None
+def family_of(header: bytes) -> ModuleFamily | None:
+    """Return the family of a module by its HEADER; None if its memory map is not supported."""
+    found = _FAMILIES.get(header[0]) if header else None
     return found[1] if found else None
 
 
-def decode(pages: Pages) -> Module | None:
-    """Make a module of all that was answered; None where START tells that there is none."""
-    start = answered(pages, START)
-    if not start or start[0] in NOTHING:
+def decode(memory: ModuleMemory) -> OpticalModule | None:
+    """Decode the ranges that were read; None where HEADER shows that there is no module."""
+    header = memory.get(HEADER, b"")
+    if not header or header[0] in EMPTY_IDENTIFIERS:
         return None
-    found = _FAMILIES.get(start[0])
+    found = _FAMILIES.get(header[0])
     if found is None:
-        return Module(f"{start[0]:#04x}")
+        return OpticalModule(f"{header[0]:#04x}")
     kind, family = found
-    return believed(family.decode(kind, pages))
+    return drop_implausible(family.decode(kind, memory))

@@ -1,7 +1,7 @@
-"""Memory of modules that speak CMIS: QSFP-DD, OSFP and the newer of the smaller ones.
+"""CMIS modules: QSFP-DD, OSFP, and newer QSFP and SFP modules.
 
-Layout: OIF-CMIS 5.2, lower memory and pages 00h (identity), 01h (what is supported), 02h (thresholds) and 11h (lanes).
-Latched flags are bytes 8 to 13 of the lower memory and 134 to 153 of page 11h.
+Layout: OIF-CMIS 5.2, lower memory and pages 00h (vendor information), 01h (advertising), 02h (thresholds) and 11h (lane
+monitors). Latched flags are bytes 8 to 13 of the lower memory and 134 to 153 of page 11h.
 """
 
 from collections.abc import Sequence
@@ -9,21 +9,20 @@ from math import nan
 
 from exporter.linux.optics.module import (
     BIAS,
+    HEADER,
     RECEIVE_POWER,
-    START,
     TEMPERATURE,
     TRANSMIT_POWER,
     VOLTAGE,
-    Family,
-    Lane,
-    Module,
-    Pages,
+    MemoryRange,
+    ModuleFamily,
+    ModuleMemory,
+    OpticalLane,
+    OpticalModule,
     Quantity,
-    Span,
-    answered,
-    byte,
-    text,
-    thresholds,
+    parse_byte,
+    parse_text,
+    parse_thresholds,
 )
 
 KINDS = {
@@ -34,27 +33,27 @@ KINDS = {
     0x1F: "SFP-DD CMIS",
     0x20: "SFP CMIS",
 }
-"""By identifier (SFF-8024)."""
+"""By SFF-8024 identifier."""
 
-_LANES = {"QSFP-DD": 8, "OSFP": 8, "DSFP": 2, "QSFP CMIS": 4, "SFP-DD CMIS": 2, "SFP CMIS": 1}
-"""Lanes of a cage. All are in bank 0: no other is read, as some drivers give bank 0 again for the next."""
+_MAX_LANES = {"QSFP-DD": 8, "OSFP": 8, "DSFP": 2, "QSFP CMIS": 4, "SFP-DD CMIS": 2, "SFP CMIS": 1}
+"""Lanes of a form factor. All are in bank 0: other banks are not read, as some drivers return bank 0 for them."""
 
-_MARK = Span(0, 166, 45)  # serial number to media lanes
-_IDENTITY = Span(0, 129, 37)  # vendor to revision
-_ADVERTISED = Span(1, 159, 2)
-_THRESHOLDS = Span(2, 128, 72)
-_STATE = Span(0, 3, 1)  # no part of START: in other families that byte is a latched flag
-_MODULE = Span(0, 14, 4)  # temperature, supply
-_MONITORS = Span(0x11, 154, 48)
+_IDENTITY = MemoryRange(0, 166, 45)  # serial number to unsupported media lanes
+_VENDOR = MemoryRange(0, 129, 37)  # vendor name to revision
+_ADVERTISING = MemoryRange(1, 159, 2)
+_THRESHOLDS = MemoryRange(2, 128, 72)
+_STATE = MemoryRange(0, 3, 1)  # not in HEADER: in other families this byte is a latched flag
+_MODULE_MONITORS = MemoryRange(0, 14, 4)  # temperature, supply voltage
+_LANE_MONITORS = MemoryRange(0x11, 154, 48)
 
 _STATES = {1: "low_power", 2: "powering_up", 3: "ready", 4: "powering_down", 5: "fault"}  # bits 1 to 3
 
-_FLAT = 0x80  # in the status: there are no pages but 00h, as in a copper cable
+_FLAT_MEMORY = 0x80  # in the status: page 00h only, as in a copper cable
 _TEMPERATURE, _VOLTAGE = 0x01, 0x02  # advertised in byte 159
-_BIAS, _TRANSMIT_POWER, _RECEIVE_POWER = 0x01, 0x02, 0x04  # in byte 160, whose bits 3 and 4 are an index of:
-_BIAS_FACTORS = (1, 2, 4, nan)  # the last is reserved: no value comes of it
+_BIAS, _TRANSMIT_POWER, _RECEIVE_POWER = 0x01, 0x02, 0x04  # in byte 160, whose bits 3 and 4 are the index of:
+_BIAS_FACTORS = (1, 2, 4, nan)  # the last is reserved and gives no value
 
-_THRESHOLD_PLACES: dict[Quantity, int] = {
+_THRESHOLD_OFFSETS: dict[Quantity, int] = {
     TEMPERATURE: 0,
     VOLTAGE: 8,
     TRANSMIT_POWER: 48,
@@ -63,62 +62,66 @@ _THRESHOLD_PLACES: dict[Quantity, int] = {
 }
 
 
-def _is_paged(pages: Pages) -> bool:
-    start = answered(pages, START)
-    return len(start) == START.length and not start[2] & _FLAT
+def _has_pages(memory: ModuleMemory) -> bool:
+    header = memory.get(HEADER, b"")
+    return len(header) == HEADER.length and not header[2] & _FLAT_MEMORY
 
 
-def _facts(pages: Pages) -> Sequence[Span]:
-    return (_IDENTITY, _ADVERTISED, _THRESHOLDS) if _is_paged(pages) else (_IDENTITY,)
+def _static_ranges(memory: ModuleMemory) -> Sequence[MemoryRange]:
+    return (_VENDOR, _ADVERTISING, _THRESHOLDS) if _has_pages(memory) else (_VENDOR,)
 
 
-def _values(pages: Pages) -> Sequence[Span]:
-    advertised = answered(pages, _ADVERTISED)
-    spans = [_STATE] if _is_paged(pages) else []  # a cable of flat memory is ready, always
-    if byte(advertised, 0) & (_TEMPERATURE | _VOLTAGE):
-        spans.append(_MODULE)
-    if byte(advertised, 1) & (_BIAS | _TRANSMIT_POWER | _RECEIVE_POWER):
-        spans.append(_MONITORS)
-    return spans
+def _monitor_ranges(memory: ModuleMemory) -> Sequence[MemoryRange]:
+    advertising = memory.get(_ADVERTISING, b"")
+    ranges = [_STATE] if _has_pages(memory) else []  # a module with flat memory is always ready
+    if parse_byte(advertising, 0) & (_TEMPERATURE | _VOLTAGE):
+        ranges.append(_MODULE_MONITORS)
+    if parse_byte(advertising, 1) & (_BIAS | _TRANSMIT_POWER | _RECEIVE_POWER):
+        ranges.append(_LANE_MONITORS)
+    return ranges
 
 
-def _decode(kind: str, pages: Pages) -> Module:
-    mark, identity = answered(pages, _MARK), answered(pages, _IDENTITY)
-    advertised, module = answered(pages, _ADVERTISED), answered(pages, _MODULE)
-    factor = _bias_factor(advertised)
-    return Module(
+def _decode(kind: str, memory: ModuleMemory) -> OpticalModule:
+    identity, vendor = memory.get(_IDENTITY, b""), memory.get(_VENDOR, b"")
+    advertising, monitors = memory.get(_ADVERTISING, b""), memory.get(_MODULE_MONITORS, b"")
+    factor = _bias_factor(advertising)
+    return OpticalModule(
         kind,
-        text(identity, 0, 16),
-        text(identity, 19, 35),
-        text(mark, 0, 16),
-        text(identity, 35, 37),
-        TEMPERATURE.read(module, 0) if byte(advertised, 0) & _TEMPERATURE else None,
-        VOLTAGE.read(module, 2) if byte(advertised, 0) & _VOLTAGE else None,
-        _lanes(kind, byte(mark, 44), byte(advertised, 1), answered(pages, _MONITORS), factor),
-        thresholds(answered(pages, _THRESHOLDS), _THRESHOLD_PLACES, {BIAS: lambda raw: raw * factor}),
-        _STATES.get(byte(answered(pages, _STATE), 0) >> 1 & 0x07),
+        parse_text(vendor, 0, 16),
+        parse_text(vendor, 19, 35),
+        parse_text(identity, 0, 16),
+        parse_text(vendor, 35, 37),
+        TEMPERATURE.parse(monitors, 0) if parse_byte(advertising, 0) & _TEMPERATURE else None,
+        VOLTAGE.parse(monitors, 2) if parse_byte(advertising, 0) & _VOLTAGE else None,
+        _decode_lanes(
+            kind, parse_byte(identity, 44), parse_byte(advertising, 1), memory.get(_LANE_MONITORS, b""), factor
+        ),
+        parse_thresholds(memory.get(_THRESHOLDS, b""), _THRESHOLD_OFFSETS, {BIAS: lambda raw: raw * factor}),
+        _STATES.get(parse_byte(memory.get(_STATE, b""), 0) >> 1 & 0x07),
     )
 
 
-def _bias_factor(advertised: bytes) -> float:
-    """Give what the steps of the bias, and of its thresholds, are multiplied by; nan where it is not known."""
-    return _BIAS_FACTORS[advertised[1] >> 3 & 0x03] if len(advertised) > 1 else nan
+def _bias_factor(advertising: bytes) -> float:
+    """Return the multiplier of the bias and its thresholds; NaN where it is not known."""
+    return _BIAS_FACTORS[advertising[1] >> 3 & 0x03] if len(advertising) > 1 else nan
 
 
-def _lanes(kind: str, unsupported: int, advertised: int, monitors: bytes, factor: float) -> tuple[Lane, ...]:
-    """Read the lanes that the module has, less those that it says are not there."""
+def _decode_lanes(
+    kind: str, unsupported: int, advertising: int, monitors: bytes, factor: float
+) -> tuple[OpticalLane, ...]:
+    """Decode the lanes of the form factor, without those that the module reports as unsupported."""
     if not monitors:
         return ()
     return tuple(
-        Lane(
-            place + 1,
-            RECEIVE_POWER.read(monitors, 32 + 2 * place) if advertised & _RECEIVE_POWER else None,
-            TRANSMIT_POWER.read(monitors, 2 * place) if advertised & _TRANSMIT_POWER else None,
-            BIAS.read(monitors, 16 + 2 * place, lambda raw: raw * factor) if advertised & _BIAS else None,
+        OpticalLane(
+            index + 1,
+            RECEIVE_POWER.parse(monitors, 32 + 2 * index) if advertising & _RECEIVE_POWER else None,
+            TRANSMIT_POWER.parse(monitors, 2 * index) if advertising & _TRANSMIT_POWER else None,
+            BIAS.parse(monitors, 16 + 2 * index, lambda raw: raw * factor) if advertising & _BIAS else None,
         )
-        for place in range(_LANES[kind])
-        if not unsupported >> place & 1
+        for index in range(_MAX_LANES[kind])
+        if not unsupported >> index & 1
     )
 
 
-FAMILY = Family(_MARK, _facts, _values, _decode)
+FAMILY = ModuleFamily(_IDENTITY, _static_ranges, _monitor_ranges, _decode)

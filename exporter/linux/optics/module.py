@@ -1,17 +1,17 @@
-"""What the management interfaces of modules share: spans of memory, quantities and their levels, what is believed.
+"""Optical modules: ranges of their memory, the quantities that they monitor, and the decoded module.
 
-A module's memory is read in spans, each by one request to the kernel. No codec names a span that holds latched flags:
-those are cleared by whoever reads them, and another reader would miss its alarms.
+The memory of a module is read in ranges, each by one request to the kernel. No range contains latched flags: reading
+clears them, so that other readers would miss alarms.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import NamedTuple, TypeAlias
 
 
-class Span(NamedTuple):
-    """Bytes that one request asks for: at most 128, all below 128 or none; from 128 on they are those of the page."""
+class MemoryRange(NamedTuple):
+    """Bytes of one request: at most 128, all of the lower memory (below 128) or all of the upper page."""
 
     page: int
     offset: int
@@ -20,22 +20,20 @@ class Span(NamedTuple):
     address: int = 0x50
 
     def __str__(self) -> str:
-        """Name the place."""
+        """Return the range as text for errors."""
         last = self.offset + self.length - 1
         return f"address {self.address:#x}, page {self.page:02x}h, bytes {self.offset} to {last}"
 
 
-Pages: TypeAlias = Mapping[Span, bytes]
-"""What was answered. A span that could not be had is missing, and an answer may be short: what is not there is None."""
+ModuleMemory: TypeAlias = Mapping[MemoryRange, bytes]
+"""The ranges that were read. One that failed is missing, and one may be short; what it lacks is decoded as None."""
 
-START = Span(0, 0, 3)
-"""Identifier, revision and status: the same place in every module."""
-
-_NO_BYTES = b""
+HEADER = MemoryRange(0, 0, 3)
+"""Identifier, revision and status: at the same offset in all families."""
 
 
-class Levels(NamedTuple):
-    """Thresholds that the module itself sets for a quantity, in its unit and in the order of its memory."""
+class ThresholdLevels(NamedTuple):
+    """Alarm and warning thresholds that the module sets for a quantity, in its unit and in the order of its memory."""
 
     high_alarm: float
     low_alarm: float
@@ -45,40 +43,42 @@ class Levels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Something that modules measure, as a big-endian word of 16 bits.
+    """A monitored quantity: a big-endian word of 16 bits.
 
     Attributes:
-        name: What it is and its unit, as the fields of `Module` and `Lane` have it.
+        name: Name and unit, as the fields of `OpticalModule` and `OpticalLane` have it.
         divisor: Steps of the word in one unit.
-        lowest: What a module that works can measure at least, in the unit.
-        highest: The same at most.
-        signed: Whether the word is.
+        minimum: Lowest value that a working module can measure, in the unit.
+        maximum: Highest value, likewise.
+        signed: Whether the word is signed.
     """
 
     name: str
     divisor: int
-    lowest: float
-    highest: float
+    minimum: float
+    maximum: float
     signed: bool = False
 
-    def read(self, data: bytes, at: int, calibrate: Callable[[int], float] = float) -> float | None:
-        """Read a value; None where the data ends before it, or calibration gives no number."""
-        word = data[at : at + 2]
+    def parse(self, data: bytes, offset: int, calibrate: Callable[[int], float] = float) -> float | None:
+        """Parse a value; None if the data is too short or calibration gives NaN or infinity."""
+        word = data[offset : offset + 2]
         if len(word) < 2:
             return None
         value = calibrate(int.from_bytes(word, "big", signed=self.signed)) / self.divisor
         return value if isfinite(value) else None
 
-    def levels(self, data: bytes, at: int, calibrate: Callable[[int], float] = float) -> Levels | None:
-        """Read the thresholds; None where there are none: all are zero where a module does not set them."""
-        found = [value for place in range(4) if (value := self.read(data, at + 2 * place, calibrate)) is not None]
-        if len(found) < 4 or not any(data[at : at + 8]):
+    def parse_levels(
+        self, data: bytes, offset: int, calibrate: Callable[[int], float] = float
+    ) -> ThresholdLevels | None:
+        """Parse the thresholds; None where all are zero: the module does not set them."""
+        found = [value for place in range(4) if (value := self.parse(data, offset + 2 * place, calibrate)) is not None]
+        if len(found) < 4 or not any(data[offset : offset + 8]):
             return None
-        return Levels(*found)
+        return ThresholdLevels(*found)
 
-    def believes(self, value: float) -> bool:
-        """Tell whether a module that works can measure this."""
-        return self.lowest <= value <= self.highest
+    def is_plausible(self, value: float) -> bool:
+        """Return whether a working module can measure this value."""
+        return self.minimum <= value <= self.maximum
 
 
 TEMPERATURE = Quantity("temperature_celsius", 256, -40.0, 125.0, signed=True)
@@ -88,20 +88,12 @@ TRANSMIT_POWER = Quantity("transmit_power_watts", 10_000_000, 0.0, 0.02)
 BIAS = Quantity("bias_amperes", 500_000, 0.0, 0.6)
 
 QUANTITIES = (TEMPERATURE, VOLTAGE, RECEIVE_POWER, TRANSMIT_POWER, BIAS)
-OF_LANES = (RECEIVE_POWER, TRANSMIT_POWER, BIAS)
-
-HIGHEST = {quantity.name: quantity.highest for quantity in QUANTITIES}
-
-WILD = 10
-"""Times what can be measured that a threshold may be: makers who want no alarm set one that is never reached."""
-
-DARK = 1e-7
-"""Watts that still are no light: the smallest step, which many modules report with the laser off."""
+LANE_QUANTITIES = (RECEIVE_POWER, TRANSMIT_POWER, BIAS)
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One lane of the fibre's side, from 1; None for what the module does not measure. No light is 0 W."""
+class OpticalLane:
+    """One media lane, from 1; None for what the module does not monitor. No light is 0 W."""
 
     number: int
     receive_power_watts: float | None = None
@@ -110,21 +102,21 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
-    """One module as it is now.
+class OpticalModule:
+    """One module as it was read.
 
     Attributes:
-        kind: `QSFP28`, `OSFP` …; its identifier in hexadecimal for one whose memory is not known here.
-        vendor: Who made it, in its own words, as are the three that follow.
-        part: Part number.
-        serial: Serial number.
-        revision: Revision of the part.
-        temperature_celsius: Inside the case; None where it is not measured, as for all that follow.
-        voltage_volts: Supply, nominally 3.3.
-        lanes: Those that are in use.
+        kind: `QSFP28`, `OSFP` …; the SFF-8024 identifier in hexadecimal for one whose memory map is not supported.
+        vendor: Vendor name.
+        part: Vendor part number.
+        serial: Vendor serial number.
+        revision: Vendor revision.
+        temperature_celsius: Case temperature; None where it is not monitored, as for all that follow.
+        voltage_volts: Supply voltage, nominally 3.3.
+        lanes: The lanes in use.
         thresholds: By the name of their quantity.
-        state: What it is doing, in a word: ready, fault …; None where its kind does not tell.
-        doubts: What it says that cannot be true, and is therefore left out.
+        state: CMIS module state: ready, fault …; None for other families.
+        implausible: Descriptions of implausible values, which were dropped.
     """
 
     kind: str
@@ -134,114 +126,45 @@ class Module:
     revision: str = ""
     temperature_celsius: float | None = None
     voltage_volts: float | None = None
-    lanes: tuple[Lane, ...] = ()
-    thresholds: Mapping[str, Levels] = field(default_factory=dict)
+    lanes: tuple[OpticalLane, ...] = ()
+    thresholds: Mapping[str, ThresholdLevels] = field(default_factory=dict)
     state: str | None = None
-    doubts: tuple[str, ...] = ()
+    implausible: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """How modules of one management interface are read.
+class ModuleFamily:
+    """The modules of one management interface, and how they are read.
 
     Attributes:
-        mark: What tells one module from the next, asked at each read with START.
-        facts: What else never changes in a module, told from START.
-        values: What changes all the time, told from all of those.
-        decode: Makes a module of its kind and of all that was answered.
+        identity: Range with the serial number, read each time with HEADER; it differs from module to module.
+        static_ranges: Ranges that never change in a module, derived from HEADER and `identity`.
+        monitor_ranges: Ranges that change all the time, derived from all of those.
+        decode: Decodes a module, given its kind and the ranges that were read.
     """
 
-    mark: Span
-    facts: Callable[[Pages], Sequence[Span]]
-    values: Callable[[Pages], Sequence[Span]]
-    decode: Callable[[str, Pages], Module]
+    identity: MemoryRange
+    static_ranges: Callable[[ModuleMemory], Sequence[MemoryRange]]
+    monitor_ranges: Callable[[ModuleMemory], Sequence[MemoryRange]]
+    decode: Callable[[str, ModuleMemory], OpticalModule]
 
 
-def answered(pages: Pages, span: Span) -> bytes:
-    """Give an answer; empty where there is none."""
-    return pages.get(span, _NO_BYTES)
+def parse_byte(data: bytes, offset: int) -> int:
+    """Parse a byte of flags; 0, no flag set, if the data is too short."""
+    return data[offset] if offset < len(data) else 0
 
 
-def byte(data: bytes, at: int) -> int:
-    """Read a byte of flags; 0, which claims nothing, where the data ends before it."""
-    return data[at] if at < len(data) else 0
-
-
-def text(data: bytes, start: int, stop: int) -> str:
-    """Read a text, padded with blanks or not set at all; any byte is possible in it."""
+def parse_text(data: bytes, start: int, stop: int) -> str:
+    """Parse text, padded with blanks or not set at all; it may contain any byte."""
     return data[start:stop].strip(b" \0\xff").decode("ascii", "surrogateescape")
 
 
-def thresholds(
-    data: bytes, places: Mapping[Quantity, int], calibrate: Mapping[Quantity, Callable[[int], float]] | None = None
-) -> dict[str, Levels]:
-    """Read the thresholds of quantities at their places."""
+def parse_thresholds(
+    data: bytes, offsets: Mapping[Quantity, int], calibrate: Mapping[Quantity, Callable[[int], float]] | None = None
+) -> dict[str, ThresholdLevels]:
+    """Parse the thresholds of the quantities at these offsets, by name."""
     found = {
-        quantity.name: quantity.levels(data, at, (calibrate or {}).get(quantity, float))
-        for quantity, at in places.items()
+        quantity.name: quantity.parse_levels(data, offset, (calibrate or {}).get(quantity, float))
+        for quantity, offset in offsets.items()
     }
     return {name: levels for name, levels in found.items() if levels is not None}
-
-
-def believed(module: Module) -> Module:
-    """Leave out what is not measured, and what cannot be true.
-
-    Some drivers give bytes from the wrong place. A temperature or a voltage that cannot be is the sign of it: nothing
-    that was measured is believed then. A threshold is doubted for itself, as makers set many with little care.
-    """
-    module = _measured(module)
-    doubts = [
-        f"{quantity.name}, {value:g}, is not within {quantity.lowest:g} to {quantity.highest:g}"
-        for quantity in (TEMPERATURE, VOLTAGE)
-        if (value := getattr(module, quantity.name)) is not None and not quantity.believes(value)
-    ]
-    if doubts:
-        bare = Module(module.kind, module.vendor, module.part, module.serial, module.revision)
-        return replace(bare, doubts=tuple(doubts))
-    lanes = tuple(_believed_lane(lane, doubts) for lane in module.lanes)
-    levels = dict(module.thresholds)
-    for name, found in module.thresholds.items():
-        if found.low_alarm >= found.high_alarm:
-            doubts.append(f"the low alarm of {name}, {found.low_alarm:g}, is not below its high, {found.high_alarm:g}")
-            del levels[name]
-        elif max(map(abs, found)) > WILD * HIGHEST[name]:
-            doubts.append(f"a threshold of {name}, {max(found, key=abs):g}, is beyond all that a module can measure")
-            del levels[name]
-    return replace(module, lanes=used(lanes), thresholds=levels, doubts=tuple(doubts))
-
-
-def used(lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
-    """Leave out lanes that are dark in every way beside others that are lit: half of a cage that a module fills half.
-
-    A lane with current and no light is in use and has a fault. Where all are dark, all stay: the lasers are off.
-    """
-    lit = tuple(lane for lane in lanes if not _dark(lane))
-    return lit or lanes
-
-
-def _dark(lane: Lane) -> bool:
-    """Tell whether a lane has no current and no light; one whose current is not measured is never called dark."""
-    light = max(lane.receive_power_watts or 0.0, lane.transmit_power_watts or 0.0)
-    return lane.bias_amperes == 0 and light <= DARK
-
-
-def _measured(module: Module) -> Module:
-    """Take 0 V for what it is in a module that answers: not measured; with 0 degrees and dark lanes, nothing is."""
-    if module.voltage_volts != 0:
-        return module
-    lit = any(getattr(lane, quantity.name) for lane in module.lanes for quantity in OF_LANES)
-    if module.temperature_celsius or lit:
-        return replace(module, voltage_volts=None)
-    return replace(module, temperature_celsius=None, voltage_volts=None, lanes=())
-
-
-def _believed_lane(lane: Lane, doubts: list[str]) -> Lane:
-    """Leave out what a lane cannot have measured."""
-    values: list[float | None] = []
-    for quantity in OF_LANES:
-        value = getattr(lane, quantity.name)
-        if value is not None and not quantity.believes(value):
-            doubts.append(f"{quantity.name} of lane {lane.number}, {value:g}, is not within 0 to {quantity.highest:g}")
-            value = None
-        values.append(value)
-    return Lane(lane.number, *values)

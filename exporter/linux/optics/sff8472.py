@@ -1,6 +1,6 @@
-"""Memory of SFP modules: identity at the address A0h, what is measured at A2h.
+"""SFP modules (SFF-8472): identity at I2C address A0h, digital diagnostic monitoring (DDM) at A2h.
 
-Layout: SFF-8472. Status and flags, bytes 110 to 117 of A2h, are left alone: modules may latch them.
+Status and flags, bytes 110 to 117 of A2h, are not read: modules may latch them.
 """
 
 import struct
@@ -13,32 +13,31 @@ from exporter.linux.optics.module import (
     TEMPERATURE,
     TRANSMIT_POWER,
     VOLTAGE,
-    Family,
-    Lane,
-    Module,
-    Pages,
+    MemoryRange,
+    ModuleFamily,
+    ModuleMemory,
+    OpticalLane,
+    OpticalModule,
     Quantity,
-    Span,
-    answered,
-    byte,
-    text,
-    thresholds,
+    parse_byte,
+    parse_text,
+    parse_thresholds,
 )
 
 KINDS = {0x03: "SFP"}
-"""By identifier (SFF-8024): SFP, SFP+ and SFP28 are one."""
+"""By SFF-8024 identifier: SFP, SFP+ and SFP28 share one."""
 
-_A2H = 0x51  # as addresses are counted without the bit for reading
+_A2H = 0x51  # the 7-bit I2C address
 
-_MARK = Span(0, 68, 25)  # serial number to the type of monitoring
-_IDENTITY = Span(0, 20, 40)  # vendor to revision
-_THRESHOLDS = Span(0, 0, 40, address=_A2H)
-_CALIBRATION = Span(0, 56, 36, address=_A2H)
-_VALUES = Span(0, 96, 10, address=_A2H)
+_IDENTITY = MemoryRange(0, 68, 25)  # serial number to diagnostic monitoring type
+_VENDOR = MemoryRange(0, 20, 40)  # vendor name to revision
+_THRESHOLDS = MemoryRange(0, 0, 40, address=_A2H)
+_CALIBRATION = MemoryRange(0, 56, 36, address=_A2H)
+_MONITORS = MemoryRange(0, 96, 10, address=_A2H)
 
-_MONITORED, _EXTERNAL, _ADDRESS_CHANGE = 0x40, 0x10, 0x04  # in byte 92 of A0h
+_DDM, _EXTERNALLY_CALIBRATED, _ADDRESS_CHANGE_REQUIRED = 0x40, 0x10, 0x04  # in byte 92 of A0h
 
-_THRESHOLD_PLACES: dict[Quantity, int] = {
+_THRESHOLD_OFFSETS: dict[Quantity, int] = {
     TEMPERATURE: 0,
     VOLTAGE: 8,
     BIAS: 16,
@@ -46,8 +45,8 @@ _THRESHOLD_PLACES: dict[Quantity, int] = {
     RECEIVE_POWER: 32,
 }
 
-_SLOPES: dict[Quantity, int] = {BIAS: 20, TRANSMIT_POWER: 24, TEMPERATURE: 28, VOLTAGE: 32}
-"""Places of slope and offset in the calibration; that of the power received is a polynomial, its highest term first."""
+_SLOPE_OFFSETS: dict[Quantity, int] = {BIAS: 20, TRANSMIT_POWER: 24, TEMPERATURE: 28, VOLTAGE: 32}
+"""Offsets of slope and offset in the calibration; that of the receive power is a polynomial, highest term first."""
 
 _POLYNOMIAL = struct.Struct(">5f")
 _SLOPE = struct.Struct(">Hh")  # 1/256, then steps of the quantity
@@ -55,44 +54,44 @@ _SLOPE = struct.Struct(">Hh")  # 1/256, then steps of the quantity
 Calibration = dict[Quantity, Callable[[int], float]]
 
 
-def _kind_of_monitoring(pages: Pages) -> int:
-    """Give byte 92; 0 where nothing can be had: what wants its address changed first would have to be written to."""
-    found = byte(answered(pages, _MARK), 24)
-    return found if found & _MONITORED and not found & _ADDRESS_CHANGE else 0
+def _monitoring_type(memory: ModuleMemory) -> int:
+    """Return byte 92; 0 where diagnostics cannot be read without writing to the module (address change)."""
+    flags = parse_byte(memory.get(_IDENTITY, b""), 24)
+    return flags if flags & _DDM and not flags & _ADDRESS_CHANGE_REQUIRED else 0
 
 
-def _facts(pages: Pages) -> Sequence[Span]:
-    monitoring = _kind_of_monitoring(pages)
-    spans = [_IDENTITY]
+def _static_ranges(memory: ModuleMemory) -> Sequence[MemoryRange]:
+    monitoring = _monitoring_type(memory)
+    ranges = [_VENDOR]
     if monitoring:
-        spans.append(_THRESHOLDS)
-    if monitoring & _EXTERNAL:
-        spans.append(_CALIBRATION)
-    return spans
+        ranges.append(_THRESHOLDS)
+    if monitoring & _EXTERNALLY_CALIBRATED:
+        ranges.append(_CALIBRATION)
+    return ranges
 
 
-def _values(pages: Pages) -> Sequence[Span]:
-    monitoring = _kind_of_monitoring(pages)
-    known = not monitoring & _EXTERNAL or _calibration(pages)
-    return (_VALUES,) if monitoring and known else ()
+def _monitor_ranges(memory: ModuleMemory) -> Sequence[MemoryRange]:
+    monitoring = _monitoring_type(memory)
+    is_calibrated = not monitoring & _EXTERNALLY_CALIBRATED or _parse_calibration(memory)
+    return (_MONITORS,) if monitoring and is_calibrated else ()
 
 
-def _calibration(pages: Pages) -> Calibration:
-    """Give what turns readings into values where the module leaves that to its host; empty where it does not tell.
+def _parse_calibration(memory: ModuleMemory) -> Calibration:
+    """Return the functions that convert raw readings of an externally calibrated module; empty if not known.
 
-    Thresholds are in the same steps as the readings, so they are turned in the same way.
+    Thresholds have the same steps as the readings, so they are converted in the same way.
     """
-    data = answered(pages, _CALIBRATION)
+    data = memory.get(_CALIBRATION, b"")
     if len(data) < _CALIBRATION.length:
         return {}
-    found: Calibration = {
-        quantity: partial(_straight, *_SLOPE.unpack_from(data, place)) for quantity, place in _SLOPES.items()
+    calibration: Calibration = {
+        quantity: partial(_linear, *_SLOPE.unpack_from(data, offset)) for quantity, offset in _SLOPE_OFFSETS.items()
     }
-    found[RECEIVE_POWER] = partial(_polynomial, _POLYNOMIAL.unpack_from(data))
-    return found
+    calibration[RECEIVE_POWER] = partial(_polynomial, _POLYNOMIAL.unpack_from(data))
+    return calibration
 
 
-def _straight(slope: int, offset: int, raw: int) -> float:
+def _linear(slope: int, offset: int, raw: int) -> float:
     return raw * slope / 256 + offset
 
 
@@ -100,30 +99,30 @@ def _polynomial(terms: Sequence[float], raw: int) -> float:
     value = 0.0
     for term in terms:
         value = value * raw + term
-    return max(value, 0.0)  # without light, noise and offset may come out below
+    return max(value, 0.0)  # without light, noise and offset may give a negative value
 
 
-def _decode(kind: str, pages: Pages) -> Module:
-    mark, identity, values = answered(pages, _MARK), answered(pages, _IDENTITY), answered(pages, _VALUES)
-    external = _kind_of_monitoring(pages) & _EXTERNAL
-    calibration = _calibration(pages) if external else {}
-    levels = b"" if external and not calibration else answered(pages, _THRESHOLDS)
+def _decode(kind: str, memory: ModuleMemory) -> OpticalModule:
+    identity, vendor, monitors = memory.get(_IDENTITY, b""), memory.get(_VENDOR, b""), memory.get(_MONITORS, b"")
+    is_external = _monitoring_type(memory) & _EXTERNALLY_CALIBRATED
+    calibration = _parse_calibration(memory) if is_external else {}
+    thresholds = b"" if is_external and not calibration else memory.get(_THRESHOLDS, b"")
 
-    def value(quantity: Quantity, at: int) -> float | None:
-        return quantity.read(values, at, calibration.get(quantity, float))
+    def value(quantity: Quantity, offset: int) -> float | None:
+        return quantity.parse(monitors, offset, calibration.get(quantity, float))
 
-    lane = Lane(1, value(RECEIVE_POWER, 8), value(TRANSMIT_POWER, 6), value(BIAS, 4))
-    return Module(
+    lane = OpticalLane(1, value(RECEIVE_POWER, 8), value(TRANSMIT_POWER, 6), value(BIAS, 4))
+    return OpticalModule(
         kind,
-        text(identity, 0, 16),
-        text(identity, 20, 36),
-        text(mark, 0, 16),
-        text(identity, 36, 40),
+        parse_text(vendor, 0, 16),
+        parse_text(vendor, 20, 36),
+        parse_text(identity, 0, 16),
+        parse_text(vendor, 36, 40),
         value(TEMPERATURE, 0),
         value(VOLTAGE, 2),
-        (lane,) if values else (),
-        thresholds(levels, _THRESHOLD_PLACES, calibration),
+        (lane,) if monitors else (),
+        parse_thresholds(thresholds, _THRESHOLD_OFFSETS, calibration),
     )
 
 
-FAMILY = Family(_MARK, _facts, _values, _decode)
+FAMILY = ModuleFamily(_IDENTITY, _static_ranges, _monitor_ranges, _decode)

@@ -1,44 +1,42 @@
-"""Memory of QSFP modules before CMIS.
+"""QSFP modules before CMIS (SFF-8636): lower memory and pages 00h (identity) and 03h (thresholds).
 
-Layout: SFF-8636, lower memory and pages 00h (identity) and 03h (thresholds). Latched flags are bytes 3 to 14 of the
-lower memory.
+Latched flags are bytes 3 to 14 of the lower memory.
 """
 
 from collections.abc import Sequence
 
 from exporter.linux.optics.module import (
     BIAS,
+    HEADER,
     RECEIVE_POWER,
-    START,
     TEMPERATURE,
     TRANSMIT_POWER,
     VOLTAGE,
-    Family,
-    Lane,
-    Module,
-    Pages,
+    MemoryRange,
+    ModuleFamily,
+    ModuleMemory,
+    OpticalLane,
+    OpticalModule,
     Quantity,
-    Span,
-    answered,
-    byte,
-    text,
-    thresholds,
+    parse_byte,
+    parse_text,
+    parse_thresholds,
 )
 
 KINDS = {0x0C: "QSFP", 0x0D: "QSFP+", 0x11: "QSFP28"}
-"""By identifier (SFF-8024)."""
+"""By SFF-8024 identifier."""
 
-_MARK = Span(0, 196, 25)  # serial number to what is monitored
-_IDENTITY = Span(0, 147, 39)  # technology, vendor to revision
-_THRESHOLDS = Span(3, 128, 72)
-_VALUES = Span(0, 22, 36)  # temperature to the power of lane 4
+_IDENTITY = MemoryRange(0, 196, 25)  # serial number to diagnostic monitoring type
+_VENDOR = MemoryRange(0, 147, 39)  # device technology, vendor name to revision
+_THRESHOLDS = MemoryRange(3, 128, 72)
+_MONITORS = MemoryRange(0, 22, 36)  # temperature to the transmit power of lane 4
 
 _LANES = 4
-_FLAT, _NOT_READY = 0x04, 0x01  # in the status
-_PASSIVE = {0xA, 0xB}  # technologies: copper without electronics, which measures nothing
-_TRANSMIT_POWER = 0x04  # in byte 220; its other flags are younger than many modules
+_FLAT_MEMORY, _DATA_NOT_READY = 0x04, 0x01  # in the status
+_PASSIVE_COPPER = {0xA, 0xB}  # device technologies without monitors
+_TRANSMIT_POWER = 0x04  # in byte 220; its other flags are newer than many modules
 
-_THRESHOLD_PLACES: dict[Quantity, int] = {
+_THRESHOLD_OFFSETS: dict[Quantity, int] = {
     TEMPERATURE: 0,
     VOLTAGE: 16,
     RECEIVE_POWER: 48,
@@ -47,39 +45,39 @@ _THRESHOLD_PLACES: dict[Quantity, int] = {
 }
 
 
-def _facts(pages: Pages) -> Sequence[Span]:
-    start = answered(pages, START)
-    return (_IDENTITY,) if byte(start, 2) & _FLAT or len(start) < 3 else (_IDENTITY, _THRESHOLDS)
+def _static_ranges(memory: ModuleMemory) -> Sequence[MemoryRange]:
+    header = memory.get(HEADER, b"")
+    return (_VENDOR,) if parse_byte(header, 2) & _FLAT_MEMORY or len(header) < 3 else (_VENDOR, _THRESHOLDS)
 
 
-def _values(pages: Pages) -> Sequence[Span]:
-    passive = byte(answered(pages, _IDENTITY), 0) >> 4 in _PASSIVE
-    return () if passive or byte(answered(pages, START), 2) & _NOT_READY else (_VALUES,)
+def _monitor_ranges(memory: ModuleMemory) -> Sequence[MemoryRange]:
+    is_passive = parse_byte(memory.get(_VENDOR, b""), 0) >> 4 in _PASSIVE_COPPER
+    return () if is_passive or parse_byte(memory.get(HEADER, b""), 2) & _DATA_NOT_READY else (_MONITORS,)
 
 
-def _decode(kind: str, pages: Pages) -> Module:
-    mark, identity, values = answered(pages, _MARK), answered(pages, _IDENTITY), answered(pages, _VALUES)
-    has_power = byte(mark, 24) & _TRANSMIT_POWER
+def _decode(kind: str, memory: ModuleMemory) -> OpticalModule:
+    identity, vendor, monitors = memory.get(_IDENTITY, b""), memory.get(_VENDOR, b""), memory.get(_MONITORS, b"")
+    has_transmit_power = parse_byte(identity, 24) & _TRANSMIT_POWER
     lanes = (
-        Lane(
-            place + 1,
-            RECEIVE_POWER.read(values, 12 + 2 * place),
-            TRANSMIT_POWER.read(values, 28 + 2 * place) if has_power else None,
-            BIAS.read(values, 20 + 2 * place),
+        OpticalLane(
+            index + 1,
+            RECEIVE_POWER.parse(monitors, 12 + 2 * index),
+            TRANSMIT_POWER.parse(monitors, 28 + 2 * index) if has_transmit_power else None,
+            BIAS.parse(monitors, 20 + 2 * index),
         )
-        for place in range(_LANES)
+        for index in range(_LANES)
     )
-    return Module(
+    return OpticalModule(
         kind,
-        text(identity, 1, 17),
-        text(identity, 21, 37),
-        text(mark, 0, 16),
-        text(identity, 37, 39),
-        TEMPERATURE.read(values, 0),
-        VOLTAGE.read(values, 4),
-        tuple(lanes) if values else (),
-        thresholds(answered(pages, _THRESHOLDS), _THRESHOLD_PLACES),
+        parse_text(vendor, 1, 17),
+        parse_text(vendor, 21, 37),
+        parse_text(identity, 0, 16),
+        parse_text(vendor, 37, 39),
+        TEMPERATURE.parse(monitors, 0),
+        VOLTAGE.parse(monitors, 4),
+        tuple(lanes) if monitors else (),
+        parse_thresholds(memory.get(_THRESHOLDS, b""), _THRESHOLD_OFFSETS),
     )
 
 
-FAMILY = Family(_MARK, _facts, _values, _decode)
+FAMILY = ModuleFamily(_IDENTITY, _static_ranges, _monitor_ranges, _decode)

@@ -1,1 +1,1 @@
-"""Recorded answers of the kernel, one JSON file per device, which replace the kernel in tests, dumps and the demo."""
+"""Recordings of the kernel's answers, one JSON file per device; they replace the kernel in tests, replays and demos."""

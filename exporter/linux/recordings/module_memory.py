@@ -1,11 +1,11 @@
-"""The memory of a module in a port as a recording has it: halves of 128 bytes, with holes.
+"""Module EEPROM memory in recordings: lower memory and upper pages of 128 bytes, some bytes possibly not recorded.
 
     {"lower": "18 40 06 .. 00 …", "page_00h": "18 …", "page_11h_bank_0": "…", "page_02h": {"errno": "EIO"}}
 
-"lower" is bytes 0 to 127; "page_11h_bank_0" is bytes 128 to 255 while that page, in hexadecimal, and bank are chosen;
-without a bank it is the first. "a2_lower" and "a2_page_00h" are the memory at address 0x51, where an SFP has its
-diagnostics. Bytes are pairs of hexadecimal digits, ".." for one that is not recorded; blanks are free. A read that
-touches a byte or a half that is not there fails with EOPNOTSUPP.
+"lower" is bytes 0 to 127; "page_11h_bank_0" is bytes 128 to 255 of that page, in hexadecimal, and bank; the bank is 0
+by default. "a2_lower" and "a2_page_00h" are the memory at I2C address 0x51 (A2h), where an SFP has its diagnostics.
+Bytes are pairs of hexadecimal digits, ".." for one that is not recorded; blanks are ignored. A read of a byte or page
+that is not recorded fails with EOPNOTSUPP.
 """
 
 import errno
@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-_HALF = 128  # bytes
+_PAGE_SIZE = 128
 _KEY = re.compile(r"(a2_)?(?:lower|page_([0-9a-f]{2})h(?:_bank_(\d{1,3}))?)")
 _BYTE = re.compile(r"[0-9a-fA-F]{2}|\.\.")
 
 
-class Half(NamedTuple):
-    """Which half: the address on the i2c bus, then the page of an upper one, None for the lower one."""
+class MemoryPage(NamedTuple):
+    """I2C address, page (None for the lower memory) and bank."""
 
     address: int
     page: int | None
@@ -30,58 +30,60 @@ class Half(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModuleMemory:
-    """Answers reads as the kernel does; a half is its bytes, None for a hole, or the error of all reads of it."""
+    """Answers reads as the kernel does; a page is its bytes (None if not recorded), or the errno of all reads of it."""
 
-    halves: Mapping[Half, Sequence[int | None] | int]
+    pages: Mapping[MemoryPage, Sequence[int | None] | int]
 
     def read(self, *, page: int, bank: int, offset: int, length: int, address: int) -> bytes:
-        """Give some bytes.
+        """Read bytes of the lower memory or of one page.
 
         Raises:
-            OSError: EINVAL or ERANGE for what is no range of one half, EOPNOTSUPP for what is not recorded, or as
-                recorded.
+            OSError: EINVAL or ERANGE for an invalid range, EOPNOTSUPP for bytes that are not recorded, or the recorded
+                error.
         """
-        if not (0 <= offset < 2 * _HALF and 0 < length <= _HALF):
+        if not (0 <= offset < 2 * _PAGE_SIZE and 0 < length <= _PAGE_SIZE):
             raise _error(errno.ERANGE)
-        start = offset % _HALF
-        if start + length > _HALF or (page and offset < _HALF):
+        start = offset % _PAGE_SIZE
+        if start + length > _PAGE_SIZE or (page and offset < _PAGE_SIZE):
             raise _error(errno.EINVAL)
-        half = self.halves.get(Half(address, page, bank) if offset >= _HALF else Half(address, None, 0))
-        if isinstance(half, int):
-            raise _error(half)
-        found = [] if half is None else [byte for byte in half[start : start + length] if byte is not None]
+        content = self.pages.get(
+            MemoryPage(address, page, bank) if offset >= _PAGE_SIZE else MemoryPage(address, None, 0)
+        )
+        if isinstance(content, int):
+            raise _error(content)
+        found = [] if content is None else [byte for byte in content[start : start + length] if byte is not None]
         if len(found) < length:
             raise _error(errno.EOPNOTSUPP)
         return bytes(found)
 
 
-def parse_memory(halves: Mapping[str, str | int]) -> ModuleMemory:
-    """Read the halves of a recording, of which those that are errors are given by number.
+def parse_memory(pages: Mapping[str, str | int]) -> ModuleMemory:
+    """Parse the pages of a recording; a page is its text, or an errno.
 
     Raises:
-        ValueError: One of them has another name or another content than the text of this module says.
+        ValueError: The name or the content of one does not have the form that the module's docstring describes.
     """
-    found: dict[Half, Sequence[int | None] | int] = {}
-    for key, value in halves.items():
-        half = _half(key)
-        if half in found:
-            raise ValueError(f"{key!r} is there twice: without a bank it is bank 0")
-        found[half] = value if isinstance(value, int) else _bytes(key, value)
+    found: dict[MemoryPage, Sequence[int | None] | int] = {}
+    for key, value in pages.items():
+        page = _parse_key(key)
+        if page in found:
+            raise ValueError(f"{key!r} occurs twice; write it once (the bank is 0 by default)")
+        found[page] = value if isinstance(value, int) else _parse_bytes(key, value)
     return ModuleMemory(found)
 
 
-def _half(key: str) -> Half:
+def _parse_key(key: str) -> MemoryPage:
     match = _KEY.fullmatch(key)
     if match is None or int(match[3] or 0) > 255:
         raise ValueError(f"unknown key {key!r}; write such as lower, page_00h, page_11h_bank_0 or a2_lower")
-    return Half(0x51 if match[1] else 0x50, int(match[2], 16) if match[2] else None, int(match[3] or 0))
+    return MemoryPage(0x51 if match[1] else 0x50, int(match[2], 16) if match[2] else None, int(match[3] or 0))
 
 
-def _bytes(key: str, value: str) -> Sequence[int | None]:
+def _parse_bytes(key: str, value: str) -> Sequence[int | None]:
     digits = value.replace(" ", "")
     pairs = _BYTE.findall(digits)
-    if len(pairs) != _HALF or len(digits) != 2 * _HALF:
-        raise ValueError(f"{key!r} is not {_HALF} bytes in hexadecimal digits, with .. for those not recorded")
+    if len(pairs) != _PAGE_SIZE or len(digits) != 2 * _PAGE_SIZE:
+        raise ValueError(f"{key!r} is not {_PAGE_SIZE} bytes in hexadecimal; write .. for a byte that is not recorded")
     return [None if pair == ".." else int(pair, 16) for pair in pairs]
 
 
@@ -89,7 +91,7 @@ def _error(number: int) -> OSError:
     return OSError(number, f"module: {os.strerror(number)}")
 
 
-class Read(Protocol):
+class ReadModule(Protocol):
     """Reads from the memory of one module."""
 
     def __call__(self, *, page: int, bank: int, offset: int, length: int, address: int) -> bytes:
@@ -97,22 +99,22 @@ class Read(Protocol):
 
 
 class _Family(NamedTuple):
-    """Modules whose memory is laid out alike.
+    """Modules with the same memory map.
 
     Attributes:
-        identifiers: The values of byte 0.
-        always: Ranges that all of them have: half, offset, length.
-        more: Ranges of those that have more than that.
-        has_more: Where that is told: the byte of "lower", the bit, and whether it is set then.
+        identifiers: The values of byte 0 (SFF-8024 identifier).
+        always: Ranges that all of them have: page, offset, length.
+        optional: Ranges that only some of them have.
+        optional_flag: The flag for those: byte of "lower", bit, and its value if the module has the optional ranges.
     """
 
     identifiers: frozenset[int]
     always: Sequence[tuple[str, int, int]]
-    more: Sequence[tuple[str, int, int]]
-    has_more: tuple[int, int, bool]
+    optional: Sequence[tuple[str, int, int]]
+    optional_flag: tuple[int, int, bool]
 
 
-# What lies between the ranges are latched flags: a read clears them, and who watches for them would miss them.
+# The bytes between the ranges are latched flags: a read clears them, so that other readers would miss alarms.
 _FAMILIES = (
     _Family(  # CMIS
         frozenset({0x18, 0x19, 0x1E, 0x1F, 0x20}),
@@ -140,43 +142,45 @@ _FAMILIES = (
 )
 
 
-def record_memory(read: Read, failure: Callable[[OSError], dict[str, str] | None]) -> dict[str, str | dict[str, str]]:
-    """Read all of a module that may be read without an effect on it, in the form that `parse_memory` takes.
+def record_memory(
+    read: ReadModule, failure: Callable[[OSError], dict[str, str] | None]
+) -> dict[str, str | dict[str, str]]:
+    """Read all of a module's memory that has no side effects when read, in the form that `parse_memory` parses.
 
     Args:
         read: Reads from the module.
-        failure: Gives an error as a recording has it; None for one that is left out.
+        failure: Converts an error to its form in a recording; None for one that is omitted.
 
     Raises:
-        OSError: Not even the module's kind can be read.
+        OSError: The module's identifier cannot be read.
     """
     identifier = read(page=0, bank=0, offset=0, length=1, address=0x50)[0]
     family = next((one for one in _FAMILIES if identifier in one.identifiers), None)
     if family is None:
-        return {"lower": " ".join([f"{identifier:02x}", *[".."] * (_HALF - 1)])}
+        return {"lower": " ".join([f"{identifier:02x}", *[".."] * (_PAGE_SIZE - 1)])}
     found: dict[str, list[str] | dict[str, str] | None] = {}
     _read_ranges(read, failure, family.always, found)
-    place, bit, is_set = family.has_more
+    offset, bit, is_set = family.optional_flag
     lower = found["lower"]
-    if isinstance(lower, list) and lower[place] != ".." and bool(int(lower[place], 16) & bit) == is_set:
-        _read_ranges(read, failure, family.more, found)
-    return {key: " ".join(half) if isinstance(half, list) else half for key, half in found.items() if half is not None}
+    if isinstance(lower, list) and lower[offset] != ".." and bool(int(lower[offset], 16) & bit) == is_set:
+        _read_ranges(read, failure, family.optional, found)
+    return {key: " ".join(page) if isinstance(page, list) else page for key, page in found.items() if page is not None}
 
 
 def _read_ranges(
-    read: Read,
+    read: ReadModule,
     failure: Callable[[OSError], dict[str, str] | None],
     ranges: Sequence[tuple[str, int, int]],
     found: dict[str, list[str] | dict[str, str] | None],
 ) -> None:
-    """Read ranges into their halves; where one of a half fails, so does the half."""
+    """Read ranges into their pages; if one range of a page fails, the page is replaced by the error."""
     for key, offset, length in ranges:
-        half = found.setdefault(key, [".."] * _HALF)
-        if isinstance(half, list):
-            address, page, bank = _half(key)
+        content = found.setdefault(key, [".."] * _PAGE_SIZE)
+        if isinstance(content, list):
+            address, page, bank = _parse_key(key)
             try:
                 data = read(page=page or 0, bank=bank, offset=offset, length=length, address=address)
             except OSError as error:
                 found[key] = failure(error)
             else:
-                half[offset % _HALF : offset % _HALF + length] = [f"{byte:02x}" for byte in data]
+                content[offset % _PAGE_SIZE : offset % _PAGE_SIZE + length] = [f"{byte:02x}" for byte in data]

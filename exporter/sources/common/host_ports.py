@@ -15,7 +15,7 @@ from exporter.core.source import (
     is_exported,
 )
 from exporter.core.table import Schema
-from exporter.linux.netlink.rtnetlink import Link
+from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import KernelNic, NicReader, ReplayNic
 from exporter.linux.pci import pci_sort_key
 

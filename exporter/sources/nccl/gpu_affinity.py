@@ -12,7 +12,7 @@ from exporter.linux.pci import (
     pci_sort_key,
     upstream_path,
 )
-from exporter.sources.pci.source import nearest
+from exporter.sources.pci.topology import nearest
 
 MAX_GPUS = 64
 """GPUs of this host that are looked at."""

@@ -25,9 +25,9 @@ from exporter.core.source import (
 from exporter.linux.tail import (
     FILE_BUDGET,
     MAX_LINE,
-    WINDOW,
+    START_WINDOW,
     Chunk,
-    Followed,
+    FollowedFile,
     Tail,
 )
 from exporter.nccl.debug_log import Scan, scan
@@ -56,7 +56,7 @@ from exporter.sources.nccl_facts.tables import LogTables
 POLL_BUDGET = 2 * FILE_BUDGET
 """Bytes of logs read at one poll: half a second of work where every line says something."""
 
-MAX_HEAD = WINDOW
+MAX_HEAD = START_WINDOW
 """Bytes at the beginning of a long log that are read when it is taken up: how a process is connected stands there."""
 
 MAX_SOCKETS = 16 << 20
@@ -91,7 +91,7 @@ class NcclFactsOptions(Options, frozen=True, kw_only=True):
 class _Look:
     """What there is to read."""
 
-    logs: list[tuple[Followed, str]] = field(default_factory=list)
+    logs: list[tuple[FollowedFile, str]] = field(default_factory=list)
     jobs: dict[str, str] = field(default_factory=dict)
     textfiles: list[TextFile] = field(default_factory=list)
     inodes: frozenset[str] = frozenset()
@@ -182,7 +182,7 @@ class NcclFactsSource:
         look.jobs = {path: logs.files[path][0] for path in self._tail.files}
         grown = {file.path for file in followed.grown}
         # how a process is connected stands in what was there before the start, too
-        unread = [file for path, file in self._tail.files.items() if file.served == 0 and path not in grown]
+        unread = [file for path, file in self._tail.files.items() if file.last_scan == 0 and path not in grown]
         look.logs = [(file, look.jobs[file.path]) for file in (*followed.grown, *unread)]
         if followed.too_many or logs.cut:
             detail = f"more than {len(self._tail.files)} logs below {', '.join(options.logs)}; remove those of old jobs"
@@ -203,12 +203,12 @@ class NcclFactsSource:
             tables.append(data.decode("ascii", "replace"))
         return listeners(tables, self._options.ras.endpoint[1])
 
-    def _read_log(self, file: Followed) -> _Read:
+    def _read_log(self, file: FollowedFile) -> _Read:
         """Read on in one log; runs in the thread."""
         read = _Read()
         if self._left <= MAX_LINE:
             return read  # it is among the first the next time
-        if file.served == 0 and file.offset > 0:
+        if file.last_scan == 0 and file.offset > 0:
             head, _ = read_whole(file.path, min(MAX_HEAD, file.offset))
             _search(head.rpartition(b"\n")[0], read.history, Counter())
             self._left -= len(head)

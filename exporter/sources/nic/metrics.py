@@ -1,4 +1,4 @@
-"""What is exported of network devices, and where it comes from: data."""
+"""Metrics of network devices (`fabric_nic_`): schemas, HELP texts, and the origin of each metric."""
 
 from exporter.core import vocabulary
 from exporter.core.vocabulary import (
@@ -21,16 +21,16 @@ KERNEL = {
     "kernel_receive_discards_total": "rx_dropped",
     "kernel_transmit_discards_total": "tx_dropped",
 }
-"""Statistics of the kernel (struct rtnl_link_stats64) that are exported as such."""
+"""Counters of the kernel (struct rtnl_link_stats64) that are exported as such."""
 
-INSTEAD = {
+KERNEL_FALLBACK = {
     ending.removeprefix("kernel_"): name
     for ending, name in KERNEL.items()
     if ending.endswith(("_bytes_total", "_packets_total"))
 }
-"""What stands in for bytes and packets of a device whose driver does not count them."""
+"""Counters of the kernel that are exported as bytes and packets of a device whose driver does not count them."""
 
-STANDARD = {
+STANDARD_STATISTICS = {
     "OctetsReceivedOK": "receive_bytes_total",
     "OctetsTransmittedOK": "transmit_bytes_total",
     "FramesReceivedOK": "receive_packets_total",
@@ -43,9 +43,9 @@ STANDARD = {
     "fragments": "receive_fragments_total",
     "jabbers": "receive_jabbers_total",
 }
-"""Statistics that mean the same for all drivers, by the names of IEEE 802.3 and RFC 2819: for drivers not listed."""
+"""Standard statistics of ethtool netlink, by their names in IEEE 802.3 and RFC 2819: for drivers not listed."""
 
-SLOW = {
+_SETTINGS_ORIGINS = {
     "receive_pause_frames_total": "others: ethtool netlink PAUSE_GET",
     "transmit_pause_frames_total": "others: ethtool netlink PAUSE_GET",
     "fec_corrected_blocks_total": "ethtool netlink FEC_GET",
@@ -63,16 +63,16 @@ RATE_LIMIT = "transmit_rate_limit_bytes_per_second"
 
 
 def _origins() -> dict[str, list[str]]:
-    """List where each metric comes from, for the documentation."""
+    """Return the origins of each metric by ending, for the documentation."""
     found: dict[str, list[str]] = {ending: [f"rtnetlink {name}"] for ending, name in KERNEL.items()}
     for driver, names in (DRIVERS | INFINIBAND).items():
         for statistic in (*names.port, *names.priority):
             found.setdefault(statistic.ending, []).append(f"{driver}: {' + '.join(statistic.names)}")
-    for name, ending in STANDARD.items():
+    for name, ending in STANDARD_STATISTICS.items():
         found.setdefault(ending, []).append(f"others: ethtool netlink STATS_GET {name}")
-    for ending, text in SLOW.items():
+    for ending, text in _SETTINGS_ORIGINS.items():
         found.setdefault(ending, []).append(text)
-    for ending, name in INSTEAD.items():
+    for ending, name in KERNEL_FALLBACK.items():
         found.setdefault(ending, []).append(f"others: rtnetlink {name}")
     found["link_down_total"] += [
         "others: ethtool netlink LINKSTATE_GET EXT_DOWN_CNT, else rtnetlink CARRIER_DOWN_COUNT"
@@ -92,19 +92,80 @@ def _origins() -> dict[str, list[str]]:
     return found
 
 
-def _both_ways(endings: dict[str, str]) -> dict[str, Ending]:
-    """Declare counters for both directions; `{did}` in the help follows it."""
+def _both_directions(endings: dict[str, str]) -> dict[str, Ending]:
+    """Declare counters for both directions; `{done}` in the help is received or transmitted."""
     return {
-        f"{way}_{ending}": counter(text.replace("{did}", did))
+        f"{direction}_{ending}": counter(text.replace("{done}", done))
         for ending, text in endings.items()
-        for way, did in (("receive", "received"), ("transmit", "transmitted"))
+        for direction, done in (("receive", "received"), ("transmit", "transmitted"))
     }
 
 
+_SHARED_HELPS = {
+    "receive_bytes_total": (
+        "Bytes received by the port, RDMA included (IEEE 802.3 aOctetsReceivedOK or the driver's port counter). Where"
+        " the label traffic of fabric_nic_info is kernel: rx_bytes of rtnl_link_stats64, without RDMA."
+    ),
+    "transmit_bytes_total": (
+        "Bytes transmitted by the port, RDMA included (IEEE 802.3 aOctetsTransmittedOK or the driver's port counter)."
+        " Where the label traffic of fabric_nic_info is kernel: tx_bytes of rtnl_link_stats64, without RDMA."
+    ),
+    "receive_packets_total": (
+        "Packets received by the port, RDMA included (IEEE 802.3 aFramesReceivedOK or the driver's port counter). Where"
+        " the label traffic of fabric_nic_info is kernel: rx_packets of rtnl_link_stats64, without RDMA."
+    ),
+    "transmit_packets_total": (
+        "Packets transmitted by the port, RDMA included (IEEE 802.3 aFramesTransmittedOK or the driver's port counter)."
+        " Where the label traffic of fabric_nic_info is kernel: tx_packets of rtnl_link_stats64, without RDMA."
+    ),
+    "receive_errors_total": "Packets received with an error (IF-MIB ifInErrors).",
+    "transmit_errors_total": "Packets not transmitted because of an error (IF-MIB ifOutErrors).",
+    "receive_discards_total": (
+        "Packets received without an error but dropped, such as for lack of buffers (IF-MIB ifInDiscards)."
+    ),
+    "transmit_discards_total": "Packets without an error that were dropped on transmit (IF-MIB ifOutDiscards).",
+    "receive_pause_frames_total": (
+        "Pause frames received: the peer paused this port (IEEE 802.3 aPAUSEMACCtrlFramesReceived)."
+    ),
+    "transmit_pause_frames_total": (
+        "Pause frames transmitted: this port paused its peer (IEEE 802.3 aPAUSEMACCtrlFramesTransmitted)."
+    ),
+    "receive_paused_seconds_total": "Time that received 802.3x pause frames stopped this port from transmitting.",
+    "transmit_paused_seconds_total": "Time that transmitted 802.3x pause frames stopped the peer from transmitting.",
+    "receive_pfc_frames_total": (
+        "Priority flow control (PFC) frames received for the priority: the peer paused this port (IEEE 802.1Qbb"
+        " ieee8021PfcIndications)."
+    ),
+    "transmit_pfc_frames_total": (
+        "Priority flow control (PFC) frames transmitted for the priority: this port paused its peer (IEEE 802.1Qbb"
+        " ieee8021PfcRequests)."
+    ),
+    "receive_pfc_paused_seconds_total": (
+        "Time that received PFC frames stopped this port from transmitting the priority (IEEE 802.1Qbb)."
+    ),
+    "transmit_pfc_paused_seconds_total": (
+        "Time that transmitted PFC frames stopped the peer from transmitting the priority (IEEE 802.1Qbb)."
+    ),
+    "fcs_errors_total": "Frames received with a frame check sequence error (IEEE 802.3 aFrameCheckSequenceErrors).",
+    "symbol_errors_total": "Symbol errors detected by the PCS on receive (IEEE 802.3 aSymbolErrorDuringCarrier).",
+    "fec_corrected_blocks_total": "FEC blocks received with errors and corrected (IEEE 802.3 aFECCorrectedBlocks).",
+    "fec_uncorrectable_blocks_total": (
+        "FEC blocks received with errors that could not be corrected (IEEE 802.3 aFECUncorrectableBlocks). Each loses a"
+        " frame or more."
+    ),
+    "out_of_buffer_total": "Packets received but dropped because the receive queue had no buffer.",
+    "link_up": "Whether the link has a carrier and its operational state (RFC 2863) is up or unknown: 1, else 0.",
+    "link_speed_bytes_per_second": "Current speed of the link; absent while it is down or if it is not known.",
+    "link_max_speed_bytes_per_second": "Speed of the fastest link mode that the device supports.",
+    "link_down_total": "Times the physical link went down.",
+    "mtu_bytes": "Maximum transmission unit (rtnetlink IFLA_MTU).",
+}
+
 _INFO = {
     "info": info(
-        "What the device is and where it sits; traffic tells whose bytes are counted: the wire's or the kernel's; left"
-        " out where that is not known, and of InfiniBand, whose bytes fabric_rdma has.",
+        "Identity and location of the device. The label traffic is wire if bytes and packets are those of the port,"
+        " kernel if they are those of the kernel's network stack, and empty if not known or of InfiniBand, whose bytes"
+        " fabric_rdma has.",
         "host",
         "rail",
         "pci",
@@ -115,9 +176,9 @@ _INFO = {
         "traffic",
     ),
     "settings_info": info(
-        "How the port is set up: whether it negotiates, the error correction in use, which way 802.3x pauses work,"
-        " the priorities under flow control, what a packet's priority is read from, how each traffic class is"
-        " scheduled (percent of the link, or the algorithm) and the class of each priority. Left out where not known.",
+        "Settings of the port: autonegotiation, duplex, active FEC, direction of 802.3x pause, priorities with PFC"
+        " (IEEE 802.1Qbb), trust mode (DSCP or PCP), transmission selection of each traffic class (IEEE 802.1Qaz:"
+        " percent of the link, or the algorithm) and traffic class of each priority. Labels are empty where not known.",
         "autoneg",
         "duplex",
         "fec",
@@ -127,148 +188,188 @@ _INFO = {
         "ets",
         "priority_classes",
     ),
-    "link_down_reason_info": info("Why the link is down, where the driver knows.", "reason"),
+    "link_down_reason_info": info(
+        "Reason why the link is down (ethtool extended link state), where the driver reports one.", "reason"
+    ),
 }
 
 _KERNEL = {
-    "kernel_receive_bytes_total": counter("Bytes that the kernel received: no RDMA."),
-    "kernel_transmit_bytes_total": counter("Bytes that the kernel sent: no RDMA."),
-    "kernel_receive_packets_total": counter("Packets that the kernel received: no RDMA."),
-    "kernel_transmit_packets_total": counter("Packets that the kernel sent: no RDMA."),
-    "kernel_ecn_marked_packets_total": counter(
-        "Packets that the kernel received with the congestion mark (ECN CE): TCP/IP, no RDMA."
+    "kernel_receive_bytes_total": counter("Bytes received by the kernel, without RDMA (rtnl_link_stats64 rx_bytes)."),
+    "kernel_transmit_bytes_total": counter(
+        "Bytes transmitted by the kernel, without RDMA (rtnl_link_stats64 tx_bytes)."
     ),
-    "kernel_receive_errors_total": counter("Packets that the kernel counts as received with an error."),
-    "kernel_transmit_errors_total": counter("Packets that the kernel counts as not sent for an error."),
-    "kernel_receive_discards_total": counter("Packets received that the kernel dropped."),
-    "kernel_transmit_discards_total": counter("Packets to be sent that the kernel dropped."),
+    "kernel_receive_packets_total": counter(
+        "Packets received by the kernel, without RDMA (rtnl_link_stats64 rx_packets)."
+    ),
+    "kernel_transmit_packets_total": counter(
+        "Packets transmitted by the kernel, without RDMA (rtnl_link_stats64 tx_packets)."
+    ),
+    "kernel_ecn_marked_packets_total": counter(
+        "Packets with ECN congestion experienced (CE) received by the kernel, without RDMA."
+    ),
+    "kernel_receive_errors_total": counter("Packets received with an error (rtnl_link_stats64 rx_errors)."),
+    "kernel_transmit_errors_total": counter("Packets not transmitted due to an error (rtnl_link_stats64 tx_errors)."),
+    "kernel_receive_discards_total": counter("Packets received but dropped (rtnl_link_stats64 rx_dropped)."),
+    "kernel_transmit_discards_total": counter("Packets dropped on transmit (rtnl_link_stats64 tx_dropped)."),
 }
 
 _PORT = {
-    "carrier_changes_total": counter("Times the carrier came or went."),
-    "transmit_pause_storm_warnings_total": counter("Times this port paused its peer for long."),
+    "carrier_changes_total": counter("Changes of the carrier, up and down (IFLA_CARRIER_CHANGES)."),
+    "transmit_pause_storm_warnings_total": counter("Times this port paused its peer for a long time."),
     "transmit_pause_storm_errors_total": counter(
-        "Times this port paused its peer so long that it was stopped from it."
+        "Times this port paused its peer for so long that the device disabled its pause frames."
     ),
-    "transmit_timeouts_total": counter("Times that a queue did not send in time."),
-    "pci_buffer_overflows_total": counter("Packets dropped because PCIe was slower than the wire."),
-    "receive_allowance_exceeded_total": counter("Packets beyond the bandwidth that the instance may receive."),
-    "transmit_allowance_exceeded_total": counter("Packets beyond the bandwidth that the instance may send."),
-    "packet_rate_allowance_exceeded_total": counter("Packets beyond the packets a second that the instance may have."),
-    "connection_allowance_exceeded_total": counter("Packets beyond the connections that the instance may track."),
+    "transmit_timeouts_total": counter("Timeouts of a transmit queue (the kernel's transmit watchdog)."),
+    "pci_buffer_overflows_total": counter("Packets received but dropped because PCIe was slower than the link."),
+    "receive_allowance_exceeded_total": counter(
+        "Packets received that were queued or dropped because they exceeded the instance's bandwidth allowance."
+    ),
+    "transmit_allowance_exceeded_total": counter(
+        "Packets to transmit that were queued or dropped because they exceeded the instance's bandwidth allowance."
+    ),
+    "packet_rate_allowance_exceeded_total": counter(
+        "Packets queued or dropped because they exceeded the instance's packet rate allowance."
+    ),
+    "connection_allowance_exceeded_total": counter(
+        "Packets dropped because they exceeded the instance's allowance of tracked connections."
+    ),
     "link_local_allowance_exceeded_total": counter(
-        "Packets beyond what the instance may send to services at link-local addresses: DNS, time, metadata."
+        "Packets dropped because they exceeded the instance's packet rate allowance to link-local services: DNS, NTP,"
+        " metadata."
     ),
 }
 
-_FINE = {
-    "pcs_symbol_errors_total": counter("Symbol errors that forward error correction did not mend."),
-    "fec_corrected_errors_total": counter("Wrong bits that forward error correction mended."),
-    "link_error_recovery_total": counter("Times the link recovered from an error by itself."),
-    "alignment_errors_total": counter("Frames with a wrong checksum that do not end at a byte."),
-    "receive_undersize_packets_total": counter("Frames received that were too short, with a right checksum."),
-    "receive_oversize_packets_total": counter("Frames received that were too long, with a right checksum."),
-    "receive_fragments_total": counter("Frames received that were too short, with a wrong checksum."),
-    "receive_jabbers_total": counter("Frames received that were too long, with a wrong checksum."),
-    "receive_length_errors_total": counter("Frames received whose length is not what it says."),
-    "illegal_bytes_total": counter("Bytes received that no coding has."),
-    "local_faults_total": counter("Times this port saw no good signal."),
-    "remote_faults_total": counter("Times the peer told that it saw no good signal."),
+_DETAILS = {
+    "pcs_symbol_errors_total": counter("Symbol errors of the PCS that FEC did not correct, or received without FEC."),
+    "fec_corrected_errors_total": counter("Bit errors that FEC corrected (ethtool corrected_bits)."),
+    "link_error_recovery_total": counter("Successful recoveries of the link from an error."),
+    "alignment_errors_total": counter(
+        "Frames received with a frame check sequence error that do not end on an octet boundary (IEEE 802.3"
+        " aAlignmentErrors)."
+    ),
+    "receive_undersize_packets_total": counter(
+        "Frames received shorter than 64 octets, with a valid FCS (RMON etherStatsUndersizePkts)."
+    ),
+    "receive_oversize_packets_total": counter(
+        "Frames received longer than the maximum, with a valid FCS (RMON etherStatsOversizePkts)."
+    ),
+    "receive_fragments_total": counter(
+        "Frames received shorter than 64 octets, with an invalid FCS (RMON etherStatsFragments)."
+    ),
+    "receive_jabbers_total": counter(
+        "Frames received longer than the maximum, with an invalid FCS (RMON etherStatsJabbers)."
+    ),
+    "receive_length_errors_total": counter(
+        "Frames received whose length does not match their length field (IEEE 802.3 aInRangeLengthErrors,"
+        " aOutOfRangeLengthField)."
+    ),
+    "illegal_bytes_total": counter("Bytes received with invalid coding."),
+    "local_faults_total": counter("Local faults of the MAC: this port received no valid signal."),
+    "remote_faults_total": counter("Remote faults of the MAC: the peer reported that it received no valid signal."),
     "receive_buffer_threshold_total": counter("Times the port's receive buffer was more than 85 % full."),
-    "device_out_of_buffer_total": counter("Packets dropped because a queue of the device's own had no buffer."),
-    "steering_misses_total": counter("Packets received that no rule gave a place to go."),
-    "pci_read_stalled_ratio": gauge("Share of the last second in which reads over PCIe had to wait for credits."),
-    "pci_write_stalled_ratio": gauge("Share of the last second in which writes over PCIe had to wait for credits."),
-    "pci_read_stalled_seconds_total": counter("Seconds in which reads over PCIe waited more than 30 % of the time."),
-    "pci_write_stalled_seconds_total": counter("Seconds in which writes over PCIe waited more than 30 % of the time."),
-    "pci_receive_recoveries_total": counter("Times that errors received made the PCIe link recover."),
-    "pci_transmit_recoveries_total": counter("Times that errors transmitted made the PCIe link recover."),
-    "module_unplugs_total": counter("Times the module was pulled."),
-    "module_bus_stuck_total": counter("Times the module's bus was stuck."),
-    "module_overheats_total": counter("Times the module became too hot."),
-    "module_faults_total": counter("Times the module or cable was bad or had a short."),
-    "connection_allowance_available": gauge("Connections that the instance may still track."),
-    "transmit_srd_eligible_packets_total": counter("Packets transmitted that could have gone by SRD."),
-    "link_lanes": gauge("Lanes that the link runs on."),
-    **_both_ways(
+    "device_out_of_buffer_total": counter("Packets received but dropped because an internal queue had no buffer."),
+    "steering_misses_total": counter("Packets received but dropped because no flow steering rule matched."),
+    "pci_read_stalled_ratio": gauge("Share of the last second in which PCIe reads waited for credits."),
+    "pci_write_stalled_ratio": gauge("Share of the last second in which PCIe writes waited for credits."),
+    "pci_read_stalled_seconds_total": counter("Seconds with PCIe reads waiting for credits more than 30 % of the time."),
+    "pci_write_stalled_seconds_total": counter("Seconds with PCIe writes waiting for credits more than 30 % of the time."),
+    "pci_receive_recoveries_total": counter("Transitions of the PCIe link to recovery due to framing or CRC errors."),
+    "pci_transmit_recoveries_total": counter("Transitions of the PCIe link to recovery that its other end initiated."),
+    "module_unplugs_total": counter("Times the optical module or cable was unplugged."),
+    "module_bus_stuck_total": counter("Times the I2C bus of the optical module was stuck."),
+    "module_overheats_total": counter("Times the optical module reported a high temperature."),
+    "module_faults_total": counter("Times the optical module or cable was bad or shorted."),
+    "connection_allowance_available": gauge("Connections that can still be tracked within the instance's allowance."),
+    "transmit_srd_eligible_packets_total": counter("Packets transmitted that were eligible for ENA SRD."),
+    "link_lanes": gauge("Number of lanes of the link."),
+    **_both_directions(
         {
-            "srd_packets_total": "Packets {did} by SRD, over many paths.",
-            "pause_transitions_total": "Times that 802.3x pauses {did} came to their end.",
+            "srd_packets_total": "Packets {done} by ENA SRD (Scalable Reliable Datagram).",
+            "pause_transitions_total": "Transitions from paused to running, of 802.3x pause frames {done}.",
         }
     ),
-    "rdma_receive_bytes_total": counter("Bytes of RDMA that this function received."),
-    "rdma_transmit_bytes_total": counter("Bytes of RDMA that this function sent."),
-    "rdma_receive_packets_total": counter("Packets of RDMA that this function received."),
-    "rdma_transmit_packets_total": counter("Packets of RDMA that this function sent."),
+    "rdma_receive_bytes_total": counter("Bytes of RDMA received by this function."),
+    "rdma_transmit_bytes_total": counter("Bytes of RDMA transmitted by this function."),
+    "rdma_receive_packets_total": counter("Packets of RDMA received by this function."),
+    "rdma_transmit_packets_total": counter("Packets of RDMA transmitted by this function."),
 }
-"""What is exported only where it is kept, as is the like of it below and in what the kernel counts."""
+"""Metrics that are exported only where the configuration keeps them, as are some below and of the kernel's counters."""
 
-_PRIORITY_FINE = {
-    "receive_pfc_transitions_total": counter("Times the priority went from paused to running."),
-    "transmit_pfc_transitions_total": counter("Times the priority of the peer went from paused to running."),
-    **_both_ways(
+_PRIORITY_DETAILS = {
+    "receive_pfc_transitions_total": counter(
+        "Transitions of the priority from paused to running, by PFC frames received."
+    ),
+    "transmit_pfc_transitions_total": counter(
+        "Transitions of the peer's priority from paused to running, by PFC frames transmitted."
+    ),
+    **_both_directions(
         {
-            "priority_bytes_total": "Bytes {did} with the priority: part of the port's bytes.",
-            "priority_packets_total": "Packets {did} with the priority: part of the port's packets.",
+            "priority_bytes_total": "Bytes {done} with the priority; a part of the port's bytes.",
+            "priority_packets_total": "Packets {done} with the priority; a part of the port's packets.",
         }
     ),
-    "receive_priority_discards_total": counter("Packets of the priority dropped for lack of room."),
+    "receive_priority_discards_total": counter("Packets of the priority dropped on receive for lack of buffers."),
     "receive_priority_buffer_discards_total": counter(
-        "Packets of the priority dropped for lack of this host's buffer."
+        "Packets of the priority dropped on receive for lack of buffers of this host."
     ),
     "receive_priority_congestion_discards_total": counter(
-        "Packets of the priority dropped as this host was congested."
+        "Packets of the priority dropped on receive because of congestion of this host."
     ),
     "receive_priority_ecn_marked_packets_total": counter(
-        "Packets of the priority that the device marked (ECN CE) as this host was congested."
+        "Packets of the priority that the device marked with ECN CE because of congestion of this host."
     ),
 }
 
 _QUEUE = {
-    "transmit_queue_drops_total": counter(
-        "Packets that the kernel's queueing discipline dropped before they reached the port: no RDMA."
-    ),
+    "transmit_queue_drops_total": counter("Packets dropped by the root queueing discipline, without RDMA."),
     "transmit_queue_overlimits_total": counter(
-        "Times that the queueing discipline found a packet over its rate limit, which then had to wait: no RDMA."
+        "Times the root queueing discipline delayed a packet that exceeded its rate limit, without RDMA."
     ),
-    "transmit_queue_backlog_bytes": gauge("Bytes that wait in the kernel's queueing discipline: no RDMA."),
+    "transmit_queue_backlog_bytes": gauge("Bytes in the root queueing discipline, without RDMA."),
     "transmit_queue_requeues_total": counter(
-        "Packets that the queueing discipline took back, as the port did not take them."
+        "Packets put back into the root queueing discipline because the device was busy."
     ),
-    "transmit_queue_info": info("Queueing discipline of the kernel at the device's root.", "kind"),
+    "transmit_queue_info": info("The root queueing discipline of the device.", "kind"),
 }
 
 _STATISTICS: tuple[Statistic, ...] = tuple(one for names in DRIVERS.values() for one in names.port)
 _PRIORITY: tuple[Statistic, ...] = tuple(one for names in DRIVERS.values() for one in names.priority)
 
+_PORT_ENDINGS = [
+    *dict.fromkeys(one.ending for one in _STATISTICS if one.ending in vocabulary.ENDINGS),
+    "link_up",
+    "link_speed_bytes_per_second",
+    "link_max_speed_bytes_per_second",
+    "link_expected_speed_bytes_per_second",
+    "link_degraded",
+    "mtu_bytes",
+    "resets_total",
+]
+_PRIORITY_ENDINGS = [*dict.fromkeys(one.ending for one in _PRIORITY if one.ending in vocabulary.ENDINGS)]
+
+
+def _helps(endings: list[str]) -> dict[str, str]:
+    return {ending: _SHARED_HELPS[ending] for ending in endings if ending in _SHARED_HELPS}
+
+
 SCHEMA = vocabulary.schema(
     "fabric_nic_",
     ("device",),
-    [
-        *dict.fromkeys(one.ending for one in _STATISTICS if one.ending in vocabulary.ENDINGS),
-        "link_up",
-        "link_speed_bytes_per_second",
-        "link_max_speed_bytes_per_second",
-        "link_expected_speed_bytes_per_second",
-        "link_degraded",
-        "mtu_bytes",
-        "resets_total",
-    ],
+    _PORT_ENDINGS,
     {
         **_INFO,
         **_KERNEL,
         **_PORT,
         RATE_LIMIT: gauge(
-            "Most that the kernel lets the port transmit, RDMA left alone: the rate of tbf, or the ceiling of the only"
-            " class at the top of htb, which may let pass what belongs to no class; absent where there is no such"
-            " limit."
+            "Rate limit of the kernel's queueing discipline, without RDMA: the rate of tbf, or the ceiling of the only"
+            " root class of htb, which unclassified packets may bypass; absent where there is none."
         ),
-        **_FINE,
+        **_DETAILS,
     },
-    note="On the wire with RDMA, headers and frame check where the driver counts those, else what the kernel saw.",
+    helps=_helps(_PORT_ENDINGS),
     origins=_origins(),
     details=[
-        *_FINE,
+        *_DETAILS,
         *(ending for ending in _KERNEL if not ending.endswith(("_bytes_total", "_discards_total"))),
         "link_max_speed_bytes_per_second",
     ],
@@ -277,10 +378,11 @@ SCHEMA = vocabulary.schema(
 PRIORITY = vocabulary.schema(
     "fabric_nic_",
     ("device", "priority"),
-    [*dict.fromkeys(one.ending for one in _PRIORITY if one.ending in vocabulary.ENDINGS)],
-    _PRIORITY_FINE,
+    _PRIORITY_ENDINGS,
+    _PRIORITY_DETAILS,
+    helps=_helps(_PRIORITY_ENDINGS),
     origins=_origins(),
-    details=_PRIORITY_FINE,
+    details=_PRIORITY_DETAILS,
 )
 
 QUEUE = vocabulary.schema(
@@ -290,18 +392,18 @@ QUEUE = vocabulary.schema(
     origins=_origins(),
     details=["transmit_queue_requeues_total", "transmit_queue_info"],
 )
-"""A table of its own, as its counts start anew when the discipline is replaced, and those of the port do not."""
+"""A table of its own: its counters start from 0 when the queueing discipline is replaced, those of the port do not."""
 
-QUEUED = (*QUEUE.metrics.values(), SCHEMA.metrics[RATE_LIMIT])
-"""The metrics for which it is asked how devices queue."""
+QUEUEING_METRICS = (*QUEUE.metrics.values(), SCHEMA.metrics[RATE_LIMIT])
+"""The metrics for which queueing disciplines are read."""
 
 RAW = vocabulary.schema(
     "fabric_nic_",
     ("device", "name"),
     own={
         "raw": unknown(
-            "A statistic by the name its driver gives it, as it is: of names that the configuration asks for and that"
-            " are no metric of their own."
+            "Driver statistic by the driver's own name, unconverted: those that match sources.nic.raw and have no other"
+            " metric."
         )
     },
     origins=_origins(),

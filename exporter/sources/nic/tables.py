@@ -1,6 +1,6 @@
-"""Readings of network devices to tables: for each driver, whose counters share their widths, by port and by priority.
+"""Tables of network devices: per driver, whose devices share counter widths, by port and by priority.
 
-Here is decided whose count a metric is: the driver's where it counts on the wire, the kernel's where it does not.
+Each metric has the driver's counter where the driver counts on the wire, else the kernel's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,41 +15,41 @@ from exporter.core.table import (
     Table,
     Value,
 )
-from exporter.linux.ethtool import Driver
-from exporter.linux.netlink.rtnetlink import Link
+from exporter.linux.ethtool_ioctl import DriverInfo
+from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.pci import ADDRESS
 from exporter.sources.common.driver_statistics import Statistic
 from exporter.sources.common.host_ports import PortPosition, number_rails, row_times
 from exporter.sources.nic.device import DeviceReading
 from exporter.sources.nic.drivers import DRIVERS, INFINIBAND
 from exporter.sources.nic.metrics import (
-    INSTEAD,
     KERNEL,
+    KERNEL_FALLBACK,
     PRIORITY,
     QUEUE,
     RATE_LIMIT,
     RAW,
     SCHEMA,
 )
-from exporter.sources.nic.queues import Queues
+from exporter.sources.nic.queueing_query import QueueingReading
 
-NARROW = {"link_down_total", "carrier_changes_total"}
-"""What the kernel counts in 32 bits."""
+KERNEL_32_BIT = {"link_down_total", "carrier_changes_total"}
+"""Counters of the kernel with 32 bits."""
 
-COUNTED = {
+QUEUEING_FIELDS = {
     "transmit_queue_drops_total": "drops",
     "transmit_queue_overlimits_total": "overlimits",
     "transmit_queue_requeues_total": "requeues",
     "transmit_queue_backlog_bytes": "backlog_bytes",
 }
-"""What is exported of how a device queues, by the names that `Queueing` has for it."""
+"""Metrics of a queueing discipline, by ending, with the field of `QueueingDiscipline`."""
 
 
 class NicTables:
-    """Makes the tables, and keeps the text of their rows from poll to poll."""
+    """Makes the tables, and reuses the text of their rows from poll to poll."""
 
     def __init__(self, host: str, rails: Mapping[str, str], unread: Collection[str] = ()) -> None:
-        """Take the host's name, the rails of the configuration by device, and endings that nobody is shown."""
+        """Store the host's name, the configured rails by device, and the endings that are not exported."""
         self._host = host
         self._rails = rails
         self._kernel = {ending: name for ending, name in KERNEL.items() if ending not in unread}
@@ -57,61 +57,63 @@ class NicTables:
 
     def make(
         self,
-        links: Mapping[str, Link],
+        links: Mapping[str, NetworkLink],
         readings: Mapping[str, DeviceReading],
         now: float,
-        queues: Queues | None = None,
+        queueing: QueueingReading | None = None,
     ) -> list[Table]:
         """Make the tables.
 
         Args:
-            links: By device.
-            readings: By device.
-            now: When the links were dumped.
-            queues: How devices queue; None where that is not known.
+            links: Links by device.
+            readings: Readings by device.
+            now: Time of the dump of the links.
+            queueing: Queueing disciplines; None if not known.
         """
         infos = self._infos(links, readings)
-        parts: dict[str, list[str]] = {}
+        by_driver: dict[str, list[str]] = {}
         for name in links:
             driver = readings[name].driver
-            parts.setdefault(driver.name if driver else "", []).append(name)
+            by_driver.setdefault(driver.name if driver else "", []).append(name)
         tables = []
-        for part, names in parts.items():
+        for part, names in by_driver.items():
             known = DRIVERS.get(part) or INFINIBAND.get(part)
-            rows = [self._row(links[name], readings[name], queues) for name in names]
+            rows = [self._row(links[name], readings[name], queueing) for name in names]
             columns = _columns(SCHEMA, rows, known.port if known else ())
             columns["info"] = Column(SCHEMA.metrics["info"], [infos[name] for name in names])
             kinds = [readings[name].kind for name in names]
             keys: list[LabelValues] = [(name,) for name in names]
             tables.append(self._table(SCHEMA, part, keys, columns, links, readings, now, kinds))
-            finer: list[LabelValues] = [(name, number) for name in names for number in readings[name].priority]
-            if known and finer:
-                cells: list[Mapping[str, Value | None]] = [readings[name].priority[number] for name, number in finer]
+            priority_keys: list[LabelValues] = [(name, number) for name in names for number in readings[name].priority]
+            if known and priority_keys:
+                cells: list[Mapping[str, Value | None]] = [
+                    readings[name].priority[number] for name, number in priority_keys
+                ]
                 columns = _columns(PRIORITY, cells, known.priority)
-                tables.append(self._table(PRIORITY, part, finer, columns, links, readings, now))
-            raw: list[LabelValues] = [(name, statistic) for name in names for statistic in readings[name].raw]
-            if raw:
-                values = [readings[name].raw[statistic] for name, statistic in raw]
+                tables.append(self._table(PRIORITY, part, priority_keys, columns, links, readings, now))
+            raw_keys: list[LabelValues] = [(name, statistic) for name in names for statistic in readings[name].raw]
+            if raw_keys:
+                values = [readings[name].raw[statistic] for name, statistic in raw_keys]
                 columns = {"raw": Column(RAW.metrics["raw"], values)}
-                tables.append(self._table(RAW, part, raw, columns, links, readings, now))
-        if queues is not None:
-            queued = {name: link.ifindex for name, link in links.items() if link.ifindex in queues.found}
-            if queued:
-                tables.append(self._queue_table(queued, queues))
+                tables.append(self._table(RAW, part, raw_keys, columns, links, readings, now))
+        if queueing is not None:
+            ifindexes = {name: link.ifindex for name, link in links.items() if link.ifindex in queueing.disciplines}
+            if ifindexes:
+                tables.append(self._queue_table(ifindexes, queueing))
         return tables
 
-    def _queue_table(self, queued: Mapping[str, int], queues: Queues) -> Table:
-        """Make the table of what queues count, for devices that have one; a replaced one counts anew."""
-        found = [queues.found[index] for index in queued.values()]
+    def _queue_table(self, ifindexes: Mapping[str, int], queueing: QueueingReading) -> Table:
+        """Make the table of queueing disciplines, for devices that have one; a replaced one has another epoch."""
+        found = [queueing.disciplines[index] for index in ifindexes.values()]
         cells: dict[str, list[Value | None]] = {
-            ending: [getattr(one, field) for one in found] for ending, field in COUNTED.items()
+            ending: [getattr(one, field) for one in found] for ending, field in QUEUEING_FIELDS.items()
         }
         columns = {ending: Column(QUEUE.metrics[ending], values, 32) for ending, values in cells.items()}
         columns["transmit_queue_info"] = Column(QUEUE.metrics["transmit_queue_info"], [(one.kind,) for one in found])
-        keys: list[LabelValues] = [(name,) for name in queued]
+        keys: list[LabelValues] = [(name,) for name in ifindexes]
         rows = self._keepers.setdefault((QUEUE, ""), RowKeeper(QUEUE.labels)).rows(keys)
-        epochs = [(index, one.kind, one.handle) for index, one in zip(queued.values(), found, strict=True)]
-        return Table(QUEUE, rows, columns, queues.time, epochs=epochs)
+        epochs = [(index, one.kind, one.handle) for index, one in zip(ifindexes.values(), found, strict=True)]
+        return Table(QUEUE, rows, columns, queueing.time, epochs=epochs)
 
     def _table(
         self,
@@ -119,12 +121,12 @@ class NicTables:
         part: str,
         keys: Sequence[LabelValues],
         columns: Mapping[str, Column],
-        links: Mapping[str, Link],
+        links: Mapping[str, NetworkLink],
         readings: Mapping[str, DeviceReading],
         now: float,
         kinds: Sequence[str | None] | None = None,
     ) -> Table:
-        """Put a table together, whose keys begin with the name of the device."""
+        """Make a table whose keys begin with the name of the device."""
         times = [now if (time := readings[key[0]].time) is None else time for key in keys]
         return Table(
             schema,
@@ -137,23 +139,27 @@ class NicTables:
             part=part,
         )
 
-    def _infos(self, links: Mapping[str, Link], readings: Mapping[str, DeviceReading]) -> dict[str, LabelValues]:
-        """Give the values of the info's labels for each device."""
+    def _infos(self, links: Mapping[str, NetworkLink], readings: Mapping[str, DeviceReading]) -> dict[str, LabelValues]:
+        """Return the values of the info's labels by device."""
         seats = [
-            PortPosition(readings[name].kind, _pci(link, readings[name].driver), name) for name, link in links.items()
+            Seat(readings[name].kind, _pci_address(link, readings[name].driver), name) for name, link in links.items()
         ]
         rails = number_rails(seats, self._rails)
         return {
-            seat.device: (self._host, rail, seat.pci, *_facts(links[seat.device], readings[seat.device]))
+            seat.device: (self._host, rail, seat.pci, *_identity_labels(links[seat.device], readings[seat.device]))
             for seat, rail in zip(seats, rails, strict=True)
         }
 
-    def _row(self, link: Link, reading: DeviceReading, queues: Queues | None) -> dict[str, Value | None]:
-        """Put together what one device has, by ending."""
+    def _row(
+        self, link: NetworkLink, reading: DeviceReading, queueing: QueueingReading | None
+    ) -> dict[str, Value | None]:
+        """Return the values of one device by ending."""
         row: dict[str, Value | None] = {}
-        if link.kind != "bond":  # a bond carries what its members carry: its bytes would be counted twice
+        if link.kind != "bond":  # a bond's bytes are those of its members: they would be counted twice
             row = {ending: link.stats.get(name) for ending, name in self._kernel.items()}
-            row |= {ending: link.stats.get(name) for ending, name in INSTEAD.items() if ending not in reading.own}
+            row |= {
+                ending: link.stats.get(name) for ending, name in KERNEL_FALLBACK.items() if ending not in reading.own
+            }
             if "link_down_total" not in reading.own:
                 row["link_down_total"] = link.carrier_down_count
         row |= {
@@ -161,21 +167,21 @@ class NicTables:
             "mtu_bytes": link.mtu,
             "link_up": int(link.carrier and link.operstate in {None, "up", "unknown"}),
         }
-        queueing = None if queues is None else queues.found.get(link.ifindex)
-        if queueing is not None and queueing.rate_bytes_per_second is not None:
-            row[RATE_LIMIT] = queueing.rate_bytes_per_second
+        discipline = None if queueing is None else queueing.disciplines.get(link.ifindex)
+        if discipline is not None and discipline.rate_bytes_per_second is not None:
+            row[RATE_LIMIT] = discipline.rate_bytes_per_second
         return row | dict(reading.port)
 
 
-def _pci(link: Link, driver: Driver | None) -> str:
+def _pci_address(link: NetworkLink, driver: DriverInfo | None) -> str:
     if link.parent_dev_bus_name == "pci":
         return link.parent_dev_name or ""
-    # Other buses have other addresses, and the driver tells those too.
+    # On other buses the driver reports an address of another form.
     return driver.bus if driver is not None and ADDRESS.fullmatch(driver.bus) else ""
 
 
-def _facts(link: Link, reading: DeviceReading) -> LabelValues:
-    """Give the values of the info's labels from `mac` on."""
+def _identity_labels(link: NetworkLink, reading: DeviceReading) -> LabelValues:
+    """Return the values of the info's labels from `mac` on."""
     driver = reading.driver
     return (
         link.mac or "",
@@ -189,15 +195,15 @@ def _facts(link: Link, reading: DeviceReading) -> LabelValues:
 def _columns(
     schema: Schema, rows: Sequence[Mapping[str, Value | None]], statistics: Sequence[Statistic]
 ) -> dict[str, Column]:
-    """Turn rows into columns, with the widths that the driver's counters have."""
+    """Convert rows to columns, with the widths of the driver's counters."""
     declared = {one.ending: one for one in statistics}
     columns = {}
     for ending in dict.fromkeys(chain.from_iterable(rows)):
         values = [row.get(ending) for row in rows]
-        one = declared.get(ending) or Statistic(ending, (), 32 if ending in NARROW else 64)
+        one = declared.get(ending) or Statistic(ending, (), 32 if ending in KERNEL_32_BIT else 64)
         metric = schema.metrics[ending]
-        if metric.kind is Kind.GAUGE and one.divisor != 1:  # counters stay raw until they are extended
+        if metric.kind is Kind.GAUGE and one.divisor != 1:  # counters are divided after they are extended to 64 bits
             shares = [value / one.divisor if isinstance(value, int) else None for value in values]
-            values = [None if share is None or share > 1 else share for share in shares]  # more than all is nonsense
+            values = [None if share is None or share > 1 else share for share in shares]  # a ratio above 1 is invalid
         columns[ending] = Column(metric, values, one.width, divisor=one.divisor)
     return columns

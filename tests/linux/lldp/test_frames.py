@@ -1,4 +1,4 @@
-"""Frames of LLDP, written out by IEEE 802.1AB: what is read of them, that nothing breaks the reader, and the socket."""
+"""LLDP frames encoded by hand after IEEE 802.1AB, networkd files, and the packet socket."""
 
 import os
 import socket
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from exporter.linux.lldp import frames as lldp
 from exporter.linux.lldp.frames import (
     Advertisement,
-    DecodeError,
+    LldpDecodeError,
     parse_frame,
-    split_file,
+    split_networkd_file,
 )
 from exporter.linux.lldp.packet_socket import LldpSocket
 
@@ -54,7 +54,7 @@ def frame(*tlvs, mandatory=True):
     return ETHERNET + first + b"".join(tlvs) + b"\0\0"
 
 
-def test_what_a_switch_says():
+def test_frame_of_a_switch():
     assert parse_frame(SWITCH) == Advertisement(
         "44:4c:a8:00:00:01",
         "Ethernet1/1",
@@ -67,18 +67,18 @@ def test_what_a_switch_says():
     )
 
 
-def test_what_the_firmware_of_a_nic_says():
+def test_frame_of_nic_firmware():
     assert parse_frame(HOST) == Advertisement(
         "b8:ce:f6:01:02:03", "b8:ce:f6:01:02:04", 120, capabilities=frozenset({"station"})
     )
 
 
 @pytest.mark.parametrize("padding", [b"", bytes(20), b"\xff" * 20])
-def test_what_comes_behind_the_end_is_no_part_of_it(padding):
+def test_bytes_after_the_end_tlv_are_ignored(padding):
     assert parse_frame(HOST + padding) == parse_frame(HOST)
 
 
-def test_the_end_may_be_that_of_the_frame():
+def test_end_tlv_is_optional():
     assert parse_frame(HOST[:-2]) == parse_frame(HOST)
 
 
@@ -94,12 +94,12 @@ def test_the_end_may_be_that_of_the_frame():
         (b"\x07\xe9t\xe9", "\udce9t\udce9"),  # no UTF-8: shown as bytes where it is a label
     ],
 )
-def test_identities(content, chassis):
+def test_chassis_id_subtypes(content, chassis):
     made = ETHERNET + tlv(1, content) + tlv(2, b"\x05p") + tlv(3, b"\0\1")
     assert parse_frame(made).chassis == chassis
 
 
-def test_of_a_text_that_comes_twice_the_first_counts():
+def test_first_of_a_repeated_tlv_is_used():
     assert parse_frame(frame(tlv(5, b"one"), tlv(5, b"two"))).name == "one"
 
 
@@ -107,9 +107,9 @@ def test_of_a_text_that_comes_twice_the_first_counts():
     "broken",
     [tlv(7, b"\0"), tlv(8, b""), tlv(8, b"\x05\x01\xc0"), tlv(8, b"\x02\x01\x02"), tlv(127, b""), tlv(100, b"?" * 511)],
 )
-def test_a_tlv_that_makes_no_sense_costs_nothing_else(broken):
-    told = parse_frame(frame(broken, tlv(5, b"leaf1")))
-    assert (told.name, told.capabilities, told.addresses) == ("leaf1", frozenset(), ())
+def test_malformed_optional_tlv_is_skipped(broken):
+    found = parse_frame(frame(broken, tlv(5, b"leaf1")))
+    assert (found.name, found.capabilities, found.addresses) == ("leaf1", frozenset(), ())
 
 
 @pytest.mark.parametrize(
@@ -128,56 +128,56 @@ def test_a_tlv_that_makes_no_sense_costs_nothing_else(broken):
         (HOST[:-1], "within a TLV"),
     ],
 )
-def test_what_is_no_frame_says_why(made, text):
-    with pytest.raises(DecodeError, match=text):
+def test_invalid_frame_raises_with_the_reason(made, text):
+    with pytest.raises(LldpDecodeError, match=text):
         parse_frame(made)
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda tail: ETHERNET + tail))
-def test_any_bytes_are_a_frame_or_an_error_that_says_so(data):
-    with suppress(DecodeError):
+def test_arbitrary_bytes_raise_no_other_error(data):
+    with suppress(LldpDecodeError):
         parse_frame(data)
 
 
 @given(st.integers(14, len(SWITCH) - 1), st.integers(0, 255))
-def test_a_frame_with_a_wrong_byte_is_read_or_is_an_error(place, byte):
-    with suppress(DecodeError):
+def test_corrupted_byte_raises_no_other_error(place, byte):
+    with suppress(LldpDecodeError):
         parse_frame(SWITCH[:place] + bytes([byte]) + SWITCH[place + 1 :])
 
 
-def filed(*frames):
+def networkd_file(*frames):
     return b"".join(len(one).to_bytes(8, "little") + one for one in frames)
 
 
-def test_a_file_of_networkd_has_each_frame_behind_its_length():
-    assert split_file(b"") == []
-    assert split_file(filed(SWITCH, HOST)) == [SWITCH, HOST]
-    assert len(split_file(filed(*[HOST] * 1000))) == lldp.MAX_FRAMES
+def test_networkd_file_is_split_by_lengths():
+    assert split_networkd_file(b"") == []
+    assert split_networkd_file(networkd_file(SWITCH, HOST)) == [SWITCH, HOST]
+    assert len(split_networkd_file(networkd_file(*[HOST] * 1000))) == lldp.MAX_FRAMES
 
 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (filed(HOST)[:-1], "are left"),
-        (filed(HOST) + b"\1", "within a length"),
+        (networkd_file(HOST)[:-1], "are left"),
+        (networkd_file(HOST) + b"\1", "within a length"),
         (b"\xff" * 8, "are left"),
         (bytes(8), "has 0 bytes"),
     ],
 )
-def test_a_file_that_is_cut_says_where(content, text):
-    with pytest.raises(DecodeError, match=text):
-        split_file(content)
+def test_truncated_networkd_file_raises_with_the_offset(content, text):
+    with pytest.raises(LldpDecodeError, match=text):
+        split_networkd_file(content)
 
 
 @given(st.binary(max_size=100))
-def test_any_file_is_frames_or_an_error(content):
-    with suppress(DecodeError):
-        assert filed(*split_file(content)) == content
+def test_arbitrary_networkd_file_raises_no_other_error(content):
+    with suppress(LldpDecodeError):
+        assert networkd_file(*split_networkd_file(content)) == content
 
 
 @pytest.fixture
 def pair(program):
-    """Give the names of two network devices that are connected."""
+    """Return the names of two connected veth devices."""
     ip = program("ip")
     if os.geteuid() != 0:
         pytest.skip("needs root")
@@ -200,12 +200,12 @@ def send(device, data):
 
 
 def joined(device):
-    """Tell by the kernel's own list whether a device passes the group up."""
+    """Return whether a device joined the group, by the kernel's own list."""
     lines = Path("/proc/net/dev_mcast").read_text().splitlines()
-    return any(line.split()[1] == device and line.split()[-1] == lldp.GROUP.hex() for line in lines)
+    return any(line.split()[1] == device and line.split()[-1] == lldp.GROUP_ADDRESS.hex() for line in lines)
 
 
-def test_the_socket_hears_what_comes_and_not_what_goes_out(pair):
+def test_socket_receives_incoming_frames_only(pair):
     left, right = pair
     sock = LldpSocket()
     try:
@@ -214,12 +214,12 @@ def test_the_socket_hears_what_comes_and_not_what_goes_out(pair):
         send(right, SWITCH)
         send(right, ETHERNET[:12] + b"\x08\x00" + bytes(50))  # something else
         send(left, HOST)
-        heard = {one for one in sock.heard() if one.device in pair}
-        # What the left one sends the right one hears too, though nobody asked it to: a pair passes all.
-        assert (left, SWITCH) in heard
-        assert (left, HOST) not in heard
-        assert {data for _, data in heard} <= {SWITCH, HOST}
-        assert list(sock.heard()) == []
+        received = {one for one in sock.receive() if one.device in pair}
+        # The right device receives what the left one transmits without joining: veth devices accept all frames.
+        assert (left, SWITCH) in received
+        assert (left, HOST) not in received
+        assert {data for _, data in received} <= {SWITCH, HOST}
+        assert list(sock.receive()) == []
         sock.listen_on({})
         assert not joined(left)
     finally:
@@ -227,7 +227,7 @@ def test_the_socket_hears_what_comes_and_not_what_goes_out(pair):
     sock.close()
 
 
-def test_a_device_that_is_gone_is_told_and_costs_the_others_nothing(pair):
+def test_removed_device_is_returned_as_an_error(pair):
     left, _ = pair
     sock = LldpSocket()
     try:

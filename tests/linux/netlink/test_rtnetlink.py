@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.linux.netlink.protocol import DumpInterrupted, NetlinkError
+from exporter.linux.netlink.messages import DumpInterrupted, NetlinkError
 from exporter.linux.netlink.rtnetlink import (
-    STATISTICS,
-    Batch,
-    link_request,
-    parse_links,
+    LINK_STATS64,
+    LinkMessages,
+    encode_link_request,
+    parse_link_messages,
 )
 
 NEWLINK, DELLINK, DONE, ERROR = 16, 17, 3, 2
@@ -32,22 +32,22 @@ def link(*attributes, kind=NEWLINK, family=0, state=0, index=5, hardware=1, **he
     return message(kind, struct.pack("=BxHiII", family, hardware, index, state, 0) + b"".join(attributes), **header)
 
 
-def names(batch: Batch):
+def names(batch: LinkMessages):
     return [(event.change, event.link.name) for event in batch.events]
 
 
 NAMED = attribute(IFNAME, b"eth0\0")
 
 
-def test_the_request_asks_for_all_links_with_statistics_and_without_virtual_functions():
-    assert link_request(9) == bytes.fromhex(
+def test_request_for_all_links_with_statistics_without_virtual_functions():
+    assert encode_link_request(9) == bytes.fromhex(
         "28000000 1200 0103 09000000 00000000"  # 40 bytes, GETLINK, REQUEST | ROOT | MATCH, sequence 9, port 0
         "00 00 0000 00000000 00000000 00000000"  # every family and index
         "0800 1d00 00000000"  # EXT_MASK: neither VF nor SKIP_STATS
     ), "written for a little-endian machine"
 
 
-def test_every_field_of_a_link():
+def test_all_fields_of_a_link():
     data = link(
         attribute(IFNAME, b"ens3f0np0\0"),
         attribute(ADDRESS, bytes.fromhex("020000000001")),
@@ -68,7 +68,7 @@ def test_every_field_of_a_link():
         state=0x10003,
         hardware=32,
     )
-    batch = parse_links(data)
+    batch = parse_link_messages(data)
     assert (batch.malformed, batch.done) == (0, False)
     (event,) = batch.events
     found = event.link
@@ -85,8 +85,8 @@ def test_every_field_of_a_link():
     assert found.stats["rx_otherhost_dropped"] == 2**64 - 1
 
 
-def test_what_the_kernel_did_not_say_is_absent():
-    found = parse_links(link(NAMED)).events[0].link
+def test_missing_attributes_are_none():
+    found = parse_link_messages(link(NAMED)).events[0].link
     assert found.stats == {}
     assert found.kind == ""
     for name in ("operstate", "mtu", "mac", "parent_dev_name", "phys_port_name", "link_netnsid"):
@@ -97,52 +97,61 @@ def test_what_the_kernel_did_not_say_is_absent():
 
 
 @pytest.mark.parametrize(("size", "known"), [(23, 23), (24, 24), (25, 25), (30, 25)])
-def test_statistics_of_older_and_newer_kernels(size, known):
-    stats = parse_links(link(NAMED, attribute(STATS64, struct.pack(f"={size}Q", *range(size))))).events[0].link.stats
-    assert list(stats) == list(STATISTICS[:known])
+def test_stats64_of_older_and_newer_kernels(size, known):
+    stats = (
+        parse_link_messages(link(NAMED, attribute(STATS64, struct.pack(f"={size}Q", *range(size)))))
+        .events[0]
+        .link.stats
+    )
+    assert list(stats) == list(LINK_STATS64[:known])
     assert list(stats.values()) == list(range(known))
 
 
-def test_the_address_stands_in_for_a_permanent_one_and_an_empty_one_is_none():
-    assert parse_links(link(NAMED, attribute(ADDRESS, b"\x02\0\0\0\0\x01"))).events[0].link.mac == "02:00:00:00:00:01"
-    assert parse_links(link(NAMED, attribute(ADDRESS, b""))).events[0].link.mac is None
-    infiniband = parse_links(link(NAMED, attribute(ADDRESS, bytes(range(20))))).events[0].link.mac
+def test_address_is_used_without_a_permanent_address():
+    assert (
+        parse_link_messages(link(NAMED, attribute(ADDRESS, b"\x02\0\0\0\0\x01"))).events[0].link.mac
+        == "02:00:00:00:00:01"
+    )
+    assert parse_link_messages(link(NAMED, attribute(ADDRESS, b""))).events[0].link.mac is None
+    infiniband = parse_link_messages(link(NAMED, attribute(ADDRESS, bytes(range(20))))).events[0].link.mac
     assert infiniband.startswith("00:01:02:")
     assert len(infiniband) == 59
 
 
-def test_changes_and_departures_and_the_end_of_a_dump():
-    batch = parse_links(link(NAMED) + link(attribute(IFNAME, b"eth1\0"), kind=DELLINK) + message(DONE, bytes(4)))
+def test_new_and_deleted_links_and_the_end_of_a_dump():
+    batch = parse_link_messages(
+        link(NAMED) + link(attribute(IFNAME, b"eth1\0"), kind=DELLINK) + message(DONE, bytes(4))
+    )
     assert names(batch) == [("changed", "eth0"), ("deleted", "eth1")]
     assert batch.done
 
 
 def test_a_port_that_leaves_a_bridge_is_not_deleted():
-    assert parse_links(link(NAMED, kind=DELLINK, family=AF_BRIDGE)) == Batch()
+    assert parse_link_messages(link(NAMED, kind=DELLINK, family=AF_BRIDGE)) == LinkMessages()
 
 
-def test_an_answer_to_another_request_is_not_ours():
+def test_answer_to_another_request_is_skipped():
     late = link(NAMED, sequence=6) + message(DONE, bytes(4), sequence=6)
-    batch = parse_links(late + link(attribute(IFNAME, b"eth1\0")), sequence=7)
+    batch = parse_link_messages(late + link(attribute(IFNAME, b"eth1\0")), sequence=7)
     assert names(batch) == [("changed", "eth1")]
     assert not batch.done
 
 
-def test_an_interrupted_dump_is_told_apart():
+def test_interrupted_dump_raises():
     with pytest.raises(DumpInterrupted) as caught:
-        parse_links(link(NAMED) + link(NAMED, flags=0x10))
+        parse_link_messages(link(NAMED) + link(NAMED, flags=0x10))
     assert caught.value.errno == errno.EINTR
 
 
 @pytest.mark.parametrize("kind", [ERROR, DONE])
-def test_an_error_has_the_number_of_the_kernel(kind):
+def test_error_raises_with_its_errno(kind):
     with pytest.raises(NetlinkError, match="Operation not permitted") as caught:
-        parse_links(message(kind, struct.pack("=i", -errno.EPERM) + bytes(16)))
+        parse_link_messages(message(kind, struct.pack("=i", -errno.EPERM) + bytes(16)))
     assert caught.value.errno == errno.EPERM
 
 
-def test_an_acknowledgement_is_no_error():
-    assert parse_links(message(ERROR, bytes(20))) == Batch()
+def test_acknowledgement_is_not_an_error():
+    assert parse_link_messages(message(ERROR, bytes(20))) == LinkMessages()
 
 
 @pytest.mark.parametrize(
@@ -155,48 +164,48 @@ def test_an_acknowledgement_is_no_error():
     ],
     ids=["length 0", "length 3", "beyond the message", "cut header"],
 )
-def test_a_broken_attribute_costs_what_follows_it_in_this_link_alone(broken):
-    batch = parse_links(link(NAMED, attribute(LOWER, 4), broken) + link(attribute(IFNAME, b"eth1\0")))
+def test_malformed_attribute_affects_only_the_rest_of_its_link(broken):
+    batch = parse_link_messages(link(NAMED, attribute(LOWER, 4), broken) + link(attribute(IFNAME, b"eth1\0")))
     assert names(batch) == [("changed", "eth0"), ("changed", "eth1")]
     assert (batch.events[0].link.lower, batch.events[0].link.mtu, batch.malformed) == (4, None, 1)
 
 
-def test_a_broken_nest_costs_its_own_field():
-    batch = parse_links(link(NAMED, attribute(LINKINFO, bytes(8)), attribute(MTU, 1500)))
+def test_malformed_nested_attribute_affects_only_its_field():
+    batch = parse_link_messages(link(NAMED, attribute(LINKINFO, bytes(8)), attribute(MTU, 1500)))
     assert (batch.malformed, batch.events[0].link.kind, batch.events[0].link.mtu) == (1, "", 1500)
 
 
-def test_a_number_of_the_wrong_width_is_absent():
-    found = parse_links(link(NAMED, attribute(MTU, b"\x01\x02"), attribute(OPERSTATE, b"\x63"))).events[0].link
+def test_number_of_unexpected_size_is_none():
+    found = parse_link_messages(link(NAMED, attribute(MTU, b"\x01\x02"), attribute(OPERSTATE, b"\x63"))).events[0].link
     assert (found.mtu, found.operstate) == (None, None)
 
 
-def test_a_tunnel_over_no_device_in_particular_has_none_below():
-    assert parse_links(link(NAMED, attribute(LOWER, 0))).events[0].link.lower is None
+def test_tunnel_without_lower_device():
+    assert parse_link_messages(link(NAMED, attribute(LOWER, 0))).events[0].link.lower is None
 
 
-def test_a_link_without_a_name_is_counted():
-    assert parse_links(link(attribute(MTU, 1500)) + link(attribute(IFNAME, b"\0"))) == Batch(malformed=2)
+def test_link_without_a_name_is_malformed():
+    assert parse_link_messages(link(attribute(MTU, 1500)) + link(attribute(IFNAME, b"\0"))) == LinkMessages(malformed=2)
 
 
-def test_names_that_are_not_text_stay_apart():
-    batch = parse_links(link(attribute(IFNAME, b"\xff\0")) + link(attribute(IFNAME, b"\xfe\0")))
+def test_names_that_are_not_utf8_stay_different():
+    batch = parse_link_messages(link(attribute(IFNAME, b"\xff\0")) + link(attribute(IFNAME, b"\xfe\0")))
     assert names(batch) == [("changed", "\\xff"), ("changed", "\\xfe")]
 
 
 @pytest.mark.parametrize("length", [0, 15, 200])
-def test_a_message_of_impossible_length_ends_the_datagram(length):
+def test_message_of_invalid_length_ends_the_datagram(length):
     data = link(NAMED) + struct.pack("=IHHII", length, NEWLINK, 0, 7, 0) + bytes(40)
-    batch = parse_links(data)
+    batch = parse_link_messages(data)
     assert (names(batch), batch.malformed) == ([("changed", "eth0")], 1)
 
 
-def test_cut_messages_are_counted():
-    assert parse_links(link(NAMED)[:-1]) == Batch(malformed=1)
-    assert parse_links(b"\x20\0\0") == Batch(malformed=1)
-    assert parse_links(message(NEWLINK, bytes(15))) == Batch(malformed=1)
-    assert parse_links(message(ERROR, b"")) == Batch(malformed=1)
-    assert parse_links(b"") == Batch()
+def test_truncated_messages_are_counted():
+    assert parse_link_messages(link(NAMED)[:-1]) == LinkMessages(malformed=1)
+    assert parse_link_messages(b"\x20\0\0") == LinkMessages(malformed=1)
+    assert parse_link_messages(message(NEWLINK, bytes(15))) == LinkMessages(malformed=1)
+    assert parse_link_messages(message(ERROR, b"")) == LinkMessages(malformed=1)
+    assert parse_link_messages(b"") == LinkMessages()
 
 
 BODIES = st.lists(
@@ -215,9 +224,9 @@ MESSAGES = st.builds(
 
 
 @given(st.binary(max_size=200) | st.lists(MESSAGES, max_size=4).map(b"".join))
-def test_no_bytes_raise_anything_else_or_hold_the_parser(data):
+def test_arbitrary_bytes_neither_raise_nor_hang_the_parser(data):
     try:
-        batch = parse_links(data)
+        batch = parse_link_messages(data)
     except NetlinkError:
         return
     assert len(batch.events) + batch.malformed <= 2 * (len(data) // 16 + 1)

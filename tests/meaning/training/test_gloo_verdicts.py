@@ -28,7 +28,7 @@ from exporter.meaning.training.verdicts import (
 )
 from exporter.sources.nccl.timing_socket import TimingSocket
 from exporter.sources.nic import source as nic
-from exporter.sources.nic.source import NicOptions
+from exporter.sources.nic.options import NicOptions
 from tests.helpers.paths import ROOT, TESTS
 from tests.hook.test_fabric_timing_torch import torch_python  # noqa: F401  # a fixture
 

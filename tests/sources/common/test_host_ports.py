@@ -4,7 +4,7 @@ import pytest
 
 from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import SourceError
-from exporter.linux.netlink.rtnetlink import Link
+from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.sources.common.host_ports import (
     MIN_TIME_SPREAD,
     PortPosition,
@@ -50,19 +50,19 @@ PCI = {"parent_dev_name": "0000:17:00.0", "parent_dev_bus_name": "pci"}
 @pytest.mark.parametrize(
     ("link", "hardware"),
     [
-        (Link(2, "eth0", **PCI), True),
-        (Link(2, "eth0", phys_port_name="p0", **PCI), True),
-        (Link(2, "eth0", phys_port_name="p0s1", **PCI), True),  # a port that is split
-        (Link(2, "eth0", phys_port_name="pf0", **PCI), True),
-        (Link(2, "eth0", parent_dev_name="mlx5_core.sf.4", parent_dev_bus_name="auxiliary"), True),
-        (Link(2, "rep0", phys_port_name="pf0vf12", **PCI), False),
-        (Link(2, "rep0", phys_port_name="pf1sf88", **PCI), False),
-        (Link(2, "rep0", phys_port_name="c1pf0vf3", **PCI), False),
-        (Link(2, "vlan7", kind="vlan", **PCI), False),
-        (Link(2, "bond0", kind="bond"), False),
-        (Link(2, "ib0", hardware=32, kind="ipoib", **PCI), False),
-        (Link(2, "ib0", hardware=32, **PCI), False),
-        (Link(1, "lo"), False),
+        (NetworkLink(2, "eth0", **PCI), True),
+        (NetworkLink(2, "eth0", phys_port_name="p0", **PCI), True),
+        (NetworkLink(2, "eth0", phys_port_name="p0s1", **PCI), True),  # a port that is split
+        (NetworkLink(2, "eth0", phys_port_name="pf0", **PCI), True),
+        (NetworkLink(2, "eth0", parent_dev_name="mlx5_core.sf.4", parent_dev_bus_name="auxiliary"), True),
+        (NetworkLink(2, "rep0", phys_port_name="pf0vf12", **PCI), False),
+        (NetworkLink(2, "rep0", phys_port_name="pf1sf88", **PCI), False),
+        (NetworkLink(2, "rep0", phys_port_name="c1pf0vf3", **PCI), False),
+        (NetworkLink(2, "vlan7", kind="vlan", **PCI), False),
+        (NetworkLink(2, "bond0", kind="bond"), False),
+        (NetworkLink(2, "ib0", hardware=32, kind="ipoib", **PCI), False),
+        (NetworkLink(2, "ib0", hardware=32, **PCI), False),
+        (NetworkLink(1, "lo"), False),
     ],
 )
 def test_is_hardware(link, hardware):

@@ -1,4 +1,4 @@
-"""Network devices of the host: which are asked for what, what is made of it, and what happens when one is sick."""
+"""Network devices of the host: which are read, their metrics, and failures."""
 
 import asyncio
 import errno
@@ -14,32 +14,33 @@ import pytest
 
 from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Host, SourceError
-from exporter.linux.ethtool import Driver, LinkSettings
-from exporter.linux.netlink.ethtool import Pause
-from exporter.linux.netlink.rtnetlink import Event, Link
+from exporter.linux.ethtool_ioctl import DriverInfo, LinkSettings
+from exporter.linux.netlink.ethtool_netlink import Pause
+from exporter.linux.netlink.rtnetlink import LinkEvent, NetworkLink
 from exporter.linux.nic_reader import KernelNic
 from exporter.meaning.ports import links
 from exporter.sources.nic import (
     device as nic_device,
 )
 from exporter.sources.nic import (
-    metrics as nic_metrics,
+    device_queries,
 )
 from exporter.sources.nic import (
-    questions,
+    metrics as nic_metrics,
 )
 from exporter.sources.nic import (
     source as nic,
 )
 from exporter.sources.nic.drivers import DRIVERS
-from exporter.sources.nic.source import NicOptions, NicSource
-from tests.helpers.nic_double import (
+from exporter.sources.nic.options import NicOptions
+from exporter.sources.nic.source import NicSource
+from tests.helpers.fake_nic_reader import (
+    IOCTL_REQUESTS,
     KERNEL,
     MLX5,
-    OLDER,
     SPEED,
-    Meaning,
-    Nics,
+    FakeNicReader,
+    RateCalculator,
     hardware,
     opened,
     pci_function,
@@ -50,12 +51,12 @@ from tests.helpers.nic_double import (
 
 LONG = 60.0
 SHORT = 0.3
-"""Seconds after which a call is taken to hang."""
+"""Seconds after which a call is treated as hanging."""
 
 
 @pytest.fixture
 def nics():
-    made = Nics()
+    made = FakeNicReader()
     yield made
     os.close(made.reading)
     os.close(made.writing)
@@ -63,19 +64,19 @@ def nics():
 
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(nic, questions, nic_device)
+    return stopped_clock(nic, device_queries, nic_device)
 
 
-# What comes out.
+# Values.
 
 
-async def test_a_mlx5_port_has_the_wires_counts_beside_the_kernels(nics):
+async def test_mlx5_port_has_wire_and_kernel_counters(nics):
     nics.add(hardware("eth2", 5, mtu=9000, mac="aa:bb:cc:00:00:01", carrier_changes=3, stats=KERNEL), statistics=MLX5)
     async with opened(nics) as source:
         assert await source.applies()
         reading = await source.read()
     assert reading.failures == []
-    found = Meaning()(reading)
+    found = RateCalculator()(reading)
     info = found["eth2"].pop("info")
     assert info == {
         "host": "gpu-1",
@@ -114,7 +115,7 @@ async def test_a_mlx5_port_has_the_wires_counts_beside_the_kernels(nics):
     }
 
 
-async def test_a_driver_that_is_not_listed_has_the_kernels_counts_for_its_own(nics):
+async def test_unlisted_driver_has_kernel_counters(nics):
     nics.add(hardware("eth0", 2, stats=KERNEL, carrier_down_count=4), driver="r8169", statistics={"rx_bytes_phy": 1})
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["eth0"]
@@ -123,7 +124,7 @@ async def test_a_driver_that_is_not_listed_has_the_kernels_counts_for_its_own(ni
     assert "statistics" not in nics.asked("eth0")
 
 
-async def test_virtio_counts_drops_itself_and_leaves_bytes_to_the_kernel(nics):
+async def test_virtio_has_its_own_drops_and_kernel_bytes(nics):
     statistics = {"rx0_drops": 1, "rx1_drops": 2, "rx_queue_0_packets": 9}
     nics.add(hardware("eth0", 2, "virtio2", stats=KERNEL), driver="virtio_net", statistics=statistics)
     async with opened(nics) as source:
@@ -131,7 +132,7 @@ async def test_virtio_counts_drops_itself_and_leaves_bytes_to_the_kernel(nics):
     assert (row["receive_discards_total"], row["receive_bytes_total"], row["info"]["traffic"]) == (3, 101, "kernel")
 
 
-async def test_a_kernel_that_says_less_has_less(nics):
+async def test_missing_link_attributes_are_absent(nics):
     nics.add(hardware("eth0", 2), driver="r8169")
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["eth0"]
@@ -149,7 +150,7 @@ async def test_a_kernel_that_says_less_has_less(nics):
         ({"carrier": False, "operstate": "unknown"}, 0),
     ],
 )
-async def test_a_link_is_up_when_the_kernel_says_so(nics, link, up):
+async def test_link_up_follows_carrier_and_operstate(nics, link, up):
     nics.add(replace(hardware("eth0", 2), **link))
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["eth0"]
@@ -157,23 +158,23 @@ async def test_a_link_is_up_when_the_kernel_says_so(nics, link, up):
     assert ("link_speed_bytes_per_second" in row) == link["carrier"]
 
 
-# Which devices.
+# Selection of devices.
 
-BOND = Link(9, "bond0", carrier=True, operstate="up", kind="bond", mtu=1500, stats=KERNEL, carrier_changes=2)
+BOND = NetworkLink(9, "bond0", carrier=True, operstate="up", kind="bond", mtu=1500, stats=KERNEL, carrier_changes=2)
 OTHERS = [
-    Link(1, "lo", hardware=772, carrier=True),
-    Link(3, "veth0", kind="veth", carrier=True, parent_dev_name="0000:17:00.0"),
-    Link(4, "br0", kind="bridge", carrier=True),
-    Link(6, "eth2.100", kind="vlan", carrier=True),
-    Link(7, "dummy0", kind="dummy"),
-    Link(8, "noparent", carrier=True),
+    NetworkLink(1, "lo", hardware=772, carrier=True),
+    NetworkLink(3, "veth0", kind="veth", carrier=True, parent_dev_name="0000:17:00.0"),
+    NetworkLink(4, "br0", kind="bridge", carrier=True),
+    NetworkLink(6, "eth2.100", kind="vlan", carrier=True),
+    NetworkLink(7, "dummy0", kind="dummy"),
+    NetworkLink(8, "noparent", carrier=True),
     hardware("eth2_0", 11, phys_port_name="pf0vf0"),
     hardware("eth2_1", 12, phys_port_name="c1pf0vf12"),
     hardware("eth2_2", 13, phys_port_name="pf0sf88"),
 ]
 
 
-async def test_software_devices_and_representors_are_none_of_ours(nics):
+async def test_software_devices_and_representors_are_not_read(nics):
     for link in OTHERS:
         nics.add(link)
     nics.add(hardware("eth2", 5, phys_port_name="p0"))
@@ -182,14 +183,14 @@ async def test_software_devices_and_representors_are_none_of_ours(nics):
     assert {device for _, device in nics.calls} == {"", "eth2"}
 
 
-async def test_without_hardware_there_is_nothing_to_read(nics):
+async def test_source_does_not_apply_without_hardware(nics):
     for link in OTHERS:
         nics.add(link)
     async with opened(nics) as source:
         assert not await source.applies()
 
 
-async def test_a_bond_is_a_link_and_no_second_count_of_its_members_bytes(nics):
+async def test_bond_has_a_link_but_no_bytes(nics):
     nics.add(BOND, driver=None, speed=2 * SPEED)
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["bond0"]
@@ -213,16 +214,16 @@ async def test_a_bond_is_a_link_and_no_second_count_of_its_members_bytes(nics):
         ({"include": ("eth*",), "exclude": ("eth*",)}, set()),
     ],
 )
-async def test_what_is_excluded_is_never_asked(nics, options, read):
+async def test_excluded_devices_are_never_read(nics, options, read):
     for place, name in enumerate(("eth0", "eth1", "rail0")):
         nics.add(hardware(name, place + 2))
     async with opened(nics, **options) as source:
         assert values_of((await source.read()).tables).keys() == read
-    assert {device for what, device in nics.calls if what not in {"links", "queueing"}} == read
+    assert {device for what, device in nics.calls if what not in {"links", "queueing_disciplines"}} == read
 
 
-@pytest.mark.parametrize("wanted", [False, True])
-async def test_virtual_functions_are_asked_only_where_that_is_wanted(nics, tmp_path, wanted):
+@pytest.mark.parametrize("enabled", [False, True])
+async def test_statistics_of_virtual_functions_are_read_only_if_configured(nics, tmp_path, enabled):
     pci_function(tmp_path, "eth2")
     pci_function(tmp_path, "eth2v0", virtual=True)
     pci_function(tmp_path, "eth3", device="0x101e")  # as in a virtual machine, where no host's function is beside it
@@ -230,13 +231,13 @@ async def test_virtual_functions_are_asked_only_where_that_is_wanted(nics, tmp_p
     nics.add(hardware("eth2v0", 6, "0000:17:00.1", stats=KERNEL), statistics=dict.fromkeys(MLX5, 0))
     nics.add(replace(hardware("sf0", 7, "mlx5_core.sf.4"), parent_dev_bus_name="auxiliary", stats=KERNEL))
     nics.add(hardware("eth3", 8, "0000:18:00.0", stats=KERNEL), statistics=dict.fromkeys(MLX5, 0))
-    async with opened(nics, tmp_path, virtual_functions=wanted) as source:
+    async with opened(nics, tmp_path, virtual_functions=enabled) as source:
         found = values_of((await source.read()).tables)
-    asked = ["driver", "statistics", "settings"]
-    assert nics.asked("eth2") == asked
-    assert nics.asked("eth2v0") == nics.asked("sf0") == nics.asked("eth3") == (asked if wanted else [])
+    requests = ["driver", "statistics", "settings"]
+    assert nics.asked("eth2") == requests
+    assert nics.asked("eth2v0") == nics.asked("sf0") == nics.asked("eth3") == (requests if enabled else [])
     # Priorities, pauses and error correction are the port's, and asking for them blocks in the firmware's mailbox.
-    assert {what for what, name in nics.calls if name in {"eth2v0", "eth3"}} <= {*OLDER, "link_modes"}
+    assert {what for what, name in nics.calls if name in {"eth2v0", "eth3"}} <= {*IOCTL_REQUESTS, "link_modes"}
     # The counters of the port are 0 on a function without the right to them: never the bytes of this one.
     for name in ("eth2v0", "sf0", "eth3"):
         row = found[name]
@@ -244,15 +245,15 @@ async def test_virtual_functions_are_asked_only_where_that_is_wanted(nics, tmp_p
         assert "receive_paused_seconds_total" not in row
         assert (name, "3") not in found
     for name in ("eth2v0", "eth3"):
-        assert ("out_of_buffer_total" in found[name]) == wanted
-        assert ("link_speed_bytes_per_second" in found[name]) == wanted
+        assert ("out_of_buffer_total" in found[name]) == enabled
+        assert ("link_speed_bytes_per_second" in found[name]) == enabled
 
 
-# What fails.
+# Failures.
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.ENODEV, errno.EAGAIN])
-async def test_statistics_that_fail_cost_themselves_and_the_kernel_does_not_step_in(nics, number):
+async def test_failed_statistics_are_not_replaced_by_kernel_counters(nics, number):
     for name in ("eth2", "eth3"):
         nics.add(hardware(name, 5 + (name == "eth3"), stats=KERNEL), statistics=MLX5)
     nics.counts["eth2"] = raised(number)
@@ -265,13 +266,13 @@ async def test_statistics_that_fail_cost_themselves_and_the_kernel_does_not_step
         wire = {"receive_bytes_total", "transmit_bytes_total", "receive_packets_total", "transmit_packets_total"}
         assert not wire & row.keys()
         assert (row["kernel_receive_bytes_total"], row["link_up"], row["info"]["traffic"]) == (101, 1, "wire")
-        gone = number == errno.ENODEV  # nothing more is asked of it then
+        gone = number == errno.ENODEV  # no further query is sent then
         assert row.get("link_speed_bytes_per_second") == (None if gone else 50e9)
         nics.counts["eth2"] = MLX5
         assert values_of((await source.read()).tables)["eth2"]["receive_bytes_total"] == 2**63 + 1
 
 
-async def test_a_driver_without_statistics_is_no_failure_and_not_asked_again(nics):
+async def test_driver_without_statistics_is_no_failure_and_not_read_again(nics):
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
     nics.counts["eth2"] = raised(errno.EOPNOTSUPP)
     async with opened(nics) as source:
@@ -284,7 +285,7 @@ async def test_a_driver_without_statistics_is_no_failure_and_not_asked_again(nic
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL])
-async def test_settings_that_are_refused_are_no_failure(nics, number):
+async def test_refused_link_settings_are_no_failure(nics, number):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.speeds["eth2"] = raised(number)
     async with opened(nics) as source:
@@ -295,7 +296,7 @@ async def test_settings_that_are_refused_are_no_failure(nics, number):
     assert row["transmit_bytes_total"] == 11
 
 
-async def test_settings_that_fail_are_counted_and_asked_again(nics):
+async def test_failed_link_settings_are_a_failure_and_retried(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.speeds["eth2"] = raised(errno.EIO)
     async with opened(nics) as source:
@@ -306,8 +307,8 @@ async def test_settings_that_fail_are_counted_and_asked_again(nics):
     assert values_of(reading.tables)["eth2"]["link_speed_bytes_per_second"] == 50e9
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["sysfs tells the driver", "nothing tells it"])
-async def test_a_driver_that_cannot_be_asked_for_its_name(nics, tmp_path, known):
+@pytest.mark.parametrize("known", [True, False], ids=["driver in sysfs", "driver unknown"])
+async def test_unreadable_driver_info(nics, tmp_path, known):
     if known:
         pci_function(tmp_path, "eth2")
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
@@ -318,12 +319,12 @@ async def test_a_driver_that_cannot_be_asked_for_its_name(nics, tmp_path, known)
         row = values_of(reading.tables)["eth2"]
         assert row.get("receive_bytes_total") == (2**63 + 1 if known else None)
         assert row["kernel_receive_bytes_total"] == 101
-        nics.drivers["eth2"] = Driver("mlx5_core", "", "28.39")
+        nics.drivers["eth2"] = DriverInfo("mlx5_core", "", "28.39")
         row = values_of((await source.read()).tables)["eth2"]
     assert (row["receive_bytes_total"], row["info"]["firmware"]) == (2**63 + 1, "28.39")
 
 
-async def test_an_answer_that_makes_no_sense_costs_its_device_alone(nics):
+async def test_malformed_answer_affects_only_its_device(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.add(hardware("eth3", 6), statistics=MLX5)
     nics.counts["eth2"] = ValueError("cut off")
@@ -334,7 +335,7 @@ async def test_an_answer_that_makes_no_sense_costs_its_device_alone(nics):
     assert values_of(reading.tables)["eth3"]["transmit_bytes_total"] == 11
 
 
-async def test_a_device_whose_link_cannot_be_read_is_a_failure_of_its_own(nics):
+async def test_unreadable_link_is_a_failure_of_its_device(nics):
     nics.unread = {name: OSError(errno.EBADMSG, "link: no number", name) for name in ("eth8", "other")}
     async with opened(nics, include=("eth*",)) as source:
         assert await source.applies(), "there is something, and it is broken"
@@ -346,7 +347,7 @@ async def test_a_device_whose_link_cannot_be_read_is_a_failure_of_its_own(nics):
         assert (await source.read()).failures == []
 
 
-async def test_a_dump_that_fails_is_a_failure_of_the_whole(nics, monkeypatch):
+async def test_failed_link_dump_fails_the_source(nics, monkeypatch):
     async with opened(nics) as source:
         monkeypatch.setattr(nics, "links", lambda: nics.answer("links", "", raised(errno.EPERM)))
         with pytest.raises(SourceError, match=r"rtnetlink: .*Operation not permitted") as caught:
@@ -354,7 +355,7 @@ async def test_a_dump_that_fails_is_a_failure_of_the_whole(nics, monkeypatch):
     assert caught.value.reason == "unreadable"
 
 
-async def test_sockets_that_cannot_be_opened_are_tried_again(nics):
+async def test_failed_opening_of_sockets_is_retried(nics):
     answers = [raised(errno.EMFILE), nics]
 
     def opening():
@@ -376,7 +377,7 @@ async def test_sockets_that_cannot_be_opened_are_tried_again(nics):
 
 @pytest.fixture
 def hang():
-    """Give a function that hangs until the test ends, and that says when it was called."""
+    """Return a function that hangs until the test ends, with an event for its first call."""
     release, begun = threading.Event(), threading.Semaphore(0)
 
     def call():
@@ -390,7 +391,7 @@ def hang():
 
 
 @pytest.mark.parametrize("what", ["drivers", "speeds", "counts"])
-async def test_a_call_that_hangs_holds_up_no_other_and_is_not_issued_again(nics, tmp_path, hang, monkeypatch, what):
+async def test_hanging_call_delays_no_other_and_is_not_repeated(nics, tmp_path, hang, monkeypatch, what):
     for place, name in enumerate(("eth2", "eth3", "eth4")):
         pci_function(tmp_path, name)
         nics.add(hardware(name, 5 + place, f"0000:1{place}:00.0", stats=KERNEL), statistics=MLX5)
@@ -416,7 +417,7 @@ async def test_a_call_that_hangs_holds_up_no_other_and_is_not_issued_again(nics,
     assert source._serial.hanging == {"eth3"}
 
 
-async def test_what_hangs_at_first_and_is_unknown_is_not_taken_for_what_the_kernel_counts(nics, hang, monkeypatch):
+async def test_unknown_device_that_hangs_has_no_kernel_bytes(nics, hang, monkeypatch):
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=MLX5)
     nics.drivers["eth2"] = hang
     async with opened(nics) as source:
@@ -426,7 +427,7 @@ async def test_what_hangs_at_first_and_is_unknown_is_not_taken_for_what_the_kern
     assert (row["kernel_receive_bytes_total"], row["info"]["traffic"]) == (101, "")
 
 
-async def test_what_came_back_is_asked_again(nics, hang, monkeypatch):
+async def test_device_is_read_again_after_a_hang(nics, hang, monkeypatch):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     nics.counts["eth2"] = hang
     async with opened(nics) as source:
@@ -442,7 +443,7 @@ async def test_what_came_back_is_asked_again(nics, hang, monkeypatch):
     assert values_of(reading.tables)["eth2"]["transmit_bytes_total"] == 11
 
 
-async def test_a_dump_that_hangs_is_a_timeout_and_not_issued_again(nics, hang, monkeypatch):
+async def test_hanging_link_dump_is_a_timeout_and_not_repeated(nics, hang, monkeypatch):
     async with opened(nics) as source:
         monkeypatch.setattr(source, "_serial", BlockingCalls("nic", SHORT))
         monkeypatch.setattr(nics, "links", lambda: nics.answer("links", "", hang))
@@ -453,8 +454,8 @@ async def test_a_dump_that_hangs_is_a_timeout_and_not_issued_again(nics, hang, m
     assert nics.asked("") == ["links"]
 
 
-async def test_what_is_read_behind_a_slow_device_is_measured_over_its_own_time(nics, clock):
-    """Else its rate would be too high, and too low at the next read."""
+async def test_rates_behind_a_slow_device_use_their_own_read_time(nics, clock):
+    """Otherwise its rate would be too high, and too low at the next read."""
 
     def slow():
         clock.now += 2.0
@@ -463,7 +464,7 @@ async def test_what_is_read_behind_a_slow_device_is_measured_over_its_own_time(n
     for place, name in enumerate(("eth2", "eth3", "eth4")):
         nics.add(hardware(name, 5 + place, stats=KERNEL), statistics={"rx_bytes_phy": 0, "rx_prio3_pause_duration": 0})
     nics.add(hardware("eth0", 20, stats=KERNEL), driver="r8169")
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         meaning(await source.read())
         clock.now += 5.0
@@ -490,7 +491,7 @@ async def test_what_is_read_behind_a_slow_device_is_measured_over_its_own_time(n
 # Speed.
 
 
-async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, clock):
+async def test_link_settings_are_read_after_link_changes_and_when_too_old(nics, clock):
     nics.add(hardware("eth2", 5, carrier_changes=1), statistics=MLX5)
     async with opened(nics) as source:
 
@@ -502,7 +503,7 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
         assert await asked() == (50e9, ["driver", "settings"])
         nics.speeds["eth2"] = LinkSettings(SPEED // 4)
         assert await asked() == (50e9, [])
-        clock.now += questions.SLOWLY
+        clock.now += device_queries.SETTINGS_MAX_AGE_SECONDS
         assert await asked() == (12.5e9, ["settings"])
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier_changes=3)
         assert await asked() == (12.5e9, ["driver", "settings"])
@@ -512,16 +513,16 @@ async def test_settings_are_asked_when_the_link_changed_and_now_and_then(nics, c
         nics.devices["eth2"] = replace(nics.devices["eth2"], carrier=True, operstate="up", carrier_changes=5)
         assert await asked() == (12.5e9, ["driver", "settings"])
         nics.speeds["eth2"] = LinkSettings(None)
-        clock.now += questions.SLOWLY
+        clock.now += device_queries.SETTINGS_MAX_AGE_SECONDS
         assert await asked() == (None, ["settings"])
 
 
 # Rates.
 
 
-async def test_a_counter_of_32_bits_wraps_and_one_of_64_does_not(nics, clock):
+async def test_counters_of_32_bits_wrap_and_those_of_64_do_not(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_out_of_buffer": 2**32 - 10, "rx_bytes_phy": 1000})
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         meaning(await source.read())
         clock.now += 5
@@ -532,9 +533,9 @@ async def test_a_counter_of_32_bits_wraps_and_one_of_64_does_not(nics, clock):
     assert row["receive_utilization_ratio"] == 1000 / 50e9
 
 
-async def test_a_device_that_was_made_anew_starts_anew(nics, clock):
+async def test_recreated_device_has_another_epoch(nics, clock):
     nics.add(hardware("eth2", 5), statistics={"rx_bytes_phy": 1000})
-    meaning = Meaning()
+    meaning = RateCalculator()
     async with opened(nics) as source:
         meaning(await source.read())
         nics.add(hardware("eth2", 77), statistics={"rx_bytes_phy": 9000})
@@ -549,8 +550,8 @@ async def test_a_device_that_was_made_anew_starts_anew(nics, clock):
     assert nics.forgotten == ["eth2", "eth2"]
 
 
-async def test_another_device_under_the_old_name_is_asked_anew(nics):
-    """Two names swapped between two reads: what one driver refused says nothing of the other."""
+async def test_another_device_with_the_same_name_is_identified_again(nics):
+    """Two names are swapped between two reads: what one driver refused, the other may support."""
     nics.add(hardware("eth0", 5, stats=KERNEL), driver="mlx5_core")
     nics.counts["eth0"] = raised(errno.EOPNOTSUPP)
     nics.add(hardware("eth1", 6, "0000:18:00.0", stats=KERNEL), statistics=MLX5)
@@ -565,7 +566,7 @@ async def test_another_device_under_the_old_name_is_asked_anew(nics):
     assert (found["eth0"]["receive_bytes_total"], found["eth1"]["receive_bytes_total"]) == (2**63 + 1, 101)
 
 
-async def test_devices_come_go_and_change_their_names(nics):
+async def test_devices_are_added_removed_and_renamed(nics):
     nics.add(hardware("eth2", 5), statistics=MLX5)
     async with opened(nics) as source:
         assert values_of((await source.read()).tables).keys() == {"eth2", ("eth2", "3")}
@@ -579,7 +580,7 @@ async def test_devices_come_go_and_change_their_names(nics):
         assert (await source.read()).tables == []
 
 
-async def test_flow_control_that_moves_to_another_priority_moves_the_names(nics):
+async def test_pfc_moved_to_another_priority_changes_the_statistics(nics):
     before = {"rx_bytes_phy": 5, "rx_prio3_pause": 100, "tx_prio3_pause": 200}
     nics.add(hardware("eth2", 5), statistics=before)
     async with opened(nics) as source:
@@ -627,35 +628,35 @@ async def test_rails_are_numbered_by_pci_address_among_devices_of_one_kind(nics,
 # Events.
 
 
-async def hear(source, nics, *events):
-    """Send events and say whether the source wants to be read."""
+async def send_events(source, nics, *events):
+    """Send events and return whether the source requests a read."""
     source.changed.clear()
-    nics.tell(*events)
+    nics.send(*events)
     async with asyncio.timeout(LONG):
         while nics.waiting:  # noqa: ASYNC110  # the loop takes them
             await asyncio.sleep(0)
     return source.changed.is_set()
 
 
-async def test_an_event_of_a_link_of_ours_wants_a_read_at_once(nics):
+async def test_event_of_a_selected_link_requests_a_read(nics):
     eth2 = hardware("eth2", 5)
     nics.add(eth2)
     async with opened(nics, exclude=("eth9",)) as source:
         await source.read()
-        bare = Link(5, "eth2")  # events carry few attributes
-        assert await hear(source, nics, Event("changed", bare))
-        assert await hear(source, nics, Event("deleted", bare))
-        assert await hear(source, nics, Event("changed", hardware("eth7", 30)))
-        assert await hear(source, nics, Event("lost", None))
+        bare = NetworkLink(5, "eth2")  # events carry few attributes
+        assert await send_events(source, nics, LinkEvent("changed", bare))
+        assert await send_events(source, nics, LinkEvent("deleted", bare))
+        assert await send_events(source, nics, LinkEvent("changed", hardware("eth7", 30)))
+        assert await send_events(source, nics, LinkEvent("overrun", None))
         for other in (*OTHERS, hardware("eth9", 31)):
-            assert not await hear(source, nics, Event("changed", other))
-        assert await hear(source, nics, Event("changed", OTHERS[0]), Event("changed", eth2))
-    nics.tell(Event("changed", eth2))
+            assert not await send_events(source, nics, LinkEvent("changed", other))
+        assert await send_events(source, nics, LinkEvent("changed", OTHERS[0]), LinkEvent("changed", eth2))
+    nics.send(LinkEvent("changed", eth2))
     await asyncio.sleep(0)
-    assert nics.waiting, "nobody listens after the close"
+    assert nics.waiting, "no events are received after the close"
 
 
-async def test_closing_twice_or_before_anything_was_read_does_no_harm(nics):
+async def test_close_is_idempotent(nics):
     async with opened(nics) as source:
         await source.close()
         assert nics.closed == 0
@@ -669,7 +670,7 @@ async def test_closing_twice_or_before_anything_was_read_does_no_harm(nics):
 
 @pytest.fixture
 def veth(program):
-    """Give the name of a real pair's end, and what `ip` is called with."""
+    """Return the name of a veth device, and the path of `ip`."""
     ip, name = program("ip"), f"t{os.getpid()}"
     made = subprocess.run([ip, "link", "add", name, "type", "veth"], capture_output=True, check=False)
     if made.returncode:
@@ -678,11 +679,11 @@ def veth(program):
     subprocess.run([ip, "link", "delete", name], check=True)
 
 
-async def test_a_real_change_is_heard_at_once_where_it_is_of_a_link_of_ours(veth, monkeypatch):
+async def test_kernel_event_of_a_selected_link_requests_a_read(veth, monkeypatch):
     name, ip = veth
     host = Host("", Path("/sys"), Path("/proc"))
     ours, others = NicSource(NicOptions(), host, KernelNic), NicSource(NicOptions(), host, KernelNic)
-    monkeypatch.setattr(ours, "_is_ours", lambda link: link.name == name)
+    monkeypatch.setattr(ours, "_is_selected", lambda link: link.name == name)
     try:
         await others.applies()
         assert await ours.applies()
@@ -701,7 +702,7 @@ def hardware_here():
     return [path.parent.name for path in sorted(Path("/sys/class/net").glob("*/device"))]
 
 
-async def test_this_machines_own_devices_are_as_sysfs_shows_them():
+async def test_devices_of_this_machine_match_sysfs():
     names = hardware_here()
     if not names:
         pytest.skip("needs a network device with hardware behind it")
@@ -709,7 +710,7 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
     source = NicSource(options, Host(socket.gethostname(), Path("/sys"), Path("/proc")), KernelNic)
     before, after = {}, {}
 
-    def look(into):
+    def read_sysfs(into):
         for name in names:
             folder = Path("/sys/class/net") / name
             for ending, file in nic_metrics.KERNEL.items():
@@ -717,9 +718,9 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
 
     try:
         assert await source.applies()
-        look(before)
+        read_sysfs(before)
         reading = await source.read()
-        look(after)
+        read_sysfs(after)
     finally:
         await source.close()
     assert reading.failures == []
@@ -737,7 +738,7 @@ async def test_this_machines_own_devices_are_as_sysfs_shows_them():
         assert row["carrier_changes_total"] == int((folder / "carrier_changes").read_text())
 
 
-async def test_a_share_of_more_than_all_is_nonsense(nics, tmp_path):
+async def test_ratio_above_one_is_absent(nics, tmp_path):
     pci_function(tmp_path, "eth2")
     nics.add(hardware("eth2", 2), statistics={"outbound_pci_stalled_rd": 101, "outbound_pci_stalled_wr": 100})
     async with opened(nics, tmp_path) as source:
@@ -760,42 +761,44 @@ HEALTH = {
 OF_TRAFFIC = re.compile(
     r"((receive|transmit)_.*|rdma_.*|fcs_errors_total|symbol_errors_total|out_of_buffer_total|.*(pause|pfc|priority).*)"
 )
-"""Endings of what an InfiniBand port tells as RDMA port."""
+"""Endings of traffic, which an InfiniBand port has as an RDMA port."""
 
 
-def told_of_traffic(row):
+def traffic_endings(row):
     return {ending for ending in row if OF_TRAFFIC.fullmatch(ending)}
 
 
 @pytest.mark.parametrize("driver", [OVER_INFINIBAND, "ib_ipoib", "mlx5_core", None])
 @pytest.mark.parametrize("virtual", [False, True])
-async def test_an_ip_device_over_infiniband_is_no_second_port(nics, tmp_path, driver, virtual):
-    """What IP sends is a part of what the RDMA port counts: whoever adds up bytes by host must not count it twice."""
+async def test_ipoib_device_has_no_port_traffic(nics, tmp_path, driver, virtual):
+    """IPoIB traffic is a part of what the RDMA port counts: a sum of bytes by host must not count it twice."""
     infiniband = {"hardware": 32, "stats": KERNEL, "carrier_down_count": 5}
-    for name, ifindex, kind in (("ib0", 4, "ipoib"), ("ib1", 6, "")):  # of the second, its kind is not told
+    for name, ifindex, kind in (("ib0", 4, "ipoib"), ("ib1", 6, "")):  # the second does not report its kind
         pci_function(tmp_path, name, virtual=virtual)
         nics.add(hardware(name, ifindex, kind=kind, **infiniband), driver=driver, statistics=MLX5 | HEALTH, speed=None)
         nics.more["standard_statistics", name] = {"OctetsReceivedOK": 9, "FrameCheckSequenceErrors": 9}
         nics.more["pause", name] = Pause(receive_frames=9, transmit_frames=9)
     nics.add(hardware("ib0.8001", 7, kind="ipoib", lower=4, **infiniband), driver=driver)
     nics.add(hardware("eth2", 5), statistics=MLX5)
-    for wanted in (False, True):
-        async with opened(nics, tmp_path, virtual_functions=wanted) as source:
+    for enabled in (False, True):
+        async with opened(nics, tmp_path, virtual_functions=enabled) as source:
             reading = await source.read()
         assert reading.failures == []
-        found = Meaning()(reading)
+        found = RateCalculator()(reading)
         assert found.keys() == {"ib0", "ib1", "eth2", ("eth2", "3")}
-        assert len(told_of_traffic(found["eth2"])) > 5
+        assert len(traffic_endings(found["eth2"])) > 5
         for name in ("ib0", "ib1"):
-            assert told_of_traffic(found[name]) == set()
-            asked = driver == OVER_INFINIBAND and not virtual
-            assert ("module_overheats_total" in found[name]) is asked, "of a function they are 0, which they are not"
+            assert traffic_endings(found[name]) == set()
+            has_statistics = driver == OVER_INFINIBAND and not virtual
+            assert ("module_overheats_total" in found[name]) is has_statistics, (
+                "of a function they are 0, which they are not"
+            )
             assert found[name]["info"]["traffic"] == ""
             assert found[name]["kernel_receive_bytes_total"] == 101
             assert found[name]["link_up"] == 1
 
 
-async def test_a_port_of_infiniband_tells_how_it_fares(nics):
+async def test_infiniband_port_has_link_pcie_and_module_counters(nics):
     nics.add(
         hardware("ib0", 4, hardware=32, kind="ipoib", mtu=4092, carrier_changes=2, stats=KERNEL),
         driver=OVER_INFINIBAND,
@@ -822,7 +825,7 @@ async def test_a_port_of_infiniband_tells_how_it_fares(nics):
     }
 
 
-async def test_a_port_of_infiniband_whose_driver_knows_no_card_has_its_link(nics):
+async def test_infiniband_port_of_ib_ipoib_has_its_link_only(nics):
     nics.add(
         hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL, carrier_down_count=5),
         driver="ib_ipoib",
@@ -836,10 +839,8 @@ async def test_a_port_of_infiniband_whose_driver_knows_no_card_has_its_link(nics
 
 
 @pytest.mark.parametrize(("what", "driver"), [("drivers", ""), ("counts", OVER_INFINIBAND)])
-async def test_a_port_of_infiniband_that_does_not_answer_has_no_bytes_of_ip_in_the_place_of_its_own(
-    nics, tmp_path, what, driver
-):
-    """sysfs names the card's driver, which is not known to have made the device: until it says so, nothing is taken."""
+async def test_infiniband_port_that_fails_has_no_ipoib_bytes(nics, tmp_path, what, driver):
+    """sysfs has the card's driver, which may not be the one of the device: until that is known, nothing is exported."""
     pci_function(tmp_path, "ib0")
     link = hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL, carrier_down_count=5)
     nics.add(link, driver=OVER_INFINIBAND, statistics=MLX5)
@@ -848,12 +849,12 @@ async def test_a_port_of_infiniband_that_does_not_answer_has_no_bytes_of_ip_in_t
         reading = await source.read()
     assert reasons(reading) == [("ib0", "eio")]
     row = values_of(reading.tables)["ib0"]
-    assert told_of_traffic(row) == set()
+    assert traffic_endings(row) == set()
     assert "link_down_total" not in row
     assert (row["kernel_receive_bytes_total"], row["info"]["driver"], row["info"]["traffic"]) == (101, driver, "")
 
 
-async def test_ports_of_infiniband_are_siblings_and_have_their_rails(nics, tmp_path):
+async def test_infiniband_ports_are_siblings_with_rails(nics, tmp_path):
     for place in range(8):
         name, pci = f"ib{place}", f"0000:{0xF - place:02x}:00.0"
         pci_function(tmp_path, name)
@@ -871,13 +872,13 @@ async def test_ports_of_infiniband_are_siblings_and_have_their_rails(nics, tmp_p
     assert degraded == {f"ib{place}": int(place == 3) for place in range(8)}
 
 
-async def test_a_port_of_infiniband_has_no_family_that_one_of_ethernet_has_not(nics):
-    """So a node of eight keeps to the budget, which is counted of eight ports of Ethernet."""
+async def test_infiniband_port_exports_a_subset_of_an_ethernet_port(nics):
+    """The series budget of a node is computed with eight Ethernet ports."""
     every = dict.fromkeys((name for one in DRIVERS["mlx5_core"].port for name in one.names), 1)
     nics.add(hardware("ib0", 4, hardware=32, kind="ipoib", stats=KERNEL), driver=OVER_INFINIBAND, statistics=every)
     nics.add(hardware("eth2", 5, stats=KERNEL), statistics=every)
     async with opened(nics, keep=()) as source:
-        found = Meaning()(await source.read())
+        found = RateCalculator()(await source.read())
     shown = {
         name: {ending for ending in found[name] if not nic_metrics.SCHEMA.metrics[ending].detail}
         for name in ("ib0", "eth2")

@@ -1,4 +1,4 @@
-"""Modules in the host's network devices: which are asked, how seldom, and what one that is sick costs."""
+"""Optical modules of the host's network devices: which are read, how often, and failures."""
 
 import asyncio
 import errno
@@ -15,33 +15,34 @@ from exporter.core import vocabulary
 from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Host, SourceError
 from exporter.daemon import daemon
-from exporter.linux.netlink.rtnetlink import Link
-from exporter.sources.optics import cage
-from exporter.sources.optics import source as optics
-from exporter.sources.optics.source import DEFINITION, OpticsOptions, OpticsSource
-from tests.helpers.golden import compare, scraped
-from tests.helpers.module_memory import (
+from exporter.linux.netlink.rtnetlink import NetworkLink
+from exporter.sources.optics import module_cage
+from exporter.sources.optics import options as optics_options
+from exporter.sources.optics.options import OpticsOptions
+from exporter.sources.optics.source import DEFINITION, OpticsSource
+from tests.helpers.fake_module_memory import (
     BIAS,
     POWER,
-    Memory,
+    FakeModuleMemory,
     cmis,
     sff8472,
     sff8636,
 )
+from tests.helpers.golden import compare, scraped
 from tests.helpers.paths import FIXTURES
 
 LONG = 60.0
 SHORT = 0.3
-"""Seconds after which a call is taken to hang."""
+"""Seconds after which a call is treated as hanging."""
 
 
 def port(name, ifindex, **more):
     given = {"carrier": True, "parent_dev_name": f"0000:17:00.{ifindex}", "parent_dev_bus_name": "pci", **more}
-    return Link(ifindex, name, **given)
+    return NetworkLink(ifindex, name, **given)
 
 
-class Nics:
-    """Stands for the kernel: for each device a memory, an errno, or a function to call instead."""
+class FakeModuleReader:
+    """A reader of network devices: for each a module memory, an errno, or a function to call instead."""
 
     def __init__(self):
         self.devices, self.memories, self.asked = {}, {}, []
@@ -58,7 +59,7 @@ class Nics:
     def links(self):
         return list(self.devices.values())
 
-    def left_out(self):
+    def unreadable_links(self):
         return self.broken
 
     def events(self):
@@ -80,7 +81,7 @@ class Nics:
 
 @pytest.fixture
 def nics():
-    return Nics()
+    return FakeModuleReader()
 
 
 @asynccontextmanager
@@ -93,7 +94,7 @@ async def opened(reader, sysfs="/nowhere", **options):
 
 
 def values_of(reading):
-    """Give what each row has, by ending without `module_`."""
+    """Return the values of each row, by ending without `module_`."""
     found = {}
     for table in reading.tables:
         for ending, column in table.columns.items():
@@ -107,10 +108,10 @@ def reasons(reading):
     return [(failure.device, failure.reason) for failure in reading.failures]
 
 
-# What comes out.
+# Values.
 
 
-async def test_a_module_has_its_identity_its_lanes_and_its_thresholds(nics):
+async def test_identity_lanes_and_thresholds_of_a_module(nics):
     nics.add(port("eth0", 2), sff8472())
     async with opened(nics) as source:
         assert await source.applies()
@@ -145,7 +146,7 @@ async def test_a_module_has_its_identity_its_lanes_and_its_thresholds(nics):
     }
 
 
-async def test_a_module_in_a_port_that_is_down_is_read_too(nics):
+async def test_module_of_a_port_that_is_down_is_read(nics):
     nics.add(port("eth0", 2, carrier=False), sff8636().put(0, 34, bytes(24)))
     async with opened(nics) as source:
         found = values_of(await source.read())
@@ -153,7 +154,7 @@ async def test_a_module_in_a_port_that_is_down_is_read_too(nics):
     assert [found[f"eth0 {lane}"]["lane_receive_power_watts"] for lane in (1, 2, 3, 4)] == [0.0] * 4
 
 
-async def test_a_lane_with_current_and_no_light_is_shown_and_a_lane_that_is_not_used_is_not(nics):
+async def test_lane_with_bias_and_no_light_is_exported_and_unused_lanes_are_not(nics):
     nics.add(port("eth0", 2), cmis(lanes=4).word(0x11, 186, 0))
     async with opened(nics) as source:
         found = values_of(await source.read())
@@ -163,7 +164,7 @@ async def test_a_lane_with_current_and_no_light_is_shown_and_a_lane_that_is_not_
     assert found["eth0 1"]["lane_bias_amperes"] == pytest.approx(50e-3)
 
 
-async def test_a_module_with_a_fault_says_so_and_one_that_does_not_tell_is_not_called_well(nics):
+async def test_module_fault_is_exported_only_if_the_state_is_known(nics):
     nics.add(port("eth0", 2), cmis())
     nics.add(port("eth1", 3), cmis().put(0, 3, b"\x0a"))
     nics.add(port("eth2", 4), sff8636())
@@ -174,24 +175,24 @@ async def test_a_module_with_a_fault_says_so_and_one_that_does_not_tell_is_not_c
     assert [found[f"eth{number}"].get("state_info") for number in range(4)] == [("ready",), ("fault",), None, None]
 
 
-async def test_only_what_there_is_has_columns(nics):
+async def test_absent_values_have_no_columns(nics):
     nics.add(port("eth0", 2), cmis().put(0, 2, b"\x80"))
     async with opened(nics) as source:
         reading = await source.read()
     assert [list(table.columns) for table in reading.tables] == [["module_info"]]
 
 
-def test_names_are_good():
+def test_metric_names_are_valid():
     metrics = [metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]
     assert vocabulary.check(metrics) == []
     assert all(metric.origins for metric in metrics)
     assert not any(metric.detail for metric in metrics)
 
 
-# Which devices are asked.
+# Selection of devices.
 
 
-async def test_only_ports_of_hardware_are_asked(nics, tmp_path):
+async def test_only_hardware_ports_are_read(nics, tmp_path):
     nics.add(port("eth0", 2), sff8472())
     virtual = tmp_path / "class" / "net" / "eth1" / "device"
     virtual.mkdir(parents=True)
@@ -200,8 +201,8 @@ async def test_only_ports_of_hardware_are_asked(nics, tmp_path):
     nics.add(port("eth2", 4, phys_port_name="pf0vf3"), sff8472())
     nics.add(port("eth3", 5, kind="vlan"), sff8472())
     nics.add(port("eth4", 6, parent_dev_bus_name="auxiliary"), sff8472())
-    nics.add(Link(7, "bond0", kind="bond"), sff8472())
-    nics.add(Link(1, "lo"), sff8472())
+    nics.add(NetworkLink(7, "bond0", kind="bond"), sff8472())
+    nics.add(NetworkLink(1, "lo"), sff8472())
     nics.add(port("eth5", 8), sff8472())
     guest = tmp_path / "class" / "net" / "eth6" / "device"
     guest.mkdir(parents=True)
@@ -213,7 +214,7 @@ async def test_only_ports_of_hardware_are_asked(nics, tmp_path):
     assert set(nics.asked) == {"eth0"}
 
 
-async def test_a_port_of_infiniband_is_asked_once_through_its_device_for_ip(nics):
+async def test_module_of_an_infiniband_port_is_read_through_its_ipoib_device(nics):
     nics.add(port("ib0", 2, hardware=32, kind="ipoib"), cmis())
     nics.add(port("ib0.8001", 3, hardware=32, kind="ipoib", lower=2), cmis())
     nics.add(port("ib1", 4, hardware=32, kind="ipoib"), errno.EOPNOTSUPP)  # as the driver in Linux answers
@@ -225,22 +226,22 @@ async def test_a_port_of_infiniband_is_asked_once_through_its_device_for_ip(nics
     assert set(nics.asked) == {"ib0", "ib1"}
 
 
-async def test_without_any_port_there_is_nothing_to_read(nics):
-    nics.add(Link(1, "lo"), sff8472())
+async def test_source_does_not_apply_without_ports(nics):
+    nics.add(NetworkLink(1, "lo"), sff8472())
     async with opened(nics) as source:
         assert not await source.applies()
         assert (await source.read()).tables == []
 
 
-# How seldom.
+# Schedule.
 
 
-def test_it_is_off_unless_it_is_switched_on():
+def test_source_is_disabled_by_default():
     assert not OpticsOptions().enabled
     assert OpticsOptions().interval == 60
 
 
-def test_an_interval_under_a_minute_is_an_error_that_names_its_place():
+def test_interval_under_a_minute_is_a_configuration_error():
     text = b"sources:\n  optics:\n    enabled: true\n    interval: 30s\n"
     with pytest.raises(yaml_reader.ConfigError) as caught:
         config.parse(text, "config.yml", [DEFINITION])
@@ -250,21 +251,21 @@ def test_an_interval_under_a_minute_is_an_error_that_names_its_place():
     assert (options.enabled, options.interval) == (True, 120)
 
 
-async def test_what_does_not_change_is_read_again_only_now_and_then(nics):
+async def test_static_data_is_read_again_after_several_reads(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         counts = []
-        for _ in range(cage.FACTS_AGE + 2):
+        for _ in range(module_cage.STATIC_MAX_READS + 2):
             memory.asked.clear()
             found = values_of(await source.read())
             assert found["eth0 low_alarm"]["threshold_temperature_celsius"] == -10
             counts.append([page for _, page, _, _ in memory.asked])
     often = [0, 0, 0, 0, 0x11]  # start, mark, state, temperature and voltage, lanes
     seldom = [0, 0, 0, 1, 2, 0, 0, 0x11]
-    assert counts == [seldom, *[often] * (cage.FACTS_AGE - 1), seldom, often]
+    assert counts == [seldom, *[often] * (module_cage.STATIC_MAX_READS - 1), seldom, often]
 
 
-async def test_another_module_is_read_in_full_at_once(nics):
+async def test_replaced_module_is_read_completely(nics):
     nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         await source.read()
@@ -277,7 +278,7 @@ async def test_another_module_is_read_in_full_at_once(nics):
         assert found["eth0"]["info"][0] == "QSFP28"
 
 
-async def test_a_module_that_went_and_came_is_read_in_full(nics):
+async def test_replugged_module_is_read_completely(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         await source.read()
@@ -289,11 +290,11 @@ async def test_a_module_that_went_and_came_is_read_in_full(nics):
         assert len(memory.asked) == 8
 
 
-# What goes wrong.
+# Failures.
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV, errno.ENXIO])
-async def test_a_port_without_a_module_is_absent(nics, number):
+async def test_port_without_a_module_has_no_rows(nics, number):
     nics.add(port("eth0", 2), number)
     nics.add(port("eth1", 3), sff8472())
     async with opened(nics) as source:
@@ -303,7 +304,7 @@ async def test_a_port_without_a_module_is_absent(nics, number):
     assert "eth1" in values_of(reading)
 
 
-async def test_a_silent_bus_is_an_empty_cage_only_where_the_port_has_no_carrier(nics):
+async def test_i2c_error_is_an_empty_cage_only_without_carrier(nics):
     nics.add(port("eth0", 2, carrier=False), errno.EIO)
     nics.add(port("eth1", 3), errno.EIO)
     async with opened(nics) as source:
@@ -313,22 +314,22 @@ async def test_a_silent_bus_is_an_empty_cage_only_where_the_port_has_no_carrier(
 
 
 @pytest.mark.parametrize("identifier", [0x00, 0xFF])
-async def test_lines_that_nobody_drives_are_an_empty_cage(nics, identifier):
-    nics.add(port("eth0", 2), Memory(identifier))
+async def test_undriven_bus_is_an_empty_cage(nics, identifier):
+    nics.add(port("eth0", 2), FakeModuleMemory(identifier))
     async with opened(nics) as source:
         reading = await source.read()
     assert (reading.tables, reading.failures) == ([], [])
 
 
-async def test_a_module_that_is_not_known_is_shown_by_its_identifier(nics):
-    nics.add(port("eth0", 2), Memory(0x1C))
+async def test_unsupported_module_is_exported_by_its_identifier(nics):
+    nics.add(port("eth0", 2), FakeModuleMemory(0x1C))
     async with opened(nics) as source:
         reading = await source.read()
     assert values_of(reading) == {"eth0": {"info": ("0x1c", "", "", "", "")}}
     assert reading.failures == []
 
 
-async def test_without_the_right_each_device_says_so_once(nics):
+async def test_missing_capability_is_one_failure_per_device(nics):
     nics.add(port("eth0", 2), errno.EPERM)
     nics.add(port("eth1", 3), errno.EPERM)
     async with opened(nics) as source:
@@ -338,7 +339,7 @@ async def test_without_the_right_each_device_says_so_once(nics):
     assert nics.asked == ["eth0", "eth1"]
 
 
-async def test_bytes_from_the_wrong_place_yield_nothing_and_are_counted(nics):
+async def test_implausible_values_are_dropped_with_a_failure(nics):
     nics.add(port("eth0", 2), sff8472().words(0, 96, [0, 2287, 99.168e-3 * BIAS, 5.7e-3 * POWER], 0x51))
     async with opened(nics) as source:
         reading = await source.read()
@@ -347,7 +348,7 @@ async def test_bytes_from_the_wrong_place_yield_nothing_and_are_counted(nics):
     assert values_of(reading) == {"eth0": {"info": ("SFP", "EXAMPLE", "EX-10G-SR", "EX0000000003", "A")}}
 
 
-async def test_a_page_that_fails_loses_what_is_on_it_and_is_asked_for_again(nics):
+async def test_failed_page_affects_only_its_values_and_is_retried(nics):
     memory = nics.add(port("eth0", 2), cmis())
     memory.refused[0x50, 2] = errno.EIO
     async with opened(nics) as source:
@@ -361,7 +362,7 @@ async def test_a_page_that_fails_loses_what_is_on_it_and_is_asked_for_again(nics
         assert len(values_of(reading)) == 13
 
 
-async def test_a_module_that_cannot_say_who_it_is_is_not_shown_under_another_name(nics):
+async def test_module_with_unreadable_identity_is_not_exported(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         await source.read()
@@ -372,7 +373,7 @@ async def test_a_module_that_cannot_say_who_it_is_is_not_shown_under_another_nam
         assert len(values_of(await source.read())) == 13
 
 
-async def test_a_page_that_is_not_there_is_no_failure(nics):
+async def test_missing_page_is_no_failure(nics):
     nics.add(port("eth0", 2), cmis()).refused[0x50, 2] = errno.EINVAL
     async with opened(nics) as source:
         reading = await source.read()
@@ -380,11 +381,11 @@ async def test_a_page_that_is_not_there_is_no_failure(nics):
     assert len(values_of(reading)) == 9
 
 
-async def test_a_module_that_hangs_costs_no_other_and_is_not_asked_again(nics, monkeypatch):
-    release, asked = threading.Event(), []
+async def test_hanging_module_affects_no_other_and_is_not_read_again(nics, monkeypatch):
+    release, calls = threading.Event(), []
 
     def hang():
-        asked.append(1)
+        calls.append(1)
         release.wait(LONG)
         return sff8472()
 
@@ -396,15 +397,15 @@ async def test_a_module_that_hangs_costs_no_other_and_is_not_asked_again(nics, m
             reading = await source.read()
             assert reasons(reading) == [("eth0", "timeout")]
             assert "eth1" in values_of(reading)
-        assert len(asked) == 1
+        assert len(calls) == 1
         release.set()
         async with asyncio.timeout(LONG):
-            while source._serial.hanging:  # noqa: ASYNC110  # what came back is told by nothing else
+            while source._serial.out:  # noqa: ASYNC110  # nothing else shows that the call returned
                 await asyncio.sleep(0.01)
         assert "eth0" in values_of(await source.read())
 
 
-async def test_others_have_their_turn_between_two_devices(nics):
+async def test_other_sources_are_served_between_two_devices(nics):
     loop, begun, waits, turns = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), []
     memory = sff8472()
 
@@ -428,7 +429,7 @@ async def test_others_have_their_turn_between_two_devices(nics):
     assert set(nics.asked) == {"eth0", "eth1"}
 
 
-async def test_links_that_cannot_be_listed_fail_the_read(nics):
+async def test_failed_link_dump_fails_the_read(nics):
     def refuse():
         raise OSError(errno.ENOBUFS, "no room")
 
@@ -438,7 +439,7 @@ async def test_links_that_cannot_be_listed_fail_the_read(nics):
             await source.read()
 
 
-async def test_a_device_whose_link_cannot_be_told_is_a_failure(nics):
+async def test_unreadable_link_is_a_failure_of_its_device(nics):
     nics.add(port("eth0", 2), sff8472())
     nics.broken = {"eth1": OSError(errno.EBADMSG, "no recording"), "eth2": OSError(errno.EBADMSG, "no recording")}
     async with opened(nics, exclude=("eth2",)) as source:
@@ -447,7 +448,7 @@ async def test_a_device_whose_link_cannot_be_told_is_a_failure(nics):
     assert "eth0" in values_of(reading)
 
 
-async def test_a_device_that_was_made_anew_or_is_gone_is_forgotten(nics):
+async def test_cache_of_recreated_or_removed_devices_is_dropped(nics):
     memory = nics.add(port("eth0", 2), cmis())
     async with opened(nics) as source:
         await source.read()
@@ -460,7 +461,7 @@ async def test_a_device_that_was_made_anew_or_is_gone_is_forgotten(nics):
         assert source._cages == {}
 
 
-async def test_events_that_nobody_waits_for_do_not_pile_up_and_all_is_closed(nics):
+async def test_unused_events_are_drained_and_the_reader_is_closed(nics):
     nics.add(port("eth0", 2), sff8472())
     async with opened(nics) as source:
         await source.close()
@@ -471,13 +472,13 @@ async def test_events_that_nobody_waits_for_do_not_pile_up_and_all_is_closed(nic
     assert nics.closed == 1
 
 
-# All of it.
+# The daemon.
 
 
 @asynccontextmanager
 async def scrape(tmp_path, monkeypatch):
-    """Run a daemon that reads recordings of modules, more often than it would be let."""
-    monkeypatch.setattr(optics, "LEAST_INTERVAL", 0.1)
+    """Run a daemon that reads recordings of modules, more often than the configuration allows."""
+    monkeypatch.setattr(optics_options, "MIN_INTERVAL_SECONDS", 0.1)
     others = [definition for definition in daemon.SOURCES if definition.name != "optics"]
     monkeypatch.setattr(daemon, "SOURCES", (*others, DEFINITION))
     lines = [f"  {one.name}: {{enabled: false}}" for one in others if not one.section]
@@ -488,6 +489,6 @@ async def scrape(tmp_path, monkeypatch):
         yield scraper
 
 
-async def test_a_scrape_is_that_of_the_golden_file(tmp_path, monkeypatch):
+async def test_scrape_matches_the_golden_file(tmp_path, monkeypatch):
     async with scrape(tmp_path, monkeypatch) as scraper:
         compare("optics", await scraper.settled())

@@ -1,4 +1,4 @@
-"""PCI functions of the host's ports: which are read, what their link is judged by, and what happens when files fail."""
+"""PCI functions of the host's ports: which are read, their link, AER counters, and failures."""
 
 import errno
 import os
@@ -9,14 +9,13 @@ import pytest
 from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Host, SourceError
 from exporter.linux import cached_file
+from exporter.sources.pci import function, topology
 from exporter.sources.pci import source as pci
-from exporter.sources.pci.source import (
-    SIDES,
-    PciOptions,
-    PciSource,
-    degraded,
-    nearest,
-)
+from exporter.sources.pci.function import is_degraded
+from exporter.sources.pci.metrics import LINK_PROPERTIES, SCHEMA
+from exporter.sources.pci.options import PciOptions
+from exporter.sources.pci.source import PciSource
+from exporter.sources.pci.topology import nearest
 from tests.helpers.paths import FIXTURES
 
 NIC, GPU, BRIDGE = "0x020700", "0x030200", "0x060400"
@@ -24,17 +23,17 @@ NVIDIA, MELLANOX = "0x10de", "0x15b3"
 ROOT, SLOT = "pci0000:16", "pci0000:16/0000:16:01.0"
 GEN5, GEN4 = ("32.0 GT/s PCIe", "16"), ("16.0 GT/s PCIe", "16")
 SHORT = 0.3
-"""Seconds after which a call is taken to hang."""
+"""Seconds after which a call is treated as hanging."""
 
 
-class Machine:
-    """A sysfs in a folder."""
+class SysfsTree:
+    """A sysfs tree in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def function(self, path, kind=NIC, vendor=MELLANOX, now=None, most=None, **files):
-        """Make a function below what is above it; `now` and `most` are speed and lanes."""
+        """Make a function at its path; `now` and `most` are current and maximum speed and lanes."""
         place = self.folder / "devices" / path
         place.mkdir(parents=True, exist_ok=True)
         files |= {"class": kind, "vendor": vendor}
@@ -65,17 +64,17 @@ class Machine:
         return place
 
     def source(self, **options):
-        """Give the source that reads it."""
+        """Return the source that reads it."""
         return PciSource(PciOptions(**options), Host("gpu-001", self.folder, self.folder / "proc"))
 
 
 @pytest.fixture
 def machine(tmp_path):
-    return Machine(tmp_path)
+    return SysfsTree(tmp_path)
 
 
 async def read(source):
-    """Read once; give rows by address, errors by address and severity, and failures."""
+    """Read once; return rows by address, errors by address and severity, and failures."""
     reading = await source.read()
     rows, counts = {}, {}
     for table in reading.tables:
@@ -91,10 +90,10 @@ async def read(source):
 
 
 def info_of(row):
-    return dict(zip(pci.SCHEMA.metrics["info"].extra, row["info"], strict=True))
+    return dict(zip(SCHEMA.metrics["info"].extra, row["info"], strict=True))
 
 
-async def test_all_there_is_to_know_of_a_function(machine):
+async def test_all_values_of_a_function(machine):
     machine.function(SLOT, BRIDGE, "0x8086", GEN5, GEN5)
     nic = machine.nic(
         numa_node="1",
@@ -137,7 +136,7 @@ async def test_all_there_is_to_know_of_a_function(machine):
     await source.close()
 
 
-async def test_what_is_not_told_is_absent(machine):
+async def test_missing_files_are_absent_values(machine):
     machine.nic("pci0000:00/0000:00:02.0", now=None, most=None, numa_node="-1")
     rows, errors, failures = await read(machine.source())
     assert not failures
@@ -154,7 +153,7 @@ async def test_what_is_not_told_is_absent(machine):
     assert {ending for ending, value in row.items() if value is not None} == {"info"}
 
 
-async def test_a_function_that_sleeps_is_not_asked_for_its_link(machine):
+async def test_link_of_a_suspended_function_is_not_read(machine):
     machine.function(SLOT, BRIDGE, "0x8086", GEN5, GEN5)
     nic = machine.nic(now=("2.5 GT/s PCIe", "1"), aer_dev_fatal="TOTAL_ERR_FATAL 3")
     (nic / "power").mkdir()
@@ -188,7 +187,7 @@ async def test_a_function_that_sleeps_is_not_asked_for_its_link(machine):
         (None, GEN5, GEN5, None),
     ],
 )
-async def test_a_link_is_judged_by_what_both_of_its_ends_can_do(machine, now, card, slot, verdict):
+async def test_link_is_degraded_if_both_ends_support_more(machine, now, card, slot, verdict):
     machine.function(SLOT, BRIDGE, "0x8086", slot, slot)
     machine.nic(now=now, most=card)
     rows, _, failures = await read(machine.source())
@@ -196,13 +195,16 @@ async def test_a_link_is_judged_by_what_both_of_its_ends_can_do(machine, now, ca
     assert rows["0000:17:00.0"].get("link_degraded") == verdict
 
 
-@pytest.mark.parametrize("lacking", [ending for side in SIDES for ending in (side.now, side.most, side.bridge_most)])
-def test_there_is_no_verdict_where_anything_is_lacking(lacking):
-    values = {ending: 1 for side in SIDES for ending in (side.now, side.most, side.bridge_most)}
-    assert degraded(values) == 0
-    assert degraded({**values, lacking: None}) is None
+LINK_ENDINGS = [ending for one in LINK_PROPERTIES for ending in (one.current, one.maximum, one.bridge_maximum)]
+
+
+@pytest.mark.parametrize("lacking", LINK_ENDINGS)
+def test_degraded_is_absent_if_a_value_is_missing(lacking):
+    values = dict.fromkeys(LINK_ENDINGS, 1)
+    assert is_degraded(values) == 0
+    assert is_degraded({**values, lacking: None}) is None
     del values[lacking]
-    assert degraded(values) is None
+    assert is_degraded(values) is None
 
 
 @pytest.mark.parametrize(
@@ -215,11 +217,11 @@ def test_there_is_no_verdict_where_anything_is_lacking(lacking):
         (["pci0000:16"], {"x": ["pci0000:16", "a"], "y": ["pci0000:60"]}, ["x"]),
     ],
 )
-def test_the_nearest_share_the_longest_way(way, others, expected):
+def test_nearest_share_the_most_bridges(way, others, expected):
     assert nearest(way, others) == expected
 
 
-async def test_only_gpus_are_near(machine):
+async def test_only_gpus_are_nearest_gpus(machine):
     machine.nic()
     for number, (kind, vendor) in enumerate(
         [
@@ -240,7 +242,7 @@ async def test_only_gpus_are_near(machine):
     assert info_of(rows["0000:17:00.0"])["nearest_gpu"] == ",".join(f"0000:18:00.{number}" for number in range(4))
 
 
-async def test_virtual_functions_and_what_stands_for_them_are_left_out(machine):
+async def test_virtual_functions_and_representors_are_skipped(machine):
     physical = machine.function(f"{SLOT}/0000:17:00.0", NIC, MELLANOX, GEN5, GEN5)
     machine.device(physical, "net", "rail0", "p0")
     machine.device(physical, "net", "rail0_0", "pf0vf0")
@@ -251,8 +253,8 @@ async def test_virtual_functions_and_what_stands_for_them_are_left_out(machine):
     assert {address: info_of(row)["devices"] for address, row in rows.items()} == {"0000:17:00.0": "rail0"}
 
 
-async def test_a_virtual_function_in_a_virtual_machine_tells_where_it_is_but_not_its_link(machine):
-    """Hypervisors make up a link of one slow lane, where the function itself shows none."""
+async def test_virtual_function_in_a_virtual_machine_has_location_but_no_link(machine):
+    """Hypervisors invent a link of one slow lane where the function itself has none."""
     machine.function(SLOT, BRIDGE, "0x8086", GEN5, GEN5)
     machine.nic(now=("2.5 GT/s PCIe", "1"), device="0x101e", uevent="DRIVER=mlx5_core", numa_node="1")
     machine.function(f"{SLOT}/0000:18:00.0", GPU, NVIDIA)
@@ -260,22 +262,22 @@ async def test_a_virtual_function_in_a_virtual_machine_tells_where_it_is_but_not
     assert not failures
     row = rows["0000:17:00.0"]
     assert {ending for ending, value in row.items() if value is not None} == {"info"}
-    told = {"devices": "rail0", "numa_node": "1", "nearest_gpu": "0000:18:00.0", "driver": "mlx5_core"}
-    assert told.items() <= info_of(row).items()
+    expected = {"devices": "rail0", "numa_node": "1", "nearest_gpu": "0000:18:00.0", "driver": "mlx5_core"}
+    assert expected.items() <= info_of(row).items()
 
 
-async def test_what_is_excluded_is_never_opened(machine, monkeypatch):
+async def test_excluded_functions_are_never_read(machine, monkeypatch):
     machine.nic(f"{SLOT}/0000:17:00.0", name="rail0")
     machine.nic(f"{SLOT}/0000:17:00.1", name="rail1")
     opened = []
-    monkeypatch.setattr(pci, "read_small", lambda path: opened.append(path) or path.read_bytes())
+    monkeypatch.setattr(function, "read_small", lambda path: opened.append(path) or path.read_bytes())
     rows, _, _ = await read(machine.source(exclude=("0000:17:00.1",)))
     assert set(rows) == {"0000:17:00.0"}
     assert opened
     assert not [path for path in opened if "0000:17:00.1" in str(path)]
 
 
-async def test_nothing_on_pci(machine):
+async def test_no_pci_functions(machine):
     source = machine.source()
     assert not await source.applies()
     assert (await source.read()).tables == []  # empty tables would be something that is there
@@ -283,18 +285,18 @@ async def test_nothing_on_pci(machine):
     assert not await source.applies()
 
 
-async def test_a_file_that_fails_loses_nothing_else(machine, monkeypatch):
+async def test_failed_file_affects_only_its_value(machine, monkeypatch):
     machine.function(SLOT, BRIDGE, "0x8086", GEN5, GEN5)
     machine.nic(aer_dev_correctable="nonsense", aer_dev_fatal="TOTAL_ERR_FATAL 1", numa_node="two")
     machine.nic(f"{SLOT}/0000:18:00.0", name="rail1", aer_dev_correctable="TOTAL_ERR_COR 4")
-    sick = f"{machine.folder}/devices/{SLOT}/0000:17:00.0/current_link_speed"
+    failing = f"{machine.folder}/devices/{SLOT}/0000:17:00.0/current_link_speed"
 
     def read_small(path):
-        if str(path) == sick:
+        if str(path) == failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return cached_file.read_small(path)
 
-    monkeypatch.setattr(pci, "read_small", read_small)
+    monkeypatch.setattr(function, "read_small", read_small)
     rows, errors, failures = await read(machine.source())
     assert {(one.device, one.reason) for one in failures} == {("0000:17:00.0", "eio"), ("0000:17:00.0", "malformed")}
     assert len(failures) == 3
@@ -306,17 +308,17 @@ async def test_a_file_that_fails_loses_nothing_else(machine, monkeypatch):
     assert errors == {("0000:17:00.0", "fatal"): 1, ("0000:18:00.0", "correctable"): 4}
 
 
-async def test_files_that_others_keep_open_refuse_none_of_its_own(machine, monkeypatch):
+async def test_reads_do_not_count_against_the_open_file_limit(machine, monkeypatch):
     machine.nic(aer_dev_correctable="TOTAL_ERR_COR 4")
     monkeypatch.setattr(cached_file.resource, "getrlimit", lambda _: (1, 1))  # no file can be kept open any more
     _, errors, failures = await read(machine.source())
     assert (errors, failures) == ({("0000:17:00.0", "correctable"): 4}, [])
 
 
-async def test_a_function_that_is_pulled_while_it_is_read_is_no_failure(machine, monkeypatch):
+async def test_function_removed_during_a_read_is_no_failure(machine, monkeypatch):
     machine.nic()
     source = machine.source()
-    found = pci.find_functions(machine.folder, lambda _: True)
+    found = topology.find_functions(machine.folder, lambda _: True)
     gone = found["0000:17:00.0"]._replace(folder=machine.folder / "gone")
     monkeypatch.setattr(pci, "find_functions", lambda *_: {**found, "0000:99:00.0": gone})
     rows, _, failures = await read(source)
@@ -324,7 +326,7 @@ async def test_a_function_that_is_pulled_while_it_is_read_is_no_failure(machine,
     assert not failures
 
 
-async def test_a_function_put_in_anew_starts_anew(machine):
+async def test_replugged_function_has_another_epoch(machine):
     nic = machine.nic(aer_dev_fatal="TOTAL_ERR_FATAL 1")
     source = machine.source()
     before = (await source.read()).tables
@@ -337,13 +339,13 @@ async def test_a_function_put_in_anew_starts_anew(machine):
     assert all(old.epochs != new.epochs for old, new in zip(before, after, strict=True))
 
 
-async def test_a_function_that_hangs_loses_no_other(machine, monkeypatch):
+async def test_hanging_function_affects_no_other(machine, monkeypatch):
     machine.nic(f"{SLOT}/0000:17:00.0", name="rail0")
     machine.nic(f"{SLOT}/0000:18:00.0", name="rail1")
     pipe = machine.folder / "devices" / SLOT / "0000:17:00.0" / "max_link_speed"
     pipe.unlink()
     os.mkfifo(pipe)
-    monkeypatch.setattr(pci, "read_small", lambda path: path.read_bytes())  # which waits for a writer
+    monkeypatch.setattr(function, "read_small", lambda path: path.read_bytes())  # which waits for a writer
     source = machine.source()
     source._serial = BlockingCalls("pci", SHORT)
     rows, _, failures = await read(source)
@@ -353,7 +355,7 @@ async def test_a_function_that_hangs_loses_no_other(machine, monkeypatch):
     await source.close()
 
 
-async def test_a_device_that_leads_nowhere_loses_no_other(machine):
+async def test_device_with_a_broken_link_affects_no_other(machine):
     machine.nic()
     for name, target in (("loop", "device"), ("long", "x" * 300), ("gone", "nowhere")):
         folder = machine.folder / "class" / "net" / name
@@ -364,7 +366,7 @@ async def test_a_device_that_leads_nowhere_loses_no_other(machine):
     assert failures == []
 
 
-async def test_folders_that_cannot_be_listed_fail_the_whole(machine):
+async def test_unlistable_folder_fails_the_source(machine):
     (machine.folder / "class").mkdir()
     (machine.folder / "class" / "net").write_text("no folder")
     with pytest.raises(SourceError) as caught:
@@ -373,7 +375,7 @@ async def test_folders_that_cannot_be_listed_fail_the_whole(machine):
     assert "class/net" in str(caught.value)
 
 
-async def test_the_fixture():
+async def test_sysfs_fixture():
     source = PciSource(PciOptions(), Host("gpu-001", FIXTURES / "sysfs-pci", Path("/nowhere")))
     rows, errors, failures = await read(source)
     assert not failures
@@ -390,16 +392,16 @@ async def test_the_fixture():
     assert errors[("0000:19:00.0", "correctable")] == 6
 
 
-def test_what_is_exported_by_default():
-    exported = [one.name for one in pci.SCHEMA.metrics.values() if not one.detail]
+def test_metrics_exported_by_default():
+    exported = [one.name for one in SCHEMA.metrics.values() if not one.detail]
     assert exported == [
         "fabric_pci_info",
         "fabric_pci_link_speed_transfers_per_second",
         "fabric_pci_link_lanes",
         "fabric_pci_link_degraded",
     ]
-    assert all(one.unit == "transfers_per_second" for one in pci.SCHEMA.metrics.values() if "speed" in one.name)
+    assert all(one.unit == "transfers_per_second" for one in SCHEMA.metrics.values() if "speed" in one.name)
 
 
-def test_the_link_is_looked_at_once_a_minute():
+def test_default_interval_is_a_minute():
     assert float(PciOptions().interval) == 60.0

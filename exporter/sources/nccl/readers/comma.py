@@ -16,7 +16,7 @@ from exporter.linux.tail import (
     FILE_BUDGET,
     MAX_LINE,
     Chunk,
-    Followed,
+    FollowedFile,
     Tail,
 )
 from exporter.nccl.comma import Event, events
@@ -101,7 +101,7 @@ class CommaFeed:
         """Read on in every file that grew; files fail alone."""
         failures: list[Failure] = []
         found = await off_loop(self._serial, partial(self._find, failures))
-        look = self._tail.look({path: state for path, (_, state) in found.files.items()})
+        look = self._tail.scan({path: state for path, (_, state) in found.files.items()})
         if look.too_many or found.cut:
             failures.append(Failure("", "too_many_files", "more files than are followed; remove those of old jobs"))
         self._left = POLL_BUDGET
@@ -145,7 +145,7 @@ class CommaFeed:
     def _find(self, failures: list[Failure]) -> Found:
         return find(self._folders, (".txt", ".json", ".log"), self._wants, failures)
 
-    def _read(self, one: Followed) -> Chunk:
+    def _read(self, one: FollowedFile) -> Chunk:
         """Read on in one file; runs in the thread."""
         if self._left <= MAX_LINE:
             return Chunk([])

@@ -21,7 +21,7 @@ from exporter.linux.tail import (
     FILE_BUDGET,
     MAX_LINE,
     Chunk,
-    Followed,
+    FollowedFile,
     Tail,
 )
 from exporter.nccl.decoding import FormatError
@@ -88,7 +88,7 @@ _NAMED = re.compile(r"(?:^|/)([^/]*)-pid(\d{1,10})\.log$")
 class Log:
     """One file: the job by its folder, the user whose it is, and who speaks in it."""
 
-    file: Followed
+    file: FollowedFile
     job: str
     uid: int
     speaker: Speaker = field(default_factory=Speaker)
@@ -173,7 +173,7 @@ class InspectorFeed:
         """Find the files and what of them grew; runs in the thread."""
         failures: list[Failure] = []
         found = find(self._folders, (".log",), self._wants, failures)
-        look = self._tail.look({path: state for path, (_, state) in found.files.items()})
+        look = self._tail.scan({path: state for path, (_, state) in found.files.items()})
         for one in look.gone:
             self._logs.pop(one.path, None)
             self._gone.add(one.path)  # told at the next hearing: whoever only asks whether there is anything does not

@@ -1,8 +1,8 @@
-"""What the strings of `ethtool -S` mean, driver by driver: data, with the names of the drivers in Linux.
+"""Statistics of `ethtool -S` by driver: mapping of the driver's names to metrics. Drivers have their names in Linux.
 
-Only what a driver counts of its port is declared here, once: where it tells the same twice (by class and by priority,
-by queue and in total, for the port and for the function) one of them is read. Where a unit is not known, a value is
-not read at all.
+Only the counters of a port are declared, each once: where a driver has the same counter twice (by class and by
+priority, by queue and in total, for the port and for the function) one of them is read. Statistics of unknown unit are
+not read.
 """
 
 from exporter.sources.common.driver_statistics import DriverNames
@@ -48,7 +48,7 @@ VIRTUAL: dict[str, DriverNames] = {
     "ionic": IONIC_VIRTUAL,
     "mlx5_core": MLX5_VIRTUAL,
 }
-"""The same of virtual functions and subfunctions, which are asked only where the configuration wants it."""
+"""Those of virtual functions and subfunctions, which are read only if configured."""
 
 INFINIBAND: dict[str, DriverNames] = {"mlx5_core[ib_ipoib]": MLX5_INFINIBAND}
-"""The same of ports of InfiniBand, by the driver of their device for IP, where the card's own driver made that."""
+"""Those of InfiniBand ports, by the driver of their IPoIB device, if that is the card's own driver."""

@@ -1,7 +1,7 @@
 """bnxt: NetXtreme-E, Thor (Linux: broadcom/bnxt/bnxt_ethtool.c).
 
-The port's counters are a copy that the driver refreshes each second while the link is up: they stand still while it
-is down. What is told by class of service (`_cos`) is told again by priority (`_pri`); the latter is read.
+The port's counters are a copy that the driver updates each second while the link is up: they do not change while it is
+down. Counters by class of service (`_cos`) exist by priority (`_pri`) too; the latter are read.
 """
 
 from exporter.sources.common.driver_statistics import (

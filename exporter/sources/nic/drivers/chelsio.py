@@ -1,6 +1,6 @@
 """cxgb4: Chelsio T4 to T6 (Linux: chelsio/cxgb4/cxgb4_ethtool.c).
 
-After a heading, `-------Loopback-----------`, the same is told of the loopback, in names without rx_ or tx_.
+After a heading, `-------Loopback-----------`, the statistics of the loopback follow, with names without rx_ or tx_.
 """
 
 from exporter.sources.common.driver_statistics import DriverNames, Statistic, both

@@ -1,6 +1,6 @@
-"""Devices of clouds: virtio (Linux: virtio_net.c), ena (amazon), gve (google), mana (microsoft).
+"""Network devices of clouds: virtio (Linux: virtio_net.c), ena (amazon), gve (google), mana (microsoft).
 
-Their bytes and packets are the kernel's, which asks the same queues.
+Their bytes and packets are the kernel's, which counts the same queues.
 """
 
 from exporter.sources.common.driver_statistics import DriverNames, Statistic, both
@@ -20,7 +20,7 @@ VIRTIO = DriverNames(
 ENA = DriverNames(
     port=(
         Statistic("transmit_timeouts_total", ("tx_timeout",)),
-        # The only sign of loss there is: what is beyond the instance's share is dropped or queued elsewhere.
+        # The only counters of loss: packets over the instance's allowance are queued or dropped outside of it.
         Statistic("receive_allowance_exceeded_total", ("bw_in_allowance_exceeded",)),
         Statistic("transmit_allowance_exceeded_total", ("bw_out_allowance_exceeded",)),
         Statistic("packet_rate_allowance_exceeded_total", ("pps_allowance_exceeded",)),

@@ -1,6 +1,6 @@
 """hns3: HiSilicon, Kunpeng (Linux: hisilicon/hns3/hns3pf/hclge_main.c).
 
-How long pauses lasted (`xoff_time`) is told in a unit that is not documented, and so is not read.
+The unit of paused time (`xoff_time`) is not documented, so it is not read.
 """
 
 from exporter.sources.common.driver_statistics import DriverNames, Statistic, both

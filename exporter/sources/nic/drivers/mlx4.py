@@ -4,7 +4,7 @@ from exporter.sources.common.driver_statistics import DriverNames, Statistic, bo
 
 MLX4 = DriverNames(
     port=(
-        # Bytes and packets are what the rings saw, which is the kernel's count; RDMA is in none of the totals.
+        # Bytes and packets are those of the rings, as the kernel counts them; no total includes RDMA.
         *both("pause_frames_total", "{way}_pause"),
         *both("pause_transitions_total", "{way}_pause_transition"),
         Statistic("fcs_errors_total", ("rx_crc_errors",)),
@@ -13,7 +13,7 @@ MLX4 = DriverNames(
         Statistic("transmit_timeouts_total", ("tx_timeout",)),
     ),
     priority=(
-        *both("pfc_frames_total", "{way}_pause_prio_{p}"),  # how long each lasted is told too, in what unit is not
+        *both("pfc_frames_total", "{way}_pause_prio_{p}"),  # the unit of the paused time is not documented
         *both("pfc_transitions_total", "{way}_pause_transition_prio_{p}"),
         *both("priority_bytes_total", "{way}_prio_{p}_bytes"),
         *both("priority_packets_total", "{way}_prio_{p}_packets"),

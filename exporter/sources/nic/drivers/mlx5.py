@@ -9,7 +9,7 @@ from exporter.sources.common.driver_statistics import (
 )
 
 _FUNCTION = (
-    # RDMA of this function alone: what others on the same port move is not in it.
+    # RDMA of this function only, without other functions of the same port.
     Statistic("rdma_receive_bytes_total", ("rx_vport_rdma_unicast_bytes", "rx_vport_rdma_multicast_bytes")),
     Statistic("rdma_transmit_bytes_total", ("tx_vport_rdma_unicast_bytes", "tx_vport_rdma_multicast_bytes")),
     Statistic("rdma_receive_packets_total", ("rx_vport_rdma_unicast_packets", "rx_vport_rdma_multicast_packets")),
@@ -30,7 +30,7 @@ _LINK = (
 
 _PCI = (
     Statistic("pci_buffer_overflows_total", ("outbound_pci_buffer_overflow",)),
-    # Without "_events" it is the share of the last second, in percent; with it, seconds of more than 30 %.
+    # Without "_events": percent of the last second; with it: seconds of more than 30 %.
     Statistic("pci_read_stalled_ratio", ("outbound_pci_stalled_rd",), divisor=PERCENT),
     Statistic("pci_write_stalled_ratio", ("outbound_pci_stalled_wr",), divisor=PERCENT),
     Statistic("pci_read_stalled_seconds_total", ("outbound_pci_stalled_rd_events",)),
@@ -84,10 +84,10 @@ MLX5 = DriverNames(
 )
 
 MLX5_VIRTUAL = DriverNames(port=_FUNCTION, wire=False)
-"""A function without the right to the port's counters shows all of them as 0, which they are not."""
+"""A function without access to the port's counters reports all of them as 0."""
 
 MLX5_INFINIBAND = DriverNames(port=(*_LINK, *_PCI, *_MODULE), wire=False)
-"""What a port of InfiniBand has beside its RDMA port's counters, which are those of its traffic (mlx5/core/ipoib).
+"""The counters of an InfiniBand port that its RDMA port does not have (mlx5/core/ipoib).
 
-Its groups of IEEE 802.3 and its priorities are those of Ethernet, of which such a port has none.
+Counters of IEEE 802.3 and of priorities are those of Ethernet, and 0 on such a port.
 """

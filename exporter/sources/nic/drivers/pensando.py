@@ -9,7 +9,7 @@ from exporter.sources.common.driver_statistics import (
 
 _FUNCTION = (
     Statistic("transmit_discards_total", ("hw_tx_dropped",)),
-    # The queue was empty; hw_rx_missed_errors are faults of the device's own access to memory.
+    # Empty receive queues; hw_rx_missed_errors are DMA errors of the device.
     Statistic("out_of_buffer_total", ("hw_rx_over_errors",)),
 )
 
@@ -21,7 +21,7 @@ IONIC = DriverNames(
         Statistic("receive_errors_total", ("frames_rx_bad_all",)),
         Statistic("transmit_errors_total", ("frames_tx_bad",)),
         *both("pause_frames_total", "frames_{way}_pause"),
-        # Units of one microsecond; of transmitted pauses there is no such count.
+        # Microseconds; there is no counter for transmitted pauses.
         Statistic("receive_paused_seconds_total", ("rx_pause_1us_count",), divisor=MICROSECONDS),
         Statistic("fcs_errors_total", ("frames_rx_bad_fcs",)),
         Statistic("receive_undersize_packets_total", ("frames_rx_undersized",)),
@@ -42,4 +42,4 @@ IONIC_VIRTUAL = DriverNames(
     port=(Statistic("receive_discards_total", ("hw_rx_dropped",)), *_FUNCTION),
     wire=False,
 )
-"""A virtual function shows the counters of the whole port: read, they would be counted twice."""
+"""A virtual function has the counters of the whole port, which would be counted twice."""

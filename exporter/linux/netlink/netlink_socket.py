@@ -1,0 +1,203 @@
+"""Netlink request sockets: one request and its answer, or a dump, with sequence numbers, timeouts and retries.
+
+A request is answered by messages of its own sequence number; a dump by several, and an NLMSG_DONE that reports whether
+the dump is complete.
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Self
+
+from exporter.linux.netlink.messages import (
+    DONE,
+    DUMP,
+    DUMP_INTERRUPTED,
+    ERROR,
+    REQUEST,
+    DumpInterrupted,
+    Message,
+    NetlinkError,
+    message,
+    messages,
+)
+
+MAX_DATAGRAM = 64 * 1024
+"""Bytes of the largest datagram of a dump: the kernel fills them up to 32 KiB."""
+
+MAX_DUMP_ATTEMPTS = 5
+"""Attempts of a dump: objects are added and removed during one, and each change may interrupt it."""
+
+MAX_DRAINED_DATAGRAMS = 10_000
+"""Datagrams of an abandoned dump that are read before the next request."""
+
+MAX_DUMP_MESSAGES = 100_000
+"""Messages of one dump; a longer one is treated as an error."""
+
+SHARED_SOCKETS = 2
+"""Sockets that threads share: one may be held by a call that hangs."""
+
+_S32 = struct.Struct("=i")
+
+
+def set_receive_timeout(sock: socket.socket, seconds: float) -> None:
+    """Set the kernel's receive timer; Python's own timeout would call poll() before each datagram of a dump."""
+    timer = struct.pack("@ll", *divmod(int(seconds * 1e6), 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timer)
+
+
+class NetlinkSocket:
+    """A socket for requests to the kernel; blocking, so it belongs in a worker thread, and one thread at a time.
+
+    It stays in the network namespace of the thread that opened it.
+    """
+
+    def __init__(self, family: int, timeout: float = 5.0) -> None:
+        """Open the socket.
+
+        Args:
+            family: Number of the netlink family.
+            timeout: Seconds to wait for each datagram.
+
+        Raises:
+            OSError: The kernel lacks the family (EPROTONOSUPPORT), or refuses.
+        """
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+        self._sequence = 0
+        set_receive_timeout(self._socket, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket; idempotent."""
+        self._socket.close()
+
+    def request(self, kind: int, body: bytes) -> bytes:
+        """Send a request for one object; return the body of the answer.
+
+        Raises:
+            NetlinkError: The kernel refused; errno is its code.
+            TimeoutError: No answer in time.
+        """
+        sequence = self._send(kind, REQUEST, body)
+        while True:
+            for answer in self._receive(sequence):
+                if answer.kind != ERROR:
+                    return answer.body
+
+    def dump(self, kind: int, body: bytes = b"") -> list[bytes]:
+        """Request a dump; return the body of each message of it.
+
+        Raises:
+            DumpInterrupted: The listed objects changed during each attempt.
+            NetlinkError: The kernel refused; errno is its code.
+            TimeoutError: No answer in time.
+        """
+        for _ in range(MAX_DUMP_ATTEMPTS - 1):
+            with suppress(DumpInterrupted):
+                return self._dump(kind, body)
+        return self._dump(kind, body)
+
+    def _dump(self, kind: int, body: bytes) -> list[bytes]:
+        sequence = self._send(kind, REQUEST | DUMP, body)
+        found: list[bytes] = []
+        while True:
+            for answer in self._receive(sequence):
+                if answer.flags & DUMP_INTERRUPTED:
+                    raise DumpInterrupted
+                if answer.kind == DONE:
+                    return found
+                if len(found) >= MAX_DUMP_MESSAGES:
+                    raise NetlinkError(errno.EOVERFLOW, f"netlink: a dump of more than {MAX_DUMP_MESSAGES} entries")
+                found.append(answer.body)
+
+    def _send(self, kind: int, flags: int, body: bytes) -> int:
+        """Send a request with a new sequence number, after draining what an earlier request left unread."""
+        drain(self._socket)
+        self._sequence = self._sequence % 0xFFFFFFFF + 1
+        self._socket.send(message(kind, flags, self._sequence, body))
+        return self._sequence
+
+    def _receive(self, sequence: int) -> Iterator[Message]:
+        """Yield the messages of one datagram that answer the request of this sequence number.
+
+        Raises:
+            NetlinkError: One of them is an error.
+        """
+        try:
+            data, (port, _) = self._socket.recvfrom(MAX_DATAGRAM)
+        except BlockingIOError:
+            raise TimeoutError(errno.ETIMEDOUT, "netlink: the kernel did not answer in time") from None
+        if port != 0:  # sent by a process, not by the kernel
+            return
+        for answer in messages(data):
+            if answer.sequence != sequence:
+                continue
+            if answer.kind in {ERROR, DONE} and len(answer.body) >= _S32.size:
+                code = _S32.unpack_from(answer.body)[0]
+                if code < 0:
+                    raise NetlinkError(-code, os.strerror(-code))
+            yield answer
+
+
+def drain(sock: socket.socket) -> None:
+    """Read and discard the rest of an abandoned dump: until then the kernel refuses the next one with EBUSY."""
+    with suppress(BlockingIOError):
+        for _ in range(MAX_DRAINED_DATAGRAMS):
+            sock.recv(MAX_DATAGRAM, socket.MSG_DONTWAIT)
+
+
+class SharedNetlinkSockets:
+    """A pool of sockets of one family: a request that hangs neither blocks others nor receives their answers.
+
+    All sockets are opened at once: they stay in the network namespace of the thread that makes this object. A family
+    that the kernel lacks, or that this process may not use, fails each request, not the constructor.
+    """
+
+    def __init__(self, family: int) -> None:
+        """Open the sockets.
+
+        Raises:
+            OSError: This process or host has no resources for more sockets.
+        """
+        self._idle: list[NetlinkSocket] = []
+        self._closed = False
+        self._refusal = 0
+        try:
+            for _ in range(SHARED_SOCKETS):
+                self._idle.append(NetlinkSocket(family))
+        except OSError as error:
+            self.close()
+            if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
+                raise
+            self._refusal = errno.EOPNOTSUPP if error.errno == errno.EPROTONOSUPPORT else error.errno or errno.EIO
+
+    def close(self) -> None:
+        """Close the sockets, those in use when their request returns; idempotent."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def request(self, kind: int, body: bytes) -> bytes:
+        """Send a request; see NetlinkSocket. EBUSY when all sockets wait for answers."""
+        if self._refusal:
+            raise OSError(self._refusal, f"netlink: {os.strerror(self._refusal)}")
+        if self._closed:
+            raise OSError(errno.EBADF, "netlink: closed")
+        try:
+            sock = self._idle.pop()
+        except IndexError:
+            raise OSError(errno.EBUSY, "netlink: earlier requests have not returned") from None
+        try:
+            return sock.request(kind, body)
+        finally:
+            self._idle.append(sock)
+            if self._closed:
+                self.close()
