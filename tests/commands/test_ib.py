@@ -186,7 +186,7 @@ def test_errors_are_told_at_the_end_that_counted_them(start):
     assert re.match(r" +7  spine-1 port 1 .*  errors here: symbol_errors=65535 \(saturated\)$", line)
     (line,) = (line for line in drawn.splitlines() if "discards" in line)
     assert re.match(r" +8  spine-2 port 2 .*  errors there: link_down=3, transmit_discards=7$", line)
-    assert drawn.splitlines()[-1] == "4 switches, 4 adapters, 8 links, 8 degraded, 2 erring"
+    assert drawn.splitlines()[-1] == "4 switches, 4 adapters, 8 links, 8 degraded, 2 with errors"
     assert "\x1b" not in drawn, "no colours in a pipe"
 
 
@@ -271,7 +271,7 @@ def test_a_port_that_is_not_there(start, command, status):
         fabric.saved("--no-counters")
         done = fabric.ib(*command, "--device", "mlx5_9")
     assert (done.returncode, done.stdout) == (status, "")
-    wanted = "mlx5_9, port any: no such port that takes management datagrams; there are: ibsim0:1"
+    wanted = "mlx5_9, port any: no such umad port; available ports: ibsim0:1"
     assert done.stderr == f"fabric-exporter: {wanted}\n"
 
 

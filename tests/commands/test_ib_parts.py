@@ -12,11 +12,11 @@ from exporter import cli
 from exporter.commands import ib
 from exporter.config.yaml_reader import ConfigError
 from exporter.linux.mad.umad import UmadError
-from exporter.linux.mad.window import Counts
-from exporter.sources.ibfabric import drawing
-from exporter.sources.ibfabric.difference import compare
-from exporter.sources.ibfabric.document import SavedFabric, parse, written
-from exporter.sources.ibfabric.source import IbFabricOptions, PortChoice
+from exporter.linux.mad.window import DatagramCounts
+from exporter.sources.ibfabric import rendering
+from exporter.sources.ibfabric.topology_diff import compare
+from exporter.sources.ibfabric.saved_topology import SavedFabric, encode_json, parse_topology
+from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
 
 HOSTILE = 'a"b\\N{x}%s&lt;\x1b[31m\x9b2J\u202e\n]; evil [label="'
 """A name with all that a terminal, Graphviz or a format string would take as a command."""
@@ -58,7 +58,7 @@ def document(nodes: list[dict], links: list[dict]) -> dict:
 
 
 def fabric(nodes: list[dict], links: list[dict]) -> SavedFabric:
-    return parse(json.dumps(document(nodes, links)).encode(), "file")
+    return parse_topology(json.dumps(document(nodes, links)).encode(), "file")
 
 
 H1, H2, H3, LEAF1, LEAF2, SPINE = 1, 2, 3, 11, 12, 21
@@ -73,7 +73,7 @@ LINKS = [
 
 def lines(before: SavedFabric, after: SavedFabric) -> list[str]:
     """Give the differences in words, without the heads and the sum."""
-    return list(drawing.differences(compare(before, after)))[2:-1]
+    return list(rendering.render_diff(compare(before, after)))[2:-1]
 
 
 # --- what differs
@@ -154,50 +154,50 @@ def changed(*steps: object, to: object) -> bytes:
     return json.dumps(made, indent=1).encode()
 
 
-REMEDY = " save the fabric anew with `fabric-exporter ib topology --json`"
+REMEDY = " save the fabric again with `fabric-exporter ib topology --json`"
 
 
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (b"", "f: is no JSON: Input data was truncated"),
-        (b'{\n"version": 1,\n!', "f:3: is no JSON: JSON is malformed: "),
-        (b"\xff\xfe", "f:1: is no JSON: "),
-        (b"[" * 100_000, "f: is no JSON: "),
+        (b"", "f: is not JSON: Input data was truncated"),
+        (b'{\n"version": 1,\n!', "f:3: is not JSON: JSON is malformed: "),
+        (b"\xff\xfe", "f:1: is not JSON: "),
+        (b"[" * 100_000, "f: is not JSON: "),
         (b"[]", "f: expected object, got array"),
         (b"{}", "f: object missing required field version"),
-        (changed("version", to=2), "f: version: is 2, and 1 is what is read here"),
-        (changed("links", 1, "width", to=4), "f: links[1].width: expected str, got int, and this is 4"),
+        (changed("version", to=2), "f: version: is 2, supported is 1; use the release"),
+        (changed("links", 1, "width", to=4), "f: links[1].width: expected str, got int, got value 4"),
         (changed("nodes", 0, "guid", to="0x1"), "f: nodes[0].guid: expected str matching regex"),
-        (changed("links", 0, "ends", 1, "port", to=-1), "f: links[0].ends[1].port: expected int >= 0, and this is -1"),
-        (changed("nodes", 1, "guid", to=guid(H1)), f"f: nodes[1].guid: {guid(H1)} stands there twice"),
-        (changed("links", 1, "ends", 0, "guid", to=guid(99)), f"f: links[1].ends[0].guid: {guid(99)} is none of"),
+        (changed("links", 0, "ends", 1, "port", to=-1), "f: links[0].ends[1].port: expected int >= 0, got value -1"),
+        (changed("nodes", 1, "guid", to=guid(H1)), f"f: nodes[1].guid: {guid(H1)} occurs twice"),
+        (changed("links", 1, "ends", 0, "guid", to=guid(99)), f"f: links[1].ends[0].guid: {guid(99)} is not in nodes"),
         (
             changed("links", 1, "ends", 0, "guid", to=guid(H1)),
             f"f: links[1].ends[0]: port 1 of {guid(H1)} is an end of",
         ),
-        (changed("links", 0, "width", to=None), "f: links[0].width: expected str, got null, and this is None"),
+        (changed("links", 0, "width", to=None), "f: links[0].width: expected str, got null, got value None"),
         (changed("links", 0, "errors", to={"x": {"y": "z"}}), "f: links[0].errors: expected int, got str"),
     ],
 )
 def test_a_file_that_is_no_fabric(raw, text):
     with pytest.raises(ConfigError) as caught:
-        parse(raw, "f")
+        parse_topology(raw, "f")
     assert str(caught.value).startswith(text)
     assert str(caught.value).endswith(REMEDY)
 
 
 def test_a_long_or_hostile_value_is_shown_short_and_plain():
     with pytest.raises(ConfigError) as caught:
-        parse(changed("nodes", 0, "guid", to="\x1b[2J" * 1000), "f")
+        parse_topology(changed("nodes", 0, "guid", to="\x1b[2J" * 1000), "f")
     assert len(str(caught.value)) < 300
     assert str(caught.value).isprintable()
 
 
 def test_a_document_comes_back_as_it_was():
     made = fabric(NODES, LINKS)
-    assert parse(written(made).encode(), "f") == made
-    assert written(parse(written(made).encode(), "f")) == written(made)
+    assert parse_topology(encode_json(made).encode(), "f") == made
+    assert encode_json(parse_topology(encode_json(made).encode(), "f")) == encode_json(made)
 
 
 @pytest.mark.parametrize(
@@ -245,10 +245,10 @@ class Shut:
 
 
 def test_what_hinders_is_said_in_a_line(tmp_path, capsys):
-    asking = ib.Asking(PortChoice(device="mlx5_0"), IbFabricOptions())
-    assert ib.topology(asking, "tree", counters=True, gate=Shut()) == 1
+    asking = ib.FabricAccess(PortChoice(device="mlx5_0"), IbFabricOptions())
+    assert ib.topology(asking, "tree", counters=True, opener=Shut()) == 1
     (tmp_path / "f").write_text(json.dumps(document(NODES, LINKS)))
-    assert ib.diff(asking, tmp_path / "f", None, as_json=False, gate=Shut()) == 2
+    assert ib.diff(asking, tmp_path / "f", None, as_json=False, opener=Shut()) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == "fabric-exporter: mlx5_0\\x1b[2J: nothing there\n" * 2
@@ -258,7 +258,7 @@ def test_the_key_is_read_and_not_shown(tmp_path, capsys):
     (tmp_path / "key").write_text("geheim")
     assert cli.main(["ib", "topology", "--m-key-file", str(tmp_path / "key")]) == 1
     said = capsys.readouterr().err
-    assert "no number of 64 bits" in said
+    assert "not a 64-bit number" in said
     assert "geheim" not in said
 
 
@@ -299,16 +299,16 @@ def test_progress_is_told_after_a_second_and_wiped_away(monkeypatch):
     monkeypatch.setattr(ib, "monotonic", lambda: now[0])
     terminal = Terminal()
     progress = ib._Progress(terminal)
-    progress.window = type("W", (), {"counts": Counts(received=5, timeouts=2)})
+    progress.window = type("W", (), {"counts": DatagramCounts(received=5, timeouts=2)})
     now[0] = 100.9
-    assert not progress.tell()
-    progress.wipe()
+    assert not progress.update()
+    progress.clear()
     assert terminal.getvalue() == ""
     now[0] = 102.0
-    assert not progress.tell()
-    assert not progress.tell(), "once in a while, not each time"
-    progress.wipe()
-    assert terminal.getvalue() == "\r\x1b[2m2 s: 5 answers, 2 without one\x1b[0m\x1b[K\r\x1b[K"
+    assert not progress.update()
+    assert not progress.update(), "once in a while, not each time"
+    progress.clear()
+    assert terminal.getvalue() == "\r\x1b[2m2 s: 5 replies, 2 timeouts\x1b[0m\x1b[K\r\x1b[K"
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
@@ -333,15 +333,15 @@ def hostile() -> SavedFabric:
 def test_no_name_is_a_command_to_a_terminal():
     made = hostile()
     other = msgspec.structs.replace(made, nodes=(), links=())
-    for line in (*drawing.tree(made), *drawing.differences(compare(made, other)), *drawing.graph(made)):
+    for line in (*rendering.render_tree(made), *rendering.render_diff(compare(made, other)), *rendering.render_dot(made)):
         assert line.isprintable(), line
-    assert any('a"b\\N{x}%s&lt;\\x1b[31m\\x9b2J\\u202e\\x0a]' in line for line in drawing.tree(made))
+    assert any('a"b\\N{x}%s&lt;\\x1b[31m\\x9b2J\\u202e\\x0a]' in line for line in rendering.render_tree(made))
 
 
 def test_graphviz_shows_any_name_as_it_is(program):
     done = subprocess.run(
         [program("dot"), "-Tjson"],
-        input="\n".join(drawing.graph(hostile())),
+        input="\n".join(rendering.render_dot(hostile())),
         capture_output=True,
         text=True,
         check=False,
@@ -351,7 +351,7 @@ def test_graphviz_shows_any_name_as_it_is(program):
     shown = {
         one["name"]: one["_ldraw_"][-1]["text"] for one in drawn["objects"] if not one["name"].startswith("cluster")
     }
-    assert shown == {guid(H1): drawing.shown(HOSTILE), guid(LEAF1): drawing.shown(HOSTILE + "{0}")}
+    assert shown == {guid(H1): rendering.escape(HOSTILE), guid(LEAF1): rendering.escape(HOSTILE + "{0}")}
     assert len(drawn["edges"]) == 1
 
 
@@ -365,7 +365,7 @@ def test_a_link_is_drawn_in_the_colours_of_what_is_wrong():
     ]
     silent = {"port": 5, "state": "active", "unanswered": "timeout"}
     nodes = [*NODES[:2], node(LEAF1, "leaf", ports=(silent,)), *NODES[3:]]
-    drawn = "\n".join(drawing.graph(fabric(nodes, links)))
+    drawn = "\n".join(rendering.render_dot(fabric(nodes, links)))
     found = dict(re.findall(r'"0+(\w+)" -- "[^"]+" \[taillabel="1?9?".*?label="\w+ \w+"(.*)\];', drawn))
     assert found == {
         "1": "",
@@ -388,15 +388,15 @@ def test_the_tree_marks_what_is_wrong():
         link((LEAF2, 9), (SPINE, 2), errors={f"{guid(SPINE)}:2": {"receive_errors": 3}}),
     ]
     errors = "errors here: symbol_errors=65535 (saturated)"
-    assert list(drawing.tree(fabric(nodes, links))) == [
-        "fabric fe80-1, seen from n1 port 1, 2026-01-02 03:04:05 UTC",
+    assert list(rendering.render_tree(fabric(nodes, links))) == [
+        "fabric fe80-1, read from n1 port 1, 2026-01-02 03:04:05 UTC",
         "",
         f"leaf n11 ({guid(LEAF1)})",
         "  hosts",
         "     1  n1 port 1  4X NDR 400 Gb/s",
         "  uplinks",
-        f"     9  n21 port 1  2X NDR 200 Gb/s  degraded (could be 4X NDR 400 Gb/s)  {errors}",
-        "     5  the link is up, its peer does not say what it is (timeout); errors here: link_down=2",
+        f"     9  n21 port 1  2X NDR 200 Gb/s  degraded (supports 4X NDR 400 Gb/s)  {errors}",
+        "     5  the link is up, its peer does not respond (timeout); errors here: link_down=2",
         "  down: 2-4, 7",
         "",
         f"leaf n12 ({guid(LEAF2)})",
@@ -406,19 +406,19 @@ def test_the_tree_marks_what_is_wrong():
         "     9  n21 port 2  4X NDR 400 Gb/s  errors there: receive_errors=3",
         "",
         f"spine n21 ({guid(SPINE)})",
-        "  listed at their lower ends: 2 links, 1 degraded, 2 erring",
+        "  listed at their lower ends: 2 links, 1 degraded, 2 with errors",
         "",
-        "3 switches, 2 adapters, 4 links, 1 degraded, 2 erring, 1 not active, 1 unanswered",
+        "3 switches, 2 adapters, 4 links, 1 degraded, 2 with errors, 1 not active, 1 unanswered",
     ]
 
 
 def test_nodes_are_in_the_order_of_their_numbers():
     nodes = [node(place, "leaf", name=f"leaf{number}") for place, number in enumerate(("1", "012", "11", "9", "2"))]
-    found = re.findall(r"^leaf (\w+)", "\n".join(drawing.tree(fabric(nodes, []))), re.MULTILINE)
+    found = re.findall(r"^leaf (\w+)", "\n".join(rendering.render_tree(fabric(nodes, []))), re.MULTILINE)
     assert found == ["leaf1", "leaf2", "leaf9", "leaf11", "leaf012"]
 
 
 def test_adapters_that_are_linked_to_each_other_and_one_alone_are_shown():
-    text = "\n".join(drawing.tree(fabric([node(H1), node(H2), node(H3)], [link((H1, 1), (H2, 1))])))
+    text = "\n".join(rendering.render_tree(fabric([node(H1), node(H2), node(H3)], [link((H1, 1), (H2, 1))])))
     assert text.count("n2 port 1") == 1
     assert f"adapter n3 ({guid(H3)})" in text

@@ -25,9 +25,9 @@ from exporter.linux.mad.datagram import (
 )
 from exporter.linux.mad.umad import LocalPort, UmadError
 from exporter.meaning.ports import links, rates
-from exporter.sources.ibfabric import counting, sweep, tables
-from exporter.sources.ibfabric import source as ibfabric
-from exporter.sources.ibfabric.source import IbFabricOptions, IbFabricSource, PortChoice
+from exporter.sources.ibfabric import counters, sweep, tables
+from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
+from exporter.sources.ibfabric.source import IbFabricSource
 
 SIZE, DATA = 256, 64
 GET, GET_RESPONSE = 0x01, 0x81
@@ -83,7 +83,7 @@ class Clock:
 
     def put(self, patch: pytest.MonkeyPatch) -> "Clock":
         """Let all that sweeps go by this clock."""
-        for module in (mad_window, counting, sweep, tables, ibfabric):
+        for module in (mad_window, counters, sweep, tables):
             patch.setattr(module, "monotonic", self)
         patch.setattr(mad_window, "sleep", self.sleep)
         return self
@@ -327,7 +327,7 @@ class Simulation:
             self.prefix,
             port.node.guid + port.number,
         )
-        return umad.chosen([local], "", None)
+        return umad.select_port([local], "", None)
 
     def open(self, _port: LocalPort) -> "Simulation":
         self.opened += 1

@@ -192,12 +192,12 @@ async def lldp(tmp_path):
 
 
 class Alone:
-    """The right to sweep a subnet where nobody else wants it."""
+    """A subnet lock that is always free."""
 
     def __init__(self, _name, _folder):
         pass
 
-    def take(self, _subnet):
+    def acquire(self, _subnet):
         return ""
 
     def release(self):
@@ -228,8 +228,8 @@ def fabric(clock):
 async def ibfabric(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         simulated = fabric(Clock().put(patch))
-        patch.setattr("exporter.sources.ibfabric.source.UmadGate", lambda: simulated)
-        patch.setattr("exporter.sources.ibfabric.source.Lock", Alone)
+        patch.setattr("exporter.sources.ibfabric.source.UmadPortOpener", lambda: simulated)
+        patch.setattr("exporter.sources.ibfabric.source.SubnetLock", Alone)
         config = configured(tmp_path, ibfabric="{enabled: true, interval: 100ms, timeout: 10ms, retries: 0}")
         async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
             yield scraper

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.linux.mad import performance as mad_counters
+from exporter.linux.mad import performance
 from exporter.linux.mad import subnet as mad_subnet
 from exporter.linux.mad.datagram import (
     MAX_HOPS,
-    PERMISSIVE,
-    SIZE,
+    PERMISSIVE_LID,
+    MAD_SIZE,
     Attribute,
-    Class,
+    MadClass,
     Problem,
     Request,
     Route,
-    answer_of,
+    result_of,
     decode,
     encode,
 )
@@ -43,7 +43,7 @@ def request(attribute, route=AT_7, **more):
 
 
 def test_a_question_by_directed_route_has_the_header_the_key_and_the_path_of_the_specification():
-    asked = request(Attribute.PORT_INFO, Route(PERMISSIVE, bytes([1, 20, 3])), modifier=36)
+    asked = request(Attribute.PORT_INFO, Route(PERMISSIVE_LID, bytes([1, 20, 3])), modifier=36)
     found = encode(asked, 0x01020304, m_key=0x1122334455667788)
     assert found[:24] == bytes.fromhex("018101010000000300000000010203040015000000000024")
     assert found[24:32] == bytes.fromhex("1122334455667788")
@@ -51,7 +51,7 @@ def test_a_question_by_directed_route_has_the_header_the_key_and_the_path_of_the
     assert found[128:133] == bytes([0, 1, 20, 3, 0])  # the first hop is at 1
     assert not any(found[36:128])
     assert not any(found[132:])
-    assert len(found) == SIZE == 256
+    assert len(found) == MAD_SIZE == 256
 
 
 def test_a_question_by_lid_is_of_the_other_class_and_has_no_path():
@@ -70,17 +70,17 @@ def test_a_question_for_counters_selects_the_port_and_carries_no_key():
 
 
 @pytest.mark.parametrize("attribute", Attribute)
-@pytest.mark.parametrize("route", [Route(7), Route(PERMISSIVE, b""), Route(PERMISSIVE, b"\1\2")])
+@pytest.mark.parametrize("route", [Route(7), Route(PERMISSIVE_LID, b""), Route(PERMISSIVE_LID, b"\1\2")])
 def test_every_question_is_a_get(attribute, route):
     assert encode(request(attribute, route), 1)[3] == 0x01
 
 
 def test_a_route_has_as_many_hops_as_the_header_has_room_for():
-    assert encode(request(Attribute.NODE_INFO, Route(PERMISSIVE, bytes(range(1, 64)))), 1)[129:192] == bytes(
+    assert encode(request(Attribute.NODE_INFO, Route(PERMISSIVE_LID, bytes(range(1, 64)))), 1)[129:192] == bytes(
         range(1, 64)
     )
-    with pytest.raises(ValueError, match="64 links; 63 are the most"):
-        encode(request(Attribute.NODE_INFO, Route(PERMISSIVE, bytes(MAX_HOPS + 1))), 1)
+    with pytest.raises(ValueError, match="64 links; the maximum is 63"):
+        encode(request(Attribute.NODE_INFO, Route(PERMISSIVE_LID, bytes(MAX_HOPS + 1))), 1)
 
 
 # Replies.
@@ -90,14 +90,14 @@ def replied(asked, data=b"", *, status=0, method=0x81, **changes):
     """Give what a node answers to a request, with changes to bytes by place."""
     found = bytearray(encode(asked, 0x0BADCAFE))
     found[3] = method
-    struct.pack_into(">H", found, 4, status | (0x8000 if asked.mad_class is Class.DIRECTED else 0))
+    struct.pack_into(">H", found, 4, status | (0x8000 if asked.mad_class is MadClass.DIRECTED_ROUTE else 0))
     found[64 : 64 + len(data)] = data
     for place, value in changes.items():
         found[int(place[1:])] = value
     return bytes(found)
 
 
-BY_ROUTE = request(Attribute.NODE_INFO, Route(PERMISSIVE, b"\1"))
+BY_ROUTE = request(Attribute.NODE_INFO, Route(PERMISSIVE_LID, b"\1"))
 BY_LID = request(Attribute.PORT_COUNTERS, port=1)
 
 
@@ -105,7 +105,7 @@ BY_LID = request(Attribute.PORT_COUNTERS, port=1)
 def test_a_good_reply_gives_the_attribute(asked):
     reply = decode(replied(asked, b"abc"))
     assert reply.transaction == 0x0BADCAFE
-    assert answer_of(asked, reply)[:64] == b"abc" + bytes(61)
+    assert result_of(asked, reply)[:64] == b"abc" + bytes(61)
 
 
 def test_the_upper_half_of_the_transaction_is_the_kernels():
@@ -129,7 +129,7 @@ def test_the_upper_half_of_the_transaction_is_the_kernels():
 )
 @pytest.mark.parametrize("asked", [BY_ROUTE, BY_LID])
 def test_a_status_says_why_there_is_no_answer(asked, status, problem):
-    assert answer_of(asked, decode(replied(asked, status=status))) is problem
+    assert result_of(asked, decode(replied(asked, status=status))) is problem
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_a_status_says_why_there_is_no_answer(asked, status, problem):
     ],
 )
 def test_a_reply_to_something_else_is_malformed(datagram):
-    assert answer_of(BY_LID, decode(datagram)) is Problem.MALFORMED
+    assert result_of(BY_LID, decode(datagram)) is Problem.MALFORMED
 
 
 @given(st.binary(max_size=300))
 def test_whatever_comes_is_a_reply_or_nothing(datagram):
     reply = decode(datagram)
-    assert (reply is None) == (len(datagram) < SIZE or datagram[0] != 1)
+    assert (reply is None) == (len(datagram) < MAD_SIZE or datagram[0] != 1)
     if reply is not None:
-        answer = answer_of(BY_LID, reply)
+        answer = result_of(BY_LID, reply)
         assert isinstance(answer, Problem) or len(answer) >= 192
 
 
@@ -161,7 +161,7 @@ def port_info(**places):
     data = bytearray(64)
     for place, value in places.items():
         data[int(place[1:])] = value
-    return mad_subnet.port_info(bytes(data))
+    return mad_subnet.parse_port_info(bytes(data))
 
 
 EXTENDED = {"_22": 0x40}
@@ -191,16 +191,16 @@ EXTENDED = {"_22": 0x40}
 def test_width_and_speed_of_a_link(places, lanes, generation, gbits):
     found = port_info(**places)
     assert (found.lanes, found.generation) == (lanes, generation)
-    assert mad_subnet.speed(found.generation, found.lanes) == (None if gbits is None else gbits * 1e9 / 8)
+    assert mad_subnet.link_speed(found.generation, found.lanes) == (None if gbits is None else gbits * 1e9 / 8)
 
 
 def test_what_a_port_can_do_is_each_bit_of_the_masks():
     found = port_info(_30=0x1F, _32=0x70, _56=0x08, _62=0x0F, **EXTENDED)
     assert found.lanes_supported == {1, 2, 4, 8, 12}
     assert found.generations_supported == {"SDR", "DDR", "QDR", "FDR", "EDR", "HDR", "NDR", "XDR"}
-    assert mad_subnet.fastest(found.generations_supported) == "XDR"
-    assert mad_subnet.fastest(frozenset({"FDR10", "QDR"})) == "FDR10"
-    assert mad_subnet.fastest(frozenset()) is None
+    assert mad_subnet.fastest_generation(found.generations_supported) == "XDR"
+    assert mad_subnet.fastest_generation(frozenset({"FDR10", "QDR"})) == "FDR10"
+    assert mad_subnet.fastest_generation(frozenset()) is None
     assert port_info(_30=0x12, _32=0x10).generations_supported == {"SDR"}
     assert port_info(_30=0x12).lanes_supported == {4, 2}
 
@@ -220,22 +220,22 @@ def test_a_port_is_trained_when_its_link_is_up_whatever_its_logical_state(state,
 
 def test_fdr10_is_told_by_the_vendor_alone():
     data = bytearray(64)
-    assert mad_subnet.fdr10(bytes(data)) == (False, False)
+    assert mad_subnet.parse_vendor_port_info(bytes(data)) == (False, False)
     data[7] = 1
-    assert mad_subnet.fdr10(bytes(data)) == (True, False)
+    assert mad_subnet.parse_vendor_port_info(bytes(data)) == (True, False)
     data[15] = 1
-    assert mad_subnet.fdr10(bytes(data)) == (True, True)
+    assert mad_subnet.parse_vendor_port_info(bytes(data)) == (True, True)
 
 
 def test_what_the_subnet_manager_says_of_itself():
     data = struct.pack(">QQIB", 0x0002C90300A1B2C3, 0, 123456, 0xE3) + bytes(43)
-    assert mad_subnet.sm_info(data) == (0x0002C90300A1B2C3, 123456, 14, 3)
+    assert mad_subnet.parse_sm_info(data) == (0x0002C90300A1B2C3, 123456, 14, 3)
 
 
 def test_a_state_of_a_switch_that_changed():
     data = bytearray(64)
     data[11] = 0x07 << 3 | 0x04
-    assert mad_subnet.switch_info(bytes(data)) == (False, True)
+    assert mad_subnet.parse_switch_info(bytes(data)) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_state_of_a_switch_that_changed():
     ],
 )
 def test_a_description_is_tidied(raw, text):
-    assert mad_subnet.node_description(raw.ljust(192, b"\0")[:192] if len(raw) < 64 else raw) == text
+    assert mad_subnet.parse_node_description(raw.ljust(192, b"\0")[:192] if len(raw) < 64 else raw) == text
 
 
 # Everything else is compared with what libibmad prints of the same bytes.
@@ -297,7 +297,7 @@ ERROR_NAMES = (
     "VL15Dropped",
     "PortXmitWait",
 )
-"""As libibmad calls them, in the order of mad_counters.ERRORS."""
+"""As libibmad calls them, in the order of performance.ERROR_COUNTERS."""
 
 TRAFFIC_NAMES = (
     "PortXmitData",
@@ -317,16 +317,16 @@ def named(judged, names):
 
 @given(DATA)
 def test_node_info_is_what_libibmad_says(judge, data):
-    judged, found = judge("nodeinfo", data), mad_subnet.node_info(data)
+    judged, found = judge("nodeinfo", data), mad_subnet.parse_node_info(data)
     names = ("NumPorts", "SystemGuid", "Guid", "PortGuid", "DevId", "Revision", "LocalPort", "VendorId")
     assert found[1:] == named(judged, names)
-    assert found.kind == data[2]
+    assert found.node_type == data[2]
 
 
 @given(DATA)
 def test_port_info_is_what_libibmad_says(judge, data):
-    judged, found = judge("portinfo", data[:64]), mad_subnet.port_info(data)
-    numbers = (found.lid, found.sm_lid, found.gid_prefix, found.capabilities, found.protect, found.lmc)
+    judged, found = judge("portinfo", data[:64]), mad_subnet.parse_port_info(data)
+    numbers = (found.lid, found.sm_lid, found.gid_prefix, found.capabilities, found.m_key_protect, found.lmc)
     assert numbers == named(judged, ("Lid", "SMLid", "GidPrefix", "CapMask", "ProtectBits", "LMC"))
     assert found.capabilities_2 == (judged["CapabilityMask2"] if found.capabilities & 1 << 15 else 0)
     states = {0: "NoChange", 1: "Down", 2: "Initialize", 3: "Armed", 4: "Active"}
@@ -350,7 +350,7 @@ def among(text, names):
 def test_width_and_speeds_are_what_libibmad_says(judge, width, widths, speeds, speed):
     data = bytearray(64)
     data[30], data[31], data[32], data[35] = widths, width, speeds << 4, speed << 4
-    judged, found = judge("portinfo", bytes(data)), mad_subnet.port_info(bytes(data))
+    judged, found = judge("portinfo", bytes(data)), mad_subnet.parse_port_info(bytes(data))
     lanes = {1: "1X", 2: "2X", 4: "4X", 8: "8X", 12: "12X"}
     assert lanes[found.lanes] == judged["LinkWidthActive"]
     assert found.lanes_supported == among(judged["LinkWidthSupported"], lanes)
@@ -362,39 +362,39 @@ def test_width_and_speeds_are_what_libibmad_says(judge, width, widths, speeds, s
 def test_extended_speeds_are_what_libibmad_says(judge, active, supported):
     data = bytearray(64)
     data[22], data[62] = 0x40, active << 4 | supported
-    judged, found = judge("portinfo", bytes(data)), mad_subnet.port_info(bytes(data))
+    judged, found = judge("portinfo", bytes(data)), mad_subnet.parse_port_info(bytes(data))
     assert EXTENDED_NAMES[found.generation] == judged["LinkSpeedExtActive"]
     assert found.generations_supported == among(judged["LinkSpeedExtSupported"], EXTENDED_NAMES)
 
 
 @given(DATA)
 def test_switch_info_is_what_libibmad_says(judge, data):
-    judged, found = judge("switchinfo", data[:64]), mad_subnet.switch_info(data)
+    judged, found = judge("switchinfo", data[:64]), mad_subnet.parse_switch_info(data)
     assert found == (bool(judged["EnhancedPort0"]), bool(judged["StateChange"]))
 
 
 @given(DATA)
 def test_the_mode_of_error_correction_is_what_libibmad_says(judge, data):
     judged = judge("portinfo_ext", data[:64])
-    assert mad_subnet.fec_mode(data) == (judged["FECModeActive"] if judged["CapMask"] & 1 else None)
+    assert mad_subnet.parse_fec_mode(data) == (judged["FECModeActive"] if judged["CapMask"] & 1 else None)
 
 
 @given(DATA)
 def test_fdr10_is_what_libibmad_says(judge, data):
     judged = judge("mlnx_ext_port_info", data[:64])
-    assert mad_subnet.fdr10(data) == (bool(judged["LinkSpeedSupported"] & 1), bool(judged["LinkSpeedActive"] & 1))
+    assert mad_subnet.parse_vendor_port_info(data) == (bool(judged["LinkSpeedSupported"] & 1), bool(judged["LinkSpeedActive"] & 1))
 
 
 @given(DATA)
 def test_the_capabilities_are_what_libibmad_says(judge, data):
     judged = judge("classportinfo", data)
-    assert mad_counters.capabilities(data) == named(judged, ("CapabilityMask", "CapabilityMask2"))
+    assert performance.parse_class_port_info(data) == named(judged, ("CapabilityMask", "CapabilityMask2"))
 
 
 @given(DATA)
 def test_port_counters_are_what_libibmad_says(judge, data):
     judged = judge("perfcounters", data)
-    port, errors, traffic = mad_counters.port_counters(data)
+    port, errors, traffic = performance.parse_port_counters(data)
     assert port == judged["PortSelect"]
     assert dict(zip(ERROR_NAMES, errors, strict=True)) == {name: judged[name] for name in ERROR_NAMES}
     assert traffic == named(judged, TRAFFIC_NAMES[:4])
@@ -403,8 +403,8 @@ def test_port_counters_are_what_libibmad_says(judge, data):
 @given(DATA)
 def test_extended_counters_are_what_libibmad_says(judge, data):
     judged = judge("perfcounters_ext", data)
-    assert mad_counters.extended(data) == (judged["PortSelect"], named(judged, TRAFFIC_NAMES))
-    errors = mad_counters.extended_errors(data)
+    assert performance.parse_port_counters_extended(data) == (judged["PortSelect"], named(judged, TRAFFIC_NAMES))
+    errors = performance.parse_extended_errors(data)
     assert dict(zip(ERROR_NAMES, errors, strict=True)) == {name: judged[name] for name in ERROR_NAMES}
 
 
@@ -412,15 +412,15 @@ def test_extended_counters_are_what_libibmad_says(judge, data):
 def test_details_of_errors_are_what_libibmad_says(judge, data):
     wrong = ("LocalPhysical", "MalformedPkt", "BufferOverrun", "DLIDMapping", "VLMapping", "Looping")
     judged = judge("perfcounters_rcv_err", data)
-    assert mad_counters.receive_error_details(data) == named(judged, [f"Port{name}Errors" for name in wrong])
+    assert performance.parse_receive_error_details(data) == named(judged, [f"Port{name}Errors" for name in wrong])
     discards = ("Inactive", "NeighborMTU", "SwLifetimeLimit", "SwHOQLifetimeLimit")
     judged = judge("perfcounters_xmt_disc", data)
-    assert mad_counters.transmit_discard_details(data) == named(judged, [f"Port{name}Discards" for name in discards])
+    assert performance.parse_discard_details(data) == named(judged, [f"Port{name}Discards" for name in discards])
 
 
 @given(DATA)
 def test_traffic_by_service_level_is_what_libibmad_says(judge, data):
-    found = mad_counters.words_by_sl(data)
+    found = performance.parse_data_by_sl(data)
     assert found == named(judge("perfcounters_xmt_sl", data), [f"XmtDataSL{level}" for level in range(16)])
     assert found == named(judge("perfcounters_rcv_sl", data), [f"RcvDataSL{level}" for level in range(16)])
 
@@ -431,10 +431,10 @@ def test_blocks_of_error_correction_are_what_libibmad_says(judge, data):
     by_lane = [
         sum(judged[f"FEC{kind}BlockCtrLane{lane}"] for lane in range(12)) for kind in ("Correctable", "Uncorrectable")
     ]
-    assert mad_counters.fec_blocks(data, reed_solomon=False) == tuple(by_lane)
+    assert performance.parse_fec_blocks(data, rs_fec=False) == tuple(by_lane)
     judged = judge("port_ext_speeds_counters_rsfec_active", data)
     names = ("PortFECCorrectableBlockCtr", "PortFECUncorrectableBlockCtr")
-    assert mad_counters.fec_blocks(data, reed_solomon=True) == named(judged, names)
+    assert performance.parse_fec_blocks(data, rs_fec=True) == named(judged, names)
 
 
 # What libibmad decodes of the header of what we encode: `mad_get_field` with the numbers of its enumeration.
@@ -447,9 +447,9 @@ def test_the_header_is_what_libibmad_reads(judge, attribute, path, transaction, 
     library.mad_field_name.restype = ctypes.c_char_p
     library.mad_get_field64.restype = ctypes.c_uint64
     names = {library.mad_field_name(field): field for field in range(1, 45)}
-    route = Route(7) if attribute.performance else Route(PERMISSIVE, path)
+    route = Route(7) if attribute.performance else Route(PERMISSIVE_LID, path)
     asked = request(attribute, route, modifier=0 if attribute.performance else number, port=number)
-    datagram = ctypes.create_string_buffer(encode(asked, transaction, m_key=1 << 63 | 5), SIZE)
+    datagram = ctypes.create_string_buffer(encode(asked, transaction, m_key=1 << 63 | 5), MAD_SIZE)
 
     def field(name):
         return library.mad_get_field(datagram, 0, names[name]) & 0xFFFFFFFF

@@ -20,10 +20,10 @@ from exporter.linux.mad.datagram import (
     encode,
 )
 from exporter.linux.mad.window import (
-    MOST,
-    TRIES_AT_BUSY,
-    Limits,
-    Window,
+    MAX_TRANSACTION,
+    MAX_BUSY_TRIES,
+    RequestLimits,
+    RequestWindow,
 )
 from tests.helpers.fabric_simulation import Clock
 
@@ -113,9 +113,9 @@ def never(_request, _tried, _transaction):
 def window(clock):
     """Give a function that makes a window and its endpoint."""
 
-    def make(script, m_key=0, stopping=lambda: False, **limits):
+    def make(script, m_key=0, should_stop=lambda: False, **limits):
         endpoint = Fake(script, clock)
-        return Window(endpoint, Limits(**{"per_second": SLOW, **limits}), m_key, stopping), endpoint
+        return RequestWindow(endpoint, RequestLimits(**{"per_second": SLOW, **limits}), m_key, should_stop), endpoint
 
     return make
 
@@ -150,7 +150,7 @@ def test_neither_the_window_nor_a_destination_has_more_in_flight_than_it_may(mos
             return reply
 
         endpoint.receive = received
-        one = Window(endpoint, Limits(most, each, SLOW))
+        one = RequestWindow(endpoint, RequestLimits(most, each, SLOW))
         one.run([asked.request(key, (number, delay)) for number, (key, delay) in enumerate(questions)])
     assert sorted(tag[0] for tag, told in asked.answers if told == "good") == list(range(len(questions)))
     assert peak["all"] <= most
@@ -213,7 +213,7 @@ def test_a_lost_answer_costs_a_retry_and_nothing_else(window):
     one.run([asked.request("a", 1), asked.request("a", 2)])
     assert asked.answers == [(1, "good"), (2, "good")]
     assert one.counts.timeouts == 0
-    assert not one.silent
+    assert not one.unresponsive
 
 
 def test_a_silent_destination_gives_up_its_queue_and_costs_one_try_from_then_on(window):
@@ -222,15 +222,15 @@ def test_a_silent_destination_gives_up_its_queue_and_costs_one_try_from_then_on(
     script = lambda request, tried, number: [] if request.destination in dead else soon(request, tried, number)  # noqa: E731
     one, endpoint = window(script, tries=3)
     one.run([asked.request("a", number) for number in range(100)])
-    assert dict(asked.answers) == {0: Problem.TIMEOUT, **dict.fromkeys(range(1, 100), Problem.SILENT)}
+    assert dict(asked.answers) == {0: Problem.TIMEOUT, **dict.fromkeys(range(1, 100), Problem.UNRESPONSIVE)}
     assert len(endpoint.sent) == 3
-    assert one.silent == {"a"}
+    assert one.unresponsive == {"a"}
     one.run([asked.request("a", "later")])
     assert len(endpoint.sent) == 4
     dead.clear()
     one.run([asked.request("a", "alive")])
     assert asked.answers[-1] == ("alive", "good")
-    assert not one.silent
+    assert not one.unresponsive
     dead.add("a")  # it answered, so it is trusted again
     one.run([asked.request("a", "again")])
     assert len(endpoint.sent) == 5 + 3
@@ -245,7 +245,7 @@ def test_one_that_answers_some_things_may_leave_one_question_unanswered_and_is_s
     told = dict(asked.answers)
     assert [told[number] for number in (0, 1, 3)] == ["good"] * 3
     assert [told[number] for number in (2, 4, 5)] == [Problem.TIMEOUT] * 3
-    assert [told[number] for number in (6, 7)] == [Problem.SILENT] * 2
+    assert [told[number] for number in (6, 7)] == [Problem.UNRESPONSIVE] * 2
     tries = Counter(request.tag for _, request in endpoint.sent)
     assert (tries[2], tries[4], tries[5]) == (3, 3, 1)  # one that missed one is not believed at the next
 
@@ -282,7 +282,7 @@ def test_whatever_becomes_of_datagrams_every_question_is_answered_once(most, eac
             late = {"late": 0.6}.get(fate, 1e-5)
             return [] if fate == "lose" else [(late, answer(request, number, status=int(fate == "busy")))]
 
-        one = Window(Fake(script, clock), Limits(most, each, SLOW, tries=tries))
+        one = RequestWindow(Fake(script, clock), RequestLimits(most, each, SLOW, tries=tries))
         for _ in range(2):
             one.run([asked.request(key, (number, fates)) for number, (key, fates) in enumerate(questions)])
     assert sorted(tag[0] for tag, _ in asked.answers) == sorted(2 * list(range(len(questions))))
@@ -299,7 +299,7 @@ def test_one_that_falls_silent_is_told_by_the_question_that_it_did_not_answer_fi
     asked = Asked()
     one, _ = window(never, tries=1)
     one.run([asked.request("a", number) for number in range(3)])
-    assert asked.answers == [(0, Problem.TIMEOUT), (1, Problem.SILENT), (2, Problem.SILENT)]
+    assert asked.answers == [(0, Problem.TIMEOUT), (1, Problem.UNRESPONSIVE), (2, Problem.UNRESPONSIVE)]
 
 
 # What answers otherwise than it should.
@@ -321,8 +321,8 @@ def test_one_that_is_always_busy_ends(window):
     one, endpoint = window(lambda request, _tried, number: [(1e-5, answer(request, number, status=1))])
     one.run([asked.request("a", 1), asked.request("b", 2)])
     assert asked.answers == [(1, Problem.BUSY), (2, Problem.BUSY)]
-    assert len(endpoint.sent) == 2 * TRIES_AT_BUSY
-    assert not one.silent
+    assert len(endpoint.sent) == 2 * MAX_BUSY_TRIES
+    assert not one.unresponsive
 
 
 def test_a_late_answer_is_a_stray_and_answers_no_other_question(window):
@@ -332,7 +332,7 @@ def test_a_late_answer_is_a_stray_and_answers_no_other_question(window):
     )
     one.run([asked.request("a", 1)])
     assert asked.answers == [(1, "good")]
-    assert (one.counts.stray, one.counts.received, one.counts.retries) == (1, 1, 1)
+    assert (one.counts.unmatched, one.counts.received, one.counts.retries) == (1, 1, 1)
 
 
 def test_an_answer_that_comes_twice_counts_once(window):
@@ -340,7 +340,7 @@ def test_an_answer_that_comes_twice_counts_once(window):
     one, _ = window(lambda request, tried, number: 2 * soon(request, tried, number))
     one.run([asked.request("a", 1), asked.request("a", 2)])
     assert asked.answers == [(1, "good"), (2, "good")]
-    assert one.counts.stray == 1  # the other one comes when nobody listens any more
+    assert one.counts.unmatched == 1  # the other one comes when nobody listens any more
 
 
 def test_an_answer_of_nobody_is_a_stray(window):
@@ -350,7 +350,7 @@ def test_an_answer_of_nobody_is_a_stray(window):
     )
     one.run([asked.request("a", 1)])
     assert asked.answers == [(1, "good")]
-    assert one.counts.stray == 1
+    assert one.counts.unmatched == 1
 
 
 def test_an_answer_to_something_else_is_malformed_and_is_told_at_once(window, clock):
@@ -380,7 +380,7 @@ def test_what_cannot_be_sent_is_told_and_the_rest_goes_on(window):
 
     one, _ = window(script)
     one.run([asked.request("a", 1), asked.request("a", 2), asked.request("b", 3)])
-    assert sorted(asked.answers) == [(1, Problem.SEND), (2, Problem.SEND), (3, "good")]
+    assert sorted(asked.answers) == [(1, Problem.SEND_FAILED), (2, Problem.SEND_FAILED), (3, "good")]
     assert one.counts.sent == 1
 
 
@@ -414,10 +414,10 @@ def test_answers_lead_to_more_questions(window):
 def test_when_it_is_told_to_stop_all_that_is_left_is_told_and_nothing_more_is_asked(window, clock):
     asked, begun = Asked(), clock.now
     asked.then = {1: [asked.request("c", "more")]}
-    one, endpoint = window(never, window=2, stopping=lambda: clock.now > begun + 1, timeout=10.0)
+    one, endpoint = window(never, window=2, should_stop=lambda: clock.now > begun + 1, timeout=10.0)
     one.run([asked.request("a", 1), asked.request("a", 2), asked.request("b", 3), asked.request("d", 4)])
     assert sorted(asked.answers) == [(number, Problem.STOPPED) for number in (1, 2, 3, 4)]
-    assert clock.now <= begun + 1 + mad_window.LONGEST_WAIT + 0.01
+    assert clock.now <= begun + 1 + mad_window.MAX_WAIT_SECONDS + 0.01
     assert len(endpoint.sent) == 2
 
 
@@ -430,10 +430,10 @@ def test_transactions_differ_and_are_never_zero(window):
         return soon(request, tried, number)
 
     one, _ = window(script)
-    one._transaction = MOST - 5
+    one._transaction = MAX_TRANSACTION - 5
     one.run([asked.request("a", number) for number in range(20)])
     assert len(set(numbers)) == 20
-    assert all(0 < number <= MOST for number in numbers)
+    assert all(0 < number <= MAX_TRANSACTION for number in numbers)
 
 
 def test_the_key_and_the_time_go_to_the_endpoint(window):

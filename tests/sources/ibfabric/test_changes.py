@@ -2,14 +2,14 @@
 
 import pytest
 
-from exporter.sources.ibfabric.model import guid_text
-from exporter.sources.ibfabric.sweep import FORGET
+from exporter.sources.ibfabric.model import format_guid
+from exporter.sources.ibfabric.sweep import UNREACHABLE_SECONDS
 
 
 def links_of(fabric):
     """Give the links that there are, of what cables lead to."""
     return {
-        frozenset({(guid_text(node.guid), str(number)), (guid_text(port.peer.node.guid), str(port.peer.number))})
+        frozenset({(format_guid(node.guid), str(number)), (format_guid(port.peer.node.guid), str(port.peer.number))})
         for node in fabric.nodes
         for number, port in node.ports.items()
         if port.peer is not None
@@ -37,15 +37,15 @@ async def test_a_cable_that_was_pulled_and_plugged_again_is_seen_at_both_ends_in
     assert (seen.at("link_up", leaf, 2), seen.at("link_info", leaf, 2)) == (0, None)
     assert seen.at("node_up", host) == 0
     assert seen.sweep("adapters") == 3
-    assert seen.sweep("surveys_total") == 1
+    assert seen.sweep("discoveries_total") == 1
     assert not seen.failures
     fabric.link(leaf, 2, host, 1)
     seen = await one.look()
     assert seen.links() == links_of(fabric)
     assert len(seen.links()) == 6
     assert (seen.at("node_up", host), seen.at("link_up", host, 1)) == (1, 1)
-    assert seen.at("port_answers", host, 1) == 1
-    assert seen.sweep("surveys_total") == 1
+    assert seen.at("port_responding", host, 1) == 1
+    assert seen.sweep("discoveries_total") == 1
 
 
 async def test_a_host_that_was_plugged_in_elsewhere_is_at_its_new_place_and_counted_there(fabric, swept):
@@ -56,7 +56,7 @@ async def test_a_host_that_was_plugged_in_elsewhere_is_at_its_new_place_and_coun
     fabric.link(new, 4, host, 1)
     seen = await one.look()
     assert seen.links() == links_of(fabric)
-    assert seen.at("link_info", host, 1)[:2] == (guid_text(new.guid), "4")
+    assert seen.at("link_info", host, 1)[:2] == (format_guid(new.guid), "4")
     assert seen.at("link_up", old, 2) == 0
     assert seen.at("receive_packets_total", host, 1) == 4711
     assert not seen.failures
@@ -79,11 +79,11 @@ async def test_two_hosts_whose_cables_were_swapped_are_told_by_the_counter_of_li
         seen = await one.look()
         if manage:
             assert seen.links() == links_of(fabric)
-            assert seen.at("link_info", there, 1)[:2] == (guid_text(leaf.guid), "2")
+            assert seen.at("link_info", there, 1)[:2] == (format_guid(leaf.guid), "2")
             assert seen.at("receive_packets_total", here, 1) == 101
             assert seen.at("receive_packets_total", there, 1) == 102
             assert not seen.failures
-    assert seen.sweep("surveys_total") == 1
+    assert seen.sweep("discoveries_total") == 1
     seen = await one.look(700)
     assert seen.links() == links_of(fabric)
 
@@ -107,8 +107,8 @@ async def test_swapped_uplinks_are_told_too(fabric, swept):
     swap(fabric, spine, 1, spine, 2)
     seen = await one.look()
     assert seen.links() == links_of(fabric)
-    assert seen.at("link_info", spine, 1)[0] == guid_text(far.guid)
-    assert seen.at("link_info", leaf, 3)[:2] == (guid_text(spine.guid), "2")
+    assert seen.at("link_info", spine, 1)[0] == format_guid(far.guid)
+    assert seen.at("link_info", leaf, 3)[:2] == (format_guid(spine.guid), "2")
 
 
 async def test_behind_a_switch_whose_shortest_way_is_cut_newcomers_are_found_by_another(fabric, swept):
@@ -124,8 +124,8 @@ async def test_behind_a_switch_whose_shortest_way_is_cut_newcomers_are_found_by_
     fabric.link(far, 4, newcomer, 1)
     seen = await one.look()
     assert seen.links() == links_of(fabric)
-    assert seen.at("port_answers", newcomer, 1) == 1
-    assert seen.sweep("surveys_total") == 1
+    assert seen.at("port_responding", newcomer, 1) == 1
+    assert seen.sweep("discoveries_total") == 1
 
 
 async def test_a_whole_branch_that_is_cut_off_is_gone_and_comes_back(fabric, swept):
@@ -136,12 +136,12 @@ async def test_a_whole_branch_that_is_cut_off_is_gone_and_comes_back(fabric, swe
     seen = await one.look()
     assert [seen.at("node_up", node) for node in fabric.nodes] == [1, 1, 0, 0, 1, 0, 0]
     assert len(seen.links()) == 2
-    assert seen.at("port_answers", far, 1) is None
+    assert seen.at("port_responding", far, 1) is None
     fabric.link(leaf, 3, spine, 1)
     seen = await one.look()
     assert [seen.at("node_up", node) for node in fabric.nodes] == [1] * 7
     assert seen.links() == links_of(fabric)
-    assert seen.sweep("surveys_total") == 1
+    assert seen.sweep("discoveries_total") == 1
 
 
 async def test_a_node_that_is_gone_is_told_of_for_an_hour(fabric, swept):
@@ -151,11 +151,11 @@ async def test_a_node_that_is_gone_is_told_of_for_an_hour(fabric, swept):
     fabric.unlink(host.ports[1])
     await one.look()
     for _ in range(17):
-        seen = await one.look(FORGET / 18)
+        seen = await one.look(UNREACHABLE_SECONDS / 18)
         assert seen.at("node_up", host) == 0
-    seen = await one.look(FORGET / 18)
+    seen = await one.look(UNREACHABLE_SECONDS / 18)
     assert seen.at("node_up", host) is None
-    assert FORGET == 3600
+    assert UNREACHABLE_SECONDS == 3600
 
 
 async def test_a_newcomer_is_found_at_once_and_all_is_asked_anew_only_now_and_then(fabric, swept):
@@ -169,14 +169,14 @@ async def test_a_newcomer_is_found_at_once_and_all_is_asked_anew_only_now_and_th
     newcomer.ports[0].lid, inside.ports[1].lid = 91, 92
     seen = await one.look()
     assert seen.links() == links_of(fabric)
-    assert seen.at("port_answers", inside, 1) == 1
+    assert seen.at("port_responding", inside, 1) == 1
     assert seen.at("node_info", newcomer)[-1] == "leaf"
-    assert seen.sweep("surveys_total") == 1
+    assert seen.sweep("discoveries_total") == 1
     fabric.nodes[1].description = b"gpu-renamed mlx5_0"
     seen = await one.look()
     assert seen.at("node_info", fabric.nodes[1])[0] == "gpu-2 mlx5_0"
     seen = await one.look(300)
-    assert seen.sweep("surveys_total") == 2
+    assert seen.sweep("discoveries_total") == 2
     assert seen.at("node_info", fabric.nodes[1])[0] == "gpu-renamed mlx5_0"
 
 
@@ -186,9 +186,9 @@ async def test_a_name_that_a_node_does_not_tell_again_is_kept(fabric, swept):
     await one.look()
     leaf.lacks = frozenset({(1, 0x10)})
     seen = await one.look(700)
-    assert seen.sweep("surveys_total") == 2
+    assert seen.sweep("discoveries_total") == 2
     assert seen.at("node_info", leaf)[0] == "leaf-2"
-    assert (guid_text(leaf.guid), "unsupported") in seen.reasons()
+    assert (format_guid(leaf.guid), "unsupported") in seen.reasons()
 
 
 @pytest.mark.parametrize("place", [3, 5])
@@ -201,9 +201,9 @@ async def test_a_node_that_is_given_its_lid_later_is_counted_from_the_next_pass_
     assert {reason for _, reason in seen.reasons()} == {"no_lid"}
     port.lid = lid
     seen = await one.look()
-    assert seen.at("port_answers", node, 1) == 1
+    assert seen.at("port_responding", node, 1) == 1
     assert not seen.failures
-    assert seen.sweep("surveys_total") == 1
+    assert seen.sweep("discoveries_total") == 1
 
 
 async def test_a_new_subnet_manager_lets_all_be_looked_for_anew(fabric, swept):
@@ -214,10 +214,10 @@ async def test_a_new_subnet_manager_lets_all_be_looked_for_anew(fabric, swept):
     fabric.nodes[1].sm = (1, 5, 3)
     fabric.nodes[0].sm = (78, 14, 2)
     seen = await one.look()
-    assert seen.sweep("surveys_total") == 2
+    assert seen.sweep("discoveries_total") == 2
     assert (seen.at("sm_state", fabric.nodes[0], 1), seen.at("sm_state", fabric.nodes[1], 1)) == (2, 3)
     assert (seen.at("sm_priority", fabric.nodes[1], 1), seen.at("sm_activity_total", fabric.nodes[1], 1)) == (5, 1)
-    assert seen.sweep("info")[2].endswith(guid_text(fabric.nodes[1].guid + 1))
+    assert seen.sweep("info")[2].endswith(format_guid(fabric.nodes[1].guid + 1))
 
 
 async def test_a_pass_that_nothing_changed_in_asks_each_link_at_one_end_alone(fabric, swept):
@@ -263,8 +263,8 @@ async def test_how_a_link_is_between_a_silent_switch_and_another_is_told_by_the_
 
 async def test_only_switches_leaves_adapters_alone(fabric, swept):
     seen = await swept(only_switches=True).look()
-    assert {row[0] for row in seen.values["fabric_ib_port_answers"]} == {
-        guid_text(node.guid) for node in fabric.nodes[4:]
+    assert {row[0] for row in seen.values["fabric_ib_port_responding"]} == {
+        format_guid(node.guid) for node in fabric.nodes[4:]
     }
     assert seen.at("link_info", fabric.nodes[4], 1)[2] == "gpu-1 mlx5_0"
     counters = [datagram for node in fabric.nodes[:4] for datagram in node.asked if datagram[1] == 4]
@@ -284,8 +284,8 @@ async def test_nodes_are_chosen_by_guid_and_those_that_are_not_are_not_asked_wha
     fabric, swept, options, expected
 ):
     seen = await swept(**options).look()
-    told = {row[0] for row in seen.values["fabric_ib_port_answers"]}
-    assert told == {guid_text(fabric.nodes[place].guid) for place in expected}
+    told = {row[0] for row in seen.values["fabric_ib_port_responding"]}
+    assert told == {format_guid(fabric.nodes[place].guid) for place in expected}
     asked = {place for place, node in enumerate(fabric.nodes) if any(datagram[1] == 4 for datagram in node.asked)}
     assert asked == set(expected)
     assert len(seen.values["fabric_ib_node_info"]) == 7

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.sources.ibfabric.model import guid_text
+from exporter.sources.ibfabric.model import format_guid
 from tests.helpers.fabric_simulation import NARROW, TRAFFIC
 
 NAMES = {name: f"{name}_total" for name in NARROW} | {"transmit_wait": "transmit_wait_ticks_total"}
@@ -31,7 +31,7 @@ async def test_a_counter_at_its_ceiling_is_flagged_and_one_below_is_not(fabric, 
     leaf.ports[2].counts[name] = (1 << NARROW[name]) - 2
     seen = await swept().look()
     label = NAMES[name].removesuffix("_total")
-    assert seen.values["fabric_ib_saturated"] == {(guid_text(leaf.guid), "1", label): 1}
+    assert seen.values["fabric_ib_saturated"] == {(format_guid(leaf.guid), "1", label): 1}
     assert seen.at(NAMES[name], leaf, 1) == (1 << NARROW[name]) - 1
 
 
@@ -56,7 +56,7 @@ async def test_a_node_of_32_bits_alone_is_taken_at_its_word_and_flagged_at_its_e
     assert seen.at("transmit_bytes_total", leaf, 1) == 4 * (2**32 - 1)
     assert seen.at("receive_bytes_total", leaf, 1) == 4 * 77
     assert seen.at("transmit_unicast_packets_total", leaf, 1) is None
-    assert seen.values["fabric_ib_saturated"] == {(guid_text(leaf.guid), "1", "transmit_bytes"): 1}
+    assert seen.values["fabric_ib_saturated"] == {(format_guid(leaf.guid), "1", "transmit_bytes"): 1}
     assert seen.at("transmit_bytes_total", fabric.nodes[5], 1) == 0  # of 64 bits, in a table of its own
 
 
@@ -77,7 +77,7 @@ async def test_a_node_that_cannot_say_what_it_counts_has_the_counters_that_all_h
     leaf.ports[1].counts = {"transmit_words": 5, "symbol_errors": 6}
     seen = await swept().look()
     assert (seen.at("transmit_bytes_total", leaf, 1), seen.at("symbol_errors_total", leaf, 1)) == (20, 6)
-    assert seen.at("port_answers", leaf, 1) == 1
+    assert seen.at("port_responding", leaf, 1) == 1
     assert not seen.failures
 
 
@@ -138,7 +138,7 @@ async def test_details_are_asked_for_only_where_what_they_divide_has_risen_and_a
     port.counts |= {"receive_errors": 10, "local_physical": 65535}
     seen = await one.look()
     assert asked() == [(0x15, 1), (0x16, 1), (0x15, 1)]
-    assert (guid_text(leaf.guid), "1", "receive_local_physical_errors") in seen.values["fabric_ib_saturated"]
+    assert (format_guid(leaf.guid), "1", "receive_local_physical_errors") in seen.values["fabric_ib_saturated"]
 
 
 @pytest.mark.parametrize("way", ["refused", "silent"])
@@ -154,7 +154,7 @@ async def test_details_that_a_node_does_not_have_are_asked_for_once_or_twice_and
         leaf.ports[1].counts["receive_errors"] = errors
         seen = await one.look()
         assert seen.at("receive_errors_total", leaf, 1) == errors
-        assert seen.at("port_answers", leaf, 1) == 1
+        assert seen.at("port_responding", leaf, 1) == 1
         assert not seen.failures
     assert len([one for one in leaf.asked if (one[1], one[17]) == (4, 0x15)]) == (1 if way == "refused" else 6)
 
@@ -165,7 +165,7 @@ async def test_a_switch_whose_port_0_is_one_like_others_has_its_counters(fabric,
     leaf.ports[0].counts["vl15_dropped"] = 3
     seen = await swept().look()
     assert seen.at("vl15_dropped_total", leaf, 0) == 3
-    assert seen.at("port_answers", other, 0) is None
+    assert seen.at("port_responding", other, 0) is None
 
 
 # Links of each generation.

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.core.source import SourceError
 from exporter.linux.mad.datagram import Attribute
-from exporter.sources.ibfabric.model import guid_text
+from exporter.sources.ibfabric.model import format_guid
 from tests.helpers.fabric_simulation import BUSY, REDIRECT
 
 OWN_TIME = 3 * 0.5 + 0.05 + 0.1
@@ -31,7 +31,7 @@ def others(fabric, but):
 async def test_a_fabric_that_is_well_is_told_link_by_link(fabric, swept):
     seen = await swept().look()
     expected = {
-        frozenset({(guid_text(node.guid), str(number)), (guid_text(port.peer.node.guid), str(port.peer.number))})
+        frozenset({(format_guid(node.guid), str(number)), (format_guid(port.peer.node.guid), str(port.peer.number))})
         for node in fabric.nodes
         for number, port in node.ports.items()
         if port.peer is not None
@@ -51,10 +51,10 @@ async def test_a_node_that_was_never_heard_is_a_link_whose_peer_is_unknown(fabri
     assert seen.at("link_up", leaves[1], 2) == 1
     assert seen.at("node_up", hosts[3]) is None
     assert seen.sweep("unanswered_links") == 1
-    assert seen.reasons() == [(guid_text(leaves[1].guid), "peer")]
-    assert "leaf-2, port 2: the link is up, its peer does not answer" in seen.failures[0].detail
+    assert seen.reasons() == [(format_guid(leaves[1].guid), "peer_unresponsive")]
+    assert "leaf-2, port 2: the link is up, its peer does not respond" in seen.failures[0].detail
     for node, number in others(fabric, hosts[3]):
-        assert seen.at("port_answers", node, number) == 1
+        assert seen.at("port_responding", node, number) == 1
     assert seen.sweep("duration_seconds") == pytest.approx(OWN_TIME, abs=0.02)
 
 
@@ -64,20 +64,20 @@ async def test_a_node_that_falls_silent_is_told_costs_its_own_time_once_and_one_
     await one.look()
     hosts[3].dead()
     seen = await one.look()
-    assert seen.at("port_answers", hosts[3], 1) == 0
+    assert seen.at("port_responding", hosts[3], 1) == 0
     assert seen.at("receive_bytes_total", hosts[3], 1) is None
     assert seen.at("link_up", hosts[3], 1) == 1  # the leaf at the other end knows
     assert seen.at("node_up", hosts[3]) == 1
-    assert (guid_text(hosts[3].guid), "timeout") in seen.reasons()
+    assert (format_guid(hosts[3].guid), "timeout") in seen.reasons()
     assert seen.sweep("duration_seconds") == pytest.approx(OWN_TIME, abs=0.02)
     for node, number in others(fabric, hosts[3]):
-        assert seen.at("port_answers", node, number) == 1
+        assert seen.at("port_responding", node, number) == 1
         assert seen.at("receive_bytes_total", node, number) == 0
     seen = await one.look()
     assert seen.sweep("duration_seconds") == pytest.approx(0.5, abs=0.02)
     hosts[3].silent = frozenset()
     seen = await one.look()
-    assert seen.at("port_answers", hosts[3], 1) == 1
+    assert seen.at("port_responding", hosts[3], 1) == 1
     assert not seen.failures
 
 
@@ -87,11 +87,11 @@ async def test_a_silent_switch_is_told_and_what_is_behind_it_is_still_counted(fa
     await one.look()
     spine.dead()  # its management processor hangs; it forwards as before
     seen = await one.look()
-    assert [seen.at("port_answers", spine, number) for number in (1, 2)] == [0, 0]
-    assert seen.at("port_answers", hosts[3], 1) == 1
+    assert [seen.at("port_responding", spine, number) for number in (1, 2)] == [0, 0]
+    assert seen.at("port_responding", hosts[3], 1) == 1
     assert seen.at("link_up", leaves[0], 3) == 1
     assert seen.at("link_up", spine, 3) is None  # of a port without a link nobody else knows
-    assert {device for device, _ in seen.reasons()} == {guid_text(spine.guid)}
+    assert {device for device, _ in seen.reasons()} == {format_guid(spine.guid)}
     assert seen.sweep("duration_seconds") < 2 * OWN_TIME
 
 
@@ -103,10 +103,10 @@ async def test_a_node_may_be_silent_to_one_class_alone(fabric, swept, kind):
     leaves[1].silent = frozenset({kind})
     seen = await one.look()
     assert seen.at("link_up", leaves[1], 1) == 1
-    assert seen.at("port_answers", hosts[2], 1) == 1
-    assert guid_text(leaves[1].guid) in {device for device, _ in seen.reasons()}
+    assert seen.at("port_responding", hosts[2], 1) == 1
+    assert format_guid(leaves[1].guid) in {device for device, _ in seen.reasons()}
     for node, number in others(fabric, leaves[1]):
-        assert seen.at("port_answers", node, number) == 1
+        assert seen.at("port_responding", node, number) == 1
 
 
 async def test_a_late_node_costs_a_retry_and_its_late_answers_are_strays(fabric, swept):
@@ -115,14 +115,14 @@ async def test_a_late_node_costs_a_retry_and_its_late_answers_are_strays(fabric,
     await one.look()
     hosts[2].late = 0.52
     seen = await one.look()
-    assert seen.at("port_answers", hosts[2], 1) in (0, 1)
-    assert seen.values["fabric_ib_sweep_datagrams_total"]["mlx5_0:1", "stray"] >= 1
+    assert seen.at("port_responding", hosts[2], 1) in (0, 1)
+    assert seen.values["fabric_ib_sweep_datagrams_total"]["mlx5_0:1", "unmatched"] >= 1
     assert seen.sweep("duration_seconds") < 2 * OWN_TIME
     for node, number in others(fabric, hosts[2]):
-        assert seen.at("port_answers", node, number) == 1
+        assert seen.at("port_responding", node, number) == 1
     hosts[2].late = 0.3
     seen = await one.look()
-    assert seen.at("port_answers", hosts[2], 1) == 1
+    assert seen.at("port_responding", hosts[2], 1) == 1
 
 
 async def test_a_busy_node_answers_in_the_end(fabric, swept):
@@ -131,12 +131,12 @@ async def test_a_busy_node_answers_in_the_end(fabric, swept):
     await one.look()
     hosts[2].busy = 3
     seen = await one.look()
-    assert seen.at("port_answers", hosts[2], 1) == 1
+    assert seen.at("port_responding", hosts[2], 1) == 1
     assert not seen.failures
     hosts[2].busy = 10**6
     seen = await one.look()
-    assert seen.at("port_answers", hosts[2], 1) == 0
-    assert seen.reasons() == [(guid_text(hosts[2].guid), "busy")]
+    assert seen.at("port_responding", hosts[2], 1) == 0
+    assert seen.reasons() == [(format_guid(hosts[2].guid), "busy")]
 
 
 def with_status(status):
@@ -174,11 +174,11 @@ async def test_a_node_that_answers_wrongly_is_told_and_all_others_are_counted(fa
     wrong.tamper = tamper
     seen = await one.look()
     number = next(number for number, port in wrong.ports.items() if port.peer is not None)
-    assert seen.at("port_answers", wrong, number) == 0
-    assert (guid_text(wrong.guid), reason) in seen.reasons()
-    assert {device for device, _ in seen.reasons()} == {guid_text(wrong.guid)}
+    assert seen.at("port_responding", wrong, number) == 0
+    assert (format_guid(wrong.guid), reason) in seen.reasons()
+    assert {device for device, _ in seen.reasons()} == {format_guid(wrong.guid)}
     for node, number in others(fabric, wrong):
-        assert seen.at("port_answers", node, number) == 1
+        assert seen.at("port_responding", node, number) == 1
         assert seen.at("link_up", node, number) == 1
     wrong.tamper = None
     seen = await one.look()
@@ -194,9 +194,9 @@ async def test_a_node_that_answers_wrongly_from_the_beginning_hides_none_that_ca
     wrong.tamper = WRONG[kind][0]
     seen = await swept().look()
     assert seen.failures
-    assert {device for device, _ in seen.reasons()} <= {guid_text(node.guid) for node in fabric.nodes[4:]}
-    assert seen.at("port_answers", fabric.nodes[4], 1) == 1
-    assert seen.at("port_answers", fabric.nodes[1], 1) == 1
+    assert {device for device, _ in seen.reasons()} <= {format_guid(node.guid) for node in fabric.nodes[4:]}
+    assert seen.at("port_responding", fabric.nodes[4], 1) == 1
+    assert seen.at("port_responding", fabric.nodes[1], 1) == 1
     assert seen.at("node_up", wrong) is None
     assert seen.sweep("unanswered_links") == 1
 
@@ -208,10 +208,10 @@ async def test_counters_of_another_port_are_not_taken_for_those_of_the_port(fabr
         put(65, b"\x02")(datagram) if datagram[1] == 4 and datagram[17] != 1 else datagram
     )
     seen = await swept().look()
-    assert seen.at("port_answers", leaves[1], 1) == 0
+    assert seen.at("port_responding", leaves[1], 1) == 0
     assert seen.at("symbol_errors_total", leaves[1], 1) is None
-    assert seen.at("port_answers", leaves[1], 2) == 1  # that is the one it tells of
-    assert (guid_text(leaves[1].guid), "malformed") in seen.reasons()
+    assert seen.at("port_responding", leaves[1], 2) == 1  # that is the one it tells of
+    assert (format_guid(leaves[1].guid), "malformed") in seen.reasons()
 
 
 @pytest.mark.parametrize(
@@ -227,15 +227,15 @@ async def test_one_attribute_that_a_node_lacks_costs_that_alone(fabric, swept, a
     hosts, leaves, _ = nodes(fabric)
     leaves[1].lacks = frozenset({(4 if attribute.performance else 1, attribute.number)})
     seen = await swept().look()
-    assert seen.at("port_answers", leaves[1], 1) == int(kept)
+    assert seen.at("port_responding", leaves[1], 1) == int(kept)
     assert seen.at("link_up", leaves[1], 1) == 1
-    assert seen.at("link_info", hosts[2], 1)[0] == guid_text(leaves[1].guid)
-    assert (guid_text(leaves[1].guid), "unsupported") in seen.reasons()
+    assert seen.at("link_info", hosts[2], 1)[0] == format_guid(leaves[1].guid)
+    assert (format_guid(leaves[1].guid), "unsupported") in seen.reasons()
     if attribute is Attribute.PORT_COUNTERS:
         assert seen.at("receive_bytes_total", leaves[1], 1) == 0
         assert seen.at("symbol_errors_total", leaves[1], 1) is None
     if attribute is Attribute.NODE_DESCRIPTION:
-        assert seen.at("link_info", hosts[2], 1)[2] == guid_text(leaves[1].guid)
+        assert seen.at("link_info", hosts[2], 1)[2] == format_guid(leaves[1].guid)
 
 
 async def test_an_adapter_that_tells_who_it_is_and_later_how_its_port_is(fabric, swept):
@@ -243,21 +243,21 @@ async def test_an_adapter_that_tells_who_it_is_and_later_how_its_port_is(fabric,
     hosts[2].lacks = frozenset({(1, 0x15)})
     one = swept()
     seen = await one.look()
-    assert (guid_text(hosts[2].guid), "unsupported") in seen.reasons()
+    assert (format_guid(hosts[2].guid), "unsupported") in seen.reasons()
     hosts[2].lacks = frozenset()
     leaves[1].lacks = frozenset({(1, 0x15)})  # so that the adapter is asked how the link is
     seen = await one.look()
-    assert seen.at("port_answers", hosts[2], 1) == 1
+    assert seen.at("port_responding", hosts[2], 1) == 1
 
 
 async def test_a_port_without_a_lid_is_named_and_all_else_is_told(fabric, swept):
     hosts, leaves, _ = nodes(fabric)
     hosts[3].ports[1].lid = 0
     seen = await swept().look()
-    assert seen.at("port_answers", hosts[3], 1) == 0
+    assert seen.at("port_responding", hosts[3], 1) == 0
     assert seen.at("link_up", hosts[3], 1) == 1
-    assert seen.at("port_answers", leaves[1], 2) == 1
-    assert seen.reasons() == [(guid_text(hosts[3].guid), "no_lid")]
+    assert seen.at("port_responding", leaves[1], 2) == 1
+    assert seen.reasons() == [(format_guid(hosts[3].guid), "no_lid")]
     assert seen.failures[0].detail == "gpu-4 mlx5_0, port 1: counters: no_lid"
 
 
@@ -283,7 +283,7 @@ async def test_a_fabric_that_is_protected_is_named_with_the_remedy(fabric, swept
             port.protect = level
         node.key = 0xFEED
     fabric.nodes[0].key = 0  # this host answers, and tells how it is protected
-    with pytest.raises(SourceError, match=rf"protected by an M_Key \(level {level}\); give m_key_file") as told:
+    with pytest.raises(SourceError, match=rf"protected by an M_Key \(level {level}\); set m_key_file") as told:
         await swept().look()
     assert told.value.reason == "m_key"
 
@@ -293,7 +293,7 @@ async def test_a_host_that_is_itself_protected_is_named_too(fabric, swept):
         node.key = 0xFEED
         for port in node.ports.values():
             port.protect = 2
-    with pytest.raises(SourceError, match=r"own port does not answer.*M_Key: give m_key_file") as told:
+    with pytest.raises(SourceError, match=r"the local port does not respond.*M_Key; set m_key_file") as told:
         await swept().look()
     assert told.value.reason == "m_key"
 
@@ -305,11 +305,11 @@ async def test_nodes_behind_others_that_want_a_key_of_their_own_are_told_with_th
     spine = nodes(fabric)[2]
     spine.key = 0xFEED
     seen = await swept().look()
-    told = [one.detail for one in seen.failures if one.reason == "peer"]
+    told = [one.detail for one in seen.failures if one.reason == "peer_unresponsive"]
     assert len(told) == 1  # what lies behind the spine is not seen
     assert "port " in told[0]
     assert told[0].endswith(
-        "its peer does not answer; the fabric is protected by an M_Key (level 2): it may want another one"
+        "its peer does not respond; the fabric is protected by an M_Key (level 2): the node may have another key"
     )
 
 
@@ -337,7 +337,7 @@ async def test_a_key_that_is_none_is_an_error_that_does_not_tell_it(swept, tmp_p
 
 async def test_a_link_that_is_up_to_a_dead_node_is_no_matter_of_keys_alone(fabric, swept):
     fabric.nodes[4].dead()
-    with pytest.raises(SourceError, match="answers no management datagram: an M_Key may protect it") as told:
+    with pytest.raises(SourceError, match="does not respond to management datagrams: an M_Key may protect it") as told:
         await swept().look()
     assert told.value.reason == "timeout"
 
@@ -363,7 +363,7 @@ async def test_a_cable_from_a_switch_to_itself_is_one_link(fabric, swept):
     spine = fabric.nodes[6]
     fabric.link(spine, 3, spine, 4)
     seen = await swept().look()
-    assert frozenset({(guid_text(spine.guid), "3"), (guid_text(spine.guid), "4")}) in seen.links()
+    assert frozenset({(format_guid(spine.guid), "3"), (format_guid(spine.guid), "4")}) in seen.links()
     assert seen.sweep("links") == 7
 
 
@@ -373,7 +373,7 @@ async def test_a_plug_that_loops_a_port_back_is_one_link_with_itself(fabric, swe
     one = swept()
     for _ in range(3):
         seen = await one.look()
-        assert frozenset({(guid_text(spine.guid), "3")}) in seen.links()
+        assert frozenset({(format_guid(spine.guid), "3")}) in seen.links()
         assert seen.sweep("links") == 7
         assert len(seen.links()) == 7
 
@@ -398,7 +398,7 @@ async def test_two_nodes_of_one_guid_end_in_one_and_in_no_endless_search(fabric,
         before = len(fabric.wire)
         seen = await one.look()
         assert len(fabric.wire) - before < 250
-        assert seen.at("port_answers", hosts[0], 1) == 1
+        assert seen.at("port_responding", hosts[0], 1) == 1
         assert sum("mlx5_0" in row[0] for row in seen.values["fabric_ib_node_info"].values()) == 3
 
 
@@ -424,7 +424,7 @@ async def test_ports_of_a_switch_in_split_mode_are_ports_of_two_lanes(fabric, sw
     spine.ports[3].physical, spine.ports[3].state = 3, 1  # the other half is disabled
     fabric.manage()
     seen = await swept().look()
-    assert seen.at("link_info", spine, 4) == (guid_text(0x4001), "1", "gpu-9 mlx5_0", "2X", "HDR")
+    assert seen.at("link_info", spine, 4) == (format_guid(0x4001), "1", "gpu-9 mlx5_0", "2X", "HDR")
     assert seen.at("link_speed_bytes_per_second", spine, 4) == 100e9 / 8  # HDR100
     assert seen.at("link_expected_speed_bytes_per_second", spine, 4) == 100e9 / 8
     assert seen.at("link_degraded", spine, 4) == 0
@@ -439,9 +439,9 @@ async def test_the_second_port_of_an_adapter_is_of_another_subnet(fabric, swept)
     fabric.nodes[6].ports[0].lid = 9
     double.ports[1].lid = 10
     seen = await swept().look()
-    assert seen.at("port_answers", double, 1) == 1
+    assert seen.at("port_responding", double, 1) == 1
     assert seen.at("link_up", double, 2) is None
-    assert seen.at("port_answers", double, 2) is None
+    assert seen.at("port_responding", double, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ async def test_any_description_is_borne(fabric, swept, name):
     seen = await swept().look()
     told = " ".join(name.decode("utf-8", "surrogateescape").split())
     assert seen.at("node_info", spine)[0] == told
-    assert seen.at("link_info", fabric.nodes[4], 3)[2] == (told or guid_text(spine.guid))
+    assert seen.at("link_info", fabric.nodes[4], 3)[2] == (told or format_guid(spine.guid))
     assert not seen.failures
 
 
@@ -478,7 +478,7 @@ async def test_any_state_of_a_port_is_told_as_it_is_and_one_that_is_down_has_no_
         assert seen.at("link_speed_bytes_per_second", spine, 4) is None
         assert seen.at("link_lanes", spine, 4) is None
     assert len(seen.links()) == 6
-    assert all(seen.at("port_answers", node, number) == 1 for node, number in others(fabric, None))
+    assert all(seen.at("port_responding", node, number) == 1 for node, number in others(fabric, None))
 
 
 @pytest.mark.parametrize("silent", [False, True])

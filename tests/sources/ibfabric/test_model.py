@@ -4,20 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.linux.mad.datagram import PERMISSIVE, Problem, Route
-from exporter.linux.mad.subnet import PortInfo
+from exporter.linux.mad.datagram import PERMISSIVE_LID, Problem, Route
+from exporter.linux.mad.subnet import NodeInfo, PortInfo
 from exporter.sources.ibfabric.model import (
-    End,
-    Fabric,
-    Node,
-    NodeInfo,
-    guid_text,
-    width_text,
+    LinkEnd,
+    IbFabric,
+    IbNode,
+    format_guid,
+    format_width,
 )
 
 
 def node(guid, kind=2, description="", lids=()):
-    made = Node(NodeInfo(kind, 4, guid, guid, guid, 0, 0, 0, 0), bytes([1, 2]), description)
+    made = IbNode(NodeInfo(kind, 4, guid, guid, guid, 0, 0, 0, 0), bytes([1, 2]), description)
     for number, lid in lids:
         made.ports[number] = port(lid)
     return made
@@ -27,25 +26,25 @@ def port(lid=0, *, state=4, lanes=4, generation="HDR", can=(4,), speeds=("HDR",)
     return PortInfo(lid, 1, 0, 0, 0, state, 5, 0, 0, lanes, generation, frozenset(can), frozenset(speeds))
 
 
-ENDS = st.builds(End, st.integers(1, 4), st.integers(1, 3))
+LINK_ENDS = st.builds(LinkEnd, st.integers(1, 4), st.integers(1, 3))
 STEPS = st.one_of(
-    st.tuples(st.just("join"), ENDS, ENDS),
-    st.tuples(st.just("part"), ENDS),
-    st.tuples(st.just("drop"), st.integers(1, 4)),
+    st.tuples(st.just("add_link"), LINK_ENDS, LINK_ENDS),
+    st.tuples(st.just("remove_link"), LINK_ENDS),
+    st.tuples(st.just("remove_nodes"), st.integers(1, 4)),
 )
 
 
 @given(st.lists(STEPS, max_size=40))
 def test_whatever_is_plugged_and_pulled_each_link_stands_at_both_its_ends(steps):
-    fabric = Fabric({guid: node(guid) for guid in range(1, 5)})
+    fabric = IbFabric({guid: node(guid) for guid in range(1, 5)})
     for name, *what in steps:
-        if name == "drop" and what[0] not in fabric.nodes:
+        if name == "remove_nodes" and what[0] not in fabric.nodes:
             continue
-        fabric.drop(what) if name == "drop" else getattr(fabric, name)(*what)
+        fabric.remove_nodes(what) if name == "remove_nodes" else getattr(fabric, name)(*what)
         assert all(fabric.peers[other] == one for one, other in fabric.peers.items())
-        if name == "join":
+        if name == "add_link":
             assert fabric.peers[what[0]] == what[1]
-        if name == "drop":
+        if name == "remove_nodes":
             assert what[0] not in {end.guid for end in (*fabric.peers, *fabric.peers.values())}
             fabric.nodes[what[0]] = node(what[0])
     links = list(fabric.links())
@@ -54,12 +53,12 @@ def test_whatever_is_plugged_and_pulled_each_link_stands_at_both_its_ends(steps)
 
 
 def test_a_link_that_is_known_is_no_unanswered_one():
-    fabric = Fabric({1: node(1), 2: node(2)})
-    fabric.unanswered[End(1, 1)] = Problem.TIMEOUT
-    fabric.join(End(1, 1), End(2, 1))
+    fabric = IbFabric({1: node(1), 2: node(2)})
+    fabric.unanswered[LinkEnd(1, 1)] = Problem.TIMEOUT
+    fabric.add_link(LinkEnd(1, 1), LinkEnd(2, 1))
     assert not fabric.unanswered
-    assert fabric.part(End(1, 1)) == End(2, 1)
-    assert fabric.part(End(1, 1)) is None
+    assert fabric.remove_link(LinkEnd(1, 1)) == LinkEnd(2, 1)
+    assert fabric.remove_link(LinkEnd(1, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -98,23 +97,23 @@ def test_the_kind_of_a_node(kind, description, expected):
 def test_a_lid_is_one_of_a_port_and_without_it_the_way_leads_link_by_link(lid, found):
     switch, adapter = node(1, 2, lids=[(0, lid)]), node(2, 1, lids=[(2, lid)])
     assert (switch.lid(3), adapter.lid(2), adapter.lid(1)) == (found, found, None)
-    assert switch.route(3) == (Route(PERMISSIVE, bytes([1, 2])) if found is None else Route(found))
+    assert switch.route(3) == (Route(PERMISSIVE_LID, bytes([1, 2])) if found is None else Route(found))
 
 
 def test_a_node_without_a_description_is_called_by_its_guid():
-    assert node(0x2C9).name == guid_text(0x2C9) == "00000000000002c9"
+    assert node(0x2C9).name == format_guid(0x2C9) == "00000000000002c9"
     assert node(0x2C9, description="leaf-1").name == "leaf-1"
 
 
 def tree(leaves, spines, hosts, cores=0):
     """Give a tree: hosts at each leaf, leaves at each spine, spines at each core."""
-    fabric = Fabric()
+    fabric = IbFabric()
 
     def add(guid, kind):
         fabric.nodes[guid] = node(guid, kind)
 
     def link(one, its, other, there):
-        fabric.join(End(one, its), End(other, there))
+        fabric.add_link(LinkEnd(one, its), LinkEnd(other, there))
 
     for core in range(cores):
         add(900 + core, 2)
@@ -141,37 +140,37 @@ def test_how_far_up_a_switch_is_counts_from_the_adapters():
 def test_a_spine_with_a_few_adapters_of_its_own_is_a_spine():
     fabric = tree(8, 2, 8)
     fabric.nodes[2000] = node(2000, 1)
-    fabric.join(End(500, 40), End(2000, 1))  # a subnet manager's host
+    fabric.add_link(LinkEnd(500, 40), LinkEnd(2000, 1))  # a subnet manager's host
     fabric.nodes[2001] = node(2001, 1, "Mellanox Technologies Aggregation Node")
-    fabric.join(End(100, 41), End(2001, 1))
+    fabric.add_link(LinkEnd(100, 41), LinkEnd(2001, 1))
     assert (fabric.levels()[500], fabric.levels()[100]) == (1, 0)
 
 
 def test_switches_that_no_adapter_is_behind_are_of_no_level():
     assert tree(2, 1, 0).levels() == {}
-    assert Fabric().levels() == {}
+    assert IbFabric().levels() == {}
 
 
 def test_what_a_link_could_be_is_what_both_ends_can_do_and_unknown_without_one_of_them():
-    fabric = Fabric({1: node(1), 2: node(2)})
-    here, there = End(1, 1), End(2, 1)
+    fabric = IbFabric({1: node(1), 2: node(2)})
+    here, there = LinkEnd(1, 1), LinkEnd(2, 1)
     fabric.nodes[1].ports[1] = port(can=(1, 4, 8), speeds=("EDR", "HDR", "XDR"))
-    assert fabric.best(here) == (None, None)
-    fabric.join(here, there)
-    assert fabric.best(here) == (None, None)
+    assert fabric.common_capability(here) == (None, None)
+    fabric.add_link(here, there)
+    assert fabric.common_capability(here) == (None, None)
     fabric.nodes[2].ports[1] = port(can=(1, 2, 4), speeds=("EDR", "HDR", "NDR"))
-    assert fabric.best(here) == fabric.best(there) == ("HDR", 4)
+    assert fabric.common_capability(here) == fabric.common_capability(there) == ("HDR", 4)
     assert fabric.expected_speed(here) == 25e9
     fabric.nodes[2].ports[1] = port(can=(12,), speeds=("SDR",))
-    assert fabric.best(here) == (None, None)
+    assert fabric.common_capability(here) == (None, None)
     assert fabric.expected_speed(here) is None
 
 
 def test_only_an_active_link_has_a_speed():
-    fabric = Fabric({1: node(1)})
+    fabric = IbFabric({1: node(1)})
     for state, expected in ((1, None), (2, None), (3, None), (4, 25e9)):
         fabric.nodes[1].ports[1] = port(state=state)
-        assert fabric.speed(End(1, 1)) == expected
-    assert fabric.speed(End(1, 2)) is None
-    assert fabric.speed(End(7, 1)) is None
-    assert (width_text(port(lanes=2)), width_text(port(lanes=None))) == ("2X", "")
+        assert fabric.speed(LinkEnd(1, 1)) == expected
+    assert fabric.speed(LinkEnd(1, 2)) is None
+    assert fabric.speed(LinkEnd(7, 1)) is None
+    assert (format_width(port(lanes=2)), format_width(port(lanes=None))) == ("2X", "")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.sources.ibfabric.model import guid_text
+from exporter.sources.ibfabric.model import format_guid
 
 FEC = (4, 0x1F)
 """Class and attribute of PortExtendedSpeedsCounters."""
@@ -33,7 +33,7 @@ async def test_hosts_behind_a_leaf_whose_management_hangs_are_still_there(fabric
     seen = await one.look(seconds=120.0)  # a survey
     for host in (node for node in fabric.nodes[:4] if node.ports[1].peer.node is leaf):
         assert seen.at("node_up", host) == 1
-        assert seen.at("port_answers", host, 1) == 1
+        assert seen.at("port_responding", host, 1) == 1
         assert seen.at("link_info", host, 1) == before.at("link_info", host, 1)
 
 
@@ -44,7 +44,7 @@ async def test_of_two_nodes_with_one_guid_the_first_keeps_it_and_the_other_is_to
     seen = await one.look()
     again = await one.look()
     assert seen.at("link_info", first, 1) == again.at("link_info", first, 1), "its link does not swap ends"
-    assert any("duplicate" in failure.detail or failure.reason == "peer" for failure in again.failures)
+    assert any("duplicate" in failure.detail or failure.reason == "peer_unresponsive" for failure in again.failures)
 
 
 async def test_a_leaf_is_one_also_while_most_of_its_hosts_are_down(fabric, swept):
@@ -64,7 +64,7 @@ async def test_a_question_that_a_switch_drops_in_silence_is_put_to_one_port_twic
     one = swept(survey_interval=60.0)
     for _ in range(4):
         seen = await one.look(seconds=61.0)
-        assert seen.at("port_answers", leaf, 1) == 1
+        assert seen.at("port_responding", leaf, 1) == 1
     asked = questions(leaf, FEC)
     assert len({datagram[65] for datagram in asked}) == 1, "of one port"
     assert len(asked) == 6, "in two passes, with three tries each; surveys forget nothing of it"
@@ -76,7 +76,7 @@ async def test_one_answer_that_is_lost_takes_nothing_away_for_good(fabric, swept
     assert (await one.look()).at("fec_corrected_blocks_total", leaf, 1) is not None
     leaf.tamper = lambda datagram: None if (datagram[1], datagram[17]) == FEC else datagram
     seen = await one.look()
-    assert "timeout" in {reason for device, reason in seen.reasons() if device == guid_text(leaf.guid)}, "it is told"
+    assert "timeout" in {reason for device, reason in seen.reasons() if device == format_guid(leaf.guid)}, "it is told"
     leaf.tamper = None
     assert (await one.look()).at("fec_corrected_blocks_total", leaf, 1) is not None
 
@@ -85,6 +85,6 @@ async def test_one_answer_that_is_lost_takes_nothing_away_for_good(fabric, swept
 async def test_guids_may_be_written_as_tools_write_them(fabric, swept, pattern):
     leaf = fabric.nodes[4]
     seen = await swept(exclude=(pattern,)).look()
-    assert guid_text(leaf.guid) == "0000000000002001"
+    assert format_guid(leaf.guid) == "0000000000002001"
     assert seen.at("link_up", leaf, 1) is None
     assert seen.at("link_up", fabric.nodes[5], 1) == 1

@@ -13,7 +13,8 @@ from tests.helpers.paths import ROOT
 
 PROGRAM = """
 import asyncio, json, sys
-from exporter.sources.ibfabric.source import IbFabricOptions, IbFabricSource, PortChoice
+from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
+from exporter.sources.ibfabric.source import IbFabricSource
 
 async def main():
     options = IbFabricOptions(enabled=True, **json.loads(sys.argv[1]))
@@ -172,7 +173,7 @@ def test_links_are_those_of_the_net_file_and_counters_those_that_perfquery_tells
             assert before[end][counter] * factor <= seen.at(name, *end) <= after[end][counter] * factor, (end, counter)
         for counter, name in ERRORS.items():
             assert seen.at(name, *end) == errors[end][counter], (end, counter)
-        assert seen.at("port_answers", *end) == 1
+        assert seen.at("port_responding", *end) == 1
         assert seen.at("link_up", *end) == 1
     assert seen.at("transmit_bytes_total", "Leaf1", 1) >= 280_000_000_000
     assert seen.at("receive_errors_total", "Leaf2", 1) == 12
@@ -217,7 +218,7 @@ def unchanged(before, after, *but):
             for one in (before, after)
         ]
         assert keep[0] == keep[1], name
-    assert all(answers for key, answers in after.rows["port_answers"].items() if after.names.get(key[0]) not in but)
+    assert all(answers for key, answers in after.rows["port_responding"].items() if after.names.get(key[0]) not in but)
 
 
 def test_a_link_that_was_taken_down_is_seen_in_the_next_pass_and_the_rest_is_untouched(fabric):
@@ -237,9 +238,9 @@ def test_a_link_that_was_taken_down_is_seen_in_the_next_pass_and_the_rest_is_unt
         unchanged(before, seen, "Leaf2", "H4")
         fabric.opensm()  # which gives it its LID
         seen = look()
-        assert all(seen.rows["port_answers"].values())
+        assert all(seen.rows["port_responding"].values())
         assert seen.links() == ibsim.links_of_net(fabric.net)
-    assert seen.rows["fabric_ib_sweep_surveys_total"] == {("ibsim0:1",): 1}
+    assert seen.rows["fabric_ib_sweep_discoveries_total"] == {("ibsim0:1",): 1}
 
 
 def test_a_node_that_was_unplugged_is_gone_and_the_rest_is_untouched(fabric):
@@ -278,7 +279,7 @@ def test_a_cable_that_was_plugged_in_elsewhere_has_its_new_peer(fabric):
         moved = frozenset({("Leaf1", 9), ("H4", 1)})
         assert seen.links() == ibsim.links_of_net(fabric.net) - {frozenset({("Leaf2", 2), ("H4", 1)})} | {moved}
         assert seen.guid_links() == fabric.discover().links
-        assert seen.at("port_answers", "H4", 1) in (0, 1)
+        assert seen.at("port_responding", "H4", 1) in (0, 1)
         unchanged(before, seen, "Leaf1", "Leaf2", "H4")
 
 
@@ -343,10 +344,10 @@ def test_a_node_that_loses_datagrams_is_told_and_costs_no_other(fabric):
         before = look()
         fabric.error_rate("H3", 100)
         seen = look()
-        assert seen.at("port_answers", "H3", 1) == 0
+        assert seen.at("port_responding", "H3", 1) == 0
         assert [reason for _, reason in seen.failures] == ["timeout"]
-        others = {key for key in seen.rows["port_answers"] if seen.names[key[0]] != "H3"}
-        assert all(seen.rows["port_answers"][key] == 1 for key in others)
+        others = {key for key in seen.rows["port_responding"] if seen.names[key[0]] != "H3"}
+        assert all(seen.rows["port_responding"][key] == 1 for key in others)
         assert seen.links() == before.links()
         fabric.error_rate("H3", 0)
         assert not look().failures
@@ -359,7 +360,7 @@ def test_a_node_that_loses_a_few_is_asked_again(fabric):
         seen = look()
         sent = seen.rows["fabric_ib_sweep_datagrams_total"]
     assert sent["ibsim0:1", "retried"] > 0
-    assert seen.at("port_answers", "Leaf2", 1) == 1
+    assert seen.at("port_responding", "Leaf2", 1) == 1
 
 
 def test_without_a_subnet_manager_links_are_found_and_counters_are_told_to_need_a_lid():
@@ -370,7 +371,7 @@ def test_without_a_subnet_manager_links_are_found_and_counters_are_told_to_need_
         fabric.opensm()
         seen = look()
         assert not seen.failures
-        assert all(seen.rows["port_answers"].values())
+        assert all(seen.rows["port_responding"].values())
 
 
 def test_no_counter_is_ever_reset(fabric):

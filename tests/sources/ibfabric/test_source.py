@@ -21,17 +21,14 @@ from exporter.linux.mad.umad import (
     LocalPort,
     UmadError,
     UmadPort,
-    chosen,
+    select_port,
 )
 from exporter.sources.ibfabric import source as ibfabric
-from exporter.sources.ibfabric.lock import Lock
-from exporter.sources.ibfabric.model import guid_text
-from exporter.sources.ibfabric.source import (
-    DEFINITION,
-    MOST_FAILURES,
-    IbFabricOptions,
-    PortChoice,
-)
+from exporter.sources.ibfabric.subnet_lock import SubnetLock
+from exporter.sources.ibfabric.model import format_guid
+from exporter.sources.ibfabric.failures import MAX_FAILURES
+from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
+from exporter.sources.ibfabric.source import DEFINITION
 from tests.daemon.test_daemon import serving
 from tests.helpers.paths import ROOT
 
@@ -45,9 +42,9 @@ def local(device="mlx5_0", number=1, *, state=4, infiniband=True):
 
 def test_of_several_ports_the_first_active_one_is_taken():
     down, other, active = local("mlx5_0", state=1), local("mlx5_1", state=2), local("mlx5_2")
-    assert chosen([down, other, active, local("mlx5_3")], "", None) == active
-    assert chosen([down, other, active], "mlx5_1", None) == other
-    assert chosen([down, local("mlx5_0", 2)], "mlx5_0", 2).number == 2
+    assert select_port([down, other, active, local("mlx5_3")], "", None) == active
+    assert select_port([down, other, active], "mlx5_1", None) == other
+    assert select_port([down, local("mlx5_0", 2)], "mlx5_0", 2).number == 2
 
 
 @pytest.mark.parametrize(
@@ -57,21 +54,21 @@ def test_of_several_ports_the_first_active_one_is_taken():
             [local(infiniband=False)],
             "",
             "roce",
-            "any device, port any: Ethernet; a port of InfiniBand is needed, RoCE has",
+            "any device, port any: the link layer is Ethernet; use an InfiniBand port, RoCE has",
         ),
-        ([local(infiniband=False), local("mlx5_1")], "mlx5_0", "roce", "mlx5_0, port any: Ethernet"),
-        ([local("mlx5_1")], "mlx5_0", "absent", "no such port that takes management datagrams; there are: mlx5_1:1"),
-        ([], "", "absent", "there are: none"),
+        ([local(infiniband=False), local("mlx5_1")], "mlx5_0", "roce", "mlx5_0, port any: the link layer is Ethernet"),
+        ([local("mlx5_1")], "mlx5_0", "absent", "no such umad port; available ports: mlx5_1:1"),
+        ([], "", "absent", "available ports: none"),
     ],
 )
 def test_a_port_that_does_not_fit_is_refused_in_words(ports, device, reason, text):
     with pytest.raises(UmadError, match=text) as told:
-        chosen(ports, device, None)
+        select_port(ports, device, None)
     assert told.value.reason == reason
 
 
 def test_a_port_of_infiniband_is_taken_beside_one_of_roce():
-    assert chosen([local(infiniband=False), local("mlx5_1", state=1)], "", None).device == "mlx5_1"
+    assert select_port([local(infiniband=False), local("mlx5_1", state=1)], "", None).device == "mlx5_1"
 
 
 async def test_a_host_of_roce_alone_is_told_so_and_nothing_is_sent(fabric, swept):
@@ -94,7 +91,7 @@ def test_a_library_that_is_absent_is_named_with_its_packages(monkeypatch):
 
 
 class Library:
-    """What stands for libibumad where its answers are to be chosen."""
+    """What stands for libibumad where its answers are to be select_port."""
 
     def __init__(self, opened=7, agent=0, told=0):
         self.opened, self.agent, self.told, self.closed = opened, agent, told, []
@@ -126,14 +123,14 @@ class Library:
 @pytest.mark.parametrize(
     ("result", "number", "reason", "text"),
     [
-        (errno.EIO, errno.EACCES, "permission", r"mlx5_0:1: no right to read and write its node in .* \(umadN\)"),
-        (errno.EIO, errno.EPERM, "permission", "give the user that group, or the device"),
-        (errno.EIO, errno.ENOENT, "absent", "give the device to the container"),
+        (errno.EIO, errno.EACCES, "permission", r"mlx5_0:1: no permission to read and write its node in .* \(umadN\)"),
+        (errno.EIO, errno.EPERM, "permission", "add the user to the node's group"),
+        (errno.EIO, errno.ENOENT, "absent", "pass the device to the container"),
         (errno.EIO, errno.EBUSY, "open", "mlx5_0:1: cannot be opened: Device or resource busy"),
         (errno.EIO, 0, "open", "mlx5_0:1: cannot be opened: Input/output error"),
-        (errno.ENODEV, 0, "absent", r"mlx5_0:1: has no node in /dev/infiniband \(umadN\): load the module ib_umad"),
+        (errno.ENODEV, 0, "absent", r"mlx5_0:1: no node in /dev/infiniband \(umadN\); load the module ib_umad"),
         (errno.EOPNOTSUPP, 0, "absent", "load the module ib_umad"),
-        (errno.EACCES, errno.EINVAL, "permission", "no right"),
+        (errno.EACCES, errno.EINVAL, "permission", "no permission"),
     ],
 )
 def test_why_a_port_cannot_be_opened_is_said_with_the_remedy(monkeypatch, result, number, reason, text):
@@ -160,10 +157,10 @@ def test_a_signal_while_it_waits_is_no_end_of_the_port(monkeypatch):
 
 @pytest.mark.parametrize(("layer", "fits"), [(b"InfiniBand", True), (b"IB", True), (b"", True), (b"Ethernet", False)])
 def test_what_the_kernel_tells_of_a_port(layer, fits):
-    told = umad._Port(ca_name=b"mlx5_0", portnum=2, base_lid=7, sm_lid=1, state=4, link_layer=layer)
+    told = umad._UmadPortStruct(ca_name=b"mlx5_0", portnum=2, base_lid=7, sm_lid=1, state=4, link_layer=layer)
     told.gid_prefix[:] = bytes.fromhex("fe80000000000000")
     told.port_guid[:] = bytes.fromhex("0002c90300a1b2c3")
-    found = umad._told(told)
+    found = umad._to_local_port(told)
     assert found == ("mlx5_0", 2, 7, 1, 4, fits, 0xFE80 << 48, 0x0002C90300A1B2C3)
     assert found.name == "mlx5_0:2"
 
@@ -205,7 +202,7 @@ async def test_datagrams_that_cannot_be_sent_are_failures_of_their_nodes(fabric,
     await one.look()
     fabric.failing = OSError(errno.ENOBUFS, "no")
     seen = await one.look()
-    assert {reason for _, reason in seen.reasons()} == {"send"}
+    assert {reason for _, reason in seen.reasons()} == {"send_failed"}
     assert len({device for device, _ in seen.reasons()}) == 7
     fabric.failing = None
     assert not (await one.look()).failures
@@ -217,9 +214,9 @@ async def test_very_many_failures_are_told_in_few(fabric, swept):
     for number in range(5, 255):
         leaf.ports[number].state, leaf.ports[number].physical = 2, 5
     seen = await swept(retries=0).look()
-    assert len(seen.failures) == MOST_FAILURES + 1
-    assert seen.failures[-1].reason == "many"
-    assert seen.failures[-1].detail == "and 50 more ports and nodes that do not answer"
+    assert len(seen.failures) == MAX_FAILURES + 1
+    assert seen.failures[-1].reason == "more"
+    assert seen.failures[-1].detail == "50 more ports and nodes do not respond"
 
 
 # One sweeper for a subnet.
@@ -227,10 +224,10 @@ async def test_very_many_failures_are_told_in_few(fabric, swept):
 HOLDER = """
 import sys
 from pathlib import Path
-from exporter.sources.ibfabric.lock import Lock
+from exporter.sources.ibfabric.subnet_lock import SubnetLock
 folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-lock = Lock("poller-1, process 4711", folder)
-print(lock.take(sys.argv[1]), flush=True)
+lock = SubnetLock("poller-1, process 4711", folder)
+print(lock.acquire(sys.argv[1]), flush=True)
 sys.stdin.read()
 """
 
@@ -265,7 +262,7 @@ class Other:
 
 
 async def test_a_second_sweeper_of_this_host_waits_names_the_first_and_takes_over(fabric, swept):
-    subnet = f"{guid_text(fabric.prefix)}-{guid_text(fabric.nodes[0].guid + 1)}"
+    subnet = f"{format_guid(fabric.prefix)}-{format_guid(fabric.nodes[0].guid + 1)}"
     one = swept()
     with Other(subnet) as other:
         assert other.told == ""
@@ -273,7 +270,7 @@ async def test_a_second_sweeper_of_this_host_waits_names_the_first_and_takes_ove
             seen = await one.look()
             assert seen.sweep("info") == ("waiting", f"process {other.process.pid} of this host", subnet)
             assert not seen.failures
-            assert set(seen.values) == {"fabric_ib_sweep_info", "fabric_ib_sweep_surveys_total"}
+            assert set(seen.values) == {"fabric_ib_sweep_info", "fabric_ib_sweep_discoveries_total"}
         assert len(fabric.wire) <= 2  # the subnet manager alone was asked who it is
     seen = await one.look()
     assert seen.sweep("info") == ("sweeping", "", subnet)
@@ -283,7 +280,7 @@ async def test_a_second_sweeper_of_this_host_waits_names_the_first_and_takes_ove
 
 
 async def test_a_second_sweeper_of_another_host_is_found_by_the_folder(fabric, swept, tmp_path):
-    subnet = f"{guid_text(fabric.prefix)}-{guid_text(fabric.nodes[0].guid + 1)}"
+    subnet = f"{format_guid(fabric.prefix)}-{format_guid(fabric.nodes[0].guid + 1)}"
     one = swept(lock=str(tmp_path))
     with Other(subnet, tmp_path, alone=True) as other:
         assert other.told == ""
@@ -301,17 +298,17 @@ async def test_a_folder_that_cannot_be_used_is_told(swept, tmp_path):
 
 
 def test_a_lock_is_held_once_and_given_back(tmp_path):
-    first, second = Lock("first", tmp_path), Lock("second", tmp_path)
+    first, second = SubnetLock("first", tmp_path), SubnetLock("second", tmp_path)
     name = f"test-{os.getpid()}"
     try:
-        assert first.take(name) == ""
-        assert first.take(name) == ""
-        assert second.take(name) == f"process {os.getpid()} of this host"
-        assert second.take(f"{name}/other") == ""  # another subnet; and a name that is no path
-        assert first.take(f"{name}/other")
+        assert first.acquire(name) == ""
+        assert first.acquire(name) == ""
+        assert second.acquire(name) == f"process {os.getpid()} of this host"
+        assert second.acquire(f"{name}/other") == ""  # another subnet; and a name that is no path
+        assert first.acquire(f"{name}/other")
         first.release()
-        assert second.take(name) == ""
-        assert first.take(f"{name}/other") == ""  # one holds one at a time
+        assert second.acquire(name) == ""
+        assert first.acquire(f"{name}/other") == ""  # one holds one at a time
     finally:
         first.release()
         second.release()
@@ -321,12 +318,12 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
     name = f"test-{os.getpid()}"
     (tmp_path / "victim").write_text("mine")
     (tmp_path / f"fabric-exporter-ib-{name}.lock").symlink_to(tmp_path / "victim")
-    lock = Lock("one", tmp_path)
+    lock = SubnetLock("one", tmp_path)
     with pytest.raises(OSError, match="symbolic"):
-        lock.take(name)
+        lock.acquire(name)
     assert (tmp_path / "victim").read_text() == "mine"
-    other = Lock("two", None)
-    assert not other.take(name)  # nothing is held after that
+    other = SubnetLock("two", None)
+    assert not other.acquire(name)  # nothing is held after that
     other.release()
 
 
@@ -353,7 +350,7 @@ async def test_a_pass_that_is_under_way_ends_soon_when_the_source_is_closed(fabr
 async def test_a_pass_that_hangs_in_the_kernel_does_not_hold_up_the_end_and_lets_go_when_it_comes_back(
     fabric, swept, monkeypatch
 ):
-    monkeypatch.setattr(ibfabric, "LONGEST_END", 0.2)
+    monkeypatch.setattr(ibfabric, "CLOSE_SECONDS", 0.2)
     hangs, goes_on = threading.Event(), threading.Event()
 
     def wait():
@@ -373,8 +370,8 @@ async def test_a_pass_that_hangs_in_the_kernel_does_not_hold_up_the_end_and_lets
     async with asyncio.timeout(60):
         while not fabric.closed or one.source._serial.out:  # noqa: ASYNC110  # another thread's doing
             await asyncio.sleep(0.01)
-    lock = Lock("next", None)
-    assert not lock.take(one.source._subnet)
+    lock = SubnetLock("next", None)
+    assert not lock.acquire(one.source._subnet)
     lock.release()
 
 
@@ -402,7 +399,7 @@ async def test_a_pass_that_outlives_the_interval_is_told_not_begun_twice_and_lea
     one.source._serial._deadline = 60.0  # the next one shall end, on a busy machine too
     seen = await one.look()
     assert len(seen.links()) == 6
-    assert sum(seen.values["fabric_ib_port_answers"].values()) == 12
+    assert sum(seen.values["fabric_ib_port_responding"].values()) == 12
     assert len(seen.values["fabric_ib_port_state"]) == 16
     assert not seen.failures
 
@@ -421,7 +418,7 @@ CONFIG = "sources: {{ibfabric: {{enabled: true, interval: 200ms, timeout: 10ms, 
 
 
 async def test_a_daemon_goes_on_after_a_reload_and_stops_though_a_pass_hangs(fabric, tmp_path, monkeypatch):
-    monkeypatch.setattr(ibfabric, "UmadGate", lambda: fabric)
+    monkeypatch.setattr(ibfabric, "UmadPortOpener", lambda: fabric)
     goes_on = threading.Event()
     hangs = threading.Event()
 
@@ -429,12 +426,12 @@ async def test_a_daemon_goes_on_after_a_reload_and_stops_though_a_pass_hangs(fab
         hangs.set()
         assert goes_on.wait(60)
 
-    host = {"guid": guid_text(fabric.nodes[1].guid)}
+    host = {"guid": format_guid(fabric.nodes[1].guid)}
     async with serving(tmp_path, CONFIG.format(only="false")) as served:
-        await served.until(lambda page: page.value("fabric_ib_port_answers", port="1", **host) == 1)
+        await served.until(lambda page: page.value("fabric_ib_port_responding", port="1", **host) == 1)
         assert (await served.reload(CONFIG.format(only="true"))).status_code == 200
         page = await served.until(
-            lambda page: page.value("fabric_ib_sweep_links") == 6 and not page.all("fabric_ib_port_answers", **host)
+            lambda page: page.value("fabric_ib_sweep_links") == 6 and not page.all("fabric_ib_port_responding", **host)
         )
         assert page.value("fabric_ib_sweep_info", state="sweeping") == 1
         assert fabric.opened == 2
