@@ -316,17 +316,17 @@ def test_the_configuration_of_the_page_is_read(tmp_path):
     assert [(choice.device, choice.port) for choice in options.ports] == [("mlx5_0", 1)]
 
 
-def test_the_page_says_the_limits_that_there_are(tmp_path):
+def test_the_page_documents_the_default_limits(tmp_path):
     (tmp_path / "fabric.yml").write_text("sources: {ibfabric: {enabled: true}}")
     options = daemon.load_config(tmp_path / "fabric.yml").sources["ibfabric"]
-    text = " ".join(PAGE.partition("## What it costs")[2].partition("\n## ")[0].split())
+    text = " ".join(PAGE.partition("## Load on the fabric")[2].partition("\n## ")[0].split())
     assert (options.per_destination, options.window, options.per_second) == (1, 64, 10_000)
     assert (options.retries, options.timeout, options.interval, options.survey_interval) == (2, 0.5, 30.0, 600.0)
     for words in (
-        "one datagram is in flight to a node",
+        "one request is in flight to a node",
         "64 in all",
         "10,000 are sent",
-        "twice more",
+        "retried twice",
         "500 ms",
         "30 s",
     ):

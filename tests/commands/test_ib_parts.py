@@ -14,9 +14,9 @@ from exporter.config.yaml_reader import ConfigError
 from exporter.linux.mad.umad import UmadError
 from exporter.linux.mad.window import DatagramCounts
 from exporter.sources.ibfabric import rendering
-from exporter.sources.ibfabric.topology_diff import compare
-from exporter.sources.ibfabric.saved_topology import SavedFabric, encode_json, parse_topology
 from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
+from exporter.sources.ibfabric.saved_topology import SavedFabric, encode_json, parse_topology
+from exporter.sources.ibfabric.topology_diff import compare
 
 HOSTILE = 'a"b\\N{x}%s&lt;\x1b[31m\x9b2J\u202e\n]; evil [label="'
 """A name with all that a terminal, Graphviz or a format string would take as a command."""
@@ -333,7 +333,11 @@ def hostile() -> SavedFabric:
 def test_no_name_is_a_command_to_a_terminal():
     made = hostile()
     other = msgspec.structs.replace(made, nodes=(), links=())
-    for line in (*rendering.render_tree(made), *rendering.render_diff(compare(made, other)), *rendering.render_dot(made)):
+    for line in (
+        *rendering.render_tree(made),
+        *rendering.render_diff(compare(made, other)),
+        *rendering.render_dot(made),
+    ):
         assert line.isprintable(), line
     assert any('a"b\\N{x}%s&lt;\\x1b[31m\\x9b2J\\u202e\\x0a]' in line for line in rendering.render_tree(made))
 

@@ -9,7 +9,7 @@ import pytest
 from exporter.core.table import RowKeeper, TableBuilder
 from exporter.daemon.judge import CAUSES, Judge
 from exporter.meaning.training import jobs
-from exporter.mqtt.states import Presence, state
+from exporter.mqtt.states import Presence, make_state
 from exporter.sources.nccl.streams import Streams
 
 MIB = 1 << 20
@@ -25,13 +25,13 @@ def table(now, times, first, *, count=10, size=8 * MIB):
     return made.table(now)
 
 
-class Board:
+class RetainedState:
     def __init__(self, **ports):
         self.ports = ports
 
     def states(self):
         return {
-            (host.replace("_", "-"), "mlx5_0:1", kind): state(kind, time(), 1, value)
+            (host.replace("_", "-"), "mlx5_0:1", kind): make_state(kind, time(), 1, value)
             for host, (kind, value) in self.ports.items()
         }
 
@@ -64,15 +64,15 @@ FAST, SLOW, LATE = (900, 900, 900, 900), (9000, 9000, 9000, 9000), (90_900, 90_9
 
 def test_a_slow_network_is_put_down_to_the_port_that_says_so(caplog):
     caplog.set_level(logging.INFO)
-    board = Board(gpu_2=("link_degraded", 1.0), elsewhere=("link_down", 1.0))
-    seen = run(Judge(jobs.Known, lambda: board, list), (15, FAST), (15, SLOW))
+    retained = RetainedState(gpu_2=("link_degraded", 1.0), elsewhere=("link_down", 1.0))
+    seen = run(Judge(jobs.Known, lambda: retained, list), (15, FAST), (15, SLOW))
     last = seen[-1]
     assert ("verdict", "llm", "network_bound") in last
     causes = {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
     assert max(causes, key=causes.get) == ("link_degraded", "gpu-2", "mlx5_0:1")
     assert not any(name == "elsewhere" for _, name, _ in causes), "no rank of the job is there"
     (line,) = [one.getMessage() for one in caplog.records if "network_bound" in one.getMessage()]
-    assert "job llm: network_bound: 10% of what the network should give" in line
+    assert "job llm: network_bound: 10% of the expected network bandwidth" in line
     assert "mlx5_0:1" in line
 
 
@@ -93,11 +93,11 @@ def placed(*ports):
 PORTS = ("mlx5_0:1=ens0=0000:0a:00.0", "mlx5_1:1=ens1=0000:1a:00.0") * 2
 
 
-class Told(Board):
-    """A board with states by host, port and kind."""
+class GivenStates(RetainedState):
+    """Retained states by host, port and kind."""
 
     def __init__(self, *states):
-        self.told = {one: state(one[2], time() - 10, 1, 1.0) for one in states}
+        self.told = {one: make_state(one[2], time() - 10, 1, 1.0) for one in states}
 
     def states(self):
         return self.told
@@ -110,20 +110,22 @@ def confidences(judge, make, *phases):
 
 def test_an_event_by_any_name_of_a_port_near_to_a_rank_counts_in_full():
     for name in ("mlx5_0:1", "ens0", "0000:0a:00.0"):
-        judge = Judge(jobs.Known, partial(Told, ("gpu-1", name, "link_degraded")), list)
+        judge = Judge(jobs.Known, partial(GivenStates, ("gpu-1", name, "link_degraded")), list)
         found = confidences(judge, placed(*PORTS), (15, FAST), (15, SLOW))
         assert found["link_degraded", "gpu-1", "mlx5_0:1"] == pytest.approx(0.95, abs=0.06)
 
 
 def test_an_event_of_a_port_that_is_near_to_no_rank_counts_little():
-    board = Told(("gpu-1", "mlx5_9:1", "link_degraded"))
-    found = confidences(Judge(jobs.Known, lambda: board, list), placed(*PORTS), (15, FAST), (15, SLOW))
+    retained = GivenStates(("gpu-1", "mlx5_9:1", "link_degraded"))
+    found = confidences(Judge(jobs.Known, lambda: retained, list), placed(*PORTS), (15, FAST), (15, SLOW))
     assert found["link_degraded", "gpu-1", "mlx5_9:1"] == pytest.approx(0.15)
 
 
 def test_what_a_log_tells_counts_for_its_own_job_alone():
     ours, others = ("gpu-1", "mlx5_0:1@llm", "failed_over"), ("gpu-1", "@other", "gdr_off")
-    found = confidences(Judge(jobs.Known, lambda: Told(ours, others), list), placed(*PORTS), (15, FAST), (15, SLOW))
+    found = confidences(
+        Judge(jobs.Known, lambda: GivenStates(ours, others), list), placed(*PORTS), (15, FAST), (15, SLOW)
+    )
     assert ("failed_over", "gpu-1", "mlx5_0:1") in found
     assert not any(kind == "gdr_off" for kind, _, _ in found)
 
@@ -156,7 +158,7 @@ TWO_EACH = ("mlx5_0:1", "mlx5_0:1", "mlx5_1:1", "mlx5_1:1")
     ],
 )
 def test_a_port_that_more_ranks_share_than_on_other_hosts_is_told(first, second, told):
-    judge = Judge(jobs.Known, Told, list)
+    judge = Judge(jobs.Known, GivenStates, list)
     found = confidences(judge, hosts_of_four(*first, *second), (15, FAST), (15, SLOW))
     assert {(name, port) for kind, name, port in found if kind == "adapter_shared"} == told
 
@@ -168,7 +170,7 @@ def test_without_any_evidence_the_cause_is_said_to_be_unknown():
 
 def test_a_late_rank_without_evidence_of_its_port_computes_for_too_long(caplog):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(jobs.Known, Board, list), (8, FAST), (8, LATE), (60, FAST))
+    seen = run(Judge(jobs.Known, RetainedState, list), (8, FAST), (8, LATE), (60, FAST))
     told = [values for values in seen if ("verdict", "llm", "straggler") in values]
     assert told
     assert all(("straggler", "llm", "2") in values for values in told)
@@ -181,7 +183,7 @@ def test_a_late_rank_without_evidence_of_its_port_computes_for_too_long(caplog):
 @pytest.mark.parametrize("times", [FAST])
 def test_a_job_that_is_well_has_no_cause_and_no_line(caplog, times):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(jobs.Known, lambda: Board(gpu_1=("link_down", 1.0)), list), (20, times))
+    seen = run(Judge(jobs.Known, lambda: RetainedState(gpu_1=("link_down", 1.0)), list), (20, times))
     assert not any(key[0] == "cause_confidence" for values in seen for key in values)
     assert not caplog.records
 

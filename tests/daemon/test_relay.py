@@ -21,11 +21,11 @@ class Publisher:
     """Keeps what is offered and shown."""
 
     def __init__(self):
-        self.offered, self.shown = [], []
-        self.offer = self.offered.append
+        self.batches, self.states = [], []
+        self.publish = self.batches.append
 
-    def show(self, found):
-        self.shown.append(states.by_key(list(found)))
+    def set_states(self, found):
+        self.states.append(states.states_by_key(list(found)))
 
 
 def relay():
@@ -85,20 +85,20 @@ def test_what_ranks_lost_goes_with_the_timings_of_their_job_and_never_falls():
     for told in ({"r0": 3, "r1": 4}, {"r0": 5}, {"r0": 1}):  # one goes, and one begins anew
         for table in (losses(**told), heard(0, 1)):
             made.step(None, table)
-    assert [batch.dropped for batch in publisher.offered] == [7, 9, 10]
+    assert [batch.dropped for batch in publisher.batches] == [7, 9, 10]
 
 
 def test_what_the_log_of_a_job_tells_of_a_port_stands_beside_what_the_port_tells():
     made, publisher = relay()
     port = Port("gpu-1", "mlx5_0:1")
-    made.show(
+    made.publish_states(
         [
             PortState("link_down", port, 100.0, 1, 0.0),
             PortState("port_error", port, 100.0, 1, 1.0, job="llm"),
             PortState("gdr_off", Port("gpu-1", ""), 100.0, 1, 1.0, job="llm"),
         ]
     )
-    (shown,) = publisher.shown
+    (shown,) = publisher.states
     assert list(shown) == [
         ("gpu-1", "mlx5_0:1", "link_down"),
         ("gpu-1", "mlx5_0:1@llm", "port_error"),
@@ -112,9 +112,9 @@ def test_a_state_that_goes_on_is_the_same_whatever_the_clocks_do(monkeypatch):
     clocks = SimpleNamespace(wall=1e9, own=200.0)
     monkeypatch.setattr("exporter.daemon.relay.time", lambda: clocks.wall)
     monkeypatch.setattr("exporter.daemon.relay.monotonic", lambda: clocks.own)
-    made.show(on)
+    made.publish_states(on)
     clocks.wall, clocks.own = 1e9 + 5.0004, 205.0
-    made.show(on)
-    before, after = publisher.shown
+    made.publish_states(on)
+    before, after = publisher.states
     assert len(before) == 8
-    assert not states.changes(before, after)
+    assert not states.state_changes(before, after)

@@ -26,9 +26,9 @@ from exporter.mqtt import connection, retained_state
 from exporter.mqtt import publisher as publishing
 from exporter.mqtt.connection import Backoff
 from exporter.mqtt.options import MqttOptions
-from exporter.mqtt.publisher import Buffer, Publisher, Waiting
+from exporter.mqtt.publisher import Publisher, PublishQueue, QueuedMessage
 from exporter.mqtt.states import encode as encode_state
-from exporter.mqtt.states import state
+from exporter.mqtt.states import make_state
 from exporter.mqtt.subscriber import Subscriber
 from exporter.mqtt.topics import (
     batch_topic,
@@ -167,13 +167,13 @@ def port(options):
 
 
 def quick():
-    return Backoff(first=0.05, most=0.2)
+    return Backoff(initial=0.05, maximum=0.2)
 
 
 @asynccontextmanager
 async def published(options, host="gpu-01"):
     async with Publisher(options, host, quick()) as one:
-        await until("connected", lambda: one.link.connected)
+        await until("connected", lambda: one.status.connected)
         yield one
 
 
@@ -188,7 +188,7 @@ async def collected(options, slots="00-ff", **other):
 
     async with Subscriber(options, slots, backoff=quick(), **other) as one:
         task = asyncio.create_task(collect())
-        await until("heard", lambda: one.listening)
+        await until("heard", lambda: one.subscribed)
         try:
             yield one, got
         finally:
@@ -221,8 +221,8 @@ def nothing_open():
 async def test_a_batch_arrives_as_it_was_offered(broker):
     options = broker().options()
     async with collected(options) as (subscriber, got), published(options) as publisher:
-        publisher.offer(batch(5, dropped=7))
-        publisher.offer(batch(8))
+        publisher.publish(batch(5, dropped=7))
+        publisher.publish(batch(8))
         await until("both", lambda: len(got) == 2 and publisher.sent == 2)
     first, second = got
     assert first.streams == batch(5).streams
@@ -237,29 +237,29 @@ async def test_the_broker_goes_away_and_comes_back(broker):
     one = broker()
     with nothing_open():
         async with collected(one.options()) as (subscriber, got), published(one.options()) as publisher:
-            publisher._buffer._most = 10
-            publisher.offer(batch(0))
+            publisher._queue._max_messages = 10
+            publisher.publish(batch(0))
             await until("the first", lambda: numbers(got) == [0, 1, 2])
             one.stop()
-            await until("noticed", lambda: not publisher.link.connected and not subscriber.link.connected)
+            await until("noticed", lambda: not publisher.status.connected and not subscriber.status.connected)
             for tick in range(1, 31):
-                publisher.offer(batch(3 * tick))
-            await until("tried", lambda: publisher.link.failures >= 3)
-            assert publisher.waiting[0] + publisher.dropped == 30
-            assert len(publisher._buffer) <= 10
+                publisher.publish(batch(3 * tick))
+            await until("tried", lambda: publisher.status.failures >= 3)
+            assert publisher.queued[0] + publisher.dropped == 30
+            assert len(publisher._queue) <= 10
             one.start()
-            await until("the collector", lambda: subscriber.listening)
-            await until("sent", lambda: publisher.waiting == (0, 0) and publisher.sent > 1)
-            publisher.offer(batch(93))
+            await until("the collector", lambda: subscriber.subscribed)
+            await until("sent", lambda: publisher.queued == (0, 0) and publisher.sent > 1)
+            publisher.publish(batch(93))
             await until("the last", lambda: numbers(got)[-1:] == [95])
-            assert publisher.link.reconnects >= 1
+            assert publisher.status.reconnects >= 1
             assert publisher.dropped == 20
     told = numbers(got)
     assert len(told) == len(set(told))
     missing = set(range(96)) - set(told)
     # the collector may have come back a moment after the first of what waited was published
-    assert len(missing) == 3 * subscriber.seen.losses.batches
-    assert subscriber.seen.losses.batches >= 20
+    assert len(missing) == 3 * subscriber.deduplicator.losses.batches
+    assert subscriber.deduplicator.losses.batches >= 20
     assert set(range(3, 63)) <= missing
     assert subscriber.refused == {}
 
@@ -291,23 +291,23 @@ async def test_a_minute_without_the_broker_is_made_up_for(broker):
             hosts = {"gpu-01": first, "gpu-02": second}
             for host, publisher in hosts.items():
                 for job in ("a", "b"):
-                    publisher.offer(batch(0, job=job, host=host))
+                    publisher.publish(batch(0, job=job, host=host))
             await until("the first", lambda: len(got) == 4)
             relay.shut()
             one.stop()
-            await until("noticed", lambda: not any(each.link.connected for each in hosts.values()))
+            await until("noticed", lambda: not any(each.status.connected for each in hosts.values()))
             for host, publisher in hosts.items():
                 for job in ("a", "b"):
                     for told in minute(job, host, 1000):
-                        publisher.offer(told)
+                        publisher.publish(told)
             one.start()
-            await until("the collector", lambda: subscriber.listening)
+            await until("the collector", lambda: subscriber.subscribed)
             relay.is_open = True
             for host, publisher in hosts.items():
                 for job in ("a", "b"):
                     for told in minute(job, host, 1600, ticks=1):
-                        publisher.offer(told)
-            await until("sent", lambda: all(each.waiting == (0, 0) for each in hosts.values()))
+                        publisher.publish(told)
+            await until("sent", lambda: all(each.queued == (0, 0) for each in hosts.values()))
             await until("the last", lambda: {(b.job, b.host) for b in got if b.tick == 13} == set(product("ab", hosts)))
             assert [each.dropped for each in hosts.values()] == [0, 0]
     told = [
@@ -319,7 +319,7 @@ async def test_a_minute_without_the_broker_is_made_up_for(broker):
     ]
     assert len(told) == len(set(told))
     assert len(told) == 2 * 2 * 8 * 3 * 50 * 13
-    assert subscriber.seen.losses.batches == 0
+    assert subscriber.deduplicator.losses.batches == 0
     assert all(stream.host == b.host and stream.job == b.job for b in got for stream, _ in b.streams)
 
 
@@ -328,16 +328,16 @@ async def test_a_broker_that_freezes_is_left_and_what_it_did_not_confirm_sent_ag
     one = broker()
     with nothing_open():
         async with collected(one.options()) as (subscriber, got), published(one.options()) as publisher:
-            publisher.offer(batch(0))
+            publisher.publish(batch(0))
             await until("the first", lambda: publisher.sent == 1)
             one.process.send_signal(signal.SIGSTOP)
-            publisher.offer(batch(3))
-            publisher.offer(batch(6))
-            await until("left", lambda: publisher.link.failures >= 2)
+            publisher.publish(batch(3))
+            publisher.publish(batch(6))
+            await until("left", lambda: publisher.status.failures >= 2)
             one.process.send_signal(signal.SIGCONT)
             await until("all", lambda: publisher.sent == 3 and len(got) == 3)
     assert numbers(got) == list(range(9))
-    assert subscriber.seen.losses.batches == 0
+    assert subscriber.deduplicator.losses.batches == 0
 
 
 async def test_what_comes_while_a_collector_is_away_for_a_moment_is_kept_for_it(broker):
@@ -347,17 +347,17 @@ async def test_what_comes_while_a_collector_is_away_for_a_moment_is_kept_for_it(
         published(one.options()) as publisher,
         collected(MqttOptions(broker=f"127.0.0.1:{relay.port}")) as (subscriber, got),
     ):
-        publisher.offer(batch(0))
+        publisher.publish(batch(0))
         await until("the first", lambda: len(got) == 1)
         relay.shut()
-        await until("cut", lambda: not subscriber.link.connected)
-        publisher.offer(batch(3))
+        await until("cut", lambda: not subscriber.status.connected)
+        publisher.publish(batch(3))
         await until("sent", lambda: publisher.sent == 2)
         assert len(got) == 1
         relay.is_open = True
         await until("back", lambda: len(got) == 2)
     assert numbers(got) == list(range(6))
-    assert subscriber.seen.losses.batches == 0
+    assert subscriber.deduplicator.losses.batches == 0
 
 
 async def test_a_connection_that_is_cut_again_and_again_loses_nothing_and_tells_nothing_twice(broker):
@@ -368,21 +368,21 @@ async def test_a_connection_that_is_cut_again_and_again_loses_nothing_and_tells_
         published(MqttOptions(broker=f"127.0.0.1:{relay.port}")) as publisher,
     ):
         for tick in range(60):
-            publisher.offer(batch(3 * tick))
+            publisher.publish(batch(3 * tick))
             if tick % 10 == 5:
                 relay.cut()
             await asyncio.sleep(0.01)
         await until("all", lambda: publisher.sent == 60 and len(got) == 60)
-        assert publisher.link.reconnects >= 1
+        assert publisher.status.reconnects >= 1
     assert numbers(got) == list(range(180))
-    assert (subscriber.seen.losses.batches, publisher.dropped) == (0, 0)
+    assert (subscriber.deduplicator.losses.batches, publisher.dropped) == (0, 0)
 
 
 async def test_a_batch_that_the_broker_finds_too_large_is_dropped_and_holds_no_other_up(broker):
     one = broker("allow_anonymous true", "max_packet_size 2000")
     async with collected(one.options()) as (_, got), published(one.options()) as publisher:
-        publisher.offer(batch(0, count=2000))
-        publisher.offer(batch(2000))
+        publisher.publish(batch(0, count=2000))
+        publisher.publish(batch(2000))
         await until("the small one", lambda: numbers(got) == [2000, 2001, 2002])
         await until("both", lambda: (publisher.dropped, publisher.sent) == (1, 1))
 
@@ -391,10 +391,12 @@ async def test_a_state_of_a_port_without_a_name_harms_no_other(broker):
     options = broker().options()
     bad = [("gpu-01", ""), ("gpu-01", "a\nb"), ("", "p"), ("gpu-01", "x" * 300)]
     async with collected(options) as (subscriber, _), published(options) as publisher:
-        publisher.show([*((place, state("down", 1.0)) for place in bad), (PORT, state("down", 1.0, text="a\nb" * 300))])
-        await until("the good one", subscriber.board.states)
-        assert subscriber.board.states().keys() == {(*PORT, "down")}
-        assert publisher.left_out == 4
+        publisher.set_states(
+            [*((place, make_state("down", 1.0)) for place in bad), (PORT, make_state("down", 1.0, text="a\nb" * 300))]
+        )
+        await until("the good one", subscriber.retained.states)
+        assert subscriber.retained.states().keys() == {(*PORT, "down")}
+        assert publisher.omitted_states == 4
     assert subscriber.refused == {}
 
 
@@ -404,9 +406,9 @@ async def test_what_a_publisher_sends_again_is_given_out_once(broker):
     async with collected(options) as (subscriber, got), published(options) as publisher:
         (data,) = encode(batch(0))
         for _ in range(2):
-            publisher._buffer.put(Waiting(batch_topic("train-7", "gpu-01"), data, monotonic()))
-        publisher._news.set()
-        await until("both", lambda: subscriber.seen.losses.duplicate_batches == 1)
+            publisher._queue.put(QueuedMessage(batch_topic("train-7", "gpu-01"), data, monotonic()))
+        publisher._wakeup.set()
+        await until("both", lambda: subscriber.deduplicator.losses.duplicate_batches == 1)
     assert numbers(got) == [0, 1, 2]
 
 
@@ -424,8 +426,8 @@ async def test_collectors_share_the_slots_and_no_job_is_torn_apart(broker):
         published(options, "gpu-02") as two,
     ):
         for job in jobs:
-            one.offer(batch(0, job=job))
-            two.offer(batch(0, job=job, host="gpu-02"))
+            one.publish(batch(0, job=job))
+            two.publish(batch(0, job=job, host="gpu-02"))
         await until("all", lambda: len(low) + len(high) == 48)
     assert {each.job for each in low} == halves["00-7f"]
     assert {each.job for each in high} == halves["80-ff"]
@@ -435,14 +437,14 @@ async def test_collectors_share_the_slots_and_no_job_is_torn_apart(broker):
 async def test_a_collector_that_does_not_keep_up_counts_what_it_loses(broker):
     options = broker().options()
     async with (
-        Subscriber(options, backoff=quick(), most_bytes=4000) as subscriber,
+        Subscriber(options, backoff=quick(), max_queued_bytes=4000) as subscriber,
         published(options) as publisher,
     ):
-        await until("heard", lambda: subscriber.listening)
+        await until("heard", lambda: subscriber.subscribed)
         for tick in range(50):
-            publisher.offer(batch(3 * tick))
-        await until("all", lambda: publisher.sent == 50 and subscriber.dropped + subscriber.waiting[0] == 50)
-        count, size = subscriber.waiting
+            publisher.publish(batch(3 * tick))
+        await until("all", lambda: publisher.sent == 50 and subscriber.dropped + subscriber.queued[0] == 50)
+        count, size = subscriber.queued
         assert 0 < count < 20
         assert size <= 4000
         given = subscriber.batches()
@@ -463,11 +465,11 @@ async def test_what_is_hostile_is_refused_and_counted_and_harmless(broker):
         (topic, b"", "malformed"),
         (topic, b"\x91" * 1000, "invalid"),
         (topic, b"\x00" * (256 * 1024 + 1), "too_large"),
-        (topic, other, "sender"),
-        (topic, elsewhere, "sender"),
-        (wrong_slot, good, "topic"),
+        (topic, other, "sender_mismatch"),
+        (topic, elsewhere, "sender_mismatch"),
+        (wrong_slot, good, "invalid_topic"),
         (event_topic("gpu-01", "p", "down"), b'{"version":1}', "invalid"),
-        ("fabric/v1/hosts/a%0Ab", b"{}", "topic"),
+        ("fabric/v1/hosts/a%0Ab", b"{}", "invalid_topic"),
     ]
     async with collected(options) as (subscriber, got):
         async with aiomqtt.Client("127.0.0.1", port(options)) as attacker:
@@ -475,12 +477,12 @@ async def test_what_is_hostile_is_refused_and_counted_and_harmless(broker):
                 await attacker.publish(where, payload, qos=1)
             await attacker.publish(topic, b"\x00" * 400_000, qos=1)  # which the broker itself keeps back
         async with published(options) as publisher:
-            publisher.offer(batch(0))
+            publisher.publish(batch(0))
             await until("the good one", lambda: numbers(got) == [0, 1, 2])
     expected = {reason: [one for *_, one in hostile].count(reason) for *_, reason in hostile}
     assert dict(subscriber.refused) == expected
-    assert subscriber.link.connects == 1
-    assert subscriber.board.states() == {}
+    assert subscriber.status.connects == 1
+    assert subscriber.retained.states() == {}
 
 
 # --- states and presence
@@ -488,57 +490,60 @@ async def test_what_is_hostile_is_refused_and_counted_and_harmless(broker):
 
 async def test_states_stand_at_the_broker_while_they_last(broker):
     options = broker().options()
-    active = [(PORT, state("down", 1748030377.0, 2, text="no light"))]
+    active = [(PORT, make_state("down", 1748030377.0, 2, text="no light"))]
     async with published(options) as publisher:
-        publisher.show(active)
+        publisher.set_states(active)
         async with collected(options) as (subscriber, _):
             key = (*PORT, "down")
-            await until("the state", lambda: subscriber.board.states().get(key) == active[0][1])
-            await until("the host", lambda: "gpu-01" in subscriber.board.hosts())
-            up = subscriber.board.hosts()["gpu-01"]
+            await until("the state", lambda: subscriber.retained.states().get(key) == active[0][1])
+            await until("the host", lambda: "gpu-01" in subscriber.retained.hosts())
+            up = subscriber.retained.hosts()["gpu-01"]
             assert (up.state, up.number) == ("up", 1)
             assert up.since > 1.7e9
-            publisher.show([])
-            await until("over", lambda: subscriber.board.states() == {})
-            publisher.show(active)
-            await until("again", lambda: key in subscriber.board.states())
+            publisher.set_states([])
+            await until("over", lambda: subscriber.retained.states() == {})
+            publisher.set_states(active)
+            await until("again", lambda: key in subscriber.retained.states())
             await publisher.__aexit__(None, None, None)
-            await until("gone", lambda: subscriber.board.hosts()["gpu-01"].state == "gone")
-            assert subscriber.board.states() == {}, "nobody looks at that port any more"
+            await until("gone", lambda: subscriber.retained.hosts()["gpu-01"].state == "gone")
+            assert subscriber.retained.states() == {}, "nobody looks at that port any more"
     async with collected(options) as (subscriber, _):
-        await until("still gone", lambda: "gpu-01" in subscriber.board.hosts())
-        assert subscriber.board.states() == {}
+        await until("still gone", lambda: "gpu-01" in subscriber.retained.hosts())
+        assert subscriber.retained.states() == {}
 
 
 async def test_a_broker_that_forgot_everything_is_told_again(broker):
     one = broker()
-    active = [(PORT, state("down", 1748030377.0)), (("leaf-1", "swp1"), state("errors", 1748030378.0, value=3.0))]
+    active = [
+        (PORT, make_state("down", 1748030377.0)),
+        (("leaf-1", "swp1"), make_state("errors", 1748030378.0, value=3.0)),
+    ]
     async with published(one.options()) as publisher:
-        publisher.show(active)
-        await until("told", lambda: len(publisher._told) == 2)
+        publisher.set_states(active)
+        await until("told", lambda: len(publisher._published) == 2)
         one.stop()
-        await until("noticed", lambda: not publisher.link.connected)
-        publisher.show(active[:1])
+        await until("noticed", lambda: not publisher.status.connected)
+        publisher.set_states(active[:1])
         one.start()
         async with collected(one.options()) as (subscriber, _):
-            await until("told again", lambda: set(subscriber.board.states()) == {(*PORT, "down")})
-            await until("up", lambda: "gpu-01" in subscriber.board.hosts())
-            assert subscriber.board.hosts()["gpu-01"].number >= 2
+            await until("told again", lambda: set(subscriber.retained.states()) == {(*PORT, "down")})
+            await until("up", lambda: "gpu-01" in subscriber.retained.hosts())
+            assert subscriber.retained.hosts()["gpu-01"].number >= 2
 
 
 async def test_what_nobody_tells_again_after_an_outage_is_over_in_the_collector_too(broker, monkeypatch):
-    monkeypatch.setattr(retained_state, "SETTLED", 0.3)
+    monkeypatch.setattr(retained_state, "SETTLE_SECONDS", 0.3)
     one = broker()
     async with collected(one.options()) as (subscriber, _):
         async with published(one.options()) as publisher:
-            publisher.show([(PORT, state("down", 1.0))])
-            await until("the state", subscriber.board.states)
+            publisher.set_states([(PORT, make_state("down", 1.0))])
+            await until("the state", subscriber.retained.states)
             one.stop()
-            await until("noticed", lambda: not publisher.link.connected and not subscriber.link.connected)
-        assert subscriber.board.states(), "the broker is away, and not the state"
+            await until("noticed", lambda: not publisher.status.connected and not subscriber.status.connected)
+        assert subscriber.retained.states(), "the broker is away, and not the state"
         one.start()
-        await until("over", lambda: not subscriber.board.states() and not subscriber.board.hosts())
-        assert subscriber.listening
+        await until("over", lambda: not subscriber.retained.states() and not subscriber.retained.hosts())
+        assert subscriber.subscribed
 
 
 async def test_states_expire_at_the_broker_and_are_told_again_before(broker, monkeypatch):
@@ -548,26 +553,26 @@ async def test_states_expire_at_the_broker_and_are_told_again_before(broker, mon
     options = broker().options()
     refreshed = []
     async with published(options) as publisher:
-        publisher.show([(PORT, state("down", 1.0))])
-        hear = Subscriber._hear
+        publisher.set_states([(PORT, make_state("down", 1.0))])
+        on_received = Subscriber._on_received
 
         def spy(self, topic, payload):
             refreshed.append(topic)
-            hear(self, topic, payload)
+            on_received(self, topic, payload)
 
-        monkeypatch.setattr(Subscriber, "_hear", spy)
+        monkeypatch.setattr(Subscriber, "_on_received", spy)
         async with collected(options):
             for topic in (event_topic(*PORT, "down"), host_topic("gpu-01")):
                 await until("refreshed", lambda topic=topic: refreshed.count(topic) >= 3)
         monkeypatch.setattr(publishing.states, "REFRESH", 1e9)
-        publisher._news.set()
+        publisher._wakeup.set()
 
         async def is_kept():
             """Tell whether the broker sends it to a newcomer, before what is published then."""
             async with collected(options) as (subscriber, _), aiomqtt.Client("127.0.0.1", port(options)) as marker:
-                await marker.publish(event_topic("marker", "p", "down"), encode_state(state("down", 1.0)), qos=1)
-                await until("the marker", lambda: ("marker", "p", "down") in subscriber.board.states())
-                return (*PORT, "down") in subscriber.board.states()
+                await marker.publish(event_topic("marker", "p", "down"), encode_state(make_state("down", 1.0)), qos=1)
+                await until("the marker", lambda: ("marker", "p", "down") in subscriber.retained.states())
+                return (*PORT, "down") in subscriber.retained.states()
 
         end = monotonic() + PATIENCE
         while await is_kept():
@@ -592,7 +597,7 @@ async def test_a_daemon_that_dies_leaves_its_last_will(broker):
     lone = await asyncio.create_subprocess_exec(sys.executable, "-c", LONE, options.broker, cwd=ROOT)
     try:
         async with collected(options) as (subscriber, _):
-            hosts = subscriber.board.hosts
+            hosts = subscriber.retained.hosts
             await until("up", lambda: "gpu-09" in hosts() and hosts()["gpu-09"].state == "up")
             lone.kill()
             await until("gone", lambda: hosts()["gpu-09"].state == "gone")
@@ -621,13 +626,13 @@ async def test_a_password_is_read_anew_at_each_connect(broker, users, tmp_path):
     secret.write_text("wrong\n")
     with nothing_open():
         async with Publisher(one.options(username="gpu-01", password_file=str(secret)), "gpu-01", quick()) as publisher:
-            await until("refused", lambda: publisher.link.failures >= 2)
-            assert "uthori" in publisher.link.error
-            assert "wrong" not in publisher.link.error
+            await until("refused", lambda: publisher.status.failures >= 2)
+            assert "uthori" in publisher.status.error
+            assert "wrong" not in publisher.status.error
             secret.unlink()
-            await until("missing", lambda: "cannot be read" in publisher.link.error)
+            await until("missing", lambda: "cannot be read" in publisher.status.error)
             secret.write_text("right\n")
-            await until("connected", lambda: publisher.link.connected)
+            await until("connected", lambda: publisher.status.connected)
 
 
 async def test_a_host_may_speak_for_itself_alone_and_what_is_refused_does_not_count_as_sent(broker, users, tmp_path):
@@ -642,18 +647,18 @@ async def test_a_host_may_speak_for_itself_alone_and_what_is_refused_does_not_co
         secret.write_text("right")
         return one.options(username=user, password_file=str(secret))
 
-    states = [(PORT, state("down", 1.0)), (("gpu-02", "mlx5_0:1"), state("down", 1.0))]
+    states = [(PORT, make_state("down", 1.0)), (("gpu-02", "mlx5_0:1"), make_state("down", 1.0))]
     async with collected(options("collector")) as (subscriber, got), published(options("gpu-01")) as publisher:
-        publisher.offer(batch(0))
-        publisher.offer(batch(0, host="gpu-02"))
-        publisher.show(states)
-        await until("all", lambda: (publisher.sent, publisher.refused, publisher.link.refused) == (1, 1, 2))
-        await until("the state", subscriber.board.states)
-        publisher.offer(batch(3))
+        publisher.publish(batch(0))
+        publisher.publish(batch(0, host="gpu-02"))
+        publisher.set_states(states)
+        await until("all", lambda: (publisher.sent, publisher.refused, publisher.status.refused) == (1, 1, 2))
+        await until("the state", subscriber.retained.states)
+        publisher.publish(batch(3))
         await until("the last", lambda: len(got) == 2)
         assert {each.host for each in got} == {"gpu-01"}
-        assert subscriber.board.hosts().keys() == {"gpu-01"}
-        assert subscriber.board.states().keys() == {(*PORT, "down")}
+        assert subscriber.retained.hosts().keys() == {"gpu-01"}
+        assert subscriber.retained.states().keys() == {(*PORT, "down")}
 
 
 async def test_hosts_of_collectors_and_pollers_may_tell_that_they_are_there(broker, users, tmp_path, caplog):
@@ -667,10 +672,10 @@ async def test_hosts_of_collectors_and_pollers_may_tell_that_they_are_there(brok
         one.options(username=user, password_file=str(secret)) for user in ("collector", "switches", "gpu-01")
     )
     async with collected(mine) as (subscriber, _), published(mine, "mgmt-1"), published(poller, "mgmt-2"):
-        await until("both", lambda: subscriber.board.hosts().keys() == {"mgmt-1", "mgmt-2"})
+        await until("both", lambda: subscriber.retained.hosts().keys() == {"mgmt-1", "mgmt-2"})
         assert not caplog.records
         async with published(host, "mgmt-3") as other:
-            await until("refused", lambda: other.link.refused == 1)
+            await until("refused", lambda: other.status.refused == 1)
         assert [one.getMessage() for one in caplog.records if "fabric/v1/hosts/mgmt-3" in one.getMessage()]
 
 
@@ -680,7 +685,7 @@ async def test_a_collector_that_may_not_subscribe_says_so():
             return [ReasonCode(PacketTypes.SUBACK, identifier=0x87) for _ in topics]
 
     with pytest.raises(aiomqtt.MqttError, match="the broker refuses 2 of 2 topics: Not authorized"):
-        await Subscriber(MqttOptions(broker="127.0.0.1:1"))._listen(Refusing())
+        await Subscriber(MqttOptions(broker="127.0.0.1:1"))._subscribe(Refusing())
 
 
 @pytest.fixture
@@ -709,7 +714,7 @@ async def test_tls_trusts_by_authority_or_fingerprint_or_not_at_all(broker, auth
     one = broker(*tls_lines(authority))
     for trust in ({"ca_file": authority["ca"]}, {"sha256": pin(authority)}, {"insecure": True}):
         async with published(one.options(tls=True, **trust)) as publisher:
-            publisher.offer(batch(0))
+            publisher.publish(batch(0))
             await until("sent", lambda: publisher.sent == 1)
 
 
@@ -721,17 +726,17 @@ async def test_tls_trusts_no_other(broker, authority, trust, told):
     one = broker(*tls_lines(authority))
     with nothing_open():
         async with Publisher(one.options(tls=True, **trust), "gpu-01", quick()) as publisher:
-            await until("refused", lambda: publisher.link.failures >= 2)
-            assert told in publisher.link.error
-            assert publisher.link.connects == 0
+            await until("refused", lambda: publisher.status.failures >= 2)
+            assert told in publisher.status.error
+            assert publisher.status.connects == 0
 
 
 async def test_tls_shows_a_certificate_where_one_is_asked_for(broker, authority):
     one = broker(*tls_lines(authority, "require_certificate true"))
     trust = {"tls": True, "ca_file": authority["ca"]}
     async with Publisher(one.options(**trust), "gpu-01", quick()) as publisher:
-        await until("refused", lambda: publisher.link.failures >= 2)
-        assert publisher.link.connects == 0
+        await until("refused", lambda: publisher.status.failures >= 2)
+        assert publisher.status.connects == 0
     mine = {"cert_file": authority["client_cert"], "key_file": authority["client_key"]}
     async with published(one.options(**trust, **mine)):
         pass
@@ -753,12 +758,12 @@ async def test_a_broker_that_says_nothing_holds_nobody_up(monkeypatch):
     port = server.sockets[0].getsockname()[1]
     with nothing_open():
         async with Publisher(MqttOptions(broker=f"127.0.0.1:{port}"), "gpu-01", quick()) as publisher:
-            await until("tried", lambda: publisher.link.failures >= 4)
+            await until("tried", lambda: publisher.status.failures >= 4)
             assert sum(not one.is_closing() for one in taken) <= 2, "those that were given up are closed"
             for tick in range(10):
-                publisher.offer(batch(tick))
-            assert publisher.link.connects == 0
-            assert publisher.waiting[0] == 10
+                publisher.publish(batch(tick))
+            assert publisher.status.connects == 0
+            assert publisher.queued[0] == 10
         await until("closed", lambda: all(one.is_closing() for one in taken))
     server.close()
     await server.wait_closed()
@@ -768,29 +773,29 @@ async def test_a_broker_that_hangs_up_is_known_for_it_at_once():
     async with Relay(1) as relay:
         relay.is_open = False
         async with Publisher(MqttOptions(broker=f"127.0.0.1:{relay.port}"), "gpu-01", quick()) as publisher:
-            await until("tried", lambda: publisher.link.failures >= 2)
-            assert "ended the connection before it answered" in publisher.link.error
+            await until("tried", lambda: publisher.status.failures >= 2)
+            assert "closed the connection before CONNACK" in publisher.status.error
 
 
 @pytest.mark.parametrize(("steady", "shortest"), [(0.0, True), (3600.0, False)])
 async def test_waits_begin_anew_after_a_connection_that_lasted(broker, monkeypatch, steady, shortest):
-    monkeypatch.setattr(connection, "STEADY", steady)
+    monkeypatch.setattr(connection, "STABLE_SECONDS", steady)
     one = broker()
-    backoff = Backoff(first=0.01, most=0.2)
+    backoff = Backoff(initial=0.01, maximum=0.2)
     async with Relay(one.port) as relay:
         options = MqttOptions(broker=f"127.0.0.1:{relay.port}")
         async with Publisher(options, "gpu-01", backoff) as publisher:
             for times in range(1, 6):
-                await until("connected", lambda times=times: publisher.link.connects == times)
+                await until("connected", lambda times=times: publisher.status.connects == times)
                 relay.cut()
-                await until("cut", lambda times=times: publisher.link.failures == times)
-            await until("connected", lambda: publisher.link.connects == 6)
+                await until("cut", lambda times=times: publisher.status.failures == times)
+            await until("connected", lambda: publisher.status.connects == 6)
             assert (backoff.next() <= 0.02) is shortest
 
 
 async def test_the_same_failure_is_logged_once(caplog):
     async with Publisher(MqttOptions(broker=f"127.0.0.1:{free_port()}"), "gpu-01", quick()) as publisher:
-        await until("tried", lambda: publisher.link.failures >= 4)
+        await until("tried", lambda: publisher.status.failures >= 4)
     assert [one.levelname for one in caplog.records if "no connection" in one.message] == ["WARNING"]
 
 
@@ -799,30 +804,30 @@ async def test_the_same_failure_is_logged_once(caplog):
 
 def test_the_buffer_keeps_the_newest_within_bounds_and_counts_the_rest(stopped_clock):
     clock = stopped_clock(publishing)
-    buffer = Buffer(most=3, most_bytes=100, expiry=60.0)
+    queue = PublishQueue(max_messages=3, max_bytes=100, expiry=60.0)
 
     def put(*payloads):
         for payload in payloads:
-            buffer.put(Waiting("t", payload, clock.now))
+            queue.put(QueuedMessage("t", payload, clock.now))
 
     put(b"1", b"2", b"3", b"4")
-    assert (len(buffer), buffer.bytes, buffer.dropped) == (3, 3, 1)
+    assert (len(queue), queue.bytes, queue.dropped) == (3, 3, 1)
     put(b"x" * 98)
-    assert (len(buffer), buffer.bytes, buffer.dropped) == (3, 100, 2)
-    first = buffer.take()
+    assert (len(queue), queue.bytes, queue.dropped) == (3, 100, 2)
+    first = queue.get()
     assert first.payload == b"3"
     put(b"5")
-    buffer.put_back(first)
-    assert buffer.dropped == 3, "its place was taken meanwhile"
+    queue.requeue(first)
+    assert queue.dropped == 3, "its place was taken meanwhile"
     clock.now += 60.0
     put(b"6")
-    assert buffer.take().payload == b"6"
-    assert (buffer.take(), buffer.bytes, len(buffer)) == (None, 0, 0)
-    assert buffer.dropped == 6
+    assert queue.get().payload == b"6"
+    assert (queue.get(), queue.bytes, len(queue)) == (None, 0, 0)
+    assert queue.dropped == 6
 
 
 def test_waits_double_up_to_a_bound_and_differ_by_chance():
-    backoff = Backoff(first=1.0, most=60.0)
+    backoff = Backoff(initial=1.0, maximum=60.0)
     waits = [backoff.next() for _ in range(9)]
     for wait, whole in zip(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60], strict=True):
         assert whole / 2 <= wait <= whole
@@ -835,9 +840,9 @@ async def test_numbers_go_on_for_each_job_and_begin_anew_for_one_that_was_forgot
     monkeypatch.setattr(publishing, "MAX_JOBS", 2)
     publisher = Publisher(MqttOptions(broker="127.0.0.1:1"), "gpu-01")
     for job in ("a", "b", "a", "c", "b"):
-        publisher.offer(batch(0, job=job))
+        publisher.publish(batch(0, job=job))
     waiting = []
-    while message := publisher._buffer.take():
+    while message := publisher._queue.get():
         waiting.append(decode(message.payload))
     assert [(one.job, one.tick) for one in waiting] == [("a", 0), ("b", 0), ("a", 1), ("c", 0), ("b", 0)]
     assert waiting[0].epoch == waiting[2].epoch
@@ -846,11 +851,11 @@ async def test_numbers_go_on_for_each_job_and_begin_anew_for_one_that_was_forgot
 
 async def test_a_batch_that_is_split_takes_as_many_numbers_and_another_host_has_its_own():
     publisher = Publisher(MqttOptions(broker="127.0.0.1:1"), "gpu-01")
-    publisher.offer(batch(0, count=70_000))
-    publisher.offer(batch(70_000))
-    publisher.offer(batch(0, host="gpu-02"))
+    publisher.publish(batch(0, count=70_000))
+    publisher.publish(batch(70_000))
+    publisher.publish(batch(0, host="gpu-02"))
     ticks = []
-    while message := publisher._buffer.take():
+    while message := publisher._queue.get():
         read = decode(message.payload)
         assert message.topic == batch_topic(read.job, read.host)
         ticks.append((read.host, read.tick))
@@ -859,6 +864,6 @@ async def test_a_batch_that_is_split_takes_as_many_numbers_and_another_host_has_
 
 async def test_a_batch_that_cannot_be_written_is_counted_and_harms_no_other():
     publisher = Publisher(MqttOptions(broker="127.0.0.1:1"), "gpu-01")
-    publisher.offer(batch(0, job="a\nb"))
-    publisher.offer(batch(0))
-    assert (publisher.invalid, publisher.waiting[0]) == (1, 1)
+    publisher.publish(batch(0, job="a\nb"))
+    publisher.publish(batch(0))
+    assert (publisher.invalid, publisher.queued[0]) == (1, 1)

@@ -15,9 +15,9 @@ from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from exporter.daemon.daemon import SOURCES
-from exporter.mqtt.connection import Link
-from exporter.mqtt.dedup import Seen
-from exporter.mqtt.retained_state import Board
+from exporter.mqtt.connection import ConnectionStatus
+from exporter.mqtt.dedup import Deduplicator
+from exporter.mqtt.retained_state import RetainedState
 from exporter.nccl.batch import Batch, Operation, Stream
 from exporter.simulator.onyx import (
     OnyxPort,
@@ -235,12 +235,13 @@ async def ibfabric(tmp_path):
             yield scraper
 
 
-class Heard:
-    """What a collector hears by MQTT: one batch of each of four hosts, and then nothing more."""
+class FourBatches:
+    """A subscriber that receives one batch from each of four hosts."""
 
     def __init__(self, _options, _slots):
-        self.link, self.listening, self.seen = Link(connected=True, connects=2), True, Seen()
-        self.taken, self.dropped, self.refused, self.board = 0, 0, {"malformed": 1}, Board()
+        self.status, self.subscribed = ConnectionStatus(connected=True, connects=2), True
+        self.deduplicator, self.retained = Deduplicator(), RetainedState()
+        self.accepted, self.dropped, self.refused = 0, 0, {"malformed": 1}
 
     async def __aenter__(self):
         return self
@@ -254,15 +255,15 @@ class Heard:
             stream = Stream("llm", "0xa1", "AllReduce", rank, 4, 4, None if rank == 3 else rank, host, 4711)
             operations = [Operation(number, 4 << 20, 900.0 - 100 * rank, True) for number in range(3)]
             batch = Batch("llm", host, [(stream, operations)], sent=1.0, dropped=rank, epoch=f"{rank:016x}", tick=1)
-            self.taken += 1
-            yield self.seen.fresh(batch)
+            self.accepted += 1
+            yield self.deduplicator.filter_new(batch)
         await asyncio.Event().wait()
 
 
 @asynccontextmanager
 async def collector(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("exporter.mqtt.subscriber.Subscriber", Heard)
+        patch.setattr("exporter.mqtt.subscriber.Subscriber", FourBatches)
         patch.setattr("exporter.daemon.relay.Relay.start", nothing)
         patch.setattr("exporter.daemon.relay.Relay.tables", lambda _self: [])
         sections = "mqtt: {broker: 127.0.0.1}\ncollector: {slots: 00-ff, interval: 100ms}"

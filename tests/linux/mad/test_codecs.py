@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from exporter.linux.mad import performance
 from exporter.linux.mad import subnet as mad_subnet
 from exporter.linux.mad.datagram import (
+    MAD_SIZE,
     MAX_HOPS,
     PERMISSIVE_LID,
-    MAD_SIZE,
     Attribute,
     MadClass,
     Problem,
     Request,
     Route,
-    result_of,
     decode,
     encode,
+    result_of,
 )
 
 DATA = st.binary(min_size=192, max_size=192)
@@ -382,7 +382,10 @@ def test_the_mode_of_error_correction_is_what_libibmad_says(judge, data):
 @given(DATA)
 def test_fdr10_is_what_libibmad_says(judge, data):
     judged = judge("mlnx_ext_port_info", data[:64])
-    assert mad_subnet.parse_vendor_port_info(data) == (bool(judged["LinkSpeedSupported"] & 1), bool(judged["LinkSpeedActive"] & 1))
+    assert mad_subnet.parse_vendor_port_info(data) == (
+        bool(judged["LinkSpeedSupported"] & 1),
+        bool(judged["LinkSpeedActive"] & 1),
+    )
 
 
 @given(DATA)

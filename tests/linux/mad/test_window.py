@@ -20,8 +20,8 @@ from exporter.linux.mad.datagram import (
     encode,
 )
 from exporter.linux.mad.window import (
-    MAX_TRANSACTION,
     MAX_BUSY_TRIES,
+    MAX_TRANSACTION,
     RequestLimits,
     RequestWindow,
 )

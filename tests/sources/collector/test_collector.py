@@ -25,7 +25,9 @@ from exporter.nccl.batch import (
     Stream,
 )
 from exporter.sources.collector import source as collector
-from exporter.sources.collector.source import CollectorOptions, CollectorSource
+from exporter.sources.collector.metrics import BATCHES, COLLECTOR
+from exporter.sources.collector.options import CollectorOptions
+from exporter.sources.collector.source import CollectorSource
 from exporter.sources.nccl.streams import STREAMS, Streams
 from tests.helpers.paths import ROOT
 from tests.helpers.training_bench import datagram
@@ -81,7 +83,7 @@ async def test_what_a_host_hears_is_what_the_collector_tells_of_it(broker):  # n
     source = CollectorSource(CollectorOptions(slots="00-ff"), options)
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         await relay.start()
         state, passed = relay.step(None, heard())
         assert (state, passed) == (None, ()), "nobody judges them on the host as well"
@@ -90,8 +92,8 @@ async def test_what_a_host_hears_is_what_the_collector_tells_of_it(broker):  # n
         assert table.rows.keys == (KEY,)
         assert table.columns["operations"].values[0].taken == ((5, 1 << 20, 812.5, 1), (6, 1 << 20, 90.0))
         assert table.columns["stream_info"].values[0][:4] == ("32", "4", "gpu-2", "32"), "all its ranks are expected"
-        assert number(tables, collector.STATE, "operations_total") == 2
-        assert number(tables, collector.BATCHES, "batches_total", ("taken",)) == 1
+        assert number(tables, COLLECTOR, "operations_total") == 2
+        assert number(tables, BATCHES, "batches_total", ("accepted",)) == 1
         assert not len((await source.read()).tables[0].rows), "each is told once"
         names = {column.metric.name for one in relay.tables() for column in one.columns.values()}
         assert "fabric_exporter_mqtt_batches_total" in names
@@ -109,7 +111,7 @@ async def test_how_far_a_rank_is_reaches_the_collector_without_a_single_timing(b
     made.add(KEY, [], progress=(8, 7), **about)
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         await relay.start()
         relay.step(None, made.table(1.0))
         table = (await read_until(source, lambda tables: len(tables[STREAMS].rows)))[STREAMS]
@@ -126,14 +128,14 @@ async def test_a_rank_whose_place_in_the_job_is_unknown_goes_by_host_and_process
     source = CollectorSource(CollectorOptions(slots="00-ff", exclude=("other",)), options)
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         async with Publisher(options, "gpu-9") as publisher:
             for job in ("other", "llm"):
                 stream = Stream(job, "0x1", "AllReduce", 0, 2, None, None, "gpu-9", 88)
-                publisher.offer(Batch(job, "gpu-9", [(stream, [Operation(0, 8, 5.0, None)])], dropped=3))
+                publisher.publish(Batch(job, "gpu-9", [(stream, [Operation(0, 8, 5.0, None)])], dropped=3))
             tables = await read_until(source, lambda tables: len(tables[STREAMS].rows))
         assert tables[STREAMS].rows.keys == (("llm", "0x1", "AllReduce", "gpu-9/88"),)
-        assert number(tables, collector.STATE, "lost_operations_total") == 6
+        assert number(tables, COLLECTOR, "lost_operations_total") == 6
     finally:
         await source.close()
 
@@ -164,7 +166,7 @@ async def test_a_job_that_is_told_of_the_broker_needs_no_exporter_on_its_hosts(b
     }
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         command = [sys.executable, "-c", JOB.replace("SECONDS", "4")]
         ranks = [
             await asyncio.create_subprocess_exec(*command, env={**environment, "RANK": str(rank)}) for rank in range(2)
@@ -203,7 +205,7 @@ async def test_a_datagram_is_refused_where_it_is_broken_or_of_another_host(broke
     source = CollectorSource(CollectorOptions(slots="00-ff"), options)
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         topic = batch_topic("123", "gpu-001").replace("/nccl/", "/timing/")
         foreign = batch_topic("123", "gpu-002").replace("/nccl/", "/timing/")
         host, _, port = options.broker.rpartition(":")
@@ -217,8 +219,8 @@ async def test_a_datagram_is_refused_where_it_is_broken_or_of_another_host(broke
             ):
                 await client.publish(where, what, qos=1)
         tables = await read_until(source, lambda _: sum(source._subscriber.refused.values()) == 3)
-        assert source._subscriber.refused == {"sender": 1, "malformed": 1, "invalid": 1}
-        assert source._subscriber.seen.losses.duplicate_batches == 1
+        assert source._subscriber.refused == {"sender_mismatch": 1, "malformed": 1, "invalid": 1}
+        assert source._subscriber.deduplicator.losses.duplicate_batches == 1
         assert tables
     finally:
         await source.close()
@@ -228,8 +230,8 @@ async def test_too_many_timings_are_counted_and_left_out(monkeypatch):
     monkeypatch.setattr(collector, "MAX_OPERATIONS", 3)
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
     stream = Stream("llm", "0x1", "AllReduce", 0, 2, None, 0, "gpu-9", 88)
-    source._take(Batch("llm", "gpu-9", [(stream, [Operation(one, 8, 5.0, None) for one in range(5)])]))
-    assert (source._taken, source._dropped) == (3, 2)
+    source._add_batch(Batch("llm", "gpu-9", [(stream, [Operation(one, 8, 5.0, None) for one in range(5)])]))
+    assert (source._accepted, source._dropped) == (3, 2)
 
 
 def test_ranks_that_several_claim_in_one_communicator_go_by_host_and_process():
@@ -238,10 +240,10 @@ def test_ranks_that_several_claim_in_one_communicator_go_by_host_and_process():
 
     def tells(communicator, host, pid):
         stream = Stream("llm", communicator, "AllReduce", 0, 2, None, 0, host, pid)
-        source._take(Batch("llm", host, [(stream, [Operation(0, 8, 5.0, None)])]))
+        source._add_batch(Batch("llm", host, [(stream, [Operation(0, 8, 5.0, None)])]))
 
     for _ in range(2):
-        source._streams, source._tellers = Streams(), {}
+        source._streams, source._claimants = Streams(), {}
         for one in (("0x1", "gpu-1", 7), ("0x1", "gpu-1", 8), ("0x2", "gpu-2", 9)):
             tells(*one)
     assert [key[1::2] for key in source._streams.table(1.0).rows.keys] == [
@@ -255,14 +257,14 @@ def test_how_far_ranks_are_takes_room_as_well(monkeypatch):
     monkeypatch.setattr(collector, "MAX_OPERATIONS", 5 * collector.PROGRESS_COST)
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
     rows = [Progress(Stream("llm", f"{one:x}", "Barrier", 0, 2, None, 0, "gpu-9", 88), 1, 0) for one in range(100)]
-    source._take(Batch("llm", "gpu-9", [], progress=rows))
+    source._add_batch(Batch("llm", "gpu-9", [], progress=rows))
     assert len(source._streams.table(1.0).rows) == 5
 
 
 async def test_what_senders_say_that_they_lost_never_falls_and_has_an_end():
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
     for dropped in (5, (1 << 63) - 1, 0):
-        source._take(Batch("llm", "gpu-9", [], dropped=dropped))
+        source._add_batch(Batch("llm", "gpu-9", [], dropped=dropped))
     assert list(source._lost.values()) == [1 << 40]
 
 
@@ -279,7 +281,7 @@ def test_without_slots_there_is_no_collector(tmp_path):
 
 def test_slots_without_a_broker_are_an_error(tmp_path):
     sources = configured(tmp_path, "collector: {slots: 00-ff}")
-    with pytest.raises(ValueError, match=r"give mqtt\.broker"):
+    with pytest.raises(ValueError, match=r"set mqtt\.broker"):
         collector.build(sources["collector"], sources["mqtt"])
     with pytest.raises(ConfigError, match="slots has '00-7g'"):
         configured(tmp_path, "collector: {slots: 00-7g}")

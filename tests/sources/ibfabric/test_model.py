@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from exporter.linux.mad.datagram import PERMISSIVE_LID, Problem, Route
 from exporter.linux.mad.subnet import NodeInfo, PortInfo
 from exporter.sources.ibfabric.model import (
-    LinkEnd,
     IbFabric,
     IbNode,
+    LinkEnd,
     format_guid,
     format_width,
 )

@@ -24,11 +24,11 @@ from exporter.linux.mad.umad import (
     select_port,
 )
 from exporter.sources.ibfabric import source as ibfabric
-from exporter.sources.ibfabric.subnet_lock import SubnetLock
-from exporter.sources.ibfabric.model import format_guid
 from exporter.sources.ibfabric.failures import MAX_FAILURES
+from exporter.sources.ibfabric.model import format_guid
 from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
 from exporter.sources.ibfabric.source import DEFINITION
+from exporter.sources.ibfabric.subnet_lock import SubnetLock
 from tests.daemon.test_daemon import serving
 from tests.helpers.paths import ROOT
 
