@@ -39,7 +39,7 @@ BROKER = vocabulary.schema(
         "reconnects_total": counter("Connections to the broker after the first."),
         "failures_total": counter("Connections to the broker that ended or could not be established."),
         "refused_messages_total": counter(
-            "Messages that the broker refused with a PUBACK reason code: batches, states of ports, presence of the host."
+            "Messages that the broker refused with a PUBACK reason code: batches, port states, presence of the host."
         ),
         "queued_batches": gauge("Batches of timings in the queue to the broker."),
         "states": gauge("Active states of ports that are published."),

@@ -1,4 +1,4 @@
-"""MQTT with a real broker, mosquitto: what is offered arrives once, also when the broker goes away for a while."""
+"""MQTT with a real broker, mosquitto: batches are delivered once, also across restarts of the broker."""
 
 import asyncio
 import gc
@@ -48,13 +48,13 @@ from tests.helpers.stack import free_port
 
 DOCUMENT = (ROOT / "docs" / "mqtt.md").read_text()
 PATIENCE = 30.0
-"""Seconds in which what is waited for comes, on the busiest of machines."""
+"""Seconds to wait for an event, on a busy machine."""
 
 PORT = ("gpu-01", "mlx5_0:1")
 
 
 class Broker:
-    """A mosquitto on loopback that can be taken away and brought back, at the same port."""
+    """A mosquitto on loopback that can be stopped and started at the same port."""
 
     def __init__(self, path: str, folder: Path, lines: tuple[str, ...]):
         self.port = free_port()
@@ -88,7 +88,7 @@ class Broker:
 
 @pytest.fixture
 def broker(program):
-    """Give a function that starts a broker with lines of configuration."""
+    """Return a function that starts a broker with lines of configuration."""
     path = program("mosquitto")
     with tempfile.TemporaryDirectory(prefix="fabric-test-") as name:
         started = []
@@ -106,15 +106,15 @@ def broker(program):
 
 
 async def until(what, look):
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     end = monotonic() + PATIENCE
     while not look():
         assert monotonic() < end, what
         await asyncio.sleep(0.02)
 
 
-class Relay:
-    """Stands between a client and the broker, and cuts their connections."""
+class TcpProxy:
+    """A TCP proxy to the broker that closes connections on request."""
 
     def __init__(self, to: int):
         self.is_open = True
@@ -133,12 +133,12 @@ class Relay:
         await until("closed", lambda: not self._writers)
 
     def cut(self):
-        """End the connections that there are, without a word of MQTT."""
+        """Close the open connections without an MQTT DISCONNECT."""
         for writer in self._writers:
             writer.close()
 
     def shut(self):
-        """Let no other come either."""
+        """Close all connections and reject new ones."""
         self.is_open = False
         self.cut()
 
@@ -179,7 +179,7 @@ async def published(options, host="gpu-01"):
 
 @asynccontextmanager
 async def collected(options, slots="00-ff", **other):
-    """Give a collector that hears, and the list of the batches that it gave out."""
+    """Return a subscriber, and the list of the batches that it returned."""
     got = []
 
     async def collect():
@@ -188,7 +188,7 @@ async def collected(options, slots="00-ff", **other):
 
     async with Subscriber(options, slots, backoff=quick(), **other) as one:
         task = asyncio.create_task(collect())
-        await until("heard", lambda: one.subscribed)
+        await until("subscribed", lambda: one.subscribed)
         try:
             yield one, got
         finally:
@@ -198,17 +198,17 @@ async def collected(options, slots="00-ff", **other):
 
 def batch(first, count=3, job="train-7", host="gpu-01", **other):
     stream = Stream(job, "0xc0ffee", "AllReduce", 0, 8, 1, 0, host, 4711)
-    told = [Operation(number, 1024, 250.5, timed=True) for number in range(first, first + count)]
-    return Batch(job, host, [(stream, told)], **other)
+    operations = [Operation(number, 1024, 250.5, timed=True) for number in range(first, first + count)]
+    return Batch(job, host, [(stream, operations)], **other)
 
 
 def numbers(got):
-    return [one.sequence for batch in got for _, told in batch.streams for one in told]
+    return [one.sequence for batch in got for _, operations in batch.streams for one in operations]
 
 
 @contextmanager
-def nothing_open():
-    """See that all sockets that are opened inside are closed again; what is unclosed fails the test when collected."""
+def no_leaks():
+    """Check that tasks are ended; unclosed sockets fail the test when they are collected."""
     before = len(asyncio.all_tasks())
     yield
     gc.collect()
@@ -218,7 +218,7 @@ def nothing_open():
 # --- batches
 
 
-async def test_a_batch_arrives_as_it_was_offered(broker):
+async def test_a_batch_is_received_as_it_was_published(broker):
     options = broker().options()
     async with collected(options) as (subscriber, got), published(options) as publisher:
         publisher.publish(batch(5, dropped=7))
@@ -232,10 +232,10 @@ async def test_a_batch_arrives_as_it_was_offered(broker):
     assert subscriber.refused == {}
 
 
-async def test_the_broker_goes_away_and_comes_back(broker):
-    """What was lost is counted, on both sides alike; nothing comes twice, and nothing is left."""
+async def test_publisher_and_subscriber_reconnect_when_the_broker_restarts(broker):
+    """Lost batches are counted on both sides, and no batch is received twice."""
     one = broker()
-    with nothing_open():
+    with no_leaks():
         async with collected(one.options()) as (subscriber, got), published(one.options()) as publisher:
             publisher._queue._max_messages = 10
             publisher.publish(batch(0))
@@ -254,10 +254,10 @@ async def test_the_broker_goes_away_and_comes_back(broker):
             await until("the last", lambda: numbers(got)[-1:] == [95])
             assert publisher.status.reconnects >= 1
             assert publisher.dropped == 20
-    told = numbers(got)
-    assert len(told) == len(set(told))
-    missing = set(range(96)) - set(told)
-    # the collector may have come back a moment after the first of what waited was published
+    received = numbers(got)
+    assert len(received) == len(set(received))
+    missing = set(range(96)) - set(received)
+    # the collector may have reconnected after the first queued batch was published
     assert len(missing) == 3 * subscriber.deduplicator.losses.batches
     assert subscriber.deduplicator.losses.batches >= 20
     assert set(range(3, 63)) <= missing
@@ -265,7 +265,7 @@ async def test_the_broker_goes_away_and_comes_back(broker):
 
 
 def minute(job, host, first, ticks=12):
-    """Give what a node of eight ranks tells in a minute: each 5 s, of three kinds, ten operations a second."""
+    """Return the batches of a host with eight ranks in a minute: every 5 s, three kinds, ten operations per second."""
     for tick in range(ticks):
         streams = []
         for rank in range(8):
@@ -278,55 +278,55 @@ def minute(job, host, first, ticks=12):
         yield Batch(job, host, streams)
 
 
-async def test_a_minute_without_the_broker_is_made_up_for(broker):
-    """Two jobs of two hosts: all that they told meanwhile comes, once, under its own name."""
+async def test_batches_of_a_minute_without_the_broker_are_delivered_later(broker):
+    """Two jobs on two hosts: all batches of the outage are received once, under their own names."""
     one = broker()
-    with nothing_open():
+    with no_leaks():
         async with (
             collected(one.options()) as (subscriber, got),
-            Relay(one.port) as relay,
-            published(MqttOptions(broker=f"127.0.0.1:{relay.port}"), "gpu-01") as first,
-            published(MqttOptions(broker=f"127.0.0.1:{relay.port}"), "gpu-02") as second,
+            TcpProxy(one.port) as proxy,
+            published(MqttOptions(broker=f"127.0.0.1:{proxy.port}"), "gpu-01") as first,
+            published(MqttOptions(broker=f"127.0.0.1:{proxy.port}"), "gpu-02") as second,
         ):
             hosts = {"gpu-01": first, "gpu-02": second}
             for host, publisher in hosts.items():
                 for job in ("a", "b"):
                     publisher.publish(batch(0, job=job, host=host))
             await until("the first", lambda: len(got) == 4)
-            relay.shut()
+            proxy.shut()
             one.stop()
             await until("noticed", lambda: not any(each.status.connected for each in hosts.values()))
             for host, publisher in hosts.items():
                 for job in ("a", "b"):
-                    for told in minute(job, host, 1000):
-                        publisher.publish(told)
+                    for one_batch in minute(job, host, 1000):
+                        publisher.publish(one_batch)
             one.start()
             await until("the collector", lambda: subscriber.subscribed)
-            relay.is_open = True
+            proxy.is_open = True
             for host, publisher in hosts.items():
                 for job in ("a", "b"):
-                    for told in minute(job, host, 1600, ticks=1):
-                        publisher.publish(told)
+                    for one_batch in minute(job, host, 1600, ticks=1):
+                        publisher.publish(one_batch)
             await until("sent", lambda: all(each.queued == (0, 0) for each in hosts.values()))
             await until("the last", lambda: {(b.job, b.host) for b in got if b.tick == 13} == set(product("ab", hosts)))
             assert [each.dropped for each in hosts.values()] == [0, 0]
-    told = [
+    received = [
         (b.job, b.host, stream.kind, stream.rank, operation.sequence)
         for b in got
         for stream, operations in b.streams
         for operation in operations
         if stream.communicator == "0xa"
     ]
-    assert len(told) == len(set(told))
-    assert len(told) == 2 * 2 * 8 * 3 * 50 * 13
+    assert len(received) == len(set(received))
+    assert len(received) == 2 * 2 * 8 * 3 * 50 * 13
     assert subscriber.deduplicator.losses.batches == 0
     assert all(stream.host == b.host and stream.job == b.job for b in got for stream, _ in b.streams)
 
 
-async def test_a_broker_that_freezes_is_left_and_what_it_did_not_confirm_sent_again(broker, monkeypatch):
+async def test_unconfirmed_batches_are_sent_again_after_the_broker_hangs(broker, monkeypatch):
     monkeypatch.setattr(connection, "TIMEOUT", 0.5)
     one = broker()
-    with nothing_open():
+    with no_leaks():
         async with collected(one.options()) as (subscriber, got), published(one.options()) as publisher:
             publisher.publish(batch(0))
             await until("the first", lambda: publisher.sent == 1)
@@ -340,37 +340,37 @@ async def test_a_broker_that_freezes_is_left_and_what_it_did_not_confirm_sent_ag
     assert subscriber.deduplicator.losses.batches == 0
 
 
-async def test_what_comes_while_a_collector_is_away_for_a_moment_is_kept_for_it(broker):
+async def test_the_session_keeps_batches_while_a_collector_reconnects(broker):
     one = broker()
     async with (
-        Relay(one.port) as relay,
+        TcpProxy(one.port) as proxy,
         published(one.options()) as publisher,
-        collected(MqttOptions(broker=f"127.0.0.1:{relay.port}")) as (subscriber, got),
+        collected(MqttOptions(broker=f"127.0.0.1:{proxy.port}")) as (subscriber, got),
     ):
         publisher.publish(batch(0))
         await until("the first", lambda: len(got) == 1)
-        relay.shut()
+        proxy.shut()
         await until("cut", lambda: not subscriber.status.connected)
         publisher.publish(batch(3))
         await until("sent", lambda: publisher.sent == 2)
         assert len(got) == 1
-        relay.is_open = True
+        proxy.is_open = True
         await until("back", lambda: len(got) == 2)
     assert numbers(got) == list(range(6))
     assert subscriber.deduplicator.losses.batches == 0
 
 
-async def test_a_connection_that_is_cut_again_and_again_loses_nothing_and_tells_nothing_twice(broker):
+async def test_repeated_disconnects_cause_no_loss_and_no_duplicates(broker):
     one = broker()
     async with (
-        Relay(one.port) as relay,
+        TcpProxy(one.port) as proxy,
         collected(one.options()) as (subscriber, got),
-        published(MqttOptions(broker=f"127.0.0.1:{relay.port}")) as publisher,
+        published(MqttOptions(broker=f"127.0.0.1:{proxy.port}")) as publisher,
     ):
         for tick in range(60):
             publisher.publish(batch(3 * tick))
             if tick % 10 == 5:
-                relay.cut()
+                proxy.cut()
             await asyncio.sleep(0.01)
         await until("all", lambda: publisher.sent == 60 and len(got) == 60)
         assert publisher.status.reconnects >= 1
@@ -378,7 +378,7 @@ async def test_a_connection_that_is_cut_again_and_again_loses_nothing_and_tells_
     assert (subscriber.deduplicator.losses.batches, publisher.dropped) == (0, 0)
 
 
-async def test_a_batch_that_the_broker_finds_too_large_is_dropped_and_holds_no_other_up(broker):
+async def test_a_batch_too_large_for_the_broker_is_dropped_and_blocks_no_other(broker):
     one = broker("allow_anonymous true", "max_packet_size 2000")
     async with collected(one.options()) as (_, got), published(one.options()) as publisher:
         publisher.publish(batch(0, count=2000))
@@ -387,7 +387,7 @@ async def test_a_batch_that_the_broker_finds_too_large_is_dropped_and_holds_no_o
         await until("both", lambda: (publisher.dropped, publisher.sent) == (1, 1))
 
 
-async def test_a_state_of_a_port_without_a_name_harms_no_other(broker):
+async def test_a_state_with_an_invalid_name_is_omitted_and_affects_no_other(broker):
     options = broker().options()
     bad = [("gpu-01", ""), ("gpu-01", "a\nb"), ("", "p"), ("gpu-01", "x" * 300)]
     async with collected(options) as (subscriber, _), published(options) as publisher:
@@ -400,8 +400,8 @@ async def test_a_state_of_a_port_without_a_name_harms_no_other(broker):
     assert subscriber.refused == {}
 
 
-async def test_what_a_publisher_sends_again_is_given_out_once(broker):
-    """A confirmation that was lost on the way."""
+async def test_a_batch_sent_twice_is_returned_once(broker):
+    """As after a lost PUBACK."""
     options = broker().options()
     async with collected(options) as (subscriber, got), published(options) as publisher:
         (data,) = encode(batch(0))
@@ -412,7 +412,7 @@ async def test_what_a_publisher_sends_again_is_given_out_once(broker):
     assert numbers(got) == [0, 1, 2]
 
 
-async def test_collectors_share_the_slots_and_no_job_is_torn_apart(broker):
+async def test_all_hosts_of_a_job_are_received_by_one_collector(broker):
     options = broker().options()
     jobs = [f"job-{number}" for number in range(24)]
     halves = {"00-7f": set(), "80-ff": set()}
@@ -434,13 +434,13 @@ async def test_collectors_share_the_slots_and_no_job_is_torn_apart(broker):
     assert {each.host for each in low} == {"gpu-01", "gpu-02"}
 
 
-async def test_a_collector_that_does_not_keep_up_counts_what_it_loses(broker):
+async def test_a_slow_collector_drops_the_oldest_batches_and_counts_them(broker):
     options = broker().options()
     async with (
         Subscriber(options, backoff=quick(), max_queued_bytes=4000) as subscriber,
         published(options) as publisher,
     ):
-        await until("heard", lambda: subscriber.subscribed)
+        await until("subscribed", lambda: subscriber.subscribed)
         for tick in range(50):
             publisher.publish(batch(3 * tick))
         await until("all", lambda: publisher.sent == 50 and subscriber.dropped + subscriber.queued[0] == 50)
@@ -453,7 +453,7 @@ async def test_a_collector_that_does_not_keep_up_counts_what_it_loses(broker):
     assert numbers(got) == list(range(3 * (50 - count), 150)), "the newest stay"
 
 
-async def test_what_is_hostile_is_refused_and_counted_and_harmless(broker):
+async def test_hostile_messages_are_discarded_and_counted(broker):
     options = broker().options()
     (good,) = encode(batch(0))
     (other,) = encode(batch(0, job="train-8"))
@@ -475,7 +475,9 @@ async def test_what_is_hostile_is_refused_and_counted_and_harmless(broker):
         async with aiomqtt.Client("127.0.0.1", port(options)) as attacker:
             for where, payload, _ in hostile:
                 await attacker.publish(where, payload, qos=1)
-            await attacker.publish(topic, b"\x00" * 400_000, qos=1)  # which the broker itself keeps back
+            await attacker.publish(
+                topic, b"\x00" * 400_000, qos=1
+            )  # larger than the Maximum Packet Size of the subscriber
         async with published(options) as publisher:
             publisher.publish(batch(0))
             await until("the good one", lambda: numbers(got) == [0, 1, 2])
@@ -488,7 +490,7 @@ async def test_what_is_hostile_is_refused_and_counted_and_harmless(broker):
 # --- states and presence
 
 
-async def test_states_stand_at_the_broker_while_they_last(broker):
+async def test_active_states_are_retained_and_cleared_when_they_end(broker):
     options = broker().options()
     active = [(PORT, make_state("down", 1748030377.0, 2, text="no light"))]
     async with published(options) as publisher:
@@ -506,13 +508,13 @@ async def test_states_stand_at_the_broker_while_they_last(broker):
             await until("again", lambda: key in subscriber.retained.states())
             await publisher.__aexit__(None, None, None)
             await until("gone", lambda: subscriber.retained.hosts()["gpu-01"].state == "gone")
-            assert subscriber.retained.states() == {}, "nobody looks at that port any more"
+            assert subscriber.retained.states() == {}, "no daemon polls that port any more"
     async with collected(options) as (subscriber, _):
         await until("still gone", lambda: "gpu-01" in subscriber.retained.hosts())
         assert subscriber.retained.states() == {}
 
 
-async def test_a_broker_that_forgot_everything_is_told_again(broker):
+async def test_states_are_published_again_to_a_broker_that_lost_them(broker):
     one = broker()
     active = [
         (PORT, make_state("down", 1748030377.0)),
@@ -520,18 +522,18 @@ async def test_a_broker_that_forgot_everything_is_told_again(broker):
     ]
     async with published(one.options()) as publisher:
         publisher.set_states(active)
-        await until("told", lambda: len(publisher._published) == 2)
+        await until("published", lambda: len(publisher._published) == 2)
         one.stop()
         await until("noticed", lambda: not publisher.status.connected)
         publisher.set_states(active[:1])
         one.start()
         async with collected(one.options()) as (subscriber, _):
-            await until("told again", lambda: set(subscriber.retained.states()) == {(*PORT, "down")})
+            await until("published again", lambda: set(subscriber.retained.states()) == {(*PORT, "down")})
             await until("up", lambda: "gpu-01" in subscriber.retained.hosts())
             assert subscriber.retained.hosts()["gpu-01"].number >= 2
 
 
-async def test_what_nobody_tells_again_after_an_outage_is_over_in_the_collector_too(broker, monkeypatch):
+async def test_states_not_sent_again_after_an_outage_expire_in_the_collector(broker, monkeypatch):
     monkeypatch.setattr(retained_state, "SETTLE_SECONDS", 0.3)
     one = broker()
     async with collected(one.options()) as (subscriber, _):
@@ -540,14 +542,14 @@ async def test_what_nobody_tells_again_after_an_outage_is_over_in_the_collector_
             await until("the state", subscriber.retained.states)
             one.stop()
             await until("noticed", lambda: not publisher.status.connected and not subscriber.status.connected)
-        assert subscriber.retained.states(), "the broker is away, and not the state"
+        assert subscriber.retained.states(), "the broker is down, the state is still active"
         one.start()
         await until("over", lambda: not subscriber.retained.states() and not subscriber.retained.hosts())
         assert subscriber.subscribed
 
 
-async def test_states_expire_at_the_broker_and_are_told_again_before(broker, monkeypatch):
-    """Expiry by the broker's own clock: with a refresh they outlive it, without one they do not."""
+async def test_states_expire_at_the_broker_and_are_refreshed_before(broker, monkeypatch):
+    """Expiry by the clock of the broker: with refreshes the states persist, without they expire."""
     monkeypatch.setattr(publishing.states, "EXPIRY", 4.0)
     monkeypatch.setattr(publishing.states, "REFRESH", 1.0)
     options = broker().options()
@@ -568,7 +570,7 @@ async def test_states_expire_at_the_broker_and_are_told_again_before(broker, mon
         publisher._wakeup.set()
 
         async def is_kept():
-            """Tell whether the broker sends it to a newcomer, before what is published then."""
+            """Return whether the broker sends the state to a new subscriber, before messages published later."""
             async with collected(options) as (subscriber, _), aiomqtt.Client("127.0.0.1", port(options)) as marker:
                 await marker.publish(event_topic("marker", "p", "down"), encode_state(make_state("down", 1.0)), qos=1)
                 await until("the marker", lambda: ("marker", "p", "down") in subscriber.retained.states())
@@ -579,7 +581,7 @@ async def test_states_expire_at_the_broker_and_are_told_again_before(broker, mon
             assert monotonic() < end
 
 
-LONE = """
+PUBLISHER_PROGRAM = """
 import asyncio, sys
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.publisher import Publisher
@@ -592,9 +594,9 @@ asyncio.run(main())
 """
 
 
-async def test_a_daemon_that_dies_leaves_its_last_will(broker):
+async def test_the_broker_publishes_the_will_of_a_killed_daemon(broker):
     options = broker().options()
-    lone = await asyncio.create_subprocess_exec(sys.executable, "-c", LONE, options.broker, cwd=ROOT)
+    lone = await asyncio.create_subprocess_exec(sys.executable, "-c", PUBLISHER_PROGRAM, options.broker, cwd=ROOT)
     try:
         async with collected(options) as (subscriber, _):
             hosts = subscriber.retained.hosts
@@ -607,12 +609,12 @@ async def test_a_daemon_that_dies_leaves_its_last_will(broker):
         await lone.wait()
 
 
-# --- who may
+# --- authentication and TLS
 
 
 @pytest.fixture
 def users(program, tmp_path):
-    """Give a file of passwords in which gpu-01, collector and switches have `right`."""
+    """Return a password file in which gpu-01, collector and switches have the password `right`."""
     users = tmp_path / "users"
     users.touch(0o600)
     for name in ("gpu-01", "collector", "switches"):
@@ -620,11 +622,11 @@ def users(program, tmp_path):
     return users
 
 
-async def test_a_password_is_read_anew_at_each_connect(broker, users, tmp_path):
+async def test_the_password_is_read_at_each_connect(broker, users, tmp_path):
     one = broker("allow_anonymous false", f"password_file {users}")
     secret = tmp_path / "secret"
     secret.write_text("wrong\n")
-    with nothing_open():
+    with no_leaks():
         async with Publisher(one.options(username="gpu-01", password_file=str(secret)), "gpu-01", quick()) as publisher:
             await until("refused", lambda: publisher.status.failures >= 2)
             assert "uthori" in publisher.status.error
@@ -635,8 +637,8 @@ async def test_a_password_is_read_anew_at_each_connect(broker, users, tmp_path):
             await until("connected", lambda: publisher.status.connected)
 
 
-async def test_a_host_may_speak_for_itself_alone_and_what_is_refused_does_not_count_as_sent(broker, users, tmp_path):
-    """With the rights that the documentation gives."""
+async def test_a_host_may_publish_under_its_own_name_only_and_refused_batches_are_not_sent(broker, users, tmp_path):
+    """With the ACL of the documentation."""
     (rights,) = re.findall(r"^```\n# /etc/mosquitto/acl\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
     file = tmp_path / "acl"
     file.write_text(rights)
@@ -661,8 +663,8 @@ async def test_a_host_may_speak_for_itself_alone_and_what_is_refused_does_not_co
         assert subscriber.retained.states().keys() == {(*PORT, "down")}
 
 
-async def test_hosts_of_collectors_and_pollers_may_tell_that_they_are_there(broker, users, tmp_path, caplog):
-    """With the rights that the documentation gives, whatever their hosts are called."""
+async def test_collectors_and_pollers_may_publish_their_presence(broker, users, tmp_path, caplog):
+    """With the ACL of the documentation, for any host name."""
     (rights,) = re.findall(r"^```\n# /etc/mosquitto/acl\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
     (tmp_path / "acl").write_text(rights)
     one = broker("allow_anonymous false", f"password_file {users}", f"acl_file {tmp_path / 'acl'}")
@@ -679,7 +681,7 @@ async def test_hosts_of_collectors_and_pollers_may_tell_that_they_are_there(brok
         assert [one.getMessage() for one in caplog.records if "fabric/v1/hosts/mgmt-3" in one.getMessage()]
 
 
-async def test_a_collector_that_may_not_subscribe_says_so():
+async def test_refused_subscriptions_are_an_error():
     class Refusing:
         async def subscribe(self, topics):
             return [ReasonCode(PacketTypes.SUBACK, identifier=0x87) for _ in topics]
@@ -690,7 +692,7 @@ async def test_a_collector_that_may_not_subscribe_says_so():
 
 @pytest.fixture
 def authority(tmp_path):
-    """Give an authority, and the files of a broker's certificate and of a client's."""
+    """Return the files of a CA, of a broker certificate and of a client certificate."""
     ca = trustme.CA()
     files = {name: tmp_path / f"{name}.pem" for name in ("ca", "cert", "key", "client_cert", "client_key")}
     ca.cert_pem.write_to_path(files["ca"])
@@ -710,7 +712,7 @@ def tls_lines(authority, *more):
     return ("allow_anonymous true", *(f"{key} {authority[name]}" for key, name in keys), *more)
 
 
-async def test_tls_trusts_by_authority_or_fingerprint_or_not_at_all(broker, authority):
+async def test_tls_accepts_by_ca_by_fingerprint_or_without_verification(broker, authority):
     one = broker(*tls_lines(authority))
     for trust in ({"ca_file": authority["ca"]}, {"sha256": pin(authority)}, {"insecure": True}):
         async with published(one.options(tls=True, **trust)) as publisher:
@@ -719,19 +721,19 @@ async def test_tls_trusts_by_authority_or_fingerprint_or_not_at_all(broker, auth
 
 
 @pytest.mark.parametrize(
-    ("trust", "told"),
+    ("trust", "error"),
     [({}, "certificate verify failed"), ({"sha256": "ab" * 32}, "not the pinned one"), ({"ca_file": "/no"}, "No such")],
 )
-async def test_tls_trusts_no_other(broker, authority, trust, told):
+async def test_tls_rejects_other_certificates(broker, authority, trust, error):
     one = broker(*tls_lines(authority))
-    with nothing_open():
+    with no_leaks():
         async with Publisher(one.options(tls=True, **trust), "gpu-01", quick()) as publisher:
             await until("refused", lambda: publisher.status.failures >= 2)
-            assert told in publisher.status.error
+            assert error in publisher.status.error
             assert publisher.status.connects == 0
 
 
-async def test_tls_shows_a_certificate_where_one_is_asked_for(broker, authority):
+async def test_tls_sends_the_client_certificate(broker, authority):
     one = broker(*tls_lines(authority, "require_certificate true"))
     trust = {"tls": True, "ca_file": authority["ca"]}
     async with Publisher(one.options(**trust), "gpu-01", quick()) as publisher:
@@ -742,10 +744,10 @@ async def test_tls_shows_a_certificate_where_one_is_asked_for(broker, authority)
         pass
 
 
-# --- brokers that are none
+# --- faulty brokers
 
 
-async def test_a_broker_that_says_nothing_holds_nobody_up(monkeypatch):
+async def test_a_broker_that_does_not_respond_blocks_no_caller(monkeypatch):
     monkeypatch.setattr(connection, "TIMEOUT", 0.2)
     taken = []
 
@@ -756,10 +758,10 @@ async def test_a_broker_that_says_nothing_holds_nobody_up(monkeypatch):
 
     server = await asyncio.start_server(be_silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    with nothing_open():
+    with no_leaks():
         async with Publisher(MqttOptions(broker=f"127.0.0.1:{port}"), "gpu-01", quick()) as publisher:
             await until("tried", lambda: publisher.status.failures >= 4)
-            assert sum(not one.is_closing() for one in taken) <= 2, "those that were given up are closed"
+            assert sum(not one.is_closing() for one in taken) <= 2, "abandoned connections are closed"
             for tick in range(10):
                 publisher.publish(batch(tick))
             assert publisher.status.connects == 0
@@ -769,25 +771,25 @@ async def test_a_broker_that_says_nothing_holds_nobody_up(monkeypatch):
     await server.wait_closed()
 
 
-async def test_a_broker_that_hangs_up_is_known_for_it_at_once():
-    async with Relay(1) as relay:
-        relay.is_open = False
-        async with Publisher(MqttOptions(broker=f"127.0.0.1:{relay.port}"), "gpu-01", quick()) as publisher:
+async def test_a_connection_closed_before_connack_fails_at_once():
+    async with TcpProxy(1) as proxy:
+        proxy.is_open = False
+        async with Publisher(MqttOptions(broker=f"127.0.0.1:{proxy.port}"), "gpu-01", quick()) as publisher:
             await until("tried", lambda: publisher.status.failures >= 2)
             assert "closed the connection before CONNACK" in publisher.status.error
 
 
 @pytest.mark.parametrize(("steady", "shortest"), [(0.0, True), (3600.0, False)])
-async def test_waits_begin_anew_after_a_connection_that_lasted(broker, monkeypatch, steady, shortest):
+async def test_the_backoff_is_reset_after_a_stable_connection(broker, monkeypatch, steady, shortest):
     monkeypatch.setattr(connection, "STABLE_SECONDS", steady)
     one = broker()
     backoff = Backoff(initial=0.01, maximum=0.2)
-    async with Relay(one.port) as relay:
-        options = MqttOptions(broker=f"127.0.0.1:{relay.port}")
+    async with TcpProxy(one.port) as proxy:
+        options = MqttOptions(broker=f"127.0.0.1:{proxy.port}")
         async with Publisher(options, "gpu-01", backoff) as publisher:
             for times in range(1, 6):
                 await until("connected", lambda times=times: publisher.status.connects == times)
-                relay.cut()
+                proxy.cut()
                 await until("cut", lambda times=times: publisher.status.failures == times)
             await until("connected", lambda: publisher.status.connects == 6)
             assert (backoff.next() <= 0.02) is shortest
@@ -802,7 +804,7 @@ async def test_the_same_failure_is_logged_once(caplog):
 # --- without a broker
 
 
-def test_the_buffer_keeps_the_newest_within_bounds_and_counts_the_rest(stopped_clock):
+def test_the_queue_keeps_the_newest_messages_and_counts_dropped_ones(stopped_clock):
     clock = stopped_clock(publishing)
     queue = PublishQueue(max_messages=3, max_bytes=100, expiry=60.0)
 
@@ -818,7 +820,7 @@ def test_the_buffer_keeps_the_newest_within_bounds_and_counts_the_rest(stopped_c
     assert first.payload == b"3"
     put(b"5")
     queue.requeue(first)
-    assert queue.dropped == 3, "its place was taken meanwhile"
+    assert queue.dropped == 3, "the queue was full"
     clock.now += 60.0
     put(b"6")
     assert queue.get().payload == b"6"
@@ -826,7 +828,7 @@ def test_the_buffer_keeps_the_newest_within_bounds_and_counts_the_rest(stopped_c
     assert queue.dropped == 6
 
 
-def test_waits_double_up_to_a_bound_and_differ_by_chance():
+def test_the_backoff_doubles_up_to_a_maximum_with_jitter():
     backoff = Backoff(initial=1.0, maximum=60.0)
     waits = [backoff.next() for _ in range(9)]
     for wait, whole in zip(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60], strict=True):
@@ -836,7 +838,7 @@ def test_waits_double_up_to_a_bound_and_differ_by_chance():
     assert backoff.next() <= 1.0
 
 
-async def test_numbers_go_on_for_each_job_and_begin_anew_for_one_that_was_forgotten(monkeypatch):
+async def test_batch_numbers_continue_per_job_and_restart_for_a_forgotten_one(monkeypatch):
     monkeypatch.setattr(publishing, "MAX_JOBS", 2)
     publisher = Publisher(MqttOptions(broker="127.0.0.1:1"), "gpu-01")
     for job in ("a", "b", "a", "c", "b"):
@@ -849,7 +851,7 @@ async def test_numbers_go_on_for_each_job_and_begin_anew_for_one_that_was_forgot
     assert len({one.epoch for one in waiting}) == 4
 
 
-async def test_a_batch_that_is_split_takes_as_many_numbers_and_another_host_has_its_own():
+async def test_a_split_batch_takes_several_numbers_and_each_host_has_its_own_sequence():
     publisher = Publisher(MqttOptions(broker="127.0.0.1:1"), "gpu-01")
     publisher.publish(batch(0, count=70_000))
     publisher.publish(batch(70_000))
@@ -862,7 +864,7 @@ async def test_a_batch_that_is_split_takes_as_many_numbers_and_another_host_has_
     assert ticks == [("gpu-01", 0), ("gpu-01", 1), ("gpu-01", 2), ("gpu-02", 0)]
 
 
-async def test_a_batch_that_cannot_be_written_is_counted_and_harms_no_other():
+async def test_a_batch_that_cannot_be_encoded_is_counted_and_affects_no_other():
     publisher = Publisher(MqttOptions(broker="127.0.0.1:1"), "gpu-01")
     publisher.publish(batch(0, job="a\nb"))
     publisher.publish(batch(0))

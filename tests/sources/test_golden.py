@@ -213,8 +213,10 @@ def fabric(clock):
         xdr = host is gpu_2
         ports = made.link(node, number, host, 1, lanes=4 if xdr else 2, generation="XDR" if xdr else "HDR")
         for port in ports:
-            port.can = (*port.can, "NDR", "XDR") if xdr else port.can
-    gpu_4.dead()
+            port.supported_generations = (
+                (*port.supported_generations, "NDR", "XDR") if xdr else port.supported_generations
+            )
+    gpu_4.stop_responding()
     leaf_1.mask_2 = 1 << 1
     leaf_1.ports[3].counts = {"transmit_words": 2**53 + 1, "receive_packets": 5, "symbol_errors": 2**40}
     spine.ports[1].counts = {"symbol_errors": 65535, "link_down": 3, "receive_errors": 9, "local_physical": 9}
@@ -227,7 +229,7 @@ def fabric(clock):
 @asynccontextmanager
 async def ibfabric(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        simulated = fabric(Clock().put(patch))
+        simulated = fabric(Clock().install(patch))
         patch.setattr("exporter.sources.ibfabric.source.UmadPortOpener", lambda: simulated)
         patch.setattr("exporter.sources.ibfabric.source.SubnetLock", Alone)
         config = configured(tmp_path, ibfabric="{enabled: true, interval: 100ms, timeout: 10ms, retries: 0}")

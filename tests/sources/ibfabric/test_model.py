@@ -1,4 +1,4 @@
-"""What is known of a fabric: links that stand at both ends, what nodes are called, and how far up switches are."""
+"""The topology model: links in both directions, names of nodes, levels of switches."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_whatever_is_plugged_and_pulled_each_link_stands_at_both_its_ends(steps):
+def test_after_any_changes_each_link_is_stored_in_both_directions(steps):
     fabric = IbFabric({guid: node(guid) for guid in range(1, 5)})
     for name, *what in steps:
         if name == "remove_nodes" and what[0] not in fabric.nodes:
@@ -52,7 +52,7 @@ def test_whatever_is_plugged_and_pulled_each_link_stands_at_both_its_ends(steps)
     assert all(one <= other for one, other in links)
 
 
-def test_a_link_that_is_known_is_no_unanswered_one():
+def test_adding_a_link_clears_the_unanswered_port():
     fabric = IbFabric({1: node(1), 2: node(2)})
     fabric.unanswered[LinkEnd(1, 1)] = Problem.TIMEOUT
     fabric.add_link(LinkEnd(1, 1), LinkEnd(2, 1))
@@ -74,9 +74,9 @@ def test_a_link_that_is_known_is_no_unanswered_one():
         ("gpu-17 mlx5_0 and more", ("", "")),
     ],
 )
-def test_host_and_device_are_those_of_a_description_as_linux_writes_it(description, expected):
+def test_host_and_device_are_parsed_from_linux_node_descriptions(description, expected):
     assert node(1, 1, description).host_and_device == expected
-    assert node(1, 2, description).host_and_device == ("", "")  # a switch is no host, whatever it is called
+    assert node(1, 2, description).host_and_device == ("", "")  # a switch has no host, whatever its description
 
 
 @pytest.mark.parametrize(
@@ -94,26 +94,26 @@ def test_the_kind_of_a_node(kind, description, expected):
 
 
 @pytest.mark.parametrize(("lid", "found"), [(0, None), (1, 1), (0xBFFF, 0xBFFF), (0xC000, None), (0xFFFF, None)])
-def test_a_lid_is_one_of_a_port_and_without_it_the_way_leads_link_by_link(lid, found):
+def test_routes_use_a_valid_lid_or_else_the_directed_route(lid, found):
     switch, adapter = node(1, 2, lids=[(0, lid)]), node(2, 1, lids=[(2, lid)])
     assert (switch.lid(3), adapter.lid(2), adapter.lid(1)) == (found, found, None)
     assert switch.route(3) == (Route(PERMISSIVE_LID, bytes([1, 2])) if found is None else Route(found))
 
 
-def test_a_node_without_a_description_is_called_by_its_guid():
+def test_a_node_without_a_description_is_named_by_its_guid():
     assert node(0x2C9).name == format_guid(0x2C9) == "00000000000002c9"
     assert node(0x2C9, description="leaf-1").name == "leaf-1"
 
 
 def tree(leaves, spines, hosts, cores=0):
-    """Give a tree: hosts at each leaf, leaves at each spine, spines at each core."""
+    """Return a fat tree: hosts at each leaf, leaves at each spine, spines at each core."""
     fabric = IbFabric()
 
     def add(guid, kind):
         fabric.nodes[guid] = node(guid, kind)
 
-    def link(one, its, other, there):
-        fabric.add_link(LinkEnd(one, its), LinkEnd(other, there))
+    def link(one, one_port, other, other_port):
+        fabric.add_link(LinkEnd(one, one_port), LinkEnd(other, other_port))
 
     for core in range(cores):
         add(900 + core, 2)
@@ -131,27 +131,27 @@ def tree(leaves, spines, hosts, cores=0):
     return fabric
 
 
-def test_how_far_up_a_switch_is_counts_from_the_adapters():
+def test_levels_of_switches_count_from_the_adapters():
     levels = tree(4, 2, 4, cores=2).levels()
     assert [levels[guid] for guid in (100, 103, 500, 501, 900, 901)] == [0, 0, 1, 1, 2, 2]
     assert len(levels) == 8
 
 
-def test_a_spine_with_a_few_adapters_of_its_own_is_a_spine():
+def test_a_spine_with_a_few_adapters_is_still_a_spine():
     fabric = tree(8, 2, 8)
     fabric.nodes[2000] = node(2000, 1)
-    fabric.add_link(LinkEnd(500, 40), LinkEnd(2000, 1))  # a subnet manager's host
+    fabric.add_link(LinkEnd(500, 40), LinkEnd(2000, 1))  # the host of the subnet manager
     fabric.nodes[2001] = node(2001, 1, "Mellanox Technologies Aggregation Node")
     fabric.add_link(LinkEnd(100, 41), LinkEnd(2001, 1))
     assert (fabric.levels()[500], fabric.levels()[100]) == (1, 0)
 
 
-def test_switches_that_no_adapter_is_behind_are_of_no_level():
+def test_switches_without_adapters_have_no_level():
     assert tree(2, 1, 0).levels() == {}
     assert IbFabric().levels() == {}
 
 
-def test_what_a_link_could_be_is_what_both_ends_can_do_and_unknown_without_one_of_them():
+def test_common_capability_needs_both_ends():
     fabric = IbFabric({1: node(1), 2: node(2)})
     here, there = LinkEnd(1, 1), LinkEnd(2, 1)
     fabric.nodes[1].ports[1] = port(can=(1, 4, 8), speeds=("EDR", "HDR", "XDR"))
