@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.linux.mad import umad
-from exporter.linux.mad.window import Limits, Window
-from exporter.sources.ibfabric.sweep import Sweeper, Wanted
+from exporter.linux.mad.window import RequestLimits, RequestWindow
+from exporter.sources.ibfabric.sweep import CounterSelection, Sweeper
 from exporter.sources.ibfabric.tables import FabricTables
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package tests, and for this file run as a program
@@ -49,22 +49,22 @@ class Ours(NamedTuple):
 
 def passes() -> None:
     """Make passes at this host of the fabric, and print what they cost."""
-    local = umad.chosen(umad.local_ports(), "", None)
+    local = umad.select_port(umad.local_ports(), "", None)
     port = umad.UmadPort(local.device, local.number)
-    window = Window(port, Limits(per_second=1e9))
-    sweeper, tables = Sweeper(window, Wanted(), 1e9), FabricTables(Wanted())
+    window = RequestWindow(port, RequestLimits(per_second=1e9))
+    sweeper, tables = Sweeper(window, CounterSelection(), 1e9), FabricTables(CounterSelection())
     begun = time.perf_counter()
-    sweeper.survey()
+    sweeper.discover()
     surveyed = time.perf_counter() - begun
     sweeper.sweep(local)  # the first also asks what nodes can count
     walls, cpus, made = [], [], []
     for _ in range(PASSES):
         sent, begun, used = window.counts.sent, time.perf_counter(), time.process_time()
-        outcome = sweeper.sweep(local)
+        result = sweeper.sweep(local)
         walls.append(time.perf_counter() - begun)
         cpus.append(time.process_time() - used)
         begun = time.perf_counter()
-        tables.make(outcome)
+        tables.make(result)
         made.append(time.perf_counter() - begun)
         datagrams = window.counts.sent - sent
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -73,7 +73,7 @@ def passes() -> None:
         statistics.median(walls),
         statistics.median(cpus),
         statistics.median(made),
-        len(outcome.counted),
+        len(result.counts),
         datagrams,
         pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
     )

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from exporter.meaning.training import jobs
-from exporter.mqtt.dedup import Seen
+from exporter.mqtt.dedup import Deduplicator
 from exporter.nccl.batch import (
     Batch,
     Operation,
@@ -86,7 +86,7 @@ def run() -> list[Limit]:
         reading += time.process_time() - begun
         sent += sum(map(len, parts))
         for one in decoded:
-            batch = seen.fresh(one)
+            batch = deduplicator.filter_new(one)
             assert batch is not None
             for stream, found in batch.streams:
                 key = (stream.job, stream.communicator, stream.kind, str(stream.world_rank))

@@ -346,7 +346,7 @@ def ways() -> list[Panel]:
             "Batches lost",
             "Share of the batches of timings of the last 5 minutes that were lost on the way to the collectors, or"
             " refused there.",
-            _share("fabric_collector_batches_total", 'outcome!~"taken|duplicate"', 'outcome!="duplicate"'),
+            _share("fabric_collector_batches_total", 'outcome!~"accepted|duplicate"', 'outcome!="duplicate"'),
             LOST,
             unit="percentunit",
             width=EIGHTH,

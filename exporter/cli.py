@@ -13,7 +13,7 @@ from exporter.daemon import log
 from exporter.simulator.faults import FAULTS
 
 if TYPE_CHECKING:
-    from exporter.commands.ib import Asking
+    from exporter.commands.ib import FabricAccess
     from exporter.sources.switch.options import Snmp
 
 COMMANDS = {
@@ -421,15 +421,15 @@ def _ib(chosen: argparse.Namespace) -> int:
     return ib.topology(asking, chosen.form, counters=chosen.counters)
 
 
-def _asking(chosen: argparse.Namespace) -> "Asking":
+def _asking(chosen: argparse.Namespace) -> "FabricAccess":
     """Give how the flags say that a fabric is asked.
 
     Raises:
         ValueError: A limit is none; the text begins with its key.
     """
-    from exporter.commands.ib import Asking  # noqa: PLC0415  # `--help` and `--version` need none of it
+    from exporter.commands.ib import FabricAccess  # noqa: PLC0415  # `--help` and `--version` need none of it
     from exporter.config.units import Duration  # noqa: PLC0415  # likewise
-    from exporter.sources.ibfabric.source import IbFabricOptions, PortChoice  # noqa: PLC0415  # likewise
+    from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice  # noqa: PLC0415  # likewise
 
     limits = {name: value for name in IB_LIMITS if (value := getattr(chosen, name)) is not None}
     if chosen.timeout is not None:
@@ -438,7 +438,7 @@ def _asking(chosen: argparse.Namespace) -> "Asking":
         except ValueError as error:
             raise ValueError(f"timeout is {chosen.timeout!r}; {error}") from None
     options = IbFabricOptions(m_key_file=chosen.m_key_file, **limits)
-    return Asking(PortChoice(device=chosen.device, port=chosen.port), options)
+    return FabricAccess(PortChoice(device=chosen.device, port=chosen.port), options)
 
 
 _COMMANDS = {

@@ -70,16 +70,16 @@ def stopped_clock(monkeypatch):
 @pytest.fixture
 def fabric(monkeypatch):
     """Return a small simulated InfiniBand fabric that shares its clock with the code under test."""
-    return fabric_simulation.small(fabric_simulation.Clock().put(monkeypatch))
+    return fabric_simulation.small(fabric_simulation.Clock().install(monkeypatch))
 
 
 @pytest.fixture
-async def swept(fabric):
+async def make_sweeper(fabric):
     """Return a function that makes the source over the fabric."""
     made = []
 
     def make(**options):
-        made.append(fabric_simulation.Swept(fabric, **options))
+        made.append(fabric_simulation.SourceSweeper(fabric, **options))
         return made[-1]
 
     yield make

@@ -1,4 +1,4 @@
-"""The commands `ib topology` and `ib diff`: a fabric as it is now, and how it differs from a saved one."""
+"""The commands `ib topology` and `ib diff`: print a fabric, and compare it with a saved one."""
 
 import os
 import sys
@@ -14,210 +14,214 @@ from exporter.config.files import read_regular
 from exporter.config.secret import SecretError
 from exporter.config.yaml_reader import ConfigError
 from exporter.linux.mad.umad import LocalPort, UmadError
-from exporter.linux.mad.window import Window
-from exporter.sources.ibfabric import drawing
-from exporter.sources.ibfabric.difference import compare
-from exporter.sources.ibfabric.document import (
-    MAX_SIZE,
-    SavedFabric,
-    document_of,
-    parse,
-    written,
-)
-from exporter.sources.ibfabric.source import (
-    Gate,
-    IbFabricOptions,
-    PortChoice,
-    UmadGate,
-    failures,
-    manager_of,
-    read_m_key,
+from exporter.linux.mad.window import RequestWindow
+from exporter.sources.ibfabric import rendering
+from exporter.sources.ibfabric.failures import sweep_failures
+from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
+from exporter.sources.ibfabric.port_access import (
+    PortOpener,
+    UmadPortOpener,
+    read_sm_guid,
     subnet_name,
 )
+from exporter.sources.ibfabric.saved_topology import (
+    MAX_SIZE,
+    SavedFabric,
+    encode_json,
+    parse_topology,
+    save_topology,
+)
 from exporter.sources.ibfabric.sweep import (
-    Outcome,
+    CounterSelection,
     Sweeper,
     SweepError,
-    Wanted,
+    SweepResult,
 )
+from exporter.sources.ibfabric.topology_diff import compare
 
-PATIENCE = 1.0
-"""Seconds after which it is told how far things are."""
+PROGRESS_DELAY = 1.0
+"""Seconds after which progress is shown."""
 
-BETWEEN = 0.2
-"""Seconds between two times that it is told."""
+PROGRESS_INTERVAL = 0.2
+"""Seconds between two updates of the progress."""
 
 SAME, DIFFERENT, FAILED = 0, 1, 2
-"""Exit statuses of `ib diff`, as diff has them."""
+"""Exit statuses of `ib diff`: those of diff(1)."""
 
-UNSEEN = (ConfigError, SecretError, UmadError, SweepError, OSError, ValueError)
-"""Why a fabric may not be seen."""
+READ_ERRORS = (ConfigError, SecretError, UmadError, SweepError, OSError, ValueError)
+"""Errors of reading a fabric or a file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """How a fabric is asked.
+class FabricAccess:
+    """How a fabric is read.
 
     Attributes:
-        choice: The port of this host to look from.
-        options: The limits, and where the key is.
+        choice: The local port.
+        options: The limits, and the place of the M_Key.
     """
 
     choice: PortChoice
     options: IbFabricOptions
 
 
-def topology(asking: Asking, form: str, *, counters: bool, gate: Gate | None = None) -> int:
+def topology(access: FabricAccess, form: str, *, counters: bool, opener: PortOpener | None = None) -> int:
     """Print the fabric.
 
     Args:
-        asking: How it is asked.
-        form: `tree`, `dot` or `json`.
-        counters: Whether its ports are asked what they counted.
-        gate: Finds and opens ports; libibumad where not given.
+        access: How it is read.
+        form: Output format: `tree`, `dot` or `json`.
+        counters: Whether error counters are read.
+        opener: Finds and opens ports; libibumad if None.
 
     Returns:
-        Exit status: 0 printed, 1 nothing could be seen.
+        Exit status: 0 printed, 1 the fabric could not be read.
     """
     try:
-        fabric = look(asking, counters=counters, gate=gate)
-    except UNSEEN as error:
-        _complain(str(error))
+        fabric = read_fabric(access, counters=counters, opener=opener)
+    except READ_ERRORS as error:
+        _print_error(str(error))
         return 1
     if form == "json":
-        sys.stdout.write(written(fabric))
+        sys.stdout.write(encode_json(fabric))
     else:
-        _print(drawing.graph(fabric) if form == "dot" else drawing.tree(fabric, colours=_has_colours(sys.stdout)))
+        _print_lines(
+            rendering.render_dot(fabric)
+            if form == "dot"
+            else rendering.render_tree(fabric, colours=_has_colours(sys.stdout))
+        )
     return 0
 
 
-def diff(asking: Asking, before: Path, after: Path | None, *, as_json: bool, gate: Gate | None = None) -> int:
-    """Print how the fabric, or a second file, differs from a saved one.
+def diff(
+    access: FabricAccess, before: Path, after: Path | None, *, as_json: bool, opener: PortOpener | None = None
+) -> int:
+    """Print the differences between a saved topology and the fabric, or a second file.
 
     Args:
-        asking: How the fabric is asked.
-        before: The saved one.
-        after: The second file; None for the fabric as it is now.
-        as_json: Whether for programs.
-        gate: As of `topology`.
+        access: How the fabric is read.
+        before: The saved topology.
+        after: A second saved topology; None for the fabric.
+        as_json: Whether to print JSON.
+        opener: Finds and opens ports; libibumad if None.
 
     Returns:
         Exit status: 0 no difference, 1 some, 2 they could not be compared.
     """
     try:
-        old = load(before)
-        new = look(asking, counters=False, gate=gate) if after is None else load(after)
-    except UNSEEN as error:
-        _complain(str(error))
+        old = load_topology(before)
+        new = read_fabric(access, counters=False, opener=opener) if after is None else load_topology(after)
+    except READ_ERRORS as error:
+        _print_error(str(error))
         return FAILED
     found = compare(old, new)
     if as_json:
-        sys.stdout.write(written(found))
+        sys.stdout.write(encode_json(found))
     else:
-        _print(drawing.differences(found, colours=_has_colours(sys.stdout)))
+        _print_lines(rendering.render_diff(found, colours=_has_colours(sys.stdout)))
     return DIFFERENT if found.count else SAME
 
 
-def load(path: Path) -> SavedFabric:
-    """Read a saved fabric.
+def load_topology(path: Path) -> SavedFabric:
+    """Read a saved topology.
 
     Raises:
-        ConfigError: It cannot be read, or is none.
+        ConfigError: The file cannot be read, or is not a valid document.
     """
     try:
-        return parse(read_regular(path, MAX_SIZE), str(path))
+        return parse_topology(read_regular(path, MAX_SIZE), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its name and its permissions") from None
 
 
-def look(asking: Asking, *, counters: bool, gate: Gate | None = None) -> SavedFabric:
-    """Look at the fabric once, and say on standard error what of it does not answer. Blocks.
+def read_fabric(access: FabricAccess, *, counters: bool, opener: PortOpener | None = None) -> SavedFabric:
+    """Read the fabric once; print nodes and ports that do not respond to standard error. Blocks.
 
     Raises:
         UmadError: The port cannot be used.
-        SecretError: The key cannot be read.
-        SweepError: There is nothing beyond this host, though its link is up.
+        SecretError: The M_Key cannot be read.
+        SweepError: No node beyond this host responds, though its link is up.
         OSError: The port is gone.
     """
-    gate = UmadGate() if gate is None else gate
-    m_key = read_m_key(asking.options)
-    local = gate.local(asking.choice)
-    port = gate.open(local)
+    opener = UmadPortOpener() if opener is None else opener
+    m_key = access.options.read_m_key()
+    local = opener.local(access.choice)
+    port = opener.open(local)
     try:
-        with _progress() as progress:
-            window = Window(port, asking.options.limits(), m_key, progress.tell)
+        with _show_progress() as progress:
+            window = RequestWindow(port, access.options.limits(), m_key, progress.update)
             progress.window = window
-            outcome = _pass(window, local, counters=counters)
-            subnet = subnet_name(local, manager_of(window, local))
+            result = _sweep(window, local, counters=counters)
+            subnet = subnet_name(local, read_sm_guid(window, local))
     finally:
         port.close()
-    for failure in failures(outcome):
-        _complain(failure.detail)
-    return document_of(outcome, subnet, datetime.now(UTC))
+    for failure in sweep_failures(result):
+        _print_error(failure.detail)
+    return save_topology(result, subnet, datetime.now(UTC))
 
 
-def _pass(window: Window, local: LocalPort, *, counters: bool) -> Outcome:
-    """Survey the fabric, and count it if that is asked for."""
-    sweeper = Sweeper(window, Wanted(), 0.0)
+def _sweep(window: RequestWindow, local: LocalPort, *, counters: bool) -> SweepResult:
+    """Discover the fabric, and read its counters if requested."""
+    sweeper = Sweeper(window, CounterSelection(), 0.0)
     if counters:
         return sweeper.sweep(local)
-    problems = sweeper.survey()
-    return Outcome(sweeper.fabric, {}, {}, problems, {}, (), surveyed=True, seconds=0.0)
+    problems = sweeper.discover()
+    return SweepResult(sweeper.fabric, {}, {}, problems, {}, (), discovered=True, seconds=0.0)
 
 
 class _Progress:
-    """Says on a terminal how far it is, in a line that is written over and wiped away at the end."""
+    """Shows progress on a terminal, in a line that is overwritten and cleared at the end."""
 
     def __init__(self, to: TextIO) -> None:
-        self.window: Window | None = None
+        self.window: RequestWindow | None = None
         self._to = to
         self._begun = monotonic()
-        self._next = self._begun + PATIENCE
-        self._told = False
+        self._next = self._begun + PROGRESS_DELAY
+        self._is_shown = False
 
-    def tell(self) -> bool:
-        """Say it when it is time to; called by the window, which asks again and again whether to stop: never."""
+    def update(self) -> bool:
+        """Show the progress if the last update is old enough; returns false, which lets the request window continue."""
         now = monotonic()
         if self.window is not None and now >= self._next:
             counts = self.window.counts
-            text = f"{now - self._begun:.0f} s: {counts.received} answers, {counts.timeouts} without one"
-            self._to.write(f"\r{drawing.DIM}{text}{drawing.PLAIN}\x1b[K")
+            text = f"{now - self._begun:.0f} s: {counts.received} replies, {counts.timeouts} timeouts"
+            self._to.write(f"\r{rendering.DIM}{text}{rendering.PLAIN}\x1b[K")
             self._to.flush()
-            self._next, self._told = now + BETWEEN, True
+            self._next, self._is_shown = now + PROGRESS_INTERVAL, True
         return False
 
-    def wipe(self) -> None:
-        """Take the line away."""
-        if self._told:
+    def clear(self) -> None:
+        """Clear the line."""
+        if self._is_shown:
             self._to.write("\r\x1b[K")
             self._to.flush()
 
 
-class _Silent(_Progress):
-    """Says nothing: there is no terminal."""
+class _NoProgress(_Progress):
+    """Shows nothing, since there is no terminal."""
 
-    def tell(self) -> bool:
-        """Say nothing, and never stop."""
+    def update(self) -> bool:
+        """Return false, which lets the request window continue."""
         return False
 
 
 @contextmanager
-def _progress() -> Iterator[_Progress]:
-    """Give what tells how far it is, for as long as that matters."""
-    progress = _Progress(sys.stderr) if sys.stderr.isatty() else _Silent(sys.stderr)
+def _show_progress() -> Iterator[_Progress]:
+    """Show progress until the end of the block, if standard error is a terminal."""
+    progress = _Progress(sys.stderr) if sys.stderr.isatty() else _NoProgress(sys.stderr)
     try:
         yield progress
     finally:
-        progress.wipe()
+        progress.clear()
 
 
 def _has_colours(to: TextIO) -> bool:
     return to.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _print(lines: Iterable[str]) -> None:
+def _print_lines(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
-def _complain(text: str) -> None:
-    print(f"fabric-exporter: {drawing.shown(text)}", file=sys.stderr)  # noqa: T201  # what a command says to its user
+def _print_error(text: str) -> None:
+    print(f"fabric-exporter: {rendering.escape(text)}", file=sys.stderr)  # noqa: T201  # output of a command

@@ -408,7 +408,7 @@ class Daemon:
             if relay is None:
                 continue
             try:
-                relay.show(await asyncio.to_thread(self._states_of, self._own_tables(), relay.host))
+                relay.publish_states(await asyncio.to_thread(self._states_of, self._own_tables(), relay.host))
             except Exception:
                 logger.exception("the states of ports are not told this time")
 
@@ -489,7 +489,7 @@ class Daemon:
     def _judging(self, source: Source) -> Step:
         """Give who judges the jobs that a source hears: a collector's has what others tell of ports beside it."""
         if isinstance(source, collector.CollectorSource):
-            return Judge(lambda: self._known, lambda: source.board, self._own_tables).step
+            return Judge(lambda: self._known, lambda: source.retained_state, self._own_tables).step
         return lambda state, table: jobs.step(self._known, state, table)
 
     def _own_tables(self) -> list[Table]:

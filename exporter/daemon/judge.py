@@ -1,7 +1,7 @@
-"""The judge of training jobs: verdicts on the timings that a collector heard, and what may be behind them.
+"""Verdicts on training jobs and their likely causes, in a collector.
 
-It brings together what meaning keeps apart: the verdict on a job, the states of ports that hosts and switch pollers
-publish, and who is linked to whom as far as this process knows. A verdict is logged when it begins and when it ends.
+It combines the verdict on a job, the states of ports that hosts and switch pollers publish, and the links that this
+process knows. A verdict is logged when it begins and when it ends.
 """
 
 import logging
@@ -17,23 +17,29 @@ from exporter.core.vocabulary import gauge
 from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training import jobs
 from exporter.meaning.training.alignment import Job
-from exporter.meaning.training.causes import Cause, Symptom, causes
-from exporter.meaning.training.paths import Event, Fabric, Rank
-from exporter.meaning.training.verdicts import MIN_BANDWIDTH_SHARE, Judgement, Verdict
-from exporter.mqtt.states import Presence, State, job_of_port
+from exporter.meaning.training.causes import (
+    Cause,
+    Event,
+    Fabric,
+    Rank,
+    Symptom,
+    causes,
+)
+from exporter.meaning.training.verdicts import SLOW, Judgement, Verdict
+from exporter.mqtt.states import Presence, StateKey, StateMessage, split_port_and_job
 
 logger = logging.getLogger(__name__)
 
-MOST_CAUSES = 3
-"""Causes of one verdict that are told."""
+MAX_CAUSES = 3
+"""Causes of one verdict that are exported and logged."""
 
 CAUSES = vocabulary.schema(
     "fabric_nccl_",
     ("train_job", "cause", "name", "port"),
     own={
         "cause_confidence": gauge(
-            "How well a state of a port, or what is no port's, explains the verdict on the job, from 0 to 1; the three"
-            " likeliest. name is the host or switch."
+            "Confidence from 0 to 1 that a state of a port, or another cause, explains the verdict on the job; the"
+            " three most likely causes. name is the host or switch."
         )
     },
     origins={"cause_confidence": ["fabric/v1/events", "fabric/v1/nccl"]},
@@ -42,85 +48,85 @@ CAUSES = vocabulary.schema(
 LINK = "fabric_link_info"
 
 
-class Board(Protocol):
-    """What is known of ports and daemons."""
+class RetainedState(Protocol):
+    """Published states of ports and presence of daemons."""
 
-    def states(self) -> Mapping[tuple[str, str, str], State]:
-        """Give the active states by name, port and kind."""
+    def states(self) -> Mapping[StateKey, StateMessage]:
+        """Return the active states by name, port and kind."""
 
     def hosts(self) -> Mapping[str, Presence]:
-        """Give which daemons are there or gone, by host."""
+        """Return the presence of daemons by host."""
 
 
-_WELL = (Verdict.FINE, Verdict.UNKNOWN)
-"""Verdicts that nothing need be behind."""
+_NORMAL = (Verdict.FINE, Verdict.UNKNOWN)
+"""Verdicts that need no cause."""
 
 
 class Judge:
-    """Judges jobs; its step stands in the place of that of meaning."""
+    """Computes verdicts and causes; its step replaces `jobs.step` in the pipeline of a collector."""
 
     def __init__(
         self,
-        known: Callable[[], jobs.JobKnowledge],
-        board: Callable[[], Board | None],
+        known: Callable[[], jobs.Known],
+        retained: Callable[[], RetainedState | None],
         tables: Callable[[], Iterable[Table]],
     ) -> None:
-        """Take what is known.
+        """Create a judge without state.
 
         Args:
-            known: Gives what is known of jobs beside their timings.
-            board: Gives what is published of ports; None while nothing is heard.
-            tables: Gives what this process itself knows, of links above all.
+            known: Returns what is known of jobs beside their timings.
+            retained: Returns the published states; None before the collector subscribed.
+            tables: Returns the tables of this process, for the links in them.
         """
-        self._known, self._board, self._tables = known, board, tables
+        self._known, self._retained, self._tables = known, retained, tables
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
         self._keeper = RowKeeper(CAUSES.labels)
 
-    def step(self, state: jobs.TrainingState | None, table: Table) -> tuple[jobs.TrainingState | None, Sequence[Table]]:
-        """Judge the jobs of a table of timings; other tables pass."""
+    def step(self, state: jobs.State | None, table: Table) -> tuple[jobs.State | None, Sequence[Table]]:
+        """Compute the verdicts of a table of timings; other tables pass unchanged."""
         state, made = jobs.step(self._known(), state, table)
         if state is None or made == (table,):
             return state, made
-        sick = any(one.given is not None and one.given.verdict not in _WELL for one in state.memories.values())
-        around = (self._events(), self._fabric()) if sick else ([], Fabric())
-        found = {name: _causes(name, state, *around) for name in state.collectives.jobs}
+        has_verdict = any(one.given is not None and one.given.verdict not in _NORMAL for one in state.memories.values())
+        context = (self._events(), self._fabric()) if has_verdict else ([], Fabric())
+        found = {name: _causes(name, state, *context) for name in state.collectives.jobs}
         self._log(state, found)
         built = TableBuilder(CAUSES)
         for name, ranked in sorted(found.items()):
-            told = set()
-            for cause in ranked[:MOST_CAUSES]:
-                where = cause.port or PortLocation("", "")
+            exported = set()
+            for cause in ranked[:MAX_CAUSES]:
+                where = cause.port or Port("", "")
                 key = (name, cause.kind, where.name, where.port)
-                if key not in told:
-                    told.add(key)
+                if key not in exported:
+                    exported.add(key)
                     built.row(key, {"cause_confidence": cause.confidence})
         return state, [*made, built.table(self._keeper, table.time)] if built.keys else made
 
     def _events(self) -> list[Event]:
-        """Give the states of ports, in the time of the timings."""
-        board, clock = self._board(), monotonic() - time()
-        if board is None:
+        """Return the published states as events, with monotonic times."""
+        retained, clock = self._retained(), monotonic() - time()
+        if retained is None:
             return []
         found = []
-        for (name, told, kind), one in board.states().items():
-            port, job = job_of_port(told)
-            found.append(Event(kind, PortLocation(name, port), one.since + clock, one.value, one.text, job))
+        for (name, published_port, kind), one in retained.states().items():
+            port, job = split_port_and_job(published_port)
+            found.append(Event(kind, Port(name, port), one.since + clock, one.value, one.text, job))
         return found
 
     def _fabric(self) -> Fabric:
-        board = self._board()
-        heard = [] if board is None else [host for host, one in board.hosts().items() if one.state == "up"]
+        retained = self._retained()
+        present = [] if retained is None else [host for host, one in retained.hosts().items() if one.state == "up"]
         links, switches = [], set()
         for table in self._tables():
             info = table.schema.metrics.get("info")
             if info is None or info.name != LINK:
                 continue
-            for key, told in zip(table.rows.keys, table.values("info") or (), strict=True):
-                if isinstance(told, tuple) and len(key) == 2:
-                    links.append((PortLocation(*key), PortLocation(told[0], told[1])))
+            for key, peer in zip(table.rows.keys, table.values("info") or (), strict=True):
+                if isinstance(peer, tuple) and len(key) == 2:
+                    links.append((Port(*key), Port(peer[0], peer[1])))
                     if table.schema.labels[0] == "switch":
                         switches.add(key[0])
-        return Fabric(links, reporting_hosts=frozenset(heard), switches=frozenset(switches))
+        return Fabric(links, heard=frozenset(present), switches=frozenset(switches))
 
     def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
         """Log verdicts that begin, and those that end."""
@@ -135,28 +141,28 @@ class Judge:
             self._given[name] = now
             if now == before or (now[0] is before[0] and now[1] & before[1]):
                 continue
-            if now[0] in _WELL:
-                if before[0] not in _WELL:
+            if now[0] in _NORMAL:
+                if before[0] not in _NORMAL:
                     logger.info("job %s: %s: over; now %s", name, before[0].value, now[0].value)
                 continue
-            why = "; ".join(f"{one.word}: {', '.join(one.evidence)}" for one in found.get(name, ())[:MOST_CAUSES])
-            logger.warning("job %s: %s%s%s", name, now[0].value, _whose(judgement), f" ({why})" if why else "")
+            why = "; ".join(f"{one.word}: {', '.join(one.evidence)}" for one in found.get(name, ())[:MAX_CAUSES])
+            logger.warning("job %s: %s%s%s", name, now[0].value, _format_suspect(judgement), f" ({why})" if why else "")
 
 
-def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
-    """Say what may be behind the verdict on a job."""
+def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
+    """Return the likely causes of the verdict on a job."""
     judgement = state.memories[name].given
-    if judgement is None or judgement.verdict in _WELL:
+    if judgement is None or judgement.verdict in _NORMAL:
         return []
     job, memory = state.collectives.jobs[name], state.memories[name]
-    ranks, same = _places(job)
+    ranks, same = _locations(job)
     symptom = Symptom(judgement, memory.since, ranks, *_by_speed(job, judgement), began=job.since)
     of_job = [one for one in events if one.job in {"", name}]
     return causes(symptom, [*of_job, *_shared(ranks, job.since)], replace(fabric, same=same))
 
 
-def _places(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]]:
-    """Give where the ranks of a job are, and the other names of the ports nearest to them."""
+def _locations(job: Job) -> tuple[dict[str, Rank], dict[Port, Port]]:
+    """Return host and ports of each rank of a job, and the first name of each port by its other names."""
     ranks: dict[str, Rank] = {}
     same: dict[PortLocation, PortLocation] = {}
     for rank, host in job.hosts.items():
@@ -172,7 +178,7 @@ def _places(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]
 
 
 def _shared(ranks: Mapping[str, Rank], since: float) -> list[Event]:
-    """Give the ports that are the only one near to more ranks than any port of other hosts with as many ranks."""
+    """Return events of ports that are the only nearest port of more ranks than on other hosts with as many ranks."""
     users: dict[str, Counter[tuple[str, ...]]] = {}
     for rank in ranks.values():
         users.setdefault(rank.host, Counter())[rank.ports] += 1
@@ -190,7 +196,7 @@ def _shared(ranks: Mapping[str, Rank], since: float) -> list[Event]:
 
 
 def _by_speed(job: Job, judgement: Judgement) -> tuple[list[frozenset[str]], list[frozenset[str]]]:
-    """Give the ranks of each communicator that is slow, and of those that are not."""
+    """Return the ranks of each slow communicator, and of each other one."""
     slow: list[frozenset[str]] = []
     fine: list[frozenset[str]] = []
     for name, share in judgement.communicators.items():
@@ -199,8 +205,8 @@ def _by_speed(job: Job, judgement: Judgement) -> tuple[list[frozenset[str]], lis
     return slow, fine
 
 
-def _whose(judgement: Judgement) -> str:
-    """Say who is to blame, and how sure that is."""
+def _format_suspect(judgement: Judgement) -> str:
+    """Return the suspected host or ranks and the lost share of time, for the log."""
     if judgement.hosts:
         return f": host {', '.join(judgement.hosts)}, {judgement.loss:.0%} of the time"
     if judgement.ranks:
@@ -209,5 +215,5 @@ def _whose(judgement: Judgement) -> str:
         names = ", ".join(one.rank for one in judgement.ranks[:8])
         return f": rank {names}{seen}, {judgement.loss:.0%} of the time"
     if judgement.bandwidth is not None and judgement.verdict is Verdict.NETWORK:
-        return f": {judgement.bandwidth:.0%} of what the network should give"
+        return f": {judgement.bandwidth:.0%} of the expected network bandwidth"
     return ""

@@ -1,4 +1,4 @@
-"""MQTT between the daemons of hosts and the collectors: batches of timings, and states of ports as retained messages.
+"""MQTT between hosts and collectors: batches of collective timings, and port states as retained messages.
 
-All but `options`, `topics`, `states` and `seen` needs aiomqtt, which is the extra `mqtt`.
+`connection`, `publisher` and `subscriber` need aiomqtt; the other modules do not.
 """

@@ -1,6 +1,6 @@
-"""The connection to the broker: made anew whenever it ends, later each time, and never by all at once.
+"""Connection to an MQTT broker that reconnects with exponential backoff.
 
-A connection is given what lies in its files at that moment: passwords and certificates may be replaced at any time.
+Passwords and certificates are read from their files at each connect, so they may be replaced at any time.
 """
 
 import asyncio
@@ -23,59 +23,58 @@ from exporter.mqtt.options import MqttOptions
 
 log = logging.getLogger(__name__)
 
-KEEPALIVE = 20
-"""Seconds of silence after which the broker is asked whether it is there; it waits half as long again, and calls the
-last will."""
+KEEP_ALIVE = 20
+"""Keep Alive in seconds; the broker publishes the will after one and a half times this without a packet."""
 
 TIMEOUT = 10.0
-"""Seconds for the broker to answer."""
+"""Seconds to wait for a response of the broker."""
 
-STEADY = 30.0
-"""Seconds after which a connection is a good one: when it ends, the next try is made at once again."""
+STABLE_SECONDS = 30.0
+"""Seconds after which a connection resets the backoff."""
 
-MAX_PACKET = 300 * 1024
-"""Bytes of a packet that the broker is asked to keep to; what others publish beyond that is not delivered."""
+MAX_PACKET_SIZE = 300 * 1024
+"""Maximum Packet Size of MQTT, in bytes: the broker does not deliver larger messages."""
 
 _library_log = logging.getLogger(f"{__name__}.library")
-_library_log.setLevel(logging.CRITICAL)  # what it would say is told here, once
+_library_log.setLevel(logging.CRITICAL)  # its messages repeat what is logged here
 
-UNUSABLE = (aiomqtt.MqttError, SecretError, OSError)
-"""What comes of a broker, a network, a secret or a file that is not as it should be; ssl's errors are OSErrors."""
+CONNECTION_ERRORS = (aiomqtt.MqttError, SecretError, OSError)
+"""Errors of the broker, the network, a secret or a TLS file; errors of ssl are OSErrors."""
 
 
 class Backoff:
-    """Seconds to wait before the next try: twice as long each time, and by chance up to half of it less.
+    """Exponential backoff with jitter: each wait is 50 to 100 % of a value that doubles.
 
     Args:
-        first: Seconds before the first try after a failure.
-        most: Seconds at most.
+        initial: Seconds of the first wait, at most.
+        maximum: Seconds of any wait, at most.
     """
 
-    def __init__(self, first: float = 1.0, most: float = 60.0) -> None:
-        self._first, self._most = first, most
+    def __init__(self, initial: float = 1.0, maximum: float = 60.0) -> None:
+        self._initial, self._maximum = initial, maximum
         self._tries = 0
 
     def next(self) -> float:
-        """Give the seconds to wait now."""
-        seconds = min(self._most, self._first * 2.0 ** min(self._tries, 30))
+        """Return the seconds to wait before the next try."""
+        seconds = min(self._maximum, self._initial * 2.0 ** min(self._tries, 30))
         self._tries += 1
-        return seconds * random.uniform(0.5, 1.0)  # noqa: S311  # to spread load, not to keep a secret
+        return seconds * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, no secret
 
     def reset(self) -> None:
-        """Begin again with the shortest wait."""
+        """Restart with the shortest wait."""
         self._tries = 0
 
 
 @dataclass(slots=True)
-class Link:
-    """How it goes with the broker.
+class ConnectionStatus:
+    """State and counts of a connection that reconnects.
 
     Attributes:
-        connected: Whether there is a connection.
-        connects: Connections that were made; all but the first are reconnects.
-        failures: Connections that ended or could not be made.
-        refused: Messages that the broker took and then refused, such as for lack of a right.
-        error: Why the last one ended or could not be made; empty while there is one.
+        connected: Whether the connection is established.
+        connects: Established connections; all but the first are reconnects.
+        failures: Connections that ended or could not be established.
+        refused: Messages for which the broker returned a failure reason code in the PUBACK, such as not authorized.
+        error: Why the last connection ended or failed; empty while connected.
     """
 
     connected: bool = False
@@ -90,85 +89,86 @@ class Link:
         return max(0, self.connects - 1)
 
 
-Hear = Callable[[str, bytes], None]
-"""Is given the topic and the payload of a message, at once, and raises nothing."""
+MessageHandler = Callable[[str, bytes], None]
+"""Called with topic and payload of each message as it arrives; must not block or raise."""
 
 
-class Client(aiomqtt.Client):
-    """A client that knows what aiomqtt passes over.
+class BrokerClient(aiomqtt.Client):
+    """An aiomqtt client that counts refused messages, and passes received messages to a handler as they arrive.
 
-    It counts what the broker refused. And messages are handed over as they come: through aiomqtt's own queue they would
-    leave more slowly than they come in, and it has no bound in bytes.
+    aiomqtt's own queue delivers more slowly than messages arrive, and has no limit in bytes.
     """
 
-    link: Link
-    hear: Hear | None = None
+    status: ConnectionStatus
+    on_received: MessageHandler | None = None
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:  # noqa: ANN401  # of paho
-        if not self._connected.done():  # aiomqtt would wait on for an answer that cannot come
-            text = "the broker ended the connection before it answered; check `tls` and its files"
+        if not self._connected.done():  # aiomqtt would wait for a CONNACK that cannot arrive
+            text = "the broker closed the connection before CONNACK; check `tls` and its files"
             self._connected.set_exception(aiomqtt.MqttError(text))
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
-    def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:  # noqa: ANN401  # likewise
-        self.link.refused += reason_code.is_failure
+    def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:  # noqa: ANN401  # of paho
+        self.status.refused += reason_code.is_failure
         super()._on_publish(client, userdata, mid, reason_code, properties)
 
-    def _on_message(self, client: Any, userdata: Any, message: Any) -> None:  # noqa: ANN401, ARG002  # likewise
-        if self.hear is not None:
-            with suppress(UnicodeDecodeError):  # of a topic; brokers let none through
-                self.hear(message.topic, message.payload)
+    def _on_message(self, client: Any, userdata: Any, message: Any) -> None:  # noqa: ANN401, ARG002  # of paho
+        if self.on_received is not None:
+            with suppress(UnicodeDecodeError):  # of a topic; brokers reject such topics
+                self.on_received(message.topic, message.payload)
 
-    async def confirmed(self, topic: str, payload: bytes, *, retain: bool = False, expiry: float | None = None) -> bool:
-        """Publish with QoS 1, one message at a time; tell whether the broker took it.
+    async def publish_confirmed(
+        self, topic: str, payload: bytes, *, retain: bool = False, expiry: float | None = None
+    ) -> bool:
+        """Publish with QoS 1, one message at a time; return whether the broker accepted it.
 
         Args:
-            topic: Where.
-            payload: What; empty to clear what is retained.
-            retain: Whether the broker shall keep it for those who come later.
-            expiry: Seconds after which nobody shall get it any more; never if None.
+            topic: The topic.
+            payload: The payload; empty to clear a retained message.
+            retain: Whether the broker retains the message.
+            expiry: Message Expiry Interval in seconds; None for no expiry.
 
         Raises:
-            MqttError: There was no answer.
+            MqttError: The broker did not respond.
         """
-        before = self.link.refused
-        await self.publish(topic, payload, qos=1, retain=retain, properties=expiring(expiry))
-        taken = self.link.refused == before
-        if not taken and before == 0:
-            log.warning("the broker refuses what is published at %s; check the rights of this user there", topic)
-        return taken
+        before = self.status.refused
+        await self.publish(topic, payload, qos=1, retain=retain, properties=expiry_properties(expiry))
+        accepted = self.status.refused == before
+        if not accepted and before == 0:
+            log.warning("the broker refuses messages to %s; check the rights of this user for the topic", topic)
+        return accepted
 
-    async def while_connected(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work until the work is done, or the connection ends.
+    async def run_while_connected(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine until it returns or the connection ends.
 
         Raises:
             MqttError: The connection ended.
         """
-        working, watching = asyncio.ensure_future(work), asyncio.ensure_future(self._listen())
+        working, watching = asyncio.ensure_future(work), asyncio.ensure_future(self._wait_disconnected())
         try:
             await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
             if working.done() and working.exception() is not None:
-                await asyncio.wait([watching], timeout=0.1)  # knows best why, if it was the connection
+                await asyncio.wait([watching], timeout=0.1)  # has the cause, if it was the connection
         finally:
             working.cancel()
             watching.cancel()
-            ends = await asyncio.gather(watching, working, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
+            results = await asyncio.gather(watching, working, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
 
-    async def _listen(self) -> None:
+    async def _wait_disconnected(self) -> None:
         """Wait until the connection ends.
 
         Raises:
-            MqttError: It did.
+            MqttError: The connection ended.
         """
-        async for _ in self.messages:  # there are none; see `_on_message`
+        async for _ in self.messages:  # empty, see `_on_message`
             pass
 
 
-def expiring(seconds: float | None, packet: int = PacketTypes.PUBLISH) -> Properties | None:
-    """Give the properties of a message that expires, or of a last will that does."""
+def expiry_properties(seconds: float | None, packet: int = PacketTypes.PUBLISH) -> Properties | None:
+    """Return the properties of a PUBLISH, or of a will, with a Message Expiry Interval."""
     if seconds is None:
         return None
     properties = Properties(packet)  # type: ignore[no-untyped-call]
@@ -177,105 +177,113 @@ def expiring(seconds: float | None, packet: int = PacketTypes.PUBLISH) -> Proper
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
-    """What one is at the broker.
+class ClientSettings:
+    """Settings of an MQTT client.
 
     Attributes:
-        identifier: Name of the client, which ends an older connection of the same name.
-        session: Seconds that the broker shall keep what comes meanwhile for one that is away.
-        will: What it shall publish when this one goes without a word.
-        hear: Is given what comes.
+        identifier: Client Identifier; a connection ends older ones with the same identifier.
+        session_expiry: Session Expiry Interval in seconds.
+        will: The will.
+        on_received: Called with each received message.
     """
 
     identifier: str
-    session: float = 0.0
+    session_expiry: float = 0.0
     will: aiomqtt.Will | None = None
-    hear: Hear | None = None
+    on_received: MessageHandler | None = None
 
 
 async def keep_connected(
-    options: MqttOptions, role: Role, link: Link, backoff: Backoff, work: Callable[[Client], Coroutine[Any, Any, None]]
+    options: MqttOptions,
+    settings: ClientSettings,
+    status: ConnectionStatus,
+    backoff: Backoff,
+    work: Callable[[BrokerClient], Coroutine[Any, Any, None]],
 ) -> None:
-    """Work with the broker until the work is done; connect again whenever the connection ends before.
+    """Run a coroutine with a connected client until it returns; reconnect whenever the connection ends before.
 
     Args:
         options: The broker.
-        role: What this one is there.
-        link: Is told how it goes.
-        backoff: How long to wait between tries.
-        work: Gets a client, and is cancelled when its connection ends.
+        settings: Settings of the client.
+        status: Updated with the state of the connection.
+        backoff: Waits between tries.
+        work: Called with the client of each connection; cancelled when the connection ends.
     """
     while True:
         begun = monotonic()
         try:
             password, context = await asyncio.to_thread(_read_files, options)
-            async with _connected(_make_client(options, role, link, password, context)) as client:
-                link.connected, link.error = True, ""
-                link.connects += 1
+            async with _connected(_make_client(options, settings, status, password, context)) as client:
+                status.connected, status.error = True, ""
+                status.connects += 1
                 begun = monotonic()
                 log.info("connected to the broker %s", options.broker)
-                await client.while_connected(work(client))
+                await client.run_while_connected(work(client))
                 return
-        except UNUSABLE as error:
-            _note(link, options, str(error.__cause__ or error) or type(error).__name__)
+        except CONNECTION_ERRORS as error:
+            _log_failure(status, options, str(error.__cause__ or error) or type(error).__name__)
         except Exception:
-            link.failures += 1
-            log.exception("the connection to the broker %s is made anew", options.broker)
+            status.failures += 1
+            log.exception("unexpected error; reconnecting to the broker %s", options.broker)
         finally:
-            steady = link.connected and monotonic() - begun >= STEADY
-            link.connected = False
-        if steady:
+            is_stable = status.connected and monotonic() - begun >= STABLE_SECONDS
+            status.connected = False
+        if is_stable:
             backoff.reset()
         await asyncio.sleep(backoff.next())
 
 
 def _make_client(
-    options: MqttOptions, role: Role, link: Link, password: str | None, context: ssl.SSLContext | None
-) -> Client:
+    options: MqttOptions,
+    settings: ClientSettings,
+    status: ConnectionStatus,
+    password: str | None,
+    context: ssl.SSLContext | None,
+) -> BrokerClient:
     host, port = options.address
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    properties.MaximumPacketSize = MAX_PACKET
-    properties.SessionExpiryInterval = round(role.session)
-    client = Client(
+    properties.MaximumPacketSize = MAX_PACKET_SIZE
+    properties.SessionExpiryInterval = round(settings.session_expiry)
+    client = BrokerClient(
         host,
         port,
         username=options.username,
         password=password,
         logger=_library_log,
-        identifier=role.identifier,
+        identifier=settings.identifier,
         protocol=aiomqtt.ProtocolVersion.V5,
-        will=role.will,
+        will=settings.will,
         timeout=TIMEOUT,
-        keepalive=KEEPALIVE,
-        clean_start=role.session == 0 or link.connects == 0,
+        keepalive=KEEP_ALIVE,
+        clean_start=settings.session_expiry == 0 or status.connects == 0,
         properties=properties,
         tls_context=context,
-        tls_insecure=True if options.sha256 is not None or options.insecure else None,  # or paho looks at the name
+        tls_insecure=True if options.sha256 is not None or options.insecure else None,  # else paho checks the name
     )
-    client.link, client.hear = link, role.hear
+    client.status, client.on_received = status, settings.on_received
     return client
 
 
-def _note(link: Link, options: MqttOptions, error: str) -> None:
-    """Log a failure, and the same one not again while it lasts."""
-    link.failures += 1
-    if error != link.error:
-        log.warning("no connection to the broker %s: %s; trying on", options.broker, error)
-    link.error = error
+def _log_failure(status: ConnectionStatus, options: MqttOptions, error: str) -> None:
+    """Count a failure, and log it unless it is the same as the last one."""
+    status.failures += 1
+    if error != status.error:
+        log.warning("no connection to the broker %s: %s; retrying", options.broker, error)
+    status.error = error
 
 
 @asynccontextmanager
-async def _connected(client: Client) -> AsyncIterator[Client]:
-    """Connect, and disconnect at the end; nothing stays behind where either fails.
+async def _connected(client: BrokerClient) -> AsyncIterator[BrokerClient]:
+    """Connect, and disconnect at the end of the block; closes all resources where one of them fails.
 
     Raises:
-        MqttError: It cannot be done.
+        MqttError: The connection could not be established.
     """
     entering = asyncio.ensure_future(client.__aenter__())
     try:
-        await asyncio.shield(entering)  # its thread cannot be stopped: what it opens has to be closed
+        await asyncio.shield(entering)  # its thread cannot be cancelled: what it opens has to be closed
     except BaseException:
-        await asyncio.shield(_abandon(client, entering))
+        await asyncio.shield(_close_abandoned(client, entering))
         raise
     try:
         yield client
@@ -284,8 +292,8 @@ async def _connected(client: Client) -> AsyncIterator[Client]:
             await client.__aexit__(None, None, None)
 
 
-async def _abandon(client: Client, entering: asyncio.Future[Client]) -> None:
-    """Close what a connection left open that did not come about, or that nobody wants any more."""
+async def _close_abandoned(client: BrokerClient, entering: asyncio.Future[BrokerClient]) -> None:
+    """Close the resources of a connection that failed or was cancelled while it was being established."""
     await asyncio.wait([entering], timeout=TIMEOUT)
     entering.cancel()
     await asyncio.gather(entering, return_exceptions=True)
@@ -295,15 +303,15 @@ async def _abandon(client: Client, entering: asyncio.Future[Client]) -> None:
 
 
 def _read_files(options: MqttOptions) -> tuple[str | None, ssl.SSLContext | None]:
-    """Give the password and the settings of TLS. Blocks.
+    """Read the password, and build the TLS context. Blocks.
 
     Raises:
-        SecretError: The password cannot be had.
-        OSError: A file of TLS cannot be read, or is none.
+        SecretError: The password or key cannot be used.
+        OSError: A TLS file cannot be read or is invalid.
     """
     try:
         return options.password(), _tls_context(options) if options.tls else None
-    except ValueError as error:  # a name with a NUL, or a key with a passphrase
+    except ValueError as error:  # a file name with a NUL, or an encrypted key
         raise SecretError(str(error)) from None
 
 
@@ -315,8 +323,8 @@ def _tls_context(options: MqttOptions) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    # Per context, as ssl documents it; paho makes its connections by this type, other than asyncio's TLS.
-    context.sslsocket_class = _checked(expected)
+    # ssl documents this attribute; paho creates its sockets by it, unlike asyncio's TLS.
+    context.sslsocket_class = _pinning_socket(expected)
     if options.cert_file is not None:
         context.load_cert_chain(options.cert_file, options.key_file, password=_no_password)
     return context
@@ -326,9 +334,9 @@ def _no_password() -> str:
     raise ValueError("the key of cert_file is encrypted; store it without a passphrase, readable by this user only")
 
 
-def _checked(expected: bytes | None) -> type[ssl.SSLSocket]:
-    class Checked(ssl.SSLSocket):
-        """A connection that is closed where the handshake fails, or the certificate is not the expected one."""
+def _pinning_socket(expected: bytes | None) -> type[ssl.SSLSocket]:
+    class PinningSocket(ssl.SSLSocket):
+        """A socket that is closed if the handshake fails or the certificate does not have the expected fingerprint."""
 
         def do_handshake(self, block: bool = False) -> None:
             try:
@@ -342,4 +350,4 @@ def _checked(expected: bytes | None) -> type[ssl.SSLSocket]:
                 self.close()  # paho would leave it to the garbage collector
                 raise
 
-    return Checked
+    return PinningSocket

@@ -1,8 +1,8 @@
-"""What was heard already, in bounded memory: batches by number, and operations by stream and sequence number.
+"""Deduplication of received batches and operations, in bounded memory, by their sequence numbers.
 
-Of each numbering the highest number is kept, and which of those just below it came; so a message that is delivered
-twice, and a file that a sender reads twice, count once. A number that was passed over is a loss, until it comes after
-all. What lies below the window is taken for seen: it would be useless by then.
+Of each sequence the highest number is kept, and which of the numbers just below it were received. So a message that is
+delivered twice, and operations that a sender reads twice from a file, count once. A skipped number counts as lost until
+it is received. Numbers below the window count as duplicates.
 """
 
 from collections import OrderedDict
@@ -12,20 +12,20 @@ from time import monotonic
 
 from exporter.nccl.batch import Batch, Operation, Stream
 
-TICKS = 64
-"""Numbers below the highest of which it is known whether they came: of batches."""
+BATCH_WINDOW = 64
+"""Size of the window of batch numbers."""
 
-SEQUENCES = 1024
-"""The same of operations."""
+OPERATION_WINDOW = 1024
+"""Size of the window of operation numbers."""
 
 MAX_GAP = 1 << 20
-"""Numbers that may be lost at once; who leaps further numbers as he likes, and is followed without counting."""
+"""Numbers that can be lost at once; the numbers skipped by a larger jump are not counted."""
 
 MAX_EPOCHS = 64
-"""Numberings that are kept of one job on one host: where its processes publish themselves, each has its own."""
+"""Sequences of batches of one job on one host: processes that publish themselves have one each."""
 
 MAX_STREAMS = 4096
-"""Streams that are kept of one job on one host; the one that was silent longest makes room."""
+"""Streams of one job on one host; beyond that the least recently received one is forgotten."""
 
 MAX_HOSTS = 16_384
 """Hosts of one job."""
@@ -33,107 +33,107 @@ MAX_HOSTS = 16_384
 MAX_JOBS = 512
 
 MAX_ALL_STREAMS = 500_000
-"""Streams of all; beyond that a job on a host keeps no more of them than it has."""
+"""Streams of all jobs; beyond that a new stream replaces another one of its job and host."""
 
 MAX_ALL_HOSTS = 65_536
-"""Hosts of all jobs, each counted once for each job."""
+"""Hosts of all jobs, counted once per job."""
 
-IDLE = 900.0
-"""Seconds without a batch after which a host of a job, and a job, may be forgotten."""
+IDLE_SECONDS = 900.0
+"""Seconds without a batch after which a host of a job, and a job without hosts, may be forgotten."""
 
 
-class Window:
-    """Which numbers came, of those up to the highest.
+class SequenceWindow:
+    """The highest number of a sequence, and which of the numbers just below it were received.
 
     Attributes:
-        highest: The highest number that came; -1 for none.
-        lost: Numbers that were passed over since the first one, and did not come after all.
+        highest: The highest number; -1 before the first one.
+        lost: Numbers above the first one that were skipped and not received later.
     """
 
-    __slots__ = ("_came", "_mask", "_size", "highest", "lost")
+    __slots__ = ("_mask", "_received", "_size", "highest", "lost")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._mask = (1 << size) - 1
-        self._came = 0  # bit n: the number `highest - n` came
+        self._received = 0  # bit n: the number `highest - n` was received
         self.highest = -1
         self.lost = 0
 
-    def follow(self, last: int) -> None:
-        """Note all numbers from the one after the highest up to `last`."""
+    def add_next(self, last: int) -> None:
+        """Add all numbers from the one after the highest up to `last`."""
         count = min(last - self.highest, self._size)
-        self._came = ((self._came << count) | ((1 << count) - 1)) & self._mask
+        self._received = ((self._received << count) | ((1 << count) - 1)) & self._mask
         self.highest = last
 
     def add(self, number: int) -> bool:
-        """Note a number; tell whether it is new."""
+        """Add a number; return whether it is new."""
         ahead = number - self.highest
         if self.highest < 0:
-            self._came = self._mask  # what was before the first one is not waited for
+            self._received = self._mask  # earlier numbers are not expected
             self.highest = number
             return True
         if ahead > MAX_GAP:
-            self._came, self.highest = self._mask, number
+            self._received, self.highest = self._mask, number
             return True
         if ahead > 0:
-            self._came = ((self._came << min(ahead, self._size)) | 1) & self._mask
+            self._received = ((self._received << min(ahead, self._size)) | 1) & self._mask
             self.highest = number
             self.lost += ahead - 1
             return True
         bit = 1 << -ahead if -ahead < self._size else 0
-        if bit == 0 or self._came & bit:
+        if bit == 0 or self._received & bit:
             return False
-        self._came |= bit
+        self._received |= bit
         self.lost -= 1
         return True
 
 
 @dataclass(slots=True)
-class Mark:
-    """What came of one stream.
+class StreamSequence:
+    """The sequence of one stream.
 
     Attributes:
-        pid: The process that it came from; another one numbers anew.
-        window: Sequence numbers that came.
+        pid: The sending process; another process starts a new sequence.
+        window: Received sequence numbers.
     """
 
     pid: int
-    window: Window
+    window: SequenceWindow
 
-    def fresh(self, stream: Stream, operations: Sequence[Operation]) -> Sequence[Operation]:
-        """Give the operations that did not come before.
+    def filter_new(self, stream: Stream, operations: Sequence[Operation]) -> Sequence[Operation]:
+        """Return the operations that were not received before.
 
         Args:
             stream: Their stream.
-            operations: In order of their numbers, as batches have them.
+            operations: In order of their numbers, as in batches.
         """
         if stream.pid != self.pid:
-            self.pid, self.window = stream.pid, Window(SEQUENCES)
+            self.pid, self.window = stream.pid, SequenceWindow(OPERATION_WINDOW)
         first, last = operations[0].sequence, operations[-1].sequence
-        if first == self.window.highest + 1 and last - first == len(operations) - 1:  # as a rule: the next ones
-            self.window.follow(last)
+        if first == self.window.highest + 1 and last - first == len(operations) - 1:  # the usual case
+            self.window.add_next(last)
             return operations
         return [one for one in operations if self.window.add(one.sequence)]
 
 
 @dataclass(slots=True)
 class _Host:
-    epochs: OrderedDict[str, Window] = field(default_factory=OrderedDict)
-    streams: OrderedDict[tuple[str, int, str], Mark] = field(default_factory=OrderedDict)
-    heard: float = field(default_factory=monotonic)
+    epochs: OrderedDict[str, SequenceWindow] = field(default_factory=OrderedDict)
+    streams: OrderedDict[tuple[str, int, str], StreamSequence] = field(default_factory=OrderedDict)
+    received_at: float = field(default_factory=monotonic)
 
 
 @dataclass(slots=True)
-class Losses:
-    """What did not arrive, or arrived and was not taken; all count up.
+class DeliveryLosses:
+    """Counts of what was not received, or received and discarded.
 
     Attributes:
-        batches: Batches that never came, by gaps in their numbers.
-        duplicate_batches: Batches that came again.
-        duplicate_operations: Operations that came again.
-        forgotten_streams: Streams that made room for others; what comes again of them is not known.
-        jobs: Batches of one job too many.
-        hosts: Batches of one host too many of a job, or of all.
+        batches: Batches that were lost, by gaps in their numbers; decreases when one arrives late.
+        duplicate_batches: Batches received again.
+        duplicate_operations: Operations received again.
+        forgotten_streams: Streams replaced by others; duplicates of their operations are not detected.
+        jobs: Batches discarded because of the limit of jobs.
+        hosts: Batches discarded because of the limit of hosts.
     """
 
     batches: int = 0
@@ -144,15 +144,15 @@ class Losses:
     hosts: int = 0
 
 
-class Seen:
-    """Lets through what did not come before, of jobs and hosts within bounds.
+class Deduplicator:
+    """Filters batches: returns what was not received before, within limits of jobs, hosts and streams.
 
     Args:
         max_jobs: Jobs at the same time.
         max_hosts: Hosts of one job.
         max_streams: Streams of one job on one host.
         max_all_hosts: Hosts of all jobs.
-        max_all_streams: Streams of all.
+        max_all_streams: Streams of all jobs.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Seen:
         max_all_hosts: int = MAX_ALL_HOSTS,
         max_all_streams: int = MAX_ALL_STREAMS,
     ) -> None:
-        self.losses = Losses()
+        self.losses = DeliveryLosses()
         self._jobs: dict[str, dict[str, _Host]] = {}
         self._max_jobs, self._max_hosts, self._max_streams = max_jobs, max_hosts, max_streams
         self._max_all_hosts, self._max_all_streams = max_all_hosts, max_all_streams
@@ -171,11 +171,11 @@ class Seen:
         self._all_streams = 0
 
     def sizes(self) -> tuple[int, int, int]:
-        """Count the jobs, hosts of jobs and streams that are kept."""
+        """Return the numbers of jobs, of hosts counted per job, and of streams."""
         return len(self._jobs), self._all_hosts, self._all_streams
 
-    def fresh(self, batch: Batch) -> Batch | None:
-        """Give of a batch what did not come before; None where the whole came, or there is no room for its sender."""
+    def filter_new(self, batch: Batch) -> Batch | None:
+        """Return a batch without duplicate operations; None for a duplicate batch, or where a limit is exceeded."""
         host = self._host(batch.job, batch.host)
         if host is None:
             return None
@@ -184,10 +184,10 @@ class Seen:
             return None
         streams = []
         for stream, operations in batch.streams:
-            kept = self._mark(host, stream).fresh(stream, operations)
-            self.losses.duplicate_operations += len(operations) - len(kept)
-            if kept:
-                streams.append((stream, kept))
+            new = self._sequence(host, stream).filter_new(stream, operations)
+            self.losses.duplicate_operations += len(operations) - len(new)
+            if new:
+                streams.append((stream, new))
         return replace(batch, streams=streams)
 
     def _is_new(self, host: _Host, batch: Batch) -> bool:
@@ -195,34 +195,32 @@ class Seen:
         if window is None:
             if len(host.epochs) >= MAX_EPOCHS:
                 host.epochs.popitem(last=False)
-            window = host.epochs[batch.epoch] = Window(TICKS)
+            window = host.epochs[batch.epoch] = SequenceWindow(BATCH_WINDOW)
         host.epochs.move_to_end(batch.epoch)
         before = window.lost
         new = window.add(batch.tick)
         self.losses.batches += window.lost - before
         return new
 
-    def _mark(self, host: _Host, stream: Stream) -> Mark:
+    def _sequence(self, host: _Host, stream: Stream) -> StreamSequence:
         key = (stream.communicator, stream.rank, stream.kind)
-        mark = host.streams.get(key)
-        if mark is None:
-            full = self._all_streams >= self._max_all_streams or len(host.streams) >= self._max_streams
-            if full and host.streams:
+        found = host.streams.get(key)
+        if found is None:
+            is_full = self._all_streams >= self._max_all_streams or len(host.streams) >= self._max_streams
+            if is_full and host.streams:
                 host.streams.popitem(last=False)
                 self.losses.forgotten_streams += 1
                 self._all_streams -= 1
             self._all_streams += 1
-            mark = host.streams[key] = Mark(stream.pid, Window(SEQUENCES))
+            found = host.streams[key] = StreamSequence(stream.pid, SequenceWindow(OPERATION_WINDOW))
         host.streams.move_to_end(key)
-        return mark
-
-    # --- who is known
+        return found
 
     def _host(self, job: str, name: str) -> _Host | None:
         hosts = self._jobs.get(job)
         if hosts is None:
             if len(self._jobs) >= self._max_jobs:
-                self.forget_idle()
+                self.expire_idle()
             if len(self._jobs) >= self._max_jobs:
                 self.losses.jobs += 1
                 return None
@@ -234,14 +232,14 @@ class Seen:
                 return None
             host = hosts[name] = _Host()
             self._all_hosts += 1
-        host.heard = monotonic()
+        host.received_at = monotonic()
         return host
 
-    def forget_idle(self) -> None:
-        """Forget the hosts that were silent for IDLE seconds, and jobs without hosts; to be called now and then."""
-        old = monotonic() - IDLE
+    def expire_idle(self) -> None:
+        """Forget hosts without a batch for IDLE_SECONDS, and jobs without hosts; called periodically."""
+        oldest = monotonic() - IDLE_SECONDS
         for job, hosts in list(self._jobs.items()):
-            for name in [name for name, host in hosts.items() if host.heard < old]:
+            for name in [name for name, host in hosts.items() if host.received_at < oldest]:
                 self._all_streams -= len(hosts.pop(name).streams)
                 self._all_hosts -= 1
             if not hosts:

@@ -1,8 +1,8 @@
-"""The side of a host: batches go out as they come, and the states of ports stand at the broker while they last.
+"""MQTT publisher of a host: batches of timings, and retained messages for port states and the presence of the daemon.
 
-Nobody waits for the broker: batches go into a buffer of bounded size, of which the oldest make room while the broker is
-away; a gap in their numbers tells collectors how many. One message is under way at a time, and leaves the buffer when
-the broker confirms it: what is sent twice for that is known by its number.
+Publishing never blocks the caller: batches wait in a bounded queue, from which the oldest are dropped while the broker
+is unavailable; collectors detect dropped batches by gaps in their numbers. One message is in flight at a time, and
+leaves the queue when the broker confirms it. A batch that is sent again is recognised by its number.
 """
 
 import asyncio
@@ -23,152 +23,158 @@ from paho.mqtt.packettypes import PacketTypes
 from exporter.mqtt import states
 from exporter.mqtt.connection import (
     Backoff,
-    Client,
-    Link,
-    Role,
-    expiring,
+    BrokerClient,
+    ClientSettings,
+    ConnectionStatus,
+    expiry_properties,
     keep_connected,
 )
 from exporter.mqtt.options import MqttOptions
-from exporter.mqtt.states import Place, Presence, State
+from exporter.mqtt.states import PortAddress, Presence, StateKey, StateMessage
 from exporter.mqtt.topics import batch_topic, event_topic, host_topic
 from exporter.nccl.batch import Batch, encode
 from exporter.nccl.decoding import FormatError
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 4096
-"""Batches in the buffer."""
+MAX_QUEUED = 4096
+"""Batches in the queue."""
 
-MAX_WAITING_BYTES = 16 * 1024 * 1024
+MAX_QUEUED_BYTES = 16 * 1024 * 1024
 
 MAX_TRIES = 5
-"""Times that a message is sent: a broker may end the connection for what it finds too large."""
+"""Tries of a message: a broker may close the connection on a message that is too large for it."""
 
 MAX_JOBS = 256
-"""Jobs whose numbering goes on; one that was silent longest makes room, and begins anew if it comes back."""
+"""Jobs with a sequence of batch numbers; beyond that the least recently used one is forgotten and restarts later."""
 
-LAST_WORDS = 3.0
-"""Seconds at the end to send what waits, and to clear what is retained."""
+SHUTDOWN_SECONDS = 3.0
+"""Seconds at the end for sending the queue and clearing retained messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A message that waits for the broker.
+class QueuedMessage:
+    """A message in the queue.
 
     Attributes:
-        topic: Where it goes.
-        payload: What goes there.
-        since: Seconds of the monotonic clock of its coming.
-        tries: How often it was sent, and the connection ended without an answer.
+        topic: The topic.
+        payload: The payload.
+        queued_at: Monotonic seconds when it was queued.
+        tries: How often it was sent and not confirmed.
     """
 
     topic: str
     payload: bytes
-    since: float
+    queued_at: float
     tries: int = 0
 
 
-class Buffer:
-    """Messages that wait, within bounds; the oldest make room.
+class PublishQueue:
+    """A bounded queue that drops the oldest messages.
 
     Args:
-        most: Messages.
-        most_bytes: Bytes of all of them together.
-        expiry: Seconds after which one is worthless.
+        max_messages: Messages at most.
+        max_bytes: Bytes of their payloads at most.
+        expiry: Seconds after which a message is dropped.
 
     Attributes:
-        dropped: Messages that made room or became worthless.
-        bytes: Bytes that wait.
+        dropped: Messages dropped because of a limit or their age.
+        bytes: Bytes in the queue.
     """
 
-    def __init__(self, most: int, most_bytes: int, expiry: float) -> None:
-        self._most, self._most_bytes, self._expiry = most, most_bytes, expiry
-        self._messages: deque[Waiting] = deque()
+    def __init__(self, max_messages: int, max_bytes: int, expiry: float) -> None:
+        self._max_messages, self._max_bytes, self._expiry = max_messages, max_bytes, expiry
+        self._messages: deque[QueuedMessage] = deque()
         self.bytes = 0
         self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._messages)
 
-    def put(self, message: Waiting) -> None:
-        """Add the newest message."""
+    def put(self, message: QueuedMessage) -> None:
+        """Append a message."""
         self._messages.append(message)
         self.bytes += len(message.payload)
-        while len(self._messages) > self._most or self.bytes > self._most_bytes:
+        while len(self._messages) > self._max_messages or self.bytes > self._max_bytes:
             self._pop()
             self.dropped += 1
 
-    def put_back(self, message: Waiting) -> None:
-        """Add again the one that was taken last, if there is room still, and it is not what ends the connections."""
-        has_room = len(self._messages) < self._most and self.bytes + len(message.payload) <= self._most_bytes
+    def requeue(self, message: QueuedMessage) -> None:
+        """Put back the message that was taken last; drop it if there is no room, or after MAX_TRIES."""
+        has_room = len(self._messages) < self._max_messages and self.bytes + len(message.payload) <= self._max_bytes
         if has_room and message.tries + 1 < MAX_TRIES:
             self._messages.appendleft(replace(message, tries=message.tries + 1))
             self.bytes += len(message.payload)
         else:
             self.dropped += 1
 
-    def take(self) -> Waiting | None:
-        """Take the oldest message that is worth something; None where there is none."""
+    def get(self) -> QueuedMessage | None:
+        """Remove and return the oldest message that has not expired; None if there is none."""
         while self._messages:
             message = self._pop()
-            if monotonic() - message.since < self._expiry:
+            if monotonic() - message.queued_at < self._expiry:
                 return message
             self.dropped += 1
         return None
 
-    def _pop(self) -> Waiting:
+    def _pop(self) -> QueuedMessage:
         message = self._messages.popleft()
         self.bytes -= len(message.payload)
         return message
 
 
 @dataclass(slots=True)
-class _Numbering:
+class _BatchSequence:
     epoch: str
     tick: int = 0
 
 
 class Publisher:
-    """Publishes for one host, from `async with` on; nothing of it waits or raises where it is used.
+    """Publishes for one host, within `async with`; its methods neither block nor raise.
 
     Args:
         options: The broker.
         host: Name of this host.
-        backoff: How long to wait between tries to connect.
+        backoff: Waits between tries to connect.
 
     Attributes:
-        link: How it goes with the broker.
-        sent: Batches that the broker took.
-        refused: Batches that it did not, such as for lack of a right.
-        invalid: Batches that were offered and could not be written.
-        left_out: States of the last `show` that are not told: beyond MAX_STATES, or of names that no topic can have.
+        status: State of the connection.
+        sent: Batches that the broker accepted.
+        refused: Batches that the broker refused, such as for lack of a right.
+        invalid: Batches that could not be encoded.
+        omitted_states: States of the last `set_states` that are not published: beyond MAX_STATES, or with names that a
+            topic cannot contain.
     """
 
     def __init__(self, options: MqttOptions, host: str, backoff: Backoff | None = None) -> None:
-        self.link = Link()
+        self.status = ConnectionStatus()
         self.sent = 0
         self.refused = 0
         self.invalid = 0
-        self.left_out = 0
+        self.omitted_states = 0
         self._options, self._host = options, host
         self._backoff = backoff or Backoff()
-        self._buffer = Buffer(MAX_WAITING, MAX_WAITING_BYTES, float(options.expiry))
-        self._numbers: OrderedDict[tuple[str, str], _Numbering] = OrderedDict()
-        self._wanted: dict[tuple[str, str, str], State] = {}
-        self._told: dict[tuple[str, str, str], tuple[State, float]] = {}
-        self._since = time.time()
-        self._news = asyncio.Event()
+        self._queue = PublishQueue(MAX_QUEUED, MAX_QUEUED_BYTES, float(options.expiry))
+        self._sequences: OrderedDict[tuple[str, str], _BatchSequence] = OrderedDict()
+        self._active: dict[StateKey, StateMessage] = {}
+        self._published: dict[StateKey, tuple[StateMessage, float]] = {}  # with the time of publication
+        self._started = time.time()
+        self._wakeup = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         will = aiomqtt.Will(
-            host_topic(self._host), _gone(), qos=1, retain=True, properties=expiring(states.GONE_EXPIRY, _WILL)
+            host_topic(self._host),
+            _gone_message(),
+            qos=1,
+            retain=True,
+            properties=expiry_properties(states.GONE_EXPIRY, PacketTypes.WILLMESSAGE),
         )
-        role = Role(f"fabric-exporter-{self._host}", will=will)  # by its name it comes before what the next one says
+        # A new connection with the same identifier ends the old one, so its will precedes what the new one publishes.
+        settings = ClientSettings(f"fabric-exporter-{self._host}", will=will)
         self._task = asyncio.create_task(
-            keep_connected(self._options, role, self.link, self._backoff, self._serve), name="mqtt publisher"
+            keep_connected(self._options, settings, self.status, self._backoff, self._serve), name="mqtt publisher"
         )
         return self
 
@@ -176,119 +182,118 @@ class Publisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing = True
-        self._news.set()
+        self._wakeup.set()
         if self._task is not None:
-            if self.link.connected:
-                await asyncio.wait([self._task], timeout=LAST_WORDS)
+            if self.status.connected:
+                await asyncio.wait([self._task], timeout=SHUTDOWN_SECONDS)
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     @property
     def dropped(self) -> int:
-        """Batches that were lost because the broker was away, or slow, for too long."""
-        return self._buffer.dropped
+        """Batches dropped from the queue."""
+        return self._queue.dropped
 
     @property
-    def waiting(self) -> tuple[int, int]:
-        """Batches that wait, and their bytes."""
-        return len(self._buffer), self._buffer.bytes
+    def queued(self) -> tuple[int, int]:
+        """Batches in the queue, and their bytes."""
+        return len(self._queue), self._queue.bytes
 
-    def offer(self, batch: Batch) -> None:
-        """Send a batch as soon as may be; its epoch, its tick and where it is 0 its time of sending are set here."""
-        numbers = self._numbering(batch.job, batch.host)
-        batch = replace(batch, epoch=numbers.epoch, tick=numbers.tick, sent=batch.sent or time.time())
+    def publish(self, batch: Batch) -> None:
+        """Queue a batch; its epoch, tick and, where it is 0, its time of sending are set here."""
+        sequence = self._sequence(batch.job, batch.host)
+        batch = replace(batch, epoch=sequence.epoch, tick=sequence.tick, sent=batch.sent or time.time())
         try:
             parts = encode(batch)
         except FormatError as error:
             self.invalid += 1
-            log.debug("a batch of job %r cannot be written: %s", batch.job, error)
+            log.debug("a batch of job %r cannot be encoded: %s", batch.job, error)
             return
-        numbers.tick += len(parts)
+        sequence.tick += len(parts)
         now = monotonic()
         for part in parts:
-            self._buffer.put(Waiting(batch_topic(batch.job, batch.host), part, now))
-        self._news.set()
+            self._queue.put(QueuedMessage(batch_topic(batch.job, batch.host), part, now))
+        self._wakeup.set()
 
-    def show(self, active: Iterable[tuple[Place, State]]) -> None:
-        """Say which states of ports are the case now; what is not among them is over."""
+    def set_states(self, active: Iterable[tuple[PortAddress, StateMessage]]) -> None:
+        """Set the active port states: new ones are published, those that are not among them are cleared."""
         given = list(active)
-        self._wanted = dict(list(states.by_key(given).items())[: states.MAX_STATES])
-        self.left_out = len(given) - len(self._wanted)
-        self._news.set()
+        self._active = dict(list(states.states_by_key(given).items())[: states.MAX_STATES])
+        self.omitted_states = len(given) - len(self._active)
+        self._wakeup.set()
 
-    def _numbering(self, job: str, host: str) -> _Numbering:
+    def _sequence(self, job: str, host: str) -> _BatchSequence:
         key = (job, host)
-        numbers = self._numbers.get(key)
-        if numbers is None:
-            if len(self._numbers) >= MAX_JOBS:
-                self._numbers.popitem(last=False)
-            numbers = self._numbers[key] = _Numbering(secrets.token_hex(8))
-        self._numbers.move_to_end(key)
-        return numbers
+        sequence = self._sequences.get(key)
+        if sequence is None:
+            if len(self._sequences) >= MAX_JOBS:
+                self._sequences.popitem(last=False)
+            sequence = self._sequences[key] = _BatchSequence(secrets.token_hex(8))
+        self._sequences.move_to_end(key)
+        return sequence
 
-    # --- with a connection
+    # --- while connected
 
-    async def _serve(self, client: Client) -> None:
-        """Send what there is, and what comes; end when this publisher does."""
-        self._told = {key: (state, -states.REFRESH) for key, (state, _) in self._told.items()}  # or another broker's
-        up_at = -states.REFRESH
+    async def _serve(self, client: BrokerClient) -> None:
+        """Send the queue and the states until the publisher is closed."""
+        # The broker may be another one, or have lost its retained messages: publish all states again.
+        self._published = {key: (state, -states.REFRESH) for key, (state, _) in self._published.items()}
+        presence_at = -states.REFRESH
         while True:
-            self._news.clear()
-            if monotonic() - up_at >= states.REFRESH:
-                up_at = monotonic()
-                await self._retain(client, host_topic(self._host), self._up(), states.EXPIRY)
-            await self._tell_states(client, {} if self._closing else self._wanted)
-            message = self._buffer.take()
+            self._wakeup.clear()
+            if monotonic() - presence_at >= states.REFRESH:
+                presence_at = monotonic()
+                await self._publish_retained(client, host_topic(self._host), self._up_message(), states.EXPIRY)
+            await self._publish_states(client, {} if self._closing else self._active)
+            message = self._queue.get()
             if message is not None:
                 await self._send(client, message)
             elif self._closing:
-                await self._retain(client, host_topic(self._host), _gone(), states.GONE_EXPIRY)
+                await self._publish_retained(client, host_topic(self._host), _gone_message(), states.GONE_EXPIRY)
                 return
             else:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), self._until_refresh(up_at))
+                    await asyncio.wait_for(self._wakeup.wait(), self._seconds_to_refresh(presence_at))
 
-    async def _send(self, client: Client, message: Waiting) -> None:
-        left = float(self._options.expiry) - (monotonic() - message.since)
+    async def _send(self, client: BrokerClient, message: QueuedMessage) -> None:
+        left = float(self._options.expiry) - (monotonic() - message.queued_at)
         try:
-            taken = await client.confirmed(message.topic, message.payload, expiry=left)
+            accepted = await client.publish_confirmed(message.topic, message.payload, expiry=left)
         except BaseException:
-            self._buffer.put_back(message)
+            self._queue.requeue(message)
             raise
-        self.sent += taken
-        self.refused += not taken
+        self.sent += accepted
+        self.refused += not accepted
 
-    async def _tell_states(self, client: Client, wanted: states.States) -> None:
-        """Publish the states that began or are to be told again, and clear those that are over."""
-        for key, topic, payload in list(self._due(wanted)):
-            at = monotonic()
-            await self._retain(client, topic, payload, states.EXPIRY)
+    async def _publish_states(self, client: BrokerClient, active: states.States) -> None:
+        """Publish states that are new or due for a refresh, and clear those that ended."""
+        for key, topic, payload in list(self._due_states(active)):
+            now = monotonic()
+            await self._publish_retained(client, topic, payload, states.EXPIRY)
             if payload:
-                self._told[key] = (wanted[key], at)
+                self._published[key] = (active[key], now)
             else:
-                del self._told[key]
+                del self._published[key]
 
-    def _due(self, wanted: states.States) -> Iterator[tuple[tuple[str, str, str], str, bytes]]:
+    def _due_states(self, active: states.States) -> Iterator[tuple[StateKey, str, bytes]]:
         now = monotonic()
-        fresh = {
-            key: state for key, (state, at) in self._told.items() if now - at < states.REFRESH or key not in wanted
+        current = {
+            key: state for key, (state, at) in self._published.items() if now - at < states.REFRESH or key not in active
         }
-        keys = {event_topic(*key): key for key in (*self._told, *wanted)}
-        return ((keys[topic], topic, payload) for topic, payload in states.changes(fresh, wanted))
+        keys = {event_topic(*key): key for key in (*self._published, *active)}
+        return ((keys[topic], topic, payload) for topic, payload in states.state_changes(current, active))
 
-    def _until_refresh(self, up_at: float) -> float:
-        first = min([up_at, *(at for _, at in self._told.values())])
-        return max(1.0, first + states.REFRESH - monotonic())
+    def _seconds_to_refresh(self, presence_at: float) -> float:
+        oldest = min([presence_at, *(at for _, at in self._published.values())])
+        return max(1.0, oldest + states.REFRESH - monotonic())
 
-    async def _retain(self, client: Client, topic: str, payload: bytes, expiry: float) -> None:
-        await client.confirmed(topic, payload, retain=True, expiry=expiry if payload else None)
+    async def _publish_retained(self, client: BrokerClient, topic: str, payload: bytes, expiry: float) -> None:
+        await client.publish_confirmed(topic, payload, retain=True, expiry=expiry if payload else None)
 
-    def _up(self) -> bytes:
-        return states.encode(Presence(version=states.VERSION, state="up", since=self._since, number=self.link.connects))
-
-
-_WILL = PacketTypes.WILLMESSAGE
+    def _up_message(self) -> bytes:
+        presence = Presence(version=states.VERSION, state="up", since=self._started, number=self.status.connects)
+        return states.encode(presence)
 
 
-def _gone() -> bytes:
+def _gone_message() -> bytes:
     return states.encode(Presence(version=states.VERSION, state="gone"))

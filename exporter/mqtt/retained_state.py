@@ -1,89 +1,89 @@
-"""What the retained messages say now: states of ports that are active, and which daemons are there."""
+"""State received in retained messages: active port states, and which daemons are present."""
 
 from dataclasses import dataclass
 from time import monotonic
 from typing import Generic, TypeVar
 
 from exporter.mqtt import states
-from exporter.mqtt.states import Presence, State
+from exporter.mqtt.states import Presence, StateKey, StateMessage
 from exporter.mqtt.topics import EVENTS, HOSTS, parse_host_topic
 
 MAX_HOSTS = 65_536
-"""Hosts of which it is kept whether their daemon is there."""
+"""Hosts whose presence is kept."""
 
-SETTLED = 15.0
-"""Seconds after a new connection until the broker has told all that it retains; what it did not tell again is over."""
+SETTLE_SECONDS = 15.0
+"""Seconds after a new connection in which the broker sends its retained messages; entries not sent by then expire."""
 
 Key = TypeVar("Key")
-Told = TypeVar("Told")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry(Generic[Told]):
-    told: Told
-    at: float
+class _Entry(Generic[Item]):
+    item: Item
+    received_at: float
 
 
-class _Kept(Generic[Key, Told]):
-    """Entries within a bound, which end with their time.
+class _ExpiringEntries(Generic[Key, Item]):
+    """A bounded dictionary whose entries expire.
 
     Attributes:
-        left_out: Those that there was no room for.
+        dropped: Entries dropped because it was full.
     """
 
-    def __init__(self, most: int, expiry: float) -> None:
-        self._most, self._expiry = most, expiry
-        self._entries: dict[Key, _Entry[Told]] = {}
-        self.left_out = 0
+    def __init__(self, max_entries: int, expiry: float) -> None:
+        self._max_entries, self._expiry = max_entries, expiry
+        self._entries: dict[Key, _Entry[Item]] = {}
+        self.dropped = 0
 
-    def put(self, key: Key, told: Told) -> None:
-        if key not in self._entries and len(self._entries) >= self._most:
-            self.left_out += 1
+    def put(self, key: Key, item: Item) -> None:
+        if key not in self._entries and len(self._entries) >= self._max_entries:
+            self.dropped += 1
         else:
-            self._entries[key] = _Entry(told, monotonic())
+            self._entries[key] = _Entry(item, monotonic())
 
     def remove(self, key: Key) -> None:
         self._entries.pop(key, None)
 
-    def forget(self, since: float) -> None:
-        """Forget what was told before a time, or is too old."""
+    def expire(self, since: float) -> None:
+        """Remove entries received before a time, and expired ones."""
         since = max(since, monotonic() - self._expiry)
-        self._entries = {key: entry for key, entry in self._entries.items() if entry.at >= since}
+        self._entries = {key: entry for key, entry in self._entries.items() if entry.received_at >= since}
 
-    def current(self, since: float) -> dict[Key, Told]:
-        """Give what was told after a time and is not too old; from any thread."""
+    def current(self, since: float) -> dict[Key, Item]:
+        """Return the items received after a time that have not expired; thread-safe."""
         since = max(since, monotonic() - self._expiry)
-        return {key: entry.told for key, entry in self._entries.copy().items() if entry.at >= since}
+        return {key: entry.item for key, entry in self._entries.copy().items() if entry.received_at >= since}
 
 
-class Board:
-    """The states and daemons that retained messages told of."""
+class RetainedState:
+    """The port states and daemons of the retained messages."""
 
     def __init__(self) -> None:
-        self._states: _Kept[tuple[str, str, str], State] = _Kept(states.MAX_STATES, states.EXPIRY)
-        self._hosts: _Kept[str, Presence] = _Kept(MAX_HOSTS, states.GONE_EXPIRY)
-        self._connected = float("-inf")
+        self._states: _ExpiringEntries[StateKey, StateMessage] = _ExpiringEntries(states.MAX_STATES, states.EXPIRY)
+        self._hosts: _ExpiringEntries[str, Presence] = _ExpiringEntries(MAX_HOSTS, states.GONE_EXPIRY)
+        self._connected_at = float("-inf")
 
     @property
-    def left_out(self) -> int:
-        """States and hosts that there was no room for."""
-        return self._states.left_out + self._hosts.left_out
+    def dropped(self) -> int:
+        """States and hosts dropped because of the limits."""
+        return self._states.dropped + self._hosts.dropped
 
-    def forget(self) -> None:
-        """Forget what is over; to be called now and then, by whoever lets this hear."""
-        self._states.forget(self._retold())
-        self._hosts.forget(self._retold())
+    def expire(self) -> None:
+        """Remove expired entries; called periodically by the task that receives messages."""
+        self._states.expire(self._valid_since())
+        self._hosts.expire(self._valid_since())
 
-    def begin(self) -> None:
-        """Note a new connection: the broker tells all that it retains again, and not what was cleared meanwhile."""
-        self._connected = monotonic()
+    def on_connect(self) -> None:
+        """Record a new connection: the broker sends all retained messages again, except those cleared meanwhile."""
+        self._connected_at = monotonic()
 
-    def hear(self, topic: str, payload: bytes) -> bool:
-        """Take a message; tell whether it is one of these.
+    def receive(self, topic: str, payload: bytes) -> bool:
+        """Process a message; return whether its topic is one of states or hosts.
 
         Raises:
-            FormatError: It cannot be used.
-            TopicError: Likewise.
+            FormatError: The payload is invalid.
+            TopicError: The topic is invalid.
         """
         if topic.startswith(f"{EVENTS}/"):
             key, state = states.decode_state(topic, payload)
@@ -101,14 +101,14 @@ class Board:
             return True
         return False
 
-    def states(self) -> dict[tuple[str, str, str], State]:
-        """Give the active states by name, port and kind; from any thread."""
-        return self._states.current(self._retold())
+    def states(self) -> dict[StateKey, StateMessage]:
+        """Return the active states by name, port and kind; thread-safe."""
+        return self._states.current(self._valid_since())
 
     def hosts(self) -> dict[str, Presence]:
-        """Give which daemons are there or gone, by host; from any thread."""
-        return self._hosts.current(self._retold())
+        """Return the presence of daemons by host; thread-safe."""
+        return self._hosts.current(self._valid_since())
 
-    def _retold(self) -> float:
-        """Give since when all that is the case must have been told."""
-        return self._connected if monotonic() - self._connected >= SETTLED else float("-inf")
+    def _valid_since(self) -> float:
+        """Return the time before which entries are outdated: the last connect, once all messages have been sent."""
+        return self._connected_at if monotonic() - self._connected_at >= SETTLE_SECONDS else float("-inf")

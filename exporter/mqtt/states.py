@@ -1,7 +1,7 @@
-"""States of ports, and whether daemons are there: retained messages that go when the state goes, or its teller.
+"""Retained messages: states of ports, and the presence of daemons.
 
-A state that is active stands at its topic, and is told again before it expires; one that is over is cleared by an empty
-message. So whoever connects hears at once what is the case now, and nothing of it outlives a daemon for long.
+An active state is retained at its topic, and published again before it expires; a state that ended is cleared by an
+empty message. So a new subscriber receives the current states at once, and they do not outlive a daemon for long.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,27 +9,27 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from exporter.mqtt.topics import event_topic, is_name, parse_event_topic
+from exporter.mqtt.topics import event_topic, is_valid_name, parse_event_topic
 from exporter.nccl.decoding import FormatError, decode_json, printable
 
 VERSION = 1
 
-_OF_JOB = "@"
+_JOB_SEPARATOR = "@"
 
 EXPIRY = 3600.0
-"""Seconds that the broker keeps a state that is not told again."""
+"""Message Expiry Interval of a state, in seconds."""
 
 REFRESH = EXPIRY / 2
-"""Seconds after which it is told again."""
+"""Seconds after which an active state is published again."""
 
 GONE_EXPIRY = 86_400.0
-"""Seconds that the broker keeps that a daemon is gone."""
+"""Message Expiry Interval of the presence `gone`, in seconds."""
 
-MAX_STATE = 4096
+MAX_MESSAGE = 4096
 """Bytes of a message."""
 
 MAX_STATES = 65_536
-"""States that one publisher tells, or one subscriber keeps."""
+"""States of one publisher, or of one subscriber."""
 
 MAX_TEXT = 512
 
@@ -41,17 +41,17 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is told of a state of a port; where it is stands in the topic.
+class StateMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Payload of an active state; host and port are in the topic.
 
     Attributes:
-        kind: Which one: down, errors ….
-        since: Seconds since 1970 of its begin.
-        number: How often it began since the start of the one who tells, from 1: one that went and came back between
-            two looks is another.
-        value: How much, in the base unit of the kind; None where there is no number to it.
-        text: In words, for people.
-        version: Of the form.
+        kind: Kind of the state: down, errors ….
+        since: Unix time of its begin.
+        number: How often it began since the start of the publisher, from 1: a state that ended and began again between
+            two publications has another number.
+        value: Value in the base unit of the kind; None where the kind has no value.
+        text: Description for people.
+        version: Version of the format.
     """
 
     version: int
@@ -63,13 +63,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether the daemon of a host is there.
+    """Payload of the presence of a host's daemon.
 
     Attributes:
-        state: `up`, or `gone` as its last will says.
-        since: Seconds since 1970 of its start; 0 where it is gone.
-        number: How often it connected since, from 1; 0 where it is gone.
-        version: Of the form.
+        state: `up`, or `gone`, which is also published as the will.
+        since: Unix time of the daemon's start; 0 for `gone`.
+        number: Connections since then, from 1; 0 for `gone`.
+        version: Version of the format.
     """
 
     version: int
@@ -78,88 +78,91 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: Count = 0
 
 
-Place = tuple[str, str]
+PortAddress = tuple[str, str]
 """Name of the host or switch, and the port or device."""
 
-States = Mapping[tuple[str, str, str], State]
-"""Active states by name, port and kind."""
+StateKey = tuple[str, str, str]
+"""Name of the host or switch, port, and kind of the state."""
+
+States = Mapping[StateKey, StateMessage]
 
 _encoder = msgspec.json.Encoder()
-_state_decoder = msgspec.json.Decoder(State)
+_state_decoder = msgspec.json.Decoder(StateMessage)
 _presence_decoder = msgspec.json.Decoder(Presence)
 
 
-def port_of_job(port: str, job: str) -> str:
-    """Name a port of which a job's log tells; without a job it keeps its name."""
-    return f"{port}{_OF_JOB}{job}" if job else port
+def port_with_job(port: str, job: str) -> str:
+    """Return the name under which a state of a port that a job's log reports is published; the port without a job."""
+    return f"{port}{_JOB_SEPARATOR}{job}" if job else port
 
 
-def job_of_port(name: str) -> tuple[str, str]:
-    """Give the port and the job of such a name; no job where the port itself tells."""
-    port, _, job = name.partition(_OF_JOB)
+def split_port_and_job(name: str) -> tuple[str, str]:
+    """Split a published port name into port and job; the job is empty for a state of the port itself."""
+    port, _, job = name.partition(_JOB_SEPARATOR)
     return port, job
 
 
-def state(kind: str, since: float, number: int = 1, value: float | None = None, text: str = "") -> State:
-    """Make a state of the version that is written; of its text what stands in one line, and not too long."""
-    return State(version=VERSION, kind=kind, since=since, number=number, value=value, text=printable(text[:MAX_TEXT]))
+def make_state(kind: str, since: float, number: int = 1, value: float | None = None, text: str = "") -> StateMessage:
+    """Return a message of the current version; the text is truncated and made printable."""
+    text = printable(text[:MAX_TEXT])
+    return StateMessage(version=VERSION, kind=kind, since=since, number=number, value=value, text=text)
 
 
-def by_key(active: Iterable[tuple[Place, State]]) -> dict[tuple[str, str, str], State]:
-    """Give states by name, port and kind; without those whose names no topic can have."""
+def states_by_key(active: Iterable[tuple[PortAddress, StateMessage]]) -> dict[StateKey, StateMessage]:
+    """Return states by key, without those whose names a topic cannot contain."""
     found = {(name, port, one.kind): one for (name, port), one in active}
-    return {key: one for key, one in found.items() if all(map(is_name, key))}
+    return {key: one for key, one in found.items() if all(map(is_valid_name, key))}
 
 
-def changes(before: States, after: States) -> list[tuple[str, bytes]]:
-    """Give what is to be published, retained, to turn one set of active states into another.
+def state_changes(before: States, after: States) -> list[tuple[str, bytes]]:
+    """Return the retained messages that turn one set of active states into another.
 
     Returns:
-        Topics and messages; an empty message clears its topic. What is over comes first. A state that goes on with
-        another value or text is no change: those of an error rate would change at every look.
+        Topics and payloads; an empty payload clears its topic. States that ended come first. A state whose value or
+        text changed is not published again: those of an error rate change all the time.
     """
-    over = [(event_topic(*key), b"") for key in before if key not in after]
+    ended = [(event_topic(*key), b"") for key in before if key not in after]
     begun = [(key, one) for key, one in after.items() if key not in before or not _is_same(before[key], one)]
-    return over + [(event_topic(*key), encode(one)) for key, one in begun]
+    return ended + [(event_topic(*key), encode(one)) for key, one in begun]
 
 
-def _is_same(one: State, other: State) -> bool:
+def _is_same(one: StateMessage, other: StateMessage) -> bool:
     return (one.since, one.number) == (other.since, other.number)
 
 
-def encode(what: State | Presence) -> bytes:
-    """Write a message."""
-    return _encoder.encode(what)
+def encode(message: StateMessage | Presence) -> bytes:
+    """Encode a message as JSON."""
+    return _encoder.encode(message)
 
 
-def decode_state(topic: str, data: bytes) -> tuple[tuple[str, str, str], State | None]:
-    """Read a message of a state: its key, and None where it is over.
+def decode_state(topic: str, data: bytes) -> tuple[StateKey, StateMessage | None]:
+    """Decode the message of a state: its key, and None for a cleared state.
 
     Raises:
-        FormatError: It cannot be used.
-        TopicError: Its topic is none of states.
+        FormatError: The payload is invalid.
+        TopicError: The topic is invalid.
     """
     key = parse_event_topic(topic)
     if not data:
         return key, None
-    found = decode_json(_state_decoder, data, MAX_STATE)
+    found = decode_json(_state_decoder, data, MAX_MESSAGE)
     _check_version(found.version)
     if found.kind != key[2]:
-        raise FormatError("refused", "the kind is another one than that of the topic")
+        raise FormatError("refused", "the kind differs from that of the topic")
     return key, found
 
 
 def decode_presence(data: bytes) -> Presence:
-    """Read whether a daemon is there.
+    """Decode the message of a daemon's presence.
 
     Raises:
-        FormatError: It cannot be used.
+        FormatError: The payload is invalid.
     """
-    found = decode_json(_presence_decoder, data, MAX_STATE)
+    found = decode_json(_presence_decoder, data, MAX_MESSAGE)
     _check_version(found.version)
     return found
 
 
 def _check_version(version: int) -> None:
     if version != VERSION:
-        raise FormatError("unsupported", f"version {version}; {VERSION} is read")
+        raise FormatError("unsupported", f"version {version}; supported is {VERSION}")

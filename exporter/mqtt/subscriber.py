@@ -1,7 +1,7 @@
-"""The side of a collector: the batches of its slots, each operation once, and what is the case at ports and daemons.
+"""MQTT subscriber of a collector: batches of its slots without duplicates, and retained states of ports and daemons.
 
-Slots are owned and not shared by the broker (`$share`), so that all hosts of a job meet in one collector. What comes is
-kept as it is, in a queue with a bound in bytes, until somebody asks for the next batch; only then is it decoded.
+Subscriptions are not shared (`$share`): each collector owns slots, so that all hosts of a job are received by one
+collector. Received batches wait undecoded in a queue with a limit in bytes.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from exporter.mqtt.connection import (
     Backoff,
-    Client,
-    Link,
-    Role,
+    BrokerClient,
+    ClientSettings,
+    ConnectionStatus,
     keep_connected,
 )
-from exporter.mqtt.dedup import Seen
+from exporter.mqtt.dedup import Deduplicator
 from exporter.mqtt.options import MqttOptions
-from exporter.mqtt.retained_state import Board
+from exporter.mqtt.retained_state import RetainedState
 from exporter.mqtt.topics import (
     EVENTS,
     HOSTS,
@@ -39,17 +39,17 @@ from exporter.nccl.datagram import DatagramError, parse
 from exporter.nccl.datagram_batch import batch as datagram_batch
 from exporter.nccl.decoding import FormatError
 
-MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Bytes of batches that wait to be decoded; the oldest make room."""
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
+"""Bytes of batches in the queue; beyond that the oldest are dropped."""
 
-SESSION = 60.0
-"""Seconds that the broker keeps what comes while this one is away."""
+SESSION_EXPIRY = 60.0
+"""Session Expiry Interval in seconds: the broker queues messages for that time while the collector is disconnected."""
 
-OVERHEAD = 256
-"""Bytes that a message takes beside what is in it: many that are empty fill memory too."""
+MESSAGE_OVERHEAD = 256
+"""Bytes that a queued message takes beside its payload: many empty ones fill memory too."""
 
-TIDY = 60.0
-"""Seconds between looks at who may be forgotten."""
+EXPIRE_INTERVAL = 60.0
+"""Seconds between removals of expired entries."""
 
 _DO_NOT_SEND_RETAINED = 2
 _LIVE = SubscribeOptions(qos=1, retainHandling=_DO_NOT_SEND_RETAINED)
@@ -57,24 +57,24 @@ _RETAINED = SubscribeOptions(qos=1, retainAsPublished=True)
 
 
 class Subscriber:
-    """Hears the batches of some slots, from `async with` on.
+    """Receives the batches of some slots, within `async with`.
 
     Args:
         options: The broker.
-        slots: Which, such as `00-7f`.
-        backoff: How long to wait between tries to connect.
-        seen: What came already.
-        most_bytes: Bytes of batches that wait.
+        slots: The slots, such as `00-7f`.
+        backoff: Waits between tries to connect.
+        deduplicator: Filters received batches.
+        max_queued_bytes: Bytes of batches in the queue.
 
     Attributes:
-        link: How it goes with the broker.
-        listening: Whether it is subscribed now.
-        board: What is the case at ports and daemons.
-        seen: What came already, with what was lost or came twice.
-        taken: Batches that were given out.
-        dropped: Batches that made room in the queue.
-        refused: Messages that cannot be used, by reason; `sender` are those that stand under the name of another job or
-            host than they tell of.
+        status: State of the connection.
+        subscribed: Whether the broker granted all subscriptions of the current connection.
+        retained: State of the retained messages.
+        deduplicator: Filters received batches, and counts lost and duplicate ones.
+        accepted: Batches returned by `batches`.
+        dropped: Batches dropped from the queue.
+        refused: Messages that were discarded, by reason; `sender_mismatch` are batches whose job or host differs from
+            that of their topic.
     """
 
     def __init__(
@@ -83,29 +83,30 @@ class Subscriber:
         slots: str = "00-ff",
         *,
         backoff: Backoff | None = None,
-        seen: Seen | None = None,
-        most_bytes: int = MAX_WAITING_BYTES,
+        deduplicator: Deduplicator | None = None,
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
-        self.link = Link()
-        self.listening = False
-        self.board = Board()
-        self.seen = seen or Seen()
-        self.taken = 0
+        self.status = ConnectionStatus()
+        self.subscribed = False
+        self.retained = RetainedState()
+        self.deduplicator = deduplicator or Deduplicator()
+        self.accepted = 0
         self.dropped = 0
         self.refused: Counter[str] = Counter()
         self._options, self._backoff = options, backoff or Backoff()
         self._filters = batch_filters(parse_slots(slots))
-        self._waiting: deque[tuple[str, bytes]] = deque()
-        self._bytes = 0
-        self._most_bytes = most_bytes
-        self._news = asyncio.Event()
-        self._tidied = monotonic()
+        self._queue: deque[tuple[str, bytes]] = deque()
+        self._queued_bytes = 0
+        self._max_queued_bytes = max_queued_bytes
+        self._received = asyncio.Event()
+        self._expired_at = monotonic()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        role = Role(f"fabric-exporter-collector-{secrets.token_hex(8)}", session=SESSION, hear=self._hear)
+        identifier = f"fabric-exporter-collector-{secrets.token_hex(8)}"
+        settings = ClientSettings(identifier, session_expiry=SESSION_EXPIRY, on_received=self._on_received)
         self._task = asyncio.create_task(
-            keep_connected(self._options, role, self.link, self._backoff, self._listen), name="mqtt subscriber"
+            keep_connected(self._options, settings, self.status, self._backoff, self._subscribe), name="mqtt subscriber"
         )
         return self
 
@@ -117,82 +118,82 @@ class Subscriber:
             await asyncio.gather(self._task, return_exceptions=True)
 
     @property
-    def waiting(self) -> tuple[int, int]:
-        """Batches that wait, and their bytes."""
-        return len(self._waiting), self._bytes
+    def queued(self) -> tuple[int, int]:
+        """Batches in the queue, and their bytes."""
+        return len(self._queue), self._queued_bytes
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """Give batches as they come, without end, and of each only operations that did not come before."""
+        """Return batches as they arrive, without end and without duplicate operations."""
         while True:
-            while self._waiting:
-                batch = self._read(*self._pop())
+            while self._queue:
+                batch = self._decode(*self._pop())
                 if batch is not None:
-                    self.taken += 1
+                    self.accepted += 1
                     yield batch
-                await asyncio.sleep(0)  # many that are refused must not hold up all others
-            self._news.clear()
-            await self._news.wait()
+                await asyncio.sleep(0)  # many discarded messages must not block the event loop
+            self._received.clear()
+            await self._received.wait()
 
-    async def _listen(self, client: Client) -> None:
-        """Subscribe, and go on until the connection ends.
+    async def _subscribe(self, client: BrokerClient) -> None:
+        """Subscribe, and wait until the connection ends.
 
         Raises:
-            MqttError: The broker grants not all of it.
+            MqttError: The broker did not grant all subscriptions.
         """
-        self.board.begin()
-        for filters, how in ((self._filters, _LIVE), ([f"{EVENTS}/+/+/+", f"{HOSTS}/+"], _RETAINED)):
-            granted = await client.subscribe([(one, how) for one in filters])
+        self.retained.on_connect()
+        for filters, options in ((self._filters, _LIVE), ([f"{EVENTS}/+/+/+", f"{HOSTS}/+"], _RETAINED)):
+            granted = await client.subscribe([(one, options) for one in filters])
             denied = [code for code in granted if not isinstance(code, int) and code.is_failure]
             if denied:
                 raise aiomqtt.MqttError(f"the broker refuses {len(denied)} of {len(filters)} topics: {denied[0]}")
-        self.listening = True
+        self.subscribed = True
         try:
             await asyncio.Event().wait()  # until it is cancelled
         finally:
-            self.listening = False
+            self.subscribed = False
 
-    def _hear(self, topic: str, payload: bytes) -> None:
-        """Take a message as it comes."""
+    def _on_received(self, topic: str, payload: bytes) -> None:
+        """Process a retained message, or queue a batch."""
         try:
-            if self.board.hear(topic, payload):
+            if self.retained.receive(topic, payload):
                 return
         except FormatError as error:
             self.refused[error.reason] += 1
             return
         except TopicError:
-            self.refused["topic"] += 1
+            self.refused["invalid_topic"] += 1
             return
         if len(payload) > MAX_BATCH:
             self.refused["too_large"] += 1
             return
-        self._waiting.append((topic, payload))
-        self._bytes += len(payload) + OVERHEAD
-        while self._bytes > self._most_bytes:
+        self._queue.append((topic, payload))
+        self._queued_bytes += len(payload) + MESSAGE_OVERHEAD
+        while self._queued_bytes > self._max_queued_bytes:
             self._pop()
             self.dropped += 1
-        self._news.set()
+        self._received.set()
 
     def _pop(self) -> tuple[str, bytes]:
-        topic, payload = self._waiting.popleft()
-        self._bytes -= len(payload) + OVERHEAD
+        topic, payload = self._queue.popleft()
+        self._queued_bytes -= len(payload) + MESSAGE_OVERHEAD
         return topic, payload
 
-    def _read(self, topic: str, payload: bytes) -> Batch | None:
-        """Decode a batch; None where it cannot be used, or nothing of it is new."""
-        if monotonic() - self._tidied >= TIDY:
-            self._tidied = monotonic()
-            self.seen.forget_idle()
-            self.board.forget()
+    def _decode(self, topic: str, payload: bytes) -> Batch | None:
+        """Decode a batch; None where it is invalid or a duplicate."""
+        if monotonic() - self._expired_at >= EXPIRE_INTERVAL:
+            self._expired_at = monotonic()
+            self.deduplicator.expire_idle()
+            self.retained.expire()
         try:
             sender = parse_batch_topic(topic)
             batch = datagram_batch(parse(payload), sender[0]) if is_datagram_topic(topic) else decode(payload)
         except TopicError:
-            self.refused["topic"] += 1
+            self.refused["invalid_topic"] += 1
             return None
         except (DatagramError, FormatError) as error:
             self.refused[error.reason] += 1
             return None
         if sender != (batch.job, batch.host):
-            self.refused["sender"] += 1
+            self.refused["sender_mismatch"] += 1
             return None
-        return self.seen.fresh(batch)
+        return self.deduplicator.filter_new(batch)

@@ -1,12 +1,12 @@
-"""Topics: where what is published, and who may hear it.
+"""MQTT topics.
 
     fabric/v1/nccl/SLOT/JOB/HOST            batches of one host of one job; SLOT is 00 to ff, from a hash of the job
-    fabric/v1/timing/SLOT/JOB/HOST          datagrams of processes of a job that tell their timings themselves
-    fabric/v1/events/NAME/PORT/KIND         a state of a port of a host or switch, retained while it lasts
-    fabric/v1/hosts/HOST                    whether the daemon of a host is there, retained
+    fabric/v1/timing/SLOT/JOB/HOST          datagrams of processes of a job that publish their own timings
+    fabric/v1/events/NAME/PORT/KIND         a state of a port of a host or switch, retained while it is active
+    fabric/v1/hosts/HOST                    presence of the daemon of a host, retained
 
-Names stand in them percent-encoded, so that none can be a wildcard or another level. The slot lets many collectors
-share the load without a job being torn apart: each owns some slots, and a job is in one.
+Names are percent-encoded, so they cannot contain wildcards or level separators. Slots distribute jobs over collectors:
+each collector owns some slots, and each job is in one slot.
 """
 
 import hashlib
@@ -23,28 +23,28 @@ HOSTS = f"{ROOT}/hosts"
 ALL_SLOTS = frozenset(range(256))
 
 MAX_TOPIC = 2048
-"""Bytes of a topic that is read."""
+"""Characters of a topic that is parsed."""
 
 MAX_NAME = 256
-"""Characters of a name in it."""
+"""Characters of a name in a topic."""
 
 _SLOTS = re.compile(r"([0-9a-fA-F]{2})(?:-([0-9a-fA-F]{2}))?")
 
 
 class TopicError(ValueError):
-    """A topic that is none of ours."""
+    """A topic that does not have the documented form."""
 
 
 def slot_of(job: str) -> str:
-    """Give the slot of a job, `00` to `ff`."""
+    """Return the slot of a job, `00` to `ff`: the first byte of the SHA-256 of its name."""
     return hashlib.sha256(job.encode("utf-8", "surrogateescape")).hexdigest()[:2]
 
 
 def parse_slots(text: str) -> frozenset[int]:
-    """Read which slots a collector owns: `00-ff`, `3f`, `00-3f,80-bf`.
+    """Parse the slots of a collector: `00-ff`, `3f`, `00-3f,80-bf`.
 
     Raises:
-        ValueError: It is nothing of the kind.
+        ValueError: The text has another form.
     """
     found: set[int] = set()
     for part in text.split(","):
@@ -57,93 +57,93 @@ def parse_slots(text: str) -> frozenset[int]:
 
 
 def batch_filters(slots: Iterable[int]) -> list[str]:
-    """Give the filters that a collector of these slots subscribes to, of batches and of datagrams."""
+    """Return the topic filters of batches and datagrams for the given slots."""
     owned = sorted(set(slots))
     levels = ["+"] if ALL_SLOTS.issubset(owned) else [f"{slot:02x}" for slot in owned]
     return [f"{root}/{level}/+/+" for root in (BATCHES, DATAGRAMS) for level in levels]
 
 
 def batch_topic(job: str, host: str) -> str:
-    """Give where batches of a host of a job are published."""
-    return f"{BATCHES}/{slot_of(job)}/{_level(job)}/{_level(host)}"
+    """Return the topic of the batches of a host of a job."""
+    return f"{BATCHES}/{slot_of(job)}/{_encode_level(job)}/{_encode_level(host)}"
 
 
 def is_datagram_topic(topic: str) -> bool:
-    """Tell whether what is published there is a datagram, and no batch."""
+    """Return whether a topic carries datagrams and not batches."""
     return topic.startswith(f"{DATAGRAMS}/")
 
 
 def parse_batch_topic(topic: str) -> tuple[str, str]:
-    """Give the job and the host of a topic of batches or datagrams.
+    """Return job and host of a topic of batches or datagrams.
 
     Raises:
-        TopicError: It is none, or the slot is not that of the job.
+        TopicError: The topic has another form, or the slot is not that of the job.
     """
-    slot, job, host = _names(topic, DATAGRAMS if is_datagram_topic(topic) else BATCHES, 3)
+    slot, job, host = _decode_levels(topic, DATAGRAMS if is_datagram_topic(topic) else BATCHES, 3)
     if slot != slot_of(job):
         raise TopicError(f"slot {slot[:8]!r} is not that of the job")
     return job, host
 
 
 def event_topic(name: str, port: str, kind: str) -> str:
-    """Give where a state of a port is published; `name` is that of the host or switch."""
-    return f"{EVENTS}/{_level(name)}/{_level(port)}/{_level(kind)}"
+    """Return the topic of a state of a port; `name` is that of the host or switch."""
+    return f"{EVENTS}/{_encode_level(name)}/{_encode_level(port)}/{_encode_level(kind)}"
 
 
 def parse_event_topic(topic: str) -> tuple[str, str, str]:
-    """Give name, port and kind of a topic of states.
+    """Return name, port and kind of a topic of states.
 
     Raises:
-        TopicError: It is none.
+        TopicError: The topic has another form.
     """
-    name, port, kind = _names(topic, EVENTS, 3)
+    name, port, kind = _decode_levels(topic, EVENTS, 3)
     return name, port, kind
 
 
 def host_topic(host: str) -> str:
-    """Give where it is published whether the daemon of a host is there."""
-    return f"{HOSTS}/{_level(host)}"
+    """Return the topic of the presence of a host's daemon."""
+    return f"{HOSTS}/{_encode_level(host)}"
 
 
 def parse_host_topic(topic: str) -> str:
-    """Give the host of such a topic.
+    """Return the host of a topic of presence.
 
     Raises:
-        TopicError: It is none.
+        TopicError: The topic has another form.
     """
-    (host,) = _names(topic, HOSTS, 1)
+    (host,) = _decode_levels(topic, HOSTS, 1)
     return host
 
 
-def is_name(name: str) -> bool:
-    """Tell whether a topic may have this name: it can be shown, and is not too long."""
+def is_valid_name(name: str) -> bool:
+    """Return whether a topic may contain a name: it is not empty, printable, and not too long."""
     return 0 < len(name) <= MAX_NAME and name.isprintable()
 
 
-def _level(name: str) -> str:
-    """Encode a name as one level.
+def _encode_level(name: str) -> str:
+    """Encode a name as one level of a topic.
 
     Raises:
-        ValueError: It is empty.
+        ValueError: The name is empty.
     """
     if not name:
-        raise ValueError("a name of a topic is empty")
+        raise ValueError("a name in a topic is empty")
     return quote(name, safe="", errors="surrogateescape")
 
 
-def _names(topic: str, root: str, count: int) -> list[str]:
-    """Decode the levels below a root; each name has one way of writing, so that none can stand twice, and can be shown.
+def _decode_levels(topic: str, root: str, count: int) -> list[str]:
+    """Decode the levels below a root; each name has exactly one encoding, so that a name has one topic.
 
     Raises:
-        TopicError: There are others than `count`, or one is not as `_level` writes it.
+        TopicError: The number of levels is not `count`, or a level is not encoded as by `_encode_level`.
     """
     levels = topic.removeprefix(f"{root}/").split("/")
     if len(topic) > MAX_TOPIC or not topic.startswith(f"{root}/") or len(levels) != count:
         raise TopicError(f"not {count} levels below {root}")
     names = [unquote(level, errors="surrogateescape") for level in levels]
     for name, level in zip(names, levels, strict=True):
-        if not is_name(name):
-            raise TopicError(f"the level {level[:64]!r} is no name: empty, too long, or not to be shown")
-        if _level(name) != level:
-            raise TopicError(f"the level {level[:64]!r} is not percent-encoded as it should be")
+        if not is_valid_name(name):
+            raise TopicError(f"the level {level[:64]!r} is not a valid name: empty, too long or not printable")
+        if _encode_level(name) != level:
+            raise TopicError(f"the level {level[:64]!r} is not percent-encoded correctly")
     return names

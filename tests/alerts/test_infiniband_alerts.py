@@ -1,4 +1,4 @@
-"""Alerts and board of an InfiniBand fabric on what is exported of one that `ibsim` simulates, by a real Prometheus."""
+"""InfiniBand alerts and dashboard on a fabric simulated by `ibsim`, evaluated by a real Prometheus."""
 
 import json
 import sys
@@ -25,13 +25,13 @@ EXPRS = {
     if rule["labels"]["layer"] == "ib"
 }
 BOARD = json.loads((ROOT / "dashboards" / "fabric-infiniband.json").read_text())
-UNEVENNESS_AND_LIGHT = ("_imbalance_ratio", "_sm_", "_sweep_datagrams_total")
-"""Of these an idle fabric whose subnet manager has ended may tell nothing."""
+MAY_BE_EMPTY = ("_imbalance_ratio", "_sm_", "_sweep_datagrams_total")
+"""Queries that may have no data on an idle fabric whose subnet manager has ended."""
 
 
 @pytest.fixture(scope="module")
 def fabric(program) -> Iterator[tuple]:
-    """Run an exporter at a host of a fat tree, with a counter at its end, and a Prometheus that scrapes it."""
+    """Run an exporter at a host of a fat tree with a saturated counter, and a Prometheus that scrapes it."""
     for name in ("ibsim", "opensm"):
         program(name)
     with own_folder() as folder, simulator(fat_tree(leaves=2, hosts=2, spines=1)) as simulated:
@@ -53,21 +53,21 @@ def fabric(program) -> Iterator[tuple]:
                 yield simulated, server
 
 
-def test_each_slow_link_is_told_once(fabric):
+def test_each_degraded_link_is_one_alert(fabric):
     """All links of ibsim could be 12X QDR: two to adapters at each leaf, and one from each leaf upwards."""
     _, server = fabric
     wanted = {(f"Leaf{leaf}", port) for leaf in (1, 2) for port in ("1", "2", "3")}
 
-    def told() -> list:
+    def degraded_links() -> list:
         found = server.query(EXPRS["FabricLinkDegraded", ""])
         return found if len(found) >= len(wanted) else []
 
-    found = until("the links", told)
+    found = until("the links", degraded_links)
     assert sorted((one["metric"]["node_name"], one["metric"]["port"]) for one in found) == sorted(wanted)
     assert {one["metric"]["peer"] for one in found} == {"H1", "H2", "H3", "H4", "Spine1"}
 
 
-def test_a_counter_at_its_end_and_a_manager_that_has_ended_are_told(fabric):
+def test_a_saturated_counter_and_a_missing_subnet_manager_are_alerts(fabric):
     _, server = fabric
     (one,) = until("the counter", lambda: server.query(EXPRS["FabricCounterSaturated", ""]))
     assert one["metric"]["node_name"] == "Leaf1"
@@ -81,7 +81,7 @@ def test_every_rule_can_be_evaluated(fabric, expr):
     server.query(expr)
 
 
-def test_queries_of_the_board_have_data(fabric):
+def test_queries_of_the_dashboard_have_data(fabric):
     _, server = fabric
     until("a second pass", lambda: server.query("rate(fabric_ib_transmit_packets_total[30s])"))
     silent = []
@@ -91,6 +91,6 @@ def test_queries_of_the_board_have_data(fabric):
             for name in ("job", "instance", "node_name"):
                 expr = expr.replace(f"${name}", ".+")
             expr = expr.replace("$__rate_interval", "30s")
-            if not any(word in expr for word in UNEVENNESS_AND_LIGHT) and not server.query(expr):
+            if not any(word in expr for word in MAY_BE_EMPTY) and not server.query(expr):
                 silent.append(panel["title"])
     assert silent == []

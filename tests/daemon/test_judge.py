@@ -1,4 +1,4 @@
-"""The judge of jobs: what a collector says of a slow job, and which port it puts it down to."""
+"""Verdicts of a collector on jobs, and the ports that are exported as causes."""
 
 import logging
 from functools import partial
@@ -9,14 +9,14 @@ import pytest
 from exporter.core.table import RowKeeper, TableBuilder
 from exporter.daemon.judge import CAUSES, Judge
 from exporter.meaning.training import jobs
-from exporter.mqtt.states import Presence, state
+from exporter.mqtt.states import Presence, make_state
 from exporter.sources.nccl.streams import Streams
 
 MIB = 1 << 20
 
 
 def table(now, times, first, *, count=10, size=8 * MIB):
-    """Make timings of one communicator of four hosts: microseconds by rank."""
+    """Return timings of one communicator of four hosts: microseconds by rank."""
     made = Streams()
     for rank, microseconds in enumerate(times):
         operations = [(first + one, size, microseconds, True) for one in range(count)]
@@ -25,13 +25,13 @@ def table(now, times, first, *, count=10, size=8 * MIB):
     return made.table(now)
 
 
-class Board:
+class RetainedState:
     def __init__(self, **ports):
         self.ports = ports
 
     def states(self):
         return {
-            (host.replace("_", "-"), "mlx5_0:1", kind): state(kind, time(), 1, value)
+            (host.replace("_", "-"), "mlx5_0:1", kind): make_state(kind, time(), 1, value)
             for host, (kind, value) in self.ports.items()
         }
 
@@ -40,7 +40,7 @@ class Board:
 
 
 def run(judge, *phases, make=table):
-    """Put phases of (ticks, times) through, two seconds a tick, and give the values of each tick."""
+    """Run phases of (ticks, times), two seconds per tick; return the values of each tick."""
     state_, seen, number, now = None, [], 0, monotonic()
     for ticks, times in phases:
         for _ in range(ticks):
@@ -62,22 +62,22 @@ def run(judge, *phases, make=table):
 FAST, SLOW, LATE = (900, 900, 900, 900), (9000, 9000, 9000, 9000), (90_900, 90_900, 900, 90_900)
 
 
-def test_a_slow_network_is_put_down_to_the_port_that_says_so(caplog):
+def test_a_slow_network_is_attributed_to_a_degraded_port(caplog):
     caplog.set_level(logging.INFO)
-    board = Board(gpu_2=("link_degraded", 1.0), elsewhere=("link_down", 1.0))
-    seen = run(Judge(jobs.JobKnowledge, lambda: board, list), (15, FAST), (15, SLOW))
+    retained = RetainedState(gpu_2=("link_degraded", 1.0), elsewhere=("link_down", 1.0))
+    seen = run(Judge(jobs.Known, lambda: retained, list), (15, FAST), (15, SLOW))
     last = seen[-1]
     assert ("verdict", "llm", "network_bound") in last
     causes = {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
     assert max(causes, key=causes.get) == ("link_degraded", "gpu-2", "mlx5_0:1")
-    assert not any(name == "elsewhere" for _, name, _ in causes), "no rank of the job is there"
+    assert not any(name == "elsewhere" for _, name, _ in causes), "no rank of the job runs there"
     (line,) = [one.getMessage() for one in caplog.records if "network_bound" in one.getMessage()]
-    assert "job llm: network_bound: 10% of what the network should give" in line
+    assert "job llm: network_bound: 10% of the expected network bandwidth" in line
     assert "mlx5_0:1" in line
 
 
-def placed(*ports):
-    """Give timings of a job whose ranks are near to these ports."""
+def timings_of_hosts_with_two(*ports):
+    """Return timings of a job whose ranks have these nearest ports."""
 
     def made(now, times, first):
         streams = Streams()
@@ -93,14 +93,14 @@ def placed(*ports):
 PORTS = ("mlx5_0:1=ens0=0000:0a:00.0", "mlx5_1:1=ens1=0000:1a:00.0") * 2
 
 
-class Told(Board):
-    """A board with states by host, port and kind."""
+class GivenStates(RetainedState):
+    """Retained states by host, port and kind."""
 
     def __init__(self, *states):
-        self.told = {one: state(one[2], time() - 10, 1, 1.0) for one in states}
+        self.given = {one: make_state(one[2], time() - 10, 1, 1.0) for one in states}
 
     def states(self):
-        return self.told
+        return self.given
 
 
 def confidences(judge, make, *phases):
@@ -108,30 +108,35 @@ def confidences(judge, make, *phases):
     return {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
 
 
-def test_an_event_by_any_name_of_a_port_near_to_a_rank_counts_in_full():
+def test_an_event_by_any_name_of_the_nearest_port_of_a_rank_has_full_confidence():
     for name in ("mlx5_0:1", "ens0", "0000:0a:00.0"):
-        judge = Judge(jobs.JobKnowledge, partial(Told, ("gpu-1", name, "link_degraded")), list)
-        found = confidences(judge, placed(*PORTS), (15, FAST), (15, SLOW))
+        judge = Judge(jobs.Known, partial(GivenStates, ("gpu-1", name, "link_degraded")), list)
+        found = confidences(judge, timings_of_hosts_with_two(*PORTS), (15, FAST), (15, SLOW))
         assert found["link_degraded", "gpu-1", "mlx5_0:1"] == pytest.approx(0.95, abs=0.06)
 
 
-def test_an_event_of_a_port_that_is_near_to_no_rank_counts_little():
-    board = Told(("gpu-1", "mlx5_9:1", "link_degraded"))
-    found = confidences(Judge(jobs.JobKnowledge, lambda: board, list), placed(*PORTS), (15, FAST), (15, SLOW))
+def test_an_event_of_a_port_that_is_not_nearest_to_a_rank_has_low_confidence():
+    retained = GivenStates(("gpu-1", "mlx5_9:1", "link_degraded"))
+    found = confidences(
+        Judge(jobs.Known, lambda: retained, list), timings_of_hosts_with_two(*PORTS), (15, FAST), (15, SLOW)
+    )
     assert found["link_degraded", "gpu-1", "mlx5_9:1"] == pytest.approx(0.15)
 
 
-def test_what_a_log_tells_counts_for_its_own_job_alone():
+def test_states_from_a_job_log_apply_to_that_job_only():
     ours, others = ("gpu-1", "mlx5_0:1@llm", "failed_over"), ("gpu-1", "@other", "gdr_off")
     found = confidences(
-        Judge(jobs.JobKnowledge, lambda: Told(ours, others), list), placed(*PORTS), (15, FAST), (15, SLOW)
+        Judge(jobs.Known, lambda: GivenStates(ours, others), list),
+        timings_of_hosts_with_two(*PORTS),
+        (15, FAST),
+        (15, SLOW),
     )
     assert ("failed_over", "gpu-1", "mlx5_0:1") in found
     assert not any(kind == "gdr_off" for kind, _, _ in found)
 
 
 def hosts_of_four(*ports):
-    """Give timings of a job on hosts of four ranks, which are near to these ports."""
+    """Return timings of a job on hosts with four ranks, which have these nearest ports."""
 
     def made(now, times, first):
         streams = Streams()
@@ -149,41 +154,41 @@ TWO_EACH = ("mlx5_0:1", "mlx5_0:1", "mlx5_1:1", "mlx5_1:1")
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "expected"),
     [
         (("mlx5_0:1", *OWN[:1], *OWN[2:]), OWN, {("gpu-0", "mlx5_0:1")}),
-        (TWO_EACH, TWO_EACH, set()),  # so they are made
-        (TWO_EACH, (*TWO_EACH[:3], ""), set()),  # of one rank it is not known
+        (TWO_EACH, TWO_EACH, set()),  # the usual layout
+        (TWO_EACH, (*TWO_EACH[:3], ""), set()),  # the port of one rank is not known
         (TWO_EACH, TWO_EACH[:3], set()),  # a job of seven
     ],
 )
-def test_a_port_that_more_ranks_share_than_on_other_hosts_is_told(first, second, told):
-    judge = Judge(jobs.JobKnowledge, Told, list)
+def test_a_port_shared_by_more_ranks_than_on_other_hosts_is_a_cause(first, second, expected):
+    judge = Judge(jobs.Known, GivenStates, list)
     found = confidences(judge, hosts_of_four(*first, *second), (15, FAST), (15, SLOW))
-    assert {(name, port) for kind, name, port in found if kind == "adapter_shared"} == told
+    assert {(name, port) for kind, name, port in found if kind == "adapter_shared"} == expected
 
 
-def test_without_any_evidence_the_cause_is_said_to_be_unknown():
-    last = run(Judge(jobs.JobKnowledge, lambda: None, list), (15, FAST), (15, SLOW))[-1]
+def test_without_evidence_the_cause_is_unknown():
+    last = run(Judge(jobs.Known, lambda: None, list), (15, FAST), (15, SLOW))[-1]
     assert [key[2] for key in last if key[0] == "cause_confidence"] in ([], ["unknown"])
 
 
-def test_a_late_rank_without_evidence_of_its_port_computes_for_too_long(caplog):
+def test_a_late_rank_without_port_evidence_is_a_straggler_by_compute_or_process(caplog):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(jobs.JobKnowledge, Board, list), (8, FAST), (8, LATE), (60, FAST))
-    told = [values for values in seen if ("verdict", "llm", "straggler") in values]
-    assert told
-    assert all(("straggler", "llm", "2") in values for values in told)
-    assert {key[2] for key in told[-1] if key[0] == "cause_confidence"} & {"compute", "process"}
+    seen = run(Judge(jobs.Known, RetainedState, list), (8, FAST), (8, LATE), (60, FAST))
+    verdicts = [values for values in seen if ("verdict", "llm", "straggler") in values]
+    assert verdicts
+    assert all(("straggler", "llm", "2") in values for values in verdicts)
+    assert {key[2] for key in verdicts[-1] if key[0] == "cause_confidence"} & {"compute", "process"}
     begun, over = [one.getMessage() for one in caplog.records]
     assert begun.startswith("job llm: straggler: rank 2, last in")
     assert over.startswith("job llm: straggler: over; now fine")
 
 
 @pytest.mark.parametrize("times", [FAST])
-def test_a_job_that_is_well_has_no_cause_and_no_line(caplog, times):
+def test_a_job_without_problems_has_no_cause_and_is_not_logged(caplog, times):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(jobs.JobKnowledge, lambda: Board(gpu_1=("link_down", 1.0)), list), (20, times))
+    seen = run(Judge(jobs.Known, lambda: RetainedState(gpu_1=("link_down", 1.0)), list), (20, times))
     assert not any(key[0] == "cause_confidence" for values in seen for key in values)
     assert not caplog.records
 

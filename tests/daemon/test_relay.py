@@ -1,4 +1,4 @@
-"""What a host hands to its publisher: timings with what was lost, states that go on, and no rank that is doubtful."""
+"""What the relay passes to the publisher: timings with losses, continuing states, and no disputed ranks."""
 
 from types import SimpleNamespace
 
@@ -18,14 +18,14 @@ from exporter.sources.nccl.tables import LOSSES, streams
 
 
 class Publisher:
-    """Keeps what is offered and shown."""
+    """Records batches and states."""
 
     def __init__(self):
-        self.offered, self.shown = [], []
-        self.offer = self.offered.append
+        self.batches, self.states = [], []
+        self.publish = self.batches.append
 
-    def show(self, found):
-        self.shown.append(states.by_key(list(found)))
+    def set_states(self, found):
+        self.states.append(states.states_by_key(list(found)))
 
 
 def relay():
@@ -34,9 +34,9 @@ def relay():
     return made, made._publisher
 
 
-def heard(*world_ranks):
-    """Make the table of single collectives of processes that claim these ranks of the job."""
-    known, said = Processes(), []
+def timings(*world_ranks):
+    """Return the table of one collective of each process; the processes claim the given ranks of the job."""
+    known, reports = Processes(), []
     known.begin()
     for place, rank in enumerate(world_ranks):
         number = 100 + place
@@ -44,13 +44,13 @@ def heard(*world_ranks):
         member = Membership(place, len(world_ranks), 1)
         one.meets(member)
         one.did("c", member, "AllReduce", 1, 1 << 20, 100, True)
-        said.append((known.take("inspector", one, 1.0, []), one))
+        reports.append((known.take("inspector", one, 1.0, []), one))
     known.finish({}, 1.0)
-    return streams(said, "gpu-1", 1.0)
+    return streams(reports, "gpu-1", 1.0)
 
 
-def test_how_far_ranks_are_is_sent_also_where_nothing_ended():
-    table = heard(4)
+def test_progress_is_sent_without_timings():
+    table = timings(4)
     process = Processes()
     process.begin()
     one = Said("f", Facts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
@@ -62,7 +62,7 @@ def test_how_far_ranks_are_is_sent_also_where_nothing_ended():
     silent = Said("f", one.facts, progress={("c", "Barrier"): Progress(member, 9, 8)})
     (batch,) = batches(streams([(known, silent)], "gpu-1", 1.0), "gpu-1")
     assert batch.streams == []
-    assert [(told.stream.kind, told.stream.world_rank, *told[1:]) for told in batch.progress] == [("Barrier", 3, 9, 8)]
+    assert [(row.stream.kind, row.stream.world_rank, *row[1:]) for row in batch.progress] == [("Barrier", 3, 9, 8)]
     assert [batch.progress for batch in batches(table, "gpu-1")] == [[]]
 
 
@@ -72,33 +72,33 @@ def losses(**dropped):
     return Table(LOSSES, rows, columns, 1.0)
 
 
-def test_a_rank_that_several_claim_is_sent_as_unknown():
+def test_a_rank_claimed_by_several_processes_is_sent_as_unknown():
     def sent(table):
         return [stream.world_rank for batch in batches(table, "gpu-1") for stream, _ in batch.streams]
 
-    assert sent(heard(4, 5, 6)) == [4, 5, 6]
-    assert sent(heard(0, 0, 0, 3)) == [None, None, None, 3]
+    assert sent(timings(4, 5, 6)) == [4, 5, 6]
+    assert sent(timings(0, 0, 0, 3)) == [None, None, None, 3]
 
 
-def test_what_ranks_lost_goes_with_the_timings_of_their_job_and_never_falls():
+def test_lost_timings_of_a_job_are_sent_with_its_batches_and_never_decrease():
     made, publisher = relay()
-    for told in ({"r0": 3, "r1": 4}, {"r0": 5}, {"r0": 1}):  # one goes, and one begins anew
-        for table in (losses(**told), heard(0, 1)):
+    for dropped in ({"r0": 3, "r1": 4}, {"r0": 5}, {"r0": 1}):  # one rank ends, and one restarts
+        for table in (losses(**dropped), timings(0, 1)):
             made.step(None, table)
-    assert [batch.dropped for batch in publisher.offered] == [7, 9, 10]
+    assert [batch.dropped for batch in publisher.batches] == [7, 9, 10]
 
 
-def test_what_the_log_of_a_job_tells_of_a_port_stands_beside_what_the_port_tells():
+def test_states_from_a_job_log_are_published_beside_states_of_the_port():
     made, publisher = relay()
-    port = PortLocation("gpu-1", "mlx5_0:1")
-    made.show(
+    port = Port("gpu-1", "mlx5_0:1")
+    made.publish_states(
         [
             PortState("link_down", port, 100.0, 1, 0.0),
             PortState("port_error", port, 100.0, 1, 1.0, job="llm"),
             PortState("gdr_off", PortLocation("gpu-1", ""), 100.0, 1, 1.0, job="llm"),
         ]
     )
-    (shown,) = publisher.shown
+    (shown,) = publisher.states
     assert list(shown) == [
         ("gpu-1", "mlx5_0:1", "link_down"),
         ("gpu-1", "mlx5_0:1@llm", "port_error"),
@@ -106,15 +106,15 @@ def test_what_the_log_of_a_job_tells_of_a_port_stands_beside_what_the_port_tells
     ]
 
 
-def test_a_state_that_goes_on_is_the_same_whatever_the_clocks_do(monkeypatch):
+def test_a_continuing_state_is_unchanged_when_the_clocks_drift(monkeypatch):
     made, publisher = relay()
     on = [PortState("link_down", PortLocation("gpu-1", f"mlx5_{one}:1"), 123.456 + one, 1, 1.0) for one in range(8)]
     clocks = SimpleNamespace(wall=1e9, own=200.0)
     monkeypatch.setattr("exporter.daemon.relay.time", lambda: clocks.wall)
     monkeypatch.setattr("exporter.daemon.relay.monotonic", lambda: clocks.own)
-    made.show(on)
+    made.publish_states(on)
     clocks.wall, clocks.own = 1e9 + 5.0004, 205.0
-    made.show(on)
-    before, after = publisher.shown
+    made.publish_states(on)
+    before, after = publisher.states
     assert len(before) == 8
-    assert not states.changes(before, after)
+    assert not states.state_changes(before, after)

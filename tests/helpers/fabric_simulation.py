@@ -1,8 +1,8 @@
-"""An InfiniBand fabric within the process, for what no simulator at hand and no test's machine has.
+"""A simulated InfiniBand fabric within the process, for faults and link generations that ibsim does not simulate.
 
-It stands where libibumad does and speaks bytes: what is asked is read from the datagram alone, and what it answers is
-written by the layouts of the specification, not by the code under test. Its links may be of any generation, its nodes
-silent, late, busy, protected or wrong. Time is its own: to wait costs none.
+It replaces libibumad: requests are parsed from the bytes of datagrams, and replies are built from the layouts of the
+specification, not by the code under test. Links may have any generation; nodes may be unresponsive, late, busy,
+protected by an M_Key or faulty. It has its own clock, so waiting takes no time.
 """
 
 import os
@@ -25,9 +25,9 @@ from exporter.linux.mad.datagram import (
 )
 from exporter.linux.mad.umad import LocalPort, UmadError
 from exporter.meaning.ports import links, rates
-from exporter.sources.ibfabric import counting, sweep, tables
-from exporter.sources.ibfabric import source as ibfabric
-from exporter.sources.ibfabric.source import IbFabricOptions, IbFabricSource, PortChoice
+from exporter.sources.ibfabric import counters, sweep, tables
+from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
+from exporter.sources.ibfabric.source import IbFabricSource
 
 SIZE, DATA = 256, 64
 GET, GET_RESPONSE = 0x01, 0x81
@@ -69,7 +69,7 @@ DISCARD_DETAILS = ("inactive", "neighbor_mtu", "lifetime", "hoq_lifetime")
 
 
 class Clock:
-    """Time that passes when somebody waits."""
+    """A clock that advances while code sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -79,11 +79,11 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0
-        self.now += max(seconds, 1e-6)  # waiting for nothing takes a moment too
+        self.now += max(seconds, 1e-6)  # a sleep of 0 advances it too
 
-    def put(self, patch: pytest.MonkeyPatch) -> "Clock":
-        """Let all that sweeps go by this clock."""
-        for module in (mad_window, counting, sweep, tables, ibfabric):
+    def install(self, patch: pytest.MonkeyPatch) -> "Clock":
+        """Replace the clock of all modules that take part in sweeps."""
+        for module in (mad_window, counters, sweep, tables):
             patch.setattr(module, "monotonic", self)
         patch.setattr(mad_window, "sleep", self.sleep)
         return self
@@ -91,7 +91,7 @@ class Clock:
 
 @dataclass(eq=False)
 class Port:
-    """A port: what it is linked to, how, and what it counted."""
+    """A port: its peer, its link and its counters."""
 
     node: "Node"
     number: int
@@ -101,53 +101,55 @@ class Port:
     physical: int = 2
     lanes: int = 4
     generation: str = "HDR"
-    can_lanes: tuple[int, ...] = (1, 2, 4)
-    can: tuple[str, ...] = ("SDR", "DDR", "QDR", "FDR", "EDR", "HDR")
+    supported_lanes: tuple[int, ...] = (1, 2, 4)
+    supported_generations: tuple[str, ...] = ("SDR", "DDR", "QDR", "FDR", "EDR", "HDR")
     capabilities: int = 0
     capabilities_2: int = 0
     protect: int = 0
     fec_mode: int | None = None
-    fec: tuple[int, int, int] = (0, 0, 0)  # blocks corrected and not, by Reed and Solomon; corrected of lane 0
+    fec: tuple[int, int, int] = (0, 0, 0)  # RS-FEC blocks corrected and uncorrectable; corrected on lane 0
     counts: dict[str, int] = field(default_factory=dict)
     sent_by_sl: dict[int, int] = field(default_factory=dict)
 
     def info(self) -> bytes:
-        """Write PortInfo."""
+        """Encode PortInfo."""
         data = bytearray(64)
         mask = self.capabilities | HAS_MASK_2
-        extended = sum(EXTENDED_CODES.get(one, 0) for one in self.can)
+        extended = sum(EXTENDED_CODES.get(one, 0) for one in self.supported_generations)
         struct.pack_into(">QHHI", data, 8, self.node.fabric.prefix, self.lid, self.node.fabric.sm_lid, mask)
         is_up = self.physical == 5
         active = EXTENDED_CODES.get(self.generation, 0)
         slow = SPEED_CODES.get(self.generation, 4)
-        if extended or "XDR" in self.can:
+        if extended or "XDR" in self.supported_generations:
             mask |= HAS_EXTENDED_SPEEDS
             struct.pack_into(">I", data, 20, mask)
             data[62] = (active if is_up else 0) << 4 | extended
-            data[56] = (1 << 5 if is_up and self.generation == "XDR" else 0) | (1 << 3 if "XDR" in self.can else 0)
+            data[56] = (1 << 5 if is_up and self.generation == "XDR" else 0) | (
+                1 << 3 if "XDR" in self.supported_generations else 0
+            )
         data[28] = self.number
-        data[30] = sum(WIDTH_CODES[one] for one in self.can_lanes)
+        data[30] = sum(WIDTH_CODES[one] for one in self.supported_lanes)
         data[31] = WIDTH_CODES[self.lanes] if is_up else 2
-        supported = {SPEED_CODES[one] for one in self.can if one in SPEED_CODES}
+        supported = {SPEED_CODES[one] for one in self.supported_generations if one in SPEED_CODES}
         data[32] = sum(supported) << 4 | self.state
         data[33] = self.physical << 4 | 2
         data[34] = self.protect << 6
         data[35] = (slow if is_up else 1) << 4 | 1
         has_fec = any(one.fec_mode is not None for one in self.node.ports.values())
         struct.pack_into(">H", data, 60, self.capabilities_2 | (2 if has_fec else 0))
-        if self.node.kind == 2 and self.number:  # a switch's masks stand at its port 0 alone
+        if self.node.kind == 2 and self.number:  # the masks of a switch are valid at its port 0 only
             struct.pack_into(">I", data, 20, 0)
             struct.pack_into(">H", data, 60, 0)
         return bytes(data)
 
     def narrow(self, name: str) -> int:
-        """Give a counter as PortCounters has it: it sticks at its top."""
+        """Return a counter of PortCounters, which stops at its maximum."""
         return min(self.counts.get(name, 0), (1 << NARROW.get(name, 32)) - 1)
 
 
 @dataclass(eq=False)
 class Node:
-    """A node: what it is, and what is wrong with it."""
+    """A node and its faults."""
 
     fabric: "Simulation"
     guid: int
@@ -155,28 +157,28 @@ class Node:
     description: bytes
     ports: dict[int, Port]
     vendor: int = MELLANOX
-    mask: int = 1 << 9 | 1 << 12  # extended counters, and the wait
+    mask: int = 1 << 9 | 1 << 12  # PortCountersExtended and PortXmitWait
     mask_2: int = 0
     enhanced_port_0: bool = False
-    lacks: frozenset[tuple[int, int]] = frozenset()  # class and attribute that it does not know
-    silent: frozenset[int] = frozenset()  # classes that it does not answer: 1 subnet management, 4 performance
+    unsupported: frozenset[tuple[int, int]] = frozenset()  # management class and attribute
+    silent: frozenset[int] = frozenset()  # classes without response: 1 subnet management, 4 performance
     late: float = 0.0
     busy: int = 0
     key: int = 0
     tamper: Callable[[bytes], bytes | None] | None = None
-    asked: list[bytes] = field(default_factory=list)
-    sm: tuple[int, int, int] | None = None  # activity, priority, state of a manager here
+    requests: list[bytes] = field(default_factory=list)
+    sm: tuple[int, int, int] | None = None  # activity, priority and state of a subnet manager at this node
 
     @property
     def lid_port(self) -> Port:
         return self.ports[min(self.ports)]
 
-    def dead(self) -> None:
-        """Let it answer nothing."""
+    def stop_responding(self) -> None:
+        """Stop responding in all management classes."""
         self.silent = frozenset({1, 4})
 
     def subnet(self, attribute: int, modifier: int, arrived: int) -> bytes | None:
-        """Write an attribute of subnet management; None for one that it does not have."""
+        """Encode an attribute of subnet management; None for one that is not supported."""
         data = bytearray(192)
         if attribute == 0x10:
             data[: len(self.description)] = self.description
@@ -201,14 +203,14 @@ class Node:
             struct.pack_into(">IH", data, 0, 1, self.ports[modifier].fec_mode)
         elif attribute == 0xFF90 and self.vendor == MELLANOX:
             port = self.ports[modifier]
-            data[7] = int("FDR10" in port.can)
+            data[7] = int("FDR10" in port.supported_generations)
             data[15] = int(port.generation == "FDR10")
         else:
             return None
         return bytes(data)
 
     def performance(self, attribute: int, number: int) -> bytes | None:
-        """Write an attribute of performance management."""
+        """Encode an attribute of performance management; None for one that is not supported."""
         data = bytearray(192)
         if attribute == 1:
             struct.pack_into(">BBHI", data, 0, 1, 1, self.mask, self.mask_2 << 5 | 18)
@@ -236,7 +238,7 @@ class Node:
         return bytes(data)
 
     def _counters(self, attribute: int, port: Port, data: bytearray) -> bytes | None:
-        """Write PortCounters or PortCountersExtended."""
+        """Encode PortCounters or PortCountersExtended."""
         counts = port.counts
         if attribute == 0x12:
             first, rest = ("symbol_errors", "link_error_recovery", "link_down"), list(NARROW)[3:9]
@@ -255,10 +257,10 @@ class Node:
 
 
 class Simulation:
-    """A fabric, seen from one port of it; the endpoint that datagrams are sent by, and the gate that opens it."""
+    """A fabric, read from one of its ports; also the port opener and the endpoint of the code under test."""
 
     def __init__(self, clock: Clock) -> None:
-        self.prefix = 0xFE80 << 48 | os.getpid()  # one of its own: who sweeps a subnet is found by other processes too
+        self.prefix = 0xFE80 << 48 | os.getpid()  # unique: the lock of a subnet is shared by all processes
         self.clock = clock
         self.nodes: list[Node] = []
         self.sm_lid = 1
@@ -286,14 +288,14 @@ class Simulation:
         self.nodes.append(node)
         return node
 
-    def link(self, one: Node, its: int, other: Node, there: int, **facts: object) -> tuple[Port, Port]:
-        """Plug a cable; both its ends come up."""
-        ends = one.ports[its], other.ports[there]
+    def link(self, one: Node, one_port: int, other: Node, other_port: int, **properties: object) -> tuple[Port, Port]:
+        """Plug in a cable; both its ends come up."""
+        ends = one.ports[one_port], other.ports[other_port]
         for end in ends:
             self.unlink(end)
         for end, peer in zip(ends, reversed(ends), strict=True):
             end.peer, end.state, end.physical = peer, 4, 5
-            for key, value in facts.items():
+            for key, value in properties.items():
                 setattr(end, key, value)
         return ends
 
@@ -304,13 +306,13 @@ class Simulation:
                 one.peer, one.state, one.physical = None, 1, 2
 
     def manage(self) -> None:
-        """Give LIDs as a subnet manager does, in the order in which nodes were added; the first port is its own."""
+        """Assign LIDs as a subnet manager does, in the order in which nodes were added."""
         lid = 1
         for node in self.nodes:
             for port in [node.ports[0]] if node.kind == 2 else node.ports.values():
                 port.lid, lid = lid, lid + 1
 
-    # What the source sees: how the host's port is, and how it is opened.
+    # --- port opener
 
     def local(self, _choice: object) -> LocalPort:
         if self.error is not None:
@@ -327,7 +329,7 @@ class Simulation:
             self.prefix,
             port.node.guid + port.number,
         )
-        return umad.chosen([local], "", None)
+        return umad.select_port([local], "", None)
 
     def open(self, _port: LocalPort) -> "Simulation":
         self.opened += 1
@@ -336,7 +338,7 @@ class Simulation:
     def close(self) -> None:
         self.closed += 1
 
-    # What datagrams are sent by.
+    # --- endpoint
 
     def send(self, request: Request, transaction: int, seconds: float, m_key: int = 0) -> None:
         assert seconds > 0
@@ -345,7 +347,7 @@ class Simulation:
         datagram = encode(request, transaction, m_key)
         lid = request.route.lid
         assert len(datagram) == SIZE
-        assert datagram[3] == GET, "nothing but a Get may leave"
+        assert datagram[3] == GET, "only Gets may be sent"
         self.wire.append(datagram)
         for answer, delay in self._answers(datagram, lid):
             heappush(self._coming, (self.clock.now + delay, len(self.wire), answer))
@@ -368,7 +370,7 @@ class Simulation:
         if place is None:
             return []
         node, arrived = place
-        node.asked.append(datagram)
+        node.requests.append(datagram)
         kind = 4 if mad_class == 4 else 1
         if kind in node.silent:
             return []
@@ -378,7 +380,7 @@ class Simulation:
         answer[3] = GET_RESPONSE
         status = 0x8000 if by_route else 0
         data: bytes | None = None
-        if (kind, attribute) not in node.lacks:
+        if (kind, attribute) not in node.unsupported:
             data = (
                 node.performance(attribute, datagram[DATA + 1])
                 if kind == 4
@@ -392,41 +394,41 @@ class Simulation:
         else:
             answer[DATA : DATA + len(data)] = data
         struct.pack_into(">H", answer, 4, status)
-        told: bytes | None = bytes(answer)
+        sent: bytes | None = bytes(answer)
         if node.tamper is not None:
-            told = node.tamper(bytes(answer))
-        return [] if told is None else [(told, node.late + 20e-6)]
+            sent = node.tamper(bytes(answer))
+        return [] if sent is None else [(sent, node.late + 20e-6)]
 
     def _along(self, path: bytes) -> tuple[Node, int] | None:
-        """Follow a directed route: the node at its end, and the port that it is come in by."""
+        """Follow a directed route: return the node at its end and its ingress port."""
         assert self.origin is not None
         node, arrived = self.origin.node, self.origin.number
         for hop, number in enumerate(path):
             port = node.ports.get(number)
             if hop and (node.kind != 2 or number == 0 or 1 in node.silent):
-                return None  # it leads through what does not pass it on
+                return None  # through a node that does not forward
             if port is None or port.peer is None or port.physical != 5:
                 return None
             node, arrived = port.peer.node, port.peer.number
         return node, arrived
 
     def _at(self, lid: int) -> tuple[Node, int] | None:
-        """Find a LID among what cables lead to."""
+        """Find the node with a LID among the linked nodes."""
         assert self.origin is not None
-        seen, ring = {id(self.origin.node)}, [(self.origin.node, self.origin.number)]
-        for node, arrived in ring:
+        visited, queue = {id(self.origin.node)}, [(self.origin.node, self.origin.number)]
+        for node, arrived in queue:
             own = node.ports[0] if node.kind == 2 else node.ports[arrived]
             if lid and own.lid == lid:
                 return node, arrived
             for port in node.ports.values() if node.kind == 2 else (own,):
-                if port.peer is not None and port.physical == 5 and id(port.peer.node) not in seen:
-                    seen.add(id(port.peer.node))
-                    ring.append((port.peer.node, port.peer.number))
+                if port.peer is not None and port.physical == 5 and id(port.peer.node) not in visited:
+                    visited.add(id(port.peer.node))
+                    queue.append((port.peer.node, port.peer.number))
         return None
 
 
 def small(clock: Clock) -> Simulation:
-    """Give two leaves with two hosts each and a spine, all 4X HDR, seen from the first host, which manages it."""
+    """Return two leaves with two hosts each and a spine, all 4X HDR, read from the first host, the subnet manager."""
     fabric = Simulation(clock)
     hosts = [fabric.adapter(0x1000 + 0x10 * number, f"gpu-{number} mlx5_0") for number in (1, 2, 3, 4)]
     leaves = [fabric.switch(0x2000 + number, 4, f"leaf-{number}") for number in (1, 2)]
@@ -443,34 +445,34 @@ def small(clock: Clock) -> Simulation:
 
 
 @dataclass
-class Seen:
-    """What one pass told: values by name and labels, and what failed."""
+class SweepResult:
+    """Result of one sweep: values by metric and labels, and failures."""
 
     values: Mapping[str, Mapping[tuple[str, ...], Value]]
     failures: Sequence[Failure]
 
-    def at(self, name: str, node: Node, port: int | None = None, *more: str) -> Value | None:
-        """Give a value of a node, or of one of its ports."""
+    def value(self, name: str, node: Node, port: int | None = None, *more: str) -> Value | None:
+        """Return a value of a node, or of one of its ports."""
         key = (f"{node.guid:016x}", *(() if port is None else (str(port),)), *more)
         return self.values.get(f"fabric_ib_{name}", {}).get(key)
 
-    def sweep(self, name: str) -> Value:
-        """Give a value of the pass itself."""
+    def sweep_value(self, name: str) -> Value:
+        """Return a value about the sweep itself."""
         (value,) = self.values[f"fabric_ib_sweep_{name}"].values()
         return value
 
     def links(self) -> set[frozenset[tuple[str, str]]]:
-        """Give the links, each as its two ends."""
-        told = self.values.get("fabric_ib_link_info", {})
-        return {frozenset({key, (peer[0], peer[1])}) for key, peer in told.items() if peer[0]}
+        """Return the links, each as its two ends."""
+        peers = self.values.get("fabric_ib_link_info", {})
+        return {frozenset({key, (peer[0], peer[1])}) for key, peer in peers.items() if peer[0]}
 
     def reasons(self) -> list[tuple[str, str]]:
-        """Give devices and reasons of what failed."""
+        """Return device and reason of each failure."""
         return [(failure.device, failure.reason) for failure in self.failures]
 
 
-class Swept:
-    """The source over a simulation, with what is made of its tables."""
+class SourceSweeper:
+    """The source on a simulated fabric, followed by the steps that compute rates and link states."""
 
     STEPS = (rates.step, lambda state, table: links.step(None, None, state, table))
 
@@ -479,8 +481,8 @@ class Swept:
         self.source = IbFabricSource(IbFabricOptions(enabled=True, **options), PortChoice(), "poller", fabric)
         self._memory: dict[object, object] = {}
 
-    async def look(self, seconds: float = 30.0) -> Seen:
-        """Make a pass, some seconds after the last one."""
+    async def sweep(self, seconds: float = 30.0) -> SweepResult:
+        """Sweep some seconds after the last sweep."""
         self.fabric.clock.now += seconds
         reading = await self.source.read()
         made = list(reading.tables)
@@ -494,6 +496,6 @@ class Swept:
         values: dict[str, dict[tuple[str, ...], Value]] = {}
         for table in made:
             for column in table.columns.values():
-                told = zip(table.rows.keys, column.values, strict=True)
-                values.setdefault(column.metric.name, {}).update({key: one for key, one in told if one is not None})
-        return Seen(values, reading.failures)
+                rows = zip(table.rows.keys, column.values, strict=True)
+                values.setdefault(column.metric.name, {}).update({key: one for key, one in rows if one is not None})
+        return SweepResult(values, reading.failures)

@@ -1,6 +1,6 @@
-"""InfiniBand fabrics simulated by Debian's `ibsim`, and readers of what `ibnetdiscover` and `perfquery` say of them.
+"""InfiniBand fabrics simulated by Debian's `ibsim`, and parsers for the output of `ibnetdiscover` and `perfquery`.
 
-Each simulator has a folder and a socket of its own, so that tests may run side by side. Programs see its fabric as that
+Each simulator has a folder and a socket of its own, so that tests may run side by side. Programs use its fabric as that
 of the machine when they run with `env()`, in a folder that may be written to.
 """
 
@@ -24,7 +24,7 @@ Place = tuple[str, int]
 
 
 def fat_tree(leaves: int = 2, hosts: int = 2, spines: int = 1, cables: int = 1) -> str:
-    """Make a net file: `hosts` at each leaf, from port 1 on; then `cables` to each spine."""
+    """Return a net file: `hosts` at each leaf, from port 1 on; then `cables` to each spine."""
     links: list[tuple[Place, Place]] = []
     for leaf in range(leaves):
         name = f"Leaf{leaf + 1}"
@@ -47,7 +47,7 @@ def fat_tree(leaves: int = 2, hosts: int = 2, spines: int = 1, cables: int = 1) 
 
 
 def links_of_net(text: str) -> set[frozenset[Place]]:
-    """Give the links of a net file, by names."""
+    """Return the links of a net file, by names."""
     links, name = set(), ""
     for line in text.splitlines():
         if header := re.match(r'(?:Switch|Hca)\s+\d+\s+"([^"]+)"', line):
@@ -59,7 +59,7 @@ def links_of_net(text: str) -> set[frozenset[Place]]:
 
 @dataclass(frozen=True)
 class Found:
-    """A node as `ibnetdiscover` gives it; a switch has one LID, an adapter one by port."""
+    """A node in the output of `ibnetdiscover`; a switch has one LID, an adapter one per port."""
 
     kind: str
     guid: int
@@ -76,11 +76,11 @@ class Discovered:
     links: frozenset[frozenset[tuple[int, int]]]
 
     def named_links(self) -> set[frozenset[Place]]:
-        """Give the links by the nodes' descriptions."""
+        """Return the links by the nodes' descriptions."""
         return {frozenset((self.nodes[guid].description, port) for guid, port in link) for link in self.links}
 
     def lid(self, name: str, port: int = 0) -> int:
-        """Give the LID of a switch, or of a port of an adapter, by description."""
+        """Return the LID of a switch, or of a port of an adapter, by description."""
         (node,) = (node for node in self.nodes.values() if node.description == name)
         return node.lids[port]
 
@@ -109,19 +109,19 @@ def counters_of_perfquery(text: str) -> dict[str, int]:
 
 
 class Simulator:
-    """A running `ibsim`, its console, and programs that see its fabric."""
+    """A running `ibsim`, its console, and programs that run in its fabric."""
 
     def __init__(self, folder: Path, net: str, process: subprocess.Popen[bytes]) -> None:
         self.folder, self.net = folder, net
         self._process, self._read = process, 0
 
     def env(self, host: str = "H1") -> dict[str, str]:
-        """Give the environment of a program that shall be at a host of the fabric."""
+        """Return the environment of a program that runs at a host of the fabric."""
         own = {"LD_PRELOAD": PRELOAD, "IBSIM_SOCKNAME": self.folder.name, "SIM_HOST": host, "PATH": PATH}
         return {**os.environ, **own, "OSM_TMP_DIR": str(self.folder), "OSM_CACHE_DIR": str(self.folder)}
 
     def run(self, *command: object, host: str = "H1", seconds: float = 120.0, statuses: Sequence[int] = (0,)) -> str:
-        """Run a program to its end at a host; give what it printed, or fail. `ibqueryerrors` ends with 1 at errors."""
+        """Run a program to its end at a host; return its output, or fail. `ibqueryerrors` ends with 1 at errors."""
         with tempfile.TemporaryDirectory(dir=self.folder) as here:
             done = subprocess.run(
                 [*map(str, command)],
@@ -136,16 +136,16 @@ class Simulator:
         return done.stdout
 
     def opensm(self, host: str = "H1") -> None:
-        """Let a subnet manager give each port its LID, once."""
+        """Run a subnet manager once, which assigns a LID to each port."""
         self.run("opensm", "-o", "-f", self.folder / "opensm.log", host=host)
 
     @contextmanager
     def manager(self, host: str = "H1") -> Iterator[None]:
-        """Keep a subnet manager up until the end of the block; its administrator answers by then."""
-        log, said = self.folder / "manager.log", self.folder / "manager.out"
+        """Run a subnet manager until the end of the block; the subnet is up when the block begins."""
+        log, output = self.folder / "manager.log", self.folder / "manager.out"
         log.unlink(missing_ok=True)
         with (
-            said.open("wb") as out,
+            output.open("wb") as out,
             subprocess.Popen(
                 ["opensm", "-d2", "-f", str(log)],
                 env=self.env(host),
@@ -157,7 +157,7 @@ class Simulator:
             try:
                 end = monotonic() + 60
                 while not (log.exists() and "SUBNET UP" in log.read_text(errors="replace")):
-                    assert process.poll() is None, said.read_text(errors="replace")[-2000:]
+                    assert process.poll() is None, output.read_text(errors="replace")[-2000:]
                     assert monotonic() < end, "opensm does not bring the subnet up"
                     sleep(0.02)
                 yield
@@ -165,15 +165,15 @@ class Simulator:
                 process.kill()
 
     def discover(self, host: str = "H1") -> Discovered:
-        """Give what `ibnetdiscover` sees."""
+        """Return the output of `ibnetdiscover`."""
         return links_of_ibnetdiscover(self.run("ibnetdiscover", host=host))
 
     def unlink(self, node: str, port: int | None = None) -> None:
-        """Pull a cable, or all of a node."""
+        """Unplug a cable, or all cables of a node."""
         self.command(f"Unlink {_at(node, port)}")
 
     def relink(self, node: str, port: int | None = None) -> None:
-        """Plug again what was pulled."""
+        """Plug in again what was unplugged."""
         self.command(f"ReLink {_at(node, port)}")
 
     def set_counter(self, node: str, port: int, counter: str, value: int) -> None:
@@ -181,11 +181,11 @@ class Simulator:
         self.command(f"PerformanceSet {_at(node, port)} {counter}={value}")
 
     def error_rate(self, node: str, percent: int, port: int | None = None) -> None:
-        """Let a node, or one of its ports, drop that share of the datagrams that reach it."""
+        """Make a node, or one of its ports, drop a share of the received datagrams."""
         self.command(f"Error {_at(node, port)} {percent}")
 
     def command(self, line: str) -> str:
-        """Give the console a command, wait until it is done, and give what it answered; a complaint is an error."""
+        """Send a command to the console and return its output; fail if the console rejects it."""
         assert len(line) < 126, "the console reads no longer lines"
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
@@ -207,7 +207,7 @@ class Simulator:
             sleep(0.005)
 
     def ready(self) -> None:
-        """Wait until it serves: it prompts before it has its sockets, but obeys only after."""
+        """Wait until it is ready: it prompts before its sockets are open, but processes commands only after."""
         self._answer()
         self.command("Verbose 0")
 
@@ -216,8 +216,8 @@ def _at(node: str, port: int | None) -> str:
     return f'"{node}"' if port is None else f'"{node}"[{port}]'
 
 
-def _room(net: str) -> Sequence[str]:
-    """Give the options that make room for a net."""
+def _size_options(net: str) -> Sequence[str]:
+    """Return the options of ibsim for the size of a net."""
     sizes = [int(size) + 1 for size in re.findall(r"^(?:Switch|Hca)\s+(\d+)", net, re.MULTILINE)]
     switches = len(re.findall(r"^Switch", net, re.MULTILINE))
     wanted = {"-N": len(sizes), "-S": switches, "-P": sum(sizes), "-L": max(1024, 2 * sum(sizes))}
@@ -230,7 +230,7 @@ def simulator(net: str) -> Iterator[Simulator]:
     folder = Path(tempfile.mkdtemp(prefix="fabric-ibsim-"))
     try:
         (folder / "net").write_text(net)
-        command = ["ibsim", "-s", *_room(net), str(folder / "net")]
+        command = ["ibsim", "-s", *_size_options(net), str(folder / "net")]
         env = {**os.environ, "PATH": PATH, "IBSIM_SOCKNAME": folder.name}
         with (
             (folder / "console").open("wb") as out,

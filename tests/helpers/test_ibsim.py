@@ -1,4 +1,4 @@
-"""The simulator of InfiniBand fabrics that other tests lean on: it is judged by Debian's own programs."""
+"""The ibsim helper, checked with Debian's InfiniBand programs."""
 
 import pytest
 
@@ -18,13 +18,13 @@ def test_ibnetdiscover_finds_the_links_of_the_net_file():
         assert len(ibsim.links_of_net(net)) == 6
 
 
-def test_two_fabrics_stand_side_by_side():
+def test_two_fabrics_run_side_by_side():
     with ibsim.simulator(ibsim.fat_tree()) as small, ibsim.simulator(ibsim.fat_tree(3, 4, 2)) as large:
         for fabric in (small, large, small):
             assert fabric.discover().named_links() == ibsim.links_of_net(fabric.net)
 
 
-def test_a_counter_that_was_set_is_what_perfquery_says():
+def test_a_counter_that_was_set_is_read_by_perfquery():
     with ibsim.simulator(ibsim.fat_tree()) as fabric:
         fabric.opensm()
         lid = fabric.discover().lid("Leaf1")
@@ -34,7 +34,7 @@ def test_a_counter_that_was_set_is_what_perfquery_says():
         assert ibsim.counters_of_perfquery(fabric.run("perfquery", "-x", lid, 4))["PortXmitData"] == 70_000_000_000
 
 
-def test_a_node_that_was_unplugged_is_gone_until_it_is_plugged_again():
+def test_an_unplugged_node_is_missing_until_it_is_plugged_in_again():
     with ibsim.simulator(ibsim.fat_tree()) as fabric:
         fabric.unlink("H3")
         rest = {link for link in ibsim.links_of_net(fabric.net) if ("H3", 1) not in link}
@@ -43,6 +43,6 @@ def test_a_node_that_was_unplugged_is_gone_until_it_is_plugged_again():
         assert fabric.discover().named_links() == ibsim.links_of_net(fabric.net)
 
 
-def test_a_command_that_the_console_refuses_is_an_error():
+def test_a_command_rejected_by_the_console_is_an_error():
     with ibsim.simulator(ibsim.fat_tree()) as fabric, pytest.raises(AssertionError, match="not found"):
         fabric.unlink("H99")

@@ -15,9 +15,9 @@ from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from exporter.daemon.daemon import SOURCES
-from exporter.mqtt.connection import Link
-from exporter.mqtt.dedup import Seen
-from exporter.mqtt.retained_state import Board
+from exporter.mqtt.connection import ConnectionStatus
+from exporter.mqtt.dedup import Deduplicator
+from exporter.mqtt.retained_state import RetainedState
 from exporter.nccl.batch import Batch, Operation, Stream
 from exporter.simulator.onyx import (
     OnyxPort,
@@ -192,12 +192,12 @@ async def lldp(tmp_path):
 
 
 class Alone:
-    """The right to sweep a subnet where nobody else wants it."""
+    """A subnet lock that is always free."""
 
     def __init__(self, _name, _folder):
         pass
 
-    def take(self, _subnet):
+    def acquire(self, _subnet):
         return ""
 
     def release(self):
@@ -213,8 +213,10 @@ def fabric(clock):
         xdr = host is gpu_2
         ports = made.link(node, number, host, 1, lanes=4 if xdr else 2, generation="XDR" if xdr else "HDR")
         for port in ports:
-            port.can = (*port.can, "NDR", "XDR") if xdr else port.can
-    gpu_4.dead()
+            port.supported_generations = (
+                (*port.supported_generations, "NDR", "XDR") if xdr else port.supported_generations
+            )
+    gpu_4.stop_responding()
     leaf_1.mask_2 = 1 << 1
     leaf_1.ports[3].counts = {"transmit_words": 2**53 + 1, "receive_packets": 5, "symbol_errors": 2**40}
     spine.ports[1].counts = {"symbol_errors": 65535, "link_down": 3, "receive_errors": 9, "local_physical": 9}
@@ -227,20 +229,21 @@ def fabric(clock):
 @asynccontextmanager
 async def ibfabric(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        simulated = fabric(Clock().put(patch))
-        patch.setattr("exporter.sources.ibfabric.source.UmadGate", lambda: simulated)
-        patch.setattr("exporter.sources.ibfabric.source.Lock", Alone)
+        simulated = fabric(Clock().install(patch))
+        patch.setattr("exporter.sources.ibfabric.source.UmadPortOpener", lambda: simulated)
+        patch.setattr("exporter.sources.ibfabric.source.SubnetLock", Alone)
         config = configured(tmp_path, ibfabric="{enabled: true, interval: 100ms, timeout: 10ms, retries: 0}")
         async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
             yield scraper
 
 
-class Heard:
-    """What a collector hears by MQTT: one batch of each of four hosts, and then nothing more."""
+class FourBatches:
+    """A subscriber that receives one batch from each of four hosts."""
 
     def __init__(self, _options, _slots):
-        self.link, self.listening, self.seen = Link(connected=True, connects=2), True, Seen()
-        self.taken, self.dropped, self.refused, self.board = 0, 0, {"malformed": 1}, Board()
+        self.status, self.subscribed = ConnectionStatus(connected=True, connects=2), True
+        self.deduplicator, self.retained = Deduplicator(), RetainedState()
+        self.accepted, self.dropped, self.refused = 0, 0, {"malformed": 1}
 
     async def __aenter__(self):
         return self
@@ -254,15 +257,15 @@ class Heard:
             stream = Stream("llm", "0xa1", "AllReduce", rank, 4, 4, None if rank == 3 else rank, host, 4711)
             operations = [Operation(number, 4 << 20, 900.0 - 100 * rank, True) for number in range(3)]
             batch = Batch("llm", host, [(stream, operations)], sent=1.0, dropped=rank, epoch=f"{rank:016x}", tick=1)
-            self.taken += 1
-            yield self.seen.fresh(batch)
+            self.accepted += 1
+            yield self.deduplicator.filter_new(batch)
         await asyncio.Event().wait()
 
 
 @asynccontextmanager
 async def collector(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("exporter.mqtt.subscriber.Subscriber", Heard)
+        patch.setattr("exporter.mqtt.subscriber.Subscriber", FourBatches)
         patch.setattr("exporter.daemon.relay.Relay.start", nothing)
         patch.setattr("exporter.daemon.relay.Relay.tables", lambda _self: [])
         sections = "mqtt: {broker: 127.0.0.1}\ncollector: {slots: 00-ff, interval: 100ms}"

@@ -1,1 +1,1 @@
-"""InfiniBand management datagrams (MADs): codecs, the window of requests in flight, and the ports that send them."""
+"""InfiniBand management datagrams (MADs): codecs, the window of requests in flight, and access to umad ports."""

@@ -1,8 +1,8 @@
-"""Management datagrams (MADs) of InfiniBand: requests to bytes, replies to what they carry.
+"""InfiniBand management datagrams (MADs): encoding of requests, decoding of replies.
 
 Layouts: InfiniBand Architecture Specification, volume 1, chapters 13 (header), 14 (subnet management) and 16
-(performance management). Every datagram here is a Get: nothing is ever set. What an attribute holds is read in
-`mad_subnet` and `mad_counters`.
+(performance management). Every request is a Get: nothing is ever set. Attributes are parsed in `subnet` and
+`performance`.
 """
 
 import enum
@@ -11,47 +11,47 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-SIZE = 256
-"""Bytes of every datagram."""
+MAD_SIZE = 256
+"""Bytes of a MAD."""
 
-DATA = 64
-"""Where the attribute begins, in all classes that are spoken here."""
+DATA_OFFSET = 64
+"""Offset of the attribute, in all management classes used here."""
 
 MAX_HOPS = 63
-"""Links that a directed route may have."""
+"""Links of a directed route."""
 
-PERMISSIVE = 0xFFFF
-"""The LID that stands for none: both ends of a directed route."""
+PERMISSIVE_LID = 0xFFFF
+"""Source and destination LID of a MAD that is directed-routed all the way."""
 
-MAX_UNICAST = 0xBFFF
-"""Highest LID of a port; those above are of groups."""
+MAX_UNICAST_LID = 0xBFFF
+"""Highest LID of a port; multicast LIDs are above."""
 
 _GET, _GET_RESPONSE = 0x01, 0x81
-_DIRECTION = 0x8000
-"""In the status of a reply by directed route: it is on its way back."""
+_DIRECTION_BIT = 0x8000
+"""D bit in the status of a directed-route SMP: it is on its way back."""
 
 _HEADER = struct.Struct(">BBBBHBBQHHI")
-"""Base version, class, class version, method, status, hop pointer, hop count, transaction, attribute, -, modifier."""
+"""BaseVersion, MgmtClass, ClassVersion, Method, Status, HopPointer, HopCount, TransactionID, AttributeID, reserved,
+AttributeModifier."""
 
-_PATH = 128
-"""Where a directed route stands."""
+_INITIAL_PATH_OFFSET = 128
 
-_ZEROS = bytes(SIZE)
+_ZEROS = bytes(MAD_SIZE)
 
 _M_KEY = struct.Struct(">Q")
 _LIDS = struct.Struct(">HH")
 
 
-class Class(enum.IntEnum):
-    """Management classes."""
+class MadClass(enum.IntEnum):
+    """Management classes: subnet management (LID routed and directed route) and performance management."""
 
     SUBNET = 0x01
     PERFORMANCE = 0x04
-    DIRECTED = 0x81
+    DIRECTED_ROUTE = 0x81
 
 
 class Attribute(enum.Enum):
-    """What can be asked for: number, and whether it is of performance management."""
+    """Attributes that are read: AttributeID, and whether it belongs to performance management."""
 
     NODE_DESCRIPTION = (0x0010, False)
     NODE_INFO = (0x0011, False)
@@ -59,15 +59,15 @@ class Attribute(enum.Enum):
     PORT_INFO = (0x0015, False)
     SM_INFO = (0x0020, False)
     PORT_INFO_EXTENDED = (0x0033, False)
-    VENDOR_PORT_INFO = (0xFF90, False)  # of Mellanox: FDR10
+    VENDOR_PORT_INFO = (0xFF90, False)  # vendor specific, Mellanox: FDR10
     CLASS_PORT_INFO = (0x0001, True)
     PORT_COUNTERS = (0x0012, True)
-    RECEIVE_ERROR_DETAILS = (0x0015, True)
-    TRANSMIT_DISCARD_DETAILS = (0x0016, True)
+    PORT_RCV_ERROR_DETAILS = (0x0015, True)
+    PORT_XMIT_DISCARD_DETAILS = (0x0016, True)
     PORT_COUNTERS_EXTENDED = (0x001D, True)
     EXTENDED_SPEEDS_COUNTERS = (0x001F, True)
-    TRANSMIT_DATA_BY_SL = (0x0036, True)
-    RECEIVE_DATA_BY_SL = (0x0037, True)
+    PORT_XMIT_DATA_SL = (0x0036, True)
+    PORT_RCV_DATA_SL = (0x0037, True)
 
     def __init__(self, number: int, performance: bool) -> None:
         self.number = number
@@ -75,124 +75,127 @@ class Attribute(enum.Enum):
 
 
 class Problem(enum.Enum):
-    """Why there is no answer; the values are words for labels."""
+    """Why a request has no result; the values are label values of `reason`."""
 
     TIMEOUT = "timeout"
-    SILENT = "silent"  # its node did not answer what was asked before, so it was not asked
+    UNRESPONSIVE = "unresponsive"  # not sent: the node did not respond to earlier requests
     BUSY = "busy"
     UNSUPPORTED = "unsupported"
     REFUSED = "refused"
     MALFORMED = "malformed"
-    SEND = "send"
-    NO_LID = "no_lid"  # the subnet manager has not given it one, without which counters cannot be asked for
-    DUPLICATE = "duplicate_guid"  # another node goes by the same GUID
+    SEND_FAILED = "send_failed"
+    NO_LID = "no_lid"  # the subnet manager has not assigned one; counters can be read by LID only
+    DUPLICATE = "duplicate_guid"  # another node has the same GUID
     TOO_MANY = "too_many"  # more nodes than a subnet can have
     STOPPED = "stopped"
 
 
-NO_ANSWER = frozenset({Problem.TIMEOUT, Problem.SILENT})
-"""Problems of one that says nothing at all."""
+NO_RESPONSE = frozenset({Problem.TIMEOUT, Problem.UNRESPONSIVE})
+"""Problems of a node from which no datagram arrives."""
 
-Path: TypeAlias = bytes
-"""A directed route: the number of the port to leave by at each node, beginning at this one; empty for this one."""
+DirectedPath: TypeAlias = bytes
+"""Initial path of a directed route: the egress port at each node, from the local node on; empty for the local node."""
 
 
 class Route(NamedTuple):
-    """How a node is reached: by LID once it has one, or link by link where `path` is given.
+    """How a node is reached: LID routed, or by directed route where `path` is set.
 
     Attributes:
-        lid: Its LID; PERMISSIVE by directed route.
+        lid: Destination LID; PERMISSIVE_LID with a directed route.
         path: The directed route, or None.
     """
 
     lid: int
-    path: Path | None = None
+    path: DirectedPath | None = None
 
 
-Answer: TypeAlias = "bytes | Problem"
-"""The attribute's bytes, or why there are none."""
+Result: TypeAlias = "bytes | Problem"
+"""Bytes of the requested attribute, or why there are none."""
 
-Then: TypeAlias = "Callable[[Any, Answer], Iterable[Request] | None]"
-"""Takes the tag of a request and its answer, and gives what is to be asked next."""
+ResultHandler: TypeAlias = "Callable[[Any, Result], Iterable[Request] | None]"
+"""Called with the tag and the result of a request; returns follow-up requests."""
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One question.
+    """One Get.
 
     Attributes:
-        destination: Whom it burdens: requests of one destination are not in flight together.
-        route: How that is reached.
-        attribute: What is asked for.
-        then: Is told the answer.
-        tag: For `then`.
-        modifier: The attribute's modifier: a port's number in subnet management.
-        port: The port that is selected in performance management.
+        destination: Key of the node that processes it: limits apply to each destination.
+        route: Route to that node.
+        attribute: The attribute to read.
+        handler: Called with the result.
+        tag: First argument of `handler`.
+        modifier: AttributeModifier: a port number in subnet management.
+        port: PortSelect in performance management.
     """
 
     destination: Hashable
     route: Route
     attribute: Attribute
-    then: Then
+    handler: ResultHandler
     tag: Any = None
     modifier: int = 0
     port: int = 0
 
     @property
-    def mad_class(self) -> Class:
-        """Give its management class."""
+    def mad_class(self) -> MadClass:
+        """Management class, which follows from the attribute and the route."""
         if self.attribute.performance:
-            return Class.PERFORMANCE
-        return Class.SUBNET if self.route.path is None else Class.DIRECTED
+            return MadClass.PERFORMANCE
+        return MadClass.SUBNET if self.route.path is None else MadClass.DIRECTED_ROUTE
 
 
-def encode_into(buffer: bytearray | memoryview, at: int, request: Request, transaction: int, m_key: int = 0) -> None:
-    """Write a request.
+def encode_into(
+    buffer: bytearray | memoryview, offset: int, request: Request, transaction: int, m_key: int = 0
+) -> None:
+    """Encode a request into a buffer.
 
     Args:
-        buffer: Where to; its SIZE bytes from `at` on are written anew.
-        at: Where in it.
-        request: What is asked.
-        transaction: What its reply is recognised by; the upper half is the kernel's.
-        m_key: The key of subnet management, where the fabric is protected by one.
+        buffer: The buffer; MAD_SIZE bytes from `offset` on are overwritten.
+        offset: Where the MAD begins.
+        request: The request.
+        transaction: TransactionID; the kernel uses the upper 32 bits.
+        m_key: M_Key of the subnet, 0 where it has none.
 
     Raises:
-        ValueError: Its directed route is longer than any.
+        ValueError: The directed route has more than MAX_HOPS links.
     """
-    buffer[at : at + SIZE] = _ZEROS
+    buffer[offset : offset + MAD_SIZE] = _ZEROS
     mad_class = request.mad_class
-    path = request.route.path if mad_class is Class.DIRECTED else None
+    path = request.route.path if mad_class is MadClass.DIRECTED_ROUTE else None
     hops = len(path or b"")
     if hops > MAX_HOPS:
-        raise ValueError(f"a route of {hops} links; {MAX_HOPS} are the most")
+        raise ValueError(f"a directed route of {hops} links; the maximum is {MAX_HOPS}")
     number = request.attribute.number
-    _HEADER.pack_into(buffer, at, 1, mad_class, 1, _GET, 0, 0, hops, transaction, number, 0, request.modifier)
-    if mad_class is Class.PERFORMANCE:
-        buffer[at + DATA + 1] = request.port
+    _HEADER.pack_into(buffer, offset, 1, mad_class, 1, _GET, 0, 0, hops, transaction, number, 0, request.modifier)
+    if mad_class is MadClass.PERFORMANCE:
+        buffer[offset + DATA_OFFSET + 1] = request.port
         return
-    _M_KEY.pack_into(buffer, at + 24, m_key)
+    _M_KEY.pack_into(buffer, offset + 24, m_key)
     if path is not None:
-        _LIDS.pack_into(buffer, at + 32, PERMISSIVE, PERMISSIVE)
-        buffer[at + _PATH + 1 : at + _PATH + 1 + hops] = path  # the first place is no hop
+        _LIDS.pack_into(buffer, offset + 32, PERMISSIVE_LID, PERMISSIVE_LID)
+        first = offset + _INITIAL_PATH_OFFSET + 1  # byte 0 of the initial path is reserved
+        buffer[first : first + hops] = path
 
 
 def encode(request: Request, transaction: int, m_key: int = 0) -> bytes:
-    """Give the bytes of a request; as encode_into."""
-    buffer = bytearray(SIZE)
+    """Encode a request; arguments and errors as in encode_into."""
+    buffer = bytearray(MAD_SIZE)
     encode_into(buffer, 0, request, transaction, m_key)
     return bytes(buffer)
 
 
 class Reply(NamedTuple):
-    """A datagram that came: what it answers, and whether that is well.
+    """A received MAD with its decoded header.
 
     Attributes:
-        transaction: The lower half of its transaction number.
-        mad_class: Its class.
-        attribute: Number of its attribute.
-        status: As the header has it, without the direction bit.
-        is_response: Whether it is the answer to a Get.
-        datagram: All of it.
+        transaction: Lower 32 bits of the TransactionID.
+        mad_class: MgmtClass.
+        attribute: AttributeID.
+        status: Status, without the direction bit.
+        is_response: Whether the method is GetResp.
+        datagram: All bytes.
     """
 
     transaction: int
@@ -204,21 +207,21 @@ class Reply(NamedTuple):
 
 
 def decode(datagram: bytes) -> Reply | None:
-    """Read the header of a datagram; None for what is none."""
-    if len(datagram) < SIZE or datagram[0] != 1:
+    """Decode the header of a MAD; None for a datagram that is too short or has another base version."""
+    if len(datagram) < MAD_SIZE or datagram[0] != 1:
         return None
     _, mad_class, _, method, status, _, _, transaction, attribute, _, _ = _HEADER.unpack_from(datagram)
-    if mad_class == Class.DIRECTED:
-        status &= ~_DIRECTION
+    if mad_class == MadClass.DIRECTED_ROUTE:
+        status &= ~_DIRECTION_BIT
     return Reply(transaction & 0xFFFFFFFF, mad_class, attribute, status, method == _GET_RESPONSE, datagram)
 
 
-def answer_of(request: Request, reply: Reply) -> Answer:
-    """Give what a reply says to a request: its attribute, or what is wrong with it."""
+def result_of(request: Request, reply: Reply) -> Result:
+    """Return the attribute that a reply carries, or the problem that its status reports."""
     if not reply.is_response or reply.mad_class != request.mad_class or reply.attribute != request.attribute.number:
         return Problem.MALFORMED
     if reply.status == 0:
-        return reply.datagram[DATA:]
+        return reply.datagram[DATA_OFFSET:]
     if reply.status & 1:
         return Problem.BUSY
     return Problem.UNSUPPORTED if (reply.status >> 2) & 7 in (1, 2, 3) else Problem.REFUSED

@@ -1,31 +1,32 @@
-"""Attributes of performance management: what a port counts. Bytes in, values out.
+"""Attributes of performance management (PMA): counters of a port, from bytes to raw numbers.
 
-Each takes the bytes from the attribute's begin on and gives raw numbers; data is counted in words of four bytes.
-Layouts: InfiniBand Architecture Specification, volume 1, §16.1.3, and annexes for Reed-Solomon and 64-bit errors.
+Each parser gets the bytes from the start of the attribute. PortXmitData and PortRcvData count octets divided by 4.
+Layouts: InfiniBand Architecture Specification, volume 1, sections 16.1.3 and 16.1.4, with the annexes for RS-FEC and
+64-bit error counters.
 """
 
 import struct
 from typing import NamedTuple
 
-WORD = 4
-"""Bytes that the counters of data count as one."""
+OCTETS_PER_WORD = 4
+"""Octets that data counters count as one."""
 
 EXTENDED_WIDTH = 1 << 9
-"""Bit of the capability mask: there is PortCountersExtended, with all its counters."""
+"""Bit of CapabilityMask: PortCountersExtended is supported, with all its counters."""
 
-EXTENDED_WIDTH_NO_CASTS = 1 << 10
-"""Bit of the capability mask: there is PortCountersExtended, without unicast and multicast packets."""
+EXTENDED_WIDTH_NO_IETF = 1 << 10
+"""Bit of CapabilityMask: PortCountersExtended is supported, without unicast and multicast packets."""
 
-TRANSMIT_WAIT = 1 << 12
-"""Bit of the capability mask: PortXmitWait is counted."""
+XMIT_WAIT = 1 << 12
+"""Bit of CapabilityMask: PortXmitWait is supported."""
 
 RS_FEC = 1 << 14
-"""Bit of the capability mask: blocks of Reed-Solomon's forward error correction are counted."""
+"""Bit of CapabilityMask: RS-FEC blocks are counted per port."""
 
 EXTENDED_ERRORS = 1 << 1
-"""Bit of the second capability mask: PortCountersExtended has all of PortCounters too, in 64 bits."""
+"""Bit of CapabilityMask2: PortCountersExtended has the error counters of PortCounters too, in 64 bits."""
 
-WIDTHS = {
+ERROR_COUNTER_BITS = {
     "symbol_errors": 16,
     "link_error_recovery": 8,
     "link_down": 8,
@@ -40,12 +41,12 @@ WIDTHS = {
     "vl15_dropped": 16,
     "transmit_wait": 32,
 }
-"""Bits of the error counters of PortCounters, all of which stick at their top."""
+"""Width of the error counters of PortCounters; all of them stop at their maximum."""
 
-ERRORS = tuple(WIDTHS)
-"""The order in which they are given."""
+ERROR_COUNTERS = tuple(ERROR_COUNTER_BITS)
+"""Order of parsed error counters."""
 
-TRAFFIC = (
+TRAFFIC_COUNTERS = (
     "transmit_words",
     "receive_words",
     "transmit_packets",
@@ -55,9 +56,9 @@ TRAFFIC = (
     "transmit_multicast_packets",
     "receive_multicast_packets",
 )
-"""The order in which traffic is given; PortCounters has the first four alone."""
+"""Order of parsed traffic counters; PortCounters has the first four only."""
 
-RECEIVE_ERRORS = (
+RECEIVE_ERROR_DETAILS = (
     "local_physical_errors",
     "malformed_packet_errors",
     "buffer_overrun_errors",
@@ -65,100 +66,105 @@ RECEIVE_ERRORS = (
     "vl_mapping_errors",
     "looping_errors",
 )
-DISCARDS = ("inactive_discards", "neighbor_mtu_discards", "lifetime_limit_discards", "hoq_lifetime_limit_discards")
-"""Of PortRcvErrorDetails and PortXmitDiscardDetails: 16 bits each, which stick at their top."""
+DISCARD_DETAILS = (
+    "inactive_discards",
+    "neighbor_mtu_discards",
+    "lifetime_limit_discards",
+    "hoq_lifetime_limit_discards",
+)
+"""Order of the counters of PortRcvErrorDetails and PortXmitDiscardDetails: 16 bits each, stopping at the maximum."""
 
-_CLASS = struct.Struct(">BBHI")
-_COUNTERS = struct.Struct(">xBHHBBHHHHBBBBHHIIIII")
+_CLASS_PORT_INFO = struct.Struct(">BBHI")
+_PORT_COUNTERS = struct.Struct(">xBHHBBHHHHBBBBHHIIIII")
 _EXTENDED = struct.Struct(">8x8Q")
 _EXTENDED_ERRORS = struct.Struct(">72x13Q")
-_SIX = struct.Struct(">4x6H")
-_FOUR = struct.Struct(">4x4H")
-_LANES = struct.Struct(">44x12I12I")
-_BLOCKS = struct.Struct(">140xII")
-_BY_SL = struct.Struct(">4x16I")
+_RCV_ERROR_DETAILS = struct.Struct(">4x6H")
+_XMIT_DISCARD_DETAILS = struct.Struct(">4x4H")
+_FEC_LANES = struct.Struct(">44x12I12I")
+_RS_FEC_BLOCKS = struct.Struct(">140xII")
+_DATA_SL = struct.Struct(">4x16I")
 
 
-class Capabilities(NamedTuple):
-    """What a node's performance management can do: the two masks of ClassPortInfo."""
+class PmaCapabilities(NamedTuple):
+    """CapabilityMask and CapabilityMask2 of the ClassPortInfo of performance management."""
 
     mask: int
     mask_2: int
 
     @property
-    def has_extended(self) -> bool:
-        """Tell whether there is PortCountersExtended."""
-        return bool(self.mask & (EXTENDED_WIDTH | EXTENDED_WIDTH_NO_CASTS))
+    def has_extended_counters(self) -> bool:
+        """Whether PortCountersExtended is supported."""
+        return bool(self.mask & (EXTENDED_WIDTH | EXTENDED_WIDTH_NO_IETF))
 
     @property
-    def has_casts(self) -> bool:
-        """Tell whether it tells unicast from multicast packets."""
+    def has_unicast_multicast(self) -> bool:
+        """Whether PortCountersExtended counts unicast and multicast packets separately."""
         return bool(self.mask & EXTENDED_WIDTH)
 
     @property
     def has_extended_errors(self) -> bool:
-        """Tell whether errors are there in 64 bits too."""
-        return self.has_extended and bool(self.mask_2 & EXTENDED_ERRORS)
+        """Whether PortCountersExtended has 64-bit error counters."""
+        return self.has_extended_counters and bool(self.mask_2 & EXTENDED_ERRORS)
 
     @property
-    def has_wait(self) -> bool:
-        """Tell whether the time that a port could not send is counted."""
-        return bool(self.mask & TRANSMIT_WAIT)
+    def has_xmit_wait(self) -> bool:
+        """Whether PortXmitWait is supported."""
+        return bool(self.mask & XMIT_WAIT)
 
     @property
     def has_rs_fec(self) -> bool:
-        """Tell whether blocks of Reed-Solomon are counted."""
+        """Whether RS-FEC blocks are counted per port."""
         return bool(self.mask & RS_FEC)
 
 
-def capabilities(data: bytes) -> Capabilities:
-    """Read ClassPortInfo."""
-    _, _, mask, mask_2 = _CLASS.unpack_from(data)
-    return Capabilities(mask, mask_2 >> 5)
+def parse_class_port_info(data: bytes) -> PmaCapabilities:
+    """Parse the capability masks of ClassPortInfo."""
+    _, _, mask, mask_2 = _CLASS_PORT_INFO.unpack_from(data)
+    return PmaCapabilities(mask, mask_2 >> 5)
 
 
-def port_counters(data: bytes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Read PortCounters: the port it is of, its errors in the order of ERRORS, and the first four of TRAFFIC."""
+def parse_port_counters(data: bytes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Parse PortCounters: PortSelect, ERROR_COUNTERS, and the first four of TRAFFIC_COUNTERS."""
     (port, _, symbols, recovery, downed, received, remote, relay, discards, out, into, _, both, _, vl15, *traffic) = (
-        _COUNTERS.unpack_from(data)
+        _PORT_COUNTERS.unpack_from(data)
     )
     errors = (symbols, recovery, downed, received, remote, relay, discards, out, into, both >> 4, both & 15, vl15)
     return port, (*errors, traffic.pop()), tuple(traffic)
 
 
-def extended(data: bytes) -> tuple[int, tuple[int, ...]]:
-    """Read PortCountersExtended: the port it is of, and TRAFFIC."""
+def parse_port_counters_extended(data: bytes) -> tuple[int, tuple[int, ...]]:
+    """Parse PortCountersExtended: PortSelect and TRAFFIC_COUNTERS."""
     return data[1], _EXTENDED.unpack_from(data)
 
 
-def extended_errors(data: bytes) -> tuple[int, ...]:
-    """Read the errors of PortCountersExtended, in the order of ERRORS and of 64 bits."""
+def parse_extended_errors(data: bytes) -> tuple[int, ...]:
+    """Parse the 64-bit error counters of PortCountersExtended, in the order of ERROR_COUNTERS."""
     return _EXTENDED_ERRORS.unpack_from(data)
 
 
-def receive_error_details(data: bytes) -> tuple[int, ...]:
-    """Read PortRcvErrorDetails, in the order of RECEIVE_ERRORS."""
-    return _SIX.unpack_from(data)
+def parse_receive_error_details(data: bytes) -> tuple[int, ...]:
+    """Parse PortRcvErrorDetails, in the order of RECEIVE_ERROR_DETAILS."""
+    return _RCV_ERROR_DETAILS.unpack_from(data)
 
 
-def transmit_discard_details(data: bytes) -> tuple[int, ...]:
-    """Read PortXmitDiscardDetails, in the order of DISCARDS."""
-    return _FOUR.unpack_from(data)
+def parse_discard_details(data: bytes) -> tuple[int, ...]:
+    """Parse PortXmitDiscardDetails, in the order of DISCARD_DETAILS."""
+    return _XMIT_DISCARD_DETAILS.unpack_from(data)
 
 
-def fec_blocks(data: bytes, *, reed_solomon: bool) -> tuple[int, int]:
-    """Read PortExtendedSpeedsCounters: blocks that were corrected, and that could not be, of all lanes.
+def parse_fec_blocks(data: bytes, *, rs_fec: bool) -> tuple[int, int]:
+    """Parse PortExtendedSpeedsCounters: corrected and uncorrectable FEC blocks of all lanes.
 
     Args:
         data: The attribute.
-        reed_solomon: Whether that is what the link runs: its blocks are counted by the port, others by the lane.
+        rs_fec: Whether the link uses RS-FEC, whose blocks are counted per port; others are counted per lane.
     """
-    if reed_solomon:
-        return _BLOCKS.unpack_from(data)
-    lanes = _LANES.unpack_from(data)
+    if rs_fec:
+        return _RS_FEC_BLOCKS.unpack_from(data)
+    lanes = _FEC_LANES.unpack_from(data)
     return sum(lanes[:12]), sum(lanes[12:])
 
 
-def words_by_sl(data: bytes) -> tuple[int, ...]:
-    """Read PortXmitDataSL or PortRcvDataSL: words of each of the 16 service levels."""
-    return _BY_SL.unpack_from(data)
+def parse_data_by_sl(data: bytes) -> tuple[int, ...]:
+    """Parse PortXmitDataSL or PortRcvDataSL: octets divided by 4, of each of the 16 service levels."""
+    return _DATA_SL.unpack_from(data)

@@ -1,8 +1,8 @@
-"""Many management datagrams in flight: a window over all, one at a time for each destination, and a ceiling a second.
+"""Window of MAD requests in flight: a limit over all, one per destination, and a limit per second.
 
-A switch has one management processor for all its ports, so what goes to one destination goes one by one. A destination
-that leaves questions unanswered, after all tries, is silent: what else was to be asked of it is given up, and until it
-answers it gets one try a time. So one that is dead costs its own time alone. Nothing here knows what is asked, and why.
+A switch has one management processor for all its ports, so requests to one destination are sent one at a time by
+default. A destination that leaves requests unanswered, after all retries, is unresponsive: its remaining requests are
+skipped, and until it responds again each request to it gets one try. So an unresponsive node delays itself only.
 """
 
 import errno
@@ -15,55 +15,54 @@ from time import monotonic, sleep
 from typing import NamedTuple, Protocol
 
 from exporter.linux.mad.datagram import (
-    Answer,
     Problem,
     Reply,
     Request,
-    answer_of,
+    Result,
+    result_of,
 )
 
-LONGEST_WAIT = 0.2
-"""Seconds after which it is looked whether to stop."""
+MAX_WAIT_SECONDS = 0.2
+"""Seconds between two checks whether to stop."""
 
-REST = 0.1
-"""Share of the time-out for which one that did not answer, or was busy, is left alone at first; then it doubles."""
+BACKOFF_SHARE = 0.1
+"""Share of the timeout before the first retry to a destination that timed out or was busy; doubled at each retry."""
 
-PASSING = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
-"""Errors of sending that the next datagram may not meet."""
+TRANSIENT_SEND_ERRORS = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
+"""Errors of a send that concern one datagram; at others the port is gone."""
 
-PATIENCE = 2
-"""Questions that one which answered others may leave unanswered before it is silent: it may not know a thing."""
+MAX_MISSED = 2
+"""Timeouts in a row after which a destination that responded before is unresponsive: it may drop one attribute only."""
 
-TRIES_AT_BUSY = 5
-"""Times that one is asked that says it is busy."""
+MAX_BUSY_TRIES = 5
+"""Tries of a request to a destination that reports busy."""
 
-MOST_SILENT = 10_000
-"""Silent destinations that are remembered."""
+MAX_UNRESPONSIVE = 10_000
+"""Unresponsive destinations that are remembered."""
 
-MOST = 0xFFFFFFFF
-"""The highest number of a transaction."""
+MAX_TRANSACTION = 0xFFFFFFFF
 
 
 class Endpoint(Protocol):
-    """Something that datagrams are sent by."""
+    """A port that sends requests and receives replies."""
 
     def send(self, request: Request, transaction: int, seconds: float, m_key: int = 0) -> None:
         """Send a request; raises OSError."""
 
     def receive(self, seconds: float) -> Reply | None:
-        """Wait for a datagram; raises OSError."""
+        """Wait for a reply; raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How hard a fabric may be asked.
+class RequestLimits:
+    """Limits of the load on a fabric.
 
     Attributes:
-        window: Datagrams in flight.
-        per_destination: Of them to one destination.
-        per_second: Datagrams sent in a second.
-        timeout: Seconds to wait for an answer.
-        tries: Times that one is asked.
+        window: Requests in flight.
+        per_destination: Requests in flight to one destination.
+        per_second: Requests sent per second.
+        timeout: Seconds to wait for a reply.
+        tries: Tries of a request, the first included.
     """
 
     window: int = 64
@@ -74,211 +73,211 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Counts:
-    """What became of datagrams, since the start."""
+class DatagramCounts:
+    """Datagrams by outcome, since the start."""
 
     sent: int = 0
     received: int = 0
     timeouts: int = 0
     retries: int = 0
-    stray: int = 0
+    unmatched: int = 0
     malformed: int = 0
 
 
-class _Flight(NamedTuple):
-    """A request that is out: its try, and when its time is over."""
+class _InFlight(NamedTuple):
+    """A request that was sent."""
 
     request: Request
-    tried: int
+    tries: int
     deadline: float
 
 
 @dataclass(slots=True)
 class _Destination:
-    """What is to be asked of one destination: requests with the try that each is at."""
+    """State of one destination; queued requests with the number of their next try."""
 
-    waiting: deque[tuple[Request, int]] = field(default_factory=deque)
-    flying: int = 0
-    answered: bool = False
+    queue: deque[tuple[Request, int]] = field(default_factory=deque)
+    in_flight: int = 0
+    has_responded: bool = False
     missed: int = 0
-    rests: bool = False
+    is_backing_off: bool = False
     is_ready: bool = False
 
 
-class Window:
-    """Asks and tells."""
+class RequestWindow:
+    """Sends requests within limits, matches replies, retries, and calls the handlers with the results."""
 
     def __init__(
-        self, endpoint: Endpoint, limits: Limits, m_key: int = 0, stopping: Callable[[], bool] = lambda: False
+        self, endpoint: Endpoint, limits: RequestLimits, m_key: int = 0, should_stop: Callable[[], bool] = lambda: False
     ) -> None:
-        """Take what to ask by.
+        """Create an empty window.
 
         Args:
-            endpoint: Sends and receives.
-            limits: How hard.
-            m_key: The key of subnet management.
-            stopping: Tells that all shall end at once.
+            endpoint: The port.
+            limits: The limits.
+            m_key: M_Key of the subnet.
+            should_stop: Polled at least every MAX_WAIT_SECONDS; ends the run when it returns true.
         """
-        self.counts = Counts()
-        self.silent: set[Hashable] = set()  # those that did not answer when they were asked last
+        self.counts = DatagramCounts()
+        self.unresponsive: set[Hashable] = set()
         self._endpoint = endpoint
         self._limits = limits
         self._m_key = m_key
-        self._stopping = stopping
-        self._transaction = random.randrange(MOST)  # noqa: S311  # another one than the last process had
+        self._should_stop = should_stop
+        self._transaction = random.randrange(MAX_TRANSACTION)  # noqa: S311  # differs from the last process
         self._destinations: dict[Hashable, _Destination] = {}
         self._ready: deque[Hashable] = deque()
-        self._resting: list[tuple[float, int, Hashable]] = []
-        self._rests = 0
-        self._flights: dict[int, _Flight] = {}
+        self._backoffs: list[tuple[float, int, Hashable]] = []
+        self._backoff_count = 0
+        self._in_flight: dict[int, _InFlight] = {}
         self._next_send = 0.0
 
     def run(self, requests: Iterable[Request]) -> None:
-        """Ask these, and what their answers lead to, until nothing is left. Blocks.
+        """Process requests, and the follow-up requests of their handlers, until none is left. Blocks.
 
         Raises:
-            OSError: The port is gone; what is out is forgotten.
+            OSError: The port is gone; requests without a result are dropped.
         """
         self._add(requests)
         try:
-            while self._flights or self._ready or self._resting:
-                if self._stopping():
-                    self._give_up()
+            while self._in_flight or self._ready or self._backoffs:
+                if self._should_stop():
+                    self._stop()
                     return
                 wait = self._send_all()
-                if self._flights:
+                if self._in_flight:
                     reply = self._endpoint.receive(wait)
                     if reply is not None:
-                        self._take(reply)
+                        self._receive(reply)
                     self._expire(monotonic())
                 else:
                     sleep(wait)
         finally:
             self._destinations.clear()
             self._ready.clear()
-            self._resting.clear()
-            self._flights.clear()
+            self._backoffs.clear()
+            self._in_flight.clear()
 
     def _add(self, requests: Iterable[Request] | None) -> None:
         for request in requests or ():
             destination = self._destinations.get(request.destination)
             if destination is None:
                 destination = self._destinations[request.destination] = _Destination()
-            destination.waiting.append((request, 1))
-            self._wake(request.destination, destination)
+            destination.queue.append((request, 1))
+            self._schedule(request.destination, destination)
 
-    def _wake(self, key: Hashable, destination: _Destination) -> None:
-        """Let a destination be asked, if there is something to ask and it may be."""
-        may_fly = destination.flying < self._limits.per_destination and not destination.rests
-        if destination.waiting and may_fly and not destination.is_ready:
+    def _schedule(self, key: Hashable, destination: _Destination) -> None:
+        """Mark a destination as ready if a request to it is queued and may be sent."""
+        may_send = destination.in_flight < self._limits.per_destination and not destination.is_backing_off
+        if destination.queue and may_send and not destination.is_ready:
             destination.is_ready = True
             self._ready.append(key)
 
     def _send_all(self) -> float:
-        """Send what may be sent now, and tell how long to wait for something to happen."""
+        """Send what the limits allow; return the seconds until the next event."""
         limits, now = self._limits, monotonic()
-        while self._resting and self._resting[0][0] <= now:
-            key = heappop(self._resting)[2]
+        while self._backoffs and self._backoffs[0][0] <= now:
+            key = heappop(self._backoffs)[2]
             destination = self._destinations[key]
-            destination.rests = False
-            self._wake(key, destination)
+            destination.is_backing_off = False
+            self._schedule(key, destination)
         slack = limits.window / limits.per_second
-        while self._ready and len(self._flights) < limits.window:
+        while self._ready and len(self._in_flight) < limits.window:
             if self._next_send - now > slack:
-                return min(self._next_send - now - slack, LONGEST_WAIT)
+                return min(self._next_send - now - slack, MAX_WAIT_SECONDS)
             self._next_send = max(self._next_send, now) + 1 / limits.per_second
             self._send(self._ready.popleft(), now)
-        wait = LONGEST_WAIT
-        if self._flights:  # the oldest of them is over first, as all wait alike
-            wait = min(wait, next(iter(self._flights.values())).deadline - now)
-        if self._resting:
-            wait = min(wait, self._resting[0][0] - now)
+        wait = MAX_WAIT_SECONDS
+        if self._in_flight:  # all have the same timeout, so the oldest expires first
+            wait = min(wait, next(iter(self._in_flight.values())).deadline - now)
+        if self._backoffs:
+            wait = min(wait, self._backoffs[0][0] - now)
         return max(wait, 0.0)
 
     def _send(self, key: Hashable, now: float) -> None:
         destination = self._destinations[key]
         destination.is_ready = False
-        if destination.rests or not destination.waiting:
-            return  # another of its questions was not answered since it was ready
-        request, tried = destination.waiting.popleft()
-        self._transaction = self._transaction % MOST + 1
+        if destination.is_backing_off or not destination.queue:
+            return  # another request to it timed out since it was marked as ready
+        request, tries = destination.queue.popleft()
+        self._transaction = self._transaction % MAX_TRANSACTION + 1
         try:
             self._endpoint.send(request, self._transaction, self._limits.timeout, self._m_key)
         except OSError as error:
-            if error.errno not in PASSING:
-                raise  # the port is gone: all others would fail alike
-            self._answer(request, Problem.SEND)
+            if error.errno not in TRANSIENT_SEND_ERRORS:
+                raise
+            self._finish(request, Problem.SEND_FAILED)
         else:
             self.counts.sent += 1
-            destination.flying += 1
-            self._flights[self._transaction] = _Flight(request, tried, now + self._limits.timeout)
-        self._wake(key, destination)
+            destination.in_flight += 1
+            self._in_flight[self._transaction] = _InFlight(request, tries, now + self._limits.timeout)
+        self._schedule(key, destination)
 
-    def _take(self, reply: Reply) -> None:
-        flight = self._flights.pop(reply.transaction, None)
-        if flight is None:
-            self.counts.stray += 1  # late, or nobody's
+    def _receive(self, reply: Reply) -> None:
+        sent = self._in_flight.pop(reply.transaction, None)
+        if sent is None:
+            self.counts.unmatched += 1
             return
         self.counts.received += 1
-        request = flight.request
-        self.silent.discard(request.destination)
+        request = sent.request
+        self.unresponsive.discard(request.destination)
         destination = self._destinations[request.destination]
-        destination.flying -= 1
-        destination.answered, destination.missed = True, 0
-        answer = answer_of(request, reply)
-        if answer is Problem.BUSY and flight.tried < TRIES_AT_BUSY:
-            self._again(request, flight.tried + 1)
+        destination.in_flight -= 1
+        destination.has_responded, destination.missed = True, 0
+        result = result_of(request, reply)
+        if result is Problem.BUSY and sent.tries < MAX_BUSY_TRIES:
+            self._retry(request, sent.tries + 1)
             return
-        if answer is Problem.MALFORMED:
+        if result is Problem.MALFORMED:
             self.counts.malformed += 1
-        self._answer(request, answer)
-        self._wake(request.destination, destination)
+        self._finish(request, result)
+        self._schedule(request.destination, destination)
 
     def _expire(self, now: float) -> None:
-        """Ask again, or give up, what got no answer in time."""
-        while self._flights:
-            transaction, flight = next(iter(self._flights.items()))
-            if flight.deadline > now:
+        """Retry or finish requests whose deadline has passed."""
+        while self._in_flight:
+            transaction, sent = next(iter(self._in_flight.items()))
+            if sent.deadline > now:
                 return
-            del self._flights[transaction]
-            request = flight.request
+            del self._in_flight[transaction]
+            request = sent.request
             destination = self._destinations[request.destination]
-            destination.flying -= 1
-            is_trusted = not destination.missed and request.destination not in self.silent
-            if is_trusted and flight.tried < self._limits.tries:
-                self._again(request, flight.tried + 1)
+            destination.in_flight -= 1
+            is_responsive = not destination.missed and request.destination not in self.unresponsive
+            if is_responsive and sent.tries < self._limits.tries:
+                self._retry(request, sent.tries + 1)
                 continue
             self.counts.timeouts += 1
             destination.missed += 1
-            self._answer(request, Problem.TIMEOUT)
-            if not destination.answered or destination.missed >= PATIENCE:
-                self._fall_silent(request.destination, destination)
-            self._wake(request.destination, destination)
+            self._finish(request, Problem.TIMEOUT)
+            if not destination.has_responded or destination.missed >= MAX_MISSED:
+                self._mark_unresponsive(request.destination, destination)
+            self._schedule(request.destination, destination)
 
-    def _fall_silent(self, key: Hashable, destination: _Destination) -> None:
-        """Give up what else was to be asked of one that does not answer."""
-        if len(self.silent) < MOST_SILENT:
-            self.silent.add(key)
-        left, destination.waiting = destination.waiting, deque()
-        for request, _ in left:
-            self._answer(request, Problem.SILENT)
+    def _mark_unresponsive(self, key: Hashable, destination: _Destination) -> None:
+        """Skip the queued requests to a destination."""
+        if len(self.unresponsive) < MAX_UNRESPONSIVE:
+            self.unresponsive.add(key)
+        skipped, destination.queue = destination.queue, deque()
+        for request, _ in skipped:
+            self._finish(request, Problem.UNRESPONSIVE)
 
-    def _again(self, request: Request, tried: int) -> None:
-        """Ask once more, after a rest that doubles."""
+    def _retry(self, request: Request, tries: int) -> None:
+        """Queue a request again, first of its destination, after an exponential backoff."""
         self.counts.retries += 1
         destination = self._destinations[request.destination]
-        destination.waiting.appendleft((request, tried))
-        destination.rests = True
-        self._rests += 1  # of those that end at the same time the first goes on first
-        rest = self._limits.timeout * REST * 2 ** (tried - 2)
-        heappush(self._resting, (monotonic() + rest, self._rests, request.destination))
+        destination.queue.appendleft((request, tries))
+        destination.is_backing_off = True
+        self._backoff_count += 1  # orders backoffs that end at the same time
+        seconds = self._limits.timeout * BACKOFF_SHARE * 2 ** (tries - 2)
+        heappush(self._backoffs, (monotonic() + seconds, self._backoff_count, request.destination))
 
-    def _answer(self, request: Request, answer: Answer) -> None:
-        self._add(request.then(request.tag, answer))
+    def _finish(self, request: Request, result: Result) -> None:
+        self._add(request.handler(request.tag, result))
 
-    def _give_up(self) -> None:
-        """Answer all that is left: there is no time for more; what answers lead to is not asked."""
-        left = [flight.request for flight in self._flights.values()]
-        left += [request for one in self._destinations.values() for request, _ in one.waiting]
-        for request in left:
-            request.then(request.tag, Problem.STOPPED)
+    def _stop(self) -> None:
+        """Finish all requests without sending them; follow-up requests are dropped."""
+        remaining = [sent.request for sent in self._in_flight.values()]
+        remaining += [request for destination in self._destinations.values() for request, _ in destination.queue]
+        for request in remaining:
+            request.handler(request.tag, Problem.STOPPED)

@@ -1,1 +1,1 @@
-"""Source `collector`: timings of all ranks of a job, received over MQTT."""
+"""Source `collector`: collective timings of all ranks of jobs, received by MQTT."""

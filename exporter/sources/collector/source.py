@@ -1,8 +1,8 @@
-"""The collector: timings of all ranks of some jobs, which the hosts publish by MQTT.
+"""The collector source: timings of all ranks of jobs, which hosts publish by MQTT.
 
-It owns slots of jobs, so that a job stays in one place, and gives the timings as an internal table, of which meaning
-makes the verdicts on whole jobs. A rank goes by its rank in the job; where that is not known, or several
-claim it, by host and process.
+It owns slots of jobs, so that all hosts of a job are received by one collector, and returns the timings as an internal
+table, from which verdicts on whole jobs are computed. A rank is named by its rank in the job; where that is not known,
+or several processes claim it, by host and process.
 """
 
 import asyncio
@@ -11,188 +11,132 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from exporter.config.errors import RuleError
-from exporter.config.units import Duration
-from exporter.core import vocabulary
 from exporter.core.source import (
     Definition,
     Host,
-    Options,
     Reading,
     Source,
 )
 from exporter.core.table import RowKeeper, Table, TableBuilder
-from exporter.core.vocabulary import counter, gauge
 from exporter.mqtt.options import MqttOptions
-from exporter.mqtt.topics import parse_slots
 from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.sources.collector.metrics import BATCHES, COLLECTOR
+from exporter.sources.collector.options import CollectorOptions
 from exporter.sources.nccl.streams import STREAMS, Streams
 
 if TYPE_CHECKING:
-    from exporter.mqtt.retained_state import Board
+    from exporter.mqtt.retained_state import RetainedState
     from exporter.mqtt.subscriber import Subscriber
 
 MAX_LOST = 1 << 40
-"""Timings that one sender may say it lost."""
+"""Lost timings that one sender can report."""
 
 MAX_OPERATIONS = 2_000_000
-"""Operations that wait for the next read; those of a minute of some thousand ranks."""
+"""Operations received between two reads: a minute of some thousand ranks."""
 
-MAX_DOUBTED = 65_536
-"""Ranks of communicators that several claim."""
+MAX_DISPUTED = 65_536
+"""Ranks of communicators that are claimed by several processes."""
 
 PROGRESS_COST = 8
-"""Operations that have room where one row of progress has."""
+"""Operations that take as much memory as one row of progress."""
 
 MAX_SENDERS = 65_536
-"""Senders of which it is known how much they lost."""
+"""Senders whose number of lost timings is kept."""
 
-Claim = tuple[str, str, int]
-"""A rank in a job, by which a process goes in a communicator."""
-
-BATCHES = vocabulary.schema(
-    "fabric_collector_",
-    ("outcome",),
-    own={
-        "batches_total": counter(
-            "Batches of timings: taken; lost on the way, by gaps in their numbers; duplicate; dropped because too many"
-            " waited; over_limit, of too many jobs or hosts; and refused ones by what was wrong with them."
-        )
-    },
-    origins={"batches_total": ["fabric/v1/nccl"]},
-)
-
-_STATE = {
-    "connected": gauge("Whether the broker is connected and grants the topics (1) or not (0)."),
-    "reconnects_total": counter("Connections to the broker after the first."),
-    "jobs": gauge("Jobs that are heard of."),
-    "hosts": gauge("Hosts that are heard of, counted for each job."),
-    "streams": gauge("Streams that are heard of: a rank in a communicator, by kind."),
-    "operations_total": counter("Timings that were taken."),
-    "duplicate_operations_total": counter("Timings that came again."),
-    "dropped_operations_total": counter("Timings that were left out because too many waited."),
-    "lost_operations_total": counter("Timings that hosts lost before they sent them."),
-    "left_out_states_total": counter("States of ports and presences of hosts that came and there was no room for."),
-}
-
-STATE = vocabulary.schema("fabric_collector_", (), own=_STATE, origins={one: ["fabric/v1/nccl"] for one in _STATE})
-
-
-class CollectorOptions(Options, frozen=True, kw_only=True):
-    """Configuration of `collector`; include and exclude are names of jobs.
-
-    Attributes:
-        slots: Which of the slots 00 to ff are heard: ranges with commas between; none where not given. Collectors
-            that share the load own different ones, and together all.
-    """
-
-    interval: Duration = Duration(2.0)
-    slots: str | None = None
-
-    def __post_init__(self) -> None:
-        """See that slots are such.
-
-        Raises:
-            RuleError: They are not.
-        """
-        super().__post_init__()
-        if self.slots is not None:
-            try:
-                parse_slots(self.slots)
-            except ValueError as error:
-                raise RuleError(["slots"], str(error)) from None
+RankClaim = tuple[str, str, int]
+"""Job, communicator and rank in the job that a process claims."""
 
 
 class CollectorSource:
-    """Hears the timings of jobs."""
+    """Receives the timings of jobs."""
 
     name = "collector"
     target = ""
     changed: asyncio.Event | None = None
 
     def __init__(self, options: CollectorOptions, broker: MqttOptions) -> None:
-        """Take what to hear.
+        """Create the source; it connects at the first read.
 
         Args:
-            options: Which jobs.
-            broker: Where.
+            options: Which jobs are received.
+            broker: The broker.
         """
         self.interval = float(options.interval)
         self.settings = (options, broker)
         self._options, self._broker = options, broker
         self._subscriber: Subscriber | None = None
-        self._hearing: asyncio.Task[None] | None = None
+        self._receiving: asyncio.Task[None] | None = None
         self._streams = Streams()
         self._waiting = 0
-        self._taken = self._dropped = 0
+        self._accepted = self._dropped = 0
         self._lost: dict[tuple[str, str, str], int] = {}
-        self._lost_before = 0
-        self._tellers: dict[Claim, tuple[str, int]] = {}
-        self._doubted: dict[Claim, None] = {}
-        self._keepers = {schema: RowKeeper(schema.labels) for schema in (BATCHES, STATE)}
+        self._lost_of_forgotten = 0
+        self._claimants: dict[RankClaim, tuple[str, int]] = {}
+        self._disputed: dict[RankClaim, None] = {}
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in (BATCHES, COLLECTOR)}
 
     @property
-    def board(self) -> "Board | None":
-        """Give what is the case at ports and daemons; None before anything is heard."""
-        return None if self._subscriber is None else self._subscriber.board
+    def retained_state(self) -> "RetainedState | None":
+        """State of the retained messages; None before the first read."""
+        return None if self._subscriber is None else self._subscriber.retained
 
     async def applies(self) -> bool:
-        """Tell that a collector that was configured is to be read."""
+        """Return true: a configured collector is always read."""
         return True
 
     async def read(self) -> Reading:
-        """Give what was heard since the last read."""
-        if self._hearing is None or self._hearing.done():
-            await self._begin()
+        """Return what was received since the last read."""
+        if self._receiving is None or self._receiving.done():
+            await self._start()
         now = monotonic()
-        heard, self._streams, self._waiting, self._tellers = self._streams, Streams(), 0, {}
+        streams, self._streams, self._waiting, self._claimants = self._streams, Streams(), 0, {}
         subscriber = self._subscriber
         if subscriber is None:
             return Reading([])
-        return Reading([heard.table(now), self._batches(subscriber, now), self._state(subscriber, now)])
+        return Reading([streams.table(now), self._batch_table(subscriber, now), self._collector_table(subscriber, now)])
 
     async def close(self) -> None:
-        """Leave the broker."""
-        hearing, self._hearing = self._hearing, None
-        if hearing is not None:
-            hearing.cancel()
+        """Disconnect from the broker."""
+        receiving, self._receiving = self._receiving, None
+        if receiving is not None:
+            receiving.cancel()
             with suppress(asyncio.CancelledError):
-                await hearing
+                await receiving
 
-    async def _begin(self) -> None:
-        from exporter.mqtt.subscriber import Subscriber  # noqa: PLC0415  # brings in the client, for collectors alone
+    async def _start(self) -> None:
+        from exporter.mqtt.subscriber import Subscriber  # noqa: PLC0415  # imports aiomqtt, for collectors only
 
         self._subscriber = Subscriber(self._broker, self._options.slots or "00-ff")
-        self._hearing = asyncio.create_task(self._hear(self._subscriber), name="collector")
+        self._receiving = asyncio.create_task(self._receive(self._subscriber), name="collector")
 
-    async def _hear(self, subscriber: "Subscriber") -> None:
+    async def _receive(self, subscriber: "Subscriber") -> None:
         async with subscriber:
             async for batch in subscriber.batches():
-                self._take(batch)
+                self._add_batch(batch)
 
-    def _take(self, batch: Batch) -> None:
+    def _add_batch(self, batch: Batch) -> None:
         sender = (batch.job, batch.host, batch.epoch)
-        before = self._lost.pop(sender, 0)  # to the end, so that the first is the one that was silent longest
+        before = self._lost.pop(sender, 0)  # inserted again at the end: the first is the least recently received one
         self._lost[sender] = min(max(batch.dropped, before), MAX_LOST)
-        if len(self._lost) > MAX_SENDERS:  # of one that is gone the count stays, and the sender is forgotten
-            self._lost_before += self._lost.pop(next(iter(self._lost)))
-        if not self._options.matches(batch.job):
+        if len(self._lost) > MAX_SENDERS:  # the count of a forgotten sender is kept
+            self._lost_of_forgotten += self._lost.pop(next(iter(self._lost)))
+        if not self._options.wants(batch.job):
             return
         for stream, operations in batch.streams:
             room = MAX_OPERATIONS - self._waiting
             self._dropped += max(0, len(operations) - room)
-            taken = operations[:room]
-            self._waiting += len(taken)
-            self._taken += len(taken)
-            self._add(stream, taken)
+            accepted = operations[:room]
+            self._waiting += len(accepted)
+            self._accepted += len(accepted)
+            self._add(stream, accepted)
         for stream, begun, ended in batch.progress:
-            if self._waiting < MAX_OPERATIONS:  # the next will say more
+            if self._waiting < MAX_OPERATIONS:  # the next batch has newer progress
                 self._waiting += PROGRESS_COST
                 self._add(stream, (), (begun, ended))
 
     def _add(self, stream: Stream, operations: Sequence[Operation], progress: tuple[int, int] | None = None) -> None:
         self._streams.add(
-            (stream.job, stream.communicator, stream.kind, self._rank(stream)),
+            (stream.job, stream.communicator, stream.kind, self._rank_name(stream)),
             operations,
             progress=progress,
             ranks=stream.ranks,
@@ -202,20 +146,20 @@ class CollectorSource:
             expected=stream.ranks,
         )
 
-    def _rank(self, stream: Stream) -> str:
-        """Name a rank: by its rank in the job, unless that is not told, or several claim it in one communicator."""
+    def _rank_name(self, stream: Stream) -> str:
+        """Return the rank in the job; host and process where it is unknown or claimed by several in a communicator."""
         if stream.world_rank is None:
             return f"{stream.host}/{stream.pid}"
-        claim, teller = (stream.job, stream.communicator, stream.world_rank), (stream.host, stream.pid)
-        if self._tellers.setdefault(claim, teller) != teller and len(self._doubted) < MAX_DOUBTED:
-            self._doubted[claim] = None
-        return f"{stream.host}/{stream.pid}" if claim in self._doubted else str(stream.world_rank)
+        claim, claimant = (stream.job, stream.communicator, stream.world_rank), (stream.host, stream.pid)
+        if self._claimants.setdefault(claim, claimant) != claimant and len(self._disputed) < MAX_DISPUTED:
+            self._disputed[claim] = None
+        return f"{stream.host}/{stream.pid}" if claim in self._disputed else str(stream.world_rank)
 
-    def _batches(self, subscriber: "Subscriber", now: float) -> Table:
+    def _batch_table(self, subscriber: "Subscriber", now: float) -> Table:
         built = TableBuilder(BATCHES)
-        losses = subscriber.seen.losses
+        losses = subscriber.deduplicator.losses
         counts = {
-            "taken": subscriber.taken,
+            "accepted": subscriber.accepted,
             "lost": losses.batches,
             "duplicate": losses.duplicate_batches,
             "dropped": subscriber.dropped,
@@ -226,42 +170,44 @@ class CollectorSource:
             built.row((outcome,), {"batches_total": count})
         return built.table(self._keepers[BATCHES], now)
 
-    def _state(self, subscriber: "Subscriber", now: float) -> Table:
-        jobs, hosts, streams = subscriber.seen.sizes()
-        built = TableBuilder(STATE)
+    def _collector_table(self, subscriber: "Subscriber", now: float) -> Table:
+        jobs, hosts, streams = subscriber.deduplicator.sizes()
+        built = TableBuilder(COLLECTOR)
         built.row(
             (),
             {
-                "connected": int(subscriber.listening),
-                "reconnects_total": subscriber.link.reconnects,
+                "connected": int(subscriber.subscribed),
+                "reconnects_total": subscriber.status.reconnects,
                 "jobs": jobs,
                 "hosts": hosts,
                 "streams": streams,
-                "operations_total": self._taken,
-                "duplicate_operations_total": subscriber.seen.losses.duplicate_operations,
+                "operations_total": self._accepted,
+                "duplicate_operations_total": subscriber.deduplicator.losses.duplicate_operations,
                 "dropped_operations_total": self._dropped,
-                "lost_operations_total": self._lost_before + sum(self._lost.values()),
-                "left_out_states_total": subscriber.board.left_out,
+                "lost_operations_total": self._lost_of_forgotten + sum(self._lost.values()),
+                "dropped_states_total": subscriber.retained.dropped,
             },
         )
-        return built.table(self._keepers[STATE], now)
+        return built.table(self._keepers[COLLECTOR], now)
 
 
 def build(options: CollectorOptions, broker: MqttOptions) -> list[Source]:
-    """Make the collector, where slots are owned.
+    """Create the collector if slots are configured.
 
     Raises:
-        ValueError: There is no broker to hear.
+        ValueError: No broker is configured.
     """
     if options.slots is None:
         return []
     if broker.broker is None:
-        raise ValueError("slots need a broker to be heard from; give mqtt.broker")
+        raise ValueError("slots need a broker; set mqtt.broker")
     return [CollectorSource(options, broker)]
 
 
-def _alone(options: CollectorOptions, host: Host) -> list[Source]:  # noqa: ARG001  # as all sources are made
+def _build_without_broker(options: CollectorOptions, host: Host) -> list[Source]:  # noqa: ARG001  # of all sources
     return build(options, MqttOptions())
 
 
-DEFINITION = Definition("collector", CollectorOptions, (STREAMS, BATCHES, STATE), _alone, section="collector")
+DEFINITION = Definition(
+    "collector", CollectorOptions, (STREAMS, BATCHES, COLLECTOR), _build_without_broker, section="collector"
+)

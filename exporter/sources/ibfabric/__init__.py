@@ -1,1 +1,1 @@
-"""Source `ibfabric`: every port of an InfiniBand subnet, by management datagrams."""
+"""Source `ibfabric`: counters and links of every port of an InfiniBand subnet, read by management datagrams."""

@@ -1,4 +1,4 @@
-"""Timings on their way from a host's table to a collector's, through a real broker, and what is refused on it."""
+"""Timings from the table of a host to the table of a collector, through a real broker; discarded messages."""
 
 import asyncio
 import os
@@ -25,7 +25,9 @@ from exporter.nccl.batch import (
     Stream,
 )
 from exporter.sources.collector import source as collector
-from exporter.sources.collector.source import CollectorOptions, CollectorSource
+from exporter.sources.collector.metrics import BATCHES, COLLECTOR
+from exporter.sources.collector.options import CollectorOptions
+from exporter.sources.collector.source import CollectorSource
 from exporter.sources.nccl.streams import STREAMS, Streams
 from tests.helpers.paths import ROOT
 from tests.helpers.training_bench import datagram
@@ -35,8 +37,8 @@ KEY = ("llm", "0xa1", "AllReduce", "17")
 OPERATIONS = [(5, 1 << 20, 812.5, True), (6, 1 << 20, 90.0, None)]
 
 
-def heard(now=1.0):
-    """Make the table of a host that heard two operations of one rank."""
+def host_table(now=1.0):
+    """Return the table of a host with two operations of one rank."""
     made = Streams()
     about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "gpu": "0000:c8:00.0", "world_rank": 17}
     made.add(KEY, OPERATIONS, **about)
@@ -44,7 +46,7 @@ def heard(now=1.0):
 
 
 async def read_until(source, look):
-    """Read a collector until a reading is as wanted."""
+    """Read a collector until a reading satisfies a condition."""
     end = monotonic() + 30
     while True:
         reading = await source.read()
@@ -60,12 +62,12 @@ def number(tables, schema, ending, key=()):
     return table.columns[ending].values[table.rows.index[key]]
 
 
-def test_streams_are_what_meaning_takes():
+def test_streams_have_the_labels_that_meaning_reads():
     assert STREAMS.labels == LABELS
 
 
-def test_a_table_becomes_a_batch_with_all_that_is_known():
-    ((batch),) = batches(heard(), "gpu-2")
+def test_a_table_is_converted_into_a_batch():
+    ((batch),) = batches(host_table(), "gpu-2")
     assert batch.job == "llm"
     assert batch.streams == [
         (
@@ -75,24 +77,24 @@ def test_a_table_becomes_a_batch_with_all_that_is_known():
     ]
 
 
-async def test_what_a_host_hears_is_what_the_collector_tells_of_it(broker):  # noqa: F811
+async def test_timings_of_a_host_are_returned_by_the_collector(broker):  # noqa: F811
     options = broker().options()
     relay = Relay(options, "gpu-2")
     source = CollectorSource(CollectorOptions(slots="00-ff"), options)
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         await relay.start()
-        state, passed = relay.step(None, heard())
-        assert (state, passed) == (None, ()), "nobody judges them on the host as well"
+        state, passed = relay.step(None, host_table())
+        assert (state, passed) == (None, ()), "no verdict is computed on the host"
         tables = await read_until(source, lambda tables: len(tables[STREAMS].rows))
         table = tables[STREAMS]
         assert table.rows.keys == (KEY,)
         assert table.columns["operations"].values[0].taken == ((5, 1 << 20, 812.5, 1), (6, 1 << 20, 90.0))
-        assert table.columns["stream_info"].values[0][:4] == ("32", "4", "gpu-2", "32"), "all its ranks are expected"
-        assert number(tables, collector.STATE, "operations_total") == 2
-        assert number(tables, collector.BATCHES, "batches_total", ("taken",)) == 1
-        assert not len((await source.read()).tables[0].rows), "each is told once"
+        assert table.columns["stream_info"].values[0][:4] == ("32", "4", "gpu-2", "32"), "all ranks are expected"
+        assert number(tables, COLLECTOR, "operations_total") == 2
+        assert number(tables, BATCHES, "batches_total", ("accepted",)) == 1
+        assert not len((await source.read()).tables[0].rows), "each is returned once"
         names = {column.metric.name for one in relay.tables() for column in one.columns.values()}
         assert "fabric_exporter_mqtt_batches_total" in names
     finally:
@@ -100,7 +102,7 @@ async def test_what_a_host_hears_is_what_the_collector_tells_of_it(broker):  # n
         await source.close()
 
 
-async def test_how_far_a_rank_is_reaches_the_collector_without_a_single_timing(broker):  # noqa: F811
+async def test_progress_of_a_rank_is_received_without_timings(broker):  # noqa: F811
     options = broker().options()
     relay = Relay(options, "gpu-2")
     source = CollectorSource(CollectorOptions(slots="00-ff"), options)
@@ -109,7 +111,7 @@ async def test_how_far_a_rank_is_reaches_the_collector_without_a_single_timing(b
     made.add(KEY, [], progress=(8, 7), **about)
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         await relay.start()
         relay.step(None, made.table(1.0))
         table = (await read_until(source, lambda tables: len(tables[STREAMS].rows)))[STREAMS]
@@ -121,19 +123,19 @@ async def test_how_far_a_rank_is_reaches_the_collector_without_a_single_timing(b
         await source.close()
 
 
-async def test_a_rank_whose_place_in_the_job_is_unknown_goes_by_host_and_process(broker):  # noqa: F811
+async def test_a_rank_without_a_rank_in_the_job_is_named_by_host_and_process(broker):  # noqa: F811
     options = broker().options()
     source = CollectorSource(CollectorOptions(slots="00-ff", exclude=("other",)), options)
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         async with Publisher(options, "gpu-9") as publisher:
             for job in ("other", "llm"):
                 stream = Stream(job, "0x1", "AllReduce", 0, 2, None, None, "gpu-9", 88)
-                publisher.offer(Batch(job, "gpu-9", [(stream, [Operation(0, 8, 5.0, None)])], dropped=3))
+                publisher.publish(Batch(job, "gpu-9", [(stream, [Operation(0, 8, 5.0, None)])], dropped=3))
             tables = await read_until(source, lambda tables: len(tables[STREAMS].rows))
         assert tables[STREAMS].rows.keys == (("llm", "0x1", "AllReduce", "gpu-9/88"),)
-        assert number(tables, collector.STATE, "lost_operations_total") == 6
+        assert number(tables, COLLECTOR, "lost_operations_total") == 6
     finally:
         await source.close()
 
@@ -148,10 +150,10 @@ timing.__enter__()
 time.sleep(float("SECONDS"))
 fabric_timing.flush()
 """
-"""A rank that does three collectives, and stays in a fourth."""
+"""A rank that performs three collectives, and hangs in a fourth."""
 
 
-async def test_a_job_that_is_told_of_the_broker_needs_no_exporter_on_its_hosts(broker):  # noqa: F811
+async def test_a_job_that_publishes_itself_needs_no_exporter_on_its_hosts(broker):  # noqa: F811
     options = broker().options()
     source = CollectorSource(CollectorOptions(slots="00-ff"), options)
     environment = {
@@ -164,33 +166,35 @@ async def test_a_job_that_is_told_of_the_broker_needs_no_exporter_on_its_hosts(b
     }
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         command = [sys.executable, "-c", JOB.replace("SECONDS", "4")]
         ranks = [
             await asyncio.create_subprocess_exec(*command, env={**environment, "RANK": str(rank)}) for rank in range(2)
         ]
         seen = {}
 
-        def all_told(tables):
+        def all_received(tables):
             table = tables[STREAMS]
             for place, key in enumerate(table.rows.keys):
                 cells = {ending: column.values[place] for ending, column in table.columns.items()}
-                told = seen.setdefault(key, {"operations": [], "progress": None})
-                told["operations"] += cells["operations"].taken
+                received = seen.setdefault(key, {"operations": [], "progress": None})
+                received["operations"] += cells["operations"].taken
                 if cells["begun"] is not None:
-                    told["progress"] = cells["begun"], cells["ended"]
-            sums = [told for (_, _, kind, _), told in seen.items() if kind == "AllReduce"]
-            stuck = [told for (_, _, kind, _), told in seen.items() if kind == "Barrier"]
-            return sum(len(told["operations"]) for told in sums) >= 6 and len(stuck) == 2
+                    received["progress"] = cells["begun"], cells["ended"]
+            sums = [received for (_, _, kind, _), received in seen.items() if kind == "AllReduce"]
+            stuck = [received for (_, _, kind, _), received in seen.items() if kind == "Barrier"]
+            return sum(len(received["operations"]) for received in sums) >= 6 and len(stuck) == 2
 
-        await read_until(source, all_told)
+        await read_until(source, all_received)
         assert {(job, kind, rank) for job, _, kind, rank in seen} == {
             ("llm 7", kind, rank) for kind in ("AllReduce", "Barrier") for rank in ("0", "1")
         }
-        for (_, _, kind, _), told in seen.items():
-            assert [one[:2] for one in told["operations"]] == [(n, 1 << 20) for n in range(3 * (kind == "AllReduce"))]
-            assert all(one[2] >= 10_000 for one in told["operations"])
-            assert told["progress"] == ((1, 0) if kind == "Barrier" else (3, 3))
+        for (_, _, kind, _), received in seen.items():
+            assert [one[:2] for one in received["operations"]] == [
+                (n, 1 << 20) for n in range(3 * (kind == "AllReduce"))
+            ]
+            assert all(one[2] >= 10_000 for one in received["operations"])
+            assert received["progress"] == ((1, 0) if kind == "Barrier" else (3, 3))
         assert source._subscriber.refused == {}
         for one in ranks:
             assert await one.wait() == 0
@@ -198,12 +202,12 @@ async def test_a_job_that_is_told_of_the_broker_needs_no_exporter_on_its_hosts(b
         await source.close()
 
 
-async def test_a_datagram_is_refused_where_it_is_broken_or_of_another_host(broker):  # noqa: F811
+async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broker):  # noqa: F811
     options = broker().options()
     source = CollectorSource(CollectorOptions(slots="00-ff"), options)
     try:
         await source.read()
-        await until("the collector listens", lambda: source._subscriber.listening)
+        await until("the collector listens", lambda: source._subscriber.subscribed)
         topic = batch_topic("123", "gpu-001").replace("/nccl/", "/timing/")
         foreign = batch_topic("123", "gpu-002").replace("/nccl/", "/timing/")
         host, _, port = options.broker.rpartition(":")
@@ -217,33 +221,33 @@ async def test_a_datagram_is_refused_where_it_is_broken_or_of_another_host(broke
             ):
                 await client.publish(where, what, qos=1)
         tables = await read_until(source, lambda _: sum(source._subscriber.refused.values()) == 3)
-        assert source._subscriber.refused == {"sender": 1, "malformed": 1, "invalid": 1}
-        assert source._subscriber.seen.losses.duplicate_batches == 1
+        assert source._subscriber.refused == {"sender_mismatch": 1, "malformed": 1, "invalid": 1}
+        assert source._subscriber.deduplicator.losses.duplicate_batches == 1
         assert tables
     finally:
         await source.close()
 
 
-async def test_too_many_timings_are_counted_and_left_out(monkeypatch):
+async def test_timings_over_the_limit_are_dropped_and_counted(monkeypatch):
     monkeypatch.setattr(collector, "MAX_OPERATIONS", 3)
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
     stream = Stream("llm", "0x1", "AllReduce", 0, 2, None, 0, "gpu-9", 88)
-    source._take(Batch("llm", "gpu-9", [(stream, [Operation(one, 8, 5.0, None) for one in range(5)])]))
-    assert (source._taken, source._dropped) == (3, 2)
+    source._add_batch(Batch("llm", "gpu-9", [(stream, [Operation(one, 8, 5.0, None) for one in range(5)])]))
+    assert (source._accepted, source._dropped) == (3, 2)
 
 
-def test_ranks_that_several_claim_in_one_communicator_go_by_host_and_process():
-    """A job that is restarted has other communicators: who comes after is no rival."""
+def test_ranks_claimed_by_several_processes_are_named_by_host_and_process():
+    """A restarted job has other communicators, whose ranks are not disputed."""
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
 
-    def tells(communicator, host, pid):
+    def publish_from(communicator, host, pid):
         stream = Stream("llm", communicator, "AllReduce", 0, 2, None, 0, host, pid)
-        source._take(Batch("llm", host, [(stream, [Operation(0, 8, 5.0, None)])]))
+        source._add_batch(Batch("llm", host, [(stream, [Operation(0, 8, 5.0, None)])]))
 
     for _ in range(2):
-        source._streams, source._tellers = Streams(), {}
+        source._streams, source._claimants = Streams(), {}
         for one in (("0x1", "gpu-1", 7), ("0x1", "gpu-1", 8), ("0x2", "gpu-2", 9)):
-            tells(*one)
+            publish_from(*one)
     assert [key[1::2] for key in source._streams.table(1.0).rows.keys] == [
         ("0x1", "gpu-1/7"),
         ("0x1", "gpu-1/8"),
@@ -251,18 +255,18 @@ def test_ranks_that_several_claim_in_one_communicator_go_by_host_and_process():
     ]
 
 
-def test_how_far_ranks_are_takes_room_as_well(monkeypatch):
+def test_progress_counts_towards_the_limit(monkeypatch):
     monkeypatch.setattr(collector, "MAX_OPERATIONS", 5 * collector.PROGRESS_COST)
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
     rows = [Progress(Stream("llm", f"{one:x}", "Barrier", 0, 2, None, 0, "gpu-9", 88), 1, 0) for one in range(100)]
-    source._take(Batch("llm", "gpu-9", [], progress=rows))
+    source._add_batch(Batch("llm", "gpu-9", [], progress=rows))
     assert len(source._streams.table(1.0).rows) == 5
 
 
-async def test_what_senders_say_that_they_lost_never_falls_and_has_an_end():
+async def test_reported_losses_never_decrease_and_are_limited():
     source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
     for dropped in (5, (1 << 63) - 1, 0):
-        source._take(Batch("llm", "gpu-9", [], dropped=dropped))
+        source._add_batch(Batch("llm", "gpu-9", [], dropped=dropped))
     assert list(source._lost.values()) == [1 << 40]
 
 
@@ -279,7 +283,7 @@ def test_without_slots_there_is_no_collector(tmp_path):
 
 def test_slots_without_a_broker_are_an_error(tmp_path):
     sources = configured(tmp_path, "collector: {slots: 00-ff}")
-    with pytest.raises(ValueError, match=r"give mqtt\.broker"):
+    with pytest.raises(ValueError, match=r"set mqtt\.broker"):
         collector.build(sources["collector"], sources["mqtt"])
     with pytest.raises(ConfigError, match="slots has '00-7g'"):
         configured(tmp_path, "collector: {slots: 00-7g}")

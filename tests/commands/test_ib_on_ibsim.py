@@ -1,4 +1,4 @@
-"""`ib topology` and `ib diff` of real simulated fabrics: ibsim answers, and the net file says what there is."""
+"""`ib topology` and `ib diff` on fabrics simulated by ibsim, compared with the net file."""
 
 import html
 import json
@@ -22,7 +22,7 @@ PAGE = (ROOT / "docs" / "infiniband.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]
 SHOWN = [block for kind, block in BLOCKS if kind == "text"]
-QUESTIONS = [block for kind, block in BLOCKS if kind == "promql"]
+QUERIES = [block for kind, block in BLOCKS if kind == "promql"]
 
 HOSTS = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
@@ -32,12 +32,12 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
 def net(
     links: list[tuple[str, int, str, int]], slow: tuple[tuple[str, int], ...] = (), hosts: tuple[str, ...] = HOSTS
 ) -> str:
-    """Write a net file of ibsim: two leaves and two spines, always in the same order, so that GUIDs stay the same.
+    """Return a net file of ibsim: two leaves and two spines, always in the same order, so that GUIDs stay the same.
 
     Args:
         links: Node, port, node, port.
-        slow: Ports that may use one lane alone; both ends of a link.
-        hosts: Those that there are.
+        slow: Ports with one lane only; both ends of a link.
+        hosts: Names of the hosts.
     """
     lines = []
     for name in ("leaf-1", "leaf-2", "spine-1", "spine-2", *hosts):
@@ -61,20 +61,20 @@ LINKS = [
     ("leaf-2", 7, "spine-1", 2),
     ("leaf-2", 8, "spine-2", 2),
 ]
-"""Of a fabric that is well."""
+"""Links of a healthy fabric."""
 
 LATER = [
     *(link for link in LINKS if link[2] not in {"gpu-2", "gpu-4"}),
     ("leaf-2", 5, "gpu-2", 1),
 ]
-"""Of the same with a host that is gone, and one that is plugged in elsewhere."""
+"""Links of the same fabric without one host, and with another one moved."""
 
 
 SLOW = (("leaf-2", 8), ("spine-2", 2))
 
 
 class Fabric:
-    """A simulated fabric with a subnet manager at its first host, and programs that take it for a real one."""
+    """A simulated fabric with a subnet manager at its first host, and programs that run on its hosts."""
 
     def __init__(self, simulated: Simulator, folder: Path) -> None:
         self._simulated = simulated
@@ -92,11 +92,11 @@ class Fabric:
         )
 
     def ib(self, *words: object, host: str = HOSTS[0]) -> subprocess.CompletedProcess[str]:
-        """Run a command of ours."""
+        """Run `fabric-exporter ib`."""
         return self.run(sys.executable, "-m", "exporter", "ib", *words, host=host)
 
     def saved(self, *words: object, name: str = "saved.json") -> dict:
-        """Save the fabric in a file, and give what is in it."""
+        """Save the fabric in a file; return the document."""
         done = self.ib("topology", "--json", *words)
         assert (done.returncode, done.stderr) == (0, "")
         (self.folder / name).write_text(done.stdout)
@@ -105,7 +105,7 @@ class Fabric:
 
 @pytest.fixture
 def start(tmp_path, program):
-    """Give a function that makes a fabric of a net file's text."""
+    """Return a function that simulates the fabric of a net file."""
     for name in ("ibsim", "opensm"):
         program(name)
 
@@ -119,7 +119,7 @@ def start(tmp_path, program):
 
 
 def named(document: dict) -> set[frozenset[tuple[str, int]]]:
-    """Give the links of a document by the nodes' names in the net file."""
+    """Return the links of a document by the nodes' names in the net file."""
     names = {node["guid"]: node["name"].removesuffix(" mlx5_0") for node in document["nodes"]}
     return {frozenset((names[end["guid"]], end["port"]) for end in link["ends"]) for link in document["links"]}
 
@@ -147,7 +147,7 @@ def test_the_document_has_the_links_of_the_net_file(start):
     assert document["origin"] == {"guid": about["gpu-1 mlx5_0"]["guid"], "port": 1}
     for link in document["links"]:
         assert (link["width"], link["generation"], link["speed_bytes_per_second"]) == ("4X", "SDR", 10e9 / 8)
-        assert (link["expected_width"], link["expected_generation"]) == ("12X", "QDR"), "as iblinkinfo says"
+        assert (link["expected_width"], link["expected_generation"]) == ("12X", "QDR"), "as iblinkinfo prints"
         assert (link["expected_speed_bytes_per_second"], link["degraded"]) == (120e9 / 8, True)
         assert link["errors"] == {}
     assert {port["state"] for port in about["spine-1"]["ports"][:2]} == {"active"}
@@ -155,11 +155,11 @@ def test_the_document_has_the_links_of_the_net_file(start):
     assert {**again, "taken": document["taken"]} == document
     texts = [(fabric.folder / name).read_text() for name in ("saved.json", "again.json")]
     assert len({re.sub(r'"taken": "[^"]+"', "", text) for text in texts}) == 1, "the same byte for byte"
-    assert {link["errors"] for link in without["links"]} == {None}, "which were not asked for"
+    assert {link["errors"] for link in without["links"]} == {None}, "not requested"
     assert named(without) == ends(LINKS)
 
 
-def test_every_host_sees_the_same(start):
+def test_every_host_reads_the_same_topology(start):
     with start(net(LINKS)) as fabric:
         one, other = (fabric.ib("topology", "--json", "--no-counters", host=host) for host in ("gpu-1", "gpu-4"))
     one, other = json.loads(one.stdout), json.loads(other.stdout)
@@ -168,7 +168,7 @@ def test_every_host_sees_the_same(start):
     assert one == other
 
 
-def test_errors_are_told_at_the_end_that_counted_them(start):
+def test_errors_are_printed_at_the_end_that_counted_them(start):
     with start(net(LINKS)) as fabric:
         fabric.set_counter("leaf-1", 7, "PortCounters.SymbolErrorCounter", 65535)
         fabric.set_counter("spine-2", 2, "PortCounters.PortXmitDiscards", 7)
@@ -186,11 +186,11 @@ def test_errors_are_told_at_the_end_that_counted_them(start):
     assert re.match(r" +7  spine-1 port 1 .*  errors here: symbol_errors=65535 \(saturated\)$", line)
     (line,) = (line for line in drawn.splitlines() if "discards" in line)
     assert re.match(r" +8  spine-2 port 2 .*  errors there: link_down=3, transmit_discards=7$", line)
-    assert drawn.splitlines()[-1] == "4 switches, 4 adapters, 8 links, 8 degraded, 2 erring"
+    assert drawn.splitlines()[-1] == "4 switches, 4 adapters, 8 links, 8 degraded, 2 with errors"
     assert "\x1b" not in drawn, "no colours in a pipe"
 
 
-def test_nothing_changed(start):
+def test_an_unchanged_fabric_has_no_difference(start):
     with start(net(LINKS)) as fabric:
         fabric.saved()
         done = fabric.ib("diff", "saved.json")
@@ -219,7 +219,7 @@ def test_a_host_that_is_unplugged_is_missing(start):
     }
 
 
-def test_a_cable_that_is_plugged_elsewhere_is_one_difference(start):
+def test_a_moved_cable_is_one_difference(start):
     with start(net(LINKS)) as fabric:
         fabric.saved()
         fabric.unlink("gpu-3")
@@ -266,25 +266,25 @@ def test_graphviz_draws_it(start, program):
 
 
 @pytest.mark.parametrize(("command", "status"), [(["topology"], 1), (["diff", "saved.json"], 2)])
-def test_a_port_that_is_not_there(start, command, status):
+def test_a_missing_local_port_is_an_error(start, command, status):
     with start(net(LINKS)) as fabric:
         fabric.saved("--no-counters")
         done = fabric.ib(*command, "--device", "mlx5_9")
     assert (done.returncode, done.stdout) == (status, "")
-    wanted = "mlx5_9, port any: no such port that takes management datagrams; there are: ibsim0:1"
+    wanted = "mlx5_9, port any: no such umad port; available ports: ibsim0:1"
     assert done.stderr == f"fabric-exporter: {wanted}\n"
 
 
 # --- the page
 
 
-def lasting(text: str) -> str:
-    """Leave out when it was."""
+def without_date(text: str) -> str:
+    """Replace the date."""
     return DATE.sub("DATE", text)
 
 
-def test_the_page_shows_what_its_commands_print(start, program):
-    """Run every command of the page in its order, over the fabric that it tells of."""
+def test_the_page_shows_the_output_of_its_commands(start, program):
+    """Run the commands of the page in their order, on the fabric that it describes."""
     program("dot")
     shell = program("bash")
     printed = []
@@ -304,11 +304,11 @@ def test_the_page_shows_what_its_commands_print(start, program):
             assert (done.returncode, done.stderr) == (1, ""), command
             printed.append(done.stdout)
     assert len(COMMANDS) == 5
-    assert [lasting(text) for text in (printed[0], printed[3])] == [lasting(text) for text in SHOWN]
-    assert lasting(printed[4]) == lasting(printed[3])
+    assert [without_date(text) for text in (printed[0], printed[3])] == [without_date(text) for text in SHOWN]
+    assert without_date(printed[4]) == without_date(printed[3])
 
 
-def test_the_configuration_of_the_page_is_read(tmp_path):
+def test_the_configuration_of_the_page_is_valid(tmp_path):
     (text,) = (block for kind, block in BLOCKS if kind == "yaml")
     (tmp_path / "fabric.yml").write_text(text)
     options = daemon.load_config(tmp_path / "fabric.yml").sources["ibfabric"]
@@ -316,17 +316,17 @@ def test_the_configuration_of_the_page_is_read(tmp_path):
     assert [(choice.device, choice.port) for choice in options.ports] == [("mlx5_0", 1)]
 
 
-def test_the_page_says_the_limits_that_there_are(tmp_path):
+def test_the_page_documents_the_default_limits(tmp_path):
     (tmp_path / "fabric.yml").write_text("sources: {ibfabric: {enabled: true}}")
     options = daemon.load_config(tmp_path / "fabric.yml").sources["ibfabric"]
-    text = " ".join(PAGE.partition("## What it costs")[2].partition("\n## ")[0].split())
+    text = " ".join(PAGE.partition("## Load on the fabric")[2].partition("\n## ")[0].split())
     assert (options.per_destination, options.window, options.per_second) == (1, 64, 10_000)
     assert (options.retries, options.timeout, options.interval, options.survey_interval) == (2, 0.5, 30.0, 600.0)
     for words in (
-        "one datagram is in flight to a node",
+        "one request is in flight to a node",
         "64 in all",
         "10,000 are sent",
-        "twice more",
+        "retried twice",
         "500 ms",
         "30 s",
     ):
@@ -334,9 +334,9 @@ def test_the_page_says_the_limits_that_there_are(tmp_path):
     assert "every ten minutes" in text
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_questions_ask_for_what_exists(question):
-    assert faults(promql.parse(question), exported()) == []
+@pytest.mark.parametrize("query", QUERIES)
+def test_queries_use_exported_metrics_and_labels(query):
+    assert faults(promql.parse(query), exported()) == []
 
 
 LEAF, HOST = 'guid="0000000000200000"', "0000000000100000"
@@ -344,8 +344,8 @@ TARGET = 'job="ib", instance="poller"'
 AGENT = f'{{job="node", instance="gpu-1", device="mlx5_0", port="1", host="gpu-1", node_guid="{HOST}"}}'
 
 
-def test_questions_are_answered(tmp_path, program):
-    """Evaluated by promtool over one port of a leaf, that leads to a host."""
+def test_queries_have_results(tmp_path, program):
+    """Evaluate the queries by promtool, for one port of a leaf that is linked to a host."""
     series = {
         f'fabric_ib_node_info{{{TARGET}, {LEAF}, node_name="leaf-1", node_kind="switch", role="leaf"}}': "1x20",
         f'fabric_ib_node_info{{{TARGET}, guid="{HOST}", node_name="gpu-1 mlx5_0", host="gpu-1", '
@@ -357,10 +357,10 @@ def test_questions_are_answered(tmp_path, program):
         f"fabric_rdma_info{AGENT}": "1x20",
     }
     link = 'peer="gpu-1 mlx5_0", peer_port="1", width="2X", generation="NDR"'
-    whose = 'host="gpu-1", device="mlx5_0"'
+    labels = 'host="gpu-1", device="mlx5_0"'
     answers = [
         (f'{{{TARGET}, {LEAF}, port="1", node_name="leaf-1", {link}}}', 1),
-        (f'{{{TARGET}, {LEAF}, port="1", {link}, peer_guid="{HOST}", node_guid="{HOST}", {whose}}}', 1),
-        (f'{{{TARGET}, {LEAF}, port="1", peer_guid="{HOST}", {whose}}}', 2),
+        (f'{{{TARGET}, {LEAF}, port="1", {link}, peer_guid="{HOST}", node_guid="{HOST}", {labels}}}', 1),
+        (f'{{{TARGET}, {LEAF}, port="1", peer_guid="{HOST}", {labels}}}', 2),
     ]
-    promtool.answers(program("promtool"), tmp_path, series, zip(QUESTIONS, answers, strict=True))
+    promtool.answers(program("promtool"), tmp_path, series, zip(QUERIES, answers, strict=True))

@@ -1,4 +1,4 @@
-"""MQTT without a broker: topics, options, states, what came already, the buffer and the waits."""
+"""MQTT without a broker: topics, options, states and deduplication."""
 
 import random
 import re
@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from exporter.config.schema import load, parse
 from exporter.config.yaml_reader import ConfigError
-from exporter.mqtt import dedup as seen_module
-from exporter.mqtt import retained_state as board_module
-from exporter.mqtt import states
-from exporter.mqtt.dedup import Seen, Window
+from exporter.mqtt import dedup, retained_state, states
+from exporter.mqtt.dedup import Deduplicator, SequenceWindow
 from exporter.mqtt.options import SECTION, MqttOptions, parse_broker
-from exporter.mqtt.retained_state import Board
-from exporter.mqtt.states import Presence, changes, state
+from exporter.mqtt.retained_state import RetainedState
+from exporter.mqtt.states import Presence, make_state, state_changes
 from exporter.mqtt.topics import (
     TopicError,
     batch_filters,
@@ -40,7 +38,7 @@ DOCUMENT = (ROOT / "docs" / "mqtt.md").read_text()
 
 
 @pytest.mark.parametrize(("job", "slot"), [("train-7", "33"), ("a/b+#", "b9"), ("slurm 4711", "e7")])
-def test_the_slot_is_the_first_byte_that_sha256sum_prints(job, slot):
+def test_the_slot_is_the_first_byte_of_the_sha256(job, slot):
     assert slot_of(job) == slot
 
 
@@ -51,7 +49,7 @@ def test_names_cannot_be_wildcards_or_levels():
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=40).filter(str.isprintable))
-def test_every_name_is_read_as_it_was_written(name):
+def test_every_name_survives_a_round_trip(name):
     assert parse_batch_topic(batch_topic(name, name)) == (name, name)
     assert parse_event_topic(event_topic(name, name, name)) == (name, name, name)
     assert parse_host_topic(host_topic(name)) == name
@@ -72,12 +70,12 @@ def test_every_name_is_read_as_it_was_written(name):
         "fabric/v1/nccl/33/train-7/" + "a" * 2048,
     ],
 )
-def test_other_topics_are_refused(topic):
+def test_other_topics_are_rejected(topic):
     with pytest.raises(TopicError):
         parse_batch_topic(topic)
 
 
-def test_a_name_of_nothing_is_no_level():
+def test_an_empty_name_is_an_error():
     with pytest.raises(ValueError, match="empty"):
         host_topic("")
 
@@ -92,7 +90,7 @@ def test_slots_are_ranges():
 
 
 @pytest.mark.parametrize("text", ["", "0-f", "ff-00", "00-100", "0x10", "00-7f,"])
-def test_what_is_no_range_of_slots_is_told(text):
+def test_invalid_slots_are_an_error(text):
     with pytest.raises(ValueError, match="slots has"):
         parse_slots(text)
 
@@ -107,13 +105,13 @@ def configured(text):
     return parse(text.encode(), "x.yml", SECTIONS).sources
 
 
-def test_without_sections_nothing_is_published_or_heard():
+def test_without_sections_mqtt_and_collector_are_off():
     sources = configured("")
     assert sources["mqtt"].broker is None
     assert sources["collector"].slots is None
 
 
-def test_the_documentation_has_an_example_that_works_and_all_keys(tmp_path):
+def test_the_documentation_has_a_valid_example_and_all_keys(tmp_path):
     file = tmp_path / "x.yml"
     file.write_text("".join(re.findall(r"^```yaml\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)))
     sources = load(file, SECTIONS).sources
@@ -140,25 +138,25 @@ def test_a_broker_is_a_host_with_or_without_a_port(text, tls, address):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
-        ("mqtt: {broker: 'mqtt://broker'}", "x.yml:1: mqtt.broker: 'mqtt://broker' is no address; write HOST"),
-        ("mqtt: {broker: 'a:99999'}", "mqtt.broker: 'a:99999' is no address"),
+        ("mqtt: {broker: 'mqtt://broker'}", "x.yml:1: mqtt.broker: 'mqtt://broker' is not an address; write HOST"),
+        ("mqtt: {broker: 'a:99999'}", "mqtt.broker: 'a:99999' is not an address"),
         ("mqtt: {broker: a, password_file: /p}", "mqtt.username: is missing; a password needs one"),
         ("mqtt: {broker: a, username: u, password_file: /p, password_env: P}", "mqtt.password_env: excludes"),
         ("mqtt: {broker: a, password: p}", "mqtt.password: unknown key; did you mean 'password_env'?"),
         ("mqtt: {broker: a, ca_file: /ca}", "mqtt.ca_file: needs `tls: true`"),
         ("mqtt: {broker: a, tls: true, ca_file: /ca, insecure: true}", "exclude each other"),
-        ("mqtt: {broker: a, tls: true, sha256: abc}", "mqtt.sha256: is no fingerprint"),
+        ("mqtt: {broker: a, tls: true, sha256: abc}", "mqtt.sha256: is not a fingerprint"),
         ("mqtt: {broker: a, tls: true, key_file: /k}", "mqtt.key_file: needs cert_file"),
         ("mqtt: {broker: a, expiry: 2d}", "mqtt.expiry: is 172800 s; give 1s to 1d"),
         ("collector: {slots: 00-7g}", "x.yml:1: collector.slots: slots has '00-7g'; give two hexadecimal digits"),
     ],
 )
-def test_what_does_not_go_together_is_told_with_its_place(text, told):
+def test_invalid_options_are_errors_with_their_place(text, error):
     with pytest.raises(ConfigError) as raised:
         configured(text)
-    assert told in str(raised.value)
+    assert error in str(raised.value)
 
 
 def test_a_password_is_read_when_it_is_used(tmp_path, monkeypatch):
@@ -178,15 +176,17 @@ LEAF = ("leaf-1", "Ethernet1/1")
 NIC = ("gpu-01", "mlx5_0:1")
 
 
-def test_what_begins_is_told_and_what_is_over_is_cleared():
-    before = states.by_key([(LEAF, state("down", 10.0)), (NIC, state("errors", 20.0, value=3.5))])
-    after = states.by_key([(NIC, state("errors", 20.0, value=9.0)), (NIC, state("down", 30.0, text="no light"))])
-    told = changes(before, after)
-    assert told == [
+def test_states_that_began_are_published_and_states_that_ended_are_cleared():
+    before = states.states_by_key([(LEAF, make_state("down", 10.0)), (NIC, make_state("errors", 20.0, value=3.5))])
+    after = states.states_by_key(
+        [(NIC, make_state("errors", 20.0, value=9.0)), (NIC, make_state("down", 30.0, text="no light"))]
+    )
+    messages = state_changes(before, after)
+    assert messages == [
         ("fabric/v1/events/leaf-1/Ethernet1%2F1/down", b""),
-        ("fabric/v1/events/gpu-01/mlx5_0%3A1/down", told[1][1]),
+        ("fabric/v1/events/gpu-01/mlx5_0%3A1/down", messages[1][1]),
     ]
-    assert msgspec.json.decode(told[1][1]) == {
+    assert msgspec.json.decode(messages[1][1]) == {
         "version": 1,
         "kind": "down",
         "since": 30.0,
@@ -195,26 +195,26 @@ def test_what_begins_is_told_and_what_is_over_is_cleared():
     }
 
 
-def test_one_that_came_back_between_two_looks_is_another():
-    before = states.by_key([(LEAF, state("down", 10.0, 1))])
-    assert len(changes(before, states.by_key([(LEAF, state("down", 12.0, 2))]))) == 1
-    assert changes(before, before) == []
-    assert changes({}, {}) == []
+def test_a_state_that_began_again_is_published_again():
+    before = states.states_by_key([(LEAF, make_state("down", 10.0, 1))])
+    assert len(state_changes(before, states.states_by_key([(LEAF, make_state("down", 12.0, 2))]))) == 1
+    assert state_changes(before, before) == []
+    assert state_changes({}, {}) == []
 
 
 @given(
     st.dictionaries(st.integers(0, 5), st.integers(1, 3), max_size=5),
     st.dictionaries(st.integers(0, 5), st.integers(1, 3), max_size=5),
 )
-def test_whoever_hears_the_changes_knows_what_is_the_case(before, after):
+def test_a_subscriber_of_all_changes_has_the_active_states(before, after):
     before, after = (
-        states.by_key([(("h", str(port)), state("down", 1.0, number)) for port, number in some.items()])
+        states.states_by_key([(("h", str(port)), make_state("down", 1.0, number)) for port, number in some.items()])
         for some in (before, after)
     )
-    board = Board()
-    for topic, payload in [*changes({}, before), *changes(before, after)]:
-        assert board.hear(topic, payload)
-    assert board.states() == after
+    retained = RetainedState()
+    for topic, payload in [*state_changes({}, before), *state_changes(before, after)]:
+        assert retained.receive(topic, payload)
+    assert retained.states() == after
 
 
 @pytest.mark.parametrize(
@@ -232,45 +232,45 @@ def test_whoever_hears_the_changes_knows_what_is_the_case(before, after):
         (b'{"version":1,"since":1,"number":1}', "invalid"),
     ],
 )
-def test_a_state_that_cannot_be_is_refused(payload, reason):
-    board = Board()
+def test_invalid_states_are_rejected(payload, reason):
+    retained = RetainedState()
     with pytest.raises(FormatError) as raised:
-        board.hear(event_topic("h", "p", "down"), payload)
+        retained.receive(event_topic("h", "p", "down"), payload)
     assert raised.value.reason == reason
-    assert board.states() == {}
+    assert retained.states() == {}
 
 
-def test_states_expire_and_so_does_what_a_broker_does_not_tell_again(stopped_clock):
-    clock = stopped_clock(board_module)
-    board = Board()
-    board.begin()
-    board.hear(event_topic(*LEAF, "down"), states.encode(state("down", 1.0)))
-    board.hear(event_topic(*NIC, "down"), states.encode(state("down", 2.0)))
-    board.hear(host_topic("gpu-01"), states.encode(Presence(version=1, state="gone")))
+def test_states_expire_by_age_and_when_the_broker_does_not_send_them_again(stopped_clock):
+    clock = stopped_clock(retained_state)
+    retained = RetainedState()
+    retained.on_connect()
+    retained.receive(event_topic(*LEAF, "down"), states.encode(make_state("down", 1.0)))
+    retained.receive(event_topic(*NIC, "down"), states.encode(make_state("down", 2.0)))
+    retained.receive(host_topic("gpu-01"), states.encode(Presence(version=1, state="gone")))
     clock.now += 100.0
-    assert len(board.states()) == 2
-    board.begin()  # a new connection; meanwhile one of them was cleared
-    board.hear(event_topic(*NIC, "down"), states.encode(state("down", 2.0)))
+    assert len(retained.states()) == 2
+    retained.on_connect()  # a new connection; one state was cleared meanwhile
+    retained.receive(event_topic(*NIC, "down"), states.encode(make_state("down", 2.0)))
     clock.now += 10.0
-    assert len(board.states()) == 2, "the broker may tell the other one still"
+    assert len(retained.states()) == 2, "the broker may still send the other one"
     clock.now += 10.0
-    assert set(board.states()) == {(*NIC, "down")}
-    assert board.hosts() == {}
+    assert set(retained.states()) == {(*NIC, "down")}
+    assert retained.hosts() == {}
     clock.now += states.EXPIRY
-    assert board.states() == {}
+    assert retained.states() == {}
 
 
-def test_a_board_has_a_bound(monkeypatch):
+def test_retained_states_are_limited(monkeypatch):
     monkeypatch.setattr(states, "MAX_STATES", 3)
-    board = Board()
+    retained = RetainedState()
     for port in range(5):
-        board.hear(event_topic("h", str(port), "down"), states.encode(state("down", 1.0)))
-    assert len(board.states()) == 3
-    assert board.left_out == 2
-    assert not board.hear("fabric/v1/nccl/00/a/b", b"")
+        retained.receive(event_topic("h", str(port), "down"), states.encode(make_state("down", 1.0)))
+    assert len(retained.states()) == 3
+    assert retained.dropped == 2
+    assert not retained.receive("fabric/v1/nccl/00/a/b", b"")
 
 
-# --- what came already
+# --- deduplication
 
 
 def stream(**other):
@@ -279,18 +279,20 @@ def stream(**other):
 
 
 def batch(tick, *numbers, epoch="0" * 16, job="j", host="h", **other):
-    told = [Operation(number, 8, 1.0, timed=True) for number in numbers]
-    return Batch(job, host, [(stream(job=job, host=host, **other), told)] if told else [], epoch=epoch, tick=tick)
+    operations = [Operation(number, 8, 1.0, timed=True) for number in numbers]
+    return Batch(
+        job, host, [(stream(job=job, host=host, **other), operations)] if operations else [], epoch=epoch, tick=tick
+    )
 
 
 def numbers(fresh):
-    return [one.sequence for _, told in fresh.streams for one in told]
+    return [one.sequence for _, operations in fresh.streams for one in operations]
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=200))
-def test_a_window_knows_what_a_set_knows(values):
-    """Within its size; below that all is taken for seen."""
-    window, came, first = Window(64), set(), values[0]
+def test_a_sequence_window_matches_a_set(values):
+    """Within its size; below that all is taken for deduplicator."""
+    window, came, first = SequenceWindow(64), set(), values[0]
     for value in values:
         highest = max(came, default=value)
         expected = value not in came and value > highest - 64 and not (value < first)
@@ -300,93 +302,93 @@ def test_a_window_knows_what_a_set_knows(values):
     assert window.lost == max(came) - first + 1 - len(came)
 
 
-def test_a_batch_that_comes_again_counts_once_and_a_gap_is_a_loss():
-    seen = Seen()
-    assert numbers(seen.fresh(batch(5, 1, 2))) == [1, 2]
-    assert seen.fresh(batch(5, 1, 2)) is None
-    assert numbers(seen.fresh(batch(8, 3))) == [3]
-    assert (seen.losses.batches, seen.losses.duplicate_batches) == (2, 1)
-    assert numbers(seen.fresh(batch(7, 4))) == [4]
-    assert seen.losses.batches == 1, "one of both came after all"
+def test_a_duplicate_batch_counts_once_and_a_gap_is_a_loss():
+    deduplicator = Deduplicator()
+    assert numbers(deduplicator.filter_new(batch(5, 1, 2))) == [1, 2]
+    assert deduplicator.filter_new(batch(5, 1, 2)) is None
+    assert numbers(deduplicator.filter_new(batch(8, 3))) == [3]
+    assert (deduplicator.losses.batches, deduplicator.losses.duplicate_batches) == (2, 1)
+    assert numbers(deduplicator.filter_new(batch(7, 4))) == [4]
+    assert deduplicator.losses.batches == 1, "one of them arrived late"
 
 
-def test_a_sender_that_begins_anew_loses_nothing_and_tells_nothing_twice():
-    seen = Seen()
-    seen.fresh(batch(41, *range(100)))
-    again = seen.fresh(batch(0, *range(90, 110), epoch="1" * 16))
+def test_a_new_epoch_causes_no_loss_and_no_duplicate_operations():
+    deduplicator = Deduplicator()
+    deduplicator.filter_new(batch(41, *range(100)))
+    again = deduplicator.filter_new(batch(0, *range(90, 110), epoch="1" * 16))
     assert numbers(again) == list(range(100, 110))
-    assert seen.losses.duplicate_operations == 10
-    assert seen.losses.batches == 0
+    assert deduplicator.losses.duplicate_operations == 10
+    assert deduplicator.losses.batches == 0
 
 
-def test_operations_that_come_late_or_with_gaps_count_once():
-    seen = Seen()
-    assert numbers(seen.fresh(batch(0, 10, 12, 14))) == [10, 12, 14]
-    assert numbers(seen.fresh(batch(1, 11, 12, 13, 15))) == [11, 13, 15]
-    assert numbers(seen.fresh(batch(2, 16, 17))) == [16, 17]
-    assert numbers(seen.fresh(batch(3, *range(10, 19)))) == [18]
+def test_late_operations_and_gaps_count_once():
+    deduplicator = Deduplicator()
+    assert numbers(deduplicator.filter_new(batch(0, 10, 12, 14))) == [10, 12, 14]
+    assert numbers(deduplicator.filter_new(batch(1, 11, 12, 13, 15))) == [11, 13, 15]
+    assert numbers(deduplicator.filter_new(batch(2, 16, 17))) == [16, 17]
+    assert numbers(deduplicator.filter_new(batch(3, *range(10, 19)))) == [18]
 
 
-def test_other_ranks_kinds_communicators_hosts_and_jobs_have_their_own_numbers():
-    seen = Seen()
+def test_each_stream_has_its_own_sequence():
+    deduplicator = Deduplicator()
     ones = [{}, {"rank": 1}, {"kind": "AllGather"}, {"communicator": "d"}, {"host": "i"}, {"job": "k"}]
     for tick, one in enumerate(ones):
-        assert numbers(seen.fresh(batch(tick, 5, **one))) == [5]
-    assert seen.losses.duplicate_operations == 0
+        assert numbers(deduplicator.filter_new(batch(tick, 5, **one))) == [5]
+    assert deduplicator.losses.duplicate_operations == 0
 
 
-def test_a_new_process_begins_its_numbers_anew():
-    seen = Seen()
-    seen.fresh(batch(0, 0, 1, 2))
-    assert numbers(seen.fresh(batch(1, 0, 1, pid=2))) == [0, 1]
+def test_a_new_process_starts_a_new_sequence():
+    deduplicator = Deduplicator()
+    deduplicator.filter_new(batch(0, 0, 1, 2))
+    assert numbers(deduplicator.filter_new(batch(1, 0, 1, pid=2))) == [0, 1]
 
 
-def test_jobs_and_hosts_beyond_the_bounds_are_counted_until_others_are_idle(stopped_clock):
-    clock = stopped_clock(seen_module)
-    seen = Seen(max_jobs=2, max_hosts=2, max_streams=2)
+def test_jobs_and_hosts_over_the_limits_are_discarded_until_others_are_idle(stopped_clock):
+    clock = stopped_clock(dedup)
+    deduplicator = Deduplicator(max_jobs=2, max_hosts=2, max_streams=2)
     for job in ("a", "b", "c"):
-        seen.fresh(batch(0, 1, job=job))
+        deduplicator.filter_new(batch(0, 1, job=job))
     for host in ("h", "i", "k"):
-        seen.fresh(batch(1, 2, job="a", host=host))
-    assert (seen.losses.jobs, seen.losses.hosts) == (1, 1)
-    assert seen.sizes() == (2, 3, 3)
-    clock.now += seen_module.IDLE + 1
-    assert numbers(seen.fresh(batch(0, 1, job="c"))) == [1]
-    assert seen.sizes() == (1, 1, 1)
+        deduplicator.filter_new(batch(1, 2, job="a", host=host))
+    assert (deduplicator.losses.jobs, deduplicator.losses.hosts) == (1, 1)
+    assert deduplicator.sizes() == (2, 3, 3)
+    clock.now += dedup.IDLE_SECONDS + 1
+    assert numbers(deduplicator.filter_new(batch(0, 1, job="c"))) == [1]
+    assert deduplicator.sizes() == (1, 1, 1)
 
 
-def test_streams_that_were_silent_longest_make_room():
-    seen = Seen(max_streams=2)
+def test_the_least_recently_received_stream_is_forgotten():
+    deduplicator = Deduplicator(max_streams=2)
     for tick, rank in enumerate((0, 1, 0, 2)):
-        seen.fresh(batch(tick, tick, rank=rank))
-    assert seen.losses.forgotten_streams == 1
-    assert seen.sizes() == (1, 1, 2)
-    assert numbers(seen.fresh(batch(9, 0, rank=0))) == [], "rank 0 was not the one"
+        deduplicator.filter_new(batch(tick, tick, rank=rank))
+    assert deduplicator.losses.forgotten_streams == 1
+    assert deduplicator.sizes() == (1, 1, 2)
+    assert numbers(deduplicator.filter_new(batch(9, 0, rank=0))) == [], "rank 0 was not forgotten"
 
 
-def test_jobs_and_hosts_together_have_bounds_too(stopped_clock):
-    clock = stopped_clock(seen_module)
-    seen = Seen(max_all_hosts=3, max_all_streams=4)
+def test_hosts_and_streams_of_all_jobs_are_limited(stopped_clock):
+    clock = stopped_clock(dedup)
+    deduplicator = Deduplicator(max_all_hosts=3, max_all_streams=4)
     for tick, (job, host, rank) in enumerate([*((j, h, r) for j in "ab" for h in "hi" for r in (0, 1, 2))]):
-        seen.fresh(batch(tick, 1, job=job, host=host, rank=rank))
-    assert seen.sizes() == (2, 3, 5), "one more for the host that had none"
-    assert seen.losses.hosts == 3, "b on i"
-    assert seen.losses.forgotten_streams == 4
-    clock.now += seen_module.IDLE + 1
-    seen.forget_idle()
-    assert seen.sizes() == (0, 0, 0)
+        deduplicator.filter_new(batch(tick, 1, job=job, host=host, rank=rank))
+    assert deduplicator.sizes() == (2, 3, 5), "one more for a host without streams"
+    assert deduplicator.losses.hosts == 3, "b on i"
+    assert deduplicator.losses.forgotten_streams == 4
+    clock.now += dedup.IDLE_SECONDS + 1
+    deduplicator.expire_idle()
+    assert deduplicator.sizes() == (0, 0, 0)
 
 
-def test_epochs_without_end_take_no_memory_without_end():
-    seen = Seen()
+def test_epochs_are_limited():
+    deduplicator = Deduplicator()
     chance = random.Random(3)
     for _ in range(200):
-        seen.fresh(batch(0, 1, epoch=f"{chance.getrandbits(64):016x}"))
-    (hosts,) = seen._jobs.values()
-    assert len(hosts["h"].epochs) == seen_module.MAX_EPOCHS
+        deduplicator.filter_new(batch(0, 1, epoch=f"{chance.getrandbits(64):016x}"))
+    (hosts,) = deduplicator._jobs.values()
+    assert len(hosts["h"].epochs) == dedup.MAX_EPOCHS
 
 
-def test_a_number_that_leaps_beyond_belief_counts_as_no_loss():
-    window = Window(64)
+def test_a_jump_over_the_maximum_gap_is_not_counted_as_loss():
+    window = SequenceWindow(64)
     assert [window.add(number) for number in (0, 5, (1 << 63) - 1, (1 << 63) - 2)] == [True, True, True, False]
     assert window.lost == 4

@@ -1,4 +1,4 @@
-"""`ib topology` and `ib diff` without a fabric: documents, what differs between them, names that are meant to harm."""
+"""`ib topology` and `ib diff` without a fabric: documents, their differences, and hostile names."""
 
 import io
 import json
@@ -12,14 +12,14 @@ from exporter import cli
 from exporter.commands import ib
 from exporter.config.yaml_reader import ConfigError
 from exporter.linux.mad.umad import UmadError
-from exporter.linux.mad.window import Counts
-from exporter.sources.ibfabric import drawing
-from exporter.sources.ibfabric.difference import compare
-from exporter.sources.ibfabric.document import SavedFabric, parse, written
-from exporter.sources.ibfabric.source import IbFabricOptions, PortChoice
+from exporter.linux.mad.window import DatagramCounts
+from exporter.sources.ibfabric import rendering
+from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
+from exporter.sources.ibfabric.saved_topology import SavedFabric, encode_json, parse_topology
+from exporter.sources.ibfabric.topology_diff import compare
 
 HOSTILE = 'a"b\\N{x}%s&lt;\x1b[31m\x9b2J\u202e\n]; evil [label="'
-"""A name with all that a terminal, Graphviz or a format string would take as a command."""
+"""A name with control sequences of terminals, Graphviz and format strings."""
 
 
 def guid(number: int) -> str:
@@ -27,14 +27,14 @@ def guid(number: int) -> str:
 
 
 def node(number: int, role: str = "", name: str = "", ports: tuple = ()) -> dict:
-    """Make a switch where a role is given, else an adapter."""
+    """Return a switch if a role is given, else an adapter."""
     kind = "switch" if role else "adapter"
     common = {"host": "", "device": "", "system_guid": guid(number), "ports": list(ports)}
     return {"guid": guid(number), "kind": kind, "name": name or f"n{number}", "role": role, **common}
 
 
 def link(one: tuple[int, int], other: tuple[int, int], gbits: float | None = 400.0, **given: object) -> dict:
-    """Make a link of NDR; one that is not active where no speed is given."""
+    """Return an NDR link; not active if no speed is given."""
     speed = None if gbits is None else gbits * 1e9 / 8
     return {
         "ends": [{"guid": guid(end[0]), "port": end[1]} for end in sorted([one, other])],
@@ -58,7 +58,7 @@ def document(nodes: list[dict], links: list[dict]) -> dict:
 
 
 def fabric(nodes: list[dict], links: list[dict]) -> SavedFabric:
-    return parse(json.dumps(document(nodes, links)).encode(), "file")
+    return parse_topology(json.dumps(document(nodes, links)).encode(), "file")
 
 
 H1, H2, H3, LEAF1, LEAF2, SPINE = 1, 2, 3, 11, 12, 21
@@ -72,14 +72,14 @@ LINKS = [
 
 
 def lines(before: SavedFabric, after: SavedFabric) -> list[str]:
-    """Give the differences in words, without the heads and the sum."""
-    return list(drawing.differences(compare(before, after)))[2:-1]
+    """Return the lines of the differences, without the header and the total."""
+    return list(rendering.render_diff(compare(before, after)))[2:-1]
 
 
-# --- what differs
+# --- differences
 
 
-def test_hosts_that_changed_places_moved_both():
+def test_swapped_hosts_are_two_moves():
     swapped = [link((H1, 1), (LEAF2, 1)), link((H2, 1), (LEAF1, 1)), *LINKS[2:]]
     assert lines(fabric(NODES, LINKS), fabric(NODES, swapped)) == [
         "moved n1 port 1: was at n11 port 1, is at n12 port 1",
@@ -87,7 +87,7 @@ def test_hosts_that_changed_places_moved_both():
     ]
 
 
-def test_a_host_in_the_place_of_another_one():
+def test_a_replaced_host_is_a_missing_and_a_new_node_and_a_move():
     nodes = [node(H1), node(H3), *NODES[2:]]
     links = [LINKS[0], link((H3, 1), (LEAF2, 1)), *LINKS[2:]]
     assert lines(fabric(NODES, LINKS), fabric(nodes, links)) == [
@@ -97,7 +97,7 @@ def test_a_host_in_the_place_of_another_one():
     ]
 
 
-def test_who_takes_the_place_of_one_that_is_gone_moves_and_the_other_link_is_missing():
+def test_a_host_moved_to_the_port_of_a_missing_host_is_a_move_and_a_missing_link():
     links = [link((H1, 1), (LEAF2, 1)), *LINKS[2:]]
     assert lines(fabric(NODES, LINKS), fabric([node(H1), *NODES[2:]], links)) == [
         f"missing adapter n2 ({guid(H2)})",
@@ -106,9 +106,9 @@ def test_who_takes_the_place_of_one_that_is_gone_moves_and_the_other_link_is_mis
     ]
 
 
-def test_a_new_cable_and_one_whose_peer_fell_silent():
-    silent = {"port": 9, "state": "active", "unanswered": "timeout"}
-    nodes = [*NODES[:3], node(LEAF2, "leaf", ports=(silent,)), NODES[4]]
+def test_a_new_cable_and_a_link_whose_peer_does_not_respond():
+    unanswered = {"port": 9, "state": "active", "unanswered": "timeout"}
+    nodes = [*NODES[:3], node(LEAF2, "leaf", ports=(unanswered,)), NODES[4]]
     links = [*LINKS[:3], link((LEAF1, 10), (SPINE, 3))]
     assert lines(fabric(NODES, LINKS), fabric(nodes, links)) == [
         "missing link n12 port 9 -- n21 port 2: n12 port 9 is unanswered",
@@ -126,17 +126,17 @@ def test_a_new_cable_and_one_whose_peer_fell_silent():
         (400.0, 400.0, []),
     ],
 )
-def test_a_link_of_another_speed(before, after, words):
+def test_links_with_another_speed_are_slower_or_faster(before, after, words):
     old, new = ([*LINKS[:3], link((LEAF2, 9), (SPINE, 2), gbits)] for gbits in (before, after))
     assert lines(fabric(NODES, old), fabric(NODES, new)) == words
 
 
-def test_a_speed_that_is_not_known_is_no_slower_one():
+def test_an_unknown_speed_is_no_difference():
     unknown = link((LEAF2, 9), (SPINE, 2), speed_bytes_per_second=None)
     assert lines(fabric(NODES, LINKS), fabric(NODES, [*LINKS[:3], unknown])) == []
 
 
-def test_a_node_of_another_name():
+def test_a_renamed_node():
     nodes = [node(H1, name="gpu-1"), *NODES[1:]]
     assert lines(fabric(NODES, LINKS), fabric(nodes, LINKS)) == [f"renamed {guid(H1)}: was n1, is gpu-1"]
 
@@ -145,7 +145,7 @@ def test_a_node_of_another_name():
 
 
 def changed(*steps: object, to: object) -> bytes:
-    """Give a document with one value that is another one."""
+    """Return a document in which one value is replaced."""
     made = json.loads(json.dumps(document(NODES, LINKS)))
     at = made
     for step in steps[:-1]:
@@ -154,50 +154,50 @@ def changed(*steps: object, to: object) -> bytes:
     return json.dumps(made, indent=1).encode()
 
 
-REMEDY = " save the fabric anew with `fabric-exporter ib topology --json`"
+REMEDY = " save the fabric again with `fabric-exporter ib topology --json`"
 
 
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (b"", "f: is no JSON: Input data was truncated"),
-        (b'{\n"version": 1,\n!', "f:3: is no JSON: JSON is malformed: "),
-        (b"\xff\xfe", "f:1: is no JSON: "),
-        (b"[" * 100_000, "f: is no JSON: "),
+        (b"", "f: is not JSON: Input data was truncated"),
+        (b'{\n"version": 1,\n!', "f:3: is not JSON: JSON is malformed: "),
+        (b"\xff\xfe", "f:1: is not JSON: "),
+        (b"[" * 100_000, "f: is not JSON: "),
         (b"[]", "f: expected object, got array"),
         (b"{}", "f: object missing required field version"),
-        (changed("version", to=2), "f: version: is 2, and 1 is what is read here"),
-        (changed("links", 1, "width", to=4), "f: links[1].width: expected str, got int, and this is 4"),
+        (changed("version", to=2), "f: version: is 2, supported is 1; use the release"),
+        (changed("links", 1, "width", to=4), "f: links[1].width: expected str, got int, got value 4"),
         (changed("nodes", 0, "guid", to="0x1"), "f: nodes[0].guid: expected str matching regex"),
-        (changed("links", 0, "ends", 1, "port", to=-1), "f: links[0].ends[1].port: expected int >= 0, and this is -1"),
-        (changed("nodes", 1, "guid", to=guid(H1)), f"f: nodes[1].guid: {guid(H1)} stands there twice"),
-        (changed("links", 1, "ends", 0, "guid", to=guid(99)), f"f: links[1].ends[0].guid: {guid(99)} is none of"),
+        (changed("links", 0, "ends", 1, "port", to=-1), "f: links[0].ends[1].port: expected int >= 0, got value -1"),
+        (changed("nodes", 1, "guid", to=guid(H1)), f"f: nodes[1].guid: {guid(H1)} occurs twice"),
+        (changed("links", 1, "ends", 0, "guid", to=guid(99)), f"f: links[1].ends[0].guid: {guid(99)} is not in nodes"),
         (
             changed("links", 1, "ends", 0, "guid", to=guid(H1)),
             f"f: links[1].ends[0]: port 1 of {guid(H1)} is an end of",
         ),
-        (changed("links", 0, "width", to=None), "f: links[0].width: expected str, got null, and this is None"),
+        (changed("links", 0, "width", to=None), "f: links[0].width: expected str, got null, got value None"),
         (changed("links", 0, "errors", to={"x": {"y": "z"}}), "f: links[0].errors: expected int, got str"),
     ],
 )
-def test_a_file_that_is_no_fabric(raw, text):
+def test_invalid_documents_are_errors_with_place_and_remedy(raw, text):
     with pytest.raises(ConfigError) as caught:
-        parse(raw, "f")
+        parse_topology(raw, "f")
     assert str(caught.value).startswith(text)
     assert str(caught.value).endswith(REMEDY)
 
 
-def test_a_long_or_hostile_value_is_shown_short_and_plain():
+def test_a_long_or_hostile_value_is_truncated_and_escaped():
     with pytest.raises(ConfigError) as caught:
-        parse(changed("nodes", 0, "guid", to="\x1b[2J" * 1000), "f")
+        parse_topology(changed("nodes", 0, "guid", to="\x1b[2J" * 1000), "f")
     assert len(str(caught.value)) < 300
     assert str(caught.value).isprintable()
 
 
-def test_a_document_comes_back_as_it_was():
+def test_a_document_survives_a_round_trip():
     made = fabric(NODES, LINKS)
-    assert parse(written(made).encode(), "f") == made
-    assert written(parse(written(made).encode(), "f")) == written(made)
+    assert parse_topology(encode_json(made).encode(), "f") == made
+    assert encode_json(parse_topology(encode_json(made).encode(), "f")) == encode_json(made)
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ def test_a_file_that_cannot_be_read(tmp_path, monkeypatch, capsys, make, text):
     path = tmp_path / "f"
     make(path)
     assert cli.main(["ib", "diff", str(path), str(path)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == f"fabric-exporter: {path}: {text}; check its name and its permissions\n"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"fabric-exporter: {path}: {text}; check its name and its permissions\n"
 
 
-def test_two_files_are_compared_without_any_port(tmp_path, capsys):
+def test_two_files_are_compared_without_a_port(tmp_path, capsys):
     (tmp_path / "a").write_text(json.dumps(document(NODES, LINKS)))
     (tmp_path / "b").write_text(json.dumps(document(NODES, LINKS[:3])))
     asked = ["ib", "diff", str(tmp_path / "a")]
@@ -234,8 +234,8 @@ def test_two_files_are_compared_without_any_port(tmp_path, capsys):
 # --- flags and failures
 
 
-class Shut:
-    """A gate that cannot be passed."""
+class FailingOpener:
+    """A port opener that finds no port."""
 
     def local(self, choice):
         raise UmadError("absent", f"{choice.device}\x1b[2J: nothing there")
@@ -244,22 +244,22 @@ class Shut:
         raise AssertionError("never")
 
 
-def test_what_hinders_is_said_in_a_line(tmp_path, capsys):
-    asking = ib.Asking(PortChoice(device="mlx5_0"), IbFabricOptions())
-    assert ib.topology(asking, "tree", counters=True, gate=Shut()) == 1
+def test_errors_are_printed_in_one_line(tmp_path, capsys):
+    asking = ib.FabricAccess(PortChoice(device="mlx5_0"), IbFabricOptions())
+    assert ib.topology(asking, "tree", counters=True, opener=FailingOpener()) == 1
     (tmp_path / "f").write_text(json.dumps(document(NODES, LINKS)))
-    assert ib.diff(asking, tmp_path / "f", None, as_json=False, gate=Shut()) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == "fabric-exporter: mlx5_0\\x1b[2J: nothing there\n" * 2
+    assert ib.diff(asking, tmp_path / "f", None, as_json=False, opener=FailingOpener()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "fabric-exporter: mlx5_0\\x1b[2J: nothing there\n" * 2
 
 
-def test_the_key_is_read_and_not_shown(tmp_path, capsys):
-    (tmp_path / "key").write_text("geheim")
+def test_the_m_key_is_read_and_not_printed(tmp_path, capsys):
+    (tmp_path / "key").write_text("top-secret")
     assert cli.main(["ib", "topology", "--m-key-file", str(tmp_path / "key")]) == 1
-    said = capsys.readouterr().err
-    assert "no number of 64 bits" in said
-    assert "geheim" not in said
+    captured = capsys.readouterr().err
+    assert "not a 64-bit number" in captured
+    assert "top-secret" not in captured
 
 
 @pytest.mark.parametrize(
@@ -272,12 +272,12 @@ def test_the_key_is_read_and_not_shown(tmp_path, capsys):
         (["--timeout", "5"], "--timeout is '5'; expected a duration with its unit, such as 500ms, 5s or 1m30s"),
     ],
 )
-def test_a_limit_that_is_none(capsys, flags, text):
+def test_invalid_limits_are_errors_with_the_flag(capsys, flags, text):
     assert cli.main(["ib", "topology", *flags]) == 2
     assert capsys.readouterr().err == f"fabric-exporter: {text}\n"
 
 
-def test_flags_are_what_the_fabric_is_asked_by(monkeypatch):
+def test_flags_set_port_and_limits(monkeypatch):
     asked = []
     monkeypatch.setattr(ib, "topology", lambda asking, form, *, counters: asked.append((asking, form, counters)))
     given = "--device mlx5_1 --port 2 --window 8 --per-destination 2 --per-second 100 --retries 0 --timeout 2s --dot"
@@ -294,21 +294,21 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_told_after_a_second_and_wiped_away(monkeypatch):
+def test_progress_is_shown_after_a_second_and_cleared(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(ib, "monotonic", lambda: now[0])
     terminal = Terminal()
     progress = ib._Progress(terminal)
-    progress.window = type("W", (), {"counts": Counts(received=5, timeouts=2)})
+    progress.window = type("W", (), {"counts": DatagramCounts(received=5, timeouts=2)})
     now[0] = 100.9
-    assert not progress.tell()
-    progress.wipe()
+    assert not progress.update()
+    progress.clear()
     assert terminal.getvalue() == ""
     now[0] = 102.0
-    assert not progress.tell()
-    assert not progress.tell(), "once in a while, not each time"
-    progress.wipe()
-    assert terminal.getvalue() == "\r\x1b[2m2 s: 5 answers, 2 without one\x1b[0m\x1b[K\r\x1b[K"
+    assert not progress.update()
+    assert not progress.update(), "at an interval"
+    progress.clear()
+    assert terminal.getvalue() == "\r\x1b[2m2 s: 5 replies, 2 timeouts\x1b[0m\x1b[K\r\x1b[K"
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
@@ -321,27 +321,31 @@ def test_colours_are_for_terminals(tmp_path, monkeypatch, no_colour, coloured):
     assert ("\x1b[31mmissing link" in ib.sys.stdout.getvalue()) == coloured
 
 
-# --- drawings
+# --- rendering
 
 
 def hostile() -> SavedFabric:
-    """Give a fabric whose every name is meant to harm."""
+    """Return a topology with hostile names."""
     nodes = [node(H1, name=HOSTILE), node(LEAF1, "leaf", name=HOSTILE + "{0}")]
     return fabric(nodes, [link((H1, 1), (LEAF1, 1), errors={f"{guid(H1)}:1": {HOSTILE: 1}})])
 
 
-def test_no_name_is_a_command_to_a_terminal():
+def test_control_sequences_in_names_are_escaped():
     made = hostile()
     other = msgspec.structs.replace(made, nodes=(), links=())
-    for line in (*drawing.tree(made), *drawing.differences(compare(made, other)), *drawing.graph(made)):
+    for line in (
+        *rendering.render_tree(made),
+        *rendering.render_diff(compare(made, other)),
+        *rendering.render_dot(made),
+    ):
         assert line.isprintable(), line
-    assert any('a"b\\N{x}%s&lt;\\x1b[31m\\x9b2J\\u202e\\x0a]' in line for line in drawing.tree(made))
+    assert any('a"b\\N{x}%s&lt;\\x1b[31m\\x9b2J\\u202e\\x0a]' in line for line in rendering.render_tree(made))
 
 
-def test_graphviz_shows_any_name_as_it_is(program):
+def test_graphviz_shows_any_name_unchanged(program):
     done = subprocess.run(
         [program("dot"), "-Tjson"],
-        input="\n".join(drawing.graph(hostile())),
+        input="\n".join(rendering.render_dot(hostile())),
         capture_output=True,
         text=True,
         check=False,
@@ -351,11 +355,11 @@ def test_graphviz_shows_any_name_as_it_is(program):
     shown = {
         one["name"]: one["_ldraw_"][-1]["text"] for one in drawn["objects"] if not one["name"].startswith("cluster")
     }
-    assert shown == {guid(H1): drawing.shown(HOSTILE), guid(LEAF1): drawing.shown(HOSTILE + "{0}")}
+    assert shown == {guid(H1): rendering.escape(HOSTILE), guid(LEAF1): rendering.escape(HOSTILE + "{0}")}
     assert len(drawn["edges"]) == 1
 
 
-def test_a_link_is_drawn_in_the_colours_of_what_is_wrong():
+def test_edges_have_the_colours_of_their_problems():
     erring = {"errors": {f"{guid(LEAF1)}:9": {"symbol_errors": 1}}}
     links = [
         LINKS[0],
@@ -363,9 +367,9 @@ def test_a_link_is_drawn_in_the_colours_of_what_is_wrong():
         link((LEAF1, 9), (SPINE, 1), 200.0, **erring),
         link((LEAF2, 9), (SPINE, 2), 200.0),
     ]
-    silent = {"port": 5, "state": "active", "unanswered": "timeout"}
-    nodes = [*NODES[:2], node(LEAF1, "leaf", ports=(silent,)), *NODES[3:]]
-    drawn = "\n".join(drawing.graph(fabric(nodes, links)))
+    unanswered = {"port": 5, "state": "active", "unanswered": "timeout"}
+    nodes = [*NODES[:2], node(LEAF1, "leaf", ports=(unanswered,)), *NODES[3:]]
+    drawn = "\n".join(rendering.render_dot(fabric(nodes, links)))
     found = dict(re.findall(r'"0+(\w+)" -- "[^"]+" \[taillabel="1?9?".*?label="\w+ \w+"(.*)\];', drawn))
     assert found == {
         "1": "",
@@ -376,11 +380,11 @@ def test_a_link_is_drawn_in_the_colours_of_what_is_wrong():
     assert f'"{guid(LEAF1)}" -- "{guid(LEAF1)}:5" [taillabel="5", color=red, style=dashed];' in drawn
 
 
-def test_the_tree_marks_what_is_wrong():
+def test_the_tree_marks_problems():
     saturated = {"port": 9, "state": "active", "errors": {"symbol_errors": 65535}, "saturated": ["symbol_errors"]}
-    silent = {"port": 5, "state": "active", "unanswered": "timeout", "errors": {"link_down": 2}}
+    unanswered = {"port": 5, "state": "active", "unanswered": "timeout", "errors": {"link_down": 2}}
     downs = tuple({"port": port, "state": "down"} for port in (2, 3, 4, 7))
-    nodes = [node(H1), node(H2), node(LEAF1, "leaf", ports=(*downs, silent, saturated)), *NODES[3:]]
+    nodes = [node(H1), node(H2), node(LEAF1, "leaf", ports=(*downs, unanswered, saturated)), *NODES[3:]]
     links = [
         LINKS[0],
         link((H2, 1), (LEAF2, 1), None),
@@ -388,15 +392,15 @@ def test_the_tree_marks_what_is_wrong():
         link((LEAF2, 9), (SPINE, 2), errors={f"{guid(SPINE)}:2": {"receive_errors": 3}}),
     ]
     errors = "errors here: symbol_errors=65535 (saturated)"
-    assert list(drawing.tree(fabric(nodes, links))) == [
-        "fabric fe80-1, seen from n1 port 1, 2026-01-02 03:04:05 UTC",
+    assert list(rendering.render_tree(fabric(nodes, links))) == [
+        "fabric fe80-1, read from n1 port 1, 2026-01-02 03:04:05 UTC",
         "",
         f"leaf n11 ({guid(LEAF1)})",
         "  hosts",
         "     1  n1 port 1  4X NDR 400 Gb/s",
         "  uplinks",
-        f"     9  n21 port 1  2X NDR 200 Gb/s  degraded (could be 4X NDR 400 Gb/s)  {errors}",
-        "     5  the link is up, its peer does not say what it is (timeout); errors here: link_down=2",
+        f"     9  n21 port 1  2X NDR 200 Gb/s  degraded (supports 4X NDR 400 Gb/s)  {errors}",
+        "     5  the link is up, its peer does not respond (timeout); errors here: link_down=2",
         "  down: 2-4, 7",
         "",
         f"leaf n12 ({guid(LEAF2)})",
@@ -406,19 +410,19 @@ def test_the_tree_marks_what_is_wrong():
         "     9  n21 port 2  4X NDR 400 Gb/s  errors there: receive_errors=3",
         "",
         f"spine n21 ({guid(SPINE)})",
-        "  listed at their lower ends: 2 links, 1 degraded, 2 erring",
+        "  listed at their lower ends: 2 links, 1 degraded, 2 with errors",
         "",
-        "3 switches, 2 adapters, 4 links, 1 degraded, 2 erring, 1 not active, 1 unanswered",
+        "3 switches, 2 adapters, 4 links, 1 degraded, 2 with errors, 1 not active, 1 unanswered",
     ]
 
 
-def test_nodes_are_in_the_order_of_their_numbers():
+def test_nodes_are_sorted_by_the_numbers_in_their_names():
     nodes = [node(place, "leaf", name=f"leaf{number}") for place, number in enumerate(("1", "012", "11", "9", "2"))]
-    found = re.findall(r"^leaf (\w+)", "\n".join(drawing.tree(fabric(nodes, []))), re.MULTILINE)
+    found = re.findall(r"^leaf (\w+)", "\n".join(rendering.render_tree(fabric(nodes, []))), re.MULTILINE)
     assert found == ["leaf1", "leaf2", "leaf9", "leaf11", "leaf012"]
 
 
-def test_adapters_that_are_linked_to_each_other_and_one_alone_are_shown():
-    text = "\n".join(drawing.tree(fabric([node(H1), node(H2), node(H3)], [link((H1, 1), (H2, 1))])))
+def test_linked_adapters_and_an_adapter_without_links_are_listed():
+    text = "\n".join(rendering.render_tree(fabric([node(H1), node(H2), node(H3)], [link((H1, 1), (H2, 1))])))
     assert text.count("n2 port 1") == 1
     assert f"adapter n3 ({guid(H3)})" in text
