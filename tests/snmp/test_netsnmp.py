@@ -61,7 +61,7 @@ ROWS = read_rows()
 def flat(result):
     """Put a walk's columns into one mapping of identifier to typed value."""
     return {
-        (*oid, *index): Typed(column.odd.get(index, column.tag), value)
+        (*oid, *index): Typed(column.other_tags.get(index, column.tag), value)
         for oid, column in result.columns.items()
         for index, value in column.rows.items()
     }

@@ -10,20 +10,20 @@ from exporter.snmp import v3
 from exporter.snmp.ber import COUNTER32, Typed
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import DecodeError, SnmpAuthenticationError, SnmpTimeout
+from exporter.snmp.exchange import MAX_VARBINDS
 from exporter.snmp.message import (
     GET,
     RESPONSE,
     V1,
     encode_pdu,
 )
-from exporter.snmp.poll import MAX_VARBINDS
 from exporter.snmp.security import (
     Authentication,
     Community,
     Privacy,
     User,
 )
-from exporter.snmp.session import ForeignError, UserSession, Verdict
+from exporter.snmp.session import MismatchError, UserSession, Verdict
 
 COLUMNS = [(1, 3, 6, 1, 2, 1, 31, 1, 1, 1, number) for number in range(6, 14)]
 ROWS = {(*column, port): Typed(COUNTER32, 2**31 + port * column[-1]) for column in COLUMNS for port in range(1, 65)}
@@ -55,7 +55,7 @@ def rows(result):
 
 def met(engine, session):
     """Let a session meet an engine."""
-    assert session.reported(session.unwrap(engine.open(session.hello(1))))[0] is Verdict.AGAIN
+    assert session.handle_report(session.unwrap(engine.open(session.discovery(1))))[0] is Verdict.RESEND
 
 
 def answered(engine, session, number):
@@ -92,7 +92,7 @@ def test_a_late_answer_does_not_widen_the_window():
     assert session.unwrap(newest)
     assert session.unwrap(first)  # a hundred seconds late: taken, and no reason to set the clock back
     now[0] += 51
-    with pytest.raises(ForeignError, match="earlier time"):
+    with pytest.raises(MismatchError, match="outside of the time window"):
         session.unwrap(first)
     assert session.unwrap(newest)
 
@@ -103,8 +103,8 @@ def test_a_report_that_nobody_signed_does_not_set_the_clock_of_an_engine_that_is
     right = answered(engine, session, 2)
     assert session.unwrap(right)
     liar = Engine([], engine_id=engine.engine_id, boots=99)
-    verdict, _ = session.reported(session.unwrap(liar._report(4, v3.decode(session.hello(3)))))
-    assert verdict is Verdict.AGAIN  # a bounded number of times
+    verdict, _ = session.handle_report(session.unwrap(liar._report(4, v3.decode(session.discovery(3)))))
+    assert verdict is Verdict.RESEND  # a bounded number of times
     assert session.boots == 1
     assert session.unwrap(right)
 
@@ -128,21 +128,21 @@ def test_an_unsigned_answer_of_another_engine_or_user_is_not_taken(other):
     assert session.unwrap(answered(engine, session, 2)).kind == RESPONSE
     liar = Engine(**{"users": [User("nobody")], "engine_id": engine.engine_id} | other)
     (keys,) = liar._keys.values()
-    with pytest.raises(ForeignError, match="another engine or user"):
+    with pytest.raises(MismatchError, match="another engine or user"):
         session.unwrap(liar._wrapped(keys, b"", 3, encode_pdu(RESPONSE, 3, 0, 0, ())))
 
 
 def test_an_identity_that_is_too_long_is_not_taken():
     engine, session = Engine(USERS, engine_id=bytes(33)), UserSession(PRIVATE)
-    with pytest.raises(ForeignError, match="33 bytes"):
-        session.unwrap(engine.open(session.hello(1)))
+    with pytest.raises(MismatchError, match="33 bytes"):
+        session.unwrap(engine.open(session.discovery(1)))
 
 
 @pytest.mark.parametrize(("boots", "time"), [(-1, 0), (0, -1), (2**31, 0), (0, 2**31), (2**40, 5)])
 def test_boots_and_times_beyond_what_there_can_be(boots, time):
     """They would not fit where the encryption begins."""
     data, _ = v3.encode(1, v3.AUTHENTICATED, (bytes(12), boots, time), b"private", b"0\0", signature_size=24)
-    with pytest.raises(DecodeError, match="neither goes beyond"):
+    with pytest.raises(DecodeError, match=r"both are 0 to 2\^31 - 1"):
         v3.decode(data)
 
 
@@ -173,7 +173,7 @@ async def test_answers_with_a_wrong_signature_are_dropped_and_counted(agent):
         return [bytes(wrong)]
 
     counters = await ask_through(agent, forge)
-    assert counters.foreign == counters.replies > 5  # the report at the beginning has no signature to break
+    assert counters.mismatched == counters.responses > 5  # the report at the beginning has no signature to break
     assert counters.retries == 0
 
 
@@ -196,7 +196,7 @@ async def test_answers_without_a_signature_are_dropped_and_counted(agent):
 
     agent.engine = Listening(USERS)
     counters = await ask_through(agent, forge)
-    assert counters.foreign == counters.replies + 1 > 5
+    assert counters.mismatched == counters.responses + 1 > 5
     assert counters.retries == 0
 
 
@@ -209,7 +209,7 @@ async def test_old_answers_are_strays(agent):
         return old
 
     counters = await ask_through(agent, forge)
-    assert counters.stray + counters.foreign == counters.requests - 1
+    assert counters.unmatched + counters.mismatched == counters.requests - 1
     assert counters.retries == 0
 
 
@@ -226,9 +226,9 @@ async def test_a_wrong_password_of_the_encryption_is_named(agent):
 @pytest.mark.parametrize(
     ("asking", "text"),
     [
-        (User("stranger"), "does not know the user 'stranger'"),
-        (User("private"), "not speak to the user 'private' at this level"),
-        (User("signed", Authentication.SHA256, b"another-password"), "signature wrong; check the authentication pass"),
+        (User("unknown"), "does not know the user 'unknown'"),
+        (User("private"), "rejects the security level of user 'private'"),
+        (User("signed", Authentication.SHA256, b"another-password"), "rejects our signature; check the authentication pass"),
         (User("signed", Authentication.SHA, b"authentication-1"), r"algorithm \(sha\)"),
     ],
 )
@@ -263,8 +263,8 @@ async def test_late_answers_to_the_first_try_are_taken(agent, credentials):
         found = await client.get(list(ROWS)[:3])
     assert found.values == dict(list(ROWS.items())[:3])
     assert found.problems == []
-    assert client.counters.replies == 1
-    assert client.counters.stray == 0
+    assert client.counters.responses == 1
+    assert client.counters.unmatched == 0
 
 
 @EVERYBODY
@@ -300,14 +300,14 @@ async def test_a_lost_question_who_is_there_is_no_reason_to_ask_for_less(agent):
     async with SnmpClient(agent.address, PRIVATE, timeout=0.05, retries=8, deadline=60) as client:
         assert rows(await client.walk(COLUMNS)) == WANTED
         assert client.counters.retries >= 3
-        assert client._memory.varbinds == MAX_VARBINDS
+        assert client._state.varbinds == MAX_VARBINDS
 
 
 async def test_an_agent_that_stays_silent_once_it_is_known(agent):
     async with SnmpClient(agent.address, PRIVATE, timeout=0.05, retries=1, deadline=60) as client:
         assert rows(await client.walk(COLUMNS)) == WANTED
         agent.faults.silent = True
-        with pytest.raises(SnmpTimeout, match="no answer to GETBULK"):
+        with pytest.raises(SnmpTimeout, match="no response to GETBULK"):
             await client.walk(COLUMNS)
         agent.faults.silent = False
         assert rows(await client.walk(COLUMNS)) == WANTED
@@ -330,7 +330,7 @@ def test_no_spoiled_answer_or_question_is_taken(asking, place, change, size):
         for one in (bytes(spoiled), right[: size % len(right)]):
             try:
                 taken = read(one)
-            except (DecodeError, ForeignError):
+            except (DecodeError, MismatchError):
                 continue
             assert not isinstance(taken, Asked)
             assert taken is None or isinstance(taken, bytes), taken

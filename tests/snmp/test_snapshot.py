@@ -19,7 +19,7 @@ from exporter.snmp.ber import (
 )
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpTimeout
-from exporter.snmp.snapshot import Limit, snapshot
+from exporter.snmp.snapshot import SnapshotLimits, snapshot
 from tests.simulators.switch_model import SimulatedSwitch
 
 NAMES = [
@@ -298,7 +298,7 @@ async def test_a_part_that_never_ends_is_cut_off_and_the_others_are_read():
     loop = parse_oid(f"{V1}.4.1.1.9")
     async with SnmpAgent(rows, faults=Faults(loop={loop})) as agent:
         address = "{}:{}".format(*await agent.start())
-        recording = await snapshot(address, "public", limit=Limit(rows=50, seconds=20, bytes=10**6))
+        recording = await snapshot(address, "public", limits=SnapshotLimits(rows=50, seconds=20, bytes=10**6))
     (problem,) = recording.problems
     assert problem.startswith(f"LLDP, neighbours: {V1}.4.1.1.9: ")
     assert parse_oid(f"{V1}.4.1.1.10.0.1.1") in recording.rows, "the column behind it"
@@ -338,7 +338,7 @@ async def test_a_switch_that_falls_silent_is_not_asked_for_ever(impatient):
 async def test_what_is_over_the_limits_is_left_out_and_told():
     async with SnmpAgent(ROWS) as agent:
         address = "{}:{}".format(*await agent.start())
-        recording = await snapshot(address, "public", limit=Limit(bytes=100))
+        recording = await snapshot(address, "public", limits=SnapshotLimits(bytes=100))
     assert parse_oid("1.3.6.1.2.1.1.5.0") in recording.rows
     assert parse_oid("1.3.6.1.2.1.2.2.1.2.1") not in recording.rows
     assert any(problem.startswith("ifTable: left out, as ") for problem in recording.problems)
@@ -348,7 +348,7 @@ async def test_a_switch_that_does_not_answer_is_an_error():
     async with SnmpAgent(ROWS, faults=Faults(silent=True)) as agent:
         address = "{}:{}".format(*await agent.start())
         with pytest.raises(SnmpTimeout):
-            await snapshot(address, "public", limit=Limit(seconds=0.2))
+            await snapshot(address, "public", limits=SnapshotLimits(seconds=0.2))
 
 
 IDENTITIES = [

@@ -34,12 +34,12 @@ from exporter.snmp.security import (
     Privacy,
     User,
 )
-from exporter.snmp.session import ForeignError, UserSession, Verdict
+from exporter.snmp.session import MismatchError, UserSession, Verdict
 from exporter.snmp.usm import (
     Cipher,
     Signer,
     authentication_key,
-    localized,
+    localized_key,
     password_key,
     privacy_key,
 )
@@ -91,7 +91,7 @@ every_user = pytest.mark.parametrize("asking", EVERY, ids=lambda one: one.name)
 def test_keys_of_the_rfc(authentication, key, local):
     made = password_key(authentication, b"maplesyrup")
     assert made.hex() == key
-    assert localized(authentication, made, ENGINE_OF_RFC).hex() == local
+    assert localized_key(authentication, made, ENGINE_OF_RFC).hex() == local
 
 
 def test_a_key_lengthened_as_reeder_has_it():
@@ -331,7 +331,7 @@ async def test_a_walk_of_the_simulated_agent(agent, asking):
     async with SnmpClient(agent.address, asking, **PATIENT) as client:
         assert await walked(client) == WANTED
         assert client.counters.reports == 1  # who is there; its time came with that
-        assert client.counters.retries == client.counters.foreign == 0
+        assert client.counters.retries == client.counters.mismatched == 0
         assert client.boots == 1
 
 
@@ -362,7 +362,7 @@ async def test_an_agent_that_forgets_how_often_it_started_is_met_anew_after_the_
     async with SnmpClient(agent.address, user(), **QUICK) as client:
         await walked(client)
         agent.engine.reboot(5)
-        with pytest.raises(SnmpTimeout, match="not for us or not signed"):
+        with pytest.raises(SnmpTimeout, match="with another community, user or signature"):
             await client.walk([COLUMN])
         assert await walked(client) == WANTED
 
@@ -388,7 +388,7 @@ async def test_lost_answers_are_asked_for_again(agent):
 async def test_a_silent_agent_times_out_at_the_question_who_is_there(agent):
     agent.faults.silent = True
     async with SnmpClient(agent.address, user(), **QUICK) as client:
-        with pytest.raises(SnmpTimeout, match=r"who is there, tried 2 times \(an agent that does not speak v3"):
+        with pytest.raises(SnmpTimeout, match=r"the engine discovery, tried 2 times \(an agent without v3"):
             await client.walk([COLUMN])
 
 
@@ -403,7 +403,7 @@ async def test_reports_without_end_are_an_error():
     async with SnmpAgent(ROWS, engine=Contrary(EVERY)) as agent:
         agent.address = "{}:{}".format(*await agent.start())
         async with SnmpClient(agent.address, user(), **PATIENT) as client:
-            with pytest.raises(SnmpAuthenticationError, match="clock is another, and so again after each question"):
+            with pytest.raises(SnmpAuthenticationError, match="clock differs, after each of 3 requests"):
                 await client.get([COLUMN])
 
 
@@ -420,9 +420,9 @@ def met(clock):
     """Give an engine and a session that has met it."""
     engine = Engine(EVERY, clock=lambda: clock[0])
     session = UserSession(user(), clock=lambda: clock[0])
-    report = session.unwrap(engine.open(session.hello(7)))
+    report = session.unwrap(engine.open(session.discovery(7)))
     assert report.request_id == 7
-    assert session.reported(report)[0] is Verdict.AGAIN
+    assert session.handle_report(report)[0] is Verdict.RESEND
     return engine, session
 
 
@@ -442,7 +442,7 @@ def test_a_changed_answer_is_not_taken(met, place):
     engine, session = met
     data = bytearray(answered(engine, session))
     data[-place % len(data)] ^= 0x10
-    with pytest.raises((ForeignError, DecodeError)):
+    with pytest.raises((MismatchError, DecodeError)):
         session.unwrap(bytes(data))
 
 
@@ -451,7 +451,7 @@ def test_an_answer_that_is_less_secure_than_the_question_is_not_taken(met, askin
     engine, session = met
     lesser = engine._keys[asking.name.encode()]._replace(user=user())
     data = engine._wrapped(lesser, b"", 8, encode_pdu(RESPONSE, 8, 0, 0, ()))
-    with pytest.raises(ForeignError, match=r"less secure|signature"):
+    with pytest.raises(MismatchError, match=r"lower security level|signature"):
         session.unwrap(data)
 
 
@@ -461,7 +461,7 @@ def test_an_old_answer_is_not_taken(met, clock):
     clock[0] += 149
     assert session.unwrap(old)
     clock[0] += 3
-    with pytest.raises(ForeignError, match="earlier time"):
+    with pytest.raises(MismatchError, match="outside of the time window"):
         session.unwrap(old)
 
 
@@ -470,8 +470,8 @@ def test_an_answer_from_before_the_restart_is_not_taken(met):
     old = answered(engine, session)
     engine.reboot()
     report = session.unwrap(engine.open(session.wrap(9, encode_pdu(GET, 9, 0, 0, ()))))
-    assert session.reported(report)[0] is Verdict.AGAIN
-    with pytest.raises(ForeignError, match="earlier time"):
+    assert session.handle_report(report)[0] is Verdict.RESEND
+    with pytest.raises(MismatchError, match="outside of the time window"):
         session.unwrap(old)
 
 
@@ -479,17 +479,17 @@ def test_a_time_that_nobody_signed_is_not_believed(met):
     engine, session = met
     lie = Engine([user(None, None)], engine_id=engine.engine_id, boots=99)
     data = lie._report(2, v3.decode(session.wrap(9, encode_pdu(GET, 9, 0, 0, ()))))
-    verdict, text = session.reported(session.unwrap(data))
-    assert verdict is Verdict.REFUSED
+    verdict, text = session.handle_report(session.unwrap(data))
+    assert verdict is Verdict.FAIL
     assert "does not sign" in text
     assert session.boots is None
 
 
 def test_an_engine_without_identity_is_refused():
     session = UserSession(user())
-    report = session.unwrap(Engine([], engine_id=b"1234").open(session.hello(1)))
-    assert session.reported(report) == (Verdict.REFUSED, "the agent gives no identity of its engine (31323334)")
-    assert not session.known
+    report = session.unwrap(Engine([], engine_id=b"1234").open(session.discovery(1)))
+    assert session.handle_report(report) == (Verdict.FAIL, "the agent's snmpEngineID is too short (31323334)")
+    assert not session.is_ready
 
 
 # --- junk
@@ -506,11 +506,11 @@ def test_junk_is_never_more_than_an_error(data):
 def test_changed_and_cut_messages_are_never_more_than_an_error(place, value, size):
     asking = user(None, None)
     engine, session = Engine([asking]), UserSession(asking)
-    session.reported(session.unwrap(engine.open(session.hello(1))))
+    session.handle_report(session.unwrap(engine.open(session.discovery(1))))
     data = bytearray(answered(engine, session))
     data[place % len(data)] = value
     for one in (bytes(data), bytes(data[:size])):
-        with contextlib.suppress(DecodeError, ForeignError):
+        with contextlib.suppress(DecodeError, MismatchError):
             session.unwrap(one)
         engine.open(one)  # which gives a question, a report or nothing, and raises nothing
 
@@ -552,10 +552,10 @@ async def test_answers_from_another_port_are_taken_where_that_is_wanted(credenti
         agent.address = "{}:{}".format(*await agent.start())
         async with SnmpClient(agent.address, credentials, unconnected=True, **QUICK) as client:
             assert await walked(client) == WANTED
-            assert client.counters.elsewhere == 0
+            assert client.counters.other_address == 0
             agent.faults.other_port = True
             assert await walked(client) == WANTED
-            assert client.counters.elsewhere > 0
+            assert client.counters.other_address > 0
         async with SnmpClient(agent.address, credentials, **QUICK) as client:
             with pytest.raises(SnmpTimeout):
                 await client.walk([COLUMN])
@@ -568,4 +568,4 @@ async def test_reports_from_another_port_are_never_heeded():
         async with SnmpClient(agent.address, user(), unconnected=True, **QUICK) as client:
             with pytest.raises(SnmpTimeout):
                 await client.walk([COLUMN])
-            assert client.counters.foreign == 2
+            assert client.counters.mismatched == 2

@@ -8,6 +8,7 @@ from exporter.simulator.snmp_agent import Faults, SnmpAgent
 from exporter.snmp import ber
 from exporter.snmp import walk as walk_module
 from exporter.snmp.ber import Typed, encode_oid, encode_value
+from exporter.snmp.exchange import AgentState, Reason
 from exporter.snmp.get import Get
 from exporter.snmp.message import (
     NO_ERROR,
@@ -19,7 +20,6 @@ from exporter.snmp.message import (
     encode_pdu,
     encode_varbind,
 )
-from exporter.snmp.poll import Memory, Reason
 from exporter.snmp.walk import Walk
 
 IF_TABLE = (1, 3, 6, 1, 2, 1, 2, 2, 1)
@@ -59,20 +59,20 @@ def drive(exchange, agent, *, limit=4000):
         pdu = encode_pdu(request.kind, number, 0, request.max_repetitions, map(encode_varbind, request.oids))
         replies = agent.answer(encode_message(V2C, b"public", pdu))
         if replies:
-            exchange.answered(request, decode_message(replies[-1]).pdu, len(replies[-1]))
+            exchange.on_response(request, decode_message(replies[-1]).pdu, len(replies[-1]))
             continue
-        exchange.pace.try_lost(request.varbinds)
+        exchange.pacing.on_try_timeout(request.varbinds)
         if exchange.next_request().varbinds < request.varbinds:
             continue
-        if exchange.pace._lost >= 2 or exchange.pace.unanswered:
-            exchange.unanswered(request)
-        if exchange.pace.gone:
-            exchange.give_up(Reason.TIMEOUT, "gone")
+        if exchange.pacing._try_timeouts >= 2 or exchange.pacing.timeouts:
+            exchange.on_timeout(request)
+        if exchange.pacing.is_unresponsive:
+            exchange.abort(Reason.TIMEOUT, "gone")
     raise AssertionError("the exchange does not end")
 
 
-def walk(agent, columns=COLUMNS, memory=None, **options):
-    machine = Walk(columns, memory or Memory(), **options)
+def walk(agent, columns=COLUMNS, state=None, **options):
+    machine = Walk(columns, state or AgentState(), **options)
     requests = drive(machine, agent)
     return machine.result(), requests
 
@@ -87,19 +87,19 @@ def test_all_columns_with_types_and_values():
     assert {oid: column.rows for oid, column in result.columns.items()} == {oid: expected(oid) for oid in COLUMNS}
     assert [result.columns[oid].tag for oid in COLUMNS] == [4, 0x46, 0x46, 0x41, 0x41, 0x46]
     assert list(result.columns[IN].rows) == [(port,) for port in PORTS]
-    assert all(column.complete and not column.odd for column in result.columns.values())
+    assert all(column.complete and not column.other_tags for column in result.columns.values())
     assert requests < 25  # 325 variables of about 25 bytes, 1,400 bytes a reply, three tables
 
 
 def test_a_reply_is_not_asked_for_that_would_be_sent_in_fragments():
     agent = SnmpAgent(rows(), max_reply=65000)
-    machine = Walk(COLUMNS, Memory())
+    machine = Walk(COLUMNS, AgentState())
     largest = 0
     while (request := machine.next_request()) is not None:
         pdu = encode_pdu(request.kind, 1, 0, request.max_repetitions, map(encode_varbind, request.oids))
         (reply,) = agent.answer(encode_message(V2C, b"public", pdu))
         largest = max(largest, len(reply))
-        machine.answered(request, decode_message(reply).pdu, len(reply))
+        machine.on_response(request, decode_message(reply).pdu, len(reply))
     assert 700 < largest <= 1472
 
 
@@ -137,7 +137,7 @@ def test_a_truncated_column_costs_no_other_and_the_rest_is_there_for_get():
     result, _ = walk(agent)
     assert list(result.columns[IN].rows) == [(port,) for port in PORTS[:5]]
     assert result.columns[OUT].rows == expected(OUT)
-    get = Get([(*IN, port) for port in PORTS[5:]], Memory())
+    get = Get([(*IN, port) for port in PORTS[5:]], AgentState())
     drive(get, agent)
     assert {oid[-1]: value for oid, value in get.result().values.items()} == {
         port: Typed(ber.COUNTER64, 2**64 - 1 - port) for port in PORTS[5:]
@@ -170,10 +170,10 @@ def test_a_looping_column_ends_also_where_any_order_is_taken():
 
 
 def test_an_agent_that_goes_back_to_an_earlier_subtree():
-    walk_ = Walk([IN], Memory())
+    walk_ = Walk([IN], AgentState())
     request = walk_.next_request()
     back = [(encode_oid((*IN, 1)), ber.COUNTER64, 5), (encode_oid((*NAME, 9)), ber.OCTET_STRING, b"x")]
-    walk_.answered(request, Pdu(RESPONSE, 1, NO_ERROR, 0, back), 60)
+    walk_.on_response(request, Pdu(RESPONSE, 1, NO_ERROR, 0, back), 60)
     assert walk_.next_request() is None
     assert walk_.result().columns[IN].rows == {(1,): 5}
     assert reasons(walk_.result()) == {IN: Reason.NOT_INCREASING}
@@ -197,12 +197,12 @@ def test_an_agent_whose_texts_would_fill_the_memory_is_cut_off(monkeypatch):
 @pytest.mark.parametrize("most", [40, 10, 3, 1])
 def test_too_big_is_met_with_smaller_requests_and_remembered(most):
     agent = SnmpAgent(rows(), faults=Faults(too_big_above=most))
-    memory = Memory()
-    result, _ = walk(agent, memory=memory)
+    state = AgentState()
+    result, _ = walk(agent, state=state)
     assert result.problems == []
     assert result.columns[PAUSES].rows == expected(PAUSES)
-    assert memory.varbinds <= most
-    again = Walk(COLUMNS, memory)
+    assert state.varbinds <= most
+    again = Walk(COLUMNS, state)
     assert again.next_request().varbinds <= most
 
 
@@ -214,29 +214,29 @@ def test_too_big_for_anything_is_a_problem_of_each_column():
 
 def test_more_is_tried_again_after_clean_polls():
     agent = SnmpAgent(rows(), faults=Faults(too_big_above=5))
-    memory = Memory()
-    walk(agent, memory=memory)
-    small = memory.varbinds
+    state = AgentState()
+    walk(agent, state=state)
+    small = state.varbinds
     agent.faults.too_big_above = None
     for _ in range(20):
-        assert memory.varbinds == small
-        walk(agent, memory=memory)
-    assert memory.varbinds == 2 * small
+        assert state.varbinds == small
+        walk(agent, state=state)
+    assert state.varbinds == 2 * small
 
 
 @pytest.mark.parametrize("without_index", [False, True])
 def test_gen_err_is_isolated_and_remembered(without_index):
     agent = SnmpAgent(rows(), faults=Faults(gen_err={OUT}, gen_err_without_index=without_index))
-    memory = Memory()
+    state = AgentState()
     # Without a column between them, the end of IN would lie in OUT, and the agent could not tell it either.
     agent.set((*IFX_TABLE, 7, 1), Typed(ber.COUNTER64, 1))
-    result, first = walk(agent, memory=memory)
+    result, first = walk(agent, state=state)
     assert reasons(result) == {OUT: Reason.ERROR_STATUS}
     assert "genErr after 0 rows" in result.problems[0].detail
     for oid in set(COLUMNS) - {OUT}:
         assert result.columns[oid].rows == expected(oid)
-    assert OUT in memory.apart
-    _, second = walk(agent, memory=memory)
+    assert OUT in state.isolated
+    _, second = walk(agent, state=state)
     assert second <= first
 
 
@@ -257,33 +257,33 @@ def test_a_column_that_is_never_answered_costs_only_itself():
 
 
 def test_silence_at_large_requests_is_met_with_smaller_ones_and_remembered():
-    memory = Memory()
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_above=9)), memory=memory)
+    state = AgentState()
+    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_above=9)), state=state)
     assert result.problems == []
     assert result.columns[PAUSES].rows == expected(PAUSES)
-    assert memory.varbinds <= 9
+    assert state.varbinds <= 9
 
 
 def test_silence_alone_teaches_nothing():
-    memory = Memory()
-    machine = Walk(COLUMNS, memory)
+    state = AgentState()
+    machine = Walk(COLUMNS, state)
     drive(machine, SnmpAgent(rows(), faults=Faults(silent=True)))
     result = machine.result()
-    assert not machine.pace.heard
+    assert not machine.pacing.responded
     assert result.empty
     assert set(reasons(result).values()) == {Reason.TIMEOUT}
-    assert memory == Memory()
+    assert state == AgentState()
 
 
 def test_a_late_answer_to_a_larger_try_is_taken_for_all_its_columns():
     agent = SnmpAgent(rows())
-    machine = Walk([NAME, IN, OUT], Memory(varbinds=3))
+    machine = Walk([NAME, IN, OUT], AgentState(varbinds=3))
     first = machine.next_request()
-    machine.pace.try_lost(3)
-    machine.pace.try_lost(3)
+    machine.pacing.on_try_timeout(3)
+    machine.pacing.on_try_timeout(3)
     assert len(machine.next_request().oids) == 1
     pdu = encode_pdu(first.kind, 1, 0, first.max_repetitions, map(encode_varbind, first.oids))
-    machine.answered(first, decode_message(agent.answer(encode_message(V2C, b"public", pdu))[0]).pdu, 100)
+    machine.on_response(first, decode_message(agent.answer(encode_message(V2C, b"public", pdu))[0]).pdu, 100)
     drive(machine, agent)
     result = machine.result()
     assert result.problems == []
@@ -293,11 +293,11 @@ def test_a_late_answer_to_a_larger_try_is_taken_for_all_its_columns():
 
 
 def feed(columns, varbinds):
-    machine = Walk(columns, Memory())
+    machine = Walk(columns, AgentState())
     request = machine.next_request()
     encoded = [encode_varbind(oid, value) for oid, value in varbinds]
     reply = encode_message(V2C, b"public", encode_pdu(RESPONSE, 1, 0, 0, encoded))
-    machine.answered(request, decode_message(reply).pdu, len(reply))
+    machine.on_response(request, decode_message(reply).pdu, len(reply))
     return machine
 
 
@@ -320,7 +320,7 @@ def test_odd_and_unreadable_rows_cost_only_themselves():
     result = machine.result()
     column = result.columns[IN]
     assert column.rows == {(1,): 5, (999001,): b"", (999002,): None, (999003,): 5}
-    assert column.odd == {(999001,): ber.OCTET_STRING, (999002,): ber.NULL}
+    assert column.other_tags == {(999001,): ber.OCTET_STRING, (999002,): ber.NULL}
     assert column.malformed == 3
     assert reasons(result) == {IN: Reason.MALFORMED}
     assert column.complete
@@ -357,23 +357,23 @@ def test_a_reply_too_short_for_all_columns_is_followed_by_the_others():
     st.integers(0, 6),
 )
 def test_any_responses_are_survived_with_rows_in_order(responses, status):
-    machine = Walk(COLUMNS, Memory(), max_rows=50)
+    machine = Walk(COLUMNS, AgentState(), max_rows=50)
     for response in responses:
         request = machine.next_request()
         if request is None:
             break
         varbinds = [(encode_oid((*column, *tail)), tag, None if tag < 0 else 1) for column, tail, tag in response]
-        machine.answered(request, Pdu(RESPONSE, 1, status, status, varbinds), 500)
-    machine.give_up(Reason.TIMEOUT, "over")
+        machine.on_response(request, Pdu(RESPONSE, 1, status, status, varbinds), 500)
+    machine.abort(Reason.TIMEOUT, "over")
     assert machine.next_request() is None
     for column in machine.result().columns.values():
         assert list(column.rows) == sorted(column.rows)
-        assert set(column.odd) <= set(column.rows)
+        assert set(column.other_tags) <= set(column.rows)
 
 
 def test_get_tells_missing_from_broken():
     agent = SnmpAgent(rows(), faults=Faults(gen_err={ERRORS}))
-    get = Get([(*IN, 1), (*ERRORS, 1), (*IN, 5000), (*NAME, 16384)], Memory())
+    get = Get([(*IN, 1), (*ERRORS, 1), (*IN, 5000), (*NAME, 16384)], AgentState())
     drive(get, agent)
     result = get.result()
     assert result.values == {
@@ -386,7 +386,7 @@ def test_get_tells_missing_from_broken():
 def test_get_of_many_objects_meets_too_big():
     agent = SnmpAgent(rows(), faults=Faults(too_big_above=4))
     wanted = [(*PAUSES, port, priority) for port in PORTS for priority in range(8)]
-    get = Get(wanted, Memory())
+    get = Get(wanted, AgentState())
     drive(get, agent)
     result = get.result()
     assert result.problems == []
@@ -394,27 +394,27 @@ def test_get_of_many_objects_meets_too_big():
 
 
 def test_get_with_one_object_too_big():
-    get = Get([(*IN, 1)], Memory())
+    get = Get([(*IN, 1)], AgentState())
     drive(get, SnmpAgent(rows(), faults=Faults(too_big_above=0)))
     assert reasons(get.result()) == {(*IN, 1): Reason.TOO_BIG}
 
 
 def test_get_of_unreadable_and_forgotten_values():
-    get = Get([(*IN, 1), (*IN, 2)], Memory())
+    get = Get([(*IN, 1), (*IN, 2)], AgentState())
     request = get.next_request()
-    get.answered(request, Pdu(RESPONSE, 1, 0, 0, [(encode_oid((*IN, 1)), ber.MALFORMED, None)]), 50)
+    get.on_response(request, Pdu(RESPONSE, 1, 0, 0, [(encode_oid((*IN, 1)), ber.MALFORMED, None)]), 50)
     assert get.next_request() is None
     assert reasons(get.result()) == {(*IN, 1): Reason.MALFORMED, (*IN, 2): Reason.NO_PROGRESS}
 
 
 def test_get_of_a_silent_object_and_an_end():
-    get = Get([(*IN, 1), (*IN, 2)], Memory())
+    get = Get([(*IN, 1), (*IN, 2)], AgentState())
     drive(get, SnmpAgent(rows(), faults=Faults(silent_on={(*IN, 2)})))
     result = get.result()
     assert set(result.values) == {(*IN, 1)}
     assert reasons(result) == {(*IN, 2): Reason.TIMEOUT}
-    get = Get([(*IN, 1), (*IN, 2)], Memory())
-    get.give_up(Reason.UNREACHABLE, "no way")
+    get = Get([(*IN, 1), (*IN, 2)], AgentState())
+    get.abort(Reason.UNREACHABLE, "no way")
     assert get.next_request() is None
     assert reasons(get.result()) == {(*IN, 1): Reason.UNREACHABLE, (*IN, 2): Reason.UNREACHABLE}
 
@@ -455,7 +455,7 @@ def test_recorded_switches_are_walked_completely(corpus, most):
         result, _ = walk(SnmpAgent(recorded, faults=Faults(too_big_above=most)), columns)
         assert result.problems == [], path.name
         seen = {
-            (*oid, *index): Typed(column.odd.get(index, column.tag), value)
+            (*oid, *index): Typed(column.other_tags.get(index, column.tag), value)
             for oid, column in result.columns.items()
             for index, value in column.rows.items()
         }

@@ -12,7 +12,7 @@ from exporter.core.source import Failure
 from exporter.snmp.ber import Oid
 from exporter.snmp.ber import Value as Wire
 from exporter.snmp.client import SnmpClient
-from exporter.snmp.poll import Reason
+from exporter.snmp.exchange import Reason
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.readers.snmp.inventory import Inventory
