@@ -29,7 +29,7 @@ BYTES = "fabric_switch_receive_bytes_total"
 @pytest.fixture(autouse=True)
 def _no_names_taken():
     yield
-    switch.ROSTER.configure({})
+    switch.REGISTRY.configure({})
 
 
 def on_demand(*addresses, **probe):

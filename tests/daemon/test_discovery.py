@@ -5,7 +5,7 @@ import json
 from exporter.daemon import discovery
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.registry import Known
+from exporter.sources.switch.registry import KnownSwitch
 
 SNMP = Snmp(community="public")
 
@@ -26,7 +26,7 @@ def test_switches_of_the_configuration():
         (Target(name="leaf-01", address="192.0.2.1", snmp=SNMP, role="leaf"), "row-7"),
         (Target(name="leaf-02", address="192.0.2.2", snmp=SNMP, poll=False, profile="arista"), ""),
     ]
-    known = {"leaf-01": Known("leaf-01", "leaf-01.example.com", role="leaf")}
+    known = {"leaf-01": KnownSwitch("leaf-01", "leaf-01.example.com", role="leaf")}
     assert discovery.configured(targets, known) == [
         {
             "targets": ["leaf-01"],
@@ -58,7 +58,7 @@ def test_switches_of_the_configuration():
 
 
 def seen(*neighbours, **facts):
-    return discovery.discovered([Known("leaf-01", "leaf-01", "192.0.2.1", neighbours=neighbours, **facts)])
+    return discovery.discovered([KnownSwitch("leaf-01", "leaf-01", "192.0.2.1", neighbours=neighbours, **facts)])
 
 
 def test_a_switch_that_is_seen_and_not_configured():
@@ -82,7 +82,7 @@ def test_a_switch_that_is_seen_and_not_configured():
 
 
 def test_a_switch_that_several_see_stands_once():
-    both = [Known(name, name, neighbours=[neighbour(port=name)]) for name in ("leaf-01", "leaf-02")]
+    both = [KnownSwitch(name, name, neighbours=[neighbour(port=name)]) for name in ("leaf-01", "leaf-02")]
     assert [one["labels"]["__meta_fabric_seen_by"] for one in discovery.discovered(both)] == ["leaf-01"]
 
 

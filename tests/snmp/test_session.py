@@ -228,7 +228,10 @@ async def test_a_wrong_password_of_the_encryption_is_named(agent):
     [
         (User("unknown"), "does not know the user 'unknown'"),
         (User("private"), "rejects the security level of user 'private'"),
-        (User("signed", Authentication.SHA256, b"another-password"), "rejects our signature; check the authentication pass"),
+        (
+            User("signed", Authentication.SHA256, b"another-password"),
+            "rejects our signature; check the authentication pass",
+        ),
         (User("signed", Authentication.SHA, b"authentication-1"), r"algorithm \(sha\)"),
     ],
 )

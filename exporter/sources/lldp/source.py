@@ -41,7 +41,7 @@ from exporter.sources.common.host_ports import (
     nic_place,
     nic_reader,
 )
-from exporter.sources.switch.links import LinkTable, stranger
+from exporter.sources.switch.links import LinkTable, unresolved_link
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import LINKS
 
@@ -153,7 +153,9 @@ class LldpSource:
         failures += more
         told = {**filed, **heard}
         neighbours = [_neighbour(device, one) for device in sorted(told) for one in told[device]]
-        tables = [self._table.make([stranger(one) for one in neighbours], now, host=self._host)] if neighbours else []
+        tables = (
+            [self._table.make([unresolved_link(one) for one in neighbours], now, host=self._host)] if neighbours else []
+        )
         return Reading(tables, failures)
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from exporter.sources.switch.fair_lock import turn
+from exporter.sources.switch.fair_lock import yield_to_loop
 
 
 async def test_no_two_compute_in_the_same_turn_of_the_loop():
@@ -17,7 +17,7 @@ async def test_no_two_compute_in_the_same_turn_of_the_loop():
             loop.call_soon(count)
 
     async def compute():
-        await turn()
+        await yield_to_loop()
         return passed
 
     count()
@@ -28,7 +28,7 @@ async def test_no_two_compute_in_the_same_turn_of_the_loop():
 
 
 async def test_one_that_is_cancelled_holds_up_nobody():
-    waiting = [asyncio.create_task(turn()) for _ in range(3)]
+    waiting = [asyncio.create_task(yield_to_loop()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     waiting[1].cancel()

@@ -399,11 +399,11 @@ def test_the_longest_beginning_wins(tmp_path):
     file = tmp_path / "own.yml"
     file.write_text("name: own\nextends: arista\nobject_ids: [1.3.6.1.4.1.30065.1.3011]\ninterval: 5s\n")
     profiles = load([file])
-    assert profiles.of((1, 3, 6, 1, 4, 1, 30065, 1, 3011, 7)).name == "own"
-    assert profiles.of((1, 3, 6, 1, 4, 1, 30065, 1, 3012)).name == "arista"
-    assert profiles.named("own").interval == 5.0
-    assert [table.name for table in profiles.named("own").tables] == [
-        table.name for table in profiles.named("arista").tables
+    assert profiles.match((1, 3, 6, 1, 4, 1, 30065, 1, 3011, 7)).name == "own"
+    assert profiles.match((1, 3, 6, 1, 4, 1, 30065, 1, 3012)).name == "arista"
+    assert profiles.by_name("own").interval == 5.0
+    assert [table.name for table in profiles.by_name("own").tables] == [
+        table.name for table in profiles.by_name("arista").tables
     ]
 
 
@@ -414,14 +414,14 @@ def test_a_users_profile_replaces_one_of_the_package_also_below_others(tmp_path)
         "    columns: [{column: 6, metric: receive_bytes_total}]\n"
     )
     profiles = load([file])
-    assert [table.name for table in profiles.named("os10").tables] == ["only"]
+    assert [table.name for table in profiles.by_name("os10").tables] == ["only"]
 
 
 def test_a_profile_may_have_an_interval():
-    assert profile.used().named("onyx").interval == 60.0
-    assert profile.used().named("generic").interval is None
+    assert profile.active_profiles().by_name("onyx").interval == 60.0
+    assert profile.active_profiles().by_name("generic").interval is None
     with pytest.raises(ConfigError, match=r"no profile 'onix'; known are arista, comware"):
-        profile.used().named("onix")
+        profile.active_profiles().by_name("onix")
 
 
 TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    root: 1.3.6.1\n"
@@ -431,7 +431,7 @@ TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    
     ("text", "message"),
     [
         ("name: own\nextends: nothing\n", "extends 'nothing', which there is not; known are"),
-        ("name: own\nextends: own\n", "the profile 'own' extends itself by way of own; cut the ring"),
+        ("name: own\nextends: own\n", "the profile 'own' extends itself through own; cut the cycle"),
         ("name: own\nextends: generic\nwithout: [pcf]\n", "is without the table 'pcf', which generic does not have"),
         ("name: Own!\n", "own.yml:1: name is 'Own!'"),
         ("name: own\nobject_ids: [1.3.x]\n", "own.yml:1: '1.3.x' is not an object identifier"),

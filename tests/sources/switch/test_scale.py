@@ -13,7 +13,7 @@ from exporter.meaning.ports import rates
 from exporter.sources.switch import source as switches
 from exporter.sources.switch.metrics import PORTS, PRIORITIES
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
 from tests.simulators.switch_model import SimulatedSwitch
 
@@ -26,23 +26,23 @@ BUDGET = 150.0
 ILL = ("dead", "slow", "looping")
 
 
-def source_of(simulated, address, roster, *, interval=INTERVAL, patience=0.5):
+def source_of(simulated, address, registry, *, interval=INTERVAL, patience=0.5):
     """Make the source of one simulated switch."""
     snmp = Snmp(community="public", timeout=patience, retries=1)
     target = Target(name=f"target-{simulated.name}", address=address, snmp=snmp)
-    return SwitchSource(target, interval, [switches.reader(target, "snmp", interval)], roster)
+    return SwitchSource(target, interval, [switches.make_reader(target, "snmp", interval)], registry)
 
 
 @contextlib.asynccontextmanager
 async def polled(*simulated, interval=INTERVAL, patience=0.5):
     """Start agents; give a poller for each."""
-    roster = Roster()
+    registry = SwitchRegistry()
     pollers = []
     async with contextlib.AsyncExitStack() as stack:
         for one in simulated:
             await stack.enter_async_context(one.agent)
             address = "{}:{}".format(*await one.agent.start())
-            source = source_of(one, address, roster, interval=interval, patience=patience)
+            source = source_of(one, address, registry, interval=interval, patience=patience)
             stack.push_async_callback(source.close)
             pollers.append(Poller(source, [rates.step]))
         yield pollers

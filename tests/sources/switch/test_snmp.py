@@ -101,9 +101,9 @@ def system(name="leaf-a", uptime=100_000):
 
 @pytest.fixture(autouse=True)
 def _no_names_taken():
-    switch.ROSTER.configure({})
+    switch.REGISTRY.configure({})
     yield
-    switch.ROSTER.configure({})
+    switch.REGISTRY.configure({})
 
 
 @pytest.fixture
@@ -353,7 +353,7 @@ async def test_a_switch_that_was_renamed_lets_go_of_its_name(clock):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent, "target-1") as first:
         await read(first)
         agent.set(SYSNAME, text("leaf-b"))
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         assert ("leaf-b", "e1") in await read(first)
         agent.set(SYSNAME, text("leaf-a"))
         async with reader_of(agent, "target-2") as second:
@@ -364,7 +364,7 @@ async def test_a_name_that_cannot_be_read_once_stays(clock):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent) as reader:
         await read(reader)
         agent.faults.gen_err.add(SYSNAME)
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         reading = await reader.read()
     assert ("leaf-a", "e1") in Meaning()(reading)
     assert reasons(reading) == [("system", "error_status")]
@@ -385,7 +385,7 @@ async def test_the_inventory_is_read_seldom(clock):
         polls = [await count(agent, reader) for _ in range(3)]
         assert polls == [polls[0]] * 3
         assert polls[0] < first
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         agent.set((*ALIAS, 1), text("new"))
         assert await count(agent, reader) > polls[0]
         assert await count(agent, reader) == polls[0]
@@ -426,7 +426,7 @@ async def test_a_column_that_a_switch_lacks_is_not_asked_until_the_next_inventor
         assert "receive_errors_total" not in (await read(reader))["leaf-a", "e1"]
         agent.set((*IN_ERRORS, 1), Typed(COUNTER32, 9))
         assert "receive_errors_total" not in (await read(reader))["leaf-a", "e1"]
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         assert (await read(reader))["leaf-a", "e1"]["receive_errors_total"] == 9
 
 
@@ -435,7 +435,7 @@ async def test_names_that_cannot_be_read_once_do_not_change_the_labels(clock):
     async with served(rows) as agent, reader_of(agent) as reader:
         await read(reader)
         agent.faults.gen_err |= {NAME, ALIAS}
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         reading = await reader.read()
     assert Meaning()(reading)["leaf-a", "e1"]["info"]["alias"] == "spine"
     assert {(".".join(map(str, column)), "error_status") for column in (NAME, ALIAS)} <= set(reasons(reading))
@@ -589,9 +589,9 @@ async def test_what_is_not_there_by_name_either_is_not_asked_again_until_the_nex
     async with served(rows) as agent, reader_of(agent) as reader:
         await read(reader)
         assert await count(agent, reader) == whole
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         anew = await count(agent, reader)
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         agent.set((*IN_OCTETS, 2), Typed(COUNTER64, 1))
         assert await count(agent, reader) == anew - 1
 
@@ -841,7 +841,7 @@ async def test_a_slow_profile_is_polled_as_seldom_as_it_says(clock):
         agent.set((*IN_OCTETS, 1), Typed(COUNTER64, 9000))
         assert (await reader.read()).tables[0].time == first.tables[0].time + 60
         asked = agent.requests
-        reader.nudge("e1")
+        reader.invalidate_neighbours("e1")
         await reader.read()
         assert agent.requests > asked
 

@@ -17,7 +17,7 @@ from exporter.sources.switch.metrics import LANES, MODULES, PORTS
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp import reader as switch_snmp
 from exporter.sources.switch.readers.snmp import sensors
-from exporter.sources.switch.readers.snmp.inventory import joinable
+from exporter.sources.switch.readers.snmp.inventory import index_by_name
 from exporter.sources.switch.readers.snmp.lldp import capabilities, identity
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from exporter.sources.switch.readers.snmp.sensors import (
@@ -147,7 +147,7 @@ def test_a_name_that_two_interfaces_have_means_neither_and_names_win_over_aliase
     names = {(1,): b"e1", (2,): b"e2", (3,): b""}
     descriptions = {(1,): b"a", (2,): b"a", (3,): b"b"}
     aliases = {(1,): b"e2", (2,): b"uplink"}
-    found = joinable(names, descriptions, aliases)
+    found = index_by_name(names, descriptions, aliases)
     assert found == {"e1": (1,), "e2": (2,), "b": (3,), "uplink": (2,)}
 
 
@@ -203,7 +203,7 @@ async def test_neighbours_are_asked_once_a_minute_and_kept_meanwhile(clock):
         first = await served.reader.read()
         served.agent.set((*LOCAL, 3, 1), text("e1"))
         served.agent.remove_below(REMOTE)
-        clock.now += switch_snmp.SLOW_AGE - 1
+        clock.now += switch_snmp.SLOW_SECONDS - 1
         assert (await served.reader.read()).neighbours == first.neighbours
         clock.now += 1
         assert (await served.reader.read()).neighbours == []
@@ -214,7 +214,7 @@ async def test_neighbours_that_cannot_be_read_once_are_those_they_were(clock):
         first = await served.reader.read()
         served.agent.faults.silent_on |= {(*REMOTE, column) for column in range(4, 13)}
         served.agent.faults.silent_on |= {(*LOCAL, 3), (*LOCAL, 4), (*ADDRESS, 3), (*LLDP, 3, 1), (*LLDP, 3, 2)}
-        clock.now += switch_snmp.SLOW_AGE
+        clock.now += switch_snmp.SLOW_SECONDS
         harvest = await served.reader.read()
         assert harvest.neighbours == first.neighbours
         assert {one.reason for one in harvest.failures} == {"timeout"}
@@ -226,7 +226,7 @@ async def test_a_column_that_fails_once_changes_no_neighbour_and_one_that_fails_
         served.agent.faults.gen_err.add((*REMOTE, 9))
         names = []
         for _ in range(2):
-            clock.now += switch_snmp.SLOW_AGE
+            clock.now += switch_snmp.SLOW_SECONDS
             names += [one.name for one in (await served.reader.read()).neighbours]
     assert names == ["spine-1", ""]
 
@@ -376,13 +376,13 @@ async def test_modules_are_not_read_unless_asked_for_and_their_names_once_an_hou
         served.agent.set_many({(*SENSOR, 4, 1): number(31)} | thing(9, "More to walk") | thing(10, "More to walk"))
         counts = []
         for _ in range(3):
-            clock.now += switch_snmp.SLOW_AGE
+            clock.now += switch_snmp.SLOW_SECONDS
             before = served.agent.requests
             harvest = await served.reader.read()
             counts.append(served.agent.requests - before)
         assert rows_of(harvest, MODULES) == {("e1",): {TEMPERATURE: 31.0}}
-        served.reader._inventory_time = clock.now + sensors.NAMES_AGE  # no inventory now
-        clock.now += sensors.NAMES_AGE
+        served.reader._inventory_time = clock.now + sensors.NAMES_MAX_AGE_SECONDS  # no inventory now
+        clock.now += sensors.NAMES_MAX_AGE_SECONDS
         before = served.agent.requests
         await served.reader.read()
         assert served.agent.requests - before > counts[0]

@@ -5,12 +5,12 @@ import itertools
 import pytest
 
 from exporter.core.table import RowKeeper, Table, TableBuilder
-from exporter.sources.switch.links import kind_of, mac_of, resolved
+from exporter.sources.switch.links import peer_kind, peer_mac, resolve_link
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.placement import Place
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.placement import SwitchPlacement
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.topology import is_management, is_physical
 
 HOST = frozenset({"station"})
@@ -23,24 +23,24 @@ class Fabric:
     """Switches, polled in turn; each has ports that are up, and neighbours by port."""
 
     def __init__(self, **targets):
-        self.roster = Roster()
+        self.registry = SwitchRegistry()
         self.targets = {
             name: Target(name=name, address=f"192.0.2.{place}", snmp=SNMP, **options)
             for place, (name, options) in enumerate(targets.items(), start=1)
         }
-        self.roster.configure({name: target.address for name, target in self.targets.items()})
-        self.places = {name: Place(target, self.roster) for name, target in self.targets.items()}
+        self.registry.configure({name: target.address for name, target in self.targets.items()})
+        self.placements = {name: SwitchPlacement(target, self.registry) for name, target in self.targets.items()}
         self.keepers = {name: RowKeeper(PORTS.labels) for name in targets}
 
     def poll(self, name, neighbours, ports, *, types=None, chassis="", system_name=""):
         """Poll one; `ports` gives whether each is up. Gives kinds by port, and links by (port, peer, peer port)."""
-        label = self.roster.claim(name, system_name)
+        label = self.registry.claim_label(name, system_name)
         builder = TableBuilder(PORTS)
         for port, up in ports.items():
             info = (name, "1", "", (types or {}).get(port, "6"))
             builder.row((label, port), {"link_up": up, "info": info})
         table = builder.table(self.keepers[name], 1.0)
-        tables = self.places[name].tables(label, [table], neighbours, chassis, 1.0)
+        tables = self.placements[name].tables(label, [table], neighbours, chassis, 1.0)
         kinds = dict(zip((port for _, port in tables[0].rows.keys), tables[0].kinds, strict=True))
         told = tables[0].values("group_info") or [None] * len(kinds)
         assert [kind and (kind,) for kind in kinds.values()] == list(told)
@@ -52,7 +52,7 @@ class Fabric:
         return kinds, links
 
     def role(self, name):
-        return self.places[name].role
+        return self.placements[name].role
 
 
 def to_host(port, name="gpu1", peer_port="ens1f0np0"):
@@ -209,10 +209,10 @@ def test_what_a_switch_sees_of_others_does_not_name_the_port_of_this_link():
 
 
 def test_a_switch_that_sees_itself_is_no_neighbour_that_is_polled():
-    roster = Roster()
-    roster.configure({"a": "192.0.2.1", "b": "192.0.2.2"})
+    registry = SwitchRegistry()
+    registry.configure({"a": "192.0.2.1", "b": "192.0.2.2"})
     loop = to_switch("Eth1/1", "a")
-    assert (resolved("a", loop, roster).polled, resolved("b", loop, roster).polled) == (False, True)
+    assert (resolve_link("a", loop, registry).polled, resolve_link("b", loop, registry).polled) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -232,21 +232,21 @@ def test_a_switch_that_sees_itself_is_no_neighbour_that_is_polled():
     ],
 )
 def test_which_switch_a_neighbour_is(neighbour, found):
-    roster = Roster()
-    roster.configure({"a": "192.0.2.1:1161", "b": "b.example.com", "c": "[192.0.2.3]:161", "d": "2001:db8::4"})
-    roster.note("a", name="leaf-a", chassis="44:4c:a8:00:00:01")
+    registry = SwitchRegistry()
+    registry.configure({"a": "192.0.2.1:1161", "b": "b.example.com", "c": "[192.0.2.3]:161", "d": "2001:db8::4"})
+    registry.update("a", name="leaf-a", chassis="44:4c:a8:00:00:01")
     for target in ("c", "d"):
-        roster.note(target, name="sonic", label=target)
-    known = roster.find(neighbour)
+        registry.update(target, name="sonic", label=target)
+    known = registry.find(neighbour)
     assert (known and known.target) == found
 
 
 def test_targets_that_are_gone_are_found_no_more():
-    roster = Roster()
-    roster.configure({"a": "192.0.2.1"})
-    assert roster.find(Neighbour("p", name="a")) is not None
-    roster.configure({"b": "192.0.2.1"})
-    assert roster.find(Neighbour("p", name="a")) is None
+    registry = SwitchRegistry()
+    registry.configure({"a": "192.0.2.1"})
+    assert registry.find(Neighbour("p", name="a")) is not None
+    registry.configure({"b": "192.0.2.1"})
+    assert registry.find(Neighbour("p", name="a")) is None
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_targets_that_are_gone_are_found_no_more():
     ],
 )
 def test_what_a_neighbour_is(neighbour, kind):
-    assert kind_of(neighbour) == kind
+    assert peer_kind(neighbour) == kind
 
 
 @pytest.mark.parametrize(
@@ -294,14 +294,14 @@ def test_what_a_neighbour_is(neighbour, kind):
     ],
 )
 def test_the_mac_address_that_joins_a_port_of_a_host(neighbour, mac):
-    assert mac_of(neighbour) == mac
+    assert peer_mac(neighbour) == mac
 
 
 def test_who_says_little_goes_by_what_it_says():
-    roster = Roster()
-    link = resolved("here", Neighbour("p", MAC, port_description="eth0"), roster)
+    registry = SwitchRegistry()
+    link = resolve_link("here", Neighbour("p", MAC, port_description="eth0"), registry)
     assert link == ("p", MAC, "eth0", "unknown", MAC, "eth0", False, "")
-    assert resolved("here", Neighbour("p", addresses=("192.0.2.9",)), roster).peer == "192.0.2.9"
+    assert resolve_link("here", Neighbour("p", addresses=("192.0.2.9",)), registry).peer == "192.0.2.9"
 
 
 def test_two_neighbours_at_one_port_are_both_kept():
@@ -344,7 +344,7 @@ def test_links_are_worked_out_anew_only_when_something_changed(monkeypatch):
     neighbours = [to_switch("Eth1/1", "spine1")]
     for _ in range(2):
         fabric.poll("leaf1", neighbours, {"Eth1/1": 1})
-    monkeypatch.setattr("exporter.sources.switch.placement.resolved", None)
+    monkeypatch.setattr("exporter.sources.switch.placement.resolve_link", None)
     fabric.poll("leaf1", list(neighbours), {"Eth1/1": 1})
     fabric.poll("spine1", [], {"Ethernet1/1": 1})
     with pytest.raises(TypeError):
@@ -352,9 +352,9 @@ def test_links_are_worked_out_anew_only_when_something_changed(monkeypatch):
 
 
 def test_a_switch_without_ports_of_its_own_passes():
-    roster = Roster()
-    roster.configure({"a": "192.0.2.1"})
-    place = Place(Target(name="a", address="192.0.2.1", snmp=SNMP), roster)
+    registry = SwitchRegistry()
+    registry.configure({"a": "192.0.2.1"})
+    placement = SwitchPlacement(Target(name="a", address="192.0.2.1", snmp=SNMP), registry)
     other = Table(PORTS, RowKeeper(PORTS.labels).rows([]), {}, 1.0)
-    (table,) = place.tables("a", [other], None, "", 1.0)
+    (table,) = placement.tables("a", [other], None, "", 1.0)
     assert (list(table.rows.keys), table.kinds) == ([], [])
