@@ -25,11 +25,11 @@ async def round_of(round_robin, clock, paces, seconds, *, takes=1.0):
     return asked
 
 
-async def test_all_are_asked_in_order_where_there_is_time(clock):
+async def test_all_requests_are_sent_in_order_if_there_is_time(clock):
     assert await round_of(RoundRobin(), clock, dict.fromkeys("abc", 0.0), 10) == ["a", "b", "c"]
 
 
-async def test_what_waits_longest_is_next(clock):
+async def test_the_longest_overdue_request_is_next(clock):
     round_robin = RoundRobin()
     paces = dict.fromkeys("abcde", 0.0)
     polls = [await round_of(round_robin, clock, paces, 2.5) for _ in range(5)]
@@ -37,7 +37,7 @@ async def test_what_waits_longest_is_next(clock):
     assert polls[1:] == [["d", "e"], ["a", "b"], ["c", "d"], ["e", "a"]]
 
 
-async def test_a_slow_pace_waits_for_its_time_and_then_has_its_turn(clock):
+async def test_a_long_interval_is_kept_and_then_due(clock):
     round_robin = RoundRobin()
     paces = {"a": 0.0, "b": 0.0, "slow": 100.0}
     await round_of(round_robin, clock, paces, 10)
@@ -46,7 +46,7 @@ async def test_a_slow_pace_waits_for_its_time_and_then_has_its_turn(clock):
     assert set(await round_of(round_robin, clock, paces, 10)) == {"a", "b", "slow"}
 
 
-async def test_what_is_due_at_each_poll_does_not_starve_what_is_slow(clock):
+async def test_requests_of_each_poll_do_not_starve_slow_ones(clock):
     round_robin = RoundRobin()
     paces = {**dict.fromkeys("abcdef", 0.0), "slow": 20.0}
     asked = []
@@ -56,14 +56,14 @@ async def test_what_is_due_at_each_poll_does_not_starve_what_is_slow(clock):
     assert asked.count("slow") >= 3
 
 
-async def test_the_first_is_asked_however_long_it_takes_but_not_when_time_is_over(clock):
+async def test_the_first_request_is_sent_however_long_it_takes_unless_time_is_over(clock):
     round_robin = RoundRobin()
     for _ in range(2):
         assert await round_of(round_robin, clock, {"a": 0.0}, 1.0, takes=50.0) == ["a"]
     assert await round_of(round_robin, clock, {"a": 0.0}, -1.0) == []
 
 
-async def test_a_question_can_be_hastened_and_is_forgotten_when_it_is_gone(clock):
+async def test_a_request_can_be_expedited_and_is_forgotten_when_removed(clock):
     round_robin = RoundRobin()
     await round_of(round_robin, clock, {"a": 100.0, "b": 100.0}, 10)
     round_robin.expedite("a")
@@ -72,7 +72,7 @@ async def test_a_question_can_be_hastened_and_is_forgotten_when_it_is_gone(clock
     assert round_robin.due({"a": 100.0, "b": 100.0}) == ["a", "b"]
 
 
-async def test_several_at_once():
+async def test_several_requests_in_flight():
     round_robin, under_way, most = RoundRobin(), 0, 0
 
     async def ask(_):

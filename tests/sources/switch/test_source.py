@@ -106,7 +106,7 @@ class Polled:
         }
 
 
-async def test_the_links_and_the_role_of_a_switch_are_told_under_its_name():
+async def test_links_and_role_of_a_switch_have_its_label():
     found = await Polled(ScriptedReader(reading(1.0))).poll()
     assert found["fabric_link_info"]["", "", "leaf1", "Ethernet1/5", "spine5", ""] == ("switch", "", "")
     assert found["fabric_link_info"]["", "", "leaf1", "Ethernet1/1", "gpu1", ""] == ("host", "", "")
@@ -117,7 +117,7 @@ async def test_the_links_and_the_role_of_a_switch_are_told_under_its_name():
     }
 
 
-async def test_of_several_ways_the_first_that_knows_neighbours_tells_them():
+async def test_neighbours_come_from_the_first_protocol_that_has_them():
     readers = [
         ScriptedReader(reading(1.0, neighbours=None)),
         ScriptedReader(reading(1.0, neighbours=NEIGHBOURS[:2]), protocol="onyx"),
@@ -158,7 +158,7 @@ async def test_oversubscription_is_what_hosts_can_send_over_what_uplinks_can_car
     assert found.get(("leaf1",)) == ratio
 
 
-async def test_oversubscription_is_not_told_where_a_speed_is_not_known():
+async def test_oversubscription_is_absent_where_a_speed_is_not_known():
     for unknown in (0, 5):
         speeds = [SPEED] * 6
         speeds[unknown] = None
@@ -168,7 +168,7 @@ async def test_oversubscription_is_not_told_where_a_speed_is_not_known():
         )
 
 
-async def test_uplinks_are_compared_with_each_other_and_are_full_as_one():
+async def test_uplinks_are_compared_with_each_other_and_have_one_utilization():
     """30 and 10 GB/s of 50 GB/s each: the busiest is half above the mean, and two fifths of both are in use."""
     rate = [10**9] * 4 + [30 * 10**9, 10 * 10**9]
     polled = Polled(
@@ -199,7 +199,7 @@ async def test_a_switch_that_refreshes_its_counters_once_a_minute_has_steady_rat
         assert found["fabric_switch_uplink_transmit_utilization_ratio"]["leaf1",] == pytest.approx(0.4)
 
 
-async def test_what_a_reader_brings_again_changes_nothing():
+async def test_a_repeated_reading_changes_nothing():
     rate = [10**9] * 4 + [30 * 10**9, 10 * 10**9]
     readings = [reading(15.0 * poll, sent=[one * 15 * poll for one in rate]) for poll in range(4)]
     polled = Polled(ScriptedReader(readings[0], readings[1], readings[2], readings[2], readings[3]))
@@ -209,7 +209,7 @@ async def test_what_a_reader_brings_again_changes_nothing():
         assert found["fabric_switch_transmit_imbalance_ratio"]["leaf1", "uplink"] == pytest.approx(0.5)
 
 
-async def test_a_switch_that_fails_in_every_way_says_why_the_first_did():
+async def test_if_every_protocol_fails_the_error_is_that_of_the_first():
     readers = [
         ScriptedReader(SourceError("timeout", "no answer")),
         ScriptedReader(SourceError("login", "refused"), protocol="onyx"),
@@ -219,14 +219,14 @@ async def test_a_switch_that_fails_in_every_way_says_why_the_first_did():
     assert raised.value.reason == "timeout"
 
 
-async def test_what_one_way_fails_to_bring_is_a_failure_beside_the_others():
+async def test_a_protocol_that_fails_is_a_failure_of_the_reading():
     polled = Polled(ScriptedReader(reading(1.0)), ScriptedReader(SourceError("login", "refused"), protocol="onyx"))
-    reading = await polled.source.read()
-    assert [(one.device, one.reason) for one in reading.failures] == [("onyx", "login")]
-    assert reading.tables
+    result = await polled.source.read()
+    assert [(one.device, one.reason) for one in result.failures] == [("onyx", "login")]
+    assert result.tables
 
 
-async def test_every_metric_that_is_made_is_declared():
+async def test_every_exported_metric_is_declared():
     declared = {metric.name for schema in switch.SCHEMAS for metric in schema.metrics.values()}
     for meaning in (rates, links, imbalance, oversubscription):
         declared |= {metric.name for schema in switch.SCHEMAS for metric in meaning.outputs(schema)}
@@ -244,7 +244,7 @@ async def test_closing_closes_every_reader_and_frees_the_name():
     assert polled.registry.claim_label("two", "leaf1") == "leaf1"
 
 
-def test_a_port_that_two_ways_spell_apart_is_one():
+def test_a_port_with_different_names_in_two_protocols_is_one():
     def part(schema, ending, *keys):
         return PartialTable(schema, list(keys), {ending: Column(schema.metrics[ending], [1] * len(keys))}, 1.0)
 
@@ -262,7 +262,7 @@ def test_a_port_that_two_ways_spell_apart_is_one():
     assert third.rows.keys == (("leaf-1", "Ethernet1/1", "3"),)
 
 
-def test_ports_that_would_become_one_keep_their_names():
+def test_ports_with_the_same_canonical_name_keep_their_names():
     joint = ReadingMerger()
     one = [PartialTable(PORTS, [("Ethernet1/1",)], {"link_up": Column(PORTS.metrics["link_up"], [1])}, 1.0)]
     two = [
@@ -275,7 +275,7 @@ def test_ports_that_would_become_one_keep_their_names():
 # --- what is counted
 
 
-def test_of_a_family_that_several_ways_were_asked_for_the_most_that_one_of_them_knows_is_told():
+def test_the_support_of_a_family_is_the_best_of_several_protocols():
     counted, silent, failed, unknown = Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED
     assert best_support([failed, counted]) is counted
     assert best_support([failed, silent, unknown]) is silent

@@ -105,7 +105,7 @@ async def test_a_trap_polls_its_port_at_once_and_is_counted(send):
     ("event", "word", "polls"),
     [(LINK_UP, "link_up", [""]), (COLD_START, "cold_start", [""]), ("1.3.6.1.4.1.99999.0.1", "other", [])],
 )
-async def test_events_have_words(send, event, word, polls):
+async def test_events_have_labels(send, event, word, polls):
     async with listening() as here:
         await send("snmptrap", here, *COMMUNITY, event=event)
         await here.until(({word: 1}, {}))
@@ -118,14 +118,14 @@ async def test_an_inform_is_answered(send):
         await here.until(({"link_down": 1}, {}))
 
 
-async def test_a_trap_of_v3_is_of_the_senders_engine(send):
+async def test_a_v3_trap_has_the_senders_engine_id(send):
     async with listening(V3) as here:
         assert await send("snmptrap", here, *SIGNED, "-e", f"0x{ENGINE}", variables=NAMED) == 0
         await here.until(({"link_down": 1}, {}))
         assert here.polled == ["Ethernet1/7"]
 
 
-async def test_an_inform_of_v3_learns_our_engine(send):
+async def test_a_v3_inform_discovers_our_engine(send):
     async with listening(V3) as here:
         assert await send("snmpinform", here, *SIGNED, "-r", "0", "-t", "5") == 0
         await here.until(({"link_down": 1}, {}))
@@ -152,7 +152,7 @@ async def test_wrong_credentials_are_refused(send, snmp, options):
         assert (await here.counts())[0] == {"link_down": 1}  # the second alone
 
 
-async def test_a_trap_that_is_less_secure_than_the_target_is_refused(send):
+async def test_a_trap_with_a_lower_security_level_is_refused(send):
     async with listening(V3) as here:
         await send("snmptrap", here, "-v3", "-u", "trapper", "-l", "noAuthNoPriv", "-e", f"0x{ENGINE}")
         await here.until(({}, {"credentials": 1}))
@@ -176,7 +176,7 @@ async def test_datagrams_of_unknown_senders_are_refused(send):
         await here.until(({}, {"unknown_sender": 1}))
 
 
-async def test_a_flood_is_bounded(send, monkeypatch):
+async def test_a_flood_is_rate_limited(send, monkeypatch):
     monkeypatch.setattr(traps, "RATE", 0.0)
     async with listening() as here:
         here.source._buckets["127.0.0.1"] = traps.TokenBucket(tokens=2.0)
@@ -201,7 +201,7 @@ async def test_malformed_datagrams_are_counted_and_do_no_harm(send):
         assert set(refused) <= {"malformed"}
 
 
-async def test_a_port_that_is_taken_is_said_so():
+async def test_a_port_in_use_is_an_error():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         options = Traps(listen=(f"127.0.0.1:{taken.getsockname()[1]}",))
