@@ -56,7 +56,7 @@ def test_the_configuration_is_read_with_all_its_files(folder):
     assert leaf.snmp.priv == "aes"
     spine, group = found["spine-01"]
     assert (group, spine.role, list(spine.protocols()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
-    assert not spine.snmp.is_v3, "a way of asking is taken as a whole"
+    assert not spine.snmp.is_v3, "a protocol is overridden as a whole"
     old, group = found["old-leaf"]
     assert (group, old.poll, old.snmp.any_source) == ("", False, True)
     assert found["leaf-201"][0].snmp.is_v3
@@ -130,16 +130,16 @@ def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
     promtool.answers(program("promtool"), tmp_path, series, zip(QUESTIONS, answers, strict=True))
 
 
-def test_the_tables_name_ways_profiles_and_states_that_there_are():
-    below = PAGE.partition("## The ways to ask\n")[2].partition("### Several")[0]
-    first, second = below.split("\nWhat each tells")
+def test_the_tables_list_all_protocols_profiles_and_states():
+    below = PAGE.partition("## Protocols\n")[2].partition("### Several")[0]
+    first, second = below.split("\nWhat each provides")
     listed = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
-    ways = {way for way, (module, _) in READERS.items() if find_spec(module)}
-    assert set(listed) == ways
-    assert set(re.findall(r"^\| `(\w+)`", second, re.MULTILINE)) == ways
+    protocols = {protocol for protocol, (module, _) in READERS.items() if find_spec(module)}
+    assert set(listed) == protocols
+    assert set(re.findall(r"^\| `(\w+)`", second, re.MULTILINE)) == protocols
     states = re.findall(r"^\| `(\w+)` \|", PAGE.partition("| state |")[2].partition("\n\n")[0], re.MULTILINE)
     assert states == [one.value for one in Support]
-    profiles = PAGE.partition("The package brings ")[2].partition(";")[0]
+    profiles = PAGE.partition("Built-in profiles are ")[2].partition(";")[0]
     assert sorted(re.findall(r"`(\w+)`", profiles)) == snmp_profiles.builtin().names
 
 
