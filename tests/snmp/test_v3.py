@@ -260,9 +260,9 @@ async def test_snmpd_by_v1(snmpd):
     ("asking", "text"),
     [
         (user(name="nobody"), "does not know the user 'nobody'"),
-        (user(password=b"not-the-password"), "our signature wrong; check the authentication password and algorithm"),
-        (user(Authentication.SHA512, name="sha256-aes"), "our signature wrong"),
-        (user(privacy=None, name="none-none"), "at this level|our signature wrong"),
+        (user(password=b"not-the-password"), "rejects our signature; check the authentication password and algorithm"),
+        (user(Authentication.SHA512, name="sha256-aes"), "rejects our signature"),
+        (user(privacy=None, name="none-none"), "rejects the security level|rejects our signature"),
     ],
 )
 async def test_snmpd_rejections_name_the_cause(snmpd, asking, text):
