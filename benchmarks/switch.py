@@ -40,7 +40,7 @@ from exporter.snmp.client import SnmpClient
 from exporter.snmp.security import Authentication, Privacy, User
 from exporter.sources.switch import source as switches
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
 
 PORTS, PRIORITIES, POLLS = 64, 8, 30
@@ -149,11 +149,11 @@ def _peer_module(columns: Sequence[tuple[str, Oid, int]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _source(number: int, port: int, roster: Roster, interval: float) -> SwitchSource:
+def _source(number: int, port: int, registry: SwitchRegistry, interval: float) -> SwitchSource:
     snmp = Snmp(community="public")
     # Neighbours are read once a minute and have no rows here: left out, so that both do the same.
     target = Target(name=f"leaf-{number:03d}", address=f"127.0.0.1:{port}", lldp=False, snmp=snmp)
-    return SwitchSource(target, interval, [switches.reader(target, "snmp", interval)], roster)
+    return SwitchSource(target, interval, [switches.make_reader(target, "snmp", interval)], registry)
 
 
 async def _our_polls(port: int, *, everything: bool) -> float:
@@ -165,7 +165,7 @@ async def _our_polls(port: int, *, everything: bool) -> float:
     began, series = time.process_time(), 0
     for _ in range(POLLS):
         if everything:
-            source.nudge("")  # names and aliases are read too, as the peer does at each scrape
+            source.poll_now("")  # names and aliases are read too, as the peer does at each scrape
         await poller.poll()
         series = sum(piece.count(b"\n") for piece in renderer.render(poller.fresh_tables()))
     used = (time.process_time() - began) / POLLS
@@ -270,9 +270,9 @@ async def _watch(pollers: Sequence[Poller], seconds: float) -> tuple[float, floa
 def _fleet(ports: Sequence[int], results: Connection) -> None:
     """Poll all of these switches; send the figures and the MiB that it took."""
     pid = multiprocessing.current_process().pid or 0
-    roster = Roster()
+    registry = SwitchRegistry()
     empty = resident_mebibytes(pid)
-    sources = [_source(number, port, roster, INTERVAL) for number, port in enumerate(ports)]
+    sources = [_source(number, port, registry, INTERVAL) for number, port in enumerate(ports)]
     pollers = [Poller(source, [rates.step]) for source in sources]
     figures = asyncio.run(_watch(pollers, SECONDS))
     results.send((*figures, resident_mebibytes(pid) - empty))

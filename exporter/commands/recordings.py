@@ -14,9 +14,9 @@ from exporter.snmp.anonymise import anonymise
 from exporter.snmp.client import parse_address
 from exporter.snmp.errors import SnmpError
 from exporter.snmp.snapshot import snapshot
-from exporter.sources.switch.credentials import credentials_of
+from exporter.sources.switch.credentials import read_credentials
 from exporter.sources.switch.options import Snmp
-from exporter.sources.switch.targets import SwitchOptions, resolved
+from exporter.sources.switch.targets import SwitchOptions, resolve_targets
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -53,7 +53,7 @@ async def take_snapshot(options: SnapshotOptions, switches: SwitchOptions | None
     if options.output is not None and options.output.exists():
         raise ConfigError(f"{options.output}: exists already; name another file, or remove it")
     try:
-        credentials = await asyncio.to_thread(credentials_of, snmp)
+        credentials = await asyncio.to_thread(read_credentials, snmp)
         recording = await snapshot(address, credentials, progress=_progress())
     except (SecretError, ValueError) as error:
         raise ConfigError(str(error)) from None
@@ -89,7 +89,7 @@ async def serve_replay(path: Path, listen: str, community: str) -> None:
 def _asked(options: SnapshotOptions, switches: SwitchOptions | None) -> tuple[str, Snmp]:
     """Say where and how a switch is asked."""
     if switches is not None:
-        for target, _ in resolved(switches):
+        for target, _ in resolve_targets(switches):
             if target.name == options.target and target.snmp is not None:
                 return target.snmp.address or target.address, options.snmp or target.snmp
     if options.snmp is None:

@@ -71,7 +71,7 @@ from exporter.sources.optics import source as optics
 from exporter.sources.pci import source as pci
 from exporter.sources.rdma import source as rdma
 from exporter.sources.switch import source as switch
-from exporter.sources.switch.targets import resolved
+from exporter.sources.switch.targets import resolve_targets
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
         host = Host(settings.host or "", Path("/sys"), Path("/proc"))
         sources = [source for definition in SOURCES for source in _built(definition, settings, host)]
         own = sum(not source.target for source in sources)
-        switches = [target for target, _ in resolved(settings.sources[switch.DEFINITION.name])]
+        switches = [target for target, _ in resolve_targets(settings.sources[switch.DEFINITION.name])]
         lines.append(f"{config_file}: good; {own} sources of this host, {validation.counted(switches)}")
         lines += [f"{config_file}: {line}" for line in plans.described(settings.jobs)]
     if web_config_file is not None:
@@ -513,8 +513,8 @@ class Daemon:
 
     def _discovery(self) -> bytes:
         """Give the switches that there are, as Prometheus's service discovery by HTTP has it."""
-        known = switch.ROSTER.known
-        found = discovery.configured(resolved(self._config.sources[switch.DEFINITION.name]), known)
+        known = switch.REGISTRY.known
+        found = discovery.configured(resolve_targets(self._config.sources[switch.DEFINITION.name]), known)
         return json.dumps([*found, *discovery.discovered(known.values())]).encode()
 
     def _page(self) -> str:

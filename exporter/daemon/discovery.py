@@ -1,7 +1,7 @@
-"""Service discovery: the switches of the configuration, and those that they see, as Prometheus's HTTP discovery has it.
+"""HTTP service discovery for Prometheus: the switches of the configuration, and their neighbours that are switches.
 
-Those that are not polled in the background have the parameter of a probe with them, so that Prometheus, once it is told
-by relabelling where this exporter is, asks `/probe` for each.
+Targets that are not polled in the background have the label `__param_target`, so that Prometheus, with the exporter's
+address set by relabelling, scrapes `/probe` for each.
 """
 
 import ipaddress
@@ -11,50 +11,50 @@ from typing import TypedDict
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_names import canonical
-from exporter.sources.switch.registry import Known
+from exporter.sources.switch.registry import KnownSwitch
 
 PREFIX = "__meta_fabric_"
 
-SWITCHING = frozenset(("bridge", "router"))
-"""What a neighbour can that is a switch."""
+SWITCH_CAPABILITIES = frozenset(("bridge", "router"))
+"""LLDP capabilities of which a switch has at least one."""
 
 
 class TargetGroup(TypedDict):
-    """One entry of the answer: targets that have the same labels."""
+    """One entry of the response: targets with the same labels."""
 
     targets: list[str]
     labels: dict[str, str]
 
 
-def configured(targets: Iterable[tuple[Target, str]], known: Mapping[str, Known]) -> list[TargetGroup]:
-    """List the switches of the configuration, those of other shards too.
+def configured(targets: Iterable[tuple[Target, str]], known: Mapping[str, KnownSwitch]) -> list[TargetGroup]:
+    """Return the switches of the configuration, including those of other shards.
 
     Args:
         targets: Each with the name of its group.
-        known: What is known of each, by its name.
+        known: The registered switches, by target name.
     """
     found: list[TargetGroup] = []
     for target, group in targets:
-        seen = known.get(target.name)
+        registered = known.get(target.name)
         labels = {
             "name": target.name,
-            "switch": seen.label if seen is not None else target.name,
+            "switch": registered.label if registered is not None else target.name,
             "address": target.address,
             "group": group,
-            "role": (seen.role if seen is not None else "") or target.role or "",
-            "ways": ",".join(target.ways()),
+            "role": (registered.role if registered is not None else "") or target.role or "",
+            "protocols": ",".join(target.protocols()),
             "profile": target.profile or "",
             "polled": str(target.poll).lower(),
             "found_by": "configuration",
         }
-        found.append(_entry(target.name, labels, probed=not target.poll))
+        found.append(_target_group(target.name, labels, probed=not target.poll))
     return found
 
 
-def discovered(known: Iterable[Known]) -> list[TargetGroup]:
-    """List the switches that those of the configuration see by LLDP, and that are not among them.
+def discovered(known: Iterable[KnownSwitch]) -> list[TargetGroup]:
+    """Return the switches that are LLDP neighbours of known switches, and not known themselves.
 
-    One that several see stands once, with the first that sees it.
+    A neighbour of several switches is listed once, with the first of them.
     """
     switches = list(known)
     names = {canonical(name) for one in switches for name in (one.target, one.label) if name}
@@ -63,18 +63,18 @@ def discovered(known: Iterable[Known]) -> list[TargetGroup]:
     found: dict[str, TargetGroup] = {}
     for one in switches:
         for neighbour in one.neighbours:
-            address = _reachable(neighbour.addresses)
-            if address is None or not neighbour.capabilities & SWITCHING:
+            address = _management_address(neighbour.addresses)
+            if address is None or not neighbour.capabilities & SWITCH_CAPABILITIES:
                 continue
             is_known = neighbour.chassis in chassis or bool(addresses & {*neighbour.addresses})
             if is_known or canonical(neighbour.name) in names:
                 continue
             identity = neighbour.chassis or neighbour.name or address
-            found.setdefault(identity, _entry(address, _labels(one, neighbour, address), probed=True))
+            found.setdefault(identity, _target_group(address, _labels(one, neighbour, address), probed=True))
     return list(found.values())
 
 
-def _labels(seen_by: Known, neighbour: Neighbour, address: str) -> dict[str, str]:
+def _labels(seen_by: KnownSwitch, neighbour: Neighbour, address: str) -> dict[str, str]:
     return {
         "name": neighbour.name,
         "switch": neighbour.name,
@@ -88,13 +88,13 @@ def _labels(seen_by: Known, neighbour: Neighbour, address: str) -> dict[str, str
     }
 
 
-def _entry(target: str, labels: Mapping[str, str], *, probed: bool) -> TargetGroup:
-    given = {f"{PREFIX}{name}": value for name, value in labels.items() if value}
-    return {"targets": [target], "labels": given | ({"__param_target": target} if probed else {})}
+def _target_group(target: str, labels: Mapping[str, str], *, probed: bool) -> TargetGroup:
+    meta = {f"{PREFIX}{name}": value for name, value in labels.items() if value}
+    return {"targets": [target], "labels": meta | ({"__param_target": target} if probed else {})}
 
 
-def _reachable(addresses: Sequence[str]) -> str | None:
-    """Give the management address that is best asked: of IPv4 before IPv6, and none of the link alone."""
+def _management_address(addresses: Sequence[str]) -> str | None:
+    """Return the management address to poll: IPv4 before IPv6, without link-local, loopback and multicast ones."""
     usable = []
     for text in addresses:
         try:

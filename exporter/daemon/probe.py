@@ -27,14 +27,14 @@ from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
 from exporter.snmp.client import parse_address
 from exporter.sources.switch.metrics import FAMILIES
-from exporter.sources.switch.options import WAYS, Snmp, Target
+from exporter.sources.switch.options import PROTOCOLS, Snmp, Target
 from exporter.sources.switch.source import (
-    ROSTER,
+    REGISTRY,
     SwitchSource,
-    prepare,
-    source_of,
+    import_readers,
+    make_source,
 )
-from exporter.sources.switch.targets import Common, SwitchOptions, resolved
+from exporter.sources.switch.targets import CommonOptions, SwitchOptions, resolve_targets
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -90,8 +90,8 @@ class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """
 
     allow: tuple[str, ...] = ()
-    modules: dict[str, Common] = {}  # msgspec copies mutable defaults
-    auths: dict[str, Common] = {}
+    modules: dict[str, CommonOptions] = {}  # msgspec copies mutable defaults
+    auths: dict[str, CommonOptions] = {}
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
 
@@ -108,12 +108,12 @@ class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             except ValueError as error:
                 raise RuleError(["allow", place], str(error)) from None
         for name, auth in self.auths.items():
-            others = auth.said().keys() - set(WAYS)
+            others = auth.explicit_options().keys() - set(PROTOCOLS)
             if others:
-                raise RuleError(["auths", name, min(others)], f"does not belong here; known are {', '.join(WAYS)}")
+                raise RuleError(["auths", name, min(others)], f"does not belong here; known are {', '.join(PROTOCOLS)}")
         for key, named in (("modules", self.modules), ("auths", self.auths)):
             for name, common in named.items():
-                for way in WAYS:
+                for way in PROTOCOLS:
                     if getattr(getattr(common, way), "address", None) is not None:
                         text = "does not belong here: it is the target of a probe that says who is asked"
                         raise RuleError([key, name, way, "address"], text)
@@ -227,7 +227,7 @@ class Prober:
         self._options = msgspec.structs.replace(options, allow=EVERYTHING) if trusted else options
         self._trusted = trusted
         self._defaults = switches.defaults
-        self._configured = {target.name: target for target, _ in resolved(switches)}
+        self._configured = {target.name: target for target, _ in resolve_targets(switches)}
         polled = [target for target in self._configured.values() if target.poll and not trusted]
         self._polled = {place: target.name for target in polled for place in places_of(target)}
         self._steps = steps
@@ -280,7 +280,9 @@ class Prober:
     def add_auth(self, snmp: Snmp) -> str:
         """Take credentials that stand in no configuration, such as those of a command line; gives their name."""
         name = "flags"
-        self._options = msgspec.structs.replace(self._options, auths={**self._options.auths, name: Common(snmp=snmp)})
+        self._options = msgspec.structs.replace(
+            self._options, auths={**self._options.auths, name: CommonOptions(snmp=snmp)}
+        )
         return name
 
     async def close(self) -> None:
@@ -321,9 +323,9 @@ class Prober:
 
     def _begun(self, chosen: _Chosen, limit: float) -> _Kept:
         target, options = chosen.target, self._options
-        source = _Remembering(source_of(target, float(target.interval or limit)))
+        source = _Remembering(make_source(target, float(target.interval or limit)))
         if chosen.found:
-            ROSTER.note(target.name, address=target.address)
+            REGISTRY.update(target.name, address=target.address)
         poller = Poller(source, self._steps(), drop=options.drop, keep=options.keep, deadline=LONGEST_TIMEOUT)
         return _Kept(chosen, limit, source, poller)
 
@@ -342,7 +344,7 @@ class Prober:
                 )
             if module or auth:
                 raise RefusedError(400, f"{target!r} is asked as the configuration says: leave module and auth away")
-            await asyncio.to_thread(prepare, configured)
+            await asyncio.to_thread(import_readers, configured)
             return _Chosen(configured)
         said = await asyncio.to_thread(self._said, module, auth)  # as profiles may have to be read
         address, found = await self._allowed(target)
@@ -350,7 +352,7 @@ class Prober:
             chosen = _Chosen(Target(name=target, address=address, **said), found)
         except ValueError as error:
             raise RefusedError(400, f"target {target!r}: {error}; give a module or auth that has one") from None
-        await asyncio.to_thread(prepare, chosen.target)
+        await asyncio.to_thread(import_readers, chosen.target)
         return chosen
 
     def _said(self, module: str, auth: str) -> dict[str, Any]:
@@ -360,22 +362,22 @@ class Prober:
             RefusedError: There is no such module, or no such credentials.
         """
         options = self._options
-        said = self._defaults.said()
+        said = self._defaults.explicit_options()
         if module in options.modules:
-            said |= options.modules[module].said()
+            said |= options.modules[module].explicit_options()
         elif module:
             said["profile"] = self._profile(module)
         if auth:
             if auth not in options.auths:
                 raise RefusedError(400, f"there is no auth {auth!r}; probe.auths has {_listed(options.auths)}")
-            said |= options.auths[auth].said()
+            said |= options.auths[auth].explicit_options()
         said.pop("poll", None)
         return said
 
     def _profile(self, module: str) -> str:
-        from exporter.sources.switch.readers.snmp.profile import used  # noqa: PLC0415  # only where there are switches
+        from exporter.sources.switch.readers.snmp.profile import active_profiles  # noqa: PLC0415  # only where there are switches
 
-        names = used().names
+        names = active_profiles().names
         if module not in names:
             known = f"probe.modules has {_listed(self._options.modules)}, and profiles are {_listed(names)}"
             raise RefusedError(400, f"there is no module {module!r}; {known}")
@@ -424,7 +426,7 @@ class Prober:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         if all(name != key[0] for name, _, _ in self._kept):
-            task.add_done_callback(lambda _: ROSTER.forget(key[0]))
+            task.add_done_callback(lambda _: REGISTRY.remove(key[0]))
 
     # --- what came of it -----------------------------------------------------------------------------------------
 
@@ -447,7 +449,8 @@ def _told(kept: _Kept | None, trouble: str) -> Iterator[str]:
     target = kept.chosen.target
     if kept.chosen.found:
         yield f"{target.name} has the addresses {', '.join(kept.chosen.found)}"
-    yield f"asked {target.address} by {', '.join(target.ways())}, profile {target.profile or 'as it says what it is'}"
+    protocols = ", ".join(target.protocols())
+    yield f"asked {target.address} by {protocols}, profile {target.profile or 'as it says what it is'}"
     last = kept.source.last
     if isinstance(last, SourceError):
         yield f"{last.reason}: {last}"
@@ -478,7 +481,10 @@ def places_of(target: Target) -> Iterator[tuple[str, int]]:
     Args:
         target: The switch.
     """
-    addresses = [target.address, *(str(own) for way in target.ways().values() if (own := getattr(way, "address", "")))]
+    addresses = [
+        target.address,
+        *(str(own) for way in target.protocols().values() if (own := getattr(way, "address", ""))),
+    ]
     for address in addresses:
         try:
             host, port = parse_address(address.rpartition("://")[2].rstrip("/"))

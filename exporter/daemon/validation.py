@@ -13,7 +13,7 @@ from exporter.config.schema import Config
 from exporter.core.table import Metric
 from exporter.daemon.probe import ProbeOptions, is_allowed, places_of
 from exporter.sources.switch.options import Target
-from exporter.sources.switch.targets import SwitchOptions, resolved
+from exporter.sources.switch.targets import SwitchOptions, resolve_targets
 
 
 def check_fits(
@@ -76,7 +76,7 @@ def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
     Raises:
         RuleError: Something may.
     """
-    for target, _ in resolved(switches):
+    for target, _ in resolve_targets(switches):
         if target.poll and any(is_allowed(host, options.allow) for host, _ in places_of(target)):
             raise RuleError(
                 ["probe", "allow"],
@@ -88,7 +88,7 @@ def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
 def counted(switches: Sequence[Target]) -> str:
     """Say how many switches there are, of each role and by each way, and how many are not polled."""
     roles = Counter(target.role for target in switches if target.role)
-    ways = Counter(way for target in switches for way in target.ways())
+    ways = Counter(way for target in switches for way in target.protocols())
     on_demand = sum(not target.poll for target in switches)
     told = [f"{count} {role}" for role, count in sorted(roles.items())]
     told += [f"{count} by {way}" for way, count in sorted(ways.items())]

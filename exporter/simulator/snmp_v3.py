@@ -30,8 +30,8 @@ from exporter.snmp.v3 import (
     ENCRYPTED,
     LEVEL,
     REPORTABLE,
-    Message,
-    Scoped,
+    ScopedPdu,
+    V3Message,
     decode,
     decode_scoped,
     encode,
@@ -108,7 +108,7 @@ class Engine:
             return self._report(_DECRYPTIONS, message)
         return Asked(scoped.pdu, partial(self._wrapped, keys, scoped.context, message.number))
 
-    def _wrong(self, data: bytes, message: Message, keys: _Keys | None) -> int | None:
+    def _wrong(self, data: bytes, message: V3Message, keys: _Keys | None) -> int | None:
         """Give the statistic that counts what is wrong with a message, None where it is well."""
         if message.engine_id != self.engine_id:
             return _ENGINES
@@ -119,7 +119,7 @@ class Engine:
         if keys.signer is None:
             return None
         right = message.signature_size == keys.signer.size
-        if not right or not keys.signer.is_signed(data, message.signature_at):
+        if not right or not keys.signer.is_signed(data, message.signature_offset):
             return _DIGESTS
         return _WINDOWS if message.boots != self.boots or abs(message.time - self._time()) > TIME_WINDOW else None
 
@@ -136,7 +136,7 @@ class Engine:
             return made
         return made[:at] + keys.signer.sign(made) + made[at + size :]
 
-    def _report(self, statistic: int, message: Message, keys: _Keys | None = None) -> bytes | None:
+    def _report(self, statistic: int, message: V3Message, keys: _Keys | None = None) -> bytes | None:
         """Make a report, which is signed where the user is known and its signature was right."""
         self.reports[statistic] = self.reports.get(statistic, 0) + 1
         if not message.flags & REPORTABLE:
@@ -164,7 +164,7 @@ def _keys(user: User, engine_id: bytes) -> _Keys:
     return _Keys(user, flags, signer, cipher)
 
 
-def _content(message: Message, keys: _Keys) -> Scoped:
+def _content(message: V3Message, keys: _Keys) -> ScopedPdu:
     """Decrypt, where it is, and decode what a message holds."""
     content = message.content
     if keys.cipher is not None:

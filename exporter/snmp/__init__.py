@@ -1,1 +1,1 @@
-"""SNMP v1, v2c and v3 without I/O in its core: messages, users and keys, a walk of many columns; an asyncio client."""
+"""SNMP v1, v2c and v3: messages, the user-based security model, walk and get without I/O, and an asyncio client."""

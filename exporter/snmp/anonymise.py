@@ -1,8 +1,8 @@
-"""Takes out of a recording of a switch what tells whose it is, and keeps what tells how it counts.
+"""Anonymises a recording of a switch: removes what identifies its owner, and keeps its counters.
 
-What is kept is listed, by table; whatever is not listed is dropped, since nobody knows what it says. Names, addresses
-and serial numbers become others: the same one the same everywhere in a file, keyed by a secret that nobody keeps, so
-that they cannot be found again by trying names.
+The tables that are kept are listed below; all others are dropped, since their content is unknown. Names, addresses and
+serial numbers are replaced by keyed digests: equal ones by equal ones within a file. The key is random and discarded,
+so the originals cannot be found by guessing names.
 """
 
 import enum
@@ -28,11 +28,11 @@ _ENTITY = (*_MIB2, 47, 1, 1, 1, 1)
 
 
 class Rule(enum.Enum):
-    """What becomes of the strings of a column; all its other values are kept, but for addresses.
+    """How the strings of a column are treated; all its other values are kept, except for addresses.
 
-    KEEP: they stay. SCRUB: they stay but for names, addresses and serial numbers in them. NAME: they are replaced.
-    PORT: they stay if they are the usual name of an interface, else they are replaced. IDENTITY: they are replaced by
-    another MAC address, or another text. DROP: rows with strings are left out.
+    KEEP: kept. SCRUB: kept, with names, addresses and serial numbers inside them replaced. NAME: replaced. PORT: kept
+    if they are a usual interface name, else replaced. IDENTITY: replaced by another MAC address or another text. DROP:
+    rows with strings are dropped.
     """
 
     KEEP = enum.auto()
@@ -93,7 +93,7 @@ RULES: Final[Mapping[Oid, Rule]] = {
     (*_LLDP_V2, 4, 1, 1, 11): Rule.NAME,
     (*_LLDP_V2, 4, 2): Rule.DROP,
     (1, 3, 111, 2, 802, 1, 1, 21): Rule.DROP,
-    # Of makers, the tables of counters by interface, which have no address in their indexes.
+    # Vendor tables of counters by interface, which have no address in their indexes.
     **{(*_ENTERPRISES, 9, 9, table): Rule.DROP for table in (91, 580, 813)},
     (*_ENTERPRISES, 2636, 3, 15): Rule.DROP,
     (*_ENTERPRISES, 2636, 3, 60): Rule.DROP,
@@ -103,9 +103,9 @@ RULES: Final[Mapping[Oid, Rule]] = {
     (*_ENTERPRISES, 40310, 2): Rule.DROP,
     **{(*_ENTERPRISES, 40310, 2, *table, 1, 1): Rule.PORT for table in ((1, 1), (1, 2), (2, 2), (2, 3))},
 }
-"""By column or table; the longest beginning of an identifier decides."""
+"""By column or table; the longest matching prefix of an identifier applies."""
 
-_SUBTYPED: Final[Mapping[Oid, int]] = {
+_MAC_SUBTYPES: Final[Mapping[Oid, int]] = {
     (*_LLDP, 3, 2): 4,
     (*_LLDP, 3, 7, 1, 3): 3,
     (*_LLDP, 4, 1, 1, 5): 4,
@@ -115,15 +115,15 @@ _SUBTYPED: Final[Mapping[Oid, int]] = {
     (*_LLDP_V2, 4, 1, 1, 6): 4,
     (*_LLDP_V2, 4, 1, 1, 8): 3,
 }
-"""Identities, of which the column before says the kind, and the kind that is a MAC address."""
+"""Columns of identities whose subtype is in the column before, and the subtype of a MAC address."""
 
-_ADDRESSED: Final[Mapping[Oid, int]] = {
+_ADDRESS_INDEXED: Final[Mapping[Oid, int]] = {
     (*_LLDP, 3, 8, 1): 1,
     (*_LLDP, 4, 2, 1): 4,
     (*_LLDP_V2, 3, 8, 1): 1,
     (*_LLDP_V2, 4, 2, 1): 5,
 }
-"""Tables with an address in the index, as kind, length and bytes, and how many numbers stand before it."""
+"""Tables with an address in the index (subtype, length, bytes), and how many numbers come before it."""
 
 _PORT_NAME = re.compile(
     r"(?:eth|ethernet|fourhundredgige|hundredgige|fiftygige|twentyfivegige|tengige|gigabitethernet|ge|xe|et|fo|te|hu|ce"
@@ -133,10 +133,10 @@ _PORT_NAME = re.compile(
     r"|[0-9]+(?:/[0-9]+)+(?::[0-9]+)?",
     re.IGNORECASE,
 )
-_MAKERS_NAMES: Final = frozenset(
+_VENDOR_NAMES: Final = frozenset(
     ("arista", "cumulus", "eos", "juniper", "linux", "localhost", "onyx", "sonic", "switch")
 )
-"""Names that switches have before anybody gives them one: words of the makers' own descriptions."""
+"""Factory names of switches, which occur in the vendors' descriptions too."""
 
 _MAC_TEXT = re.compile(r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])")
 _MAC_DOTTED = re.compile(r"(?<![0-9A-Fa-f.])(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}(?![0-9A-Fa-f.])")
@@ -144,20 +144,20 @@ _MAC_PLAIN = re.compile(r"(?<![0-9A-Za-z])(?=[0-9]*[A-Fa-f])(?=[A-Fa-f]*[0-9])[0
 _IPV4 = re.compile(r"(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])")
 _IPV6 = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]{2,}:[0-9A-Fa-f:.]*(?![0-9A-Fa-f:])")
 _VERSION = re.compile(r"version.{0,20}$", re.IGNORECASE)
-_LARGEST_MAIN_VERSION: Final = 9
+_MAX_MAJOR_VERSION: Final = 9
 _SERIAL = re.compile(r"(?i)\b(serial(?: ?(?:number|no\.?))?|s/n|sn)([ :#=]+)(\S+)")
 
-_NAMING: Final = (Rule.NAME, Rule.PORT, Rule.IDENTITY)
-_WORDS: Final = ((*_ENTITY, 14), (*_LLDP, 4, 1, 1, 10), (*_LLDP_V2, 4, 1, 1, 11))
-"""Columns that are replaced as names are, but have whole sentences, or words that are no names."""
-_LARGEST_BYTE: Final = 255
+_NAME_RULES: Final = (Rule.NAME, Rule.PORT, Rule.IDENTITY)
+_SENTENCE_COLUMNS: Final = ((*_ENTITY, 14), (*_LLDP, 4, 1, 1, 10), (*_LLDP_V2, 4, 1, 1, 11))
+"""Columns that are replaced like names, but contain sentences or words that are not names."""
+_MAX_BYTE: Final = 255
 _MAC_BYTES, _IPV4_BYTES, _IPV6_BYTES = 6, 4, 16
-_SHORTEST_INSIDE = 4
-"""Letters of a name that is replaced also inside of words; shorter ones are replaced where they stand alone."""
+_MIN_INSIDE_WORDS = 4
+"""Length of a name that is replaced also inside of words; shorter ones are replaced as whole words only."""
 
 
 def anonymise(rows: Mapping[Oid, Typed]) -> dict[Oid, Typed]:
-    """Give the rows without what tells whose the switch is; see the module."""
+    """Return the rows of a recording, anonymised as the module describes."""
     return _Anonymiser(rows).rows()
 
 
@@ -167,20 +167,20 @@ class _Anonymiser:
     def __init__(self, rows: Mapping[Oid, Typed]) -> None:
         self._rows = rows
         self._secret = secrets.token_bytes(32)
-        self._known = self._names()
+        self._names = self._name_pattern()
 
     def rows(self) -> dict[Oid, Typed]:
-        """Give all rows that stay, as they become."""
-        made: dict[Oid, Typed] = {}
+        """Return the rows that are kept, with identities replaced."""
+        anonymised: dict[Oid, Typed] = {}
         for oid, value in self._rows.items():
             column, rule = _rule(oid)
             changed = None if rule is None else self._value(oid, column, rule, value)
             if changed is not None:
-                made[self._identifier(oid)] = changed
-        return made
+                anonymised[self._identifier(oid)] = changed
+        return anonymised
 
     def _value(self, oid: Oid, column: Oid, rule: Rule, value: Typed) -> Typed | None:
-        """Give what becomes of a value; None if the row is dropped."""
+        """Return the replacement of a value; None if the row is dropped."""
         tag, content = value
         if not isinstance(content, bytes):
             return value
@@ -191,7 +191,7 @@ class _Anonymiser:
         return Typed(tag, self._string(oid, column, rule, content))
 
     def _string(self, oid: Oid, column: Oid, rule: Rule, content: bytes) -> bytes:
-        """Give what becomes of a string that stays in one form or another."""
+        """Return the replacement of a string that is not dropped."""
         if rule is Rule.KEEP or not content:
             return content
         if rule is Rule.IDENTITY:
@@ -202,47 +202,48 @@ class _Anonymiser:
         return content if rule is Rule.PORT and _PORT_NAME.fullmatch(text) else self._name(text).encode()
 
     def _identifier(self, oid: Oid) -> Oid:
-        """Give an identifier without the address that may be in its index."""
-        for table, before in _ADDRESSED.items():
-            start = len(table) + 1 + before + 1  # behind the column, the numbers before and the length
+        """Return an identifier with the address in its index, if there is one, replaced."""
+        for table, before in _ADDRESS_INDEXED.items():
+            start = len(table) + 1 + before + 1  # after the column, the numbers before and the length
             if oid[: len(table)] == table and len(oid) > start:
                 head, address = oid[:start], oid[start:]
-                if max(address) > _LARGEST_BYTE:
+                if max(address) > _MAX_BYTE:
                     return (*head, *self._digest("address", repr(address).encode(), len(address)))
                 return (*head, *self._address(bytes(address)))
         return oid
 
-    def _names(self) -> re.Pattern[str] | None:
-        """Make the pattern of all that must not stand inside of any text, the longest first; None if there is none."""
+    def _name_pattern(self) -> re.Pattern[str] | None:
+        """Return the pattern of all names to replace inside of texts, the longest first; None if there is none."""
         found = set()
         for oid, (tag, content) in self._rows.items():
             column, rule = _rule(oid)
-            if tag == OCTET_STRING and isinstance(content, bytes) and rule in _NAMING and column not in _WORDS:
+            has_names = rule in _NAME_RULES and column not in _SENTENCE_COLUMNS
+            if tag == OCTET_STRING and isinstance(content, bytes) and has_names:
                 text = _text(content)
                 if text.isprintable() and not _PORT_NAME.fullmatch(text):
                     found |= {text, text.partition(".")[0]}  # also a host without its domain
-        letters = [one for one in found if len(one) > 1 and re.search("[A-Za-z]", one)]
-        named = sorted((one for one in letters if one.lower() not in _MAKERS_NAMES), key=len, reverse=True)
-        edged = [re.escape(one) if len(one) >= _SHORTEST_INSIDE else rf"\b{re.escape(one)}\b" for one in named]
-        return re.compile("|".join(edged), re.IGNORECASE) if edged else None
+        letters = [name for name in found if len(name) > 1 and re.search("[A-Za-z]", name)]
+        names = sorted((name for name in letters if name.lower() not in _VENDOR_NAMES), key=len, reverse=True)
+        patterns = [re.escape(name) if len(name) >= _MIN_INSIDE_WORDS else rf"\b{re.escape(name)}\b" for name in names]
+        return re.compile("|".join(patterns), re.IGNORECASE) if patterns else None
 
     def _scrub(self, text: str) -> str:
         """Replace names, addresses and serial numbers inside of a text."""
         text = _SERIAL.sub(lambda found: f"{found[1]}{found[2]}{self._name(found[3])}", text)
         for pattern in (_MAC_TEXT, _MAC_DOTTED, _MAC_PLAIN, _IPV6, _IPV4):
-            text = pattern.sub(self._found_address, text)
-        return text if self._known is None else self._known.sub(lambda found: self._name(found[0]), text)
+            text = pattern.sub(self._replace_address, text)
+        return text if self._names is None else self._names.sub(lambda found: self._name(found[0]), text)
 
-    def _found_address(self, found: re.Match[str]) -> str:
-        """Replace an address inside of a text; four numbers that are a version stay."""
-        main = found[0].partition(".")[0]
-        if main.isdecimal() and int(main) <= _LARGEST_MAIN_VERSION and _VERSION.search(found.string[: found.start()]):
+    def _replace_address(self, found: re.Match[str]) -> str:
+        """Replace an address inside of a text; four numbers that are a version are kept."""
+        major = found[0].partition(".")[0]
+        if major.isdecimal() and int(major) <= _MAX_MAJOR_VERSION and _VERSION.search(found.string[: found.start()]):
             return found[0]
         return self._text_address(found[0]) or found[0]
 
     def _identity(self, oid: Oid, column: Oid, content: bytes) -> bytes:
-        """Replace a MAC address, an address or a name; an interface's usual name stays."""
-        mac_kind = _SUBTYPED.get(column)
+        """Replace a MAC address, a network address or a name; a usual interface name is kept."""
+        mac_kind = _MAC_SUBTYPES.get(column)
         kind = self._rows.get((*column[:-1], column[-1] - 1, *oid[len(column) :]))
         if len(content) == _MAC_BYTES and (mac_kind is None or (kind is not None and kind.value == mac_kind)):
             return self._mac(content)
@@ -256,11 +257,11 @@ class _Anonymiser:
         return (self._text_address(text) or self._name(text)).encode()
 
     def _text_address(self, text: str) -> str | None:
-        """Replace an address in a usual spelling by another in the same; None if it is none."""
+        """Replace an address in a usual notation by another in the same notation; None if it is not an address."""
         digits = re.sub(r"[:.-]", "", text)
         if _MAC_TEXT.fullmatch(text):
-            mark = text[2]
-            return mark.join(f"{byte:02x}" for byte in self._mac(bytes.fromhex(digits)))
+            separator = text[2]
+            return separator.join(f"{byte:02x}" for byte in self._mac(bytes.fromhex(digits)))
         if _MAC_DOTTED.fullmatch(text):
             other = self._mac(bytes.fromhex(digits)).hex()
             return ".".join(other[start : start + 4] for start in (0, 4, 8))
@@ -283,33 +284,33 @@ class _Anonymiser:
         return self._digest("address", packed, len(packed)) if replace is None else replace(packed)
 
     def _ipv4(self, packed: bytes) -> bytes:
-        """Replace an address by a reserved one, 240.0.0.0/4, which no switch has; that of no host stays."""
+        """Replace an address by a reserved one in 240.0.0.0/4; 0.0.0.0 is kept."""
         if packed == bytes(4):
             return packed
-        drawn = self._digest("address", packed, 4)
-        return bytes((0xF0 | drawn[0] & 0x0F, *drawn[1:]))
+        digest = self._digest("address", packed, 4)
+        return bytes((0xF0 | digest[0] & 0x0F, *digest[1:]))
 
     def _mac(self, content: bytes) -> bytes:
-        """Replace a MAC address by one of local administration; that of nobody stays."""
+        """Replace a MAC address by a locally administered one; an all-zero address is kept."""
         return b"\x02" + self._digest("mac", content, 5) if any(content) else content
 
     def _name(self, text: str) -> str:
         return "name-" + self._digest("name", text.lower().encode(), 5).hex()
 
     def _digest(self, kind: str, content: bytes, size: int) -> bytes:
-        made = b""
-        while len(made) < size:
-            made += hmac.digest(self._secret, b"%s %d " % (kind.encode(), len(made)) + content, "sha256")
-        return made[:size]
+        digest = b""
+        while len(digest) < size:
+            digest += hmac.digest(self._secret, b"%s %d " % (kind.encode(), len(digest)) + content, "sha256")
+        return digest[:size]
 
 
 def _text(content: bytes) -> str:
-    """Read a string, whatever its bytes."""
+    """Decode a string; invalid bytes are replaced."""
     return content.decode("utf-8", "replace").strip("\0 \t\r\n")
 
 
 def _rule(oid: Oid) -> tuple[Oid, Rule | None]:
-    """Give the column or table of an identifier that has a rule, and the rule; None if nothing is known of it."""
+    """Return the column or table of an identifier that has a rule, and the rule; None if it has none."""
     for length in range(len(oid) - 1, 5, -1):
         rule = RULES.get(oid[:length])
         if rule is not None:

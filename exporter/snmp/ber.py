@@ -1,8 +1,8 @@
-"""Basic Encoding Rules as SNMP uses them: tags, lengths, numbers, identifiers and typed values (X.690, RFC 3416).
+"""Basic Encoding Rules as used by SNMP: tags, lengths, numbers, identifiers and typed values (X.690, RFC 3416).
 
-The reader is tolerant where real agents are sloppy and the meaning is plain: padded integers, padded lengths, unsigned
-values whose top bit is set. It refuses the rest with `DecodeError` and never anything else. Nothing here recurses, so
-nesting costs nothing; every length is checked against the bytes that are there, so a lie about size costs nothing.
+The decoder accepts known deviations of real agents whose meaning is clear: padded integers, padded lengths, unsigned
+values with the top bit set. Everything else raises `DecodeError`, and no other exception. Nothing here recurses, and
+every length is checked against the bytes received, so malformed input cannot exhaust stack or memory.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,8 @@ Oid = tuple[int, ...]
 """An object identifier as numbers, `(1, 3, 6, 1, …)`; also the index part of one."""
 
 Value = int | bytes | Oid | None
-"""int for the number types, bytes for strings, addresses and opaque, numbers for an OID, None for what has no value."""
+"""int for the number types, bytes for strings, addresses and Opaque, numbers for an OID, None for types without a
+value."""
 
 INTEGER: Final = 0x02
 OCTET_STRING: Final = 0x04
@@ -32,7 +33,7 @@ NO_SUCH_OBJECT: Final = 0x80
 NO_SUCH_INSTANCE: Final = 0x81
 END_OF_MIB_VIEW: Final = 0x82
 MALFORMED: Final = -1
-"""No tag of BER: marks the place of a variable whose value could not be read."""
+"""Not a BER tag: marks a variable binding whose value could not be decoded."""
 
 TAG_NAMES: Final = {
     INTEGER: "INTEGER",
@@ -53,16 +54,16 @@ TAG_NAMES: Final = {
 }
 
 UNSIGNED_BYTES: Final = {COUNTER32: 4, GAUGE32: 4, TIME_TICKS: 4, UINTEGER32: 4, COUNTER64: 8}
-"""Unsigned types, and how many bytes their largest value takes."""
+"""Unsigned types, and the size of their largest value in bytes."""
 
 VALUELESS: Final = frozenset((NULL, NO_SUCH_OBJECT, NO_SUCH_INSTANCE, END_OF_MIB_VIEW))
 """Types that carry no value: NULL and the three exceptions of SNMPv2."""
 
-_INTEGER_BYTES: Final = 8  # SMIv2 says 4, but agents exist that send 64-bit counters as INTEGER
+_INTEGER_BYTES: Final = 8  # 4 in SMIv2, but some agents send 64-bit counters as INTEGER
 _LENGTH_BYTES: Final = 4
-_LARGEST_SUBIDENTIFIER: Final = 2**32 - 1
-_MAX_NUMBERS: Final = 128  # of an object identifier: RFC 3416, section 4.1
-_MAX_IDENTIFIER_BYTES: Final = 5 * _MAX_NUMBERS
+_MAX_SUBIDENTIFIER: Final = 2**32 - 1
+_MAX_SUBIDENTIFIERS: Final = 128  # RFC 3416, section 4.1
+_MAX_IDENTIFIER_BYTES: Final = 5 * _MAX_SUBIDENTIFIERS
 
 
 class Typed(NamedTuple):
@@ -72,14 +73,14 @@ class Typed(NamedTuple):
     value: Value
 
 
-# --- reading -----------------------------------------------------------------------------------------------------
+# --- decoding ----------------------------------------------------------------------------------------------------
 
 
 def read_header(data: bytes, at: int, stop: int) -> tuple[int, int, int]:
-    """Read tag and length at offset `at`; give (tag, start of content, end of content), all within `stop`.
+    """Read tag and length at offset `at`; return (tag, start of content, end of content), all within `stop`.
 
     Raises:
-        DecodeError: the header is cut off, the length is indefinite or absurd, or the content reaches beyond `stop`.
+        DecodeError: the header is truncated, the length is indefinite or too large, or the content ends after `stop`.
     """
     if at + 2 > stop:
         raise DecodeError(f"byte {at}: a tag and a length were expected, {max(stop - at, 0)} bytes are left")
@@ -90,7 +91,7 @@ def read_header(data: bytes, at: int, stop: int) -> tuple[int, int, int]:
             raise DecodeError(f"byte {at + 1}: indefinite length, which SNMP forbids")
         field = data[start : min(start + count, stop)]
         length = int.from_bytes(field, "big")
-        # Padding with zeros is legal BER, so the length decides and not how many bytes it was written in.
+        # Padding with zeros is valid BER, so the length is checked and not the number of its bytes.
         if len(field) < count or length >= 1 << 8 * _LENGTH_BYTES:
             raise DecodeError(f"byte {at + 1}: a length of {count} bytes")
         start += count
@@ -100,10 +101,10 @@ def read_header(data: bytes, at: int, stop: int) -> tuple[int, int, int]:
 
 
 def read_integer(data: bytes, at: int, stop: int) -> tuple[int, int]:
-    """Read an INTEGER at `at`; give (value, offset behind it).
+    """Read an INTEGER at `at`; return (value, offset after it).
 
     Raises:
-        DecodeError: it is another type, empty, or longer than 64 bits.
+        DecodeError: it has another type, is empty, or is longer than 64 bits.
     """
     tag, start, end = read_header(data, at, stop)
     if tag != INTEGER:
@@ -114,11 +115,10 @@ def read_integer(data: bytes, at: int, stop: int) -> tuple[int, int]:
 def decode_value(tag: int, content: bytes) -> Value:
     """Decode the content of a variable of type `tag`.
 
-    Unsigned types are read as unsigned whatever their top bit says: agents that leave out the leading zero are common,
-    and a small number is a smaller lie than the giant one that sign extension would make.
+    Unsigned types are decoded as unsigned even if the top bit is set: agents that omit the leading zero are common.
 
     Raises:
-        DecodeError: the type is unknown, or the content is not one of its values.
+        DecodeError: the type is unknown, or the content is not a value of the type.
     """
     if tag in UNSIGNED_BYTES:
         return _unsigned(tag, content)
@@ -139,7 +139,7 @@ def decode_oid(content: bytes) -> Oid:
     """Decode an object identifier; an empty one, which some agents send for "none", is the empty tuple.
 
     Raises:
-        DecodeError: the last number is cut off, or it is longer than any can be.
+        DecodeError: the last number is truncated, or the identifier is longer than the maximum.
     """
     numbers = decode_index(content)
     if not numbers:
@@ -149,16 +149,16 @@ def decode_oid(content: bytes) -> Oid:
 
 
 def decode_index(content: bytes) -> Oid:
-    """Decode the tail of an object identifier, behind the column: its numbers as they stand.
+    """Decode the tail of an object identifier after the column, without the special rule for the first two numbers.
 
-    Numbers above 2^32 - 1 are against the rules but harmless, and are kept.
+    Numbers above 2^32 - 1 are invalid but harmless, and are accepted.
 
     Raises:
-        DecodeError: the last number is cut off, or there are more than can be.
+        DecodeError: the last number is truncated, or there are more numbers than the maximum.
     """
     if content and content[-1] & 0x80:
         raise DecodeError(f"object identifier {content[:32].hex()} ends inside a number")
-    # One number of 60,000 bytes would take a second to read, and could not be printed.
+    # One number of 60,000 bytes would take a second to decode, and could not be printed.
     if len(content) > _MAX_IDENTIFIER_BYTES:
         raise DecodeError(f"object identifier of {len(content)} bytes")
     if content.isascii():  # all numbers below 128, one byte each
@@ -186,11 +186,11 @@ def _unsigned(tag: int, content: bytes) -> int:
     return value
 
 
-# --- writing -----------------------------------------------------------------------------------------------------
+# --- encoding ----------------------------------------------------------------------------------------------------
 
 
 def encode_tlv(tag: int, content: bytes) -> bytes:
-    """Put tag and length before `content`."""
+    """Encode an element: tag, length and `content`."""
     size = len(content)
     if size < 0x80:
         return bytes((tag, size)) + content
@@ -199,13 +199,13 @@ def encode_tlv(tag: int, content: bytes) -> bytes:
 
 
 def encode_integer(value: int, tag: int = INTEGER) -> bytes:
-    """Encode a number in the fewest bytes in which its sign is right; the unsigned types are written the same way."""
+    """Encode a number in the fewest bytes that preserve its sign; unsigned types are encoded the same way."""
     size = (value.bit_length() if value >= 0 else (value + 1).bit_length()) // 8 + 1
     return encode_tlv(tag, value.to_bytes(size, "big", signed=True))
 
 
 def encode_oid(oid: Oid) -> bytes:
-    """Encode the content of an object identifier, without tag and length; the empty one gives no bytes.
+    """Encode the content of an object identifier, without tag and length; the empty one has no bytes.
 
     Raises:
         ValueError: fewer than two numbers, or a number that is out of range.
@@ -218,14 +218,14 @@ def encode_oid(oid: Oid) -> bytes:
 
 
 def encode_index(numbers: Iterable[int]) -> bytes:
-    """Encode numbers of an object identifier as they stand, in base 128.
+    """Encode the tail of an object identifier, in base 128.
 
     Raises:
         ValueError: a number is negative or above 2^32 - 1.
     """
     out = bytearray()
     for number in numbers:
-        if not 0 <= number <= _LARGEST_SUBIDENTIFIER:
+        if not 0 <= number <= _MAX_SUBIDENTIFIER:
             raise ValueError(f"{number} cannot be a part of an object identifier (0 to 2^32 - 1)")
         if number >= 0x80:
             shift = (number.bit_length() - 1) // 7 * 7
@@ -240,7 +240,7 @@ def encode_value(tag: int, value: Value) -> bytes:
     """Encode a typed value with its tag and length.
 
     Raises:
-        ValueError: the type cannot carry the value.
+        ValueError: the value does not fit the type.
     """
     if tag in UNSIGNED_BYTES and isinstance(value, int) and 0 <= value < 1 << 8 * UNSIGNED_BYTES[tag]:
         return encode_integer(value, tag)
@@ -261,10 +261,10 @@ def encode_value(tag: int, value: Value) -> bytes:
 
 
 def parse_oid(text: str) -> Oid:
-    """Read `1.3.6.1` or `.1.3.6.1`.
+    """Parse `1.3.6.1` or `.1.3.6.1`.
 
     Raises:
-        ValueError: it is not numbers between dots, or does not begin like an object identifier.
+        ValueError: it is not numbers separated by dots, or its first two numbers are invalid.
     """
     parts = text.removeprefix(".").split(".")
     if not all(part.isascii() and part.isdecimal() and len(part) <= 10 for part in parts):
@@ -275,5 +275,5 @@ def parse_oid(text: str) -> Oid:
 
 
 def format_oid(oid: Oid) -> str:
-    """Write an object identifier the usual way, `1.3.6.1`."""
+    """Format an object identifier as `1.3.6.1`."""
     return ".".join(map(str, oid))

@@ -1,21 +1,21 @@
-"""What can go wrong with SNMP, from a byte that does not decode to a target that does not answer."""
+"""Errors of SNMP, from a byte that does not decode to a target that does not respond."""
 
 
 class SnmpError(Exception):
-    """Base of all errors of this package; its text names the target, what was asked and what came."""
+    """Base of all errors of this package; its text names the target, the request and the response."""
 
 
 class DecodeError(SnmpError):
-    """Bytes that are not what they should be; the text names the offset and what stood there."""
+    """Malformed bytes; the text names the offset and what was found there."""
 
 
-class SnmpTimeout(SnmpError):  # noqa: N818 - the word says it; asyncio and the standard library name theirs alike
-    """The target answered nothing within the time given."""
+class SnmpTimeout(SnmpError):  # noqa: N818 - named like the timeouts of asyncio and the standard library
+    """The target did not respond within the timeout."""
 
 
 class SnmpUnreachable(SnmpError):  # noqa: N818 - as above
-    """The network or the target's host said at once that nobody will answer (no route, port closed, unknown name)."""
+    """The network or the target's host reported an error (no route, port closed, unknown name)."""
 
 
 class SnmpAuthenticationError(SnmpError):
-    """The target does not know the user of v3, or its password or algorithms are others."""
+    """The target rejects the v3 user: unknown name, wrong password or other algorithms."""

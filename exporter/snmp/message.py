@@ -1,4 +1,4 @@
-"""SNMP messages of versions 1 and 2c, and the PDUs of all: their variables (RFC 1157, RFC 1901, RFC 3416)."""
+"""SNMP messages of versions 1 and 2c, and the PDUs and variable bindings of all versions (RFC 1157, 1901, 3416)."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -60,11 +60,10 @@ STATUS_NAMES: Final = (
 )
 
 VarBind = tuple[bytes, int, Value]
-"""(object identifier as encoded, tag, value). A plain tuple, since a poll makes thousands of them.
+"""(object identifier as encoded, tag, value). A plain tuple, since a poll creates thousands of them.
 
-The identifier stays encoded: a walk compares its head with the column's and looks its tail up, and never needs the
-numbers again that it has seen once. It is whole, so decoding it does not fail, or empty. What could not be read has the
-tag MALFORMED and keeps its place.
+The identifier stays encoded: a walk compares its head with the column's, and looks its tail up in a cache. It is
+either empty or valid, so decoding it does not fail. What could not be decoded has the tag MALFORMED, in its place.
 """
 
 _NULL_VALUE: Final = bytes((NULL, 0))
@@ -92,17 +91,17 @@ class Message(NamedTuple):
 
 
 def status_name(status: int) -> str:
-    """Name an error-status as the RFCs do."""
+    """Return the name of an error-status (RFC 3416)."""
     return STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else f"error-status {status}"
 
 
 def decode_message(data: bytes) -> Message:
     """Decode a datagram.
 
-    A variable whose value is bad costs only itself (tag MALFORMED) as long as its length leads to the next one.
+    A malformed value affects only its own variable binding (tag MALFORMED), as long as its length is valid.
 
     Raises:
-        DecodeError: anything else that is wrong with the datagram.
+        DecodeError: anything else in the datagram is malformed.
     """
     tag, at, end = read_header(data, 0, len(data))
     if tag != SEQUENCE:
@@ -117,10 +116,10 @@ def decode_message(data: bytes) -> Message:
 
 
 def decode_pdu(data: bytes, at: int, stop: int) -> Pdu:
-    """Decode a PDU between two offsets; what stands behind it is passed over.
+    """Decode a PDU between two offsets; bytes after it are ignored.
 
     Raises:
-        DecodeError: it is none; see `decode_message` about its variables.
+        DecodeError: it is not a PDU; see `decode_message` about its variable bindings.
     """
     kind, at, end = read_header(data, at, stop)
     if kind not in PDU_NAMES:
@@ -135,23 +134,23 @@ def decode_pdu(data: bytes, at: int, stop: int) -> Pdu:
 
 
 def _decode_varbinds(data: bytes, at: int, stop: int) -> list[VarBind]:
-    """Decode the variables between two offsets.
+    """Decode the variable bindings between two offsets.
 
-    The loop runs thousands of times in each poll, so it takes the usual form in one look: every length in one byte, a
-    counter, a string or a small number. Lengths that do not add up exactly, and all else, go to the careful function.
+    The loop runs thousands of times in each poll, so it has a fast path for the usual form: every length in one byte,
+    a counter, a string or a small number. Everything else is decoded by `_decode_varbind`.
     """
     varbinds: list[VarBind] = []
     append = varbinds.append
     from_bytes = int.from_bytes
     unsigned_bytes = UNSIGNED_BYTES
-    # The least variable is 6 bytes (0x30 4 6 0 5 0); nearer to the end an offset below could point past the datagram.
+    # The shortest binding is 6 bytes (0x30 4 6 0 5 0); closer to the end, an offset below could be past the datagram.
     safe = stop - 5
     while at < stop:
         if at < safe and data[at] == SEQUENCE and data[at + 2] == OBJECT_IDENTIFIER:
             size = data[at + 1]
             end = at + 2 + size
             content = at + 6 + data[at + 3]
-            # A long-form length (0x80 and up) anywhere makes these sums differ. The last test: the name is whole.
+            # A long-form length (0x80 and up) anywhere makes these sums differ. The last test: the name is complete.
             if (
                 size < 0x80
                 and content <= end <= stop
@@ -195,24 +194,24 @@ def _decode_varbind(data: bytes, at: int, stop: int) -> tuple[VarBind, int]:
 
 
 def encode_message(version: int, community: bytes, pdu: bytes) -> bytes:
-    """Wrap an encoded PDU."""
-    return encode_tlv(SEQUENCE, encode_head(version, community) + pdu)
+    """Encode a message with an encoded PDU."""
+    return encode_tlv(SEQUENCE, encode_message_header(version, community) + pdu)
 
 
-def encode_head(version: int, community: bytes) -> bytes:
-    """Encode what stands before the PDU, which is the same in all messages to one target."""
+def encode_message_header(version: int, community: bytes) -> bytes:
+    """Encode version and community, which come before the PDU and are the same in all messages to one target."""
     return encode_integer(version) + encode_tlv(OCTET_STRING, community)
 
 
 def encode_pdu(kind: int, request_id: int, status: int, index: int, varbinds: Iterable[bytes]) -> bytes:
-    """Encode a PDU from variables that are encoded already; for GETBULK see `Pdu` about `status` and `index`."""
+    """Encode a PDU from encoded variable bindings; for GETBULK see `Pdu` about `status` and `index`."""
     numbers = encode_integer(request_id) + encode_integer(status) + encode_integer(index)
     return encode_tlv(kind, numbers + encode_tlv(SEQUENCE, b"".join(varbinds)))
 
 
 def encode_varbind(oid: bytes, value: bytes = _NULL_VALUE) -> bytes:
-    """Join an encoded identifier (content only) and an encoded value (with tag and length); a question has NULL."""
+    """Encode a variable binding: `oid` is content only, `value` has tag and length; a request has NULL."""
     size = len(oid)
-    if size + len(value) < 0x7E:  # both lengths in one byte, as nearly always; a question has up to 16 of these
+    if size + len(value) < 0x7E:  # both lengths in one byte, as nearly always; a request has up to 16 of these
         return bytes((SEQUENCE, size + len(value) + 2, OBJECT_IDENTIFIER, size)) + oid + value
     return encode_tlv(SEQUENCE, encode_tlv(OBJECT_IDENTIFIER, oid) + value)

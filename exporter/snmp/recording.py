@@ -1,8 +1,8 @@
-"""Recordings of SNMP agents as files of lines `OID|TAG|VALUE`, which other simulators of agents read and write too.
+"""Recordings of SNMP agents in the format of snmpsim (`.snmprec`): lines of `OID|TAG|VALUE`.
 
 The tag is the number of the type's BER tag: 2 for INTEGER, 4 for OCTET STRING, 65 for Counter32, 70 for Counter64 and
-so on; with an `x` behind it the value is hexadecimal. Lines that begin with `#` are comments. What cannot be read, and
-what only another simulator's program could make a value of (a tag followed by `:` and its name), is left out and told.
+so on; followed by `x`, the value is hexadecimal. Lines that begin with `#` are comments. Lines that cannot be parsed,
+and those of variation modules (a tag followed by `:` and the name of the module), are skipped and reported.
 """
 
 import ipaddress
@@ -33,7 +33,7 @@ from exporter.snmp.ber import (
 )
 
 MAX_BYTES: Final = 256 * 2**20
-"""Size of a file that is still read: a hundred times what a large switch fills."""
+"""Largest file that is read: a hundred times the recording of a large switch."""
 
 _NUMBERS: Final = frozenset((INTEGER, COUNTER32, GAUGE32, TIME_TICKS, COUNTER64, UINTEGER32))
 _STRINGS: Final = frozenset((OCTET_STRING, OPAQUE))
@@ -42,11 +42,11 @@ _LONGEST_NUMBER: Final = 20  # digits, a sign among them
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a file held.
+    """The content of a file.
 
     Attributes:
-        rows: Typed values by identifier, as a simulated agent takes them.
-        problems: What was left out and why, a line each.
+        rows: Typed values by identifier, as a simulated agent serves them.
+        problems: What was skipped and why, one line each.
     """
 
     rows: dict[Oid, Typed]
@@ -63,12 +63,12 @@ def load(path: Path) -> Recording:
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no recording of a switch is")
+        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, too large for a recording of a switch")
     return parse(content)
 
 
 def parse(content: bytes) -> Recording:
-    """Read the content of a recording; a line that cannot be read costs only itself."""
+    """Parse the content of a recording; a line that cannot be parsed becomes a problem."""
     recording = Recording({})
     for number, raw in enumerate(content.split(b"\n"), start=1):
         line = raw.removesuffix(b"\r").decode("utf-8", "surrogateescape")
@@ -77,7 +77,7 @@ def parse(content: bytes) -> Recording:
         try:
             oid, value = _parse_line(line)
             if oid in recording.rows:
-                raise ValueError(f"{format_oid(oid)} was there before; the first one is kept")
+                raise ValueError(f"{format_oid(oid)} is a duplicate; the first one is kept")
         except ValueError as error:
             recording.problems.append(f"line {number}: {error}")
         else:
@@ -86,32 +86,32 @@ def parse(content: bytes) -> Recording:
 
 
 def dump(rows: Mapping[Oid, Typed]) -> str:
-    """Write rows as the content of a recording, in the order of their identifiers."""
+    """Format rows as the content of a recording, in the order of their identifiers."""
     return "".join(f"{format_oid(oid)}|{_format_value(value)}\n" for oid, value in sorted(rows.items()))
 
 
 def _parse_line(line: str) -> tuple[Oid, Typed]:
-    """Read one line. Raises ValueError that says what is wrong with it."""
+    """Parse one line. Raises ValueError with the reason if it is invalid."""
     parts = line.split("|", 2)
     if len(parts) < 3:
         raise ValueError(f"{line!r:.80} is not OID|TAG|VALUE")
     name, tag, text = parts
     if ":" in tag:
-        raise ValueError(f"{name}: the value is made by the program {tag.partition(':')[2]!r:.40} of another simulator")
+        raise ValueError(f"{name}: the value needs the variation module {tag.partition(':')[2]!r:.40} of snmpsim")
     digits = tag.removesuffix("x")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 3):
         raise ValueError(f"{name}: {tag!r:.40} is not the number of a type")
     oid = parse_oid(name)
     try:
         value = Typed(int(digits), _parse_value(int(digits), text, hexadecimal=tag != digits))
-        encode_value(*value)  # refuses what the type cannot carry
+        encode_value(*value)  # rejects values that do not fit the type
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return oid, value
 
 
 def _parse_value(tag: int, text: str, *, hexadecimal: bool) -> Value:
-    """Read a value of a type. Raises ValueError if it is none."""
+    """Parse a value of a type. Raises ValueError if it is invalid."""
     if tag in _NUMBERS and not hexadecimal:
         if len(text) > _LONGEST_NUMBER or not re.fullmatch(r"-?[0-9]+", text):
             raise ValueError(f"{text!r:.40} is not a number")
@@ -132,11 +132,11 @@ def _parse_value(tag: int, text: str, *, hexadecimal: bool) -> Value:
         return parse_oid(text) if text else ()
     if tag == NULL:
         return None
-    raise ValueError(f"type {tag} is none that a row can have")
+    raise ValueError(f"type {tag} is not a type of a row")
 
 
 def _format_value(value: Typed) -> str:
-    """Write type and value. Text is written as it stands where nothing can be lost of it, else in hexadecimal."""
+    """Format type and value. Printable ASCII is written as text, other bytes in hexadecimal."""
     tag, content = value
     if isinstance(content, bytes):
         if tag == OCTET_STRING and content.isascii() and content.decode("ascii").isprintable():

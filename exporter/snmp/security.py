@@ -1,4 +1,4 @@
-"""Who asks: a community of SNMP v1 or v2c, or a user of v3 with the algorithms that go with the name."""
+"""SNMP credentials: a community of v1 or v2c, or a v3 user with its algorithms and passwords."""
 
 import enum
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import TypeAlias
 from exporter.snmp.message import V1, V2C
 
 MIN_PASSWORD = 8
-"""Bytes of a password of v3 at least (RFC 3414, section 11.2); agents refuse shorter ones."""
+"""Minimum length of a v3 password in bytes (RFC 3414, section 11.2); agents reject shorter ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Community:
     """The community of v1 or v2c.
 
     Attributes:
-        community: It, which is a password; never shown.
+        community: The community string, which is a password; never shown.
         version: `message.V1` or `message.V2C`.
     """
 
@@ -23,13 +23,13 @@ class Community:
     version: int = V2C
 
     def __post_init__(self) -> None:
-        """Refuse other versions."""
+        """Raise ValueError for other versions."""
         if self.version not in (V1, V2C):
             raise ValueError("a community belongs to version 1 or 2c; version 3 has users")
 
 
 class Authentication(enum.Enum):
-    """How a message of v3 is signed: HMAC with this hash (RFC 3414, RFC 7860)."""
+    """Authentication protocol of a v3 user: HMAC with this hash (RFC 3414, RFC 7860)."""
 
     MD5 = "md5"
     SHA = "sha"
@@ -40,10 +40,10 @@ class Authentication(enum.Enum):
 
 
 class Privacy(enum.Enum):
-    """How a message of v3 is encrypted.
+    """Privacy protocol of a v3 user.
 
-    DES in CBC mode (RFC 3414), AES in CFB mode (RFC 3826 for 128 bits). No RFC says how longer keys of AES are made
-    from a password: those without a `c` follow the draft of Blumenthal, those with one follow Reeder's, as Cisco does.
+    DES in CBC mode (RFC 3414), AES in CFB mode (RFC 3826 for 128 bits). No RFC specifies how longer AES keys are
+    derived from a password: names without `c` follow Blumenthal's draft, names with `c` Reeder's draft, as Cisco does.
     """
 
     DES = "des"
@@ -56,15 +56,15 @@ class Privacy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user of v3.
+    """A v3 user.
 
     Attributes:
-        name: Its name.
-        authentication: How its messages are signed; None for not at all.
+        name: The user name (msgUserName).
+        authentication: Authentication protocol; None for no authentication.
         authentication_password: Never shown.
-        privacy: How they are encrypted; None for not at all.
+        privacy: Privacy protocol; None for no encryption.
         privacy_password: Never shown.
-        context: Name of the context that it asks, empty for the default one.
+        context: Name of the context, empty for the default one.
     """
 
     name: str
@@ -75,7 +75,7 @@ class User:
     context: bytes = b""
 
     def __post_init__(self) -> None:
-        """Refuse what no agent would take.
+        """Check what every agent would reject.
 
         Raises:
             ValueError: The name is empty or too long, encryption lacks a signature, or a password is too short.

@@ -1,9 +1,9 @@
-"""What stands around a PDU between us and one target, by version: a community, or a user with keys and the time.
+"""The SNMP message around a PDU, by version: a community (v1, v2c), or the user-based security model (v3).
 
-A session turns a PDU into a datagram and back, without I/O. That of v3 first has to learn whom it talks to: the
-engine's identity, of which the keys are made, and its time, without which it answers nothing. Both change when the
-agent restarts or is replaced, and the session follows: it is told so by reports, each of which is heeded once a
-question.
+A session encodes a PDU to a datagram and decodes a datagram to a PDU, without I/O. That of v3 first discovers the
+agent's engine: its snmpEngineID, from which the keys are derived, and its time, without which it does not respond. Both
+change when the agent restarts or is replaced. Report PDUs announce that, and the session follows; the transport limits
+how many of them it processes for one request.
 """
 
 import enum
@@ -24,7 +24,7 @@ from exporter.snmp.message import (
     VERSION_NAMES,
     Pdu,
     decode_message,
-    encode_head,
+    encode_message_header,
     encode_pdu,
 )
 from exporter.snmp.security import Community, Credentials, User
@@ -39,7 +39,7 @@ from exporter.snmp.v3 import (
     ENCRYPTED,
     LEVEL,
     REPORTABLE,
-    Message,
+    V3Message,
     decode,
     decode_scoped,
     encode,
@@ -49,29 +49,29 @@ from exporter.snmp.v3 import (
 TIME_WINDOW: Final = 150
 """Seconds that a message may be old (RFC 3414, 2.2.3)."""
 
-_STATISTICS: Final = (1, 3, 6, 1, 6, 3, 15, 1, 1)  # usmStats
+_USM_STATS: Final = (1, 3, 6, 1, 6, 3, 15, 1, 1)  # usmStats
 
-_MAX_ENGINE_ID: Final = 32
+_MIN_ENGINE_ID, _MAX_ENGINE_ID = 5, 32  # bytes, RFC 3411
 
 
-class ForeignError(Exception):
-    """A datagram that is well formed, but not for us: of another community, version, user or time, or not signed."""
+class MismatchError(Exception):
+    """A well-formed datagram with another community, version, user or time, or without the required signature."""
 
 
 class Verdict(enum.Enum):
-    """What to do after a report."""
+    """What to do after a Report."""
 
-    AGAIN = "ask again"  # the session has learnt what was missing
-    REFUSED = "give up"
+    RESEND = "send again"  # the session has learned what was missing
+    FAIL = "give up"
 
 
 class Session(Protocol):
-    """What stands around PDUs; see CommunitySession and UserSession.
+    """The message around PDUs; see CommunitySession and UserSession.
 
     Attributes:
-        hint: What else silence may mean, for an error.
-        boots: How often the agent has started; None where that is not known.
-        engine_id: Identity of the agent's engine; empty where it is not known.
+        hint: Another possible cause of a timeout, for error texts.
+        boots: snmpEngineBoots; None where it is not known.
+        engine_id: snmpEngineID; empty where it is not known.
     """
 
     hint: str
@@ -79,79 +79,79 @@ class Session(Protocol):
     engine_id: bytes
 
     @property
-    def known(self) -> bool:
-        """Whether `wrap` can be used; else the answer to `hello` comes first."""
+    def is_ready(self) -> bool:
+        """Whether `wrap` can be used; otherwise engine discovery comes first."""
 
-    def hello(self, number: int) -> bytes:
-        """Make the datagram that asks who is there."""
+    def discovery(self, number: int) -> bytes:
+        """Return the datagram of an engine discovery."""
 
     def wrap(self, number: int, pdu: bytes) -> bytes:
-        """Make a datagram of an encoded PDU; `number` is its request-id."""
+        """Return a datagram with an encoded PDU; `number` is its request-id."""
 
     def unwrap(self, data: bytes) -> Pdu:
-        """Give the PDU of a datagram; that of v3 may be a REPORT, whose request_id is then the number of the message.
+        """Return the PDU of a datagram; with v3 it may be a Report, whose request_id is then the msgID.
 
         Raises:
-            DecodeError: It is no SNMP.
-            ForeignError: It is not for us.
+            DecodeError: It is not an SNMP message.
+            MismatchError: It does not match this session.
         """
 
-    def reported(self, report: Pdu) -> tuple[Verdict, str]:
-        """Give the verdict on a REPORT that `unwrap` gave, and what it says, in words."""
+    def handle_report(self, report: Pdu) -> tuple[Verdict, str]:
+        """Process a Report that `unwrap` returned; return what to do, and its meaning for an error text."""
 
-    def forget(self) -> None:
-        """Begin anew, as if the agent had never been met."""
+    def reset(self) -> None:
+        """Discard all that was learned about the agent."""
 
 
 class CommunitySession:
-    """SNMP v1 and v2c: the community, in the clear."""
+    """SNMP v1 and v2c: the community, in clear text."""
 
-    hint = " (a wrong community looks like this too)"
-    known = True
+    hint = " (a wrong community is a possible cause too)"
+    is_ready = True
 
     def __init__(self, credentials: Community) -> None:
         self.boots: int | None = None
         self.engine_id = b""
         self._version = credentials.version
         self._community = credentials.community
-        self._head = encode_head(credentials.version, credentials.community)
+        self._header = encode_message_header(credentials.version, credentials.community)
 
-    def hello(self, number: int) -> bytes:
-        """Ask nothing: there is nothing to learn."""
+    def discovery(self, number: int) -> bytes:
+        """Raise NotImplementedError: these versions have no engine discovery."""
         raise NotImplementedError(number)
 
     def wrap(self, _: int, pdu: bytes) -> bytes:
-        """Put the community before a PDU."""
-        return encode_tlv(SEQUENCE, self._head + pdu)
+        """Return the datagram: version and community, then the PDU."""
+        return encode_tlv(SEQUENCE, self._header + pdu)
 
     def unwrap(self, data: bytes) -> Pdu:
-        """Give the PDU of an answer of the same version and community."""
+        """Return the PDU of a response with the same version and community."""
         message = decode_message(data)
         if message.version != self._version or message.community != self._community:
-            raise ForeignError(f"version {VERSION_NAMES[message.version]}, or another community")
+            raise MismatchError(f"version {VERSION_NAMES[message.version]}, or another community")
         return message.pdu
 
-    def reported(self, report: Pdu) -> tuple[Verdict, str]:
-        """Refuse: these versions have no reports."""
-        return Verdict.REFUSED, f"a report of {len(report.varbinds)} variables, which only v3 has"
+    def handle_report(self, report: Pdu) -> tuple[Verdict, str]:
+        """Return Verdict.FAIL: these versions have no Reports."""
+        return Verdict.FAIL, f"a report of {len(report.varbinds)} variables, which only v3 has"
 
-    def forget(self) -> None:
-        """Do nothing: there is nothing that was learnt."""
+    def reset(self) -> None:
+        """Do nothing: nothing was learned."""
 
 
 class UserSession:
     """SNMP v3 with the user-based security model, towards one agent.
 
     Attributes:
-        engine_id: Identity of the agent's engine; empty while it is not known.
-        boots: How often the agent has started, as it says under signature where there is one; None before.
+        engine_id: snmpEngineID of the agent; empty while it is not known.
+        boots: snmpEngineBoots, from a signed message where the user has authentication; None before.
 
     Args:
-        user: Who asks.
+        user: The user.
         clock: Monotonic seconds.
     """
 
-    hint = " (an agent that does not speak v3 looks like this too)"
+    hint = " (an agent without v3 is a possible cause too)"
 
     def __init__(self, user: User, clock: Callable[[], float] = time.monotonic) -> None:
         self.engine_id = b""
@@ -167,147 +167,146 @@ class UserSession:
         self._signer: Signer | None = None
         self._cipher: Cipher | None = None
         self._boots = 0
-        self._time = 0  # of the agent, when it was learnt
-        self._learnt = 0.0
-        self._last: Message | None = None
+        self._engine_time = 0  # snmpEngineTime when it was received
+        self._received_at = 0.0
+        self._last_report: V3Message | None = None
 
     @property
-    def known(self) -> bool:
-        """Whether the engine is."""
+    def is_ready(self) -> bool:
+        """Whether the engine is known."""
         return bool(self.engine_id)
 
-    def hello(self, number: int) -> bytes:
-        """Ask who is there (RFC 3414, section 4): an empty question, of nobody, that any agent answers by a report."""
+    def discovery(self, number: int) -> bytes:
+        """Return an empty request without a user, which any agent answers with a Report (RFC 3414, section 4)."""
         pdu = encode_pdu(GET, number, 0, 0, ())
         return encode(number, REPORTABLE, (b"", 0, 0), b"", encode_scoped(b"", b"", pdu))[0]
 
     def wrap(self, number: int, pdu: bytes) -> bytes:
-        """Encrypt and sign a PDU, as the user has it."""
-        engine = (self.engine_id, self._boots, self._now())
+        """Return the datagram, encrypted and signed according to the user's security level."""
+        engine = (self.engine_id, self._boots, self._time_now())
         content, salt, size = encode_scoped(self.engine_id, self._user.context, pdu), b"", 0
         if self._cipher is not None:
             content, salt = self._cipher.encrypt(content, engine[1], engine[2])
         if self._signer is not None:
             size = self._signer.size
-        message, at = encode(number, self._flags, engine, self._name, content, signature_size=size, salt=salt)
+        message, offset = encode(number, self._flags, engine, self._name, content, signature_size=size, salt=salt)
         if self._signer is None:
             return message
-        return b"".join((message[:at], self._signer.sign(message), message[at + size :]))
+        return b"".join((message[:offset], self._signer.sign(message), message[offset + size :]))
 
     def unwrap(self, data: bytes) -> Pdu:
-        """Give the PDU of an answer that is signed and encrypted as the user has it, or of a report.
+        """Return the PDU of a response with the user's security level, or of a Report.
 
-        A report may come without either: an agent that does not know us cannot sign for us.
+        A Report may have a lower level: an agent that does not know the user cannot sign for it.
         """
         message = decode(data)
-        level, wanted = message.flags & LEVEL, self._flags & LEVEL
+        level, required = message.flags & LEVEL, self._flags & LEVEL
         if len(message.engine_id) > _MAX_ENGINE_ID:
-            raise ForeignError(f"of an engine whose identity has {len(message.engine_id)} bytes")
-        signed = bool(level & AUTHENTICATED)
-        if signed:
-            self._check(data, message)
+            raise MismatchError(f"snmpEngineID of {len(message.engine_id)} bytes")
+        if level & AUTHENTICATED:
+            self._verify(data, message)
         content = message.content
         if message.encrypted:
             if self._cipher is None:
-                raise ForeignError("encrypted, by an agent that is not known yet")
+                raise MismatchError("encrypted by an unknown engine")
             content = self._cipher.decrypt(content, message.salt, message.boots, message.time)
         scoped = decode_scoped(content)
         if scoped.pdu.kind == REPORT:
-            self._last = message
+            self._last_report = message
             return scoped.pdu._replace(request_id=message.number)
-        if level != wanted or message.engine_id != self.engine_id or message.user != self._name:
-            raise ForeignError("of another engine or user, or less secure than what was asked")
+        if level != required or message.engine_id != self.engine_id or message.user != self._name:
+            raise MismatchError("another engine or user, or a lower security level than that of the request")
         if message.number != scoped.pdu.request_id:
             raise DecodeError(f"message {message.number} answers request {scoped.pdu.request_id}")
         return scoped.pdu
 
-    def reported(self, report: Pdu) -> tuple[Verdict, str]:
-        """Learn from a report who is there and what time it is there, or hear why the agent will not answer."""
-        message, self._last = self._last, None
+    def handle_report(self, report: Pdu) -> tuple[Verdict, str]:
+        """Learn engine and time from a Report, or return why the agent rejects the request."""
+        message, self._last_report = self._last_report, None
         if message is None or not report.varbinds:
-            return Verdict.REFUSED, "a report that says nothing"
+            return Verdict.FAIL, "a report without variables"
         name = decode_oid(report.varbinds[0][0])
-        statistic = name[len(_STATISTICS)] if name[: len(_STATISTICS)] == _STATISTICS and len(name) > 9 else 0
+        statistic = name[len(_USM_STATS)] if name[: len(_USM_STATS)] == _USM_STATS and len(name) > 9 else 0
         signed = bool(message.flags & AUTHENTICATED)
         match statistic:
             case 4:  # usmStatsUnknownEngineIDs
-                return self._meet(message)
+                return self._learn_engine(message)
             case 2 if signed or self._signer is None:  # usmStatsNotInTimeWindows
-                self._set_clock(message)
-                return Verdict.AGAIN, "the agent's clock is another"
+                self._set_time(message)
+                return Verdict.RESEND, "the agent's clock differs"
             case 2:
-                return Verdict.REFUSED, "the agent says that our time is wrong, but does not sign it"
+                return Verdict.FAIL, "the agent reports that our time is wrong, but does not sign it"
             case _:
-                return Verdict.REFUSED, _complaint(statistic, name, self._user)
+                return Verdict.FAIL, _rejection(statistic, name, self._user)
 
-    def forget(self) -> None:
-        """Begin anew, as if the agent had never been met."""
+    def reset(self) -> None:
+        """Discard the engine, its time and the keys derived for it."""
         self.engine_id, self.boots = b"", None
         self._signer = self._cipher = None
-        self._boots = self._time = 0
+        self._boots = self._engine_time = 0
 
-    def _meet(self, message: Message) -> tuple[Verdict, str]:
-        """Take the identity of an engine, and make the keys for it."""
-        if len(message.engine_id) < 5:  # RFC 3411: 5 to 32 bytes
-            return Verdict.REFUSED, f"the agent gives no identity of its engine ({message.engine_id.hex() or 'none'})"
-        if message.engine_id == self.engine_id:  # another question that was under way has met it meanwhile
-            return Verdict.AGAIN, "the agent does not know the identity that it gave itself"
-        self.forget()
+    def _learn_engine(self, message: V3Message) -> tuple[Verdict, str]:
+        """Store the engine's identity, and derive the keys for it."""
+        if len(message.engine_id) < _MIN_ENGINE_ID:
+            return Verdict.FAIL, f"the agent's snmpEngineID is too short ({message.engine_id.hex() or 'empty'})"
+        if message.engine_id == self.engine_id:  # another exchange has discovered it meanwhile
+            return Verdict.RESEND, "the agent rejects its own snmpEngineID"
+        self.reset()
         self.engine_id = message.engine_id
         if self._user.authentication is not None:
             key = authentication_key(self._user, self.engine_id)
             self._signer = Signer(self._user.authentication, key)
         if self._user.privacy is not None:
             self._cipher = Cipher(self._user.privacy, privacy_key(self._user, self.engine_id))
-        self._set_clock(message)
+        self._set_time(message)
         if self._signer is not None:
-            self.boots = None  # nobody signed it
-        return Verdict.AGAIN, "the agent has told who it is"
+            self.boots = None  # it was not signed
+        return Verdict.RESEND, "the agent reports a new snmpEngineID"
 
-    def _check(self, data: bytes, message: Message) -> None:
-        """See that a message is signed by the agent, and is of now."""
+    def _verify(self, data: bytes, message: V3Message) -> None:
+        """Check that a message is signed by the agent, and is within the time window."""
         signer = self._signer
         if signer is None or message.engine_id != self.engine_id or message.signature_size != signer.size:
-            raise ForeignError("signed by somebody who is not known yet")
-        if not signer.is_signed(data, message.signature_at):
-            raise ForeignError("its signature is wrong")
+            raise MismatchError("signed by an unknown engine")
+        if not signer.is_signed(data, message.signature_offset):
+            raise MismatchError("its signature is wrong")
         restarted = message.boots > self._boots
-        if not restarted and (message.boots < self._boots or message.time < self._now() - TIME_WINDOW):
-            raise ForeignError("it is of an earlier time")
-        # What counts is the latest time that the agent told and not ours (RFC 3414, 3.2.7 b): the clock of one that is
-        # slow is set back with each answer, and never gets out of the window.
-        if restarted or message.time > self._time:
-            self._set_clock(message)
+        if not restarted and (message.boots < self._boots or message.time < self._time_now() - TIME_WINDOW):
+            raise MismatchError("outside of the time window")
+        # The reference is the latest time received and not our clock (RFC 3414, 3.2.7 b): the time of a slow agent is
+        # set back with each response, and never leaves the window.
+        if restarted or message.time > self._engine_time:
+            self._set_time(message)
         self.boots = self._boots
 
-    def _set_clock(self, message: Message) -> None:
-        self._boots, self._time, self._learnt = message.boots, message.time, self._clock()
+    def _set_time(self, message: V3Message) -> None:
+        self._boots, self._engine_time, self._received_at = message.boots, message.time, self._clock()
         self.boots = message.boots
 
-    def _now(self) -> int:
-        return min(self._time + int(self._clock() - self._learnt), 2**31 - 1)
+    def _time_now(self) -> int:
+        return min(self._engine_time + int(self._clock() - self._received_at), 2**31 - 1)
 
 
-def _complaint(statistic: int, name: Oid, user: User) -> str:
-    """Say in words why an agent refuses."""
+def _rejection(statistic: int, name: Oid, user: User) -> str:
+    """Return in words why an agent rejects a request, by the usmStats object of its Report."""
     match statistic:
         case 1:
-            return f"it does not speak to the user {user.name!r} at this level; check authentication and privacy"
+            return f"the agent rejects the security level of user {user.name!r}; check authentication and privacy"
         case 3:
-            return f"it does not know the user {user.name!r}"
+            return f"the agent does not know the user {user.name!r}"
         case 5:
             kind = user.authentication.value if user.authentication else "none"
-            return f"it finds our signature wrong; check the authentication password and algorithm ({kind})"
+            return f"the agent rejects our signature; check the authentication password and algorithm ({kind})"
         case 6:
             kind = user.privacy.value if user.privacy else "none"
-            return f"it cannot decrypt what we send; check the privacy password and algorithm ({kind})"
-    return f"it reports {'.'.join(map(str, name)) or 'nothing'}"
+            return f"the agent cannot decrypt our request; check the privacy password and algorithm ({kind})"
+    return f"the agent reports {'.'.join(map(str, name)) or 'nothing'}"
 
 
 def make_session(
     credentials: Credentials, clock: Callable[[], float] = time.monotonic
 ) -> CommunitySession | UserSession:
-    """Make the session that credentials need."""
+    """Return the session for a community or a v3 user."""
     if isinstance(credentials, Community):
         return CommunitySession(credentials)
     return UserSession(credentials, clock)

@@ -1,7 +1,7 @@
 """The user-based security model of SNMPv3: keys from passwords, signatures, encryption (RFC 3414, 3826, 7860).
 
-Pure functions and small objects without I/O. Primitives are those of hashlib and of the package cryptography, which is
-loaded only where something is encrypted.
+Functions and small classes without I/O. The primitives are those of hashlib and of the package cryptography, which is
+loaded only for users with encryption.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from exporter.snmp.errors import DecodeError
 from exporter.snmp.security import Authentication, Privacy, User
 
 _PASSWORD_BYTES: Final = 2**20
-"""Bytes of a repeated password that are hashed to its key: a megabyte, so that guessing is slow."""
+"""Bytes of the repeated password that are hashed to a key: a megabyte, so that guessing is slow."""
 
 _SALT_BYTES: Final = 8
 _DES_BLOCK: Final = 8
 
 
 class Algorithm(NamedTuple):
-    """A kind of signature: the name of its hash, and the bytes of it that are sent."""
+    """An authentication protocol: the name of its hash, and the length of the truncated digest in bytes."""
 
     hash: str
     size: int
@@ -36,10 +36,10 @@ ALGORITHMS: Final = {
     Authentication.SHA384: Algorithm("sha384", 32),
     Authentication.SHA512: Algorithm("sha512", 48),
 }
-"""RFC 3414 for the first two, RFC 7860 for the others."""
+"""The first two are from RFC 3414, the others from RFC 7860."""
 
 KEY_BYTES: Final = {
-    Privacy.DES: 16,  # eight of the key, eight to begin with
+    Privacy.DES: 16,  # eight of the key, eight of the pre-IV
     Privacy.AES: 16,
     Privacy.AES192: 24,
     Privacy.AES256: 32,
@@ -50,47 +50,48 @@ KEY_BYTES: Final = {
 
 @lru_cache(maxsize=256)
 def password_key(authentication: Authentication, password: bytes) -> bytes:
-    """Make a key of a password (RFC 3414, A.2). It costs milliseconds, and many switches share a password."""
+    """Derive a key from a password (RFC 3414, A.2). Cached: it costs milliseconds, and switches share passwords."""
     repeated = password * (_PASSWORD_BYTES // len(password) + 1)
     return hashlib.new(ALGORITHMS[authentication].hash, repeated[:_PASSWORD_BYTES]).digest()
 
 
-def localized(authentication: Authentication, key: bytes, engine_id: bytes) -> bytes:
-    """Make the key of one engine from the key of a password (RFC 3414, 2.6)."""
+def localized_key(authentication: Authentication, key: bytes, engine_id: bytes) -> bytes:
+    """Derive the key of one engine from the key of a password (RFC 3414, 2.6)."""
     return hashlib.new(ALGORITHMS[authentication].hash, key + engine_id + key).digest()
 
 
 def authentication_key(user: User, engine_id: bytes) -> bytes:
-    """Give the key by which a user's messages to an engine are signed."""
-    assert user.authentication is not None  # noqa: S101  # asked for only where there is one
-    return localized(user.authentication, password_key(user.authentication, user.authentication_password), engine_id)
+    """Return the key that signs a user's messages to an engine."""
+    assert user.authentication is not None  # noqa: S101  # called only for users with authentication
+    key = password_key(user.authentication, user.authentication_password)
+    return localized_key(user.authentication, key, engine_id)
 
 
 def privacy_key(user: User, engine_id: bytes) -> bytes:
-    """Give the key by which a user's messages to an engine are encrypted, as long as the algorithm needs it."""
+    """Return the key that encrypts a user's messages to an engine, in the length of the algorithm."""
     assert user.authentication is not None  # noqa: S101  # User has no encryption without it
-    assert user.privacy is not None  # noqa: S101  # asked for only where there is one
-    key = localized(user.authentication, password_key(user.authentication, user.privacy_password), engine_id)
-    wanted = KEY_BYTES[user.privacy]
-    extend = _reeder if user.privacy in (Privacy.AES192C, Privacy.AES256C) else _blumenthal
-    while len(key) < wanted:
+    assert user.privacy is not None  # noqa: S101  # called only for users with encryption
+    key = localized_key(user.authentication, password_key(user.authentication, user.privacy_password), engine_id)
+    size = KEY_BYTES[user.privacy]
+    extend = _extend_reeder if user.privacy in (Privacy.AES192C, Privacy.AES256C) else _extend_blumenthal
+    while len(key) < size:
         key = extend(user.authentication, key, engine_id)
-    return key[:wanted]
+    return key[:size]
 
 
-def _blumenthal(authentication: Authentication, key: bytes, _: bytes) -> bytes:
-    """Lengthen a key by the hash of what there is (draft-blumenthal-aes-usm-04)."""
+def _extend_blumenthal(authentication: Authentication, key: bytes, _: bytes) -> bytes:
+    """Append the hash of the key so far (draft-blumenthal-aes-usm-04)."""
     return key + hashlib.new(ALGORITHMS[authentication].hash, key).digest()
 
 
-def _reeder(authentication: Authentication, key: bytes, engine_id: bytes) -> bytes:
-    """Lengthen a key by the key made of its last part as if that were a password (draft-reeder-snmpv3-usm-3desede)."""
+def _extend_reeder(authentication: Authentication, key: bytes, engine_id: bytes) -> bytes:
+    """Append the key derived from the last digest as if that were a password (draft-reeder-snmpv3-usm-3desede)."""
     size = hashlib.new(ALGORITHMS[authentication].hash).digest_size
-    return key + localized(authentication, password_key(authentication, key[-size:]), engine_id)
+    return key + localized_key(authentication, password_key(authentication, key[-size:]), engine_id)
 
 
 class Signer:
-    """Signs messages to one engine, and checks its signatures.
+    """Signs messages to one engine, and verifies its signatures.
 
     Args:
         authentication: The algorithm.
@@ -100,23 +101,23 @@ class Signer:
     def __init__(self, authentication: Authentication, key: bytes) -> None:
         algorithm = ALGORITHMS[authentication]
         self.size = algorithm.size
-        self._begun = hmac.new(key, digestmod=algorithm.hash)  # the two passes over the key are made once
+        self._keyed = hmac.new(key, digestmod=algorithm.hash)  # the two passes over the key are done once
 
     def sign(self, message: bytes) -> bytes:
-        """Give the signature of a message in which zeros stand where it belongs."""
-        made = self._begun.copy()
-        made.update(message)
-        return made.digest()[: self.size]
+        """Return the signature of a message whose signature field is zeros."""
+        digest = self._keyed.copy()
+        digest.update(message)
+        return digest.digest()[: self.size]
 
     def is_signed(self, message: bytes, at: int) -> bool:
-        """Tell whether the signature at an offset of a message is the right one."""
+        """Return whether the signature at an offset of a message is correct."""
         found = message[at : at + self.size]
-        bare = b"".join((message[:at], bytes(self.size), message[at + self.size :]))
-        return hmac.compare_digest(found, self.sign(bare))
+        unsigned = b"".join((message[:at], bytes(self.size), message[at + self.size :]))
+        return hmac.compare_digest(found, self.sign(unsigned))
 
 
 class Cipher:
-    """Encrypts messages to one engine, and decrypts its own. What it adds to a message is its salt.
+    """Encrypts messages to one engine, and decrypts its messages; the salt is sent in msgPrivacyParameters.
 
     Args:
         privacy: The algorithm.
@@ -132,24 +133,22 @@ class Cipher:
         self._is_des = privacy is Privacy.DES
 
     def encrypt(self, plain: bytes, boots: int, time: int) -> tuple[bytes, bytes]:
-        """Encrypt a scoped PDU; give it with the salt. No salt comes twice."""
+        """Return an encrypted scoped PDU and its salt, which is never used twice."""
         self._salt = (self._salt + 1) % 2 ** (8 * _SALT_BYTES)
-        if self._is_des:  # RFC 3414, 8.1.1.1: the engine's boots, then a number of ours
+        if self._is_des:  # RFC 3414, 8.1.1.1: snmpEngineBoots, then a local counter
             salt = boots.to_bytes(4, "big") + (self._salt % 2**32).to_bytes(4, "big")
         else:
             salt = self._salt.to_bytes(_SALT_BYTES, "big")
         return self._encrypt(plain, salt, boots, time), salt
 
     def decrypt(self, secret: bytes, salt: bytes, boots: int, time: int) -> bytes:
-        """Decrypt a scoped PDU. A wrong key is not noticed: what comes out is noise.
+        """Decrypt a scoped PDU. A wrong key is not detected here: the result is noise.
 
         Raises:
-            DecodeError: The salt or the text has no fitting size.
+            DecodeError: The salt or the ciphertext has a wrong size.
         """
         if len(salt) != _SALT_BYTES or (self._is_des and len(secret) % _DES_BLOCK):
-            raise DecodeError(
-                f"{len(secret)} encrypted bytes with a salt of {len(salt)}: nothing that can be decrypted"
-            )
+            raise DecodeError(f"{len(secret)} encrypted bytes with a salt of {len(salt)} cannot be decrypted")
         return self._decrypt(secret, salt, boots, time)
 
 
@@ -158,7 +157,7 @@ Transform = Callable[[bytes, bytes, int, int], bytes]
 
 
 def _aes(key: bytes) -> tuple[Transform, Transform]:
-    """AES in CFB mode; the engine's boots and time and the salt are where it begins (RFC 3826, 3.1.2.1)."""
+    """AES in CFB mode; the IV is snmpEngineBoots, snmpEngineTime and the salt (RFC 3826, 3.1.2.1)."""
     from cryptography.hazmat.primitives.ciphers import Cipher as Block  # noqa: PLC0415  # only where it is used
     from cryptography.hazmat.primitives.ciphers.algorithms import AES  # noqa: PLC0415
 
@@ -179,7 +178,7 @@ def _aes(key: bytes) -> tuple[Transform, Transform]:
 
 
 def _cfb() -> Any:  # noqa: ANN401  # a class of cryptography
-    """Find the mode, which moved to the decrepit ones: SNMP has no other."""
+    """Import CFB, which newer versions of cryptography have among the decrepit modes."""
     try:
         from cryptography.hazmat.decrepit.ciphers.modes import CFB  # noqa: PLC0415
     except ImportError:
@@ -188,7 +187,7 @@ def _cfb() -> Any:  # noqa: ANN401  # a class of cryptography
 
 
 def _des(key: bytes) -> tuple[Transform, Transform]:
-    """DES in CBC mode: eight bytes of key, and eight that with the salt are where it begins (RFC 3414, 8.1.1.1)."""
+    """DES in CBC mode: eight bytes of key, and eight of pre-IV, which with the salt make the IV (RFC 3414, 8.1.1.1)."""
     from cryptography.hazmat.primitives.ciphers import Cipher as Block  # noqa: PLC0415  # only where it is used
     from cryptography.hazmat.primitives.ciphers.modes import CBC  # noqa: PLC0415
 
@@ -209,7 +208,7 @@ def _des(key: bytes) -> tuple[Transform, Transform]:
 
 
 def _triple_des() -> Any:  # noqa: ANN401  # a class of cryptography
-    """Find triple DES, which with one key three times is DES; it moved to the decrepit ones."""
+    """Import triple DES, which with the same key three times is DES; newer versions have it among the decrepit ones."""
     try:
         from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES  # noqa: PLC0415
     except ImportError:

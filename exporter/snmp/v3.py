@@ -1,7 +1,6 @@
 """Messages of SNMPv3 with the user-based security model (RFC 3412, RFC 3414): bytes in, fields out, and back.
 
-Nothing is checked here but the form: whether a signature is right and what the encrypted part says is for whoever has
-the keys.
+Only the form is checked here: signature and encryption are the session's, which has the keys.
 """
 
 from typing import Final, NamedTuple
@@ -21,28 +20,28 @@ AUTHENTICATED: Final = 0x01
 ENCRYPTED: Final = 0x02
 REPORTABLE: Final = 0x04
 LEVEL: Final = AUTHENTICATED | ENCRYPTED
-"""Flags of a message; the level of security is the first two."""
+"""msgFlags; the security level is the first two."""
 
 MAX_MESSAGE: Final = 65_507
-"""Bytes that we take in one message, which is what UDP can carry."""
+"""msgMaxSize in bytes: the most that UDP can carry."""
 
 _USM: Final = 3  # the number of the user-based security model
 
 
-class Message(NamedTuple):
-    """A message as it stands on the wire, its security parameters read, its content not.
+class V3Message(NamedTuple):
+    """A message with decoded security parameters, its content not decoded.
 
     Attributes:
-        number: msgID, which is the same in the answer.
-        flags: See the constants.
-        engine_id: Of the engine whose boots and time these are: the agent's.
-        boots: How often it has started.
-        time: Seconds since it last did.
-        user: Name of the user.
-        signature_at: Offset of the signature in the datagram.
-        signature_size: Bytes of it.
-        salt: What the encryption needs beside the key.
-        encrypted: Whether the content is.
+        number: msgID, which is the same in the response.
+        flags: msgFlags, see the constants.
+        engine_id: msgAuthoritativeEngineID: the agent's.
+        boots: msgAuthoritativeEngineBoots.
+        time: msgAuthoritativeEngineTime in seconds.
+        user: msgUserName.
+        signature_offset: Offset of msgAuthenticationParameters in the datagram.
+        signature_size: Their size in bytes.
+        salt: msgPrivacyParameters.
+        encrypted: Whether the content is encrypted.
         content: The scoped PDU, with its tag where it is not encrypted.
     """
 
@@ -52,26 +51,26 @@ class Message(NamedTuple):
     boots: int
     time: int
     user: bytes
-    signature_at: int
+    signature_offset: int
     signature_size: int
     salt: bytes
     encrypted: bool
     content: bytes
 
 
-class Scoped(NamedTuple):
-    """A PDU with the context it is about."""
+class ScopedPdu(NamedTuple):
+    """A PDU with its contextEngineID and contextName."""
 
     engine_id: bytes
     context: bytes
     pdu: Pdu
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> V3Message:
     """Decode a datagram up to its content.
 
     Raises:
-        DecodeError: it is no message of v3 with the user-based security model.
+        DecodeError: it is not a v3 message with the user-based security model.
     """
     tag, at, end = read_header(data, 0, len(data))
     if tag != SEQUENCE:
@@ -81,7 +80,7 @@ def decode(data: bytes) -> Message:
         raise DecodeError(f"version {version} of SNMP, not 3")
     start, stop = _content(data, at, end, SEQUENCE, "the header")
     number, at = read_integer(data, start, stop)
-    _, at = read_integer(data, at, stop)  # how large an answer may be
+    _, at = read_integer(data, at, stop)  # msgMaxSize
     flags_at, flags_end = _content(data, at, stop, OCTET_STRING, "the flags")
     if flags_end != flags_at + 1:
         raise DecodeError(f"byte {flags_at}: flags of {flags_end - flags_at} bytes")
@@ -95,18 +94,18 @@ def decode(data: bytes) -> Message:
     encrypted = tag == OCTET_STRING
     if encrypted != bool(flags & ENCRYPTED) or not (encrypted or tag == SEQUENCE):
         raise DecodeError(f"byte {content_at}: content of tag 0x{tag:02x} under flags 0x{flags:02x}")
-    return Message(number, flags, *fields, encrypted, data[start if encrypted else content_at : stop])
+    return V3Message(number, flags, *fields, encrypted, data[start if encrypted else content_at : stop])
 
 
 def _parameters(data: bytes, at: int, stop: int) -> tuple[bytes, int, int, bytes, int, int, bytes]:
-    """Decode the security parameters; give them in the order of Message."""
+    """Decode the security parameters; return them in the order of V3Message."""
     at, stop = _content(data, at, stop, SEQUENCE, "the security parameters")
     engine_at, at = _content(data, at, stop, OCTET_STRING, "the engine's identity")
     engine_id = data[engine_at:at]
     boots, at = read_integer(data, at, stop)
     time, at = read_integer(data, at, stop)
     if not (0 <= boots < 2**31 and 0 <= time < 2**31):
-        raise DecodeError(f"boots {boots} and time {time} of the engine: neither goes beyond 2^31 - 1")
+        raise DecodeError(f"boots {boots} and time {time} of the engine: both are 0 to 2^31 - 1")
     user_at, at = _content(data, at, stop, OCTET_STRING, "the user")
     user = data[user_at:at]
     signature_at, at = _content(data, at, stop, OCTET_STRING, "the signature")
@@ -115,29 +114,29 @@ def _parameters(data: bytes, at: int, stop: int) -> tuple[bytes, int, int, bytes
     return engine_id, boots, time, user, signature_at, size, data[salt_at:at]
 
 
-def _content(data: bytes, at: int, stop: int, wanted: int, what: str) -> tuple[int, int]:
-    """Give start and end of the content of an element of a certain type."""
+def _content(data: bytes, at: int, stop: int, expected_tag: int, what: str) -> tuple[int, int]:
+    """Return start and end of the content of an element with the expected tag."""
     tag, start, end = read_header(data, at, stop)
-    if tag != wanted:
+    if tag != expected_tag:
         raise DecodeError(f"byte {at}: {what} has tag 0x{tag:02x}")
     return start, end
 
 
-def decode_scoped(content: bytes) -> Scoped:
-    """Decode a scoped PDU that is not encrypted, or not any more; what stands behind it is padding.
+def decode_scoped(content: bytes) -> ScopedPdu:
+    """Decode a scoped PDU in clear text; bytes after it are padding.
 
     Raises:
-        DecodeError: it is none; where it was encrypted, the key may be wrong.
+        DecodeError: it is not a scoped PDU; if it was encrypted, the key may be wrong.
     """
     at, stop = _content(content, 0, len(content), SEQUENCE, "the content")
     start, at = _content(content, at, stop, OCTET_STRING, "the context's engine")
     engine_id = content[start:at]
     start, at = _content(content, at, stop, OCTET_STRING, "the context's name")
-    return Scoped(engine_id, content[start:at], decode_pdu(content, at, stop))
+    return ScopedPdu(engine_id, content[start:at], decode_pdu(content, at, stop))
 
 
 def encode_scoped(engine_id: bytes, context: bytes, pdu: bytes) -> bytes:
-    """Put a PDU that is encoded already into its context."""
+    """Encode a scoped PDU with an encoded PDU."""
     return encode_tlv(SEQUENCE, encode_tlv(OCTET_STRING, engine_id) + encode_tlv(OCTET_STRING, context) + pdu)
 
 
@@ -151,21 +150,21 @@ def encode(
     signature_size: int = 0,
     salt: bytes = b"",
 ) -> tuple[bytes, int]:
-    """Encode a message whose signature is still zeros; give it with the offset of the signature.
+    """Encode a message whose signature field is zeros; return it with the offset of the signature.
 
     Args:
         number: msgID.
-        flags: See the constants.
-        engine: The authoritative engine's identity, boots and time.
-        user: Name of the user.
-        content: The scoped PDU; where the flags say so it is encrypted, and without its tag.
-        signature_size: Bytes of the signature.
-        salt: Of the encryption.
+        flags: msgFlags, see the constants.
+        engine: The authoritative engine's snmpEngineID, boots and time.
+        user: msgUserName.
+        content: The scoped PDU; with the flag ENCRYPTED it is encrypted, and without its tag.
+        signature_size: Size of the signature in bytes.
+        salt: msgPrivacyParameters.
     """
     header = encode_integer(number) + encode_integer(MAX_MESSAGE) + bytes((OCTET_STRING, 1, flags))
     header = encode_tlv(SEQUENCE, header + encode_integer(_USM))
     engine_id, boots, time = engine
-    behind = encode_tlv(OCTET_STRING, salt)
+    privacy_parameters = encode_tlv(OCTET_STRING, salt)
     parameters = encode_tlv(
         SEQUENCE,
         encode_tlv(OCTET_STRING, engine_id)
@@ -173,8 +172,8 @@ def encode(
         + encode_integer(time)
         + encode_tlv(OCTET_STRING, user)
         + encode_tlv(OCTET_STRING, bytes(signature_size))
-        + behind,
+        + privacy_parameters,
     )
     content = encode_tlv(OCTET_STRING, content) if flags & ENCRYPTED else content
     message = encode_tlv(SEQUENCE, encode_integer(V3) + header + encode_tlv(OCTET_STRING, parameters) + content)
-    return message, len(message) - len(content) - len(behind) - signature_size
+    return message, len(message) - len(content) - len(privacy_parameters) - signature_size

@@ -1,4 +1,4 @@
-"""The recordings of switches as a whole: which test reads which, and what public MIBs say of profiles' columns."""
+"""The corpus of switches as a whole: the test that reads each folder, and the columns of profiles in public MIBs."""
 
 import re
 
@@ -8,28 +8,28 @@ import yaml
 from tests.helpers.paths import ROOT
 
 READ_BY = {
-    "eos": "test_corpus_switch_eos_nxos.py",
-    "junos": "test_corpus_switch_eos_nxos.py",
-    "nvue": "test_corpus_switch_rest.py",
-    "nxos": "test_corpus_switch_eos_nxos.py",
-    "onyx": "test_corpus_switch_rest.py",
-    "snmprec": "test_corpus_switch_snmp.py",
-    "sonic": "test_corpus_switch_sonic.py",
-    "sonic/mgmt-common": "test_switch_restconf.py",
-    "oids.tsv": "test_corpus_switch_index.py",
+    "eos": "corpus/test_switch_eos_nxos.py",
+    "junos": "corpus/test_switch_eos_nxos.py",
+    "nvue": "corpus/test_switch_rest.py",
+    "nxos": "corpus/test_switch_eos_nxos.py",
+    "onyx": "corpus/test_switch_rest.py",
+    "snmprec": "corpus/test_switch_snmp.py",
+    "sonic": "corpus/test_switch_sonic.py",
+    "sonic/mgmt-common": "sources/switch/test_restconf.py",
+    "oids.tsv": "corpus/test_switch_index.py",
 }
-"""Each of these tests lists the files of its folder one by one, with a reason for those that are not read."""
+"""Each of these tests lists the files of its folder, with a reason for those that are not read."""
 
 NOT_READ = {
-    "gnmi": "one answer of gNMI, which is no way to ask a switch here",
-    "INDEX.md": "says where the others are from",
+    "gnmi": "one response of gNMI, which is not a supported protocol",
+    "INDEX.md": "the origins of the other files",
 }
 
 DIRECTIONS = {
     "receive": re.compile(r"In(?!dex|t)|Rx|Indications"),
     "transmit": re.compile(r"Out|Tx|Egress|QoSTCPkts|QoSTCBytes|QosGroupStatsValue|Requests"),
 }
-"""Words in the names of MIB objects. Tables of egress queues do not all say so in each name."""
+"""Words in the names of MIB objects. Not all objects of egress queues have one."""
 
 TABLES = [
     pytest.param(profile, name, table, id=f"{profile}-{name}")
@@ -50,12 +50,12 @@ def folder(corpus):
 
 @pytest.fixture
 def objects(folder):
-    """Give name, syntax, units and index of MIB objects by OID."""
+    """Return name, syntax, units and index of MIB objects by OID."""
     rows = [line.split("\t") for line in (folder / "oids.tsv").read_text().splitlines()[1:]]
     return {oid: (name, syntax, units, index) for oid, name, syntax, units, index, _ in rows}
 
 
-def test_every_folder_of_recordings_is_some_tests_or_there_is_a_reason(folder):
+def test_every_folder_of_recordings_is_read_by_a_test_or_excluded(folder):
     assert {path.name for path in folder.iterdir()} == {name for name in READ_BY if "/" not in name} | NOT_READ.keys()
     for name, test in READ_BY.items():
         text = (ROOT / "tests" / test).read_text()
@@ -64,18 +64,20 @@ def test_every_folder_of_recordings_is_some_tests_or_there_is_a_reason(folder):
 
 
 @pytest.mark.parametrize(("profile", "name", "table"), TABLES)
-def test_columns_are_what_the_mibs_say(objects, profile, name, table):
+def test_columns_match_the_mibs(objects, profile, name, table):
     index = table.get("index", ["port"])
-    told = objects.get(table["root"], ("", "", "", ""))[3]
-    assert not told or len(told.split(",")) == len(index), (profile, name)
+    mib_index = objects.get(table["root"], ("", "", "", ""))[3]
+    assert not mib_index or len(mib_index.split(",")) == len(index), (profile, name)
     for column in table["columns"]:
-        called, syntax, units, _ = objects[f"{table['root']}.{column['column']}"]
-        assert syntax == ("Counter32" if column.get("width") == 32 else syntax), called
-        assert syntax in ("Counter64", "Unsigned64") or column.get("width") == 32, called
-        way = re.search("receive|transmit", column["metric"])
-        assert way is None or DIRECTIONS[way[0]].search(called), (called, column["metric"])
-        assert ("bytes" in column["metric"]) == bool(re.search("Octets|Bytes", called)) or "statistic" in index, called
+        name_in_mib, syntax, units, _ = objects[f"{table['root']}.{column['column']}"]
+        assert syntax == ("Counter32" if column.get("width") == 32 else syntax), name_in_mib
+        assert syntax in ("Counter64", "Unsigned64") or column.get("width") == 32, name_in_mib
+        direction = re.search("receive|transmit", column["metric"])
+        assert direction is None or DIRECTIONS[direction[0]].search(name_in_mib), (name_in_mib, column["metric"])
+        assert ("bytes" in column["metric"]) == bool(re.search("Octets|Bytes", name_in_mib)) or "statistic" in index, (
+            name_in_mib
+        )
         if units == "micro-seconds":
-            assert column["divisor"] == 10**6, called
+            assert column["divisor"] == 10**6, name_in_mib
         if "at" in column:
-            assert called.endswith(f"Pfc{column['at']}Pkt")
+            assert name_in_mib.endswith(f"Pfc{column['at']}Pkt")

@@ -1,6 +1,7 @@
-"""Recordings of real switches, asked by SNMP: what stands in them comes out, found there by identifier alone.
+"""Recordings of whole switches, polled by SNMP: the reading equals the content of the file.
 
-The expectations were taken from the files by their identifiers, not by this program.
+The recordings are snapshots of simulated switches, and where the corpus is present those of real switches. The
+expectations were taken from the files by their identifiers, not by this program.
 """
 
 import json
@@ -18,13 +19,37 @@ from exporter.sources.switch.metrics import (
 )
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import FIXTURES, ROOT
 
-EXPECTED = json.loads((ROOT / "tests" / "corpus" / "switch_snmp_expectations.json").read_text())
+SNAPSHOTS = FIXTURES / "switch-snapshots"
+EXPECTED = {
+    "snapshots": json.loads((SNAPSHOTS / "expectations.json").read_text()),
+    "corpus": json.loads((ROOT / "tests" / "corpus" / "switch_snmp_expectations.json").read_text()),
+}
+"""By origin and file name, what the recording contains."""
 
 
-async def harvest_of(path):
-    """Read a recording once, as a switch."""
+def recordings(*, with_ports):
+    return [
+        pytest.param(origin, name, id=f"{origin}-{name}")
+        for origin, rows in EXPECTED.items()
+        for name, row in rows.items()
+        if bool(row["ports"]) == with_ports
+    ]
+
+
+@pytest.fixture
+def folder(request):
+    """Return a function that returns the folder of an origin, or skips the test."""
+
+    def find(origin):
+        return SNAPSHOTS if origin == "snapshots" else request.getfixturevalue("corpus") / "switch" / "snmprec"
+
+    return find
+
+
+async def read_recording(path):
+    """Poll a recording once, as a switch."""
     async with SnmpAgent(load(path).rows) as agent:
         snmp = Snmp(community="public", timeout=20.0)
         target = Target(name="t", address="{}:{}".format(*await agent.start()), snmp=snmp, optics=True)
@@ -35,50 +60,59 @@ async def harvest_of(path):
             await reader.close()
 
 
-def part_of(harvest, schema):
-    return next((part for part in harvest.parts if part.schema is schema), None)
+def part_of(reading, schema):
+    return next((part for part in reading.parts if part.schema is schema), None)
 
 
-def told(part, ending):
-    """Give what rows of a part say, by key, where they say something."""
+def values_of(part, ending):
+    """Return the values of a column by key, without missing ones."""
     if part is None or ending not in part.columns:
         return {}
     values = zip(part.keys, part.columns[ending].values, strict=True)
     return {key: value for key, value in values if value is not None}
 
 
-def test_every_recording_has_its_expectations(corpus):
-    folder = corpus / "switch" / "snmprec"
-    assert {str(path.relative_to(folder)) for path in folder.rglob("*.snmprec")} == EXPECTED.keys()
+@pytest.mark.parametrize("origin", EXPECTED)
+def test_every_recording_has_expectations(folder, origin):
+    place = folder(origin)
+    found = {str(path.relative_to(place)) for path in place.rglob("*.snmprec")}
+    assert found == EXPECTED[origin].keys()
+    assert found
 
 
-@pytest.mark.parametrize("name", [name for name, row in EXPECTED.items() if row["ports"]])
-async def test_what_a_recording_holds_comes_out(corpus, name):
-    harvest, row = await harvest_of(corpus / "switch" / "snmprec" / name), EXPECTED[name]
-    assert harvest.failures == []
-    assert harvest.device.profile == row["profile"]
-    ports = part_of(harvest, PORTS)
+def test_the_snapshots_are_synthetic():
+    paths = list(SNAPSHOTS.glob("*.snmprec"))
+    assert paths
+    assert all(path.read_text().startswith("# Synthetic") for path in paths)
+
+
+@pytest.mark.parametrize(("origin", "name"), recordings(with_ports=True))
+async def test_the_reading_of_a_recording(folder, origin, name):
+    reading, row = await read_recording(folder(origin) / name), EXPECTED[origin][name]
+    assert reading.failures == []
+    assert reading.device.profile == row["profile"]
+    ports = part_of(reading, PORTS)
     assert len(ports.keys) == row["ports"]
-    bytes_received, facts = told(ports, "receive_bytes_total"), told(ports, "info")
+    bytes_received, infos = values_of(ports, "receive_bytes_total"), values_of(ports, "info")
     assert sum(bytes_received.values()) == row["receive_bytes"]
-    (last,) = (key for key, fact in facts.items() if fact[1] == row["last_index"])
+    (last,) = (key for key, info in infos.items() if info[1] == row["last_index"])
     assert last[0].partition("#")[0] == row["last"]
     assert bytes_received.get(last) == row["last_receive_bytes"]
-    assert sum(told(ports, "receive_errors_total").values()) == row["receive_errors"]
-    assert sum(told(ports, "link_up").values()) == row["up"]
-    assert len(told(ports, "receive_pause_frames_total")) == row["pause_ports"]
-    assert len(told(ports, "transmit_pfc_all_priorities_frames_total")) == row["pfc_totals"]
-    assert len(told(part_of(harvest, PRIORITIES), "receive_pfc_frames_total")) == row.get("priorities", 0)
-    assert len(harvest.neighbours or ()) == row["lldp_rows"]
-    assert [one.port for one in harvest.neighbours or ()][:1] == (
+    assert sum(values_of(ports, "receive_errors_total").values()) == row["receive_errors"]
+    assert sum(values_of(ports, "link_up").values()) == row["up"]
+    assert len(values_of(ports, "receive_pause_frames_total")) == row["pause_ports"]
+    assert len(values_of(ports, "transmit_pfc_all_priorities_frames_total")) == row["pfc_totals"]
+    assert len(values_of(part_of(reading, PRIORITIES), "receive_pfc_frames_total")) == row.get("priorities", 0)
+    assert len(reading.neighbours or ()) == row["lldp_rows"]
+    assert [one.port for one in reading.neighbours or ()][:1] == (
         [row["first_neighbour_on"]] if row["lldp_rows"] else []
     )
-    assert len(told(part_of(harvest, LANES), "module_lane_receive_power_watts")) == row["lanes_with_light"]
-    assert len(told(part_of(harvest, MODULES), "module_temperature_celsius")) == row["module_temperatures"]
+    assert len(values_of(part_of(reading, LANES), "module_lane_receive_power_watts")) == row["lanes_with_light"]
+    assert len(values_of(part_of(reading, MODULES), "module_temperature_celsius")) == row["module_temperatures"]
 
 
-@pytest.mark.parametrize("name", [name for name, row in EXPECTED.items() if not row["ports"]])
-async def test_a_recording_without_interfaces_is_no_healthy_switch(corpus, name):
-    with pytest.raises(SourceError, match="no interface to show") as caught:
-        await harvest_of(corpus / "switch" / "snmprec" / name)
+@pytest.mark.parametrize(("origin", "name"), recordings(with_ports=False))
+async def test_a_recording_without_interfaces_is_an_error(folder, origin, name):
+    with pytest.raises(SourceError, match="returns no interfaces") as caught:
+        await read_recording(folder(origin) / name)
     assert caught.value.reason == "empty"

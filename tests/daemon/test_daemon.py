@@ -41,7 +41,7 @@ OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
 @pytest.fixture(autouse=True)
 def _no_names_taken():
     yield
-    switch.ROSTER.configure({})
+    switch.REGISTRY.configure({})
 
 
 def samples_of(text, parse=parse_text):

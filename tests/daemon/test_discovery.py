@@ -5,7 +5,7 @@ import json
 from exporter.daemon import discovery
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.registry import Known
+from exporter.sources.switch.registry import KnownSwitch
 
 SNMP = Snmp(community="public")
 
@@ -26,7 +26,7 @@ def test_switches_of_the_configuration():
         (Target(name="leaf-01", address="192.0.2.1", snmp=SNMP, role="leaf"), "row-7"),
         (Target(name="leaf-02", address="192.0.2.2", snmp=SNMP, poll=False, profile="arista"), ""),
     ]
-    known = {"leaf-01": Known("leaf-01", "leaf-01.example.com", role="leaf")}
+    known = {"leaf-01": KnownSwitch("leaf-01", "leaf-01.example.com", role="leaf")}
     assert discovery.configured(targets, known) == [
         {
             "targets": ["leaf-01"],
@@ -36,7 +36,7 @@ def test_switches_of_the_configuration():
                 "__meta_fabric_address": "192.0.2.1",
                 "__meta_fabric_group": "row-7",
                 "__meta_fabric_role": "leaf",
-                "__meta_fabric_ways": "snmp",
+                "__meta_fabric_protocols": "snmp",
                 "__meta_fabric_polled": "true",
                 "__meta_fabric_found_by": "configuration",
             },
@@ -47,7 +47,7 @@ def test_switches_of_the_configuration():
                 "__meta_fabric_name": "leaf-02",
                 "__meta_fabric_switch": "leaf-02",
                 "__meta_fabric_address": "192.0.2.2",
-                "__meta_fabric_ways": "snmp",
+                "__meta_fabric_protocols": "snmp",
                 "__meta_fabric_profile": "arista",
                 "__meta_fabric_polled": "false",
                 "__meta_fabric_found_by": "configuration",
@@ -58,10 +58,10 @@ def test_switches_of_the_configuration():
 
 
 def seen(*neighbours, **facts):
-    return discovery.discovered([Known("leaf-01", "leaf-01", "192.0.2.1", neighbours=neighbours, **facts)])
+    return discovery.discovered([KnownSwitch("leaf-01", "leaf-01", "192.0.2.1", neighbours=neighbours, **facts)])
 
 
-def test_a_switch_that_is_seen_and_not_configured():
+def test_a_neighbour_switch_that_is_not_configured():
     (found,) = seen(neighbour(description="NOS 4.2"))
     assert found == {
         "targets": ["192.0.2.9"],
@@ -81,23 +81,23 @@ def test_a_switch_that_is_seen_and_not_configured():
     assert json.loads(json.dumps([found])) == [found]
 
 
-def test_a_switch_that_several_see_stands_once():
-    both = [Known(name, name, neighbours=[neighbour(port=name)]) for name in ("leaf-01", "leaf-02")]
+def test_a_neighbour_of_several_switches_is_listed_once():
+    both = [KnownSwitch(name, name, neighbours=[neighbour(port=name)]) for name in ("leaf-01", "leaf-02")]
     assert [one["labels"]["__meta_fabric_seen_by"] for one in discovery.discovered(both)] == ["leaf-01"]
 
 
-def test_hosts_and_switches_that_are_known_are_not_found():
+def test_hosts_and_known_switches_are_not_discovered():
     assert seen(neighbour(capabilities=frozenset({"station"}))) == []
     assert seen(neighbour(name="leaf-01")) == []
     assert seen(neighbour(addresses=("192.0.2.1",))) == []
     assert seen(neighbour(), chassis="02:00:00:00:00:09") == []
 
 
-def test_what_cannot_be_asked_is_not_found():
+def test_neighbours_without_a_usable_address_are_not_discovered():
     assert seen(neighbour(addresses=())) == []
     assert seen(neighbour(addresses=("fe80::1", "127.0.0.1", "not-an-address", "0.0.0.0", "224.0.0.1"))) == []
 
 
-def test_the_address_that_is_best_asked():
+def test_the_preferred_management_address():
     (found,) = seen(neighbour(addresses=("2001:db8::9", "fe80::9", "192.0.2.10", "192.0.2.9")))
     assert found["targets"] == ["192.0.2.9"]

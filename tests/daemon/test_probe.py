@@ -22,7 +22,7 @@ from exporter.snmp.ber import (
 from exporter.sources.switch import source as switch
 from exporter.sources.switch.options import Snmp
 from exporter.sources.switch.readers.snmp import profile
-from exporter.sources.switch.targets import Common, SwitchOptions, TargetOptions
+from exporter.sources.switch.targets import CommonOptions, SwitchOptions, TargetOptions
 
 IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 IN_OCTETS = (*IFX, 6, 1)
@@ -40,9 +40,9 @@ LOOPBACK = ("127.0.0.0/8",)
 
 @pytest.fixture(autouse=True)
 def _nobody_known():
-    switch.ROSTER.configure({})
+    switch.REGISTRY.configure({})
     yield
-    switch.ROSTER.configure({})
+    switch.REGISTRY.configure({})
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def agent():
 @contextlib.asynccontextmanager
 async def prober(*, allow=(), modules=None, auths=None, targets=(), snmp=SNMP, **options):
     given = ProbeOptions(allow=allow, modules=modules or {}, auths=auths or {}, **options)
-    switches = SwitchOptions(defaults=Common(snmp=snmp), targets=tuple(targets))
+    switches = SwitchOptions(defaults=CommonOptions(snmp=snmp), targets=tuple(targets))
     made = Prober(given, switches, lambda: [rates.step])
     try:
         yield made
@@ -268,9 +268,9 @@ async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(addre
 
 
 async def test_a_module_says_how_to_ask(agent):
-    modules = {"careful": Common(snmp=SNMP, exclude=("Ethernet*",))}
+    modules = {"careful": CommonOptions(snmp=SNMP, exclude=("Ethernet*",))}
     async with prober(allow=LOOPBACK, modules=modules, snmp=None) as probing:
-        with pytest.raises(RefusedError, match="gives no way to ask it"):
+        with pytest.raises(RefusedError, match="has no protocol to poll it"):
             await probing.probe(agent.address)
         found = values(await probing.probe(agent.address, module="careful"))
     assert found["fabric_probe_success", ()] == 1
@@ -285,7 +285,7 @@ async def test_a_profile_is_a_module_too(agent):
 
 
 async def test_credentials_by_name(agent):
-    auths = {"right": Common(snmp=SNMP)}
+    auths = {"right": CommonOptions(snmp=SNMP)}
     wrong = Snmp(community="wrong", timeout=0.1, retries=0)
     async with prober(allow=LOOPBACK, auths=auths, snmp=wrong) as probing:
         assert values(await probing.probe(agent.address)) == {
@@ -313,7 +313,7 @@ async def test_a_silent_switch_is_told_in_words_and_its_community_is_not(agent):
 async def test_who_asks_is_answered_before_he_gives_up(agent):
     agent.faults.silent = True
     patient = Snmp(community="public", timeout=60.0, retries=0)
-    async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": Common(interval=60.0)}) as probing:
+    async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": CommonOptions(interval=60.0)}) as probing:
         outcome = await probing.probe(agent.address, seconds=0.7)
         assert not outcome.good
         assert "before an answer to GET" in outcome.story  # what the switch was asked last
@@ -384,22 +384,22 @@ async def test_switches_that_nobody_asks_for_are_let_go(agent, monkeypatch):
         for module in ("", "arista", "cumulus", "nxos"):
             await probing.probe(agent.address, module=module)
         assert [key[1] for key in probing._kept] == ["cumulus", "nxos"]
-        assert agent.address in switch.ROSTER.known
+        assert agent.address in switch.REGISTRY.known
 
 
 async def test_what_is_let_go_is_forgotten_unless_it_is_configured(agent):
-    switch.ROSTER.configure({"leaf-1": agent.address})
+    switch.REGISTRY.configure({"leaf-1": agent.address})
     target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
     async with prober(allow=LOOPBACK, targets=[target]) as probing:
         for name in (agent.address, "leaf-1"):
             await probing.probe(name)
-        assert set(switch.ROSTER.known) == {agent.address, "leaf-1"}
+        assert set(switch.REGISTRY.known) == {agent.address, "leaf-1"}
         for kept in probing._kept.values():
             kept.used -= probe.IDLE
         probing._tidy()
         await asyncio.gather(*probing._closing)
         assert not probing._kept
-        assert list(switch.ROSTER.known) == ["leaf-1"]
+        assert list(switch.REGISTRY.known) == ["leaf-1"]
 
 
 # --- configuration

@@ -142,7 +142,7 @@ WORDS = {
     typing.get_args(options.Snmp.__annotations__["priv"])[0]: (
         "`des`, `aes`, `aes192`, `aes256`, `aes192c` or `aes256c`"
     ),
-    dict[str, targets.Common]: "mapping",
+    dict[str, targets.CommonOptions]: "mapping",
     Precision: "`fp32`, `tf32`, `bf16`, `fp16` or `fp8`",
     Algorithm: "`ring`, `tree` or `sharp`",
     JobPlan.__annotations__["sharding"]: "`0`, `1`, `2` or `3`",
@@ -150,7 +150,7 @@ WORDS = {
 SAME = {
     "switches.defaults": "switches.targets[]",
     **{f"switches.targets[].{way}": "switches.targets[].onyx" for way in ("nvue", "eapi", "nxapi", "restconf")},
-    **{f"switches.groups[].{key}": f"switches.targets[].{key}" for key in targets.Common.__struct_fields__},
+    **{f"switches.groups[].{key}": f"switches.targets[].{key}" for key in targets.CommonOptions.__struct_fields__},
     "switches.groups[].targets": "switches.targets",
 }
 """Places that take the keys of another one: they are said there alone."""
@@ -227,7 +227,7 @@ def paths(value: object, path: str = "") -> Iterator[str]:
 
 def test_the_example_sets_every_key_and_is_good():
     loaded = daemon.load_config(DOCS / "example.yml")
-    names = {target.name for target, _ in targets.resolved(loaded.sources["switch"])}
+    names = {target.name for target, _ in targets.resolve_targets(loaded.sources["switch"])}
     assert {"leaf-01", "leaf-12", "spine-03", "lab-01"} <= names
     assert loaded.expect.rdma_speed == 400e9 / 8
     of_host = {f"sources.{one.name}" for one in daemon.SOURCES if not one.section}

@@ -13,7 +13,7 @@ from exporter.daemon import daemon
 from exporter.sources.switch.merge import Support
 from exporter.sources.switch.readers.snmp import profile as snmp_profiles
 from exporter.sources.switch.source import READERS
-from exporter.sources.switch.targets import resolved
+from exporter.sources.switch.targets import resolve_targets
 from tests.helpers import promtool
 from tests.helpers.paths import ROOT
 from tests.helpers.promql import exported, faults
@@ -37,7 +37,7 @@ def folder(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     yield tmp_path
-    snmp_profiles.use(snmp_profiles.builtin())
+    snmp_profiles.activate(snmp_profiles.builtin())
 
 
 def test_every_example_has_a_name():
@@ -48,15 +48,15 @@ def test_every_example_has_a_name():
 
 def test_the_configuration_is_read_with_all_its_files(folder):
     options = daemon.load_config(folder / "fabric.yml").sources["switch"]
-    found = {target.name: (target, group) for target, group in resolved(options)}
+    found = {target.name: (target, group) for target, group in resolve_targets(options)}
     assert sorted(found) == ["leaf-01", "leaf-02", "leaf-201", "leaf-202", "old-leaf", "spine-01"]
     leaf, group = found["leaf-01"]
-    assert (group, leaf.role, list(leaf.ways())) == ("leaves", "leaf", ["snmp"])
+    assert (group, leaf.role, list(leaf.protocols())) == ("leaves", "leaf", ["snmp"])
     assert leaf.snmp.is_v3
     assert leaf.snmp.priv == "aes"
     spine, group = found["spine-01"]
-    assert (group, spine.role, list(spine.ways()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
-    assert not spine.snmp.is_v3, "a way of asking is taken as a whole"
+    assert (group, spine.role, list(spine.protocols()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
+    assert not spine.snmp.is_v3, "a protocol is overridden as a whole"
     old, group = found["old-leaf"]
     assert (group, old.poll, old.snmp.any_source) == ("", False, True)
     assert found["leaf-201"][0].snmp.is_v3
@@ -64,8 +64,8 @@ def test_the_configuration_is_read_with_all_its_files(folder):
 
 def test_the_profile_is_one(folder):
     daemon.load_config(folder / "fabric.yml")
-    profile = snmp_profiles.used().of((1, 3, 6, 1, 4, 1, 99999, 7))
-    assert profile is snmp_profiles.used().of((), "AcmeOS 4.2")
+    profile = snmp_profiles.active_profiles().match((1, 3, 6, 1, 4, 1, 99999, 7))
+    assert profile is snmp_profiles.active_profiles().match((), "AcmeOS 4.2")
     assert (profile.name, profile.interval, profile.refresh, profile.optics) == ("acme", 30.0, 10.0, "entity")
     tables = {table.name: table for table in profile.tables}
     assert "pause" not in tables
@@ -130,16 +130,16 @@ def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
     promtool.answers(program("promtool"), tmp_path, series, zip(QUESTIONS, answers, strict=True))
 
 
-def test_the_tables_name_ways_profiles_and_states_that_there_are():
-    below = PAGE.partition("## The ways to ask\n")[2].partition("### Several")[0]
-    first, second = below.split("\nWhat each tells")
+def test_the_tables_list_all_protocols_profiles_and_states():
+    below = PAGE.partition("## Protocols\n")[2].partition("### Several")[0]
+    first, second = below.split("\nWhat each provides")
     listed = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
-    ways = {way for way, (module, _) in READERS.items() if find_spec(module)}
-    assert set(listed) == ways
-    assert set(re.findall(r"^\| `(\w+)`", second, re.MULTILINE)) == ways
+    protocols = {protocol for protocol, (module, _) in READERS.items() if find_spec(module)}
+    assert set(listed) == protocols
+    assert set(re.findall(r"^\| `(\w+)`", second, re.MULTILINE)) == protocols
     states = re.findall(r"^\| `(\w+)` \|", PAGE.partition("| state |")[2].partition("\n\n")[0], re.MULTILINE)
     assert states == [one.value for one in Support]
-    profiles = PAGE.partition("The package brings ")[2].partition(";")[0]
+    profiles = PAGE.partition("Built-in profiles are ")[2].partition(";")[0]
     assert sorted(re.findall(r"`(\w+)`", profiles)) == snmp_profiles.builtin().names
 
 
@@ -160,7 +160,7 @@ TOLD = {
 def test_the_table_says_of_snmp_what_the_profiles_have(maker):
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `snmp`, {maker} |"))
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    counters = {one.ending for table in snmp_profiles.builtin().named(MAKERS[maker]).tables for one in table.counters}
+    counters = {one.ending for table in snmp_profiles.builtin().by_name(MAKERS[maker]).tables for one in table.counters}
     if maker == "Junos":
         counters -= {"receive_pfc_frames_total"}  # what any switch is asked for; no MIB of Junos has it
     assert {place: bool(cells[place]) for place in TOLD} == {
@@ -176,7 +176,7 @@ def test_the_configuration_of_the_readme_is_read(tmp_path):
     assert daemon.load_config(tmp_path / "fabric.yml").sources["mqtt"].broker == "mqtt.example.net"
     (tmp_path / "fabric.yml").write_text(switches)
     options = daemon.load_config(tmp_path / "fabric.yml").sources["switch"]
-    assert [(target.name, target.snmp.is_v3) for target, _ in resolved(options)] == [
+    assert [(target.name, target.snmp.is_v3) for target, _ in resolve_targets(options)] == [
         ("leaf-01", True),
         ("leaf-02", True),
     ]

@@ -36,11 +36,11 @@ def test_object_identifiers_by_hand(oid, encoded):
     assert ber.decode_oid(bytes.fromhex(encoded)) == oid
 
 
-def test_padded_numbers_of_an_identifier_are_read():
+def test_padded_subidentifiers_are_accepted():
     assert ber.decode_oid(bytes.fromhex("2b800501")) == (1, 3, 5, 1)
 
 
-def test_identifiers_longer_than_any_are_refused():
+def test_identifiers_above_the_maximum_length_are_rejected():
     longest = b"\x2b" + b"\x83\xff\xff\xff\x7f" * 127
     assert len(ber.decode_oid(longest)) == 129
     for content in (b"\x2b" + b"\x01" * 60_000, b"\x2b" + b"\xff" * 60_000 + b"\x01"):  # many numbers, a giant one
@@ -48,7 +48,7 @@ def test_identifiers_longer_than_any_are_refused():
             ber.decode_oid(content)
 
 
-def test_identifier_cut_off_inside_a_number():
+def test_a_truncated_subidentifier_is_rejected():
     with pytest.raises(DecodeError, match="ends inside a number"):
         ber.decode_oid(bytes.fromhex("2b0681"))
 
@@ -108,7 +108,7 @@ def test_values_by_hand(tag, value, encoded):
         (ber.UINTEGER32, "07", 7),
     ],
 )
-def test_sloppy_numbers_are_read(tag, content, value):
+def test_numbers_with_invalid_padding_are_accepted(tag, content, value):
     assert ber.decode_value(tag, bytes.fromhex(content)) == value
 
 
@@ -125,7 +125,7 @@ def test_sloppy_numbers_are_read(tag, content, value):
         (0x45, "00"),
     ],
 )
-def test_values_that_are_none(tag, content):
+def test_invalid_values_are_rejected(tag, content):
     with pytest.raises(DecodeError):
         ber.decode_value(tag, bytes.fromhex(content))
 
@@ -143,7 +143,7 @@ def test_values_that_are_none(tag, content):
         (ber.MALFORMED, None),
     ],
 )
-def test_values_that_a_type_cannot_carry(tag, value):
+def test_values_that_do_not_fit_their_type_are_rejected(tag, value):
     with pytest.raises(ValueError, match="cannot be"):
         ber.encode_value(tag, value)
 
@@ -161,32 +161,32 @@ def test_values_that_a_type_cannot_carry(tag, value):
         ("30ff", "a length of 127 bytes"),
     ],
 )
-def test_headers_that_lie(data, what):
+def test_headers_with_wrong_lengths_are_rejected(data, what):
     raw = bytes.fromhex(data)
     with pytest.raises(DecodeError, match=what):
         ber.read_header(raw, 0, len(raw))
 
 
-def test_padded_length_is_read():
+def test_a_padded_length_is_accepted():
     assert ber.read_header(bytes.fromhex("0485000000000141"), 0, 8) == (4, 7, 8)
 
 
 @given(OIDS)
-def test_identifiers_survive_the_way_there_and_back(oid):
+def test_identifiers_round_trip(oid):
     assert ber.decode_oid(ber.encode_oid(oid)) == oid
 
 
 @given(OIDS, OIDS)
-def test_numbers_and_not_bytes_give_the_order(one, other):
+def test_identifiers_sort_by_numbers(one, other):
     assert (ber.decode_oid(ber.encode_oid(one)) < ber.decode_oid(ber.encode_oid(other))) == (one < other)
 
 
-def test_bytes_would_give_the_wrong_order():
+def test_encoded_identifiers_sort_differently():
     assert ber.encode_index((16383,)) > ber.encode_index((16384,))
 
 
 @given(st.integers(0, 255), st.binary(max_size=40))
-def test_any_content_gives_a_value_or_the_one_error(tag, content):
+def test_any_content_decodes_or_raises_decode_error(tag, content):
     try:
         value = ber.decode_value(tag, content)
     except DecodeError:
@@ -204,6 +204,6 @@ def test_text_of_an_identifier(text):
 @pytest.mark.parametrize(
     "text", ["", ".", "1", "1..3", "1.3.ifDescr", "1.3.-6", "1.3.99999999999", "1.3.4294967296", "\u0661.\u0663"]
 )
-def test_text_that_is_no_identifier(text):
+def test_invalid_identifier_texts_are_rejected(text):
     with pytest.raises(ValueError):
         ber.parse_oid(text)

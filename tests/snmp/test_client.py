@@ -10,6 +10,7 @@ from exporter.snmp import ber
 from exporter.snmp.ber import Typed, encode_oid, encode_value
 from exporter.snmp.client import SnmpClient, parse_address
 from exporter.snmp.errors import SnmpTimeout, SnmpUnreachable
+from exporter.snmp.exchange import Reason
 from exporter.snmp.message import (
     RESPONSE,
     V1,
@@ -19,7 +20,6 @@ from exporter.snmp.message import (
     encode_pdu,
     encode_varbind,
 )
-from exporter.snmp.poll import Reason
 
 IFX_TABLE = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 NAME, IN, OUT, SPEED = ((*IFX_TABLE, number) for number in (1, 6, 10, 15))
@@ -65,8 +65,14 @@ async def test_walk_and_get(agent, client):
     got = await client.get([UP_TIME, (*IN, 1), (*IN, 999)])
     assert got.values == {UP_TIME: Typed(ber.TIME_TICKS, 4711), (*IN, 1): Typed(ber.COUNTER64, 2**64 - 1)}
     assert got.problems == []
-    assert agent.requests == client.counters.requests == client.counters.replies
-    assert client.counters.retries == client.counters.stray == client.counters.junk == client.counters.foreign == 0
+    assert agent.requests == client.counters.requests == client.counters.responses
+    assert (
+        client.counters.retries
+        == client.counters.unmatched
+        == client.counters.malformed
+        == client.counters.mismatched
+        == 0
+    )
 
 
 async def test_values_and_rows_change_while_the_agent_runs(agent, client):
@@ -88,10 +94,10 @@ async def test_calls_at_the_same_time_wait_for_each_other(agent, client):
     walked, got = await asyncio.gather(client.walk([NAME]), client.get([UP_TIME]))
     assert rows(walked) == {NAME: ALL[NAME]}
     assert got.values[UP_TIME].value == 4711
-    assert client.counters.stray == 0
+    assert client.counters.unmatched == 0
 
 
-async def test_a_silent_agent_does_not_hold_up_another(agent):
+async def test_an_unresponsive_agent_does_not_delay_another(agent):
     asked = deafen(agent)
     async with SnmpAgent(ROWS) as healthy:
         address = "{}:{}".format(*await healthy.start())
@@ -103,7 +109,7 @@ async def test_a_silent_agent_does_not_hold_up_another(agent):
             silent.cancel()
 
 
-async def test_a_silent_agent_costs_its_own_time_out(agent):
+async def test_an_unresponsive_agent_times_out(agent):
     agent.faults.silent = True
     async with SnmpClient(agent.address, "public", **SILENCE) as client:
         with pytest.raises(SnmpTimeout) as caught:
@@ -118,11 +124,11 @@ async def test_a_silent_agent_costs_its_own_time_out(agent):
 async def test_the_deadline_ends_a_poll(agent):
     agent.faults.silent = True
     async with SnmpClient(agent.address, "public", timeout=50, deadline=0.05) as client:
-        with pytest.raises(SnmpTimeout, match=r"the 0.05 s for the poll were over before an answer to GETBULK"):
+        with pytest.raises(SnmpTimeout, match=r"the 0.05 s for the poll passed before a response to GETBULK"):
             await client.walk(COLUMNS)
 
 
-async def test_a_target_that_falls_silent_midway_costs_what_is_missing(agent):
+async def test_a_target_that_stops_responding_loses_only_the_missing_columns(agent):
     agent.faults.silent_on = {SPEED}
     async with SnmpClient(agent.address, "public", **SILENCE) as client:
         result = await client.walk([NAME, SPEED])
@@ -130,12 +136,12 @@ async def test_a_target_that_falls_silent_midway_costs_what_is_missing(agent):
     assert [(problem.oid, problem.reason) for problem in result.problems] == [(SPEED, Reason.TIMEOUT)]
 
 
-async def test_nothing_listens():
+async def test_a_closed_port_is_unreachable():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reserved:
         reserved.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
     async with SnmpClient(address, "public") as client:
-        with pytest.raises(SnmpUnreachable, match="nothing listens there"):
+        with pytest.raises(SnmpUnreachable, match="the port is closed, or there is no route to the host"):
             await client.walk(COLUMNS)
 
 
@@ -156,7 +162,7 @@ async def test_a_name_that_is_never_resolved(monkeypatch):
             await client.get([UP_TIME])
 
 
-async def test_the_agent_comes_back(agent, client):
+async def test_an_agent_that_restarts_is_polled_again(agent, client):
     await client.get([UP_TIME])
     host, port = agent.address.split(":")
     agent.close()
@@ -179,7 +185,7 @@ def deafen(agent):
     return asked
 
 
-async def test_closing_ends_a_call_that_waits(agent):
+async def test_close_fails_a_pending_call(agent):
     asked = deafen(agent)
     async with SnmpClient(agent.address, "public", timeout=50) as client:
         waiting = asyncio.create_task(client.walk(COLUMNS))
@@ -203,24 +209,24 @@ async def test_a_cancelled_call_leaves_the_client_usable(agent, client):
 @pytest.mark.parametrize(
     ("faults", "counted"),
     [
-        (Faults(wrong_id_first=True), "stray"),
-        (Faults(junk_first=True), "junk"),
+        (Faults(wrong_id_first=True), "unmatched"),
+        (Faults(junk_first=True), "malformed"),
         (Faults(delay=0.001), None),
         (Faults(too_big_above=7), None),
         (Faults(truncate={(1, 3, 9): 1}), None),
     ],
 )
-async def test_faults_that_cost_nothing(agent, client, faults, counted):
+async def test_faults_without_effect_on_the_result(agent, client, faults, counted):
     agent.faults = faults
     result = await client.walk(COLUMNS)
     assert rows(result) == ALL
     assert result.problems == []
     assert client.counters.retries == 0
-    for name in ("stray", "junk", "foreign"):
+    for name in ("unmatched", "malformed", "mismatched"):
         assert getattr(client.counters, name) == (client.counters.requests if name == counted else 0)
 
 
-async def test_lost_datagrams_are_asked_for_again(agent):
+async def test_lost_datagrams_are_retried(agent):
     agent.faults.drop_every = 3
     async with SnmpClient(agent.address, "public", timeout=0.05, retries=3, deadline=60) as client:
         result = await client.walk(COLUMNS)
@@ -229,7 +235,7 @@ async def test_lost_datagrams_are_asked_for_again(agent):
     assert client.counters.retries > 0
 
 
-async def test_a_loop_and_an_error_keep_what_there_is(agent, client):
+async def test_a_loop_and_an_error_keep_the_rows_so_far(agent, client):
     agent.faults.loop.add(SPEED)
     agent.faults.gen_err.add(IN)
     agent.set((*IFX_TABLE, 2, 1), Typed(ber.COUNTER32, 0))  # so that NAME does not end where IN begins
@@ -241,9 +247,9 @@ async def test_a_loop_and_an_error_keep_what_there_is(agent, client):
     }
 
 
-async def test_a_wrong_community_is_silence(agent):
+async def test_a_wrong_community_times_out(agent):
     async with SnmpClient(agent.address, "secret", **SILENCE) as client:
-        with pytest.raises(SnmpTimeout, match="a wrong community looks like this too") as caught:
+        with pytest.raises(SnmpTimeout, match="a wrong community is a possible cause too") as caught:
             await client.get([UP_TIME])
     assert "secret" not in str(caught.value)
 
@@ -281,21 +287,21 @@ async def ask(script, **options):
         transport.close()
 
 
-async def test_a_late_answer_to_the_first_try_is_taken():
+async def test_a_late_response_to_the_first_try_is_accepted():
     result, counters, ids = await ask(lambda ids: [reply(ids[0])] if len(ids) == 2 else [], timeout=0.05)
     assert result.values[UP_TIME].value == 1
     assert counters.retries == 1
-    assert counters.stray == 0
+    assert counters.unmatched == 0
     assert len(set(ids)) == 2
 
 
-async def test_a_repeated_answer_is_taken_once():
+async def test_a_duplicate_response_is_accepted_once():
     result, counters, _ = await ask(lambda ids: [reply(ids[0]), reply(ids[0], ticks=2)], timeout=20)
     assert result.values[UP_TIME].value == 1
-    assert counters.replies == 1
+    assert counters.responses == 1
 
 
-async def test_answers_of_others_are_counted_and_ignored():
+async def test_other_datagrams_are_counted_and_ignored():
     def script(ids):
         (asked,) = ids
         return [
@@ -310,15 +316,15 @@ async def test_answers_of_others_are_counted_and_ignored():
 
     result, counters, _ = await ask(script, timeout=20)
     assert result.values[UP_TIME].value == 5
-    assert (counters.foreign, counters.junk, counters.stray) == (2, 3, 1)
+    assert (counters.mismatched, counters.malformed, counters.unmatched) == (2, 3, 1)
 
 
-async def test_what_came_instead_is_told():
-    with pytest.raises(SnmpTimeout, match="datagrams refused so far: 2 junk"):
+async def test_a_timeout_lists_the_rejected_datagrams():
+    with pytest.raises(SnmpTimeout, match="datagrams rejected so far: 2 malformed"):
         await ask(lambda _: [b"SSH-2.0"], **SILENCE)
 
 
-async def test_request_ids_begin_anywhere():
+async def test_request_ids_start_at_random():
     firsts = {(await ask(lambda ids: [reply(ids[0])], timeout=20))[2][0] for _ in range(4)}
     assert len(firsts) > 1
 
@@ -352,14 +358,14 @@ def test_addresses(text, parsed):
 @pytest.mark.parametrize(
     "text", ["", ":161", "leaf:", "leaf:0", "leaf:65536", "leaf:snmp", "[::1", "[::1]161", "[]:161", "leaf:-1"]
 )
-def test_addresses_that_are_none(text):
+def test_invalid_addresses_are_rejected(text):
     with pytest.raises(ValueError, match="address"):
         SnmpClient(text, "public")
 
 
-def test_the_agent_ignores_what_is_not_for_it():
+def test_the_simulated_agent_ignores_other_datagrams():
     agent = SnmpAgent(ROWS)
-    assert agent.answer(b"junk") == []
+    assert agent.answer(b"not SNMP") == []
     assert agent.answer(reply(1)) == []
     assert agent.answer(reply(1, kind=0xA0, community=b"private")) == []
     assert len(agent.answer(reply(1, kind=0xA0))) == 1

@@ -112,7 +112,7 @@ NAME = encode_oid((*IF_HC_IN, 2))
         (b"\x30\x00", b""),
     ],
 )
-def test_a_bad_variable_costs_only_itself(bad, name):
+def test_a_malformed_variable_affects_only_itself(bad, name):
     varbinds = decode_message(response(GOOD, bad, LAST)).pdu.varbinds
     assert varbinds[1] == (name, ber.MALFORMED, None)
     assert [varbinds[0][2], varbinds[2][2]] == [5, 2**64 - 1]
@@ -124,7 +124,7 @@ def test_an_empty_identifier_is_accepted_as_name_and_as_value():
     assert pdu.varbinds == [(b"", ber.INTEGER, 5), (NAME, ber.OBJECT_IDENTIFIER, ())]
 
 
-def test_long_lengths_are_read_wherever_they_stand():
+def test_long_form_lengths_are_accepted_everywhere():
     padded = encode_tlv(0x30, b"\x06\x82\x00" + bytes((len(NAME),)) + NAME + bytes.fromhex("46840000000201ff"))
     long = variable((*IF_HC_IN, 3), ber.OCTET_STRING, b"y" * 700)
     varbinds = decode_message(response(padded, long)).pdu.varbinds
@@ -146,7 +146,7 @@ def test_long_lengths_are_read_wherever_they_stand():
         (response(GOOD)[:-1], "announced"),
     ],
 )
-def test_datagrams_that_are_no_message(data, what):
+def test_datagrams_that_are_not_a_message_are_rejected(data, what):
     with pytest.raises(DecodeError, match=what):
         decode_message(data)
 
@@ -174,7 +174,7 @@ ROWS = st.lists(st.tuples(NAMES, VALUES), max_size=12)
 
 
 @given(ROWS, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=40))
-def test_messages_survive_the_way_there_and_back(rows, request_id, community):
+def test_messages_round_trip(rows, request_id, community):
     pdu = encode_pdu(RESPONSE, request_id, 0, 0, [variable(oid, *value) for oid, value in rows])
     message = decode_message(encode_message(V2C, community, pdu))
     assert message.community == community
@@ -217,7 +217,7 @@ def _with_pysnmp(rows):
 
 
 @given(ROWS)
-def test_pysnmp_writes_what_we_read_and_reads_what_we_write(rows):
+def test_messages_are_interoperable_with_pysnmp(rows):
     theirs = pyasn1_encoder.encode(_with_pysnmp(rows))
     read = decode_message(theirs).pdu
     assert [(decode_oid(oid), (tag, value)) for oid, tag, value in read.varbinds] == rows
@@ -238,13 +238,13 @@ def test_lengths_of_a_variable_are_in_one_byte_as_long_as_they_can_be(size):
 
 
 @given(st.binary(max_size=400))
-def test_garbage_gives_the_one_error(data):
+def test_random_bytes_raise_decode_error(data):
     with pytest.raises(DecodeError):
         decode_message(data)
 
 
 @given(ROWS, st.data())
-def test_a_spoiled_message_gives_a_message_or_the_one_error(rows, data):
+def test_a_corrupted_message_decodes_or_raises_decode_error(rows, data):
     raw = bytearray(response(*(variable(oid, *value) for oid, value in rows)))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))

@@ -61,7 +61,7 @@ ROWS = read_rows()
 def flat(result):
     """Put a walk's columns into one mapping of identifier to typed value."""
     return {
-        (*oid, *index): Typed(column.odd.get(index, column.tag), value)
+        (*oid, *index): Typed(column.other_tags.get(index, column.tag), value)
         for oid, column in result.columns.items()
         for index, value in column.rows.items()
     }
@@ -122,7 +122,7 @@ def snmpd(program, tmp_path):
         process.stdout.read()
 
 
-async def test_our_walk_of_snmpd_brings_its_rows(snmpd):
+async def test_a_walk_of_snmpd_returns_its_rows(snmpd):
     async with SnmpClient(snmpd, "public", timeout=20, deadline=60) as client:
         result = await client.walk(COLUMNS)
     assert result.problems == []
@@ -130,7 +130,7 @@ async def test_our_walk_of_snmpd_brings_its_rows(snmpd):
 
 
 @pytest.mark.parametrize("name", ["snmpbulkwalk", "snmpwalk"])
-async def test_our_walk_of_snmpd_agrees_with_theirs(snmpd, program, name):
+async def test_a_walk_of_snmpd_agrees_with_snmpbulkwalk(snmpd, program, name):
     # Its own system group too: sysObjectID, sysName, and of sysORTable what has more rows.
     system = (1, 3, 6, 1, 2, 1, 1)
     columns = [(*system, 2), (*system, 5), (*system, 9, 1, 2), (*system, 9, 1, 4), *PORT_COLUMNS]
@@ -143,7 +143,7 @@ async def test_our_walk_of_snmpd_agrees_with_theirs(snmpd, program, name):
     assert len(theirs) > len(PORT_COLUMNS) * 6 + 2
 
 
-async def test_our_get_of_snmpd(snmpd):
+async def test_a_get_of_snmpd(snmpd):
     known, unknown = (*PORT_COLUMNS[5], 1), (*PORT_COLUMNS[5], 2)
     async with SnmpClient(snmpd, "public", timeout=20, deadline=60) as client:
         result = await client.get([known, unknown])
@@ -161,11 +161,11 @@ async def agent():
 
 
 @pytest.mark.parametrize("name", ["snmpbulkwalk", "snmpwalk"])
-async def test_their_walk_of_our_agent_brings_its_rows(agent, program, name):
+async def test_snmpbulkwalk_of_the_simulated_agent_returns_its_rows(agent, program, name):
     assert await net_snmp(program(name), agent.address, ROOT) == agent.rows
 
 
-async def test_gufo_sees_our_agent_as_we_do(agent):
+async def test_gufo_reads_the_same_from_the_simulated_agent(agent):
     host, port = agent.address.split(":")
     async with SnmpClient(agent.address, "public", timeout=20) as client:
         ours = flat(await client.walk(PORT_COLUMNS[:7]))

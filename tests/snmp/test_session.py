@@ -10,20 +10,20 @@ from exporter.snmp import v3
 from exporter.snmp.ber import COUNTER32, Typed
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import DecodeError, SnmpAuthenticationError, SnmpTimeout
+from exporter.snmp.exchange import MAX_VARBINDS
 from exporter.snmp.message import (
     GET,
     RESPONSE,
     V1,
     encode_pdu,
 )
-from exporter.snmp.poll import MAX_VARBINDS
 from exporter.snmp.security import (
     Authentication,
     Community,
     Privacy,
     User,
 )
-from exporter.snmp.session import ForeignError, UserSession, Verdict
+from exporter.snmp.session import MismatchError, UserSession, Verdict
 
 COLUMNS = [(1, 3, 6, 1, 2, 1, 31, 1, 1, 1, number) for number in range(6, 14)]
 ROWS = {(*column, port): Typed(COUNTER32, 2**31 + port * column[-1]) for column in COLUMNS for port in range(1, 65)}
@@ -55,7 +55,7 @@ def rows(result):
 
 def met(engine, session):
     """Let a session meet an engine."""
-    assert session.reported(session.unwrap(engine.open(session.hello(1))))[0] is Verdict.AGAIN
+    assert session.handle_report(session.unwrap(engine.open(session.discovery(1))))[0] is Verdict.RESEND
 
 
 def answered(engine, session, number):
@@ -68,7 +68,7 @@ def answered(engine, session, number):
 
 
 @pytest.mark.parametrize("pace", [0.9, 0.999, 1.0, 1.001, 1.1], ids=str)
-def test_a_clock_of_another_pace_never_costs_an_answer(pace):
+def test_clock_drift_never_rejects_a_response(pace):
     """Each answer tells the time anew; what counts is what the agent said last, not how far our own clock has gone."""
     ours, theirs = [1000.0], [1000.0]
     engine = Engine(USERS, clock=lambda: theirs[0])
@@ -81,7 +81,7 @@ def test_a_clock_of_another_pace_never_costs_an_answer(pace):
     assert engine.reports == {4: 1}
 
 
-def test_a_late_answer_does_not_widen_the_window():
+def test_a_late_response_does_not_move_the_time_window():
     now = [1000.0]
     engine, session = Engine(USERS, clock=lambda: now[0]), UserSession(PRIVATE, clock=lambda: now[0])
     met(engine, session)
@@ -92,19 +92,19 @@ def test_a_late_answer_does_not_widen_the_window():
     assert session.unwrap(newest)
     assert session.unwrap(first)  # a hundred seconds late: taken, and no reason to set the clock back
     now[0] += 51
-    with pytest.raises(ForeignError, match="earlier time"):
+    with pytest.raises(MismatchError, match="outside of the time window"):
         session.unwrap(first)
     assert session.unwrap(newest)
 
 
-def test_a_report_that_nobody_signed_does_not_set_the_clock_of_an_engine_that_is_known():
+def test_an_unsigned_report_does_not_set_the_clock_of_a_known_engine():
     engine, session = Engine(USERS), UserSession(PRIVATE)
     met(engine, session)
     right = answered(engine, session, 2)
     assert session.unwrap(right)
     liar = Engine([], engine_id=engine.engine_id, boots=99)
-    verdict, _ = session.reported(session.unwrap(liar._report(4, v3.decode(session.hello(3)))))
-    assert verdict is Verdict.AGAIN  # a bounded number of times
+    verdict, _ = session.handle_report(session.unwrap(liar._report(4, v3.decode(session.discovery(3)))))
+    assert verdict is Verdict.RESEND  # a bounded number of times
     assert session.boots == 1
     assert session.unwrap(right)
 
@@ -112,7 +112,7 @@ def test_a_report_that_nobody_signed_does_not_set_the_clock_of_an_engine_that_is
 # --- answers to something else
 
 
-def test_an_answer_to_another_question_under_the_number_of_ours_is_not_taken():
+def test_a_response_with_the_right_msgid_and_another_request_id_is_rejected():
     engine, session = Engine(USERS), UserSession(PRIVATE)
     met(engine, session)
     asked = engine.open(session.wrap(2, encode_pdu(GET, 2, 0, 0, ())))
@@ -121,28 +121,28 @@ def test_an_answer_to_another_question_under_the_number_of_ours_is_not_taken():
 
 
 @pytest.mark.parametrize("other", [{"users": [User("other")]}, {"engine_id": bytes.fromhex("80000000050102030405")}])
-def test_an_unsigned_answer_of_another_engine_or_user_is_not_taken(other):
+def test_an_unsigned_response_of_another_engine_or_user_is_rejected(other):
     """Nothing but names tells them apart where nobody signs."""
     engine, session = Engine([User("nobody")]), UserSession(User("nobody"))
     met(engine, session)
     assert session.unwrap(answered(engine, session, 2)).kind == RESPONSE
     liar = Engine(**{"users": [User("nobody")], "engine_id": engine.engine_id} | other)
     (keys,) = liar._keys.values()
-    with pytest.raises(ForeignError, match="another engine or user"):
+    with pytest.raises(MismatchError, match="another engine or user"):
         session.unwrap(liar._wrapped(keys, b"", 3, encode_pdu(RESPONSE, 3, 0, 0, ())))
 
 
-def test_an_identity_that_is_too_long_is_not_taken():
+def test_an_engine_id_that_is_too_long_is_rejected():
     engine, session = Engine(USERS, engine_id=bytes(33)), UserSession(PRIVATE)
-    with pytest.raises(ForeignError, match="33 bytes"):
-        session.unwrap(engine.open(session.hello(1)))
+    with pytest.raises(MismatchError, match="33 bytes"):
+        session.unwrap(engine.open(session.discovery(1)))
 
 
 @pytest.mark.parametrize(("boots", "time"), [(-1, 0), (0, -1), (2**31, 0), (0, 2**31), (2**40, 5)])
-def test_boots_and_times_beyond_what_there_can_be(boots, time):
+def test_boots_and_times_out_of_range_are_rejected(boots, time):
     """They would not fit where the encryption begins."""
     data, _ = v3.encode(1, v3.AUTHENTICATED, (bytes(12), boots, time), b"private", b"0\0", signature_size=24)
-    with pytest.raises(DecodeError, match="neither goes beyond"):
+    with pytest.raises(DecodeError, match=r"both are 0 to 2\^31 - 1"):
         v3.decode(data)
 
 
@@ -166,18 +166,18 @@ async def ask_through(agent, forge, asking=PRIVATE):
     return client.counters
 
 
-async def test_answers_with_a_wrong_signature_are_dropped_and_counted(agent):
+async def test_responses_with_a_wrong_signature_are_dropped_and_counted(agent):
     def forge(right):
         wrong = bytearray(right)
         wrong[-1] ^= 1
         return [bytes(wrong)]
 
     counters = await ask_through(agent, forge)
-    assert counters.foreign == counters.replies > 5  # the report at the beginning has no signature to break
+    assert counters.mismatched == counters.responses > 5  # the report at the beginning has no signature to break
     assert counters.retries == 0
 
 
-async def test_answers_without_a_signature_are_dropped_and_counted(agent):
+async def test_responses_without_a_signature_are_dropped_and_counted(agent):
     """An agent of no passwords, but the same name and identity, answers faster than the one that was asked."""
     liar = Engine([User("private")], engine_id=agent.engine.engine_id)
     numbers = []
@@ -196,11 +196,11 @@ async def test_answers_without_a_signature_are_dropped_and_counted(agent):
 
     agent.engine = Listening(USERS)
     counters = await ask_through(agent, forge)
-    assert counters.foreign == counters.replies + 1 > 5
+    assert counters.mismatched == counters.responses + 1 > 5
     assert counters.retries == 0
 
 
-async def test_old_answers_are_strays(agent):
+async def test_old_responses_match_no_request(agent):
     seen = []
 
     def forge(right):
@@ -209,14 +209,14 @@ async def test_old_answers_are_strays(agent):
         return old
 
     counters = await ask_through(agent, forge)
-    assert counters.stray + counters.foreign == counters.requests - 1
+    assert counters.unmatched + counters.mismatched == counters.requests - 1
     assert counters.retries == 0
 
 
 # --- who is refused
 
 
-async def test_a_wrong_password_of_the_encryption_is_named(agent):
+async def test_a_wrong_privacy_password_is_named(agent):
     asking = User("private", Authentication.SHA256, b"authentication-1", Privacy.AES, b"not-the-secret")
     async with SnmpClient(agent.address, asking, timeout=20) as client:
         with pytest.raises(SnmpAuthenticationError, match=r"cannot decrypt .* privacy password and algorithm \(aes\)"):
@@ -226,13 +226,16 @@ async def test_a_wrong_password_of_the_encryption_is_named(agent):
 @pytest.mark.parametrize(
     ("asking", "text"),
     [
-        (User("stranger"), "does not know the user 'stranger'"),
-        (User("private"), "not speak to the user 'private' at this level"),
-        (User("signed", Authentication.SHA256, b"another-password"), "signature wrong; check the authentication pass"),
+        (User("unknown"), "does not know the user 'unknown'"),
+        (User("private"), "rejects the security level of user 'private'"),
+        (
+            User("signed", Authentication.SHA256, b"another-password"),
+            "rejects our signature; check the authentication pass",
+        ),
         (User("signed", Authentication.SHA, b"authentication-1"), r"algorithm \(sha\)"),
     ],
 )
-async def test_refusals_are_told_at_once_with_their_remedy(agent, asking, text):
+async def test_rejections_are_raised_at_once_with_their_remedy(agent, asking, text):
     async with SnmpClient(agent.address, asking, timeout=20) as client:
         with pytest.raises(SnmpAuthenticationError, match=text) as caught:
             await client.walk(COLUMNS)
@@ -241,7 +244,7 @@ async def test_refusals_are_told_at_once_with_their_remedy(agent, asking, text):
     assert "password" not in str(caught.value).replace("authentication password", "")
 
 
-async def test_v1_asks_again_without_what_the_agent_lacks(agent):
+async def test_v1_repeats_a_get_without_the_missing_object(agent):
     """Whose error names it: one question more for each, and not halves of halves."""
     have = list(ROWS)[:7]
     missing = [(*COLUMNS[0], 1000), (*COLUMNS[0], 1001)]
@@ -256,19 +259,19 @@ async def test_v1_asks_again_without_what_the_agent_lacks(agent):
 
 
 @EVERYBODY
-async def test_late_answers_to_the_first_try_are_taken(agent, credentials):
+async def test_late_responses_to_the_first_try_are_accepted(agent, credentials):
     """Each question is answered once it is asked again, and then as it was asked first."""
     agent.faults.late = True
     async with SnmpClient(agent.address, credentials, timeout=0.05, retries=4, deadline=60) as client:
         found = await client.get(list(ROWS)[:3])
     assert found.values == dict(list(ROWS.items())[:3])
     assert found.problems == []
-    assert client.counters.replies == 1
-    assert client.counters.stray == 0
+    assert client.counters.responses == 1
+    assert client.counters.unmatched == 0
 
 
 @EVERYBODY
-async def test_two_questions_at_a_time_answered_in_the_wrong_order_are_not_mixed_up(agent, credentials):
+async def test_two_requests_in_flight_with_reordered_responses(agent, credentials):
     """The answers to two questions are held until both are there, and go out the second one first."""
     narrow(agent)
     answer, held, swapped = agent.answer, [], []
@@ -292,7 +295,7 @@ async def test_two_questions_at_a_time_answered_in_the_wrong_order_are_not_mixed
     assert swapped.count(2) > 5
 
 
-async def test_a_lost_question_who_is_there_is_no_reason_to_ask_for_less(agent):
+async def test_a_lost_engine_discovery_does_not_shrink_requests(agent):
     """Which is small: two losses of it say nothing of how much the agent can answer."""
     answer = agent.answer
     asked = []
@@ -300,14 +303,14 @@ async def test_a_lost_question_who_is_there_is_no_reason_to_ask_for_less(agent):
     async with SnmpClient(agent.address, PRIVATE, timeout=0.05, retries=8, deadline=60) as client:
         assert rows(await client.walk(COLUMNS)) == WANTED
         assert client.counters.retries >= 3
-        assert client._memory.varbinds == MAX_VARBINDS
+        assert client._state.varbinds == MAX_VARBINDS
 
 
-async def test_an_agent_that_stays_silent_once_it_is_known(agent):
+async def test_an_agent_that_stops_responding_after_discovery(agent):
     async with SnmpClient(agent.address, PRIVATE, timeout=0.05, retries=1, deadline=60) as client:
         assert rows(await client.walk(COLUMNS)) == WANTED
         agent.faults.silent = True
-        with pytest.raises(SnmpTimeout, match="no answer to GETBULK"):
+        with pytest.raises(SnmpTimeout, match="no response to GETBULK"):
             await client.walk(COLUMNS)
         agent.faults.silent = False
         assert rows(await client.walk(COLUMNS)) == WANTED
@@ -317,7 +320,7 @@ async def test_an_agent_that_stays_silent_once_it_is_known(agent):
 
 
 @given(st.sampled_from(USERS), st.integers(0, 10_000), st.integers(1, 255), st.integers(0, 400))
-def test_no_spoiled_answer_or_question_is_taken(asking, place, change, size):
+def test_no_corrupted_response_or_request_is_accepted(asking, place, change, size):
     """Every byte is under the signature, so that any change of one, or any cut, is found; and nothing else happens."""
     engine, session = Engine(USERS), UserSession(asking)
     met(engine, session)
@@ -330,7 +333,7 @@ def test_no_spoiled_answer_or_question_is_taken(asking, place, change, size):
         for one in (bytes(spoiled), right[: size % len(right)]):
             try:
                 taken = read(one)
-            except (DecodeError, ForeignError):
+            except (DecodeError, MismatchError):
                 continue
             assert not isinstance(taken, Asked)
             assert taken is None or isinstance(taken, bytes), taken

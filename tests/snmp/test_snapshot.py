@@ -19,7 +19,8 @@ from exporter.snmp.ber import (
 )
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpTimeout
-from exporter.snmp.snapshot import Limit, snapshot
+from exporter.snmp.snapshot import SnapshotLimits, snapshot
+from tests.helpers.paths import FIXTURES
 from tests.simulators.switch_model import SimulatedSwitch
 
 NAMES = [
@@ -130,7 +131,7 @@ def secrets():
         yield ipaddress.ip_address(one).packed
 
 
-def test_no_name_address_or_serial_is_left_in_any_spelling():
+def test_no_name_address_or_serial_number_remains_in_any_notation():
     written = snmp_recording.dump(anonymise(ROWS)).lower()
     # What is hexadecimal is read as text too.
     strings = " ".join(
@@ -146,7 +147,7 @@ def test_no_name_address_or_serial_is_left_in_any_spelling():
     assert checked >= 20, "the secrets are in what went in"
 
 
-def test_what_tells_how_the_switch_counts_stays():
+def test_counters_models_and_interface_names_are_kept():
     rows = {".".join(map(str, oid)): value for oid, value in anonymise(ROWS).items()}
     for oid in (
         "1.3.6.1.2.1.1.2.0",
@@ -168,7 +169,7 @@ def test_what_tells_how_the_switch_counts_stays():
     assert not gone & rows.keys()
 
 
-def test_the_same_is_the_same_within_a_file_and_another_in_the_next():
+def test_replacements_are_equal_within_a_file_and_differ_between_files():
     rows = anonymise(ROWS)
 
     def at(oid, made=rows):
@@ -187,7 +188,7 @@ def test_the_same_is_the_same_within_a_file_and_another_in_the_next():
     assert ipaddress.ip_address(bytes(index)).is_reserved
 
 
-def test_names_of_interfaces_stay_and_names_that_people_made_do_not():
+def test_interface_names_are_kept_and_other_names_are_replaced():
     table = parse_oid("1.3.6.1.2.1.31.1.1.1.1")
     usual = [
         "Ethernet1/1",
@@ -217,7 +218,7 @@ def test_addresses_of_their_own_type_are_replaced_in_any_table():
     assert anonymise({oid: Typed(IP_ADDRESS, bytes(4))})[oid].value == bytes(4), "which is nobody's"
 
 
-def test_texts_with_bytes_of_any_kind_are_taken():
+def test_texts_with_any_bytes_are_accepted():
     rows = {
         parse_oid("1.3.6.1.2.1.1.5.0"): text(b"\xff\xfe\x00"),
         parse_oid("1.3.6.1.2.1.1.1.0"): text(b"Notel\xe9 \xff"),
@@ -293,12 +294,12 @@ async def test_a_replay_of_a_snapshot_has_the_same_ports_and_counters(tmp_path):
     assert any(line.startswith("enterprise 30065: ") for line in lines)
 
 
-async def test_a_part_that_never_ends_is_cut_off_and_the_others_are_read():
+async def test_a_section_that_never_ends_is_cut_off_and_the_others_are_read():
     rows = {**ROWS, **{parse_oid(f"{V1}.4.1.1.9.0.{port}.1"): text("h") for port in range(3, 9)}}
     loop = parse_oid(f"{V1}.4.1.1.9")
     async with SnmpAgent(rows, faults=Faults(loop={loop})) as agent:
         address = "{}:{}".format(*await agent.start())
-        recording = await snapshot(address, "public", limit=Limit(rows=50, seconds=20, bytes=10**6))
+        recording = await snapshot(address, "public", limits=SnapshotLimits(rows=50, seconds=20, bytes=10**6))
     (problem,) = recording.problems
     assert problem.startswith(f"LLDP, neighbours: {V1}.4.1.1.9: ")
     assert parse_oid(f"{V1}.4.1.1.10.0.1.1") in recording.rows, "the column behind it"
@@ -312,7 +313,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr("exporter.snmp.snapshot._RETRIES", 1)
 
 
-async def test_a_table_that_is_never_answered_costs_only_itself(impatient):
+async def test_a_table_that_times_out_affects_no_other(impatient):
     async with SnmpAgent(ROWS, faults=Faults(silent_on={parse_oid("1.3.6.1.2.1.31")})) as agent:
         address = "{}:{}".format(*await agent.start())
         recording = await snapshot(address, "public")
@@ -321,7 +322,7 @@ async def test_a_table_that_is_never_answered_costs_only_itself(impatient):
     assert parse_oid("1.3.6.1.2.1.31.1.1.1.6.1") not in recording.rows
 
 
-async def test_a_switch_that_falls_silent_is_not_asked_for_ever(impatient):
+async def test_a_switch_that_stops_responding_ends_the_snapshot(impatient):
     async with SnmpAgent(ROWS) as agent:
         address = "{}:{}".format(*await agent.start())
 
@@ -330,44 +331,48 @@ async def test_a_switch_that_falls_silent_is_not_asked_for_ever(impatient):
 
         recording = await snapshot(address, "public", progress=progress)
     assert parse_oid("1.3.6.1.2.1.2.2.1.2.1") in recording.rows
-    left_out = [problem for problem in recording.problems if problem.endswith("does not answer any more")]
+    left_out = [problem for problem in recording.problems if problem.endswith("stopped responding")]
     assert len(recording.problems) - len(left_out) == 1
     assert left_out[-1].startswith("enterprise 30065: ")
 
 
-async def test_what_is_over_the_limits_is_left_out_and_told():
+async def test_sections_over_the_limits_are_skipped_and_reported():
     async with SnmpAgent(ROWS) as agent:
         address = "{}:{}".format(*await agent.start())
-        recording = await snapshot(address, "public", limit=Limit(bytes=100))
+        recording = await snapshot(address, "public", limits=SnapshotLimits(bytes=100))
     assert parse_oid("1.3.6.1.2.1.1.5.0") in recording.rows
     assert parse_oid("1.3.6.1.2.1.2.2.1.2.1") not in recording.rows
-    assert any(problem.startswith("ifTable: left out, as ") for problem in recording.problems)
+    assert any(problem.startswith("ifTable: skipped, since ") for problem in recording.problems)
 
 
-async def test_a_switch_that_does_not_answer_is_an_error():
+async def test_an_unresponsive_switch_is_an_error():
     async with SnmpAgent(ROWS, faults=Faults(silent=True)) as agent:
         address = "{}:{}".format(*await agent.start())
         with pytest.raises(SnmpTimeout):
-            await snapshot(address, "public", limit=Limit(seconds=0.2))
+            await snapshot(address, "public", limits=SnapshotLimits(seconds=0.2))
 
 
 IDENTITIES = [
     "1.3.6.1.2.1.1.4", "1.3.6.1.2.1.1.5", "1.3.6.1.2.1.1.6", "1.3.6.1.2.1.2.2.1.6", "1.3.6.1.2.1.31.1.1.1.18",
     "1.3.6.1.2.1.47.1.1.1.1.11", f"{V1}.3.2", f"{V1}.3.3", f"{V1}.4.1.1.5", f"{V1}.4.1.1.9",
 ]  # fmt: skip
-"""Contact, name, place, MAC addresses, aliases, serial numbers, LLDP's identities and names."""
+"""sysContact, sysName, sysLocation, MAC addresses, aliases, serial numbers, chassis IDs and names of LLDP."""
 
 
-def test_of_real_switches_no_name_address_or_serial_is_left(corpus):
-    folder = corpus / "switch" / "snmprec"
-    for path in sorted(folder.rglob("*.snmprec")):
+@pytest.mark.parametrize("origin", ["own", "corpus"])
+def test_of_recorded_switches_no_name_address_or_serial_number_remains(request, origin):
+    own = FIXTURES / "switch-snapshots"
+    folder = own if origin == "own" else request.getfixturevalue("corpus") / "switch" / "snmprec"
+    paths = sorted(folder.rglob("*.snmprec"))
+    assert paths
+    for path in paths:
         rows = snmp_recording.load(path).rows
         kept = anonymise(rows)
         written = snmp_recording.dump(kept).lower()
         ports = {value.value for oid, value in kept.items() if oid[:10] == parse_oid("1.3.6.1.2.1.31.1.1.1")}
         beginnings = tuple(map(parse_oid, IDENTITIES))
         private = {value.value for oid, value in rows.items() if any(oid[: len(one)] == one for one in beginnings)}
-        # Aliases that are the names of ports, and words such as `none`, tell nothing.
+        # Aliases that are port names, and words such as `none`, identify nothing.
         for content in private - ports:
             if isinstance(content, bytes) and len(content) > 5 and any(content):
                 assert content.hex() not in written, path.name

@@ -34,12 +34,12 @@ from exporter.snmp.security import (
     Privacy,
     User,
 )
-from exporter.snmp.session import ForeignError, UserSession, Verdict
+from exporter.snmp.session import MismatchError, UserSession, Verdict
 from exporter.snmp.usm import (
     Cipher,
     Signer,
     authentication_key,
-    localized,
+    localized_key,
     password_key,
     privacy_key,
 )
@@ -88,13 +88,13 @@ every_user = pytest.mark.parametrize("asking", EVERY, ids=lambda one: one.name)
         ),
     ],
 )
-def test_keys_of_the_rfc(authentication, key, local):
+def test_keys_of_rfc_3414(authentication, key, local):
     made = password_key(authentication, b"maplesyrup")
     assert made.hex() == key
-    assert localized(authentication, made, ENGINE_OF_RFC).hex() == local
+    assert localized_key(authentication, made, ENGINE_OF_RFC).hex() == local
 
 
-def test_a_key_lengthened_as_reeder_has_it():
+def test_a_key_extended_by_reeders_draft():
     """draft-reeder-snmpv3-usm-3desede-00, 5.3 has the 32 bytes that maplesyrup gives by MD5."""
     long = User("u", Authentication.MD5, b"maplesyrup", Privacy.AES256C, b"maplesyrup")
     assert privacy_key(long, ENGINE_OF_RFC).hex() == (
@@ -103,7 +103,7 @@ def test_a_key_lengthened_as_reeder_has_it():
 
 
 @every_user
-def test_what_is_encrypted_comes_back_and_no_salt_twice(asking):
+def test_encryption_round_trips_and_never_repeats_a_salt(asking):
     if asking.privacy is None:
         return
     cipher = Cipher(asking.privacy, privacy_key(asking, ENGINE_OF_RFC))
@@ -133,7 +133,7 @@ def test_passwords_are_never_shown():
         ({"name": "u", "authentication": Authentication.SHA, "authentication_password": b"short"}, "shorter than 8"),
     ],
 )
-def test_a_user_that_no_agent_would_take(options, text):
+def test_invalid_users_are_rejected(options, text):
     with pytest.raises(ValueError, match=text):
         User(**options)
 
@@ -232,7 +232,7 @@ def snmpd(program, tmp_path_factory):
 
 
 @every_user
-async def test_net_snmps_agent_answers_in_every_algorithm_that_it_has(snmpd, asking):
+async def test_snmpd_responds_with_every_algorithm_it_supports(snmpd, asking):
     async with SnmpClient(snmpd.address, asking, **PATIENT) as client:
         found = await client.get([(*SYSTEM, 5, 0)])
         walked = await client.walk([(*SYSTEM, 9, 1, 2)])
@@ -243,7 +243,7 @@ async def test_net_snmps_agent_answers_in_every_algorithm_that_it_has(snmpd, ask
         assert client.boots == (1 if asking.authentication else client.boots)
 
 
-async def test_net_snmps_agent_by_v1(snmpd):
+async def test_snmpd_by_v1(snmpd):
     async with SnmpClient(snmpd.address, Community(b"public", V1), **PATIENT) as client:
         missing = (*SYSTEM, 77, 0)
         found = await client.get([missing, (*SYSTEM, 5, 0)])
@@ -260,12 +260,12 @@ async def test_net_snmps_agent_by_v1(snmpd):
     ("asking", "text"),
     [
         (user(name="nobody"), "does not know the user 'nobody'"),
-        (user(password=b"not-the-password"), "our signature wrong; check the authentication password and algorithm"),
-        (user(Authentication.SHA512, name="sha256-aes"), "our signature wrong"),
-        (user(privacy=None, name="none-none"), "at this level|our signature wrong"),
+        (user(password=b"not-the-password"), "rejects our signature; check the authentication password and algorithm"),
+        (user(Authentication.SHA512, name="sha256-aes"), "rejects our signature"),
+        (user(privacy=None, name="none-none"), "rejects the security level|rejects our signature"),
     ],
 )
-async def test_net_snmps_agent_refuses_in_words(snmpd, asking, text):
+async def test_snmpd_rejections_name_the_cause(snmpd, asking, text):
     async with SnmpClient(snmpd.address, asking, **PATIENT) as client:
         with pytest.raises(SnmpAuthenticationError, match=text) as caught:
             await client.get([(*SYSTEM, 5, 0)])
@@ -273,7 +273,7 @@ async def test_net_snmps_agent_refuses_in_words(snmpd, asking, text):
     assert PASSWORD.decode() not in str(caught.value)
 
 
-async def test_net_snmps_agent_that_was_started_again(program, tmp_path):
+async def test_snmpd_that_was_restarted(program, tmp_path):
     agent = Snmpd(program("snmpd"), tmp_path)
     agent.start()
     try:
@@ -300,7 +300,7 @@ async def agent():
 
 
 @every_user
-async def test_net_snmps_walk_of_the_simulated_agent(agent, program, asking):
+async def test_snmpbulkwalk_of_the_simulated_v3_agent(agent, program, asking):
     if asking.privacy in (Privacy.AES192C, Privacy.AES256C):
         return  # this agent has them; net-snmp's programs take the same keys by other names in some builds alone
     options = ["-v3", "-u", asking.name, "-l", level(asking), "-t", "20", "-m", "", "-On"]
@@ -331,11 +331,11 @@ async def test_a_walk_of_the_simulated_agent(agent, asking):
     async with SnmpClient(agent.address, asking, **PATIENT) as client:
         assert await walked(client) == WANTED
         assert client.counters.reports == 1  # who is there; its time came with that
-        assert client.counters.retries == client.counters.foreign == 0
+        assert client.counters.retries == client.counters.mismatched == 0
         assert client.boots == 1
 
 
-async def test_an_agent_that_starts_again_is_followed_within_the_question(agent):
+async def test_an_agent_restart_is_followed_within_the_request(agent):
     async with SnmpClient(agent.address, user(), **PATIENT) as client:
         await walked(client)
         agent.engine.reboot()
@@ -344,7 +344,7 @@ async def test_an_agent_that_starts_again_is_followed_within_the_question(agent)
         assert client.counters.retries == 0
 
 
-async def test_an_agent_with_another_engine_is_met_anew(agent):
+async def test_another_engine_id_is_discovered_again(agent):
     async with SnmpClient(agent.address, user(), **PATIENT) as client:
         await walked(client)
         agent.engine.become(bytes.fromhex("80000000050a0b0c0d0e"))
@@ -353,7 +353,7 @@ async def test_an_agent_with_another_engine_is_met_anew(agent):
         assert client.engine_id.hex() == "80000000050a0b0c0d0e"
 
 
-async def test_an_agent_that_forgets_how_often_it_started_is_met_anew_after_the_timeout(agent):
+async def test_an_agent_that_loses_its_boots_is_discovered_again_after_the_timeout(agent):
     """Its clock jumps back under the same number of boots: its answers look like replays until it is met anew."""
     now = [10_000.0]
     agent.engine.clock = lambda: now[0]
@@ -362,12 +362,12 @@ async def test_an_agent_that_forgets_how_often_it_started_is_met_anew_after_the_
     async with SnmpClient(agent.address, user(), **QUICK) as client:
         await walked(client)
         agent.engine.reboot(5)
-        with pytest.raises(SnmpTimeout, match="not for us or not signed"):
+        with pytest.raises(SnmpTimeout, match="with another community, user or signature"):
             await client.walk([COLUMN])
         assert await walked(client) == WANTED
 
 
-async def test_a_clock_that_runs_apart_is_set_once(agent):
+async def test_a_clock_outside_the_window_is_set_once(agent):
     now = [10_000.0]
     agent.engine.clock = lambda: now[0]
     agent.engine.reboot()
@@ -378,21 +378,21 @@ async def test_a_clock_that_runs_apart_is_set_once(agent):
         assert agent.engine.reports == {4: 1, 2: 1}
 
 
-async def test_lost_answers_are_asked_for_again(agent):
+async def test_lost_responses_are_retried(agent):
     agent.faults.drop_every = 3
     async with SnmpClient(agent.address, user(), timeout=0.1, retries=5, deadline=60) as client:
         assert await walked(client) == WANTED
         assert client.counters.retries > 0
 
 
-async def test_a_silent_agent_times_out_at_the_question_who_is_there(agent):
+async def test_an_unresponsive_agent_times_out_at_the_engine_discovery(agent):
     agent.faults.silent = True
     async with SnmpClient(agent.address, user(), **QUICK) as client:
-        with pytest.raises(SnmpTimeout, match=r"who is there, tried 2 times \(an agent that does not speak v3"):
+        with pytest.raises(SnmpTimeout, match=r"the engine discovery, tried 2 times \(an agent without v3"):
             await client.walk([COLUMN])
 
 
-async def test_reports_without_end_are_an_error():
+async def test_endless_reports_are_an_error():
     """An agent that says after each question that the time is wrong, under the right signature."""
 
     class Contrary(Engine):
@@ -403,7 +403,7 @@ async def test_reports_without_end_are_an_error():
     async with SnmpAgent(ROWS, engine=Contrary(EVERY)) as agent:
         agent.address = "{}:{}".format(*await agent.start())
         async with SnmpClient(agent.address, user(), **PATIENT) as client:
-            with pytest.raises(SnmpAuthenticationError, match="clock is another, and so again after each question"):
+            with pytest.raises(SnmpAuthenticationError, match="clock differs, after each of 3 requests"):
                 await client.get([COLUMN])
 
 
@@ -420,9 +420,9 @@ def met(clock):
     """Give an engine and a session that has met it."""
     engine = Engine(EVERY, clock=lambda: clock[0])
     session = UserSession(user(), clock=lambda: clock[0])
-    report = session.unwrap(engine.open(session.hello(7)))
+    report = session.unwrap(engine.open(session.discovery(7)))
     assert report.request_id == 7
-    assert session.reported(report)[0] is Verdict.AGAIN
+    assert session.handle_report(report)[0] is Verdict.RESEND
     return engine, session
 
 
@@ -431,91 +431,91 @@ def answered(engine, session, number=8):
     return asked.wrap(encode_pdu(RESPONSE, number, 0, 0, ()))
 
 
-def test_an_answer(met):
+def test_a_response_is_accepted(met):
     engine, session = met
     assert session.unwrap(answered(engine, session)).request_id == 8
     assert session.boots == 1
 
 
 @pytest.mark.parametrize("place", range(1, 160, 7))
-def test_a_changed_answer_is_not_taken(met, place):
+def test_a_modified_response_is_rejected(met, place):
     engine, session = met
     data = bytearray(answered(engine, session))
     data[-place % len(data)] ^= 0x10
-    with pytest.raises((ForeignError, DecodeError)):
+    with pytest.raises((MismatchError, DecodeError)):
         session.unwrap(bytes(data))
 
 
 @pytest.mark.parametrize("asking", [user(None, None), user(privacy=None)], ids=lambda one: one.name)
-def test_an_answer_that_is_less_secure_than_the_question_is_not_taken(met, asking):
+def test_a_response_with_a_lower_security_level_is_rejected(met, asking):
     engine, session = met
     lesser = engine._keys[asking.name.encode()]._replace(user=user())
     data = engine._wrapped(lesser, b"", 8, encode_pdu(RESPONSE, 8, 0, 0, ()))
-    with pytest.raises(ForeignError, match=r"less secure|signature"):
+    with pytest.raises(MismatchError, match=r"lower security level|signature"):
         session.unwrap(data)
 
 
-def test_an_old_answer_is_not_taken(met, clock):
+def test_an_old_response_is_rejected(met, clock):
     engine, session = met
     old = answered(engine, session)
     clock[0] += 149
     assert session.unwrap(old)
     clock[0] += 3
-    with pytest.raises(ForeignError, match="earlier time"):
+    with pytest.raises(MismatchError, match="outside of the time window"):
         session.unwrap(old)
 
 
-def test_an_answer_from_before_the_restart_is_not_taken(met):
+def test_a_response_from_before_the_restart_is_rejected(met):
     engine, session = met
     old = answered(engine, session)
     engine.reboot()
     report = session.unwrap(engine.open(session.wrap(9, encode_pdu(GET, 9, 0, 0, ()))))
-    assert session.reported(report)[0] is Verdict.AGAIN
-    with pytest.raises(ForeignError, match="earlier time"):
+    assert session.handle_report(report)[0] is Verdict.RESEND
+    with pytest.raises(MismatchError, match="outside of the time window"):
         session.unwrap(old)
 
 
-def test_a_time_that_nobody_signed_is_not_believed(met):
+def test_an_unsigned_time_is_rejected(met):
     engine, session = met
     lie = Engine([user(None, None)], engine_id=engine.engine_id, boots=99)
     data = lie._report(2, v3.decode(session.wrap(9, encode_pdu(GET, 9, 0, 0, ()))))
-    verdict, text = session.reported(session.unwrap(data))
-    assert verdict is Verdict.REFUSED
+    verdict, text = session.handle_report(session.unwrap(data))
+    assert verdict is Verdict.FAIL
     assert "does not sign" in text
     assert session.boots is None
 
 
-def test_an_engine_without_identity_is_refused():
+def test_an_engine_id_that_is_too_short_is_rejected():
     session = UserSession(user())
-    report = session.unwrap(Engine([], engine_id=b"1234").open(session.hello(1)))
-    assert session.reported(report) == (Verdict.REFUSED, "the agent gives no identity of its engine (31323334)")
-    assert not session.known
+    report = session.unwrap(Engine([], engine_id=b"1234").open(session.discovery(1)))
+    assert session.handle_report(report) == (Verdict.FAIL, "the agent's snmpEngineID is too short (31323334)")
+    assert not session.is_ready
 
 
 # --- junk
 
 
 @given(st.binary(max_size=300))
-def test_junk_is_never_more_than_an_error(data):
+def test_random_bytes_raise_only_decode_error(data):
     for read in (v3.decode, v3.decode_scoped):
         with contextlib.suppress(DecodeError):
             read(data)
 
 
 @given(st.integers(0, 10_000), st.integers(0, 255), st.integers(0, 400))
-def test_changed_and_cut_messages_are_never_more_than_an_error(place, value, size):
+def test_modified_and_truncated_messages_raise_only_their_errors(place, value, size):
     asking = user(None, None)
     engine, session = Engine([asking]), UserSession(asking)
-    session.reported(session.unwrap(engine.open(session.hello(1))))
+    session.handle_report(session.unwrap(engine.open(session.discovery(1))))
     data = bytearray(answered(engine, session))
     data[place % len(data)] = value
     for one in (bytes(data), bytes(data[:size])):
-        with contextlib.suppress(DecodeError, ForeignError):
+        with contextlib.suppress(DecodeError, MismatchError):
             session.unwrap(one)
         engine.open(one)  # which gives a question, a report or nothing, and raises nothing
 
 
-def test_signatures_are_as_long_as_their_rfc_says():
+def test_signatures_have_the_length_of_their_rfc():
     sizes = {one: Signer(one, authentication_key(user(one, None), ENGINE_OF_RFC)).size for one in Authentication}
     assert list(sizes.values()) == [12, 12, 16, 24, 32, 48]
 
@@ -523,7 +523,7 @@ def test_signatures_are_as_long_as_their_rfc_says():
 # --- several questions at a time, and answers from elsewhere
 
 
-async def test_two_questions_at_a_time(agent):
+async def test_two_requests_in_flight(agent):
     columns = [(*COLUMN[:-1], number) for number in range(1, 11)]
     agent.set_many({(*column, row): Typed(INTEGER, row) for column in columns for row in range(50)})
     async with SnmpClient(agent.address, user(), window=2, **PATIENT) as client:
@@ -536,7 +536,7 @@ async def test_two_questions_at_a_time(agent):
     }
 
 
-async def test_two_questions_at_a_time_with_losses(agent):
+async def test_two_requests_in_flight_with_losses(agent):
     agent.faults.drop_every = 4
     columns = [(*COLUMN[:-1], number) for number in range(20, 30)]
     agent.set_many({(*column, row): Typed(INTEGER, row) for column in columns for row in range(50)})
@@ -547,25 +547,25 @@ async def test_two_questions_at_a_time_with_losses(agent):
 
 
 @pytest.mark.parametrize("credentials", [Community(b"public"), user()], ids=["v2c", "v3"])
-async def test_answers_from_another_port_are_taken_where_that_is_wanted(credentials):
+async def test_responses_from_another_port_are_accepted_if_unconnected(credentials):
     async with SnmpAgent(ROWS, engine=Engine(EVERY)) as agent:
         agent.address = "{}:{}".format(*await agent.start())
         async with SnmpClient(agent.address, credentials, unconnected=True, **QUICK) as client:
             assert await walked(client) == WANTED
-            assert client.counters.elsewhere == 0
+            assert client.counters.other_address == 0
             agent.faults.other_port = True
             assert await walked(client) == WANTED
-            assert client.counters.elsewhere > 0
+            assert client.counters.other_address > 0
         async with SnmpClient(agent.address, credentials, **QUICK) as client:
             with pytest.raises(SnmpTimeout):
                 await client.walk([COLUMN])
 
 
-async def test_reports_from_another_port_are_never_heeded():
+async def test_reports_from_another_port_are_never_accepted():
     async with SnmpAgent(ROWS, engine=Engine(EVERY)) as agent:
         agent.address = "{}:{}".format(*await agent.start())
         agent.faults.other_port = True
         async with SnmpClient(agent.address, user(), unconnected=True, **QUICK) as client:
             with pytest.raises(SnmpTimeout):
                 await client.walk([COLUMN])
-            assert client.counters.foreign == 2
+            assert client.counters.mismatched == 2

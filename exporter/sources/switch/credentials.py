@@ -1,4 +1,4 @@
-"""The secrets of a switch, read where the configuration says they are; in a thread, since they may be in files."""
+"""SNMP credentials of a target, read from the configuration, files or environment variables; blocks for files."""
 
 from exporter.config.secret import read_secret
 from exporter.snmp.message import V1, V2C
@@ -12,26 +12,26 @@ from exporter.snmp.security import (
 from exporter.sources.switch.options import Snmp
 
 
-def credentials_of(given: Snmp) -> Credentials:
-    """Give the community or the user by which a switch is asked. Blocks for files.
+def read_credentials(options: Snmp) -> Credentials:
+    """Return the community or the v3 user of a target. Blocks for files.
 
     Raises:
         SecretError: A secret cannot be read.
-        ValueError: It is none that an agent would take, such as a password that is too short.
+        ValueError: A secret is invalid, such as a password that is too short.
     """
-    if not given.is_v3:
-        community = read_secret(given.community, given.community_file, given.community_env)
-        return Community(community.encode(), V1 if str(given.version) == "1" else V2C)
-    signed, secret = b"", b""
-    if given.auth is not None:
-        signed = read_secret(given.auth_password, given.auth_password_file, given.auth_password_env).encode()
-    if given.priv is not None:
-        secret = read_secret(given.priv_password, given.priv_password_file, given.priv_password_env).encode()
+    if not options.is_v3:
+        community = read_secret(options.community, options.community_file, options.community_env)
+        return Community(community.encode(), V1 if str(options.version) == "1" else V2C)
+    auth, priv = b"", b""
+    if options.auth is not None:
+        auth = read_secret(options.auth_password, options.auth_password_file, options.auth_password_env).encode()
+    if options.priv is not None:
+        priv = read_secret(options.priv_password, options.priv_password_file, options.priv_password_env).encode()
     return User(
-        given.user or "",
-        None if given.auth is None else Authentication(given.auth),
-        signed,
-        None if given.priv is None else Privacy(given.priv),
-        secret,
-        given.context.encode(),
+        options.user or "",
+        None if options.auth is None else Authentication(options.auth),
+        auth,
+        None if options.priv is None else Privacy(options.priv),
+        priv,
+        options.context.encode(),
     )

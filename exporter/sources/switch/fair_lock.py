@@ -1,7 +1,7 @@
-"""Who may compute next: of many switches whose answers are complete at once, one at a time, and the loop in between.
+"""A fair lock for CPU-bound work: of many switches whose responses are complete at once, one per loop iteration.
 
-What a poll came to takes milliseconds. Done one after the other in one turn of the loop, those of many switches would
-keep everything else waiting: a scrape, a trap, the answers of other switches.
+Processing a poll takes milliseconds. Many of them in one iteration of the event loop would delay everything else: a
+scrape, a trap, the responses of other switches.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 _LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-async def turn() -> None:
-    """Wait until nobody else computes in this turn of the loop; without others, that is the next one."""
+async def yield_to_loop() -> None:
+    """Yield to the event loop; of several callers, one continues per iteration, in the order of their calls."""
     lock = _LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     async with lock:
         await asyncio.sleep(0)

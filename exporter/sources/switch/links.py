@@ -1,7 +1,7 @@
-"""Who is at the other end of a link: what a neighbour says of itself, in the labels that its own series have.
+"""Links by LLDP: the other end of a port, with the labels of its own series where that switch is polled too.
 
-A switch that is polled too is told by its label and the label of its port, so that both ends of a link and the series
-of both switches join. All else goes by the name that it sends; a MAC address joins the port of a host.
+A peer that is polled has its `switch` and `port` labels, so that both ends of a link and the series of both switches
+join. All other peers have the name that they send; a MAC address joins the port of a host.
 """
 
 import re
@@ -12,31 +12,31 @@ from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import LINKS
 from exporter.sources.switch.port_names import canonical
-from exporter.sources.switch.registry import Known, Roster, is_mac
+from exporter.sources.switch.registry import KnownSwitch, SwitchRegistry, is_mac
 
 SWITCH, HOST, UNKNOWN = "switch", "host", "unknown"
 
-_FORWARDS = frozenset({"bridge", "router"})
+_FORWARDING = frozenset({"bridge", "router"})
 
-_PORT_OF_HOST = re.compile(r"en[opsx][0-9a-f].*|ib[0-9].*|ibp.*")
-"""How Linux names the ports of hosts, and no maker the ports of switches."""
+_HOST_PORT = re.compile(r"en[opsx][0-9a-f].*|ib[0-9].*|ibp.*")
+"""Names of host ports on Linux, which no vendor uses for switch ports."""
 
 _LINUX = re.compile(r"\blinux \d", re.IGNORECASE)
-_OF_SWITCH = re.compile(r"cumulus|sonic|onyx|mlnx|arista|nx-os|switch|dent", re.IGNORECASE)
+_SWITCH_SOFTWARE = re.compile(r"cumulus|sonic|onyx|mlnx|arista|nx-os|switch|dent", re.IGNORECASE)
 
 
-class Link(NamedTuple):
+class PortLink(NamedTuple):
     """One neighbour at one port; empty texts are not known.
 
     Attributes:
-        port: The port here.
-        peer: Label of the switch, or name of whatever it is.
-        peer_port: Label of the port there, or what it says of it.
+        port: The local port.
+        peer: Label of the peer switch, or name of any other peer.
+        peer_port: Label of the port there, or its name as received.
         kind: `switch`, `host` or `unknown`.
         mac: MAC address of the port there.
-        description: What it says of its port.
+        description: Its Port Description.
         polled: Whether it is a switch that is polled too.
-        role: Of that, where it is known.
+        role: Role of that switch, where it is known.
     """
 
     port: str
@@ -49,84 +49,85 @@ class Link(NamedTuple):
     role: str = ""
 
 
-def kind_of(neighbour: Neighbour) -> str:
-    """Tell a switch from a host by what it says of itself.
+def peer_kind(neighbour: Neighbour) -> str:
+    """Classify a neighbour as switch, host or unknown.
 
-    Hosts that forward packets for containers call themselves bridges and routers; their ports, or their system, tell
-    them. A neighbour that is all one port, without more to say, is the firmware of a NIC.
+    Hosts that forward packets for containers have the capabilities of bridges and routers; the names of their ports, or
+    their System Description, identify them. A neighbour with the same MAC address as chassis ID and port ID, and
+    without capabilities, is the firmware of a NIC.
     """
     port = neighbour.peer_port
-    if not neighbour.capabilities & _FORWARDS:
-        lone_port = is_mac(port) and port == neighbour.chassis
-        return HOST if "station" in neighbour.capabilities or lone_port or _PORT_OF_HOST.fullmatch(port) else UNKNOWN
-    says_linux = _LINUX.search(neighbour.description) and not _OF_SWITCH.search(neighbour.description)
-    return HOST if _PORT_OF_HOST.fullmatch(port) or (says_linux and is_mac(port)) else SWITCH
+    if not neighbour.capabilities & _FORWARDING:
+        nic_firmware = is_mac(port) and port == neighbour.chassis
+        return HOST if "station" in neighbour.capabilities or nic_firmware or _HOST_PORT.fullmatch(port) else UNKNOWN
+    runs_linux = _LINUX.search(neighbour.description) and not _SWITCH_SOFTWARE.search(neighbour.description)
+    return HOST if _HOST_PORT.fullmatch(port) or (runs_linux and is_mac(port)) else SWITCH
 
 
-def mac_of(neighbour: Neighbour) -> str:
-    """Give the MAC address of a neighbour's port: that of its chassis only where nothing else tells the port."""
+def peer_mac(neighbour: Neighbour) -> str:
+    """Return the MAC address of a neighbour's port; that of its chassis only if nothing else identifies the port."""
     if is_mac(neighbour.peer_port):
         return neighbour.peer_port
     return neighbour.chassis if is_mac(neighbour.chassis) and not (neighbour.name or neighbour.peer_port) else ""
 
 
-def stranger(neighbour: Neighbour) -> Link:
-    """Tell of a neighbour that is not polled here, by its own words."""
+def unresolved_link(neighbour: Neighbour) -> PortLink:
+    """Return the link to a neighbour that is not polled here, with the names that it sends."""
     peer = neighbour.name or neighbour.chassis or next(iter(neighbour.addresses), "")
     peer_port = neighbour.peer_port or neighbour.port_description
     description = neighbour.port_description
-    return Link(neighbour.port, peer, peer_port, kind_of(neighbour), mac_of(neighbour), description)
+    return PortLink(neighbour.port, peer, peer_port, peer_kind(neighbour), peer_mac(neighbour), description)
 
 
-def resolved(here: str, neighbour: Neighbour, roster: Roster) -> Link:
-    """Tell of a neighbour, with the labels of its own series where it is polled too.
+def resolve_link(here: str, neighbour: Neighbour, registry: SwitchRegistry) -> PortLink:
+    """Return the link to a neighbour, with the labels of its own series where it is polled too.
 
     Args:
         here: The target that has this neighbour.
-        neighbour: What it says.
-        roster: The switches that are polled.
+        neighbour: The neighbour.
+        registry: The switches that are polled.
     """
-    told = stranger(neighbour)
-    known = roster.find(neighbour)
-    if known is None or known.target == here:  # a switch that sees itself is a loop of cables, and no other end
-        return told
-    port = _port_there(here, neighbour, known, roster) or told.peer_port
-    return told._replace(peer=known.label, peer_port=port, kind=SWITCH, polled=True, role=known.role)
+    link = unresolved_link(neighbour)
+    known = registry.find(neighbour)
+    if known is None or known.target == here:  # a switch that is its own neighbour has a loop of cables
+        return link
+    port = _peer_port(here, neighbour, known, registry) or link.peer_port
+    return link._replace(peer=known.label, peer_port=port, kind=SWITCH, polled=True, role=known.role)
 
 
-def _port_there(here: str, neighbour: Neighbour, known: Known, roster: Roster) -> str | None:
-    """Find the label of the port at the other end: by its name there, else by whom the switch there sees on its ports.
+def _peer_port(here: str, neighbour: Neighbour, known: KnownSwitch, registry: SwitchRegistry) -> str | None:
+    """Find the label of the port at the other end: by its name there, else by the neighbours of the switch there.
 
-    The latter tells where a switch sends a number or a MAC address of its port.
+    The latter is needed where a switch sends a number or a MAC address as port ID.
     """
     for text in (neighbour.peer_port, neighbour.port_description):
         if text and (port := known.ports.get(canonical(text))) is not None:
             return port
     own = canonical(neighbour.port)
-    back = {
+    ports = {
         one.port
         for one in known.neighbours
         if own in (canonical(one.peer_port), canonical(one.port_description))
-        and (met := roster.find(one)) is not None
-        and met.target == here
+        and (peer := registry.find(one)) is not None
+        and peer.target == here
     }
-    return back.pop() if len(back) == 1 else None
+    return ports.pop() if len(ports) == 1 else None
 
 
 class LinkTable:
-    """Makes the table of links, seen from one end; neighbours that say the same twice are one."""
+    """Builds the table of links, seen from one end; duplicate neighbours are one row."""
 
     def __init__(self) -> None:
         self._rows = RowKeeper(LINKS.labels)
 
-    def make(self, links: Sequence[Link], time: float, *, host: str = "", switch: str = "") -> Table:
-        """Make it; what is given of `host` and `switch` says whose ports these are."""
+    def make(self, links: Sequence[PortLink], time: float, *, host: str = "", switch: str = "") -> Table:
+        """Return the table; either `host` or `switch` is the device with these ports."""
         builder = TableBuilder(LINKS)
-        seen: set[tuple[str, ...]] = set()
+        keys: set[tuple[str, ...]] = set()
         for link in links:
             ends = (host, link.port, "", "") if host else ("", "", switch, link.port)
             key = (*ends, link.peer, link.peer_port)
-            if key not in seen:
-                seen.add(key)
+            if key not in keys:
+                keys.add(key)
                 builder.row(key, {"info": (link.kind, link.mac, link.description)})
         return builder.table(self._rows, time)

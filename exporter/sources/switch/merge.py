@@ -1,8 +1,8 @@
-"""What a reader brings of a switch, in one form whatever the protocol, and how the readers of one switch are joined.
+"""Readings of a switch in one form for all protocols, and how the readings of several protocols are merged to tables.
 
-A reader gives parts: rows of one kind, without the label of the switch, which is not its matter. A switch may be asked
-in several ways, SNMP for bytes and an API for marks: every column then has one owner, the first reader that ever gave
-it, so that a counter never alternates between two that count differently.
+A reader returns partial tables: rows of one schema without the label `switch`. A switch may be polled by several
+protocols, such as SNMP for octets and an API for ECN marks. Every column then has one owner, the first reader that ever
+had it, so that a counter never alternates between two that count differently.
 """
 
 import enum
@@ -25,7 +25,7 @@ from exporter.sources.switch.port_names import canonical
 
 
 class Family(enum.Enum):
-    """What a switch may count, or not; the value is a label."""
+    """A family of metrics that a switch may count; the value is a label."""
 
     TRAFFIC = "traffic"
     ERRORS = "errors"
@@ -42,8 +42,8 @@ class Family(enum.Enum):
 class Support(enum.Enum):
     """Whether a switch counts a family; the value is a label.
 
-    COUNTED: there are values. NOT_COUNTED: the switch knows of it and says that it does not count (a feature that is
-    switched off, `-`, `N/A`). UNSUPPORTED: it does not know of it. FAILED: asking for it failed, so nobody knows.
+    COUNTED: there are values. NOT_COUNTED: the switch has the counters and reports that it does not count (a feature
+    that is disabled, `-`, `N/A`). UNSUPPORTED: the switch does not have the counters. FAILED: the request failed.
     """
 
     COUNTED = "counted"
@@ -52,29 +52,29 @@ class Support(enum.Enum):
     FAILED = "failed"
 
 
-_BETTER = (Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED)
+_PREFERENCE = (Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED)
 
 
-def best(supports: Iterable[Support]) -> Support:
-    """Give what holds of a family that was asked for in several ways, of which each says something else."""
-    return min(supports, key=_BETTER.index)
+def best_support(supports: Iterable[Support]) -> Support:
+    """Return the support of a family that was requested in several ways with different results."""
+    return min(supports, key=_PREFERENCE.index)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of one kind, as one reader gave them.
+class PartialTable:
+    """Rows of one schema as read by one reader.
 
     Attributes:
-        schema: One of `metrics`: what the rows are; its first label, the switch, is not in the keys.
-        keys: Label values of each row behind the switch: `(port,)`, `(port, priority)` … Hand in the very same object
-            as long as nothing changed: then the rows are not looked at again.
+        schema: One of `metrics`; its first label, the switch, is not in the keys.
+        keys: Label values of each row after the switch: `(port,)`, `(port, priority)` … Pass the same object as long as
+            nothing changed: then the rows are not compared again.
         columns: By ending; counters are raw, as in a Table.
         time: Monotonic seconds of the reading.
-        times: Monotonic seconds at which the switch counted, a row, where that is known to differ: by its own time
-            stamps, or since its counters were not refreshed since the last reading. A row whose time did not move on
+        times: Monotonic seconds at which the switch counted, by row, where that is known to differ: from its time
+            stamps, or since its counters were not refreshed since the last reading. A row whose time did not advance
             keeps its rates.
-        epochs: One hashable a row that changes with a restart; None where unknown.
-        aspect: Tells apart several parts of one schema, where a reader asks for their columns at different times.
+        epochs: One hashable by row that changes with a restart; None where unknown.
+        aspect: Distinguishes several partial tables of one schema, whose columns a reader requests at different times.
     """
 
     schema: Schema
@@ -86,10 +86,10 @@ class Part:
     aspect: str = ""
 
 
-class PartBuilder:
-    """Collects a Part row by row, where a reader meets its values in that order.
+class PartialTableBuilder:
+    """Builds a PartialTable row by row.
 
-    It may be kept from poll to poll: as long as the rows are the same, so is the object of their keys.
+    A builder may be kept from poll to poll: as long as the rows are the same, so is the object of their keys.
     """
 
     def __init__(self, schema: Schema, aspect: str = "") -> None:
@@ -104,27 +104,27 @@ class PartBuilder:
 
     def part(
         self, time: float, *, times: Sequence[float] | None = None, epochs: Sequence[Hashable] | None = None
-    ) -> Part:
-        """Finish the part, and begin anew."""
+    ) -> PartialTable:
+        """Return the rows so far, and start the next table."""
         done, self._rows = self._rows, TableBuilder(self._schema)
         if done.keys != self._keys:
             self._keys = done.keys
-        return Part(self._schema, self._keys, done.columns(), time, times, epochs, self._aspect)
+        return PartialTable(self._schema, self._keys, done.columns(), time, times, epochs, self._aspect)
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Who is at the other end of a port, by LLDP; texts as the neighbour sent them, empty where it did not.
+    """An LLDP neighbour of a port; texts as received, empty where the TLV is missing.
 
     Attributes:
-        port: Name of the port here, as in the label.
-        chassis: Identity of the neighbour: a MAC address as `aa:bb:cc:dd:ee:ff`, else text.
-        peer_port: Its port's identity: a MAC address likewise, else text.
-        name: Its system name.
-        port_description: What it says of its port.
-        description: What it says of itself.
-        capabilities: Words such as `bridge`, `router`, `station`, of what it has switched on.
-        addresses: Its management addresses.
+        port: Label of the local port.
+        chassis: Chassis ID: a MAC address as `aa:bb:cc:dd:ee:ff`, else text.
+        peer_port: Port ID: a MAC address likewise, else text.
+        name: System Name.
+        port_description: Port Description.
+        description: System Description.
+        capabilities: Enabled capabilities, such as `bridge`, `router`, `station`.
+        addresses: Management addresses.
     """
 
     port: str
@@ -138,20 +138,21 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """What a switch says of itself; texts are empty, and None stands, where it says nothing.
+class SwitchDevice:
+    """What a switch reports about itself; empty or None where it does not.
 
     Attributes:
         name: System name.
-        description: Description in its own words.
-        object_id: sysObjectID, of SNMP.
+        description: System description.
+        object_id: sysObjectID, by SNMP.
         model: Product.
-        version: Of its software.
-        profile: How it is asked: the profile of SNMP.
+        version: Software version.
+        profile: The SNMP profile that is used.
         uptime: Seconds since its management started.
-        refresh: Seconds between refreshes of its counters, as seen or configured; None where they always moved.
-        unchanged: Readings so far that brought counters not refreshed since the one before.
-        chassis: Its own identity in LLDP, a MAC address as `aa:bb:cc:dd:ee:ff`, else text.
+        refresh: Seconds between refreshes of its counters, as observed or configured; None if every reading had new
+            values.
+        unchanged: Readings so far with counters that were not refreshed since the one before.
+        chassis: Its LLDP chassis ID, a MAC address as `aa:bb:cc:dd:ee:ff`, else text.
     """
 
     name: str = ""
@@ -167,52 +168,50 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Harvest:
-    """What one reader brought of a switch.
+class SwitchReading:
+    """One reading of a switch by one reader.
 
     Attributes:
-        device: What it says of itself.
-        parts: Rows, one Part a schema and aspect at most.
-        families: What it counts and what not, of those families that this reader asks for.
-        neighbours: All of them; None where they were not asked for, or could not be had.
-        failures: What could not be read beside this.
+        device: What it reports about itself.
+        parts: Partial tables, at most one by schema and aspect.
+        families: Support of the families that this reader requests.
+        neighbours: All LLDP neighbours; None where they were not requested, or could not be read.
+        failures: What could not be read.
     """
 
-    device: Device = Device()
-    parts: Sequence[Part] = ()
+    device: SwitchDevice = SwitchDevice()
+    parts: Sequence[PartialTable] = ()
     families: Mapping[Family, Support] = field(default_factory=dict)
     neighbours: Sequence[Neighbour] | None = None
     failures: Sequence[Failure] = ()
 
 
 class Reader(Protocol):
-    """Asks one switch in one way.
+    """Polls one switch by one protocol.
 
     Attributes:
-        way: The way's name, a key of the target: `snmp`, `onyx` …
+        protocol: Its name, a key of the target: `snmp`, `onyx` …
     """
 
-    way: str
+    protocol: str
 
-    async def read(self) -> Harvest:
-        """Poll once.
-
-        Inventories and other slow matters are the reader's own: what it did not ask again it gives as it was.
+    async def read(self) -> SwitchReading:
+        """Poll once. A reader caches what changes slowly, such as inventories, and returns it unchanged in between.
 
         Raises:
-            SourceError: The switch gives nothing in this way.
+            SourceError: Nothing could be read by this protocol.
         """
 
-    def nudge(self, port: str) -> None:
-        """Take note that a trap told of a port, or of the switch where that is empty: what is known may be outdated."""
+    def invalidate_neighbours(self, port: str) -> None:
+        """Invalidate neighbours and inventory of a port, or of the switch if it is empty, after a trap."""
 
     async def close(self) -> None:
-        """Let go of the connection; bounded in time."""
+        """Close the connection; bounded in time."""
 
 
 @dataclass(slots=True)
-class Joint:
-    """Joins the readers of one switch from poll to poll."""
+class ReadingMerger:
+    """Merges the readings of one switch by several protocols, from poll to poll."""
 
     _owners: dict[tuple[str, tuple[str, ...], str], str] = field(default_factory=dict)
     _keepers: dict[tuple[str, Schema], RowKeeper] = field(default_factory=dict)
@@ -221,19 +220,19 @@ class Joint:
     )
     _names: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def tables(self, switch: str, harvests: Mapping[str, Harvest]) -> list[Table]:
-        """Make the tables of a switch.
+    def tables(self, switch: str, readings: Mapping[str, SwitchReading]) -> list[Table]:
+        """Return the tables of a switch.
 
         Args:
             switch: Its label.
-            harvests: What each reader brought, by way, in order of preference; those that failed are left out.
+            readings: By protocol, in order of preference; without those that failed.
         """
         tables: list[Table] = []
-        for way, harvest in harvests.items():
-            for part in harvest.parts:
-                owner = f"{way} {part.aspect}".rstrip()
+        for protocol, reading in readings.items():
+            for part in reading.parts:
+                owner = f"{protocol} {part.aspect}".rstrip()
                 columns = {
-                    ending: one for ending, one in part.columns.items() if self._owns(owner, part.schema, ending)
+                    ending: column for ending, column in part.columns.items() if self._owns(owner, part.schema, ending)
                 }
                 if columns:
                     tables.append(self._table(switch, owner, part, columns))
@@ -242,28 +241,28 @@ class Joint:
     def _owns(self, owner: str, schema: Schema, ending: str) -> bool:
         return self._owners.setdefault((schema.prefix, schema.labels, ending), owner) == owner
 
-    def _spelled(self, way: str, keys: Sequence[LabelValues]) -> Sequence[LabelValues]:
-        """Give keys with the ports in the spelling of the way that named them first: one port has one label."""
-        made: list[LabelValues] = []
+    def _with_port_labels(self, protocol: str, keys: Sequence[LabelValues]) -> Sequence[LabelValues]:
+        """Return keys with the port names of the protocol that named them first: one port has one label."""
+        renamed: list[LabelValues] = []
         for port, *rest in keys:
-            first, label = self._names.setdefault(canonical(port), (way, port))
-            made.append((port if first == way else label, *rest))
-        return made if len(set(made)) == len(made) else keys  # where two would become one, they are not the same
+            first, label = self._names.setdefault(canonical(port), (protocol, port))
+            renamed.append((port if first == protocol else label, *rest))
+        return renamed if len(set(renamed)) == len(renamed) else keys  # if two become equal, they are different ports
 
-    def _table(self, switch: str, owner: str, part: Part, columns: Mapping[str, Column]) -> Table:
-        # The count of resets is a column of its own that meaning adds: one table of each kind of rows has it.
+    def _table(self, switch: str, owner: str, part: PartialTable, columns: Mapping[str, Column]) -> Table:
+        # The count of resets is a column that meaning adds: only one table of each set of rows has it.
         first = self._owns(owner, part.schema, RESETS)
         schema = part.schema if first else _without_resets(part.schema)
-        place = (owner, part.schema)
-        known = self._keys.get(place)
-        if known is None or known[0] != switch or known[1] is not part.keys:
-            spelled = self._spelled(owner.partition(" ")[0], part.keys)
-            known = self._keys[place] = (switch, part.keys, [(switch, *key) for key in spelled])
-        keeper = self._keepers.get(place)
+        cache_key = (owner, part.schema)
+        cached = self._keys.get(cache_key)
+        if cached is None or cached[0] != switch or cached[1] is not part.keys:
+            renamed = self._with_port_labels(owner.partition(" ")[0], part.keys)
+            cached = self._keys[cache_key] = (switch, part.keys, [(switch, *key) for key in renamed])
+        keeper = self._keepers.get(cache_key)
         if keeper is None:
-            keeper = self._keepers[place] = RowKeeper(schema.labels)
+            keeper = self._keepers[cache_key] = RowKeeper(schema.labels)
         return Table(
-            schema, keeper.rows(known[2]), columns, part.time, epochs=part.epochs, times=part.times, part=owner
+            schema, keeper.rows(cached[2]), columns, part.time, epochs=part.epochs, times=part.times, part=owner
         )
 
 
@@ -271,9 +270,9 @@ _reduced: dict[Schema, Schema] = {}
 
 
 def _without_resets(schema: Schema) -> Schema:
-    """Give the schema of tables that add columns to rows which another table has."""
-    made = _reduced.get(schema)
-    if made is None:
+    """Return the schema of tables that add columns to the rows of another table."""
+    reduced = _reduced.get(schema)
+    if reduced is None:
         metrics = {ending: metric for ending, metric in schema.metrics.items() if ending != RESETS}
-        made = _reduced[schema] = Schema(schema.prefix, schema.labels, metrics, schema.internal, schema.details)
-    return made
+        reduced = _reduced[schema] = Schema(schema.prefix, schema.labels, metrics, schema.internal, schema.details)
+    return reduced

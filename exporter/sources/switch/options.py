@@ -1,4 +1,4 @@
-"""Configuration of one switch: its target, and each way to ask it."""
+"""Configuration of one switch: its target, and the protocols to poll it."""
 
 import re
 from typing import Literal
@@ -11,8 +11,8 @@ from exporter.config.units import Duration
 from exporter.core.source import Selection
 
 
-class Secretive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What holds secrets, and shows none of them."""
+class SecretStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options with secrets, which its repr masks."""
 
     def __repr__(self) -> str:
         values = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -21,26 +21,26 @@ class Secretive(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 _SECRETS = ("community", "password")
-"""Ends of the keys of secrets."""
+"""Suffixes of the keys of secrets."""
 
 
-class Snmp(Secretive, frozen=True, kw_only=True):
-    """How a switch is asked by SNMP: by a community in versions 1 and 2c, by a user in version 3.
+class Snmp(SecretStruct, frozen=True, kw_only=True):
+    """SNMP: a community for versions 1 and 2c, a user for version 3.
 
-    Secrets are given in one of three ways each.
+    Each secret is set by one of three keys: the value, a file or an environment variable.
 
     Attributes:
-        address: Where, if not at the target's address: host, or host and port.
+        address: Host, or host and port; the target's address if not set.
         version: Version of the protocol.
-        user: Name of the user, of version 3.
-        auth: How its messages are signed; not at all where not given.
-        priv: How they are encrypted; not at all where not given.
-        context: Name of the context that is asked, of version 3.
-        engine_id: Identity of the switch's engine in hexadecimal digits, by which signed traps are understood.
-        timeout: Time to wait for the first try of a question.
+        user: User name, version 3.
+        auth: Authentication protocol; no authentication if not set.
+        priv: Privacy protocol; no encryption if not set.
+        context: Context name, version 3.
+        engine_id: snmpEngineID of the switch in hexadecimal digits, needed to verify signed traps.
+        timeout: Time to wait for the first try of a request.
         retries: Tries after the first.
-        window: Questions under way at the same time; many agents starve at more than one.
-        any_source: Whether answers are taken from other addresses and ports too, as some switches send them.
+        window: Requests in flight at the same time; many agents cannot serve more than one.
+        any_source: Whether to accept responses from other addresses and ports too, as some switches send them.
     """
 
     address: str | None = None
@@ -65,13 +65,13 @@ class Snmp(Secretive, frozen=True, kw_only=True):
     any_source: bool = False
 
     def __post_init__(self) -> None:
-        """See that the version has what it needs, and nothing that belongs to another."""
+        """Check that the version has the options it needs, and none of another version."""
         if self.version not in ("1", "2c", "3", 1, 3):
             raise ValueError(f"version is {self.version}; SNMP has 1, 2c and 3")
         if not 0 <= self.retries <= 10:
             raise ValueError(f"retries is {self.retries}; give 0 to 10")
         if not 1 <= self.window <= 4:
-            raise ValueError(f"window is {self.window}; give 1 to 4 questions at a time")
+            raise ValueError(f"window is {self.window}; give 1 to 4 requests at a time")
         if self.is_v3:
             self._check_user()
         else:
@@ -80,7 +80,7 @@ class Snmp(Secretive, frozen=True, kw_only=True):
 
     @property
     def is_v3(self) -> bool:
-        """Whether it is the version with users."""
+        """Whether the version is 3, which has users in place of communities."""
         return str(self.version) == "3"
 
     def _check_user(self) -> None:
@@ -90,13 +90,13 @@ class Snmp(Secretive, frozen=True, kw_only=True):
         if self.priv is not None and self.auth is None:
             raise ValueError("priv needs auth: version 3 has no encryption without a signature")
         for what in ("auth", "priv"):
-            ways = [getattr(self, f"{what}_password{end}") for end in ("", "_file", "_env")]
+            passwords = [getattr(self, f"{what}_password{end}") for end in ("", "_file", "_env")]
             if getattr(self, what) is not None:
-                check_exactly_one(f"{what}_password", *ways)
-            elif any(way is not None for way in ways):
+                check_one(f"{what}_password", *passwords)
+            elif any(password is not None for password in passwords):
                 raise ValueError(f"{what}_password is given without {what}; name the algorithm too")
         if self.engine_id is not None and not re.fullmatch("(?:0x)?(?:[0-9A-Fa-f]{2}){5,32}", self.engine_id):
-            raise ValueError("engine_id is no identity: it has 10 to 64 hexadecimal digits")
+            raise ValueError("engine_id is not an snmpEngineID; give 10 to 64 hexadecimal digits")
 
     def _refuse(self, *names: str, why: str) -> None:
         for name in names:
@@ -104,15 +104,15 @@ class Snmp(Secretive, frozen=True, kw_only=True):
                 raise ValueError(f"{name} does not go with version {self.version}: {why}")
 
 
-class Login(Secretive, frozen=True, kw_only=True):
-    """How to log in to an API of a switch; the password is given in one of three ways.
+class Login(SecretStruct, frozen=True, kw_only=True):
+    """Login to an API of a switch; the password is set by one of three keys: value, file or environment variable.
 
     Attributes:
-        address: Where, if not at the target's address: host, host and port, or a URL.
-        username: User with the right to look, and better none to change anything.
+        address: Host, host and port, or a URL; the target's address if not set.
+        username: User, preferably with read-only permissions.
         ca_file: PEM file of the CAs to trust in place of the system's.
-        sha256: Fingerprint of the switch's own certificate, which then is all that is trusted.
-        insecure: Whether to trust whoever answers.
+        sha256: Fingerprint of the switch's own certificate, the only one that is trusted then.
+        insecure: Whether to skip the verification of the certificate.
         timeout: Time for one request.
     """
 
@@ -127,12 +127,12 @@ class Login(Secretive, frozen=True, kw_only=True):
     timeout: Duration = Duration(10.0)
 
     def __post_init__(self) -> None:
-        """See that there is one password, and one way to trust."""
-        check_exactly_one("password", self.password, self.password_file, self.password_env)
+        """Check that there is one password, and at most one way to verify the certificate."""
+        check_one("password", self.password, self.password_file, self.password_env)
         if (self.ca_file is not None) + (self.sha256 is not None) + self.insecure > 1:
             raise ValueError("ca_file, sha256 and insecure exclude each other; give one of them")
         if self.sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", self.sha256.replace(":", "").strip()):
-            raise ValueError("sha256 is no fingerprint: it has 64 hexadecimal digits, with or without colons")
+            raise ValueError("sha256 is not a fingerprint; give 64 hexadecimal digits, with or without colons")
 
 
 class Onyx(Login, frozen=True, kw_only=True):
@@ -150,20 +150,20 @@ class Eapi(Login, frozen=True, kw_only=True):
 
 
 class Nxapi(Login, frozen=True, kw_only=True):
-    """Cisco's NX-API, and the object store (DME) beside it."""
+    """Cisco's NX-API, and its object store (DME)."""
 
 
 class Restconf(Login, frozen=True, kw_only=True):
-    """RESTCONF, as SONiC has it."""
+    """RESTCONF of SONiC."""
 
 
-class Redis(Secretive, frozen=True, kw_only=True):
-    """SONiC's counters database, where it can be reached; the password is given in one of three ways, or not at all.
+class Redis(SecretStruct, frozen=True, kw_only=True):
+    """SONiC's databases in redis; the password is optional, set by value, file or environment variable.
 
     Attributes:
-        address: Where, if not at the target's address: host, host and port (6379), or the path of a socket.
+        address: Host, host and port (6379), or the path of a socket; the target's address if not set.
         username: User of the database; empty for the default one.
-        tls: Whether it speaks TLS.
+        tls: Whether to use TLS.
         timeout: Time for one request.
     """
 
@@ -177,23 +177,23 @@ class Redis(Secretive, frozen=True, kw_only=True):
     timeout: Duration = Duration(5.0)
 
 
-WAYS = ("snmp", "onyx", "nvue", "eapi", "nxapi", "restconf", "redis")
-"""Keys of a target, each a way to ask it, in order of preference: what two tell is taken from the first."""
+PROTOCOLS = ("snmp", "onyx", "nvue", "eapi", "nxapi", "restconf", "redis")
+"""Keys of a target with a protocol, in order of preference: a metric of two is taken from the first."""
 
 
 class Target(Selection, frozen=True, kw_only=True):
     """One switch; include and exclude are names of its ports.
 
     Attributes:
-        name: Its name in the exporter; also its label where it does not tell its own.
+        name: Its name in the exporter; also its label if it has no system name.
         address: Host, or host and port.
-        interval: Time between polls; that of the defaults, else of its profile where not given.
-        profile: Which profile of SNMP fits it; by its sysObjectID where not given.
-        role: What it is in the fabric; by its neighbours where not given.
-        uplinks: Ports that lead up, as shell patterns; by the roles of neighbours where not given.
-        optics: Whether the modules in its ports are read: many rows on most switches, so they are asked seldom.
-        lldp: Whether its neighbours are asked for.
-        poll: Whether it is polled in the background; if not, only when somebody asks by `/probe`.
+        interval: Time between polls; that of the defaults, else of its profile if not set.
+        profile: SNMP profile; chosen by sysDescr and sysObjectID if not set.
+        role: Role in the fabric; derived from its neighbours if not set.
+        uplinks: Uplink ports, as shell patterns; derived from the roles of neighbours if not set.
+        optics: Whether to read the modules in its ports: many rows on most switches, so they are read seldom.
+        lldp: Whether to read its neighbours.
+        poll: Whether to poll it in the background; if not, only by `/probe`.
         pfc_swapped: Whether its agent has the directions of PFC swapped, as old images of SONiC do.
     """
 
@@ -216,11 +216,11 @@ class Target(Selection, frozen=True, kw_only=True):
     redis: Redis | None = None
 
     def __post_init__(self) -> None:
-        """See that there is a name, a way to ask and an address fit for it."""
+        """Check that there is a name, at least one protocol and a valid address."""
         if not self.name:
             raise ValueError("the name is empty; give one, it becomes a label")
-        if not self.ways():
-            raise ValueError(f"{self.name} gives no way to ask it; give one or more of {', '.join(WAYS)}")
+        if not self.protocols():
+            raise ValueError(f"{self.name} has no protocol to poll it; give one or more of {', '.join(PROTOCOLS)}")
         super().__post_init__()
         check_patterns("uplinks", self.uplinks)
         if self.snmp is not None:
@@ -228,13 +228,13 @@ class Target(Selection, frozen=True, kw_only=True):
 
             parse_address(self.snmp.address or self.address)
 
-    def ways(self) -> dict[str, object]:
-        """Give the options of each way that is given, by its name."""
-        return {way: options for way in WAYS if (options := getattr(self, way)) is not None}
+    def protocols(self) -> dict[str, object]:
+        """Return the options of each protocol that is set, by its name."""
+        return {protocol: options for protocol in PROTOCOLS if (options := getattr(self, protocol)) is not None}
 
 
 class Traps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where traps and informs are listened for. They are heeded from targets alone, by the credentials of their `snmp`.
+    """The trap receiver. Traps and informs are accepted only from targets, with the credentials of their `snmp`.
 
     Attributes:
         listen: Addresses with ports.
@@ -243,7 +243,7 @@ class Traps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     listen: tuple[str, ...] = (":162",)
 
     def __post_init__(self) -> None:
-        """See that there are addresses, and what they are."""
+        """Check that there are addresses, and their syntax."""
         if not self.listen:
             raise ValueError("listen is empty; give an address such as ':162'")
         for address in self.listen:

@@ -1,7 +1,7 @@
-"""The one spelling of a port's name, by which it is told whether two names mean the same port.
+"""Canonical names of switch ports, to compare names of two protocols or two ends of a link.
 
-`Gi1/0/1` and `GigabitEthernet1/0/1` are one port, and `Eth1/1`, `Ethernet1/1` and `ethernet 1/1` are. Labels keep the
-spelling of the switch; this is for joining what two ways, or two ends of a link, say.
+`Gi1/0/1` and `GigabitEthernet1/0/1` are the same port, and `Eth1/1`, `Ethernet1/1` and `ethernet 1/1` are. Labels keep
+the spelling of the switch.
 """
 
 import re
@@ -38,15 +38,15 @@ _WORDS = {
     "lo": "loopback",
     "vl": "vlan",
 }
-"""Short forms, and forms that mean the same, to the one that is kept."""
+"""Abbreviations and synonyms to the canonical word."""
 
 _NAME = re.compile(r"\s*([A-Za-z-]*?)[\s-]?([0-9].*?)\s*", re.DOTALL)
-_REMARK = re.compile(r"\s*\([^()]*\)\s*$")
+_COMMENT = re.compile(r"\s*\([^()]*\)\s*$")
 
 
 def canonical(name: str) -> str:
-    """Give the one spelling of a port's name: for comparing only, never for showing."""
-    bare = _REMARK.sub("", name)
+    """Return the canonical name of a port: for comparison only, never as a label."""
+    bare = _COMMENT.sub("", name)
     found = _NAME.fullmatch(bare)
     if found is None:
         return bare.strip().lower()

@@ -1,11 +1,10 @@
-"""What a port's own row says of its queues: sums and the fullest one, where the switch tells of queues alone."""
+"""Queue totals of a port: sums over its queues and the deepest one, where a switch reports them by queue only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from exporter.core.table import Column, LabelValues
-from exporter.sources.switch.merge import Part
+from exporter.sources.switch.merge import PartialTable
 from exporter.sources.switch.metrics import PORTS, QUEUES
 
 SUMS = {
@@ -16,85 +15,74 @@ SUMS = {
 
 DEPTH, DEEPEST = "queue_depth_bytes", "deepest_queue_bytes"
 
-Cell = TypeVar("Cell")
-
 
 class PortSums:
-    """Sums up the queues of each port of one switch, from poll to poll.
+    """Sums over the queues of each port of one switch, from poll to poll.
 
-    Queues that never tell are no part of a sum. One that told and is silent now makes it absent: else it would fall.
+    Queues that never had a value are not part of a sum. If a queue with an earlier value has none now, the sum is
+    absent: otherwise it would decrease.
     """
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, LabelValues]] = set()
+        self._counted: set[tuple[str, LabelValues]] = set()
         self._queue_keys: Sequence[LabelValues] = ()
-        self._places: Mapping[LabelValues, Sequence[int]] = {}
+        self._rows_by_port: Mapping[LabelValues, Sequence[int]] = {}
         self._keys: Sequence[LabelValues] = ()
 
-    def columns(self, queues: Part) -> tuple[Sequence[LabelValues], dict[str, Column]]:
-        """Give keys `(port,)`, and the columns that rows of PORTS with these keys have.
+    def columns(self, queues: PartialTable) -> tuple[Sequence[LabelValues], dict[str, Column]]:
+        """Return keys `(port,)`, and columns of PORTS for these keys.
 
         Args:
             queues: Rows of QUEUES.
         """
         if queues.keys is not self._queue_keys:
             self._queue_keys = queues.keys
-            self._places = _by_port(queues.keys)
-            self._keys = list(self._places)
-        made: dict[str, Column] = {}
-        for ending, parts in SUMS.items():
-            told = [part for part in parts if part in queues.columns]
-            sums = [self._sum(queues, told, of) for of in self._places.values()]
+            self._rows_by_port = _rows_by_port(queues.keys)
+            self._keys = list(self._rows_by_port)
+        columns: dict[str, Column] = {}
+        for ending, queue_endings in SUMS.items():
+            present = [one for one in queue_endings if one in queues.columns]
+            sums = [self._sum(queues, present, rows) for rows in self._rows_by_port.values()]
             if any(value is not None for value in sums):
-                made[ending] = Column(PORTS.metrics[ending], sums)
+                columns[ending] = Column(PORTS.metrics[ending], sums)
         depths = queues.columns.get(DEPTH)
         if depths is not None:
             known = [
-                [value for place in of if isinstance(value := depths.values[place], int)]
-                for of in self._places.values()
+                [value for row in rows if isinstance(value := depths.values[row], int)]
+                for rows in self._rows_by_port.values()
             ]
-            made[DEEPEST] = Column(PORTS.metrics[DEEPEST], [max(cells, default=None) for cells in known])
-        return self._keys, made
+            columns[DEEPEST] = Column(PORTS.metrics[DEEPEST], [max(cells, default=None) for cells in known])
+        return self._keys, columns
 
-    def added_to(self, ports: Part, parts: Sequence[Part]) -> Part:
-        """Give rows of PORTS with the sums of the queues that are among some parts, as far as there are any."""
+    def add_to(self, ports: PartialTable, parts: Sequence[PartialTable]) -> PartialTable:
+        """Return rows of PORTS with the sums of the QUEUES among `parts`, if there are any."""
         queues = next((part for part in parts if part.schema is QUEUES), None)
         if queues is None:
             return ports
         keys, sums = self.columns(queues)
-        places = {key: place for place, key in enumerate(keys)}
+        row_of = {key: row for row, key in enumerate(keys)}
         columns = {
-            ending: Column(column.metric, [column.values[places[key]] if key in places else None for key in ports.keys])
+            ending: Column(column.metric, [column.values[row_of[key]] if key in row_of else None for key in ports.keys])
             for ending, column in sums.items()
         }
         return replace(ports, columns={**ports.columns, **columns})
 
-    def part(self, queues: Part) -> Part:
-        """Give the same as rows of PORTS, for a reader that knows of ports only by their queues."""
-        keys, columns = self.columns(queues)
-        firsts = [of[0] for of in self._places.values()]
-        return Part(PORTS, keys, columns, queues.time, _picked(queues.times, firsts), _picked(queues.epochs, firsts))
-
-    def _sum(self, queues: Part, endings: Sequence[str], places: Sequence[int]) -> int | None:
-        total, told = 0, False
+    def _sum(self, queues: PartialTable, endings: Sequence[str], rows: Sequence[int]) -> int | None:
+        total, counted = 0, False
         for ending in endings:
             values = queues.columns[ending].values
-            for place in places:
-                value, cell = values[place], (ending, queues.keys[place])
+            for row in rows:
+                value, cell = values[row], (ending, queues.keys[row])
                 if isinstance(value, int):
-                    self._told.add(cell)
-                    total, told = total + value, True
-                elif cell in self._told:
+                    self._counted.add(cell)
+                    total, counted = total + value, True
+                elif cell in self._counted:
                     return None
-        return total if told else None
+        return total if counted else None
 
 
-def _by_port(keys: Sequence[LabelValues]) -> dict[LabelValues, list[int]]:
-    places: dict[LabelValues, list[int]] = {}
-    for place, (port, *_) in enumerate(keys):
-        places.setdefault((port,), []).append(place)
-    return places
-
-
-def _picked(cells: Sequence[Cell] | None, places: Sequence[int]) -> list[Cell] | None:
-    return None if cells is None else [cells[place] for place in places]
+def _rows_by_port(keys: Sequence[LabelValues]) -> dict[LabelValues, list[int]]:
+    rows: dict[LabelValues, list[int]] = {}
+    for row, (port, *_) in enumerate(keys):
+        rows.setdefault((port,), []).append(row)
+    return rows

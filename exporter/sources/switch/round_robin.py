@@ -1,4 +1,4 @@
-"""Questions that take turns: what does not fit into one poll is asked at the next, what waits longest first."""
+"""Round-robin scheduling of requests: what does not fit into one poll is sent in the next, the longest due first."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
@@ -8,54 +8,54 @@ from typing import Generic, TypeVar
 Job = TypeVar("Job", bound=Hashable)
 
 
-class Rota(Generic[Job]):
-    """Remembers when each question was asked last, and how long its answer took."""
+class RoundRobin(Generic[Job]):
+    """Records when each request was sent last, and how long it took."""
 
     def __init__(self) -> None:
-        self._asked: dict[Job, float] = {}
-        self._took: dict[Job, float] = {}
+        self._started: dict[Job, float] = {}
+        self._durations: dict[Job, float] = {}
 
-    def due(self, paces: Mapping[Job, float]) -> list[Job]:
-        """Give the questions that are due, the longest overdue first; among those never asked the order is kept.
+    def due(self, intervals: Mapping[Job, float]) -> list[Job]:
+        """Return the requests that are due, the longest overdue first; those never sent keep their order.
 
         Args:
-            paces: Seconds from one time that a question is asked to the next; 0 asks at each poll. A question that is
-                not among them any more is forgotten.
+            intervals: Seconds between two times that a request is sent; 0 for each poll. A request that is no longer
+                listed is forgotten.
         """
         now = monotonic()
-        self._asked = {job: time for job, time in self._asked.items() if job in paces}
-        self._took = {job: time for job, time in self._took.items() if job in paces}
-        at = {job: self._asked.get(job, float("-inf")) + pace for job, pace in paces.items()}
-        return sorted((job for job in paces if at[job] <= now), key=at.__getitem__)
+        self._started = {job: time for job, time in self._started.items() if job in intervals}
+        self._durations = {job: time for job, time in self._durations.items() if job in intervals}
+        due_at = {job: self._started.get(job, float("-inf")) + interval for job, interval in intervals.items()}
+        return sorted((job for job in intervals if due_at[job] <= now), key=due_at.__getitem__)
 
-    def hasten(self, job: Job) -> None:
-        """Have a question asked at the next poll, whatever its pace."""
-        self._asked.pop(job, None)
+    def expedite(self, job: Job) -> None:
+        """Make a request due at the next poll, whatever its interval."""
+        self._started.pop(job, None)
 
     async def run(
-        self, jobs: Iterable[Job], ask: Callable[[Job], Awaitable[None]], until: float, *, at_once: int = 1
+        self, jobs: Iterable[Job], send: Callable[[Job], Awaitable[None]], until: float, *, at_once: int = 1
     ) -> None:
-        """Ask one question after the other as long as there is time for its answer; the first however long it takes.
+        """Send requests as long as there is time for the response; the first one however long it takes.
 
         Args:
-            jobs: Questions, in order.
-            ask: Asks one; what it raises ends the round, as nothing further would be answered.
+            jobs: Requests, in order.
+            send: Sends one; an exception ends the round, since the switch would not respond to the others either.
             until: Monotonic seconds.
-            at_once: Questions that may be under way at the same time.
+            at_once: Requests that may be in flight at the same time.
         """
         queue = iter(jobs)
 
-        async def work(*, has_to: bool) -> None:
+        async def work(*, unconditionally: bool) -> None:
             for job in queue:
-                begun = monotonic()
-                if begun + (0.0 if has_to else self._took.get(job, 0.0)) > until:
+                started = monotonic()
+                if started + (0.0 if unconditionally else self._durations.get(job, 0.0)) > until:
                     return
-                has_to = False
-                self._asked[job] = begun
-                await ask(job)
-                self._took[job] = monotonic() - begun
+                unconditionally = False
+                self._started[job] = started
+                await send(job)
+                self._durations[job] = monotonic() - started
 
-        workers = [asyncio.create_task(work(has_to=place == 0)) for place in range(at_once)]
+        workers = [asyncio.create_task(work(unconditionally=number == 0)) for number in range(at_once)]
         try:
             await asyncio.gather(*workers)
         finally:

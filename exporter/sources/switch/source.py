@@ -1,7 +1,6 @@
-"""Ethernet switches: one source a switch, asked in one way or in several at once.
+"""Source `switch`: Ethernet switches, one source for each switch, polled by one protocol or several in parallel.
 
-A switch that does not answer costs its own time alone, and a way that fails its own columns. What is exported, how it
-is configured and how a switch is asked is in `switches/`.
+A switch that does not respond delays only itself, and a protocol that fails affects only its own columns.
 """
 
 import asyncio
@@ -22,34 +21,34 @@ from exporter.core.source import (
     SourceError,
 )
 from exporter.core.table import RowKeeper, Table, TableBuilder
-from exporter.sources.common.path_patterns import matching_files
-from exporter.sources.switch.fair_lock import turn
+from exporter.sources.common.path_patterns import matching
+from exporter.sources.switch.fair_lock import yield_to_loop
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
-    Joint,
     Reader,
+    ReadingMerger,
     Support,
-    best,
+    SwitchDevice,
+    SwitchReading,
+    best_support,
 )
 from exporter.sources.switch.metrics import DEVICE, FAMILIES, SCHEMAS
 from exporter.sources.switch.options import Target
-from exporter.sources.switch.placement import Place
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.placement import SwitchPlacement
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.targets import (
     INTERVAL,
     SwitchOptions,
     check_profile,
-    complete,
-    resolved,
+    load_target_files,
+    resolve_targets,
 )
 
 if TYPE_CHECKING:
     from exporter.sources.switch.readers.snmp.profile import Profiles
 
-SHARE = 0.9
-"""Of the interval, that a way may take: what it has to say of a silent switch must come before the next poll."""
+DEADLINE_RATIO = 0.9
+"""Share of the interval after which a protocol times out, so that its failure is reported before the next poll."""
 
 READERS = {
     "snmp": ("exporter.sources.switch.readers.snmp.reader", "SnmpReader"),
@@ -60,9 +59,9 @@ READERS = {
     "restconf": ("exporter.sources.switch.readers.restconf", "RestconfReader"),
     "redis": ("exporter.sources.switch.readers.sonic_db", "RedisReader"),
 }
-"""By way: module and class of its reader, which is loaded only where a switch needs it."""
+"""By protocol: module and class of its reader, imported only if a switch needs it."""
 
-ROSTER = Roster()
+REGISTRY = SwitchRegistry()
 """The switches of this process."""
 
 
@@ -70,95 +69,97 @@ class SwitchSource:
     """One switch.
 
     Args:
-        target: What to poll.
+        target: The switch.
         interval: Seconds between polls.
-        readers: By what, in order of preference.
-        roster: The other switches.
+        readers: Its readers, in order of preference.
+        registry: The switches of this process.
     """
 
     name = "switch"
 
-    def __init__(self, target: Target, interval: float, readers: Sequence[Reader], roster: Roster = ROSTER) -> None:
+    def __init__(
+        self, target: Target, interval: float, readers: Sequence[Reader], registry: SwitchRegistry = REGISTRY
+    ) -> None:
         self.target = target.name
         self.interval = interval
         self.settings = (target, interval)
         self.label = target.name
         self.changed: asyncio.Event | None = asyncio.Event()
         self._readers = readers
-        self._roster = roster
-        self._joint = Joint()
+        self._registry = registry
+        self._merger = ReadingMerger()
         self._device_rows = RowKeeper(DEVICE.labels)
         self._family_rows = RowKeeper(FAMILIES.labels)
         self._system_name = ""
-        self._place = Place(target, roster)
+        self._placement = SwitchPlacement(target, registry)
 
     async def applies(self) -> bool:
-        """Tell that a switch that was configured is there to be read, whether it answers or not."""
+        """Return True: a configured switch is always polled, whether it responds or not."""
         return True
 
     async def read(self) -> Reading:
-        """Poll the switch once, in all ways at the same time.
+        """Poll the switch once, by all protocols in parallel.
 
         Raises:
-            SourceError: Every way failed; the reason is that of the first.
+            SourceError: Every protocol failed; the reason is that of the first.
         """
-        self._roster.nudges[self.target] = self.nudge
-        harvests, failures, errors = await self._harvests()
-        if not harvests:
+        self._registry.poll_callbacks[self.target] = self.poll_now
+        readings, failures, errors = await self._read_all()
+        if not readings:
             raise errors[0]
-        await turn()
-        for harvest in harvests.values():
-            failures += harvest.failures
-        device = _joined([harvest.device for harvest in harvests.values()])
-        self._system_name = device.name or self._system_name  # it goes by the name that it had
-        self.label = self._roster.claim(self.target, self._system_name)
-        neighbours = next((one.neighbours for one in harvests.values() if one.neighbours is not None), None)
-        tables = self._joint.tables(self.label, harvests)
-        tables = self._place.tables(self.label, tables, neighbours, device.chassis, monotonic())
-        tables += self._own(device, _families(harvests.values()))
+        await yield_to_loop()
+        for reading in readings.values():
+            failures += reading.failures
+        device = _merge_devices([reading.device for reading in readings.values()])
+        self._system_name = device.name or self._system_name  # the label does not change while the name is missing
+        self.label = self._registry.claim_label(self.target, self._system_name)
+        neighbours = next((one.neighbours for one in readings.values() if one.neighbours is not None), None)
+        tables = self._merger.tables(self.label, readings)
+        tables = self._placement.tables(self.label, tables, neighbours, device.chassis, monotonic())
+        tables += self._device_tables(device, _families(readings.values()))
         return Reading(tables, failures)
 
-    def nudge(self, port: str = "") -> None:
-        """Poll at once: a trap told of a port, or of the switch as a whole where that is empty."""
+    def poll_now(self, port: str = "") -> None:
+        """Poll at once: a trap reported an event of a port, or of the switch if `port` is empty."""
         for reader in self._readers:
-            reader.nudge(port)
+            reader.invalidate_neighbours(port)
         if self.changed is not None:
             self.changed.set()
 
     async def close(self) -> None:
         """Close the connections."""
-        self._roster.release(self.target)
-        if self._roster.nudges.get(self.target) == self.nudge:
-            del self._roster.nudges[self.target]
+        self._registry.release_label(self.target)
+        if self._registry.poll_callbacks.get(self.target) == self.poll_now:
+            del self._registry.poll_callbacks[self.target]
         await asyncio.gather(*(reader.close() for reader in self._readers), return_exceptions=True)
 
-    async def _harvests(self) -> tuple[dict[str, Harvest], list[Failure], list[SourceError]]:
-        if len(self._readers) == 1:  # the usual case, and a task costs
+    async def _read_all(self) -> tuple[dict[str, SwitchReading], list[Failure], list[SourceError]]:
+        if len(self._readers) == 1:  # the usual case, without the cost of a task
             (reader,) = self._readers
-            return {reader.way: await reader.read()}, [], []
-        answers = await asyncio.gather(*(self._asked(reader) for reader in self._readers))
-        harvests: dict[str, Harvest] = {}
+            return {reader.protocol: await reader.read()}, [], []
+        results = await asyncio.gather(*(self._read_one(reader) for reader in self._readers))
+        readings: dict[str, SwitchReading] = {}
         failures: list[Failure] = []
         errors: list[SourceError] = []
-        for reader, answer in zip(self._readers, answers, strict=True):
-            if isinstance(answer, Harvest):
-                harvests[reader.way] = answer
+        for reader, result in zip(self._readers, results, strict=True):
+            if isinstance(result, SwitchReading):
+                readings[reader.protocol] = result
             else:
-                errors.append(answer)
-                failures.append(Failure(reader.way, answer.reason, str(answer)))
-        return harvests, failures, errors
+                errors.append(result)
+                failures.append(Failure(reader.protocol, result.reason, str(result)))
+        return readings, failures, errors
 
-    async def _asked(self, reader: Reader) -> Harvest | SourceError:
-        limit = self.interval * SHARE
+    async def _read_one(self, reader: Reader) -> SwitchReading | SourceError:
+        limit = self.interval * DEADLINE_RATIO
         try:
             async with asyncio.timeout(limit):
                 return await reader.read()
         except TimeoutError:
-            return SourceError("timeout", f"{self.target}: {reader.way}: no answer within {limit:g} s")
+            return SourceError("timeout", f"{self.target}: {reader.protocol}: no response within {limit:g} s")
         except SourceError as error:
             return error
 
-    def _own(self, device: Device, families: Mapping[Family, Support]) -> list[Table]:
+    def _device_tables(self, device: SwitchDevice, families: Mapping[Family, Support]) -> list[Table]:
         now = monotonic()
         about = TableBuilder(DEVICE)
         about.row(
@@ -166,7 +167,7 @@ class SwitchSource:
             {
                 "device_info": (
                     self.target,
-                    self._place.role,
+                    self._placement.role,
                     device.profile,
                     device.description,
                     device.object_id,
@@ -184,83 +185,83 @@ class SwitchSource:
         return [about.table(self._device_rows, now), states.table(self._family_rows, now)]
 
 
-def _families(harvests: Iterable[Harvest]) -> dict[Family, Support]:
-    """Say of each family that was asked for whether the switch counts it."""
+def _families(readings: Iterable[SwitchReading]) -> dict[Family, Support]:
+    """Return the support of each family that was requested."""
     found: dict[Family, Support] = {}
-    for harvest in harvests:
-        for family, support in harvest.families.items():
-            found[family] = best((support, found.get(family, support)))
+    for reading in readings:
+        for family, support in reading.families.items():
+            found[family] = best_support((support, found.get(family, support)))
     return found
 
 
-def _joined(devices: Sequence[Device]) -> Device:
-    """Put together what several ways told of the switch: each fact from the first that has it."""
-    joined, *others = devices
+def _merge_devices(devices: Sequence[SwitchDevice]) -> SwitchDevice:
+    """Merge what several protocols report about the switch: each attribute from the first that has it."""
+    merged, *others = devices
     for other in others:
         facts = {one.name: getattr(other, one.name) for one in fields(other)}
-        joined = replace(joined, **{name: fact for name, fact in facts.items() if getattr(joined, name) in ("", None)})
-    return joined
+        merged = replace(merged, **{name: fact for name, fact in facts.items() if getattr(merged, name) in ("", None)})
+    return merged
 
 
 def _build(options: SwitchOptions, host: Host) -> Sequence[Source]:  # noqa: ARG001  # a switch is not on this host
-    targets = [target for target, _ in resolved(options)]
-    ROSTER.configure({target.name: target.address for target in targets})
-    sources: list[Source] = [source_of(target) for target in targets if target.poll]
+    targets = [target for target, _ in resolve_targets(options)]
+    REGISTRY.configure({target.name: target.address for target in targets})
+    sources: list[Source] = [make_source(target) for target in targets if target.poll]
     if options.traps is not None:
-        from exporter.sources.switch.traps import TrapSource  # noqa: PLC0415  # brings in pysnmp
+        from exporter.sources.switch.traps import TrapSource  # noqa: PLC0415  # imports pysnmp
 
-        sources.append(TrapSource(options.traps, targets, ROSTER))
+        sources.append(TrapSource(options.traps, targets, REGISTRY))
     return sources
 
 
-def source_of(target: Target, interval: float | None = None) -> SwitchSource:
-    """Make the source of one switch.
+def make_source(target: Target, interval: float | None = None) -> SwitchSource:
+    """Return the source of one switch.
 
     Args:
         target: The switch.
-        interval: Seconds between polls, where that of the target is not meant.
+        interval: Seconds between polls; the target's if None.
     """
     seconds = interval if interval is not None else float(INTERVAL if target.interval is None else target.interval)
-    return SwitchSource(target, seconds, [reader(target, way, seconds) for way in target.ways()])
+    return SwitchSource(target, seconds, [make_reader(target, protocol, seconds) for protocol in target.protocols()])
 
 
-def prepare(target: Target) -> None:
-    """Load what the readers of a switch need, so that making its source is quick. Blocks.
+def import_readers(target: Target) -> None:
+    """Import the readers and load the profiles of a switch, so that `make_source` does not block. Blocks.
 
     Args:
         target: The switch.
     """
-    for way in target.ways():
-        import_module(READERS[way][0])
+    for protocol in target.protocols():
+        import_module(READERS[protocol][0])
     if target.snmp is not None:
         from exporter.sources.switch.readers.snmp import profile  # noqa: PLC0415  # only where there are switches
 
-        profile.used()
+        profile.active_profiles()
 
 
-def reader(target: Target, way: str, interval: float) -> Reader:
-    """Make the reader of one way to ask a switch.
+def make_reader(target: Target, protocol: str, interval: float) -> Reader:
+    """Return the reader of a switch for one protocol.
 
     Args:
         target: The switch.
-        way: One of `target.ways()`.
+        protocol: One of `target.protocols()`.
         interval: Seconds between polls.
     """
-    module, name = READERS[way]
-    made = cast(Callable[[Target, Any, float], Reader], getattr(import_module(module), name))
-    return made(target, getattr(target, way), interval)
+    module, name = READERS[protocol]
+    reader_class = cast(Callable[[Target, Any, float], Reader], getattr(import_module(module), name))
+    return reader_class(target, getattr(target, protocol), interval)
 
 
 def _complete(options: SwitchOptions, folder: Path) -> SwitchOptions:
-    """Take in the files that the configuration names, those of targets and those of profiles."""
+    """Load the files that the configuration names: those of targets and those of profiles."""
 
     @cache
     def profiles() -> "Profiles":
         from exporter.sources.switch.readers.snmp import profile  # noqa: PLC0415  # only where there are switches
 
-        made = profile.load(matching_files("profiles", options.profiles, folder))
-        profile.use(made)
-        return made
+        loaded = profile.load(matching("profiles", options.profiles, folder))
+        profile.activate(loaded)
+        return loaded
 
     def check(target: Target) -> None:
         if target.snmp is not None:
@@ -268,7 +269,7 @@ def _complete(options: SwitchOptions, folder: Path) -> SwitchOptions:
 
     if options.profiles:
         profiles()  # also those that no target names
-    return complete(options, folder, check)
+    return load_target_files(options, folder, check)
 
 
 DEFINITION = Definition("switch", SwitchOptions, SCHEMAS, _build, section="switches", complete=_complete)

@@ -1,7 +1,7 @@
 """Configuration of `switches`: defaults, groups and targets, in the file itself and in others that it names.
 
-What a target says counts before what its group says, and that before the defaults. A way to ask, such as `snmp`, is
-taken as a whole: nothing is mixed from two places, so that no password ever goes where it was not written for.
+Options of a target override those of its group, and those override the defaults. A protocol, such as `snmp`, is
+overridden as a whole: credentials of one place are never combined with an address of another.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,21 +28,21 @@ from exporter.sources.switch.options import (
     Traps,
 )
 
-if TYPE_CHECKING:  # only where there are switches; it brings in the decoder of SNMP
+if TYPE_CHECKING:  # imported only where there are switches, since it imports the SNMP decoder
     from exporter.sources.switch.readers.snmp.profile import Profiles
 
 INTERVAL = 15.0
-"""Seconds between polls of a switch of which neither the configuration nor its profile says anything else."""
+"""Seconds between polls of a switch, if neither the configuration nor its profile sets an interval."""
 
 TRAFFIC = "receive_bytes_total"
-"""What a profile has that tells traffic."""
+"""Ending that every profile with traffic counters has."""
 
-Place: TypeAlias = tuple[str | int, ...]
-"""Keys and indexes that lead to a target."""
+ConfigPath: TypeAlias = tuple[str | int, ...]
+"""Keys and indexes of a target in the configuration."""
 
 
-class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What can be said of a switch, of a group of them, or of all; see `Target` for what it means."""
+class CommonOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of a switch, a group, or the defaults; see `Target` for their meaning. None is not set."""
 
     interval: Duration | None = None
     include: tuple[str, ...] | None = None
@@ -63,20 +63,20 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     redis: Redis | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an interval that is a slip, and patterns that are not whole."""
-        if self.interval is not None and self.interval < MIN_INTERVAL_SECONDS:
-            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {MIN_INTERVAL_SECONDS * 1000:g}ms or more")
+        """Check the minimum interval and the syntax of patterns."""
+        if self.interval is not None and self.interval < LEAST_INTERVAL:
+            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL * 1000:g}ms or more")
         for key in ("include", "exclude", "uplinks"):
             check_patterns(key, getattr(self, key) or ())
 
-    def said(self) -> dict[str, Any]:
-        """Give what is said here, by key."""
-        values = {name: getattr(self, name) for name in Common.__struct_fields__}
+    def explicit_options(self) -> dict[str, Any]:
+        """Return the options that are set, by key."""
+        values = {name: getattr(self, name) for name in CommonOptions.__struct_fields__}
         return {name: value for name, value in values.items() if value is not None}
 
 
-class TargetOptions(Common, frozen=True, kw_only=True):
-    """One switch, as it is written.
+class TargetOptions(CommonOptions, frozen=True, kw_only=True):
+    """One switch in the configuration file.
 
     Attributes:
         name: Its name in the exporter.
@@ -87,8 +87,8 @@ class TargetOptions(Common, frozen=True, kw_only=True):
     address: str
 
 
-class Group(Common, frozen=True, kw_only=True):
-    """Switches of which the same is said.
+class Group(CommonOptions, frozen=True, kw_only=True):
+    """Switches with common options.
 
     Attributes:
         name: Label of service discovery.
@@ -100,7 +100,7 @@ class Group(Common, frozen=True, kw_only=True):
 
 
 class TargetsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What stands in a file of targets."""
+    """The content of a file of targets."""
 
     groups: tuple[Group, ...] = ()
     targets: tuple[TargetOptions, ...] = ()
@@ -110,17 +110,17 @@ class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Configuration of `switches`.
 
     Attributes:
-        defaults: What holds for all of them.
-        groups: Switches of which the same is said.
-        targets: The others.
-        files: Shell patterns of files with more groups and targets; relative to the configuration's own folder.
-        profiles: Shell patterns of files with profiles of SNMP, which replace those of the same name.
-        traps: Where their traps are listened for; nowhere where not given.
+        defaults: Options of all switches.
+        groups: Switches with common options.
+        targets: Switches without a group.
+        files: Shell patterns of files with more groups and targets; relative to the folder of the configuration.
+        profiles: Shell patterns of files with SNMP profiles, which replace built-in ones of the same name.
+        traps: Where to listen for traps; None to not listen.
         drop: Metric names, as shell patterns, that are not exported.
         keep: Names of details, as shell patterns, that are exported too.
     """
 
-    defaults: Common = Common()
+    defaults: CommonOptions = CommonOptions()
     groups: tuple[Group, ...] = ()
     targets: tuple[TargetOptions, ...] = ()
     files: tuple[str, ...] = ()
@@ -130,46 +130,46 @@ class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """See that every target is whole, and that no name stands twice."""
-        resolved(self)
+        """Check that every target is complete, and that names are unique."""
+        resolve_targets(self)
 
 
-def resolved(options: SwitchOptions) -> list[tuple[Target, str]]:
-    """Give all targets with what their group and the defaults say of them, each with the name of its group.
+def resolve_targets(options: SwitchOptions) -> list[tuple[Target, str]]:
+    """Return all targets with the options of their group and the defaults applied, each with the name of its group.
 
     Raises:
-        RuleError: One is not whole, or two go by one name.
+        RuleError: A target is incomplete, or two have the same name.
     """
     found: dict[str, tuple[Target, str]] = {}
-    for place, target, group in _merged(options.defaults, options):
+    for path, target, group in _resolve(options.defaults, options):
         if target.name in found:
-            raise RuleError(place, f"two targets are named {target.name!r}; names tell them apart")
+            raise RuleError(path, f"two targets are named {target.name!r}; names must be unique")
         found[target.name] = (target, group)
     return list(found.values())
 
 
-def complete(options: SwitchOptions, folder: Path, check: Callable[[Target], None]) -> SwitchOptions:
-    """Take in the files that the configuration names. Blocks.
+def load_target_files(options: SwitchOptions, folder: Path, check: Callable[[Target], None]) -> SwitchOptions:
+    """Return the options with the groups and targets of the files that they name. Blocks.
 
     Args:
-        options: What stands in the configuration.
-        folder: Where that is.
-        check: Raises ValueError where something else is wrong with a target.
+        options: The options in the configuration.
+        folder: The folder of the configuration.
+        check: Raises ValueError if a target is invalid otherwise.
 
     Raises:
-        ConfigError: A file cannot be read, or does not fit; or a target in one is not whole, or there twice.
-        RuleError: The same of a target in the configuration itself, or a file is not there.
+        ConfigError: A file cannot be read or is invalid; or a target in it is incomplete, or is defined twice.
+        RuleError: The same for a target in the configuration itself, or a file does not exist.
     """
     groups, targets = list(options.groups), list(options.targets)
-    homes = {target.name: "the configuration" for _, target, _ in _merged(options.defaults, options, check)}
-    for path in matching_files("files", options.files, folder):
+    defined_in = {target.name: "the configuration" for _, target, _ in _resolve(options.defaults, options, check)}
+    for path in matching("files", options.files, folder):
         more: TargetsFile = yaml_reader.read(path, TargetsFile, "its permissions, and switches.files")
         try:
-            for place, target, _ in _merged(options.defaults, more, check):
-                if target.name in homes:
-                    home = homes[target.name]
-                    raise RuleError(place, f"the target {target.name!r} stands in {home} too; rename one of them")
-                homes[target.name] = str(path)
+            for config_path, target, _ in _resolve(options.defaults, more, check):
+                if target.name in defined_in:
+                    other = defined_in[target.name]
+                    raise RuleError(config_path, f"the target {target.name!r} is in {other} too; rename one of them")
+                defined_in[target.name] = str(path)
         except RuleError as error:
             raise yaml_reader.error_at(path, error.steps, error.text) from None
         groups += more.groups
@@ -177,52 +177,53 @@ def complete(options: SwitchOptions, folder: Path, check: Callable[[Target], Non
     return msgspec.structs.replace(options, groups=tuple(groups), targets=tuple(targets))
 
 
-def _merged(
-    defaults: Common, written: SwitchOptions | TargetsFile, check: Callable[[Target], None] = lambda _: None
-) -> Iterator[tuple[Place, Target, str]]:
-    """Give each target with its place and the name of its group, after what group and defaults say of it.
+def _resolve(
+    defaults: CommonOptions, options: SwitchOptions | TargetsFile, check: Callable[[Target], None] = lambda _: None
+) -> Iterator[tuple[ConfigPath, Target, str]]:
+    """Yield each target with its path and the name of its group, the options of group and defaults applied.
 
     Raises:
-        RuleError: One is not whole.
+        RuleError: A target is incomplete.
     """
-    alone = ((("targets", place), target, None) for place, target in enumerate(written.targets))
+    alone = ((("targets", index), target, None) for index, target in enumerate(options.targets))
     grouped = (
-        (("groups", number, "targets", place), target, group)
-        for number, group in enumerate(written.groups)
-        for place, target in enumerate(group.targets)
+        (("groups", number, "targets", index), target, group)
+        for number, group in enumerate(options.groups)
+        for index, target in enumerate(group.targets)
     )
-    for place, target, group in (*alone, *grouped):
-        said = defaults.said() | (group.said() if group is not None else {}) | target.said()
+    for path, target, group in (*alone, *grouped):
+        of_group = group.explicit_options() if group is not None else {}
+        merged = defaults.explicit_options() | of_group | target.explicit_options()
         try:
-            made = Target(name=target.name, address=target.address, **said)
-            check(made)
+            resolved = Target(name=target.name, address=target.address, **merged)
+            check(resolved)
         except RuleError as error:
-            raise RuleError([*place, *error.steps], error.text) from None
+            raise RuleError([*path, *error.steps], error.text) from None
         except ValueError as error:
-            raise RuleError(place, str(error)) from None
-        yield place, made, group.name if group is not None else ""
+            raise RuleError(path, str(error)) from None
+        yield path, resolved, group.name if group is not None else ""
 
 
 def check_profile(target: Target, profiles: "Profiles") -> None:
-    """See that there is the profile that a target names, and that its version of SNMP can carry what that counts.
+    """Check that the profile of a target exists, and that its SNMP version supports the profile's counters.
 
     Args:
-        target: One that is asked by SNMP.
-        profiles: All that there are.
+        target: A target with `snmp`.
+        profiles: All profiles.
 
     Raises:
-        ValueError: There is none; or the version is 1, and traffic is in counters of 64 bits alone.
+        ValueError: There is no such profile; or the version is 1, and the profile has traffic only in Counter64.
     """
     try:
-        fitting = [profiles.named(name) for name in ([target.profile] if target.profile else profiles.names)]
+        possible = [profiles.by_name(name) for name in ([target.profile] if target.profile else profiles.names)]
     except ConfigError as error:
         raise RuleError(["profile"], str(error)) from None
-    counters = [counter for profile in fitting for table in profile.tables for counter in table.counters]
-    narrow = any(counter.ending == TRAFFIC and counter.width == 32 for counter in counters)
-    if target.snmp is not None and str(target.snmp.version) == "1" and not narrow:
+    counters = [counter for profile in possible for table in profile.tables for counter in table.counters]
+    has_32_bit = any(counter.ending == TRAFFIC and counter.width == 32 for counter in counters)
+    if target.snmp is not None and str(target.snmp.version) == "1" and not has_32_bit:
         which = f"the profile {target.profile!r}" if target.profile else "every profile"
         raise RuleError(
             ["snmp"],
-            f"version 1 has no counters of 64 bits, by which {which} counts traffic; use version 2c or 3, or a profile"
-            " of your own with the counters of 32 bits",
+            f"version 1 has no 64-bit counters, by which {which} counts traffic; use version 2c or 3, or a profile of"
+            " your own with 32-bit counters",
         )

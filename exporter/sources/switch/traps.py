@@ -1,7 +1,7 @@
-"""Traps and informs: a switch that tells of a link makes us poll it at once, and the event is counted.
+"""Receiver of SNMP traps and informs: a trap about a link polls the switch at once, and each trap is counted.
 
-Anybody can send a datagram to the trap port. It is heeded only from the address of a target, by that target's own
-credentials, at the level of security that it has, and no more often than a switch has something to say.
+Any host can send a datagram to the trap port. It is accepted only from the address of a target, with the credentials
+and at least the security level of that target, and within a rate limit for each address.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ from exporter.snmp.security import (
     Privacy,
     User,
 )
-from exporter.sources.switch.credentials import credentials_of
+from exporter.sources.switch.credentials import read_credentials
 from exporter.sources.switch.metrics import TRAPS, TRAPS_REFUSED
 from exporter.sources.switch.options import Target, Traps
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.registry import SwitchRegistry
 
 INTERVAL = 5.0
-"""Seconds between two readings of what was counted."""
+"""Seconds between two readings of the counters."""
 
-RESOLVE_EVERY = 300.0
-"""Seconds after which the addresses of targets are looked up again."""
+RESOLVE_SECONDS = 300.0
+"""Seconds after which the addresses of targets are resolved again."""
 
 BURST, RATE = 20.0, 2.0
-"""Datagrams that one address may send at once, and each second from then on."""
+"""Rate limit of one address: datagrams at once, and datagrams per second after that."""
 
-LEAST_NUDGE = 2.0
-"""Seconds between two polls of a switch for the sake of traps: a flapping link has many."""
+MIN_POLL_SECONDS = 2.0
+"""Minimum seconds between two polls of a switch by traps: a flapping link sends many."""
 
 OTHER = "other"
 EVENTS = {
@@ -58,14 +58,14 @@ EVENTS = {
     (1, 0, 8802, 1, 1, 2, 0, 0, 1): "neighbours_changed",  # lldpRemTablesChange
     (1, 3, 111, 2, 802, 1, 1, 13, 0, 0, 1): "neighbours_changed",  # lldpV2RemTablesChange
 }
-"""Notifications to the word that is their label (SNMPv2-MIB, IF-MIB, ENTITY-MIB, LLDP-MIB, LLDP-V2-MIB)."""
+"""Notifications to the value of the label `event` (SNMPv2-MIB, IF-MIB, ENTITY-MIB, LLDP-MIB, LLDP-V2-MIB)."""
 
-POLLED_FOR = frozenset(EVENTS.values()) - {"authentication_failure"}
-"""Events that make us poll the switch at once."""
+POLLING_EVENTS = frozenset(EVENTS.values()) - {"authentication_failure"}
+"""Events after which the switch is polled at once."""
 
-TRAP_OID = (1, 3, 6, 1, 6, 3, 1, 1, 4, 1, 0)
+TRAP_OID = (1, 3, 6, 1, 6, 3, 1, 1, 4, 1, 0)  # snmpTrapOID
 PORT_NAMES = ((1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1, 2))  # ifName, ifDescr
-MAX_NAME = 256
+MAX_NAME_BYTES = 256
 
 _AUTHENTICATION = {
     None: config.USM_AUTH_NONE,
@@ -85,11 +85,11 @@ _PRIVACY = {
     Privacy.AES192C: config.USM_PRIV_CFB192_AES,
     Privacy.AES256C: config.USM_PRIV_CFB256_AES,
 }
-"""What pysnmp calls the algorithms; those of longer keys without a name are Reeder's there."""
+"""Algorithms to their constants in pysnmp; those of longer keys without a name in them are Reeder's there."""
 
 
-class Sender(NamedTuple):
-    """A target whose traps are heeded: its name, and who it must be in pysnmp's words."""
+class TrapSender(NamedTuple):
+    """A target whose traps are accepted: its name, and its pysnmp security name and minimum security level."""
 
     target: str
     security_name: str
@@ -97,16 +97,16 @@ class Sender(NamedTuple):
 
 
 @dataclass(slots=True)
-class Bucket:
-    """How many datagrams one address may still send."""
+class TokenBucket:
+    """Rate limit of one address."""
 
     tokens: float = BURST
-    filled: float = field(default_factory=monotonic)
+    filled_at: float = field(default_factory=monotonic)
 
-    def takes(self, now: float) -> bool:
-        """Tell whether one more is allowed, and count it."""
-        self.tokens = min(BURST, self.tokens + (now - self.filled) * RATE)
-        self.filled = now
+    def take(self, now: float) -> bool:
+        """Take a token; return False if there is none."""
+        self.tokens = min(BURST, self.tokens + (now - self.filled_at) * RATE)
+        self.filled_at = now
         if self.tokens < 1:
             return False
         self.tokens -= 1
@@ -114,12 +114,12 @@ class Bucket:
 
 
 class TrapSource:
-    """Listens for the traps of all targets.
+    """Receives the traps of all targets.
 
     Args:
         options: Where to listen.
-        targets: Whose traps are heeded: those that are asked by SNMP.
-        roster: By which they are polled, and called by their labels.
+        targets: All targets; traps are accepted from those with `snmp`.
+        registry: Labels of the targets, and the callbacks that poll them.
     """
 
     name = "traps"
@@ -127,38 +127,38 @@ class TrapSource:
     interval = INTERVAL
     changed: asyncio.Event | None = None
 
-    def __init__(self, options: Traps, targets: Sequence[Target], roster: Roster) -> None:
+    def __init__(self, options: Traps, targets: Sequence[Target], registry: SwitchRegistry) -> None:
         self.settings = (options, tuple((one.name, one.address, one.snmp) for one in targets))
         self._options = options
         self._targets = [target for target in targets if target.snmp is not None]
-        self._roster = roster
+        self._registry = registry
         self._engine: SnmpEngine | None = None
-        self._senders: dict[str, list[Sender]] = {}
+        self._senders: dict[str, list[TrapSender]] = {}
         self._credentials: dict[str, tuple[str, int]] = {}
-        self._resolved = float("-inf")
-        self._buckets: dict[str, Bucket] = {}
-        self._nudged: dict[str, float] = {}
+        self._resolved_at = float("-inf")
+        self._buckets: dict[str, TokenBucket] = {}
+        self._polled_at: dict[str, float] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._refused: Counter[str] = Counter(stranger=0, limited=0, junk=0, credentials=0)
+        self._refused: Counter[str] = Counter(unknown_sender=0, rate_limited=0, malformed=0, credentials=0)
         self._keepers = {schema: RowKeeper(schema.labels) for schema in (TRAPS, TRAPS_REFUSED)}
 
     async def applies(self) -> bool:
-        """Tell that traps are listened for, since that was configured."""
+        """Return True: a configured receiver always listens."""
         return True
 
     async def read(self) -> Reading:
-        """Give what was counted; open the sockets where they are not.
+        """Return the counters; open the sockets at the first call.
 
         Raises:
-            SourceError: One cannot be opened.
+            SourceError: A socket cannot be opened.
         """
         failures: list[Failure] = []
         if self._engine is None:
-            self._engine, failures = await self._opened()
-        if monotonic() - self._resolved >= RESOLVE_EVERY:
+            self._engine, failures = await self._open()
+        if monotonic() - self._resolved_at >= RESOLVE_SECONDS:
             failures += await self._resolve()
         events, refused = TableBuilder(TRAPS), TableBuilder(TRAPS_REFUSED)
-        labels = self._roster.known
+        labels = self._registry.known
         for (target, event), count in sorted(self._counts.items()):
             if target in labels:
                 events.row((labels[target].label, event), {"traps_total": count})
@@ -172,21 +172,21 @@ class TrapSource:
         if self._engine is not None:
             self._engine.close_dispatcher()
             self._engine = None
-            await asyncio.sleep(0)  # the transports close in the next turn of the loop
+            await asyncio.sleep(0)  # the transports close in the next iteration of the loop
 
     # --- opening -------------------------------------------------------------------------------------------------
 
-    async def _opened(self) -> tuple[SnmpEngine, list[Failure]]:
+    async def _open(self) -> tuple[SnmpEngine, list[Failure]]:
         engine = SnmpEngine()
         failures = []
         for target in self._targets:
-            assert target.snmp is not None  # noqa: S101  # these are all that are kept
+            assert target.snmp is not None  # noqa: S101  # __init__ filters the targets
             try:
-                credentials = await asyncio.to_thread(credentials_of, target.snmp)
+                credentials = await asyncio.to_thread(read_credentials, target.snmp)
             except (SecretError, ValueError) as error:
-                failures.append(Failure(target.name, "credentials", f"its traps are not heeded: {error}"))
+                failures.append(Failure(target.name, "credentials", f"its traps are refused: {error}"))
                 continue
-            self._credentials[target.name] = _admit(engine, credentials, target.snmp.engine_id)
+            self._credentials[target.name] = _add_credentials(engine, credentials, target.snmp.engine_id)
         try:
             for number, address in enumerate(self._options.listen):
                 domain, transport = await self._transport(address)
@@ -197,11 +197,11 @@ class TrapSource:
             raise SourceError(
                 "configuration", f"switches.traps.listen: {address!r}: {error.strerror}; {remedy}"
             ) from None
-        ntfrcv.NotificationReceiver(engine, self._notified)
+        ntfrcv.NotificationReceiver(engine, self._on_notification)
         return engine, failures
 
     async def _transport(self, address: str) -> tuple[tuple[int, ...], Any]:
-        """Open a socket, and make of it what pysnmp wants."""
+        """Open a socket, and return its pysnmp domain and transport."""
         host, _, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         loop = asyncio.get_running_loop()
@@ -213,56 +213,57 @@ class TrapSource:
         except OSError:
             sock.close()
             raise
-        kind: Any = _Guarded6 if family == socket.AF_INET6 else _Guarded
-        made = kind(self._admits, self._junk, loop)
-        made.open_server_mode(sock=sock)
-        await made._lport  # noqa: SLF001  # until the loop has the socket, closing would lose it
-        return (udp6.DOMAIN_NAME if family == socket.AF_INET6 else udp.DOMAIN_NAME), made
+        kind: Any = _FilteredUdp6 if family == socket.AF_INET6 else _FilteredUdp
+        transport = kind(self._is_accepted, self._count_malformed, loop)
+        transport.open_server_mode(sock=sock)
+        await transport._lport  # noqa: SLF001  # until the loop has the socket, closing would lose it
+        return (udp6.DOMAIN_NAME if family == socket.AF_INET6 else udp.DOMAIN_NAME), transport
 
     async def _resolve(self) -> list[Failure]:
-        """Look up which addresses are whose."""
-        senders: dict[str, list[Sender]] = {}
+        """Resolve the addresses of the targets."""
+        senders: dict[str, list[TrapSender]] = {}
         failures = []
         loop = asyncio.get_running_loop()
         for target in self._targets:
             if target.name not in self._credentials:
                 continue
-            assert target.snmp is not None  # noqa: S101  # these are all that are kept
+            assert target.snmp is not None  # noqa: S101  # __init__ filters the targets
             host, _ = parse_address(target.snmp.address or target.address)
             try:
                 found = await loop.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
             except OSError as error:
-                failures.append(Failure(target.name, "unreachable", f"its traps are not heeded: {host}: {error}"))
+                failures.append(Failure(target.name, "unreachable", f"its traps are refused: {host}: {error}"))
                 continue
             for *_, address in found:
-                senders.setdefault(str(address[0]), []).append(Sender(target.name, *self._credentials[target.name]))
+                sender = TrapSender(target.name, *self._credentials[target.name])
+                senders.setdefault(str(address[0]), []).append(sender)
         self._senders = senders
-        self._resolved = monotonic()
+        self._resolved_at = monotonic()
         self._buckets = {address: bucket for address, bucket in self._buckets.items() if address in senders}
         return failures
 
-    # --- hearing -------------------------------------------------------------------------------------------------
+    # --- receiving -----------------------------------------------------------------------------------------------
 
-    def _admits(self, address: str) -> bool:
-        """Tell whether a datagram from an address is looked at."""
+    def _is_accepted(self, address: str) -> bool:
+        """Return whether to decode a datagram from an address; count it otherwise."""
         if address not in self._senders:
-            self._refused["stranger"] += 1
+            self._refused["unknown_sender"] += 1
             return False
-        if not self._buckets.setdefault(address, Bucket()).takes(monotonic()):
-            self._refused["limited"] += 1
+        if not self._buckets.setdefault(address, TokenBucket()).take(monotonic()):
+            self._refused["rate_limited"] += 1
             return False
         return True
 
-    def _junk(self) -> None:
-        self._refused["junk"] += 1
+    def _count_malformed(self) -> None:
+        self._refused["malformed"] += 1
 
-    def _notified(self, engine: SnmpEngine, _: int, *rest: Any) -> None:  # noqa: ANN401  # as pysnmp calls it
-        """Take one trap or inform, which pysnmp has decoded and found signed by a user or community that it knows."""
+    def _on_notification(self, engine: SnmpEngine, _: int, *rest: Any) -> None:  # noqa: ANN401  # as pysnmp calls it
+        """Process one trap or inform that pysnmp has decoded and authenticated by a user or community."""
         variables = rest[2]
         context: Mapping[str, Any] = engine.observer.get_execution_context("rfc3412.receiveMessage:request")
         address = str(context["transportAddress"][0])
-        who, level = str(context["securityName"]), int(context["securityLevel"])
-        senders = [one for one in self._senders.get(address, ()) if one.security_name == who and level >= one.level]
+        name, level = str(context["securityName"]), int(context["securityLevel"])
+        senders = [one for one in self._senders.get(address, ()) if one.security_name == name and level >= one.level]
         if not senders:
             self._refused["credentials"] += 1
             return
@@ -271,31 +272,31 @@ class TrapSource:
         port = _port(values)
         target = senders[0].target
         self._counts[target, event] += 1
-        if event in POLLED_FOR:
-            self._nudge(target, port)
+        if event in POLLING_EVENTS:
+            self._poll_now(target, port)
 
-    def _nudge(self, target: str, port: str) -> None:
+    def _poll_now(self, target: str, port: str) -> None:
         now = monotonic()
-        nudge: Callable[[str], None] | None = self._roster.nudges.get(target)
-        if nudge is not None and now - self._nudged.get(target, float("-inf")) >= LEAST_NUDGE:
-            self._nudged[target] = now
-            nudge(port)
+        poll_now: Callable[[str], None] | None = self._registry.poll_callbacks.get(target)
+        if poll_now is not None and now - self._polled_at.get(target, float("-inf")) >= MIN_POLL_SECONDS:
+            self._polled_at[target] = now
+            poll_now(port)
 
 
-def _admit(engine: SnmpEngine, credentials: Credentials, engine_id: str | None) -> tuple[str, int]:
-    """Make a target's credentials known to pysnmp; give the name and the level of security by which it then goes."""
+def _add_credentials(engine: SnmpEngine, credentials: Credentials, engine_id: str | None) -> tuple[str, int]:
+    """Add a target's credentials to pysnmp; return their security name and security level."""
     if isinstance(credentials, Community):
-        name = hashlib.sha256(credentials.community).hexdigest()[:32]  # one name a community, whoever has it
+        name = hashlib.sha256(credentials.community).hexdigest()[:32]  # one name for all targets with the community
         config.add_v1_system(engine, name, OctetString(credentials.community), securityName=name)
         return name, 1
     level = 1 + (credentials.authentication is not None) + (credentials.privacy is not None)
-    _admit_user(engine, credentials, None)  # of informs, our own engine is the authority
+    _add_user(engine, credentials, None)  # for informs, our own engine is authoritative
     if engine_id is not None:
-        _admit_user(engine, credentials, OctetString(hexValue=engine_id.removeprefix("0x")))
+        _add_user(engine, credentials, OctetString(hexValue=engine_id.removeprefix("0x")))
     return credentials.name, level
 
 
-def _admit_user(engine: SnmpEngine, user: User, engine_id: OctetString | None) -> None:
+def _add_user(engine: SnmpEngine, user: User, engine_id: OctetString | None) -> None:
     config.add_v3_user(
         engine,
         user.name,
@@ -308,36 +309,36 @@ def _admit_user(engine: SnmpEngine, user: User, engine_id: OctetString | None) -
 
 
 def _port(values: Mapping[tuple[int, ...], Any]) -> str:
-    """Give the name of the port that a trap tells of, empty where it names none."""
+    """Return the name of the port in a trap's variable bindings, empty if there is none."""
     for column in PORT_NAMES:
         for name, value in values.items():
             if name[: len(column)] == column:
-                return bytes(value)[:MAX_NAME].decode("utf-8", "surrogateescape")
+                return bytes(value)[:MAX_NAME_BYTES].decode("utf-8", "surrogateescape")
     return ""
 
 
-class _Guard:
-    """Lets only admitted datagrams through to pysnmp, and no fault of its decoding out."""
+class _Filter:
+    """Passes only accepted datagrams to pysnmp, and counts those that it cannot decode."""
 
     def __init__(
-        self, admits: Callable[[str], bool], on_junk: Callable[[], None], loop: asyncio.AbstractEventLoop
+        self, is_accepted: Callable[[str], bool], on_malformed: Callable[[], None], loop: asyncio.AbstractEventLoop
     ) -> None:
-        super().__init__(loop=loop)  # type: ignore[call-arg]  # that of pysnmp's class beside
-        self._admits = admits
-        self._on_junk = on_junk
+        super().__init__(loop=loop)  # type: ignore[call-arg]  # __init__ of pysnmp's class
+        self._is_accepted = is_accepted
+        self._on_malformed = on_malformed
 
     def datagram_received(self, datagram: bytes, address: Any) -> None:  # noqa: ANN401  # of either family
-        if not self._admits(str(address[0])):
+        if not self._is_accepted(str(address[0])):
             return
         try:
             self._callback_function(self, address, datagram)  # type: ignore[attr-defined]  # of pysnmp's class
-        except Exception:  # noqa: BLE001  # pysnmp raises what it likes on bytes that it does not understand
-            self._on_junk()
+        except Exception:  # noqa: BLE001  # pysnmp raises various exceptions on malformed messages
+            self._on_malformed()
 
 
-class _Guarded(_Guard, udp.UdpAsyncioTransport):  # type: ignore[misc]  # of no known type
+class _FilteredUdp(_Filter, udp.UdpAsyncioTransport):  # type: ignore[misc]  # untyped
     pass
 
 
-class _Guarded6(_Guard, udp6.Udp6AsyncioTransport):  # type: ignore[misc]  # likewise
+class _FilteredUdp6(_Filter, udp6.Udp6AsyncioTransport):  # type: ignore[misc]  # untyped
     pass

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from exporter.sources.switch.fair_lock import turn
+from exporter.sources.switch.fair_lock import yield_to_loop
 
 
-async def test_no_two_compute_in_the_same_turn_of_the_loop():
+async def test_one_caller_continues_per_loop_iteration():
     loop = asyncio.get_running_loop()
     passed = 0
     ongoing = True
@@ -17,7 +17,7 @@ async def test_no_two_compute_in_the_same_turn_of_the_loop():
             loop.call_soon(count)
 
     async def compute():
-        await turn()
+        await yield_to_loop()
         return passed
 
     count()
@@ -27,8 +27,8 @@ async def test_no_two_compute_in_the_same_turn_of_the_loop():
     assert turns == sorted(turns), "the first to wait is the first to go on"
 
 
-async def test_one_that_is_cancelled_holds_up_nobody():
-    waiting = [asyncio.create_task(turn()) for _ in range(3)]
+async def test_a_cancelled_caller_does_not_block_others():
+    waiting = [asyncio.create_task(yield_to_loop()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     waiting[1].cancel()

@@ -10,7 +10,7 @@ import trustme
 from exporter.core.poller import Poller
 from exporter.core.source import SourceError
 from exporter.meaning.ports import rates
-from exporter.sources.switch import round_robin as rota_module
+from exporter.sources.switch import round_robin as round_robin_module
 from exporter.sources.switch.merge import Family, Neighbour, Support
 from exporter.sources.switch.metrics import (
     LANES,
@@ -24,8 +24,8 @@ from exporter.sources.switch.options import Nvue, Target
 from exporter.sources.switch.readers import nvue as reader_module
 from exporter.sources.switch.readers import nvue_rows as rows_module
 from exporter.sources.switch.readers.nvue import NvueReader
-from exporter.sources.switch.registry import Roster
-from exporter.sources.switch.source import SwitchSource, reader
+from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.source import SwitchSource, make_reader
 from exporter.switch_api.nvue.client import NvueClient
 from tests.simulators.nvue import (
     NvueNeighbour,
@@ -176,7 +176,7 @@ async def test_neighbours_within_interfaces_or_port_by_port(within):
 
 
 async def test_neighbours_and_modules_are_asked_for_seldom_and_a_trap_hastens(stopped_clock):
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     switch = model()
     switch.shows_neighbours = False
     async with started(switch, optics=True) as one:
@@ -185,7 +185,7 @@ async def test_neighbours_and_modules_are_asked_for_seldom_and_a_trap_hastens(st
             clock.now += LONG
         slow = [path for path in switch.paths if path.endswith(("/lldp", "/transceiver"))]
         assert sorted(slow) == ["interface/swp1/lldp", "interface/swp1/transceiver", "interface/swp2/transceiver"]
-        one.nudge("swp1")
+        one.invalidate_neighbours("swp1")
         await one.read()
         assert switch.paths.count("interface/swp1/lldp") == 2
         clock.now += 300
@@ -244,7 +244,7 @@ async def test_the_path_is_tried_once_and_found_again_after_an_upgrade():
 
 
 async def test_a_release_without_these_counters_is_asked_seldom_and_is_no_failure(stopped_clock):
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     switch = model()
     switch.qos_path = "nowhere"
     async with started(switch) as one:
@@ -339,7 +339,7 @@ async def test_an_unknown_shape_is_told_and_its_answer_logged_once(caplog, monke
 
 
 async def test_a_port_without_a_link_is_asked_until_its_rates_are_0_and_then_seldom(stopped_clock):
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     async with started() as one:
         for _ in range(5):
             await one.read()
@@ -367,7 +367,7 @@ async def test_three_ports_are_asked_at_a_time():
 
 async def test_what_does_not_fit_into_a_poll_is_asked_at_the_next_with_times_of_its_own(monkeypatch, stopped_clock):
     """Ten ports, a second each, two seconds for them: all have their turn within five polls and more."""
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     monkeypatch.setattr(NvueClient, "connections", 1)
     switch = NvueSwitch(
         password=PASSWORD, ports={f"swp{place}": NvuePort(pfc={3: (place, 0)}) for place in range(1, 11)}
@@ -398,7 +398,7 @@ async def test_what_does_not_fit_into_a_poll_is_asked_at_the_next_with_times_of_
 
 
 async def test_a_port_that_does_not_answer_ends_with_the_poll_and_costs_its_own_rows(monkeypatch, stopped_clock):
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     usual = NvueSwitch.answer
 
     def answer(self, path):
@@ -503,7 +503,7 @@ async def polled(switch, certificate=None, interval=LONG, **given):
     """Serve a switch, and give its poller."""
     async with NvueSimulator(switch, certificate=certificate) as simulator:
         target = Target(name="target-1", address=simulator.url, nvue=options(**given))
-        source = SwitchSource(target, interval, [reader(target, "nvue", interval)], Roster())
+        source = SwitchSource(target, interval, [make_reader(target, "nvue", interval)], SwitchRegistry())
         try:
             yield Poller(source, [rates.step])
         finally:
@@ -538,7 +538,7 @@ async def test_what_was_asked_at_another_time_is_in_a_table_with_times_of_its_ow
     switch = model()
     usual = NvueSwitch.answer
     async with polled(switch) as poller:
-        clock = stopped_clock(reader_module, rota_module, rows_module)
+        clock = stopped_clock(reader_module, round_robin_module, rows_module)
         await poller.poll()
         clock.now += 10
         switch.ports["swp1"].stats["out-bytes"] += 1000

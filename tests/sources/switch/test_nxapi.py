@@ -257,7 +257,7 @@ async def test_what_changes_seldom_is_asked_by_the_minute_and_after_a_trap(stopp
         clock.now += 59
         assert (await reader.read()).device.uptime == first + 59
         assert switch.requests[-1] == [INTERFACES, PFC]
-        reader.nudge("Ethernet1/1")
+        reader.invalidate_neighbours("Ethernet1/1")
         await reader.read()
         assert switch.requests[-1] == [INTERFACES, PFC, VERSION, LLDP]
         clock.now += 60

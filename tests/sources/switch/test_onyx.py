@@ -19,7 +19,7 @@ from exporter.simulator.onyx import (
     OnyxSwitch,
     OnyxTraffic,
 )
-from exporter.sources.switch import round_robin as rota_module
+from exporter.sources.switch import round_robin as round_robin_module
 from exporter.sources.switch.merge import Family, Neighbour, Support
 from exporter.sources.switch.metrics import PORTS, PRIORITIES, QUEUES
 from exporter.sources.switch.options import Onyx, Target
@@ -33,9 +33,8 @@ from exporter.sources.switch.readers.onyx import (
     NEIGHBOURS,
     OnyxReader,
 )
-from exporter.sources.switch.registry import Roster
-from exporter.sources.switch.source import SwitchSource
-from exporter.sources.switch.source import reader as source_reader
+from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.source import SwitchSource, make_reader
 from exporter.switch_api.onyx import client as client_module
 from exporter.switch_api.onyx.parser import parse_counters
 
@@ -415,7 +414,7 @@ async def test_where_nobody_tells_which_priorities_pause_all_are_asked_for():
 
 
 async def test_a_priority_that_cannot_be_read_or_does_not_pause_any_more_is_absent(stopped_clock):
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     switch = model()
     switch.lossless = (3, 4)
     async with started(switch) as reader:
@@ -444,7 +443,7 @@ async def test_where_pfc_is_off_it_is_not_counted():
 
 
 async def test_a_release_that_does_not_know_pfc_counters_is_asked_seldom(stopped_clock):
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     switch = model()
     switch.faults.unknown.add(pfc(3))
     async with started(switch) as reader:
@@ -481,7 +480,7 @@ async def test_queues_that_drop_early_and_the_sum_of_a_port():
 
 
 async def test_marks_have_the_time_at_which_they_were_asked_for(stopped_clock):
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     async with started() as reader:
         usual = reader._ask_ports
 
@@ -508,7 +507,7 @@ async def test_neighbours_in_both_forms(is_old):
         switch.faults.unknown.add(NEIGHBOURS[0])
     async with started(switch) as reader:
         reading = await reader.read()
-        reader.nudge("")
+        reader.invalidate_neighbours("")
         await reader.read()
         assert switch.commands.count(NEIGHBOURS[0]) == (1 if is_old else 2), "what it does not know is asked once"
     assert reading.neighbours == [Neighbour("Eth1/1", chassis="02:00:00:00:00:0a", peer_port="eth2", name="gpu-001")]
@@ -522,7 +521,7 @@ async def test_a_port_may_have_several_neighbours_and_a_switch_none():
     async with started(switch) as reader:
         assert [one.name for one in (await reader.read()).neighbours] == ["gpu-001", "gpu-002"]
         switch.ports["Eth1/1"].neighbours.clear()
-        reader.nudge("Eth1/1")
+        reader.invalidate_neighbours("Eth1/1")
         reading = await reader.read()
         assert reading.neighbours == []
         assert reading.failures == []
@@ -552,7 +551,7 @@ async def test_the_switch_in_its_own_words():
 
 async def test_what_does_not_fit_into_a_poll_takes_turns(monkeypatch, stopped_clock):
     """Seven seconds a command, a poll of 51: three commands for ports, then as many others as fit."""
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     switch = model()
     switch.lossless = (0, 1, 2, 3, 4, 5)
     usual = OnyxSwitch.answer
@@ -581,7 +580,7 @@ async def test_what_does_not_fit_into_a_poll_takes_turns(monkeypatch, stopped_cl
 
 
 async def test_what_comes_too_late_does_not_cost_what_came_before(monkeypatch, stopped_clock):
-    clock = stopped_clock(reader_module, rota_module, rows_module)
+    clock = stopped_clock(reader_module, round_robin_module, rows_module)
     usual = OnyxSwitch.answer
 
     def answer(self, command):
@@ -609,7 +608,7 @@ async def polled(switch, certificate=None, **given):
     async with OnyxSimulator(switch, certificate=certificate) as simulator:
         options = Onyx(**({"username": "monitor", "password": PASSWORD} | given))
         target = Target(name="target-1", address=simulator.url, onyx=options)
-        source = SwitchSource(target, LONG, [source_reader(target, "onyx", LONG)], Roster())
+        source = SwitchSource(target, LONG, [make_reader(target, "onyx", LONG)], SwitchRegistry())
         try:
             yield Poller(source, [rates.step])
         finally:

@@ -32,5 +32,5 @@ def test_different_ports_stay_apart(one, other):
 
 
 @pytest.mark.parametrize("odd", ["", " ", "()", "(x)", "-", "\udcff1", "a" * 10_000, "1" * 10_000, "x(" * 5_000])
-def test_any_text_has_a_spelling(odd):
+def test_any_text_has_a_canonical_name(odd):
     assert isinstance(canonical(odd), str)

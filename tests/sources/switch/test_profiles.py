@@ -251,7 +251,7 @@ def test_there_are_profiles_and_each_has_a_fixture():
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_what_a_profile_makes_of_a_switch_of_its_kind(name):
+async def test_the_rows_of_a_profile_for_its_fixture(name):
     harvest = await harvest_of(name)
     assert harvest.failures == []
     assert harvest.device.profile == name
@@ -261,11 +261,11 @@ async def test_what_a_profile_makes_of_a_switch_of_its_kind(name):
             got = {ending: value for ending, value in found[key].items() if ending not in COMMON}
             assert got == pytest.approx(expected, rel=1e-5), (schema.labels, key)
     families = {family.value: support.value for family, support in harvest.families.items()}
-    asked = {table.family.value for table in builtin().named(name).tables} | {"lldp", "optics"}
+    asked = {table.family.value for table in builtin().by_name(name).tables} | {"lldp", "optics"}
     assert families == dict.fromkeys(asked, "unsupported") | {**IEEE, **FAMILIES[name]}
 
 
-async def test_a_table_that_says_of_all_its_rows_that_they_are_not_counted_has_none():
+async def test_a_table_without_counted_rows_has_none():
     """aristaEcnQueueCounterEnabled is 2, false, on all rows, and the counters beside it are 0."""
     rows = load_recording(PLACE / "arista.snmprec").rows
     enabled = (1, 3, 6, 1, 4, 1, 30065, 3, 13, 1, 9, 1, 3)
@@ -275,7 +275,7 @@ async def test_a_table_that_says_of_all_its_rows_that_they_are_not_counted_has_n
     assert "ecn_marked_packets_total" not in {ending for part in harvest.parts for ending in part.columns}
 
 
-async def test_rows_are_named_by_numbers_from_zero():
+async def test_queues_are_numbered_from_zero():
     """SONiC counts queues from 1: a row of queue 0 is none."""
     rows = load_recording(PLACE / "sonic.snmprec").rows
     rows[1, 3, 6, 1, 4, 1, 9, 9, 580, 1, 5, 5, 1, 4, 1, 2, 0, 1] = Typed(COUNTER64, 9)
@@ -283,19 +283,19 @@ async def test_rows_are_named_by_numbers_from_zero():
     assert {queue for _, queue in found} == {"0", "3"}
 
 
-async def test_the_depths_of_queues_of_which_no_unit_is_known_are_not_read():
+async def test_queue_depths_without_a_known_unit_are_not_read():
     for name in ("onyx", "junos"):
         harvest = await harvest_of(name)
         endings = {ending for part in harvest.parts for ending in part.columns}
         assert not [ending for ending in endings if "depth" in ending or "deepest" in ending]
 
 
-async def test_directions_are_swapped_where_the_configuration_says_so():
+async def test_pfc_directions_are_swapped_by_configuration():
     rows = rows_of(await harvest_of("sonic", pfc_swapped=True), PRIORITIES)
     assert rows["Ethernet0", "0"] == {"receive_pfc_frames_total": 2100, "transmit_pfc_frames_total": 3100}
 
 
-async def test_a_profile_that_is_named_is_taken_whatever_the_switch_says():
+async def test_a_configured_profile_is_used_whatever_the_switch_reports():
     harvest = await harvest_of("sonic", profile="generic")
     assert harvest.device.profile == "generic"
     assert QUEUES not in [part.schema for part in harvest.parts]
@@ -309,7 +309,7 @@ async def test_rows_have_the_time_at_which_the_switch_counted():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_a_simulated_switch_counted_is_what_comes_out(kind):
+async def test_tables_contain_what_the_simulated_switch_counted(kind):
     """By priority and by queue, in whatever tables switches of its kind have them."""
     switch = SimulatedSwitch("leaf-1", ports=4, kind=kind, seed=7)
     switch.begin("pfc-storm")
@@ -355,7 +355,7 @@ ODD = [
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(5))
-async def test_whatever_an_agent_sends_costs_no_more_than_what_it_stands_for(kind, seed):
+async def test_any_response_affects_only_its_own_values(kind, seed):
     """A tenth of all rows hold something else: there is a harvest nevertheless, and only sane numbers are in it."""
     draw = random.Random(seed)
     switch = SimulatedSwitch("leaf-1", ports=6, kind=kind, seed=seed)
@@ -392,36 +392,36 @@ async def test_whatever_an_agent_sends_costs_no_more_than_what_it_stands_for(kin
     ],
 )
 def test_a_profile_is_chosen_by_description_and_then_by_object_id(object_id, description, name):
-    assert builtin().of(object_id, description).name == name
+    assert builtin().match(object_id, description).name == name
 
 
-def test_the_longest_beginning_wins(tmp_path):
+def test_the_longest_object_id_prefix_wins(tmp_path):
     file = tmp_path / "own.yml"
     file.write_text("name: own\nextends: arista\nobject_ids: [1.3.6.1.4.1.30065.1.3011]\ninterval: 5s\n")
     profiles = load([file])
-    assert profiles.of((1, 3, 6, 1, 4, 1, 30065, 1, 3011, 7)).name == "own"
-    assert profiles.of((1, 3, 6, 1, 4, 1, 30065, 1, 3012)).name == "arista"
-    assert profiles.named("own").interval == 5.0
-    assert [table.name for table in profiles.named("own").tables] == [
-        table.name for table in profiles.named("arista").tables
+    assert profiles.match((1, 3, 6, 1, 4, 1, 30065, 1, 3011, 7)).name == "own"
+    assert profiles.match((1, 3, 6, 1, 4, 1, 30065, 1, 3012)).name == "arista"
+    assert profiles.by_name("own").interval == 5.0
+    assert [table.name for table in profiles.by_name("own").tables] == [
+        table.name for table in profiles.by_name("arista").tables
     ]
 
 
-def test_a_users_profile_replaces_one_of_the_package_also_below_others(tmp_path):
+def test_a_user_profile_replaces_a_builtin_one_also_as_a_base(tmp_path):
     file = tmp_path / "generic.yml"
     file.write_text(
         "name: generic\ntables:\n  only:\n    family: traffic\n    root: 1.3.6.1.2.1.31.1.1.1\n"
         "    columns: [{column: 6, metric: receive_bytes_total}]\n"
     )
     profiles = load([file])
-    assert [table.name for table in profiles.named("os10").tables] == ["only"]
+    assert [table.name for table in profiles.by_name("os10").tables] == ["only"]
 
 
 def test_a_profile_may_have_an_interval():
-    assert profile.used().named("onyx").interval == 60.0
-    assert profile.used().named("generic").interval is None
+    assert profile.active_profiles().by_name("onyx").interval == 60.0
+    assert profile.active_profiles().by_name("generic").interval is None
     with pytest.raises(ConfigError, match=r"no profile 'onix'; known are arista, comware"):
-        profile.used().named("onix")
+        profile.active_profiles().by_name("onix")
 
 
 TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    root: 1.3.6.1\n"
@@ -430,8 +430,8 @@ TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: own\nextends: nothing\n", "extends 'nothing', which there is not; known are"),
-        ("name: own\nextends: own\n", "the profile 'own' extends itself by way of own; cut the ring"),
+        ("name: own\nextends: nothing\n", "extends 'nothing', which is unknown; known are"),
+        ("name: own\nextends: own\n", "the profile 'own' extends itself through own; cut the cycle"),
         ("name: own\nextends: generic\nwithout: [pcf]\n", "is without the table 'pcf', which generic does not have"),
         ("name: Own!\n", "own.yml:1: name is 'Own!'"),
         ("name: own\nobject_ids: [1.3.x]\n", "own.yml:1: '1.3.x' is not an object identifier"),
@@ -439,11 +439,11 @@ TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    
         (TABLE + "    columns: []\n", "own.yml:3: tables.pfc: has no columns"),
         (
             TABLE + "    columns: [{column: 2, metric: pfc_total}]\n    index: [port, priority]\n",
-            "'pfc_total' is no metric of priorities; known are",
+            "'pfc_total' is not a metric of priorities; known are",
         ),
         (
             TABLE + "    columns: [{column: 2, metric: receive_pfc_frames_total}]\n",
-            "rows are priorities, so one of index and at must tell the priority",
+            "rows are priorities, so index or at must contain the priority",
         ),
         (
             TABLE + "    columns: [{column: 2, metric: receive_pfc_frames_total}]\n    index: [priority, port]\n",
@@ -457,7 +457,7 @@ TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    
             TABLE
             + "    columns: [{column: 2, metric: receive_pfc_frames_total, where: {kind: 1}}]\n"
             + "    index: [port, priority]\n",
-            "where names 'kind', which is no part of index",
+            "where names 'kind', which is not a part of index",
         ),
         (
             TABLE
@@ -467,7 +467,7 @@ TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    
         ),
     ],
 )
-def test_what_is_wrong_with_a_users_profile_is_told_with_its_place(tmp_path, text, message):
+def test_errors_in_a_user_profile_name_file_and_key(tmp_path, text, message):
     file = tmp_path / "own.yml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=message) as caught:
@@ -475,11 +475,11 @@ def test_what_is_wrong_with_a_users_profile_is_told_with_its_place(tmp_path, tex
     assert str(file) in str(caught.value)
 
 
-def test_two_files_with_one_name_are_told_with_both_places(tmp_path):
+def test_two_profiles_with_one_name_are_an_error_with_both_files(tmp_path):
     files = [tmp_path / "a.yml", tmp_path / "b.yml"]
     for file in files:
         file.write_text("name: own\n")
-    with pytest.raises(ConfigError, match=r"b\.yml: the profile 'own' stands in .*a\.yml too; rename one"):
+    with pytest.raises(ConfigError, match=r"b\.yml: the profile 'own' is in .*a\.yml too; rename one"):
         load(files)
 
 

@@ -114,7 +114,7 @@ async def test_what_changes_seldom_is_asked_seldom():
         await reader.read()
         assert switch.paths.count(INTERFACES) == 2
         assert switch.paths.count(NEIGHBOURS) == 1
-        reader.nudge("")
+        reader.invalidate_neighbours("")
         assert (await reader.read()).neighbours is not None
         assert switch.paths.count(NEIGHBOURS) == 2
 

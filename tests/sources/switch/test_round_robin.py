@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from exporter.sources.switch import round_robin as rota_module
-from exporter.sources.switch.round_robin import Rota
+from exporter.sources.switch import round_robin as round_robin_module
+from exporter.sources.switch.round_robin import RoundRobin
 
 
 @pytest.fixture
 def clock(stopped_clock):
-    return stopped_clock(rota_module)
+    return stopped_clock(round_robin_module)
 
 
-async def round_of(rota, clock, paces, seconds, *, takes=1.0):
+async def round_of(round_robin, clock, paces, seconds, *, takes=1.0):
     """Ask what is due, each question taking a while; give what was asked."""
     asked = []
 
@@ -21,59 +21,59 @@ async def round_of(rota, clock, paces, seconds, *, takes=1.0):
         asked.append(job)
         clock.now += takes
 
-    await rota.run(rota.due(paces), ask, clock.now + seconds)
+    await round_robin.run(round_robin.due(paces), ask, clock.now + seconds)
     return asked
 
 
-async def test_all_are_asked_in_order_where_there_is_time(clock):
-    assert await round_of(Rota(), clock, dict.fromkeys("abc", 0.0), 10) == ["a", "b", "c"]
+async def test_all_requests_are_sent_in_order_if_there_is_time(clock):
+    assert await round_of(RoundRobin(), clock, dict.fromkeys("abc", 0.0), 10) == ["a", "b", "c"]
 
 
-async def test_what_waits_longest_is_next(clock):
-    rota = Rota()
+async def test_the_longest_overdue_request_is_next(clock):
+    round_robin = RoundRobin()
     paces = dict.fromkeys("abcde", 0.0)
-    polls = [await round_of(rota, clock, paces, 2.5) for _ in range(5)]
+    polls = [await round_of(round_robin, clock, paces, 2.5) for _ in range(5)]
     assert polls[0] == ["a", "b", "c"], "nobody knows yet how long they take"
     assert polls[1:] == [["d", "e"], ["a", "b"], ["c", "d"], ["e", "a"]]
 
 
-async def test_a_slow_pace_waits_for_its_time_and_then_has_its_turn(clock):
-    rota = Rota()
+async def test_a_long_interval_is_kept_and_then_due(clock):
+    round_robin = RoundRobin()
     paces = {"a": 0.0, "b": 0.0, "slow": 100.0}
-    await round_of(rota, clock, paces, 10)
-    assert await round_of(rota, clock, paces, 10) == ["a", "b"]
+    await round_of(round_robin, clock, paces, 10)
+    assert await round_of(round_robin, clock, paces, 10) == ["a", "b"]
     clock.now += 100
-    assert set(await round_of(rota, clock, paces, 10)) == {"a", "b", "slow"}
+    assert set(await round_of(round_robin, clock, paces, 10)) == {"a", "b", "slow"}
 
 
-async def test_what_is_due_at_each_poll_does_not_starve_what_is_slow(clock):
-    rota = Rota()
+async def test_requests_of_each_poll_do_not_starve_slow_ones(clock):
+    round_robin = RoundRobin()
     paces = {**dict.fromkeys("abcdef", 0.0), "slow": 20.0}
     asked = []
     for _ in range(20):
-        asked += await round_of(rota, clock, paces, 2.0)
+        asked += await round_of(round_robin, clock, paces, 2.0)
         clock.now += 3
     assert asked.count("slow") >= 3
 
 
-async def test_the_first_is_asked_however_long_it_takes_but_not_when_time_is_over(clock):
-    rota = Rota()
+async def test_the_first_request_is_sent_however_long_it_takes_unless_time_is_over(clock):
+    round_robin = RoundRobin()
     for _ in range(2):
-        assert await round_of(rota, clock, {"a": 0.0}, 1.0, takes=50.0) == ["a"]
-    assert await round_of(rota, clock, {"a": 0.0}, -1.0) == []
+        assert await round_of(round_robin, clock, {"a": 0.0}, 1.0, takes=50.0) == ["a"]
+    assert await round_of(round_robin, clock, {"a": 0.0}, -1.0) == []
 
 
-async def test_a_question_can_be_hastened_and_is_forgotten_when_it_is_gone(clock):
-    rota = Rota()
-    await round_of(rota, clock, {"a": 100.0, "b": 100.0}, 10)
-    rota.hasten("a")
-    assert rota.due({"a": 100.0, "b": 100.0}) == ["a"]
-    rota.due({"a": 100.0})
-    assert rota.due({"a": 100.0, "b": 100.0}) == ["a", "b"]
+async def test_a_request_can_be_expedited_and_is_forgotten_when_removed(clock):
+    round_robin = RoundRobin()
+    await round_of(round_robin, clock, {"a": 100.0, "b": 100.0}, 10)
+    round_robin.expedite("a")
+    assert round_robin.due({"a": 100.0, "b": 100.0}) == ["a"]
+    round_robin.due({"a": 100.0})
+    assert round_robin.due({"a": 100.0, "b": 100.0}) == ["a", "b"]
 
 
-async def test_several_at_once():
-    rota, under_way, most = Rota(), 0, 0
+async def test_several_requests_in_flight():
+    round_robin, under_way, most = RoundRobin(), 0, 0
 
     async def ask(_):
         nonlocal under_way, most
@@ -82,12 +82,12 @@ async def test_several_at_once():
         await asyncio.sleep(0)
         under_way -= 1
 
-    await rota.run(range(10), ask, float("inf"), at_once=3)
+    await round_robin.run(range(10), ask, float("inf"), at_once=3)
     assert most == 3
 
 
 async def test_an_error_ends_the_round_and_leaves_nothing_running():
-    rota, begun, ended = Rota(), [], []
+    round_robin, begun, ended = RoundRobin(), [], []
 
     async def ask(job):
         begun.append(job)
@@ -99,13 +99,13 @@ async def test_an_error_ends_the_round_and_leaves_nothing_running():
             ended.append(job)
 
     with pytest.raises(ValueError, match="the switch is gone"):
-        await rota.run(range(10), ask, float("inf"), at_once=3)
+        await round_robin.run(range(10), ask, float("inf"), at_once=3)
     assert set(begun) <= {0, 1, 2}
     assert set(ended) == set(begun) - {1}
 
 
 async def test_a_round_that_is_cancelled_leaves_nothing_running():
-    rota, ended = Rota(), []
+    round_robin, ended = RoundRobin(), []
 
     async def ask(job):
         try:
@@ -113,7 +113,7 @@ async def test_a_round_that_is_cancelled_leaves_nothing_running():
         finally:
             ended.append(job)
 
-    running = asyncio.create_task(rota.run(range(10), ask, float("inf"), at_once=2))
+    running = asyncio.create_task(round_robin.run(range(10), ask, float("inf"), at_once=2))
     for _ in range(5):
         await asyncio.sleep(0)
     running.cancel()

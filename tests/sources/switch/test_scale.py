@@ -13,7 +13,7 @@ from exporter.meaning.ports import rates
 from exporter.sources.switch import source as switches
 from exporter.sources.switch.metrics import PORTS, PRIORITIES
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
 from tests.simulators.switch_model import SimulatedSwitch
 
@@ -26,23 +26,23 @@ BUDGET = 150.0
 ILL = ("dead", "slow", "looping")
 
 
-def source_of(simulated, address, roster, *, interval=INTERVAL, patience=0.5):
+def source_of(simulated, address, registry, *, interval=INTERVAL, patience=0.5):
     """Make the source of one simulated switch."""
     snmp = Snmp(community="public", timeout=patience, retries=1)
     target = Target(name=f"target-{simulated.name}", address=address, snmp=snmp)
-    return SwitchSource(target, interval, [switches.reader(target, "snmp", interval)], roster)
+    return SwitchSource(target, interval, [switches.make_reader(target, "snmp", interval)], registry)
 
 
 @contextlib.asynccontextmanager
 async def polled(*simulated, interval=INTERVAL, patience=0.5):
     """Start agents; give a poller for each."""
-    roster = Roster()
+    registry = SwitchRegistry()
     pollers = []
     async with contextlib.AsyncExitStack() as stack:
         for one in simulated:
             await stack.enter_async_context(one.agent)
             address = "{}:{}".format(*await one.agent.start())
-            source = source_of(one, address, roster, interval=interval, patience=patience)
+            source = source_of(one, address, registry, interval=interval, patience=patience)
             stack.push_async_callback(source.close)
             pollers.append(Poller(source, [rates.step]))
         yield pollers
@@ -62,7 +62,7 @@ def rows(tables, schema):
 # --- many
 
 
-async def test_ill_switches_cost_the_others_nothing():
+async def test_faulty_switches_do_not_affect_others():
     """A fifth is dead, slow or looping; all others keep their ports, and are read as often as time allows."""
     simulated = [SimulatedSwitch(f"leaf-{number:02d}", ports=SWITCH_PORTS, seed=number) for number in range(TARGETS)]
     ill = {one.name: ILL[place % 3] for place, one in enumerate(simulated[::5])}
@@ -160,7 +160,7 @@ def wrong(tables, simulated):
         ("onyx", 60.0),  # which refreshes its counters once a minute, and need not be asked more often
     ],
 )
-async def test_what_the_switch_counted_is_what_the_tables_say_through_wraps_and_a_reboot(kind, seconds, clock):
+async def test_tables_contain_what_the_switch_counted_through_wraps_and_a_reboot(kind, seconds, clock):
     simulated = SimulatedSwitch("leaf-01", ports=8, kind=kind)
     before = simulated.truth()[simulated.ports[0].name]
     async with polled(simulated, interval=4 * seconds, patience=20.0) as (poller,):
@@ -178,7 +178,7 @@ async def test_what_the_switch_counted_is_what_the_tables_say_through_wraps_and_
     assert resets == {1}
 
 
-async def test_a_reboot_that_is_seen_late_is_a_reset_even_where_counters_are_above_their_old_values(clock):
+async def test_a_reboot_detected_late_is_a_reset_even_with_higher_counters(clock):
     simulated = SimulatedSwitch("leaf-01", ports=8)
     simulated.reboot()
     async with polled(simulated, interval=600.0, patience=20.0) as (poller,):
@@ -207,7 +207,7 @@ async def test_no_rate_is_negative_or_above_what_the_link_carries(fault, clock):
                     assert rate is None or 0 <= rate <= 400e9 / 8
 
 
-async def test_zeros_that_come_and_go_never_make_a_negative_rate(clock):
+async def test_temporary_zeros_never_cause_a_negative_rate(clock):
     simulated = SimulatedSwitch("leaf-01", ports=8, kind="sonic")
     simulated.begin("alternating-zeros")
     async with polled(simulated, interval=60.0, patience=20.0) as (poller,):
@@ -219,7 +219,7 @@ async def test_zeros_that_come_and_go_never_make_a_negative_rate(clock):
 
 
 @pytest.mark.parametrize("kind", ["arista", "sonic", "cumulus", "onyx", "nxos"])
-async def test_pause_frames_by_priority_are_what_the_switch_counted(kind, clock):
+async def test_pfc_frames_equal_what_the_switch_counted(kind, clock):
     simulated = SimulatedSwitch("leaf-01", ports=8, kind=kind)
     simulated.begin("pfc-storm")
     async with polled(simulated, interval=240.0, patience=20.0) as (poller,):
@@ -234,7 +234,7 @@ async def test_pause_frames_by_priority_are_what_the_switch_counted(kind, clock)
     assert shown[first, "3"]["receive_pfc_frames_total"] > 100 * shown[first, "3"]["transmit_pfc_frames_total"] > 0
 
 
-async def test_a_cache_of_counters_never_makes_a_port_look_idle_and_then_doubly_busy(clock):
+async def test_cached_counters_cause_no_rate_of_zero_or_double(clock):
     """The counters move every 30 s and are read every 10 s; what is shown in between is what was last counted."""
     simulated = SimulatedSwitch("leaf-01", ports=8, kind="sonic", refresh=30.0)
     totals = []

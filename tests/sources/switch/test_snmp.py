@@ -101,9 +101,9 @@ def system(name="leaf-a", uptime=100_000):
 
 @pytest.fixture(autouse=True)
 def _no_names_taken():
-    switch.ROSTER.configure({})
+    switch.REGISTRY.configure({})
     yield
-    switch.ROSTER.configure({})
+    switch.REGISTRY.configure({})
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ async def test_every_column_becomes_its_metric():
         (4, 100, None, None),
     ],
 )
-async def test_speed_is_that_of_a_link_that_is_up(oper, speed, up, exported):
+async def test_only_links_that_are_up_have_a_speed(oper, speed, up, exported):
     async with served(system() | port(1, "e1", oper=oper, speed=speed)) as agent, reader_of(agent) as reader:
         row = (await read(reader))["leaf-a", "e1"]
     assert row.get("link_up") == up
@@ -228,14 +228,14 @@ async def test_packets_are_absent_where_a_cast_is_missing(column):
         assert "receive_packets_total" not in (await read(reader))["leaf-a", "e1"]
 
 
-async def test_counters_above_what_a_float_holds():
+async def test_counters_above_the_precision_of_a_float():
     rows = system() | port(1, "e1") | {(*IN_OCTETS, 1): Typed(COUNTER64, 2**64 - 2)}
     async with served(rows) as agent, reader_of(agent) as reader:
         assert (await read(reader))["leaf-a", "e1"]["receive_bytes_total"] == 2**64 - 2
 
 
 @pytest.mark.parametrize("value", [Typed(INTEGER, -5), text("many")])
-async def test_what_is_no_count_is_absent(value):
+async def test_invalid_counters_are_absent(value):
     rows = system() | port(1, "e1") | port(2, "e2") | {(*IN_OCTETS, 1): value}
     async with served(rows) as agent, reader_of(agent) as reader:
         found = await read(reader)
@@ -244,7 +244,7 @@ async def test_what_is_no_count_is_absent(value):
     assert found["leaf-a", "e2"]["receive_bytes_total"] == 2000
 
 
-async def test_frames_of_flow_control_by_priority():
+async def test_pfc_frames_by_priority():
     """CISCO-PFC-EXT-MIB: requests were sent, indications received; index of the interface, then the priority."""
     pfc = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
     rows = system() | port(1, "e1") | port(2, "unwanted")
@@ -264,7 +264,7 @@ async def test_frames_of_flow_control_by_priority():
 # Names.
 
 
-async def test_ports_of_one_name_are_told_apart():
+async def test_ports_with_the_same_name_have_different_labels():
     rows = system() | port(1, "e1") | port(2, "e1") | port(3, "e1#1") | port(4, "")
     async with served(rows) as agent, reader_of(agent) as reader:
         found = await read(reader)
@@ -272,7 +272,7 @@ async def test_ports_of_one_name_are_told_apart():
     assert ports == {"e1#1": 3000, "e1#1#": 1000, "e1#2": 2000, "port 4": 4000}
 
 
-async def test_a_port_without_any_name_goes_by_its_index():
+async def test_a_port_without_a_name_has_its_index_as_label():
     rows = system() | port(1, "e1") | port(4, "") | {(*DESCR, 4): text("")}
     async with served(rows) as agent, reader_of(agent) as reader:
         assert (await read(reader))["leaf-a", "4"]["receive_bytes_total"] == 4000
@@ -306,7 +306,7 @@ async def test_any_bytes_in_an_alias_survive(raw, shown):
         ({"include": ("mgmt0",), "exclude": ("mgmt?",)}, set()),
     ],
 )
-async def test_only_ports_that_are_wanted(options, ports, clock):
+async def test_only_selected_ports_are_exported(options, ports, clock):
     rows = system() | port(1, "e1") | port(2, "e2") | port(3, "mgmt0")
     async with served(rows) as agent, reader_of(agent, **options) as reader:
         found = await read(reader)
@@ -318,14 +318,14 @@ async def test_only_ports_that_are_wanted(options, ports, clock):
         assert agent.requests - asked == 2 * polled, "ports that are not wanted are no reason for an inventory"
 
 
-async def test_a_switch_without_a_name_goes_by_that_of_its_target():
+async def test_a_switch_without_a_name_has_the_label_of_its_target():
     rows = system() | port(1, "e1")
     del rows[SYSNAME]
     async with served(rows) as agent, reader_of(agent) as reader:
         assert (await read(reader)).keys() == {("target-1", "e1"), ("target-1",)}
 
 
-async def test_two_switches_of_one_name_are_told_apart_and_the_name_is_free_again():
+async def test_two_switches_with_one_name_have_different_labels_and_the_name_is_released():
     async with served(system() | port(1, "e1")) as agent:
         async with reader_of(agent, "target-2") as second, reader_of(agent, "target-1") as first:
             assert (await read(first)).keys() == {("leaf-a", "e1"), ("leaf-a",)}
@@ -335,7 +335,7 @@ async def test_two_switches_of_one_name_are_told_apart_and_the_name_is_free_agai
             assert (await read(third)).keys() == {("leaf-a", "e1"), ("leaf-a",)}
 
 
-async def test_a_switch_does_not_go_by_the_name_of_another_target(clock):
+async def test_a_switch_does_not_use_the_name_of_another_target(clock):
     options = SwitchOptions(
         targets=tuple(
             TargetOptions(name=name, address="127.0.0.1:1", snmp=Snmp(community="x")) for name in ("target-1", "leaf-a")
@@ -349,22 +349,22 @@ async def test_a_switch_does_not_go_by_the_name_of_another_target(clock):
             assert (await read(named)).keys() == {("leaf-a", "e1"), ("leaf-a",)}
 
 
-async def test_a_switch_that_was_renamed_lets_go_of_its_name(clock):
+async def test_a_renamed_switch_releases_its_name(clock):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent, "target-1") as first:
         await read(first)
         agent.set(SYSNAME, text("leaf-b"))
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         assert ("leaf-b", "e1") in await read(first)
         agent.set(SYSNAME, text("leaf-a"))
         async with reader_of(agent, "target-2") as second:
             assert ("leaf-a", "e1") in await read(second)
 
 
-async def test_a_name_that_cannot_be_read_once_stays(clock):
+async def test_a_name_is_kept_when_it_cannot_be_read(clock):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent) as reader:
         await read(reader)
         agent.faults.gen_err.add(SYSNAME)
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         reading = await reader.read()
     assert ("leaf-a", "e1") in Meaning()(reading)
     assert reasons(reading) == [("system", "error_status")]
@@ -379,20 +379,20 @@ async def count(agent, reader):
     return agent.requests - before
 
 
-async def test_the_inventory_is_read_seldom(clock):
+async def test_the_inventory_is_cached(clock):
     async with served(system() | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent) as reader:
         first = await count(agent, reader)
         polls = [await count(agent, reader) for _ in range(3)]
         assert polls == [polls[0]] * 3
         assert polls[0] < first
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         agent.set((*ALIAS, 1), text("new"))
         assert await count(agent, reader) > polls[0]
         assert await count(agent, reader) == polls[0]
         assert (await read(reader))["leaf-a", "e1"]["info"]["alias"] == "new"
 
 
-async def test_the_inventory_is_read_anew_after_a_restart(clock):
+async def test_the_inventory_is_read_again_after_a_restart(clock):
     async with served(system(uptime=500_000) | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent) as reader:
         await read(reader)
         agent.set_many({UPTIME: Typed(TIME_TICKS, 3), (*NAME, 1): text("e2"), (*NAME, 2): text("e1")})
@@ -408,7 +408,7 @@ async def test_an_interface_that_appears_is_exported_from_the_next_poll_but_one(
         assert (await read(reader))["leaf-a", "e2"]["receive_bytes_total"] == 2000
 
 
-async def test_an_interface_that_never_has_a_name_does_not_bring_an_inventory_each_time(clock):
+async def test_an_interface_without_a_name_does_not_cause_an_inventory_at_each_poll(clock):
     stranger = {oid: value for oid, value in port(9, "x").items() if oid[:-1] not in {NAME, DESCR}}
     async with served(system() | port(1, "e1")) as agent, reader_of(agent) as reader:
         await read(reader)
@@ -420,13 +420,13 @@ async def test_an_interface_that_never_has_a_name_does_not_bring_an_inventory_ea
     assert polls[0] < anew
 
 
-async def test_a_column_that_a_switch_lacks_is_not_asked_until_the_next_inventory(clock):
+async def test_an_empty_column_is_not_walked_until_the_next_inventory(clock):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent) as reader:
         agent.remove_below(IN_ERRORS)
         assert "receive_errors_total" not in (await read(reader))["leaf-a", "e1"]
         agent.set((*IN_ERRORS, 1), Typed(COUNTER32, 9))
         assert "receive_errors_total" not in (await read(reader))["leaf-a", "e1"]
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         assert (await read(reader))["leaf-a", "e1"]["receive_errors_total"] == 9
 
 
@@ -435,7 +435,7 @@ async def test_names_that_cannot_be_read_once_do_not_change_the_labels(clock):
     async with served(rows) as agent, reader_of(agent) as reader:
         await read(reader)
         agent.faults.gen_err |= {NAME, ALIAS}
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         reading = await reader.read()
     assert Meaning()(reading)["leaf-a", "e1"]["info"]["alias"] == "spine"
     assert {(".".join(map(str, column)), "error_status") for column in (NAME, ALIAS)} <= set(reasons(reading))
@@ -449,7 +449,7 @@ async def step(meaning, reader, clock, agent, seconds=15, **rows):
     return meaning(await reader.read())["leaf-a", "e1"]
 
 
-async def test_a_restart_gives_no_rate_and_is_counted(clock):
+async def test_a_restart_has_no_rate_and_is_counted(clock):
     async with served(system(uptime=10**8) | port(1, "e1")) as agent, reader_of(agent) as reader:
         meaning = Meaning()
         meaning(await reader.read())
@@ -463,7 +463,7 @@ async def test_a_restart_gives_no_rate_and_is_counted(clock):
         assert (row["receive_bytes_per_second"], row["resets_total"]) == (1000.0, 1)
 
 
-async def test_the_uptime_that_runs_over_is_no_restart(clock):
+async def test_a_wrap_of_sysuptime_is_not_a_restart(clock):
     async with served(system(uptime=2**32 - 500) | port(1, "e1")) as agent, reader_of(agent) as reader:
         meaning = Meaning()
         meaning(await reader.read())
@@ -482,7 +482,7 @@ async def test_counters_of_errors_wrap_at_32_bits(clock):
     assert (row["receive_errors_total"], row["resets_total"]) == (2**32 + 4, 0)
 
 
-async def test_an_uptime_that_is_not_told_is_absent_and_no_restart(clock):
+async def test_a_missing_uptime_is_absent_and_not_a_restart(clock):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent) as reader:
         meaning = Meaning()
         meaning(await reader.read())
@@ -494,7 +494,7 @@ async def test_an_uptime_that_is_not_told_is_absent_and_no_restart(clock):
     assert found["leaf-a", "e1"]["receive_bytes_per_second"] == 100.0
 
 
-async def test_what_the_simulated_switch_carried_is_what_comes_out(clock):
+async def test_tables_contain_what_the_simulated_switch_carried(clock):
     """Bytes and errors on the model's books against those exported, while counters of 32 bits wrap."""
     training = Training((), seed=3)
     leaf = training.leaves[0]
@@ -528,7 +528,7 @@ async def test_what_the_simulated_switch_carried_is_what_comes_out(clock):
 # What agents do wrong.
 
 
-async def test_what_is_behind_the_end_of_a_column_is_asked_by_name(clock):
+async def test_instances_after_the_end_of_a_column_are_read_by_get(clock):
     """SONiC ends a column at the first port of which it has nothing; GET finds the ports behind it."""
     rows = system() | port(1, "e1") | port(2, "e2") | port(3, "e3")
     del rows[*IN_OCTETS, 2]
@@ -549,7 +549,7 @@ async def test_what_is_behind_the_end_of_a_column_is_asked_by_name(clock):
     assert polls == [whole[0] + 1] * 3, "one GET for all that is missing, and none for what was not there"
 
 
-async def test_rows_by_priority_that_are_missing_are_asked_by_name_too():
+async def test_missing_rows_by_priority_are_read_by_get():
     pfc = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
     rows = system() | port(1, "e1") | port(2, "e2")
     for column, one in ((column, one) for column in (2, 3) for one in (1, 2)):
@@ -560,7 +560,7 @@ async def test_rows_by_priority_that_are_missing_are_asked_by_name_too():
     assert [found["leaf-a", "e2", str(number)]["receive_pfc_frames_total"] for number in range(8)] == [*range(20, 28)]
 
 
-async def test_what_cannot_be_asked_by_name_is_asked_again_and_costs_nothing_else(clock):
+async def test_instances_whose_get_fails_are_read_again_and_affect_nothing_else(clock):
     async with served(system() | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent) as reader:
         agent.faults.truncate[IN_OCTETS] = 1
         agent.faults.gen_err.add((*IN_OCTETS, 2))
@@ -571,7 +571,7 @@ async def test_what_cannot_be_asked_by_name_is_asked_again_and_costs_nothing_els
         assert (await read(reader))["leaf-a", "e2"]["receive_bytes_total"] == 2000
 
 
-async def test_a_column_that_fails_midway_is_no_reason_to_call_its_ports_incomplete():
+async def test_a_column_that_fails_does_not_report_missing_rows():
     async with served(system() | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent) as reader:
         agent.faults.unsorted.add(IN_OCTETS)
         reading = await reader.read()
@@ -580,7 +580,7 @@ async def test_a_column_that_fails_midway_is_no_reason_to_call_its_ports_incompl
     assert [found["leaf-a", name].get("receive_bytes_total") for name in ("e1", "e2")] == [None, 2000]
 
 
-async def test_what_is_not_there_by_name_either_is_not_asked_again_until_the_next_inventory(clock):
+async def test_absent_instances_are_not_read_again_until_the_next_inventory(clock):
     rows = system() | port(1, "e1") | port(2, "e2")
     async with served(rows) as agent, reader_of(agent) as reader:
         await read(reader)
@@ -589,14 +589,14 @@ async def test_what_is_not_there_by_name_either_is_not_asked_again_until_the_nex
     async with served(rows) as agent, reader_of(agent) as reader:
         await read(reader)
         assert await count(agent, reader) == whole
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         anew = await count(agent, reader)
-        clock.now += switch_snmp.INVENTORY_AGE
+        clock.now += switch_snmp.INVENTORY_SECONDS
         agent.set((*IN_OCTETS, 2), Typed(COUNTER64, 1))
         assert await count(agent, reader) == anew - 1
 
 
-async def test_a_port_that_is_down_or_answers_only_by_name_is_no_failure():
+async def test_a_port_that_is_down_or_missing_from_the_walk_is_not_a_failure():
     rows = system() | port(1, "e1") | port(2, "e2", oper=2) | {(*TYPE, 3): Typed(INTEGER, 53)}
     for column in (IN_OCTETS, (*IFX, 10)):
         del rows[*column, 2]
@@ -606,7 +606,7 @@ async def test_a_port_that_is_down_or_answers_only_by_name_is_no_failure():
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-async def test_a_column_with_an_error_costs_itself_and_is_counted(indexed):
+async def test_a_column_with_an_error_affects_only_itself_and_is_a_failure(indexed):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent) as reader:
         agent.faults.gen_err.add(IN_UNICAST)
         agent.faults.gen_err_without_index = not indexed
@@ -620,7 +620,7 @@ async def test_a_column_with_an_error_costs_itself_and_is_counted(indexed):
             assert "genErr" in reading.failures[0].detail
 
 
-async def test_a_column_that_goes_round_in_circles_ends():
+async def test_a_looping_column_ends_the_walk():
     async with served(system() | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent) as reader:
         agent.faults.loop.add(IN_OCTETS)
         reading = await reader.read()
@@ -631,7 +631,7 @@ async def test_a_column_that_goes_round_in_circles_ends():
 
 
 @pytest.mark.parametrize("rows", [{}, system()], ids=["nothing", "no interfaces"])
-async def test_an_agent_with_nothing_to_show_is_a_failure(rows):
+async def test_an_agent_without_rows_is_a_failure(rows):
     async with served(rows) as agent, reader_of(agent) as reader:
         with pytest.raises(SourceError, match="check its SNMP view") as caught:
             await reader.read()
@@ -644,7 +644,7 @@ async def test_an_agent_that_loses_its_interfaces_is_a_failure(clock):
         await read(reader)
         for table in (IF, IFX):
             agent.remove_below(table)
-        with pytest.raises(SourceError, match="no counters to show") as caught:
+        with pytest.raises(SourceError, match="returns no counters") as caught:
             await reader.read()
     assert caught.value.reason == "empty"
 
@@ -653,7 +653,7 @@ QUICK = Snmp(community="public", timeout=0.02, retries=1)
 
 
 @pytest.mark.parametrize("community", ["public", "other"], ids=["silent", "wrong community"])
-async def test_a_silent_agent_is_a_timeout_that_says_where_to_look(community):
+async def test_an_unresponsive_agent_is_a_timeout_with_a_remedy(community):
     async with served(system() | port(1, "e1"), community=community) as agent:
         agent.faults.silent = community == "public"
         async with reader_of(agent, snmp=QUICK) as reader:
@@ -680,19 +680,19 @@ async def test_the_timeout_comes_before_the_pollers_own():
     assert "check the address" in lines[0]
 
 
-async def test_nothing_that_listens_is_unreachable():
+async def test_a_closed_port_is_unreachable():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     target = Target(name="t", address=address, snmp=QUICK)
     reader = SnmpReader(target, QUICK, LONG)
-    with pytest.raises(SourceError, match="nothing listens there") as caught:
+    with pytest.raises(SourceError, match="the port is closed") as caught:
         await reader.read()
     await reader.close()
     assert caught.value.reason == "unreachable"
 
 
-async def test_a_community_that_was_changed_is_read_anew_from_its_file(tmp_path):
+async def test_a_changed_community_is_read_again_from_its_file(tmp_path):
     file = tmp_path / "community"
     file.write_text("public\n")
     snmp = Snmp(community_file=str(file), timeout=0.5, retries=0)
@@ -706,7 +706,7 @@ async def test_a_community_that_was_changed_is_read_anew_from_its_file(tmp_path)
         assert (await read(reader))["leaf-a", "e1"]["receive_bytes_total"] == 1000
 
 
-async def test_a_community_is_read_anew_also_after_a_read_that_was_given_up(tmp_path):
+async def test_a_community_is_read_again_after_a_cancelled_poll(tmp_path):
     file = tmp_path / "community"
     file.write_text("old")
     snmp = Snmp(community_file=str(file), timeout=20.0)
@@ -734,7 +734,7 @@ async def test_a_community_that_cannot_be_read_names_its_file(tmp_path):
 # Versions, profiles and paces.
 
 
-async def test_version_1_is_asked_for_no_counter_of_64_bits():
+async def test_version_1_requests_no_64_bit_counters():
     snmp = Snmp(version="1", community="public", timeout=20.0)
     async with served(system() | port(1, "e1") | port(2, "e2")) as agent, reader_of(agent, snmp=snmp) as reader:
         reading = await reader.read()
@@ -746,7 +746,7 @@ async def test_version_1_is_asked_for_no_counter_of_64_bits():
     assert not [ending for ending in found["leaf-a", "e2"] if "bytes_total" in ending or "packets_total" in ending]
 
 
-async def test_a_restart_of_an_engine_of_version_3_is_one_though_the_uptime_went_on(clock):
+async def test_an_increase_of_snmpengineboots_is_a_restart(clock):
     """As after a restart of the agent that was long enough ago for its uptime to have passed the old one."""
     user = User("watch", Authentication.SHA256, b"signed for the test")
     engine = Engine([user])
@@ -763,7 +763,7 @@ async def test_a_restart_of_an_engine_of_version_3_is_one_though_the_uptime_went
     assert row["resets_total"] == 1
 
 
-async def test_a_series_goes_on_by_its_name_where_the_index_moves(clock):
+async def test_a_series_continues_when_its_ifindex_changes(clock):
     async with served(system(uptime=500_000) | port(1313, "Bundle-Ether10")) as agent, reader_of(agent) as reader:
         await read(reader)
         agent.remove_below(IF)
@@ -773,7 +773,7 @@ async def test_a_series_goes_on_by_its_name_where_the_index_moves(clock):
     assert (row["info"]["ifindex"], row["receive_bytes_total"]) == ("29", 29_000)
 
 
-async def test_tables_whose_indexes_differ_are_not_joined_by_guess():
+async def test_tables_with_different_indexes_are_not_joined():
     """The one names a port 1, the other 1000001: each row has what its own table says."""
     rows = system()
     for oid, value in port(1, "e1").items():
@@ -787,7 +787,7 @@ async def test_tables_whose_indexes_differ_are_not_joined_by_guess():
 
 
 @pytest.mark.parametrize(("speed", "exported"), [(1_000_000_000, 125e6), (2**32 - 1, None), (0, None)])
-async def test_the_speed_in_bits_is_taken_where_there_is_none_in_megabits(speed, exported):
+async def test_ifspeed_is_used_without_ifhighspeed(speed, exported):
     rows = {oid: value for oid, value in (system() | port(1, "e1")).items() if oid[:-1] != HIGH_SPEED}
     rows[*IF, 5, 1] = Typed(GAUGE32, speed)
     async with served(rows) as agent, reader_of(agent) as reader:
@@ -796,7 +796,7 @@ async def test_the_speed_in_bits_is_taken_where_there_is_none_in_megabits(speed,
     assert row.get("link_speed_bytes_per_second") == exported
 
 
-async def test_rows_of_another_type_or_beyond_the_table_cost_themselves():
+async def test_rows_of_another_type_or_outside_the_table_affect_only_themselves():
     """A row of text among counters, an index that no interface has: as agents were seen to send them."""
     totals = (1, 3, 111, 2, 802, 1, 1, 21, 1, 1, 1)
     rows = system() | port(1, "e1") | port(2, "e2") | {(*IN_UNICAST, 1): text("")}
@@ -811,7 +811,7 @@ async def test_rows_of_another_type_or_beyond_the_table_cost_themselves():
     assert {key[1] for key in found if len(key) == 2} == {"e1", "e2"}
 
 
-async def test_frames_of_all_priorities_are_left_out_where_there_are_those_of_each():
+async def test_pfc_totals_are_dropped_if_there_are_pfc_frames_by_priority():
     totals, each = (1, 3, 111, 2, 802, 1, 1, 21, 1, 1, 1), (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
     rows = system() | port(1, "e1")
     rows |= {(*totals, column, 1): Typed(COUNTER32, 7) for column in (2, 3)}
@@ -823,7 +823,7 @@ async def test_frames_of_all_priorities_are_left_out_where_there_are_those_of_ea
             assert not [ending for ending in found["leaf-a", "e1"] if "all_priorities" in ending]
 
 
-async def test_a_slow_profile_is_polled_as_seldom_as_it_says(clock):
+async def test_the_interval_of_a_profile_is_kept(clock):
     """Onyx refreshes its counters once a minute: where no interval is set, what was read last is given meanwhile."""
     rows = system() | port(1, "e1") | {(*SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (1, 3, 6, 1, 4, 1, 33049, 1))}
     async with served(rows) as agent, reader_of(agent, interval=15.0) as reader:
@@ -841,12 +841,12 @@ async def test_a_slow_profile_is_polled_as_seldom_as_it_says(clock):
         agent.set((*IN_OCTETS, 1), Typed(COUNTER64, 9000))
         assert (await reader.read()).tables[0].time == first.tables[0].time + 60
         asked = agent.requests
-        reader.nudge("e1")
+        reader.poll_now("e1")
         await reader.read()
         assert agent.requests > asked
 
 
-async def test_an_interval_that_is_set_wins_over_the_profiles(clock):
+async def test_a_configured_interval_overrides_that_of_the_profile(clock):
     rows = system() | port(1, "e1") | {(*SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (1, 3, 6, 1, 4, 1, 33049, 1))}
     async with served(rows) as agent:
         snmp = Snmp(community="public", timeout=20.0)
@@ -860,7 +860,7 @@ async def test_an_interval_that_is_set_wins_over_the_profiles(clock):
         assert agent.requests > asked
 
 
-async def test_counters_from_a_cache_have_the_time_of_the_reading_that_filled_it(clock):
+async def test_cached_counters_have_the_time_of_their_refresh(clock):
     rows = system() | port(1, "e1") | port(2, "e2")
     async with served(rows) as agent, reader_of(agent) as reader:
         times, unchanged = [], []
@@ -876,7 +876,7 @@ async def test_counters_from_a_cache_have_the_time_of_the_reading_that_filled_it
     assert unchanged == [0, 1, 2, 2, 3, 4]
 
 
-async def test_families_say_what_a_switch_counts():
+async def test_families_of_a_switch():
     rows = system() | port(1, "e1")
     async with served(rows) as agent, reader_of(agent) as reader:
         meaning = Meaning()
@@ -885,7 +885,7 @@ async def test_families_say_what_a_switch_counts():
     assert meaning.families == expected | {"lldp": "unsupported"}
 
 
-async def test_a_family_that_could_not_be_asked_for_is_failed():
+async def test_a_family_whose_walk_fails_is_failed():
     each = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
     rows = system() | port(1, "e1") | {(*each, column, 1, 3): Typed(COUNTER64, 5) for column in (2, 3)}
     async with served(rows) as agent, reader_of(agent) as reader:
@@ -895,7 +895,7 @@ async def test_a_family_that_could_not_be_asked_for_is_failed():
     assert meaning.families["pfc"] == "failed"
 
 
-async def test_a_profile_that_there_is_not_is_told():
+async def test_an_unknown_profile_is_an_error():
     async with served(system() | port(1, "e1")) as agent, reader_of(agent, profile="onix") as reader:
         with pytest.raises(SourceError, match=r"target-1: there is no profile 'onix'; known are arista") as caught:
             await reader.read()
@@ -926,7 +926,7 @@ def loopback_bytes():
     return int(Path("/sys/class/net/lo/statistics/rx_bytes").read_text())
 
 
-async def test_net_snmps_agent_shows_this_machines_interfaces(snmpd):
+async def test_snmpd_shows_the_interfaces_of_this_host(snmpd):
     snmp = Snmp(community="public", timeout=1.0, retries=5)
     target = Target(name="t", address=snmpd, snmp=snmp, include=("lo",))
     reader = SwitchSource(target, LONG, [SnmpReader(target, snmp, LONG)])

@@ -17,7 +17,7 @@ from exporter.sources.switch.metrics import LANES, MODULES, PORTS
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp import reader as switch_snmp
 from exporter.sources.switch.readers.snmp import sensors
-from exporter.sources.switch.readers.snmp.inventory import joinable
+from exporter.sources.switch.readers.snmp.inventory import index_by_name
 from exporter.sources.switch.readers.snmp.lldp import capabilities, identity
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from exporter.sources.switch.readers.snmp.sensors import (
@@ -108,7 +108,7 @@ async def neighbours_of(rows, **options):
 # --- neighbours
 
 
-async def test_a_neighbour_with_all_that_it_says():
+async def test_a_neighbour_with_all_tlvs():
     rows = switch("Ethernet1", "Ethernet2") | local(7, "Ethernet2") | neighbour(0, 7, 3)
     rows |= {(*ADDRESS, 3, 0, 7, 3, 1, 4, 192, 0, 2, 9): number(2)}
     rows |= {(*ADDRESS, 3, 0, 7, 3, 2, 16, 0x20, 1, 0x0D, 0xB8, *[0] * 11, 1): number(2)}
@@ -135,7 +135,7 @@ async def test_a_neighbour_with_all_that_it_says():
         ({}, "xe-0/0/513"),
     ],
 )
-async def test_the_number_of_a_port_is_an_interface_only_where_nothing_says_otherwise(own, port):
+async def test_a_local_port_number_is_an_interface_index_only_without_a_name(own, port):
     rows = switch("xe-0/0/0", "xe-0/0/1") | own | neighbour(0, 513, 1)
     rows |= {(*IFX, 1, 513): text("xe-0/0/513"), (*IF, 8, 513): number(1)}
     rows |= {(*IFX, 18, 1): text("rail 3"), (*IFX, 18, 2): text("3")}
@@ -143,11 +143,11 @@ async def test_the_number_of_a_port_is_an_interface_only_where_nothing_says_othe
     assert [one.port for one in found] == ([] if port is None else [port])
 
 
-def test_a_name_that_two_interfaces_have_means_neither_and_names_win_over_aliases():
+def test_ambiguous_names_match_no_interface_and_names_precede_aliases():
     names = {(1,): b"e1", (2,): b"e2", (3,): b""}
     descriptions = {(1,): b"a", (2,): b"a", (3,): b"b"}
     aliases = {(1,): b"e2", (2,): b"uplink"}
-    found = joinable(names, descriptions, aliases)
+    found = index_by_name(names, descriptions, aliases)
     assert found == {"e1": (1,), "e2": (2,), "b": (3,), "uplink": (2,)}
 
 
@@ -158,7 +158,7 @@ async def test_all_neighbours_of_a_port_are_kept_and_a_renewed_one_is_not_kept_t
     assert sorted(one.name for one in found) == ["host", "spine-1"]
 
 
-async def test_the_newer_mib_is_asked_where_the_older_has_nothing():
+async def test_lldp_v2_mib_is_read_if_lldp_mib_is_empty():
     rows = switch("e1", "e2") | neighbour(0, 2, 1, 5, table=REMOTE_V2, first=5)
     rows |= {(*ADDRESS_V2, 3, 0, 2, 1, 5, 1, 4, 192, 0, 2, 9): number(2)}
     (one,), _ = await neighbours_of(rows)
@@ -166,7 +166,7 @@ async def test_the_newer_mib_is_asked_where_the_older_has_nothing():
     assert one.capabilities == {"bridge", "router"}
 
 
-async def test_rows_out_of_order_are_all_taken():
+async def test_rows_out_of_order_are_all_read():
     rows = switch(*(f"e{port}" for port in range(1, 7)))
     for port in range(1, 7):
         rows |= neighbour(0, port, 1, name=f"peer-{port}")
@@ -177,7 +177,7 @@ async def test_rows_out_of_order_are_all_taken():
     assert harvest.failures == []
 
 
-async def test_a_table_that_goes_round_ends_and_its_rows_stay():
+async def test_a_looping_table_ends_and_its_rows_are_kept():
     rows = switch("e1", "e2") | neighbour(0, 1, 1) | neighbour(0, 2, 1)
     async with Served(rows) as served:
         served.agent.faults.loop = {(*REMOTE, column) for column in (*range(4, 11), 12)}
@@ -188,7 +188,7 @@ async def test_a_table_that_goes_round_ends_and_its_rows_stay():
     assert harvest.families[Family.LLDP] is Support.COUNTED
 
 
-async def test_a_column_that_is_never_answered_costs_no_counters():
+async def test_an_lldp_column_that_times_out_affects_no_counters():
     rows = switch("e1") | neighbour(0, 1, 1)
     async with Served(rows, timeout=0.05) as served:
         served.agent.faults.silent_on.add((*REMOTE, 9))
@@ -198,53 +198,53 @@ async def test_a_column_that_is_never_answered_costs_no_counters():
     assert ("1.0.8802.1.1.2.1.4.1.1.9", "timeout") in {(one.device, one.reason) for one in harvest.failures}
 
 
-async def test_neighbours_are_asked_once_a_minute_and_kept_meanwhile(clock):
+async def test_neighbours_are_read_once_a_minute_and_cached(clock):
     async with Served(switch("e1") | neighbour(0, 1, 1)) as served:
         first = await served.reader.read()
         served.agent.set((*LOCAL, 3, 1), text("e1"))
         served.agent.remove_below(REMOTE)
-        clock.now += switch_snmp.SLOW_AGE - 1
+        clock.now += switch_snmp.SLOW_SECONDS - 1
         assert (await served.reader.read()).neighbours == first.neighbours
         clock.now += 1
         assert (await served.reader.read()).neighbours == []
 
 
-async def test_neighbours_that_cannot_be_read_once_are_those_they_were(clock):
+async def test_neighbours_are_kept_after_a_failure(clock):
     async with Served(switch("e1") | neighbour(0, 1, 1), timeout=0.05) as served:
         first = await served.reader.read()
         served.agent.faults.silent_on |= {(*REMOTE, column) for column in range(4, 13)}
         served.agent.faults.silent_on |= {(*LOCAL, 3), (*LOCAL, 4), (*ADDRESS, 3), (*LLDP, 3, 1), (*LLDP, 3, 2)}
-        clock.now += switch_snmp.SLOW_AGE
+        clock.now += switch_snmp.SLOW_SECONDS
         harvest = await served.reader.read()
         assert harvest.neighbours == first.neighbours
         assert {one.reason for one in harvest.failures} == {"timeout"}
 
 
-async def test_a_column_that_fails_once_changes_no_neighbour_and_one_that_fails_again_is_missing(clock):
+async def test_a_column_that_fails_once_changes_no_neighbour_and_a_second_failure_does(clock):
     async with Served(switch("e1") | neighbour(0, 1, 1)) as served:
         await served.reader.read()
         served.agent.faults.gen_err.add((*REMOTE, 9))
         names = []
         for _ in range(2):
-            clock.now += switch_snmp.SLOW_AGE
+            clock.now += switch_snmp.SLOW_SECONDS
             names += [one.name for one in (await served.reader.read()).neighbours]
     assert names == ["spine-1", ""]
 
 
-async def test_neighbours_are_not_asked_for_where_the_configuration_says_so():
+async def test_neighbours_are_not_read_if_lldp_is_disabled():
     found, harvest = await neighbours_of(switch("e1") | neighbour(0, 1, 1), lldp=False)
     assert found is None
     assert Family.LLDP not in harvest.families
 
 
-async def test_a_switch_without_lldp_leaves_it_to_other_ways():
+async def test_a_switch_without_lldp_tables_has_unknown_neighbours():
     found, harvest = await neighbours_of(switch("e1"))
     assert found is None
     assert harvest.families[Family.LLDP] is Support.UNSUPPORTED
 
 
 @pytest.mark.parametrize("own", [LLDP, LLDP_V2])
-async def test_a_switch_says_who_it_is_itself(own):
+async def test_the_chassis_id_of_the_switch_itself(own):
     rows = switch("e1") | {(*own, 3, 1, 0): number(4), (*own, 3, 2, 0): text(MAC)}
     found, harvest = await neighbours_of(rows)
     assert harvest.device.chassis == "02:00:5e:00:53:01"
@@ -265,7 +265,7 @@ async def test_a_switch_says_who_it_is_itself(own):
         (None, None, ""),
     ],
 )
-def test_identities_of_a_chassis(value, kind, shown):
+def test_chassis_ids(value, kind, shown):
     assert identity(value, kind, 4, 5) == shown
 
 
@@ -313,7 +313,7 @@ async def optics_of(rows):
         return await served.reader.read()
 
 
-async def test_sensors_whose_names_have_port_and_lane():
+async def test_sensors_with_port_and_lane_in_their_names():
     rows = switch("Ethernet1/1", "Ethernet0")
     rows |= sensor(10, "DOM RX Power Sensor for Ethernet0/2", 6, 8, 4, 8912)  # 0.8912 mW
     rows |= sensor(11, "DOM TX Bias Sensor for Ethernet0/2", 5, 8, 3, 65_400)  # 65.4 mA
@@ -333,7 +333,7 @@ async def test_sensors_whose_names_have_port_and_lane():
     assert harvest.families[Family.OPTICS] is Support.COUNTED
 
 
-async def test_sensors_whose_lane_is_what_holds_them_count_from_one():
+async def test_lanes_of_containing_entities_are_numbered_from_one():
     rows = (
         switch("Ethernet3") | thing(100, "Lane 0 for Xcvr for Ethernet3") | thing(101, "Lane 1 for Xcvr for Ethernet3")
     )
@@ -346,7 +346,7 @@ async def test_sensors_whose_lane_is_what_holds_them_count_from_one():
     }
 
 
-async def test_sensors_whose_holder_is_an_interface_by_alias():
+async def test_sensors_contained_in_an_entity_with_an_alias_mapping():
     rows = switch("Ethernet1/36") | thing(5241, "Linecard-1 Port-36") | thing(48, "Transceiver", holder=5241)
     rows |= sensor(10, "Receive Power", 14, 9, 1, 0, holder=48)
     rows |= {(*ALIAS, 5241, 0): Typed(OBJECT_IDENTIFIER, (*IF, 1, 1))}
@@ -354,18 +354,18 @@ async def test_sensors_whose_holder_is_an_interface_by_alias():
     assert found == {("Ethernet1/36", "1"): {RECEIVED: pytest.approx(0.001)}}
 
 
-async def test_things_that_hold_each_other_end():
+async def test_a_containment_loop_ends():
     rows = switch("e1") | sensor(1, "A", 8, 9, 0, 30, holder=2) | sensor(2, "B", 8, 9, 0, 30, holder=1)
     assert rows_of(await optics_of(rows), MODULES) == {}
 
 
 @pytest.mark.parametrize("state", [2, 3])
-async def test_a_sensor_that_is_not_well_says_nothing(state):
+async def test_a_sensor_with_a_bad_status_is_absent(state):
     rows = switch("e1") | sensor(1, "DOM Temperature Sensor for e1", 8, 9, 0, 0, state=state)
     assert rows_of(await optics_of(rows), MODULES) == {}
 
 
-async def test_modules_are_not_read_unless_asked_for_and_their_names_once_an_hour(clock, stopped_clock):
+async def test_modules_are_read_only_if_enabled_and_their_names_once_an_hour(clock, stopped_clock):
     rows = switch("e1") | sensor(1, "DOM Temperature Sensor for e1", 8, 9, 0, 30)
     async with Served(rows) as served:
         harvest = await served.reader.read()
@@ -376,13 +376,13 @@ async def test_modules_are_not_read_unless_asked_for_and_their_names_once_an_hou
         served.agent.set_many({(*SENSOR, 4, 1): number(31)} | thing(9, "More to walk") | thing(10, "More to walk"))
         counts = []
         for _ in range(3):
-            clock.now += switch_snmp.SLOW_AGE
+            clock.now += switch_snmp.SLOW_SECONDS
             before = served.agent.requests
             harvest = await served.reader.read()
             counts.append(served.agent.requests - before)
         assert rows_of(harvest, MODULES) == {("e1",): {TEMPERATURE: 31.0}}
-        served.reader._inventory_time = clock.now + sensors.NAMES_AGE  # no inventory now
-        clock.now += sensors.NAMES_AGE
+        served.reader._inventory_time = clock.now + sensors.NAMES_MAX_AGE_SECONDS  # no inventory now
+        clock.now += sensors.NAMES_MAX_AGE_SECONDS
         before = served.agent.requests
         await served.reader.read()
         assert served.agent.requests - before > counts[0]
@@ -409,7 +409,7 @@ async def test_modules_are_not_read_unless_asked_for_and_their_names_once_an_hou
         ("Temperature", (8, 9, 99, 30), None),
     ],
 )
-def test_what_a_sensor_tells(title, numbers, told):
+def test_the_metric_of_a_sensor(title, numbers, told):
     found = metric_of(title, *numbers)
     if told is None:
         assert found is None

@@ -253,7 +253,7 @@ async def test_what_is_counted_and_what_not(server, databases):
         assert "ecn_marked_packets_total" not in rows(harvest)["Ethernet0",]
         for status, support in (("enable", Support.UNSUPPORTED), ("disable", Support.NOT_COUNTED)):
             databases[4].hset(group, "FLEX_COUNTER_STATUS", status)
-            reader.nudge("")
+            reader.invalidate_neighbours("")
             assert (await reader.read()).families[Family.ECN] is support
 
 
@@ -262,7 +262,7 @@ async def test_highest_depths_alone_are_a_family_that_is_counted(server, databas
     async with reader_of(server) as reader:
         assert (await reader.read()).families[Family.BUFFERS] is Support.COUNTED
         databases[2].delete("PERIODIC_WATERMARKS:oid:0x1a000000000033")
-        reader.nudge("")
+        reader.invalidate_neighbours("")
         assert (await reader.read()).families[Family.BUFFERS] is Support.NOT_COUNTED
 
 
@@ -282,7 +282,7 @@ async def test_only_what_moves_is_asked_for_again(server, databases):
         found = rows(await reader.read())
         assert found["Ethernet0",]["transmit_bytes_total"] == 23
         assert ("Ethernet8",) not in found
-        reader.nudge("")
+        reader.invalidate_neighbours("")
         databases[0].hset("PORT_TABLE:Ethernet8", "oper_status", "up")
         assert rows(await reader.read())["Ethernet8",]["link_up"] == 1
 
@@ -444,7 +444,7 @@ async def test_the_user_may_have_no_right_but_to_look(server, databases):
             assert harvest.failures == []
             assert rows(harvest)["Ethernet0",]["module_temperature_celsius"] == 41.5
             databases[0].acl_setuser("looker", reset_keys=True, keys=["COUNTERS*", "PORT_TABLE*", "[DFTP]*"])
-            reader.nudge("")
+            reader.invalidate_neighbours("")
             harvest = await reader.read()
         assert {one.device.partition(":")[0] for one in harvest.failures} == {"LLDP_ENTRY_TABLE", "LLDP_LOC_CHASSIS"}
         assert rows(harvest)["Ethernet0",]["receive_bytes_total"] == 2**63 + 11

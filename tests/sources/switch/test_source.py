@@ -12,18 +12,18 @@ from exporter.meaning.ports import (
 )
 from exporter.sources.switch import source as switch
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
-    Joint,
     Neighbour,
-    Part,
+    PartialTable,
+    ReadingMerger,
     Support,
-    best,
+    SwitchDevice,
+    SwitchReading,
+    best_support,
 )
 from exporter.sources.switch.metrics import PORTS, QUEUES
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
 
 SPEED = 50e9
@@ -36,26 +36,26 @@ NEIGHBOURS = [
 ]
 
 
-class Told:
+class ScriptedReader:
     """A reader that is told what to bring; what it brings last it brings again."""
 
-    def __init__(self, *harvests, way="snmp"):
-        self.way, self.harvests, self.closed = way, list(harvests), False
+    def __init__(self, *readings, protocol="snmp"):
+        self.protocol, self.readings, self.closed = protocol, list(readings), False
 
     async def read(self):
-        harvest = self.harvests.pop(0) if len(self.harvests) > 1 else self.harvests[0]
-        if isinstance(harvest, SourceError):
-            raise harvest
-        return harvest
+        reading = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+        if isinstance(reading, SourceError):
+            raise reading
+        return reading
 
-    def nudge(self, port):
-        """Take no note."""
+    def invalidate_neighbours(self, port):
+        """Do nothing: every reading is scripted."""
 
     async def close(self):
         self.closed = True
 
 
-def harvest(time, *, counted=None, sent=None, ups=(1,) * 6, speeds=(SPEED,) * 6, neighbours=NEIGHBOURS, device=None):
+def reading(time, *, counted=None, sent=None, ups=(1,) * 6, speeds=(SPEED,) * 6, neighbours=NEIGHBOURS, device=None):
     """Give what a reader brings: `sent` are bytes by port; a link that is down has no speed."""
     columns = {
         "receive_bytes_total": [0] * 6,
@@ -63,14 +63,14 @@ def harvest(time, *, counted=None, sent=None, ups=(1,) * 6, speeds=(SPEED,) * 6,
         "link_up": list(ups),
         "link_speed_bytes_per_second": [speed if up else None for speed, up in zip(speeds, ups, strict=True)],
     }
-    part = Part(
+    part = PartialTable(
         PORTS,
         KEYS,
         {ending: Column(PORTS.metrics[ending], values) for ending, values in columns.items()},
         time,
         times=[time if counted is None else counted] * 6,
     )
-    return Harvest(device or Device(name="leaf1"), [part], {}, neighbours)
+    return SwitchReading(device or SwitchDevice(name="leaf1"), [part], {}, neighbours)
 
 
 class Polled:
@@ -84,9 +84,9 @@ class Polled:
     )
 
     def __init__(self, *readers, target=None):
-        self.roster = Roster()
+        self.registry = SwitchRegistry()
         target = target or Target(name="one", address="192.0.2.1", snmp=Snmp(community="x"))
-        self.source = SwitchSource(target, 15.0, readers, self.roster)
+        self.source = SwitchSource(target, 15.0, readers, self.registry)
         self.memory = {}
 
     async def poll(self):
@@ -106,8 +106,8 @@ class Polled:
         }
 
 
-async def test_the_links_and_the_role_of_a_switch_are_told_under_its_name():
-    found = await Polled(Told(harvest(1.0))).poll()
+async def test_links_and_role_of_a_switch_have_its_label():
+    found = await Polled(ScriptedReader(reading(1.0))).poll()
     assert found["fabric_link_info"]["", "", "leaf1", "Ethernet1/5", "spine5", ""] == ("switch", "", "")
     assert found["fabric_link_info"]["", "", "leaf1", "Ethernet1/1", "gpu1", ""] == ("host", "", "")
     assert len(found["fabric_link_info"]) == 6
@@ -117,13 +117,16 @@ async def test_the_links_and_the_role_of_a_switch_are_told_under_its_name():
     }
 
 
-async def test_of_several_ways_the_first_that_knows_neighbours_tells_them():
-    ways = [Told(harvest(1.0, neighbours=None)), Told(harvest(1.0, neighbours=NEIGHBOURS[:2]), way="onyx")]
-    assert len((await Polled(*ways).poll())["fabric_link_info"]) == 2
+async def test_neighbours_come_from_the_first_protocol_that_has_them():
+    readers = [
+        ScriptedReader(reading(1.0, neighbours=None)),
+        ScriptedReader(reading(1.0, neighbours=NEIGHBOURS[:2]), protocol="onyx"),
+    ]
+    assert len((await Polled(*readers).poll())["fabric_link_info"]) == 2
 
 
 async def test_neighbours_that_are_not_known_leave_no_links_and_the_role_that_was_seen():
-    polled = Polled(Told(harvest(1.0), harvest(16.0, neighbours=None)))
+    polled = Polled(ScriptedReader(reading(1.0), reading(16.0, neighbours=None)))
     await polled.poll()
     found = await polled.poll()
     assert "fabric_link_info" not in found
@@ -132,7 +135,7 @@ async def test_neighbours_that_are_not_known_leave_no_links_and_the_role_that_wa
 
 async def test_an_uplink_that_is_slower_than_its_siblings_is_degraded_and_a_port_to_a_host_is_not_judged():
     speeds = (SPEED, SPEED / 4, SPEED, SPEED, SPEED, SPEED / 2)
-    found = await Polled(Told(harvest(1.0, speeds=speeds))).poll()
+    found = await Polled(ScriptedReader(reading(1.0, speeds=speeds))).poll()
     degraded = found["fabric_switch_link_degraded"]
     assert [degraded["leaf1", port] for port in PORT_NAMES] == [None, None, None, None, 0, 1]
     assert found["fabric_switch_link_expected_speed_bytes_per_second"]["leaf1", "Ethernet1/6"] == SPEED
@@ -149,23 +152,28 @@ async def test_an_uplink_that_is_slower_than_its_siblings_is_degraded_and_a_port
     ],
 )
 async def test_oversubscription_is_what_hosts_can_send_over_what_uplinks_can_carry(ups, ratio):
-    polled = Polled(Told(harvest(1.0), harvest(16.0, ups=ups)))
+    polled = Polled(ScriptedReader(reading(1.0), reading(16.0, ups=ups)))
     await polled.poll()
     found = (await polled.poll()).get("fabric_switch_oversubscription_ratio", {})
     assert found.get(("leaf1",)) == ratio
 
 
-async def test_oversubscription_is_not_told_where_a_speed_is_not_known():
+async def test_oversubscription_is_absent_where_a_speed_is_not_known():
     for unknown in (0, 5):
         speeds = [SPEED] * 6
         speeds[unknown] = None
-        assert "fabric_switch_oversubscription_ratio" not in await Polled(Told(harvest(1.0, speeds=speeds))).poll()
+        assert (
+            "fabric_switch_oversubscription_ratio"
+            not in await Polled(ScriptedReader(reading(1.0, speeds=speeds))).poll()
+        )
 
 
-async def test_uplinks_are_compared_with_each_other_and_are_full_as_one():
+async def test_uplinks_are_compared_with_each_other_and_have_one_utilization():
     """30 and 10 GB/s of 50 GB/s each: the busiest is half above the mean, and two fifths of both are in use."""
     rate = [10**9] * 4 + [30 * 10**9, 10 * 10**9]
-    polled = Polled(Told(*(harvest(15.0 * poll, sent=[one * 15 * poll for one in rate]) for poll in range(3))))
+    polled = Polled(
+        ScriptedReader(*(reading(15.0 * poll, sent=[one * 15 * poll for one in rate]) for poll in range(3)))
+    )
     for _ in range(3):
         found = await polled.poll()
     assert found["fabric_switch_transmit_imbalance_ratio"]["leaf1", "uplink"] == pytest.approx(0.5)
@@ -180,9 +188,9 @@ async def test_a_switch_that_refreshes_its_counters_once_a_minute_has_steady_rat
 
     def cached(now):
         counted = now // 60 * 60
-        return harvest(now, counted=counted, sent=[int(one * counted) for one in rate])
+        return reading(now, counted=counted, sent=[int(one * counted) for one in rate])
 
-    polled = Polled(Told(*(cached(15.0 * poll) for poll in range(20))))
+    polled = Polled(ScriptedReader(*(cached(15.0 * poll) for poll in range(20))))
     seen = [await polled.poll() for _ in range(20)]
     for found in seen[4:]:
         sent = found["fabric_switch_transmit_bytes_per_second"]
@@ -191,55 +199,58 @@ async def test_a_switch_that_refreshes_its_counters_once_a_minute_has_steady_rat
         assert found["fabric_switch_uplink_transmit_utilization_ratio"]["leaf1",] == pytest.approx(0.4)
 
 
-async def test_what_a_reader_brings_again_changes_nothing():
+async def test_a_repeated_reading_changes_nothing():
     rate = [10**9] * 4 + [30 * 10**9, 10 * 10**9]
-    harvests = [harvest(15.0 * poll, sent=[one * 15 * poll for one in rate]) for poll in range(4)]
-    polled = Polled(Told(harvests[0], harvests[1], harvests[2], harvests[2], harvests[3]))
+    readings = [reading(15.0 * poll, sent=[one * 15 * poll for one in rate]) for poll in range(4)]
+    polled = Polled(ScriptedReader(readings[0], readings[1], readings[2], readings[2], readings[3]))
     seen = [await polled.poll() for _ in range(5)]
     for found in seen[2:]:
         assert found["fabric_switch_transmit_bytes_per_second"]["leaf1", "Ethernet1/5"] == pytest.approx(30e9)
         assert found["fabric_switch_transmit_imbalance_ratio"]["leaf1", "uplink"] == pytest.approx(0.5)
 
 
-async def test_a_switch_that_fails_in_every_way_says_why_the_first_did():
-    readers = [Told(SourceError("timeout", "no answer")), Told(SourceError("login", "refused"), way="onyx")]
+async def test_if_every_protocol_fails_the_error_is_that_of_the_first():
+    readers = [
+        ScriptedReader(SourceError("timeout", "no answer")),
+        ScriptedReader(SourceError("login", "refused"), protocol="onyx"),
+    ]
     with pytest.raises(SourceError, match="no answer") as raised:
         await Polled(*readers).poll()
     assert raised.value.reason == "timeout"
 
 
-async def test_what_one_way_fails_to_bring_is_a_failure_beside_the_others():
-    polled = Polled(Told(harvest(1.0)), Told(SourceError("login", "refused"), way="onyx"))
-    reading = await polled.source.read()
-    assert [(one.device, one.reason) for one in reading.failures] == [("onyx", "login")]
-    assert reading.tables
+async def test_a_protocol_that_fails_is_a_failure_of_the_reading():
+    polled = Polled(ScriptedReader(reading(1.0)), ScriptedReader(SourceError("login", "refused"), protocol="onyx"))
+    result = await polled.source.read()
+    assert [(one.device, one.reason) for one in result.failures] == [("onyx", "login")]
+    assert result.tables
 
 
-async def test_every_metric_that_is_made_is_declared():
+async def test_every_exported_metric_is_declared():
     declared = {metric.name for schema in switch.SCHEMAS for metric in schema.metrics.values()}
     for meaning in (rates, links, imbalance, oversubscription):
         declared |= {metric.name for schema in switch.SCHEMAS for metric in meaning.outputs(schema)}
-    polled = Polled(Told(harvest(0.0), harvest(15.0, sent=[10**10] * 6)))
+    polled = Polled(ScriptedReader(reading(0.0), reading(15.0, sent=[10**10] * 6)))
     await polled.poll()
     assert (await polled.poll()).keys() <= declared
 
 
 async def test_closing_closes_every_reader_and_frees_the_name():
-    readers = [Told(harvest(1.0)), Told(harvest(1.0), way="onyx")]
+    readers = [ScriptedReader(reading(1.0)), ScriptedReader(reading(1.0), protocol="onyx")]
     polled = Polled(*readers)
     await polled.poll()
     await polled.source.close()
     assert [reader.closed for reader in readers] == [True, True]
-    assert polled.roster.claim("two", "leaf1") == "leaf1"
+    assert polled.registry.claim_label("two", "leaf1") == "leaf1"
 
 
-def test_a_port_that_two_ways_spell_apart_is_one():
+def test_a_port_with_different_names_in_two_protocols_is_one():
     def part(schema, ending, *keys):
-        return Part(schema, list(keys), {ending: Column(schema.metrics[ending], [1] * len(keys))}, 1.0)
+        return PartialTable(schema, list(keys), {ending: Column(schema.metrics[ending], [1] * len(keys))}, 1.0)
 
-    joint = Joint()
-    snmp = Harvest(parts=[part(PORTS, "receive_bytes_total", ("Ethernet1/1",), ("Ethernet1/2",))])
-    other = Harvest(
+    joint = ReadingMerger()
+    snmp = SwitchReading(parts=[part(PORTS, "receive_bytes_total", ("Ethernet1/1",), ("Ethernet1/2",))])
+    other = SwitchReading(
         parts=[
             part(PORTS, "ecn_marked_packets_total", ("Eth1/1",), ("Eth1/3",)),
             part(QUEUES, "queue_depth_bytes", ("Eth1/1", "3")),
@@ -251,22 +262,27 @@ def test_a_port_that_two_ways_spell_apart_is_one():
     assert third.rows.keys == (("leaf-1", "Ethernet1/1", "3"),)
 
 
-def test_ports_that_would_become_one_keep_their_names():
-    joint = Joint()
-    one = [Part(PORTS, [("Ethernet1/1",)], {"link_up": Column(PORTS.metrics["link_up"], [1])}, 1.0)]
-    two = [Part(PORTS, [("Eth1/1",), ("eth1/1",)], {"admin_up": Column(PORTS.metrics["admin_up"], [1, 0])}, 1.0)]
-    _, second = joint.tables("leaf-1", {"snmp": Harvest(parts=one), "onyx": Harvest(parts=two)})
+def test_ports_with_the_same_canonical_name_keep_their_names():
+    joint = ReadingMerger()
+    one = [PartialTable(PORTS, [("Ethernet1/1",)], {"link_up": Column(PORTS.metrics["link_up"], [1])}, 1.0)]
+    two = [
+        PartialTable(PORTS, [("Eth1/1",), ("eth1/1",)], {"admin_up": Column(PORTS.metrics["admin_up"], [1, 0])}, 1.0)
+    ]
+    _, second = joint.tables("leaf-1", {"snmp": SwitchReading(parts=one), "onyx": SwitchReading(parts=two)})
     assert second.rows.keys == (("leaf-1", "Eth1/1"), ("leaf-1", "eth1/1"))
 
 
 # --- what is counted
 
 
-def test_of_a_family_that_several_ways_were_asked_for_the_most_that_one_of_them_knows_is_told():
+def test_the_support_of_a_family_is_the_best_of_several_protocols():
     counted, silent, failed, unknown = Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED
-    assert best([failed, counted]) is counted
-    assert best([failed, silent, unknown]) is silent
-    assert best([unknown, failed]) is failed, "nobody knows, as the one that might know did not tell"
-    told = [Harvest(families={Family.PFC: unknown, Family.ECN: failed}), Harvest(families={Family.PFC: counted})]
-    for harvests in (told, told[::-1]):
-        assert switch._families(harvests) == {Family.PFC: counted, Family.ECN: failed}
+    assert best_support([failed, counted]) is counted
+    assert best_support([failed, silent, unknown]) is silent
+    assert best_support([unknown, failed]) is failed, "nobody knows, as the one that might know did not tell"
+    told = [
+        SwitchReading(families={Family.PFC: unknown, Family.ECN: failed}),
+        SwitchReading(families={Family.PFC: counted}),
+    ]
+    for readings in (told, told[::-1]):
+        assert switch._families(readings) == {Family.PFC: counted, Family.ECN: failed}

@@ -11,12 +11,12 @@ from exporter.sources.switch.options import (
     Target,
 )
 from exporter.sources.switch.targets import (
-    Common,
+    CommonOptions,
     Group,
     SwitchOptions,
     TargetOptions,
-    complete,
-    resolved,
+    load_target_files,
+    resolve_targets,
 )
 
 SNMP = Snmp(community="defaults")
@@ -27,53 +27,53 @@ def target(name="a", **said):
 
 
 def one(options):
-    ((found, _),) = resolved(options)
+    ((found, _),) = resolve_targets(options)
     return found
 
 
-def test_a_target_counts_before_its_group_and_that_before_the_defaults():
-    defaults = Common(snmp=SNMP, role="core", optics=True, profile="generic")
+def test_a_target_overrides_its_group_and_that_the_defaults():
+    defaults = CommonOptions(snmp=SNMP, role="core", optics=True, profile="generic")
     group = Group(name="row-7", role="spine", profile="arista", targets=(target(profile="nxos"),))
     found = one(SwitchOptions(defaults=defaults, groups=(group,)))
     assert (found.profile, found.role, found.optics, found.snmp) == ("nxos", "spine", True, SNMP)
-    assert [group for _, group in resolved(SwitchOptions(defaults=defaults, groups=(group,)))] == ["row-7"]
+    assert [group for _, group in resolve_targets(SwitchOptions(defaults=defaults, groups=(group,)))] == ["row-7"]
 
 
 @pytest.mark.parametrize("key", ["optics", "lldp", "poll", "pfc_swapped"])
-def test_what_is_false_is_said_too(key):
-    options = SwitchOptions(defaults=Common(snmp=SNMP, **{key: True}), targets=(target(**{key: False}),))
+def test_false_overrides_true(key):
+    options = SwitchOptions(defaults=CommonOptions(snmp=SNMP, **{key: True}), targets=(target(**{key: False}),))
     assert getattr(one(options), key) is False
 
 
-def test_a_way_is_taken_whole_so_that_no_secret_goes_where_it_was_not_written_for():
+def test_a_protocol_is_overridden_as_a_whole():
     own = Snmp(community_file="/own", timeout=3.0)
-    found = one(SwitchOptions(defaults=Common(snmp=SNMP), targets=(target(snmp=own),)))
+    found = one(SwitchOptions(defaults=CommonOptions(snmp=SNMP), targets=(target(snmp=own),)))
     assert found.snmp == own
     assert found.snmp.community is None
 
 
-def test_ways_of_several_places_are_all_taken():
+def test_protocols_of_defaults_and_target_are_combined():
     eapi = Eapi(username="u", password="p")
-    found = one(SwitchOptions(defaults=Common(snmp=SNMP), targets=(target(eapi=eapi),)))
-    assert found.ways() == {"snmp": SNMP, "eapi": eapi}
+    found = one(SwitchOptions(defaults=CommonOptions(snmp=SNMP), targets=(target(eapi=eapi),)))
+    assert found.protocols() == {"snmp": SNMP, "eapi": eapi}
 
 
-def test_what_is_said_of_all_can_be_said_of_one():
+def test_targets_and_defaults_have_the_same_keys():
     """Every key of a target is one of defaults and groups too, so that each can be said once."""
     assert {field.name for field in msgspec.structs.fields(Target)} == {
         field.name for field in msgspec.structs.fields(TargetOptions)
     }
 
 
-def test_nothing_more_is_taken_in_where_no_files_are_named(tmp_path):
+def test_without_files_the_options_are_unchanged(tmp_path):
     options = SwitchOptions(targets=(target(snmp=SNMP),))
-    assert complete(options, tmp_path, lambda _: None) == options
+    assert load_target_files(options, tmp_path, lambda _: None) == options
 
 
-def test_files_are_taken_once_though_two_patterns_fit(tmp_path):
+def test_a_file_that_matches_two_patterns_is_read_once(tmp_path):
     (tmp_path / "a.yml").write_text("targets: [{name: b, address: b, snmp: {community: c}}]")
-    whole = complete(SwitchOptions(files=("*.yml", "a.yml", str(tmp_path / "a*"))), tmp_path, lambda _: None)
-    assert [target.name for target, _ in resolved(whole)] == ["b"]
+    whole = load_target_files(SwitchOptions(files=("*.yml", "a.yml", str(tmp_path / "a*"))), tmp_path, lambda _: None)
+    assert [target.name for target, _ in resolve_targets(whole)] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_files_are_taken_once_though_two_patterns_fit(tmp_path):
     [
         (lambda: SwitchOptions(targets=(target(snmp=SNMP), target(snmp=SNMP))), ("targets", 1)),
         (lambda: SwitchOptions(groups=(Group(name="g", targets=(target(),)),)), ("groups", 0, "targets", 0)),
-        (lambda: Common(uplinks=("ok", "[")), ("uplinks", 1)),
+        (lambda: CommonOptions(uplinks=("ok", "[")), ("uplinks", 1)),
     ],
 )
-def test_the_place_of_what_is_wrong(options, steps):
+def test_errors_have_the_path_of_the_option(options, steps):
     with pytest.raises(RuleError) as caught:
         options()
     assert caught.value.steps == steps
@@ -100,6 +100,6 @@ def test_the_place_of_what_is_wrong(options, steps):
     ],
 )
 def test_no_secret_is_shown(options):
-    shown = repr(Common(**{type(options).__name__.lower(): options}))
+    shown = repr(CommonOptions(**{type(options).__name__.lower(): options}))
     assert "hush" not in shown
     assert "***" in shown

@@ -5,12 +5,12 @@ import itertools
 import pytest
 
 from exporter.core.table import RowKeeper, Table, TableBuilder
-from exporter.sources.switch.links import kind_of, mac_of, resolved
+from exporter.sources.switch.links import peer_kind, peer_mac, resolve_link
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.placement import Place
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.placement import SwitchPlacement
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.topology import is_management, is_physical
 
 HOST = frozenset({"station"})
@@ -23,24 +23,24 @@ class Fabric:
     """Switches, polled in turn; each has ports that are up, and neighbours by port."""
 
     def __init__(self, **targets):
-        self.roster = Roster()
+        self.registry = SwitchRegistry()
         self.targets = {
             name: Target(name=name, address=f"192.0.2.{place}", snmp=SNMP, **options)
             for place, (name, options) in enumerate(targets.items(), start=1)
         }
-        self.roster.configure({name: target.address for name, target in self.targets.items()})
-        self.places = {name: Place(target, self.roster) for name, target in self.targets.items()}
+        self.registry.configure({name: target.address for name, target in self.targets.items()})
+        self.placements = {name: SwitchPlacement(target, self.registry) for name, target in self.targets.items()}
         self.keepers = {name: RowKeeper(PORTS.labels) for name in targets}
 
     def poll(self, name, neighbours, ports, *, types=None, chassis="", system_name=""):
         """Poll one; `ports` gives whether each is up. Gives kinds by port, and links by (port, peer, peer port)."""
-        label = self.roster.claim(name, system_name)
+        label = self.registry.claim_label(name, system_name)
         builder = TableBuilder(PORTS)
         for port, up in ports.items():
             info = (name, "1", "", (types or {}).get(port, "6"))
             builder.row((label, port), {"link_up": up, "info": info})
         table = builder.table(self.keepers[name], 1.0)
-        tables = self.places[name].tables(label, [table], neighbours, chassis, 1.0)
+        tables = self.placements[name].tables(label, [table], neighbours, chassis, 1.0)
         kinds = dict(zip((port for _, port in tables[0].rows.keys), tables[0].kinds, strict=True))
         told = tables[0].values("group_info") or [None] * len(kinds)
         assert [kind and (kind,) for kind in kinds.values()] == list(told)
@@ -52,7 +52,7 @@ class Fabric:
         return kinds, links
 
     def role(self, name):
-        return self.places[name].role
+        return self.placements[name].role
 
 
 def to_host(port, name="gpu1", peer_port="ens1f0np0"):
@@ -70,7 +70,7 @@ def poll_all(fabric, views, rounds=3):
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["leaf1", "leaf2", "spine1"])))
-def test_switches_with_hosts_are_leaves_and_what_only_leaves_are_at_is_a_spine(order):
+def test_switches_with_hosts_are_leaves_and_a_switch_with_only_leaves_is_a_spine(order):
     fabric = Fabric(leaf1={}, leaf2={}, spine1={})
     ports = dict.fromkeys(["Ethernet1/1", "Ethernet1/2", "Management1"], 1)
     views = {
@@ -90,7 +90,7 @@ def test_switches_with_hosts_are_leaves_and_what_only_leaves_are_at_is_a_spine(o
     assert kinds == {"Ethernet1/1": None, "Ethernet1/2": None, "Management1": None}
 
 
-def test_a_role_that_nobody_can_know_stays_empty():
+def test_an_unknown_role_is_empty():
     fabric = Fabric(leaf1={}, spine1={}, lonely={})
     ports = {"Ethernet1/1": 1}
     # The hosts of this leaf run no LLDP, so it looks like anything.
@@ -105,7 +105,7 @@ def test_a_role_that_nobody_can_know_stays_empty():
     assert [fabric.role(name) for name in ("leaf1", "spine1", "lonely")] == ["", "", ""]
 
 
-def test_a_switch_between_a_leaf_and_a_switch_that_nobody_knows_is_not_known_either():
+def test_a_switch_between_a_leaf_and_an_unknown_switch_is_unknown():
     fabric = Fabric(leaf1={"role": "leaf"}, spine1={"role": "spine"}, odd={}, new={})
     ports = dict.fromkeys(["Ethernet1/1", "Ethernet1/2"], 1)
     for other in ("spine1", "new"):
@@ -114,7 +114,7 @@ def test_a_switch_between_a_leaf_and_a_switch_that_nobody_knows_is_not_known_eit
         assert fabric.role("odd") == ""
 
 
-def test_the_configuration_says_roles_and_they_help_the_others():
+def test_configured_roles_determine_those_of_neighbours():
     fabric = Fabric(leaf1={"role": "leaf"}, spine1={}, core1={"role": "core"})
     ports = dict.fromkeys(["Ethernet1/1", "Ethernet1/2"], 1)
     views = {
@@ -141,7 +141,7 @@ def test_links_between_two_leaves_are_neither_uplinks_nor_ports_of_hosts():
     assert kinds == {"Ethernet1/1": None, "Ethernet1/2": "uplink", "Ethernet1/3": "host"}
 
 
-def test_patterns_of_the_configuration_win_and_bundles_are_no_members():
+def test_configured_uplinks_take_precedence_and_lags_have_no_group():
     fabric = Fabric(leaf1={"role": "leaf", "uplinks": ("Ethernet1/[34]", "Port-Channel*")})
     ports = dict.fromkeys(["Ethernet1/2", "Ethernet1/3", "Ethernet1/4", "Port-Channel1", "Vlan10"], 1)
     types = {"Port-Channel1": "161", "Vlan10": "136"}
@@ -155,7 +155,7 @@ def test_patterns_of_the_configuration_win_and_bundles_are_no_members():
     }
 
 
-def test_an_uplink_that_goes_down_is_still_one_and_one_that_leads_elsewhere_is_none():
+def test_an_uplink_that_is_down_keeps_its_group_and_one_with_another_peer_does_not():
     fabric = Fabric(leaf1={"role": "leaf"})
     up, down = {"Ethernet1/1": 1}, {"Ethernet1/1": 0}
     uplink = [to_switch("Ethernet1/1", "spine1")]
@@ -167,7 +167,7 @@ def test_an_uplink_that_goes_down_is_still_one_and_one_that_leads_elsewhere_is_n
     assert fabric.poll("leaf1", [to_host("Ethernet1/1")], up)[0] == {"Ethernet1/1": "host"}
 
 
-def test_there_are_no_links_where_neighbours_are_not_known():
+def test_unknown_neighbours_have_no_links():
     fabric = Fabric(leaf1={})
     assert fabric.poll("leaf1", [to_host("Eth1/1")], {"Eth1/1": 1})[1] != {}
     assert fabric.poll("leaf1", None, {"Eth1/1": 1})[1] == {}
@@ -184,7 +184,7 @@ def test_both_ends_of_a_link_name_each_other_by_their_labels():
     assert down == {("Ethernet1/1", "leaf1", "Eth1/49"): ("switch", "", "")}
 
 
-def test_a_port_that_goes_by_a_number_or_a_mac_address_is_named_by_what_its_switch_sees():
+def test_a_port_id_that_is_a_number_or_a_mac_address_is_resolved_by_the_peers_neighbours():
     fabric = Fabric(leaf1={}, spine1={})
     for _ in range(2):
         _, links = fabric.poll(
@@ -197,7 +197,7 @@ def test_a_port_that_goes_by_a_number_or_a_mac_address_is_named_by_what_its_swit
     }
 
 
-def test_what_a_switch_sees_of_others_does_not_name_the_port_of_this_link():
+def test_neighbours_of_other_switches_do_not_resolve_the_peer_port():
     """Both leaves are plugged in by their Eth1/1."""
     fabric = Fabric(leaf1={}, leaf2={}, spine1={})
     for _ in range(2):
@@ -208,11 +208,11 @@ def test_what_a_switch_sees_of_others_does_not_name_the_port_of_this_link():
     assert links.keys() == {("Eth1/1", "spine1", "swp7")}
 
 
-def test_a_switch_that_sees_itself_is_no_neighbour_that_is_polled():
-    roster = Roster()
-    roster.configure({"a": "192.0.2.1", "b": "192.0.2.2"})
+def test_a_switch_that_is_its_own_neighbour_is_not_a_polled_peer():
+    registry = SwitchRegistry()
+    registry.configure({"a": "192.0.2.1", "b": "192.0.2.2"})
     loop = to_switch("Eth1/1", "a")
-    assert (resolved("a", loop, roster).polled, resolved("b", loop, roster).polled) == (False, True)
+    assert (resolve_link("a", loop, registry).polled, resolve_link("b", loop, registry).polled) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -231,22 +231,22 @@ def test_a_switch_that_sees_itself_is_no_neighbour_that_is_polled():
         (Neighbour("p"), None),
     ],
 )
-def test_which_switch_a_neighbour_is(neighbour, found):
-    roster = Roster()
-    roster.configure({"a": "192.0.2.1:1161", "b": "b.example.com", "c": "[192.0.2.3]:161", "d": "2001:db8::4"})
-    roster.note("a", name="leaf-a", chassis="44:4c:a8:00:00:01")
+def test_a_neighbour_is_matched_with_a_switch(neighbour, found):
+    registry = SwitchRegistry()
+    registry.configure({"a": "192.0.2.1:1161", "b": "b.example.com", "c": "[192.0.2.3]:161", "d": "2001:db8::4"})
+    registry.update("a", name="leaf-a", chassis="44:4c:a8:00:00:01")
     for target in ("c", "d"):
-        roster.note(target, name="sonic", label=target)
-    known = roster.find(neighbour)
+        registry.update(target, name="sonic", label=target)
+    known = registry.find(neighbour)
     assert (known and known.target) == found
 
 
-def test_targets_that_are_gone_are_found_no_more():
-    roster = Roster()
-    roster.configure({"a": "192.0.2.1"})
-    assert roster.find(Neighbour("p", name="a")) is not None
-    roster.configure({"b": "192.0.2.1"})
-    assert roster.find(Neighbour("p", name="a")) is None
+def test_removed_targets_are_not_found():
+    registry = SwitchRegistry()
+    registry.configure({"a": "192.0.2.1"})
+    assert registry.find(Neighbour("p", name="a")) is not None
+    registry.configure({"b": "192.0.2.1"})
+    assert registry.find(Neighbour("p", name="a")) is None
 
 
 @pytest.mark.parametrize(
@@ -280,8 +280,8 @@ def test_targets_that_are_gone_are_found_no_more():
         (Neighbour("p", MAC, OTHER_MAC, "l", "", "SONiC Software Version: 202311 - Linux 5.10.0", SWITCH), "switch"),
     ],
 )
-def test_what_a_neighbour_is(neighbour, kind):
-    assert kind_of(neighbour) == kind
+def test_the_kind_of_a_peer(neighbour, kind):
+    assert peer_kind(neighbour) == kind
 
 
 @pytest.mark.parametrize(
@@ -293,15 +293,15 @@ def test_what_a_neighbour_is(neighbour, kind):
         (Neighbour("p", "serial", "eth0", "gpu1"), ""),
     ],
 )
-def test_the_mac_address_that_joins_a_port_of_a_host(neighbour, mac):
-    assert mac_of(neighbour) == mac
+def test_the_mac_address_of_a_peer(neighbour, mac):
+    assert peer_mac(neighbour) == mac
 
 
-def test_who_says_little_goes_by_what_it_says():
-    roster = Roster()
-    link = resolved("here", Neighbour("p", MAC, port_description="eth0"), roster)
+def test_a_neighbour_with_few_tlvs_has_the_names_it_sends():
+    registry = SwitchRegistry()
+    link = resolve_link("here", Neighbour("p", MAC, port_description="eth0"), registry)
     assert link == ("p", MAC, "eth0", "unknown", MAC, "eth0", False, "")
-    assert resolved("here", Neighbour("p", addresses=("192.0.2.9",)), roster).peer == "192.0.2.9"
+    assert resolve_link("here", Neighbour("p", addresses=("192.0.2.9",)), registry).peer == "192.0.2.9"
 
 
 def test_two_neighbours_at_one_port_are_both_kept():
@@ -335,26 +335,26 @@ def test_two_neighbours_at_one_port_are_both_kept():
         ("Loopback0", "24", False, False),
     ],
 )
-def test_ports_of_the_fabric_and_others(port, if_type, physical, management):
+def test_physical_and_management_ports(port, if_type, physical, management):
     assert (is_physical(port, if_type), is_management(port)) == (physical, management)
 
 
-def test_links_are_worked_out_anew_only_when_something_changed(monkeypatch):
+def test_links_are_resolved_again_only_after_a_change(monkeypatch):
     fabric = Fabric(leaf1={}, spine1={})
     neighbours = [to_switch("Eth1/1", "spine1")]
     for _ in range(2):
         fabric.poll("leaf1", neighbours, {"Eth1/1": 1})
-    monkeypatch.setattr("exporter.sources.switch.placement.resolved", None)
+    monkeypatch.setattr("exporter.sources.switch.placement.resolve_link", None)
     fabric.poll("leaf1", list(neighbours), {"Eth1/1": 1})
     fabric.poll("spine1", [], {"Ethernet1/1": 1})
     with pytest.raises(TypeError):
         fabric.poll("leaf1", neighbours, {"Eth1/1": 1})
 
 
-def test_a_switch_without_ports_of_its_own_passes():
-    roster = Roster()
-    roster.configure({"a": "192.0.2.1"})
-    place = Place(Target(name="a", address="192.0.2.1", snmp=SNMP), roster)
+def test_a_switch_without_ports():
+    registry = SwitchRegistry()
+    registry.configure({"a": "192.0.2.1"})
+    placement = SwitchPlacement(Target(name="a", address="192.0.2.1", snmp=SNMP), registry)
     other = Table(PORTS, RowKeeper(PORTS.labels).rows([]), {}, 1.0)
-    (table,) = place.tables("a", [other], None, "", 1.0)
+    (table,) = placement.tables("a", [other], None, "", 1.0)
     assert (list(table.rows.keys), table.kinds) == ([], [])

@@ -1,4 +1,4 @@
-"""Traps and informs, sent by net-snmp: heeded from targets alone, by their own credentials, and never too often."""
+"""Traps and informs, sent by net-snmp: accepted only from targets, with their own credentials, within a rate limit."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import pytest
 from exporter.core.source import SourceError
 from exporter.sources.switch import traps
 from exporter.sources.switch.options import Snmp, Target, Traps
-from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.targets import SwitchOptions
 from exporter.sources.switch.traps import TrapSource
 
@@ -25,26 +25,26 @@ V2C = Snmp(community="traps-only")
 
 
 class Listening:
-    """A source that listens on loopback for one target, and what it nudged."""
+    """A source that listens on loopback for one target, and the polls that it requested."""
 
     def __init__(self, snmp, address="127.0.0.1"):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reserved:
             reserved.bind(("127.0.0.1", 0))
             self.port = reserved.getsockname()[1]
-        self.roster = Roster()
-        self.roster.configure({"leaf-1": address})
-        self.nudged = []
-        self.roster.nudges["leaf-1"] = self.nudged.append
+        self.registry = SwitchRegistry()
+        self.registry.configure({"leaf-1": address})
+        self.polled = []
+        self.registry.poll_callbacks["leaf-1"] = self.polled.append
         target = Target(name="leaf-1", address=address, snmp=snmp)
-        self.source = TrapSource(Traps(listen=(f"127.0.0.1:{self.port}",)), [target], self.roster)
+        self.source = TrapSource(Traps(listen=(f"127.0.0.1:{self.port}",)), [target], self.registry)
 
     async def counts(self):
         reading = await self.source.read()
         assert reading.failures == []
         events, refused = reading.tables
-        told = {key[1]: events.values("traps_total")[place] for place, key in enumerate(events.rows.keys)}
+        events_seen = {key[1]: events.values("traps_total")[place] for place, key in enumerate(events.rows.keys)}
         values = dict(zip(refused.rows.keys, refused.values("traps_refused_total"), strict=True))
-        return told, {reason: count for (reason,), count in values.items() if count}
+        return events_seen, {reason: count for (reason,), count in values.items() if count}
 
     async def until(self, wanted):
         """Wait until the counts are as they should be, or show what they are."""
@@ -98,18 +98,18 @@ async def test_a_trap_polls_its_port_at_once_and_is_counted(send):
     async with listening() as here:
         assert await send("snmptrap", here, *COMMUNITY, variables=NAMED) == 0
         await here.until(({"link_down": 1}, {}))
-        assert here.nudged == ["Ethernet1/7"]
+        assert here.polled == ["Ethernet1/7"]
 
 
 @pytest.mark.parametrize(
-    ("event", "word", "nudges"),
+    ("event", "word", "polls"),
     [(LINK_UP, "link_up", [""]), (COLD_START, "cold_start", [""]), ("1.3.6.1.4.1.99999.0.1", "other", [])],
 )
-async def test_events_have_words(send, event, word, nudges):
+async def test_events_have_labels(send, event, word, polls):
     async with listening() as here:
         await send("snmptrap", here, *COMMUNITY, event=event)
         await here.until(({word: 1}, {}))
-        assert here.nudged == nudges
+        assert here.polled == polls
 
 
 async def test_an_inform_is_answered(send):
@@ -118,14 +118,14 @@ async def test_an_inform_is_answered(send):
         await here.until(({"link_down": 1}, {}))
 
 
-async def test_a_trap_of_v3_is_of_the_senders_engine(send):
+async def test_a_v3_trap_has_the_senders_engine_id(send):
     async with listening(V3) as here:
         assert await send("snmptrap", here, *SIGNED, "-e", f"0x{ENGINE}", variables=NAMED) == 0
         await here.until(({"link_down": 1}, {}))
-        assert here.nudged == ["Ethernet1/7"]
+        assert here.polled == ["Ethernet1/7"]
 
 
-async def test_an_inform_of_v3_learns_our_engine(send):
+async def test_a_v3_inform_discovers_our_engine(send):
     async with listening(V3) as here:
         assert await send("snmpinform", here, *SIGNED, "-r", "0", "-t", "5") == 0
         await here.until(({"link_down": 1}, {}))
@@ -136,12 +136,12 @@ async def test_an_inform_of_v3_learns_our_engine(send):
     [
         (V2C, ("-v2c", "-c", "another")),
         (V3, (*SIGNED[:-1], "another-password", "-e", f"0x{ENGINE}")),
-        (V3, ("-v3", "-u", "stranger", *SIGNED[3:], "-e", f"0x{ENGINE}")),
+        (V3, ("-v3", "-u", "unknown", *SIGNED[3:], "-e", f"0x{ENGINE}")),
         (V3, (*SIGNED, "-e", "0x8000000009090909")),
     ],
     ids=["community", "password", "user", "engine"],
 )
-async def test_wrong_credentials_are_not_heeded(send, snmp, options):
+async def test_wrong_credentials_are_refused(send, snmp, options):
     async with listening(snmp) as here:
         await send("snmptrap", here, *options)
         await send("snmptrap", here, *(COMMUNITY if snmp is V2C else (*SIGNED, "-e", f"0x{ENGINE}")))
@@ -152,60 +152,60 @@ async def test_wrong_credentials_are_not_heeded(send, snmp, options):
         assert (await here.counts())[0] == {"link_down": 1}  # the second alone
 
 
-async def test_a_trap_that_is_less_secure_than_the_target_is_not_heeded(send):
+async def test_a_trap_with_a_lower_security_level_is_refused(send):
     async with listening(V3) as here:
         await send("snmptrap", here, "-v3", "-u", "trapper", "-l", "noAuthNoPriv", "-e", f"0x{ENGINE}")
         await here.until(({}, {"credentials": 1}))
-        assert here.nudged == []
+        assert here.polled == []
 
 
-async def test_a_community_of_another_target_is_not_heeded(send):
+async def test_a_community_of_another_target_is_refused(send):
     async with listening() as here:
         other = Target(name="other", address="127.0.0.2", snmp=Snmp(community="of-the-other"))
         here.source._targets.append(other)
         await here.source.close()
-        here.source._resolved = float("-inf")
+        here.source._resolved_at = float("-inf")
         await here.counts()
         await send("snmptrap", here, "-v2c", "-c", "of-the-other")
         await here.until(({}, {"credentials": 1}))
 
 
-async def test_strangers_are_not_listened_to(send):
+async def test_datagrams_of_unknown_senders_are_refused(send):
     async with listening(address="127.0.0.9") as here:
         await send("snmptrap", here, *COMMUNITY)
-        await here.until(({}, {"stranger": 1}))
+        await here.until(({}, {"unknown_sender": 1}))
 
 
-async def test_a_flood_is_bounded(send, monkeypatch):
+async def test_a_flood_is_rate_limited(send, monkeypatch):
     monkeypatch.setattr(traps, "RATE", 0.0)
     async with listening() as here:
-        here.source._buckets["127.0.0.1"] = traps.Bucket(tokens=2.0)
+        here.source._buckets["127.0.0.1"] = traps.TokenBucket(tokens=2.0)
         for _ in range(5):
             await send("snmptrap", here, *COMMUNITY)
-        await here.until(({"link_down": 2}, {"limited": 3}))
-        assert here.nudged == [""]  # and the second came too soon for another poll
+        await here.until(({"link_down": 2}, {"rate_limited": 3}))
+        assert here.polled == [""]  # and the second came too soon for another poll
 
 
-async def test_junk_is_counted_and_harmless(send):
+async def test_malformed_datagrams_are_counted_and_do_no_harm(send):
     async with listening() as here:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            for junk in (b"junk", b"", b"\x30\x82\xff\xff", b"\x30\x03\x02\x01\x05", b"\x30" * 1000):
-                sock.sendto(junk, ("127.0.0.1", here.port))
+            for datagram in (b"not SNMP", b"", b"\x30\x82\xff\xff", b"\x30\x03\x02\x01\x05", b"\x30" * 1000):
+                sock.sendto(datagram, ("127.0.0.1", here.port))
         await send("snmptrap", here, *COMMUNITY)
         for _ in range(100):
-            told, refused = await here.counts()
-            if told:
+            events_seen, refused = await here.counts()
+            if events_seen:
                 break
             await asyncio.sleep(0.05)
-        assert told == {"link_down": 1}
-        assert set(refused) <= {"junk"}
+        assert events_seen == {"link_down": 1}
+        assert set(refused) <= {"malformed"}
 
 
-async def test_a_port_that_is_taken_is_said_so():
+async def test_a_port_in_use_is_an_error():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         options = Traps(listen=(f"127.0.0.1:{taken.getsockname()[1]}",))
-        source = TrapSource(options, [], Roster())
+        source = TrapSource(options, [], SwitchRegistry())
         with pytest.raises(SourceError, match=r"switches\.traps\.listen: .*in use; ports below 1024"):
             await source.read()
         await source.close()

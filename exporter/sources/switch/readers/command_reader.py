@@ -11,12 +11,12 @@ from typing import Any, Protocol, TypeVar
 
 from exporter.core.source import Failure, SourceError
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    Part,
+    PartialTable,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.options import Login, Target
 from exporter.sources.switch.readers import rest_reader
@@ -59,12 +59,12 @@ class CommandReader(RestReader[Client], ABC):
         self._slow_at = float("-inf")
         self._rests: dict[str, float] = {}
         self._support: dict[str, Support] = {}
-        self._device = Device()
+        self._device = SwitchDevice()
         self._restarts = 0
         self._neighbours: list[Neighbour] | None = None
         self._failures: list[Failure] = []
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a command that fails costs its own columns.
 
         Raises:
@@ -85,9 +85,9 @@ class CommandReader(RestReader[Client], ABC):
         parts = self._parts(found, now)
         uptime = self._device.uptime
         device = replace(self._device, uptime=None if uptime is None else uptime + now - self._slow_at)
-        return Harvest(device, parts, self._families(parts), self._neighbours, self._failures)
+        return SwitchReading(device, parts, self._families(parts), self._neighbours, self._failures)
 
-    def nudge(self, port: str) -> None:  # noqa: ARG002  # all neighbours come in one answer
+    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # all neighbours come in one answer
         """Ask for the neighbours anew at the next poll."""
         self._slow_at = float("-inf")
 
@@ -107,7 +107,7 @@ class CommandReader(RestReader[Client], ABC):
         """Take what changes seldom; what the switch fails to say is as it was."""
 
     @abstractmethod
-    def _parts(self, found: Mapping[str, object], now: float) -> list[Part]:
+    def _parts(self, found: Mapping[str, object], now: float) -> list[PartialTable]:
         """Make the rows.
 
         Raises:
@@ -115,7 +115,7 @@ class CommandReader(RestReader[Client], ABC):
         """
 
     @abstractmethod
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Say what is counted, and why not where nothing is."""
 
     async def _ask(self, client: Client, commands: Sequence[str], now: float) -> dict[str, object]:
@@ -159,7 +159,7 @@ class CommandReader(RestReader[Client], ABC):
                 return SourceError(failure.reason, failure.detail)
         return SourceError("empty", f"{self._target.name}: has no interface")
 
-    def _learn_device(self, fresh: Device) -> None:
+    def _learn_device(self, fresh: SwitchDevice) -> None:
         """Take what the switch says of itself; time that ran backwards is a restart."""
         before = self._device.uptime
         if before is not None and fresh.uptime is not None and fresh.uptime < before:

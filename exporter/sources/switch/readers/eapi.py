@@ -11,10 +11,10 @@ from exporter.config.units import watts_of_dbm
 from exporter.core.table import Value
 from exporter.sources.switch.merge import (
     Family,
-    Part,
-    PartBuilder,
+    PartialTable,
+    PartialTableBuilder,
     Support,
-    best,
+    best_support,
 )
 from exporter.sources.switch.metrics import (
     LANES,
@@ -97,7 +97,7 @@ class SwitchClock:
 class EapiReader(CommandReader[EapiClient]):
     """Polls one switch."""
 
-    way = "eapi"
+    protocol = "eapi"
 
     def __init__(self, target: Target, options: Eapi, interval: float) -> None:  # noqa: ARG002  # asked when told
         """Take the target, how to log in, and the seconds between polls."""
@@ -105,7 +105,7 @@ class EapiReader(CommandReader[EapiClient]):
         self._modules: Mapping[str, Module] = {}
         self._clock = SwitchClock()
         self._sums = PortSums()
-        self._builders = {schema: PartBuilder(schema) for schema in (PORTS, PRIORITIES, QUEUES, MODULES, LANES)}
+        self._builders = {schema: PartialTableBuilder(schema) for schema in (PORTS, PRIORITIES, QUEUES, MODULES, LANES)}
 
     def _commands(self, slow: bool) -> Sequence[str]:
         commands = [*QUICK]
@@ -145,7 +145,7 @@ class EapiReader(CommandReader[EapiClient]):
 
     # --- rows ----------------------------------------------------------------------------------------------------
 
-    def _parts(self, found: Mapping[str, object], now: float) -> list[Part]:
+    def _parts(self, found: Mapping[str, object], now: float) -> list[PartialTable]:
         read = self._parsed(found, INTERFACES, eapi_data.parse_interfaces)
         if read is None:
             raise self._missing()
@@ -173,7 +173,7 @@ class EapiReader(CommandReader[EapiClient]):
             for schema, builder in self._builders.items()
         ]
         parts = [part for part in made if part.keys]
-        return [self._sums.added_to(part, parts) if part.schema is PORTS else part for part in parts]
+        return [self._sums.add_to(part, parts) if part.schema is PORTS else part for part in parts]
 
     def _add_port(
         self, name: str, port: Port, pfc: Mapping[int | None, tuple[int | None, int | None]], dropped: int | None
@@ -212,9 +212,9 @@ class EapiReader(CommandReader[EapiClient]):
                 },
             )
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         asked = {
-            family: best(self._support.get(one, Support.FAILED) for one in commands)
+            family: best_support(self._support.get(one, Support.FAILED) for one in commands)
             for family, commands in FAMILIES.items()
             if family is not Family.OPTICS or self._target.optics
         }

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from exporter.core.source import Failure, SourceError
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    Part,
+    PartialTable,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.options import Nvue, Target
 from exporter.sources.switch.readers import rest_reader
 from exporter.sources.switch.readers.nvue_rows import Counted, NvueRows
 from exporter.sources.switch.readers.rest_reader import RestReader
-from exporter.sources.switch.round_robin import Rota
+from exporter.sources.switch.round_robin import RoundRobin
 from exporter.switch_api.http import (
     AnswerTimeoutError,
     CommandError,
@@ -75,15 +75,15 @@ class Job(NamedTuple):
 class NvueReader(RestReader[NvueClient]):
     """Polls one switch."""
 
-    way = "nvue"
+    protocol = "nvue"
 
     def __init__(self, target: Target, options: Nvue, interval: float) -> None:
         """Take the target, how to log in, and the seconds between polls."""
         super().__init__(target, options, NvueClient)
         self._budget = interval * SHARE
-        self._rota: Rota[Job] = Rota()
+        self._round_robin: RoundRobin[Job] = RoundRobin()
         self._rows = NvueRows(target)
-        self._device = Device()
+        self._device = SwitchDevice()
         self._qos_path = ""
         self._without: dict[Job, Support] = {}
         self._heard: dict[str, list[Neighbour]] = {}
@@ -92,7 +92,7 @@ class NvueReader(RestReader[NvueClient]):
         self._shown: set[str] = set()
         self._down: dict[str, int] = {}
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a port or request that fails costs its own rows.
 
         Raises:
@@ -107,12 +107,12 @@ class NvueReader(RestReader[NvueClient]):
         except RestError as error:
             raise await self._failed(error) from None
         parts = self._rows.parts()
-        return Harvest(self._device, parts, self._families(parts), self._neighbours(), self._failures)
+        return SwitchReading(self._device, parts, self._families(parts), self._neighbours(), self._failures)
 
-    def nudge(self, port: str) -> None:
+    def invalidate_neighbours(self, port: str) -> None:
         """Ask for the neighbours of a port anew at the next poll, or for those of all ports."""
         for name in [port] if port in self._rows.ports else self._rows.ports:
-            self._rota.hasten(Job(LLDP, name))
+            self._round_robin.expedite(Job(LLDP, name))
 
     async def _ask(self, client: NvueClient, path: str, parse: Callable[[object], Answer]) -> Answer:
         """Ask for a path.
@@ -158,7 +158,7 @@ class NvueReader(RestReader[NvueClient]):
             self._rows.epoch += 1
             self._rows.counted.clear()  # of before
             self._down.clear()
-        self._device = Device(name=system.name or self._device.name, version=system.version, uptime=system.uptime)
+        self._device = SwitchDevice(name=system.name or self._device.name, version=system.version, uptime=system.uptime)
 
     async def _ask_ports(self, client: NvueClient, until: float) -> None:
         """Ask for what takes a request a port, as far as there is time."""
@@ -180,7 +180,7 @@ class NvueReader(RestReader[NvueClient]):
                 self._note(job.port, error)
 
         try:
-            await self._rota.run(self._rota.due(paces), ask, until, at_once=NvueClient.connections)
+            await self._round_robin.run(self._round_robin.due(paces), ask, until, at_once=NvueClient.connections)
         except RestError as error:  # it is of the switch; what it told of its ports is there
             failed = await self._failed(error)
             self._failures.append(Failure("", failed.reason, str(failed)))
@@ -261,7 +261,7 @@ class NvueReader(RestReader[NvueClient]):
             return None
         return [one for name in up for one in self._heard.get(name, ())]
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Say what is counted; of a family that was never asked for, nothing."""
         otherwise = dict.fromkeys((Family.TRAFFIC, Family.ERRORS), Support.UNSUPPORTED)
         counted = [told.qos for told in self._rows.counted.values()]

@@ -6,7 +6,7 @@ from time import monotonic
 
 from exporter.config.units import watts_of_dbm
 from exporter.core.table import LabelValues, Value
-from exporter.sources.switch.merge import Part, PartBuilder
+from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import (
     LANES,
     MODULES,
@@ -71,13 +71,13 @@ class NvueRows:
         self.counted: dict[str, Counted] = {}
         self.modules: dict[str, Module] = {}
         self.epoch = 0
-        self._links = PartBuilder(PORTS)
-        self._marks = PartBuilder(PORTS, "qos")
-        self._queues = PartBuilder(QUEUES)
-        self._priorities = PartBuilder(PRIORITIES)
-        self._groups = PartBuilder(PRIORITY_GROUPS)
-        self._modules = PartBuilder(MODULES)
-        self._lanes = PartBuilder(LANES)
+        self._links = PartialTableBuilder(PORTS)
+        self._marks = PartialTableBuilder(PORTS, "qos")
+        self._queues = PartialTableBuilder(QUEUES)
+        self._priorities = PartialTableBuilder(PRIORITIES)
+        self._groups = PartialTableBuilder(PRIORITY_GROUPS)
+        self._modules = PartialTableBuilder(MODULES)
+        self._lanes = PartialTableBuilder(LANES)
         self._sums = PortSums()
 
     def take_ports(self, ports: Mapping[str, Port], time: float) -> None:
@@ -87,7 +87,7 @@ class NvueRows:
         self.counted = {name: told for name, told in self.counted.items() if name in self.ports}
         self.modules = {name: told for name, told in self.modules.items() if name in self.ports}
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PartialTable]:
         """Give all there is."""
         for name, port in self.ports.items():
             self._links.row((name,), self._port(port))
@@ -110,8 +110,8 @@ class NvueRows:
         return row
 
     def _counted(
-        self, builder: PartBuilder, cells_of: Callable[[Qos], Cells | None], keys: Mapping[str, str]
-    ) -> Part | None:
+        self, builder: PartialTableBuilder, cells_of: Callable[[Qos], Cells | None], keys: Mapping[str, str]
+    ) -> PartialTable | None:
         """Make the part of one group of counters."""
         taken: list[Counted] = []
         for name, told in sorted(self.counted.items()):
@@ -120,7 +120,7 @@ class NvueRows:
                 taken.append(told)
         return _finished(builder, taken)
 
-    def _port_sums(self, queues: Part | None) -> Part | None:
+    def _port_sums(self, queues: PartialTable | None) -> PartialTable | None:
         """Make what a port's own row has of its queues; it was counted at another time than bytes."""
         sums: Mapping[LabelValues, dict[str, Value | None]] = {}
         if queues is not None:
@@ -135,7 +135,7 @@ class NvueRows:
             taken.append(told)
         return _finished(self._marks, taken)
 
-    def _optics(self) -> Iterable[Part]:
+    def _optics(self) -> Iterable[PartialTable]:
         for name, module in sorted(self.modules.items()):
             if module.temperature is not None or module.voltage is not None:
                 told = {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage}
@@ -145,7 +145,7 @@ class NvueRows:
         return self._modules.part(self.time), self._lanes.part(self.time)
 
 
-def _finished(builder: PartBuilder, taken: Sequence[Counted]) -> Part | None:
+def _finished(builder: PartialTableBuilder, taken: Sequence[Counted]) -> PartialTable | None:
     """Make a part of rows that were counted apart."""
     if not taken:
         return None

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from exporter.core.source import Failure
 from exporter.core.table import Value
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Part,
-    PartBuilder,
+    PartialTable,
+    PartialTableBuilder,
     Support,
+    SwitchDevice,
 )
 from exporter.sources.switch.metrics import PORTS, QUEUES
 from exporter.sources.switch.options import Nxapi, Target
@@ -42,7 +42,7 @@ STORE_REST = 60.0
 class NxapiReader(CommandReader[NxapiClient]):
     """Polls one switch."""
 
-    way = "nxapi"
+    protocol = "nxapi"
 
     def __init__(self, target: Target, options: Nxapi, interval: float) -> None:  # noqa: ARG002  # asked when told
         """Take the target, how to log in, and the seconds between polls."""
@@ -50,8 +50,8 @@ class NxapiReader(CommandReader[NxapiClient]):
         self._store_at = self._store_due = float("-inf")
         self._queues = Read({})
         self._sums = PortSums()
-        self._builders = {schema: PartBuilder(schema) for schema in (PORTS, QUEUES)}
-        self._marks = PartBuilder(PORTS, "queues")
+        self._builders = {schema: PartialTableBuilder(schema) for schema in (PORTS, QUEUES)}
+        self._marks = PartialTableBuilder(PORTS, "queues")
 
     def _commands(self, slow: bool) -> Sequence[str]:
         commands = [INTERFACES, PFC]
@@ -82,12 +82,14 @@ class NxapiReader(CommandReader[NxapiClient]):
         version: Version | None = self._parsed(found, VERSION, nxapi_data.parse_version)
         if version is not None:
             name = version.name or self._device.name
-            self._learn_device(Device(name=name, model=version.model, version=version.release, uptime=version.uptime))
+            self._learn_device(
+                SwitchDevice(name=name, model=version.model, version=version.release, uptime=version.uptime)
+            )
         self._learn_neighbours(found, nxapi_data.parse_neighbours)
 
     # --- rows ----------------------------------------------------------------------------------------------------
 
-    def _parts(self, found: Mapping[str, object], now: float) -> list[Part]:
+    def _parts(self, found: Mapping[str, object], now: float) -> list[PartialTable]:
         read = self._parsed(found, INTERFACES, nxapi_data.parse_interfaces)
         if read is None or not read.ports:
             raise self._missing()
@@ -116,7 +118,7 @@ class NxapiReader(CommandReader[NxapiClient]):
             self._marks.row(key, {ending: column.values[place] for ending, column in columns.items()})
         return [rows, of_queues, self._marks.part(self._store_at)]
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         asked = {
             Family.ECN: self._support.get(QUEUING, Support.FAILED),
             Family.PFC: self._support.get(PFC, Support.FAILED),

@@ -14,18 +14,18 @@ from typing import TypeVar
 
 from exporter.core.source import Failure, SourceError
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    Part,
+    PartialTable,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.options import Onyx, Target
 from exporter.sources.switch.readers import rest_reader
 from exporter.sources.switch.readers.onyx_rows import OnyxRows
 from exporter.sources.switch.readers.rest_reader import RestReader
-from exporter.sources.switch.round_robin import Rota
+from exporter.sources.switch.round_robin import RoundRobin
 from exporter.switch_api.http import CommandError, RestError
 from exporter.switch_api.onyx.client import OnyxClient
 from exporter.switch_api.onyx.facts import (
@@ -145,22 +145,22 @@ class Round:
 class OnyxReader(RestReader[OnyxClient]):
     """Polls one switch."""
 
-    way = "onyx"
+    protocol = "onyx"
 
     def __init__(self, target: Target, options: Onyx, interval: float) -> None:
         """Take the target, how to log in, and the seconds between polls."""
         super().__init__(target, options, OnyxClient)
         self._budget = interval * SHARE
-        self._rota: Rota[str] = Rota()
+        self._round_robin: RoundRobin[str] = RoundRobin()
         self._rows = OnyxRows(target)
-        self._device = Device()
+        self._device = SwitchDevice()
         self._lossless: frozenset[int] | None = None
         self._neighbours: list[Neighbour] | None = None
         self._neighbours_commands: tuple[str, ...] = NEIGHBOURS
         self._without: dict[str, Support] = {}
         self._shown: set[str] = set()
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a command that fails costs its own columns.
 
         Raises:
@@ -185,11 +185,11 @@ class OnyxReader(RestReader[OnyxClient]):
             detail = first.detail if first else f"{client.address}: has no Ethernet port to show"
             raise SourceError(first.reason if first else "empty", detail)
         parts = self._rows.parts()
-        return Harvest(self._device, parts, self._families(parts), self._neighbours, asked.failures)
+        return SwitchReading(self._device, parts, self._families(parts), self._neighbours, asked.failures)
 
-    def nudge(self, port: str) -> None:  # noqa: ARG002  # neighbours are asked for all together
+    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # neighbours are asked for all together
         """Ask for neighbours anew at the next poll; the rest is asked for each time."""
-        self._rota.hasten(NEIGHBOURS[0])
+        self._round_robin.expedite(NEIGHBOURS[0])
 
     async def _ask_ports(self, asked: Round) -> None:
         """Ask for what each poll needs."""
@@ -211,8 +211,8 @@ class OnyxReader(RestReader[OnyxClient]):
             await self._ask_other(asked, command)
 
         if LOSSLESS not in self._without:  # it tells what else to ask for
-            await self._rota.run([LOSSLESS], ask, asked.until)
-        await self._rota.run(self._rota.due(self._paces()), ask, asked.until)
+            await self._round_robin.run([LOSSLESS], ask, asked.until)
+        await self._round_robin.run(self._round_robin.due(self._paces()), ask, asked.until)
 
     def _paces(self) -> dict[str, float]:
         """Say what takes turns, and how often: what PFC counts at each poll, of the priorities that pause."""
@@ -260,7 +260,7 @@ class OnyxReader(RestReader[OnyxClient]):
             wanted = [told for port, told in heard.ports.items() if self._target.matches(port)]
             self._neighbours = [rest_reader.neighbour(one) for told in wanted for one in told]
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Say what is counted; of a family that was never asked for, nothing."""
         without = {
             family: self._without[command]

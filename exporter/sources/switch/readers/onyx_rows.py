@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 
 from exporter.core.table import Value
-from exporter.sources.switch.merge import Part, PartBuilder
+from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import PORTS, PRIORITIES, QUEUES
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.queues import PortSums
@@ -32,10 +32,10 @@ class OnyxRows:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._pfc: dict[int, tuple[float, Mapping[str, Pfc]]] = {}
-        self._ports = PartBuilder(PORTS)
-        self._congestion = PartBuilder(PORTS, "congestion")
-        self._queues = PartBuilder(QUEUES)
-        self._priorities = PartBuilder(PRIORITIES)
+        self._ports = PartialTableBuilder(PORTS)
+        self._congestion = PartialTableBuilder(PORTS, "congestion")
+        self._queues = PartialTableBuilder(QUEUES)
+        self._priorities = PartialTableBuilder(PRIORITIES)
         self._sums = PortSums()
         self.begin()
 
@@ -61,7 +61,7 @@ class OnyxRows:
         """Forget the priorities that are not asked for any more."""
         self._pfc = {priority: told for priority, told in self._pfc.items() if priority in priorities}
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PartialTable]:
         """Give all there is."""
         for port in {**self.counters, **self.states}:
             if self._target.matches(port):
@@ -84,7 +84,7 @@ class OnyxRows:
         row["info"] = (self._target.name, "", alias, "")
         return row
 
-    def _congestion_parts(self) -> Sequence[Part]:
+    def _congestion_parts(self) -> Sequence[PartialTable]:
         """Give queues, and what ports have of marks and drops, which were counted at another time than bytes."""
         wanted = {port: told for port, told in self.congestion.items() if self._target.matches(port)}
         if not wanted:
@@ -100,7 +100,7 @@ class OnyxRows:
             self._congestion.row((port,), row)
         return [self._congestion.part(self.congestion_time), *([queues] if queues.columns else [])]
 
-    def _pfc_parts(self) -> Sequence[Part]:
+    def _pfc_parts(self) -> Sequence[PartialTable]:
         times = []
         for priority, (time, ports) in sorted(self._pfc.items()):
             for port, told in ports.items():

@@ -11,7 +11,7 @@ from exporter.core.table import Value
 from exporter.sources.switch.merge import (
     Family,
     Neighbour,
-    Part,
+    PartialTable,
     Support,
 )
 from exporter.sources.switch.options import Login, Target
@@ -58,7 +58,7 @@ _ENDINGS: Mapping[Family, frozenset[str]] = {
 }
 
 
-def families(parts: Sequence[Part], otherwise: Mapping[Family, Support]) -> dict[Family, Support]:
+def families(parts: Sequence[PartialTable], otherwise: Mapping[Family, Support]) -> dict[Family, Support]:
     """Say of families whether they are counted.
 
     Args:

@@ -8,12 +8,12 @@ from time import monotonic
 from exporter.core.source import Failure, SourceError
 from exporter.core.table import Value
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    PartBuilder,
+    PartialTableBuilder,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Restconf, Target
@@ -44,18 +44,18 @@ UNTOLD = (Family.PFC, Family.PFC_DURATION, Family.ECN, Family.QUEUES, Family.BUF
 class RestconfReader(RestReader[RestconfClient]):
     """Polls one switch."""
 
-    way = "restconf"
+    protocol = "restconf"
 
     def __init__(self, target: Target, options: Restconf, interval: float) -> None:  # noqa: ARG002  # asked when told
         """Take the target, how to log in, and the seconds between polls."""
         super().__init__(target, options, RestconfClient)
         self._slow_at = float("-inf")
-        self._device = Device()
+        self._device = SwitchDevice()
         self._neighbours: list[Neighbour] | None = None
         self._lldp = Support.FAILED
-        self._ports = PartBuilder(PORTS)
+        self._ports = PartialTableBuilder(PORTS)
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a malformed port or value costs itself.
 
         Raises:
@@ -88,16 +88,16 @@ class RestconfReader(RestReader[RestconfClient]):
         families = rest_reader.families(parts, asked) | dict.fromkeys(UNTOLD, Support.UNSUPPORTED)
         if self._target.lldp:
             families[Family.LLDP] = self._lldp
-        return Harvest(self._device, parts, families, self._neighbours, failures)
+        return SwitchReading(self._device, parts, families, self._neighbours, failures)
 
-    def nudge(self, port: str) -> None:  # noqa: ARG002  # all neighbours come in one answer
+    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # all neighbours come in one answer
         """Ask for the neighbours anew at the next poll."""
         self._slow_at = float("-inf")
 
     async def _learn(self, client: RestconfClient, failures: list[Failure]) -> None:
         """Read what changes seldom: what the switch lacks is no failure, and what it fails to say is as it was."""
         try:
-            self._device = Device(name=parse_hostname(await client.get(SYSTEM)) or self._device.name)
+            self._device = SwitchDevice(name=parse_hostname(await client.get(SYSTEM)) or self._device.name)
         except UnsupportedError:
             pass
         except (CommandError, ReplyError) as error:

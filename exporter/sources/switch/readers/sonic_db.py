@@ -15,13 +15,13 @@ from exporter.config.units import watts_of_dbm
 from exporter.core.source import Failure, SourceError
 from exporter.core.table import LabelValues, Value
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    Part,
-    PartBuilder,
+    PartialTable,
+    PartialTableBuilder,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.metrics import (
     LANES,
@@ -92,7 +92,7 @@ class Command(NamedTuple):
 class RedisReader:
     """Polls one switch."""
 
-    way = "redis"
+    protocol = "redis"
 
     def __init__(self, target: Target, options: Redis, interval: float) -> None:  # noqa: ARG002  # asked as often as told
         """Take the target, where its redis is, and the seconds between polls."""
@@ -101,18 +101,19 @@ class RedisReader:
         self._clients: dict[int, Any] = {}
         self._slow_at = float("-inf")
         self._ports = self._queues = self._groups = Names({})
-        self._device = Device()
+        self._device = SwitchDevice()
         self._counter_groups: dict[str, Group] = {}
         self._neighbours: list[Neighbour] | None = None
         self._modules: dict[str, Dom] = {}
         self._marks: dict[LabelValues, dict[str, int]] = {}
         self._builders = {
-            schema: PartBuilder(schema) for schema in (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES)
+            schema: PartialTableBuilder(schema)
+            for schema in (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES)
         }
         self._sums = PortSums()
         self._failures: list[Failure] = []
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a port or queue of which there is nothing costs itself.
 
         Raises:
@@ -127,9 +128,9 @@ class RedisReader:
             parts = await self._counted()
         except (errors.RedisError, OSError) as error:
             raise await self._lost(*_reason(errors, error)) from None
-        return Harvest(self._device, parts, self._families(parts), self._neighbours, self._failures)
+        return SwitchReading(self._device, parts, self._families(parts), self._neighbours, self._failures)
 
-    def nudge(self, port: str) -> None:  # noqa: ARG002  # all is asked together
+    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # all is asked together
         """Ask for names and neighbours anew at the next poll."""
         self._slow_at = float("-inf")
 
@@ -256,7 +257,7 @@ class RedisReader:
             for (group, default), answer in zip(sonic_db.FLEX_GROUPS.items(), groups, strict=True)
         }
         periods = [group.seconds for group in self._counter_groups.values() if group.enabled]
-        self._device = Device(
+        self._device = SwitchDevice(
             name, description, model=model, refresh=max(periods, default=None), chassis=identity(chassis)
         )
 
@@ -313,7 +314,7 @@ class RedisReader:
                 self._fail(place[0], "malformed", f"{':'.join(place)}: {problem}")
         return found
 
-    async def _counted(self) -> list[Part]:
+    async def _counted(self) -> list[PartialTable]:
         states = await self._of_each(APPLICATION, "PORT_TABLE:", sonic_db.PORT_TABLE)
         now = monotonic()
         by_priority = {
@@ -335,7 +336,7 @@ class RedisReader:
             self._add_module(name, module)
         parts = [builder.part(now) for builder in self._builders.values()]
         scaled = [_in_seconds(part) if part.schema is PRIORITIES else part for part in parts if part.keys]
-        return [self._sums.added_to(part, scaled) if part.schema is PORTS else part for part in scaled]
+        return [self._sums.add_to(part, scaled) if part.schema is PORTS else part for part in scaled]
 
     def _add_port(self, name: str, values: Mapping[str, int], state: State) -> None:
         row: dict[str, Value | None] = {ending: count for ending, count in values.items() if "/" not in ending}
@@ -376,7 +377,7 @@ class RedisReader:
                 },
             )
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Say what is counted, and else why not: it was switched off, or the chip does not have it."""
         is_counting = any("receive_bytes_total" in part.columns for part in parts)
         otherwise = {
@@ -414,13 +415,13 @@ def _reason(errors: Any, error: Exception) -> tuple[str, str]:  # noqa: ANN401  
     return ("refused" if isinstance(error, errors.ResponseError) else "unreachable"), text
 
 
-def _in_seconds(part: Part) -> Part:
+def _in_seconds(part: PartialTable) -> PartialTable:
     """Say of the columns of durations that they are in microseconds."""
     columns = {
         ending: column._replace(divisor=MICROSECONDS) if ending.endswith("_seconds_total") else column
         for ending, column in part.columns.items()
     }
-    return Part(part.schema, part.keys, columns, part.time)
+    return PartialTable(part.schema, part.keys, columns, part.time)
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
-"""The interfaces of a switch by IF-MIB: names, aliases, types, and which of them are wanted.
+"""The interface inventory of a switch by IF-MIB: names, aliases, types, and which interfaces are exported.
 
-A series goes by the name of its port, since indexes move at a restart, and descriptions with the firmware. What is
-exported is decided by this list, which is walked: an interface that answers only when asked by its index is none.
+The label of a port is its ifName, since ifIndex may change at a restart, and ifDescr with the firmware. Only interfaces
+that a walk of these columns lists are exported.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from exporter.core.source import Failure, SourceError
 from exporter.snmp.ber import Oid
-from exporter.snmp.ber import Value as Wire
+from exporter.snmp.ber import Value as SnmpValue
 from exporter.snmp.client import SnmpClient
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_names import canonical
@@ -28,82 +28,85 @@ IF_NAME, IF_HIGH_SPEED, IF_ALIAS = (*IFX, 1), (*IFX, 15), (*IFX, 18)
 COLUMNS = (IF_NAME, IF_DESCR, IF_TYPE, IF_ALIAS)
 
 ETHERNET = frozenset({6, 62, 69, 117})
-AGGREGATE = 161
-"""Values of ifType: a port of Ethernet, in its newer and older spellings, and a bundle of ports (LAG)."""
+LAG = 161
+"""Values of ifType: Ethernet ports (ethernetCsmacd and the obsolete values), and ieee8023adLag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What is known of the interfaces of a switch between two walks of the list.
+    """The interfaces of a switch.
 
     Attributes:
-        ports: Index of the interface to the label of its port, for ports that are wanted.
-        facts: Index to the values of the info's labels.
-        unwanted: Indexes that have a name but are not exported.
-        ethernet: Indexes of wanted ports of Ethernet.
-        counting: Of these and wanted bundles, which all have counters.
-        named: Names and descriptions in the one spelling that joins them, to their index; what two have is none.
-        joined: The same with aliases too, which are whatever people write.
-        texts: What was read, by column, for a later reading that misses some of it.
+        ports: Index of each exported interface to the label of its port.
+        facts: Index to the label values of the metric `info`.
+        excluded: Indexes of interfaces that are not exported.
+        ethernet: Indexes of exported Ethernet ports.
+        counting: Indexes of exported Ethernet ports and LAGs, which all have counters.
+        by_name: Canonical ifName and ifDescr to the index; without names that two interfaces share.
+        by_name_or_alias: The same with ifAlias, which is free text.
+        texts: The columns as read, for a later reading in which some fail.
     """
 
     ports: Mapping[Oid, str]
     facts: Mapping[Oid, tuple[str, ...]]
-    unwanted: frozenset[Oid]
+    excluded: frozenset[Oid]
     ethernet: frozenset[Oid]
     counting: frozenset[Oid]
-    named: Mapping[str, Oid]
-    joined: Mapping[str, Oid]
-    texts: Mapping[Oid, Mapping[Oid, Wire]]
+    by_name: Mapping[str, Oid]
+    by_name_or_alias: Mapping[str, Oid]
+    texts: Mapping[Oid, Mapping[Oid, SnmpValue]]
 
 
-async def take(client: SnmpClient, target: Target, known: Inventory | None = None) -> tuple[Inventory, list[Failure]]:
-    """Walk the list of interfaces.
+async def read_inventory(
+    client: SnmpClient, target: Target, known: Inventory | None = None
+) -> tuple[Inventory, list[Failure]]:
+    """Walk the interface table.
 
     Args:
-        client: Of the switch.
-        target: Says which ports are wanted.
-        known: The list as it was: what cannot be read this time is what it was, so that no label flickers.
+        client: Client of the switch.
+        target: Selects the exported ports.
+        known: The previous inventory: columns that fail keep its values, so that labels do not change.
 
     Raises:
-        SourceError: There are none.
-        SnmpError: The switch does not answer.
+        SourceError: There are no interfaces.
+        SnmpError: The switch does not respond.
     """
     result = await client.walk(COLUMNS)
     if result.empty:
-        raise SourceError("empty", f"{client.address}: answers, but has no interface to show; check its SNMP view")
-    texts: dict[Oid, Mapping[Oid, Wire]] = {oid: column.rows for oid, column in result.columns.items()}
+        raise SourceError("empty", f"{client.address}: responds, but returns no interfaces; check its SNMP view")
+    texts: dict[Oid, Mapping[Oid, SnmpValue]] = {oid: column.rows for oid, column in result.columns.items()}
     if known is not None:
         texts |= {one.oid: {**known.texts[one.oid], **texts[one.oid]} for one in result.problems}
-    return _made(target, texts), failures_of(result)
+    return _build(target, texts), failures_of(result)
 
 
-def _made(target: Target, texts: Mapping[Oid, Mapping[Oid, Wire]]) -> Inventory:
+def _build(target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]]) -> Inventory:
     names, descriptions, types, aliases = (texts[oid] for oid in COLUMNS)
     found: dict[Oid, str] = {}
     for index in sorted({*names, *descriptions}):
         found[index] = text_of(names.get(index)) or text_of(descriptions.get(index)) or dotted(index)
-    ports = distinct(found)
-    wanted = {index: port for index, port in ports.items() if target.matches(port)}
+    ports = unique_labels(found)
+    exported = {index: port for index, port in ports.items() if target.wants(port)}
     facts = {
-        index: (target.name, dotted(index), text_of(aliases.get(index)), text_of(types.get(index))) for index in wanted
+        index: (target.name, dotted(index), text_of(aliases.get(index)), text_of(types.get(index)))
+        for index in exported
     }
-    ethernet = frozenset(index for index in wanted if number_of(types.get(index)) in ETHERNET)
-    bundles = {index for index in wanted if number_of(types.get(index)) == AGGREGATE}
+    ethernet = frozenset(index for index in exported if number_of(types.get(index)) in ETHERNET)
+    lags = {index for index in exported if number_of(types.get(index)) == LAG}
     return Inventory(
-        wanted,
+        exported,
         facts,
-        frozenset(ports.keys() - wanted.keys()),
+        frozenset(ports.keys() - exported.keys()),
         ethernet,
-        ethernet | bundles,
-        joinable(names, descriptions),
-        joinable(names, descriptions, aliases),
+        ethernet | lags,
+        index_by_name(names, descriptions),
+        index_by_name(names, descriptions, aliases),
         texts,
     )
 
 
-def joinable(*columns: Mapping[Oid, Wire]) -> dict[str, Oid]:
-    """Give the interface that a name means: what earlier columns say wins, a name of two interfaces means none."""
+def index_by_name(*columns: Mapping[Oid, SnmpValue]) -> dict[str, Oid]:
+    """Return interfaces by canonical name: earlier columns take precedence, names of two interfaces are omitted."""
     found: dict[str, Oid] = {}
     for column in columns:
         named: dict[str, Oid | None] = {}
@@ -115,8 +118,8 @@ def joinable(*columns: Mapping[Oid, Wire]) -> dict[str, Oid]:
     return found
 
 
-def distinct(names: Mapping[Oid, str]) -> dict[Oid, str]:
-    """Tell ports of one name apart by their interface index."""
+def unique_labels(names: Mapping[Oid, str]) -> dict[Oid, str]:
+    """Return a unique label for each interface: its name, with the interface index appended where two share it."""
     counts: dict[str, int] = {}
     for name in names.values():
         counts[name] = counts.get(name, 0) + 1

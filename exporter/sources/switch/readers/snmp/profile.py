@@ -1,7 +1,7 @@
-"""Profiles: which tables of counters a kind of switch has, as YAML files that this package brings and users add to.
+"""SNMP profiles: the counter tables of a type of switch, as YAML files, built in or of the user.
 
-A profile extends another one and adds tables, or replaces those of the same name. Which one fits a switch is told by
-what it says of itself: a pattern that its description fits, else the longest beginning of its sysObjectID.
+A profile extends another one and adds tables, or replaces those of the same name. The profile of a switch is chosen by
+a pattern that its sysDescr matches, else by the longest matching prefix of its sysObjectID.
 """
 
 import re
@@ -27,7 +27,7 @@ from exporter.sources.switch.metrics import (
 )
 
 GENERIC = "generic"
-"""The profile of a switch that none other fits."""
+"""The profile of a switch that no other profile matches."""
 
 FOLDER = Path(__file__).with_name("profiles")
 
@@ -37,24 +37,24 @@ SCHEMAS: Mapping[str, Schema] = {
     "queues": QUEUES,
     "priority_groups": PRIORITY_GROUPS,
 }
-"""What the rows of a table may be."""
+"""Schemas by the value of `rows` of a table."""
 
 LABELS = {"priorities": "priority", "queues": "queue", "priority_groups": "priority_group"}
-"""The part of an index that tells rows of a port apart."""
+"""The part of an index that distinguishes the rows of a port, by the value of `rows`."""
 
 _PART = re.compile(r"([a-z_]+)(?:=(\d{1,10})|-(\d{1,3}))?")
 
 
 class ColumnSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One metric, and where it stands. Of several of one metric the first that the switch has is read.
+    """One metric and its column. Of several columns with one metric, the first that the switch has is read.
 
     Attributes:
         column: Number of the column below the table's root.
         metric: Ending of the metric.
         width: Size of the counter in bits.
-        factor, divisor: What is exported is what was read x factor / divisor.
-        where: Only the rows that have this number in this part of the index.
-        at: What the row is where the index does not tell: a priority or queue of which the column alone is.
+        factor, divisor: The exported value is the counter x factor / divisor.
+        where: Selects the rows with this number in this part of the index.
+        at: The priority or queue of the whole column, if it is not part of the index.
     """
 
     column: int
@@ -66,13 +66,13 @@ class ColumnSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     at: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a scale without sense."""
+        """Check that factor and divisor are positive."""
         if self.factor < 1 or self.divisor < 1:
             raise ValueError("factor and divisor are whole numbers from 1")
 
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A column of the same table that says whether a row is counted at all."""
+    """A column of the same table whose value shows whether a row is counted."""
 
     column: int
     equals: int
@@ -82,15 +82,15 @@ class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """One table of counters.
 
     Attributes:
-        family: What it tells of.
-        rows: What its rows are.
-        root: Identifier of its entry; a column's number goes behind it.
-        index: Parts of the index in their order: `port` first; `priority`, `queue`, `priority_group` of what the rows
-            are, which may be written `queue-1` where the switch counts from one more; `name=2` for a part that must
-            be this number; any other name for a part that columns choose by `where`.
+        family: Its family of metrics.
+        rows: The type of its rows.
+        root: Identifier of its entry; the number of a column is appended.
+        index: Parts of the index in order: `port` first; `priority`, `queue` or `priority_group` according to `rows`,
+            as `queue-1` where the switch numbers them from 1; `name=2` for a part that must be this number; any other
+            name for a part that columns select by `where`.
         columns: The counters.
-        condition: What says which rows are counted.
-        every: Least time between two readings: of large tables of what changes slowly.
+        condition: Selects the rows that are counted.
+        every: Minimum time between two readings, for large tables that change slowly.
     """
 
     family: Family
@@ -102,7 +102,7 @@ class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     every: Duration | None = None
 
     def __post_init__(self) -> None:
-        """See that root, index and metrics are such."""
+        """Check the syntax of root and index, and that the metrics exist."""
         parse_oid(self.root)
         if not self.columns:
             raise ValueError("has no columns; give one or more")
@@ -116,27 +116,27 @@ class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         label = LABELS.get(self.rows)
         for one in self.columns:
             if one.metric not in known:
-                raise ValueError(f"{one.metric!r} is no metric of {self.rows}; known are {', '.join(sorted(known))}")
+                raise ValueError(f"{one.metric!r} is not a metric of {self.rows}; known are {', '.join(sorted(known))}")
             unknown = one.where.keys() - set(names)
             if unknown:
-                raise ValueError(f"where names {min(unknown)!r}, which is no part of index")
+                raise ValueError(f"where names {min(unknown)!r}, which is not a part of index")
             if (label is not None) != ((label in names) or one.at is not None):
-                raise ValueError(f"rows are {self.rows}, so one of index and at must tell the {label or 'port alone'}")
+                raise ValueError(f"rows are {self.rows}, so index or at must contain the {label or 'port only'}")
 
 
 class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A profile as it stands in its file.
+    """A profile in its file.
 
     Attributes:
-        name: Its name; one of a user's files replaces one of this package.
-        extends: Name of the profile that it adds to.
-        object_ids: Beginnings of the sysObjectID of switches that it fits.
-        descriptions: Shell patterns of the description (sysDescr) of switches that it fits, whatever their sysObjectID.
-        interval: Time between polls where the configuration gives none.
-        refresh: Time between refreshes of the counters, as documented by the maker.
+        name: Its name; a profile of the user replaces a built-in one of the same name.
+        extends: Name of the profile that it extends.
+        object_ids: Prefixes of the sysObjectID of matching switches.
+        descriptions: Shell patterns of the sysDescr of matching switches, whatever their sysObjectID.
+        interval: Time between polls if the configuration sets none.
+        refresh: Time between refreshes of the counters, as documented by the vendor.
         stamps: Column with the sysUpTime at which the counters of a port were read.
-        optics: Where sensors of modules are: ENTITY-SENSOR-MIB, Cisco's older one, or Juniper's table.
-        without: Names of tables of the extended profile that this kind of switch has wrong, or not.
+        optics: MIB of module sensors: ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB or JUNIPER-DOM-MIB.
+        without: Names of tables of the extended profile that the switch does not have, or implements incorrectly.
         tables: By name.
     """
 
@@ -152,7 +152,7 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     tables: dict[str, TableSpec] = {}  # msgspec copies mutable defaults
 
     def __post_init__(self) -> None:
-        """See that the name and the identifiers are such."""
+        """Check the syntax of the name and the identifiers."""
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", self.name):
             raise ValueError(f"name is {self.name!r}; give up to 32 small letters, digits, - and _")
         for oid in (*self.object_ids, *([] if self.stamps is None else [self.stamps])):
@@ -161,23 +161,23 @@ class ProfileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """One number of an index: its name, the number that it must be, and what is taken off it."""
+    """One number of an index: its name, the number that it must be, and the offset that is subtracted from it."""
 
     name: str
     fixed: int | None = None
-    less: int = 0
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counter:
-    """One column of counters, ready to ask.
+    """One column of counters, compiled.
 
     Attributes:
         oid: The column.
-        ending: Of its metric.
+        ending: Ending of its metric.
         width, factor, divisor: As of a Column.
-        tests: Places in the index, and the numbers that must stand there.
-        at: What the row is where the index does not tell.
+        tests: Positions in the index, and the numbers required there.
+        at: The priority or queue of the whole column, if it is not part of the index.
     """
 
     oid: Oid
@@ -191,18 +191,18 @@ class Counter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CounterTable:
-    """One table of counters, ready to ask.
+    """One table of counters, compiled.
 
     Attributes:
-        name: In the profile.
-        family: What it tells of.
-        schema: What its rows are.
-        counters: Its columns; of several with one ending and `at` the first that the switch has counts.
-        length: Numbers of an index.
-        label: Place in the index of what tells the rows of a port apart, and what is taken off it; None where nothing
-            does, or a column says it by `at`.
-        condition: Column and number that a row must have there to be counted.
-        every: Seconds between two readings at least.
+        name: Its name in the profile.
+        family: Its family of metrics.
+        schema: Schema of its rows.
+        counters: Its columns; of several with one ending and `at`, the first that the switch has is used.
+        length: Length of an index.
+        label: Position in the index of the priority, queue or priority group, and the offset that is subtracted from
+            it; None if there is none, or columns have it in `at`.
+        condition: Column and the number that a counted row has there.
+        every: Minimum seconds between two readings.
     """
 
     name: str
@@ -217,7 +217,7 @@ class CounterTable:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a kind of switch is asked, with all that it extends."""
+    """A compiled profile, with all that it extends."""
 
     name: str
     tables: tuple[CounterTable, ...]
@@ -229,82 +229,82 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """All profiles, by name, and how they are recognised."""
+    """All profiles, by name, and the patterns that choose them."""
 
-    _made: Mapping[str, Profile] = field(default_factory=dict)
+    _by_name: Mapping[str, Profile] = field(default_factory=dict)
     _descriptions: Sequence[tuple[str, str]] = ()
     _object_ids: Sequence[tuple[Oid, str]] = ()
 
     @property
     def names(self) -> list[str]:
-        """List their names."""
-        return sorted(self._made)
+        """Names of the profiles, sorted."""
+        return sorted(self._by_name)
 
-    def named(self, name: str) -> Profile:
-        """Give the profile of a name.
+    def by_name(self, name: str) -> Profile:
+        """Return the profile of a name.
 
         Raises:
             ConfigError: There is none.
         """
-        found = self._made.get(name)
+        found = self._by_name.get(name)
         if found is None:
             raise ConfigError(f"there is no profile {name!r}; known are {', '.join(self.names)}")
         return found
 
-    def of(self, object_id: Oid, description: str = "") -> Profile:
-        """Give the profile that fits a switch best: the generic one where none does.
+    def match(self, object_id: Oid, description: str = "") -> Profile:
+        """Return the profile of a switch; the generic one if none matches.
 
         Args:
-            object_id: Its sysObjectID; empty where it has none.
-            description: Its sysDescr, which decides first: many builds of SONiC have the sysObjectID of mere Linux.
+            object_id: Its sysObjectID; empty if it has none.
+            description: Its sysDescr, which is matched first: many builds of SONiC have the sysObjectID of Linux.
         """
         name = next((name for pattern, name in self._descriptions if fnmatchcase(description, pattern)), None)
         if name is None:
-            fitting = ((len(start), name) for start, name in self._object_ids if object_id[: len(start)] == start)
-            name = max(fitting, default=(0, GENERIC))[1]
-        return self._made[name]
+            matches = ((len(prefix), name) for prefix, name in self._object_ids if object_id[: len(prefix)] == prefix)
+            name = max(matches, default=(0, GENERIC))[1]
+        return self._by_name[name]
 
 
 @cache
 def builtin() -> Profiles:
-    """Give the profiles that this package brings."""
+    """Return the built-in profiles."""
     return load([])
 
 
-_used: list[Profiles] = []
+_active: list[Profiles] = []
 
 
-def use(profiles: Profiles) -> None:
-    """Let readers that are made from now on use these profiles."""
-    _used[:] = [profiles]
+def activate(profiles: Profiles) -> None:
+    """Set the profiles of readers that are created from now on."""
+    _active[:] = [profiles]
 
 
-def used() -> Profiles:
-    """Give the profiles that readers use: those of this package where nothing else was said."""
-    return _used[0] if _used else builtin()
+def active_profiles() -> Profiles:
+    """Return the profiles that readers use: the built-in ones unless others were activated."""
+    return _active[0] if _active else builtin()
 
 
 def load(paths: Iterable[Path]) -> Profiles:
-    """Read the profiles of this package and those of a user's files, which replace those of the same name.
+    """Read the built-in profiles and those of the user's files, which replace those of the same name.
 
     Raises:
-        ConfigError: A file cannot be read or does not fit, two have one name, or one extends what there is not.
+        ConfigError: A file cannot be read or is invalid, two have the same name, or one extends an unknown one.
     """
     specs = {spec.name: (spec, path) for path in sorted(FOLDER.glob("*.yml")) for spec in [_read(path)]}
     own: dict[str, Path] = {}
     for path in paths:
         spec = _read(path)
         if spec.name in own:
-            raise ConfigError(f"{path}: the profile {spec.name!r} stands in {own[spec.name]} too; rename one")
+            raise ConfigError(f"{path}: the profile {spec.name!r} is in {own[spec.name]} too; rename one")
         own[spec.name] = path
         specs[spec.name] = (spec, path)
-    made = {name: _made(name, specs, ()) for name in specs}
+    profiles = {name: _extend(name, specs, ()) for name in specs}
     ordered = [spec for spec, _ in specs.values()]
-    ordered.sort(key=lambda spec: spec.name not in own)  # a user's own recognition goes first
+    ordered.sort(key=lambda spec: spec.name not in own)  # the user's patterns take precedence
     return Profiles(
-        made,
+        profiles,
         [(pattern, spec.name) for spec in ordered for pattern in spec.descriptions],
-        [(parse_oid(start), spec.name) for spec in ordered for start in spec.object_ids],
+        [(parse_oid(prefix), spec.name) for spec in ordered for prefix in spec.object_ids],
     )
 
 
@@ -313,22 +313,22 @@ def _read(path: Path) -> ProfileSpec:
     return spec
 
 
-def _made(name: str, specs: Mapping[str, tuple[ProfileSpec, Path]], behind: tuple[str, ...]) -> Profile:
-    """Put a profile together with all that it extends; `behind` are those that extend it."""
+def _extend(name: str, specs: Mapping[str, tuple[ProfileSpec, Path]], derived: tuple[str, ...]) -> Profile:
+    """Compile a profile with all that it extends; `derived` are those that extend it."""
     spec, path = specs[name]
-    if name in behind:
-        raise ConfigError(f"{path}: the profile {name!r} extends itself by way of {' and '.join(behind)}; cut the ring")
+    if name in derived:
+        raise ConfigError(f"{path}: the profile {name!r} extends itself through {' and '.join(derived)}; cut the cycle")
     tables: dict[str, CounterTable] = {}
     base = Profile("", ())
     if spec.extends is not None:
         if spec.extends not in specs:
-            raise ConfigError(f"{path}: extends {spec.extends!r}, which there is not; known are {', '.join(specs)}")
-        base = _made(spec.extends, specs, (*behind, name))
+            raise ConfigError(f"{path}: extends {spec.extends!r}, which is unknown; known are {', '.join(specs)}")
+        base = _extend(spec.extends, specs, (*derived, name))
         tables = {table.name: table for table in base.tables}
-    for gone in spec.without:
-        if tables.pop(gone, None) is None and path.parent != FOLDER:  # whose base a user may have replaced
-            raise ConfigError(f"{path}: is without the table {gone!r}, which {spec.extends or 'it'} does not have")
-    tables |= {key: _compiled(key, table) for key, table in spec.tables.items()}
+    for table in spec.without:
+        if tables.pop(table, None) is None and path.parent != FOLDER:  # the user may have replaced its base
+            raise ConfigError(f"{path}: is without the table {table!r}, which {spec.extends or 'it'} does not have")
+    tables |= {key: _compile(key, table) for key, table in spec.tables.items()}
     return Profile(
         name,
         tuple(tables.values()),
@@ -339,7 +339,7 @@ def _made(name: str, specs: Mapping[str, tuple[ProfileSpec, Path]], behind: tupl
     )
 
 
-def _compiled(name: str, spec: TableSpec) -> CounterTable:
+def _compile(name: str, spec: TableSpec) -> CounterTable:
     root, parts = parse_oid(spec.root), _parts(spec.index)
     places = {part.name: place for place, part in enumerate(parts)}
     fixed = {places[part.name]: part.fixed for part in parts if part.fixed is not None}
@@ -363,20 +363,20 @@ def _compiled(name: str, spec: TableSpec) -> CounterTable:
         SCHEMAS[spec.rows],
         counters,
         len(parts),
-        None if place is None else (place, parts[place].less),
+        None if place is None else (place, parts[place].offset),
         None if spec.condition is None else ((*root, spec.condition.column), spec.condition.equals),
         0.0 if spec.every is None else float(spec.every),
     )
 
 
 def _parts(index: Sequence[str]) -> list[IndexPart]:
-    """Read the parts of an index. Raises ValueError if one cannot be read, or there is none."""
+    """Parse the parts of an index. Raises ValueError if one is invalid, or there is none."""
     if not index:
         raise ValueError("index is empty; the first part is the port")
-    made = []
+    parts = []
     for text in index:
         found = _PART.fullmatch(text)
         if found is None:
             raise ValueError(f"index has {text!r}; a part is a name, name=NUMBER or name-NUMBER")
-        made.append(IndexPart(found[1], None if found[2] is None else int(found[2]), int(found[3] or 0)))
-    return made
+        parts.append(IndexPart(found[1], None if found[2] is None else int(found[2]), int(found[3] or 0)))
+    return parts

@@ -1,7 +1,7 @@
-"""Optical modules by SNMP: ENTITY-SENSOR-MIB, Cisco's older table of the same form, and Juniper's table by port.
+"""Optical modules by SNMP: ENTITY-SENSOR-MIB, CISCO-ENTITY-SENSOR-MIB, and Juniper's JUNIPER-DOM-MIB.
 
-Which sensor is of which port and lane is in names alone, and those are thousands of rows: they are read once an hour,
-the sensors every minute, and both only where the configuration asks for modules.
+The port and lane of a sensor are only in names, which are thousands of rows: names are read once an hour, sensors every
+minute, and both only with `optics: true`.
 """
 
 import math
@@ -12,30 +12,30 @@ from dataclasses import dataclass
 from exporter.config.units import watts_of_dbm
 from exporter.core.source import Failure
 from exporter.snmp.ber import Oid
-from exporter.snmp.ber import Value as Wire
+from exporter.snmp.ber import Value as SnmpValue
 from exporter.snmp.client import SnmpClient
-from exporter.sources.switch.merge import Part, PartBuilder
+from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import LANES, MODULES
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.readers.snmp.inventory import Inventory
 from exporter.sources.switch.readers.snmp.text import failures_of, number_of, text_of
 
-NAMES_AGE = 3600.0
+NAMES_MAX_AGE_SECONDS = 3600.0
 """Seconds after which the names of sensors are read again."""
 
 MAX_ENTITIES = 10_000
-"""Rows of a column of names or sensors that are read."""
+"""Most rows of a column of names or sensors."""
 
 _ENTITY = (1, 3, 6, 1, 2, 1, 47, 1, 1, 1, 1)
-_DESCRIPTION, _HOLDER, _NAME = (*_ENTITY, 2), (*_ENTITY, 4), (*_ENTITY, 7)
+_DESCRIPTION, _CONTAINED_IN, _NAME = (*_ENTITY, 2), (*_ENTITY, 4), (*_ENTITY, 7)
 _ALIAS = (1, 3, 6, 1, 2, 1, 47, 1, 3, 2, 1, 2)
-"""entAliasMappingIdentifier: the interface that a physical thing is, as the identifier of its row."""
+"""entAliasMappingIdentifier: the interface of a physical entity, as the identifier of its row in ifTable."""
 
 SENSORS: Mapping[str, Oid] = {
     "entity": (1, 3, 6, 1, 2, 1, 99, 1, 1, 1),
     "cisco": (1, 3, 6, 1, 4, 1, 9, 9, 91, 1, 1, 1, 1),
 }
-"""Entries of the two tables of sensors: kind, scale, precision, value and state are columns 1 to 5 of both."""
+"""Entries of the two sensor tables: type, scale, precision, value and status are columns 1 to 5 of both."""
 
 _JUNOS = (1, 3, 6, 1, 4, 1, 2636, 3, 60, 1)
 _JUNOS_MODULE, _JUNOS_LANE = (*_JUNOS, 1, 1, 1), (*_JUNOS, 2, 1, 1)
@@ -43,10 +43,10 @@ _JUNOS_MODULE, _JUNOS_LANE = (*_JUNOS, 1, 1, 1), (*_JUNOS, 2, 1, 1)
 _VOLTS_AC, _VOLTS, _AMPERES, _WATTS, _CELSIUS, _DBM = 3, 4, 5, 6, 8, 14
 _OK = 1
 _UNITS = 9
-"""The scale that is no scale; each step is a factor of a thousand."""
+"""EntitySensorDataScale of 1; each step is a factor of a thousand."""
 
-_HIGHEST_HOLDER = 8
-"""Steps up from a sensor to what holds it, and so on, before that is taken to go round."""
+_MAX_CONTAINERS = 8
+"""Most steps from a sensor up through entPhysicalContainedIn, which may loop."""
 
 _LANE = re.compile(r"\blane[\s-]*(\d{1,2})\b", re.IGNORECASE)
 _RECEIVE = re.compile(r"\b(rx|receive|input)", re.IGNORECASE)
@@ -61,52 +61,54 @@ RECEIVED, SENT, BIAS = (
 
 _ENDINGS = {_CELSIUS: TEMPERATURE, _VOLTS: VOLTAGE, _VOLTS_AC: VOLTAGE, _AMPERES: BIAS}
 _MEASURED = {*_ENDINGS, _WATTS, _DBM}
-MOST_DBM = 100.0
-"""What is more makes no sense, and might be no number in watts."""
+MAX_DBM = 100.0
+"""Higher values are invalid, and may overflow in watts."""
 
-_SENSIBLE = {
+_VALID_RANGES = {
     TEMPERATURE: (-100.0, 200.0),
     VOLTAGE: (0.0, 50.0),
     RECEIVED: (0.0, 1.0),
     SENT: (0.0, 1.0),
     BIAS: (0.0, 5.0),
 }
-"""What a module can measure; beyond it, a sensor tells of something that went wrong."""
+"""Range of values that a module can measure; others are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a sensor is of: the interface of its port, its lane (0 where there is none), and all that names it."""
+class SensorLocation:
+    """The interface of a sensor's port, its lane (0 if it has none), and the sensor's name."""
 
     port: Oid
     lane: int
     title: str
 
 
-class Modules:
-    """The modules of one switch, from reading to reading."""
+class ModuleSensors:
+    """The module sensors of one switch, from reading to reading."""
 
-    def __init__(self, kind: str) -> None:
-        """Take which tables it has: a key of SENSORS, or `junos`."""
-        self._kind = kind
-        self._places: Mapping[Oid, Place] = {}
-        self._read = float("-inf")
-        self._modules, self._lanes = PartBuilder(MODULES), PartBuilder(LANES)
+    def __init__(self, mib: str) -> None:
+        """Store which tables the switch has: a key of SENSORS, or `junos`."""
+        self._mib = mib
+        self._locations: Mapping[Oid, SensorLocation] = {}
+        self._names_read_at = float("-inf")
+        self._modules, self._lanes = PartialTableBuilder(MODULES), PartialTableBuilder(LANES)
 
-    async def read(self, client: SnmpClient, inventory: Inventory, now: float) -> tuple[list[Part], list[Failure]]:
+    async def read(
+        self, client: SnmpClient, inventory: Inventory, now: float
+    ) -> tuple[list[PartialTable], list[Failure]]:
         """Read all sensors.
 
         Raises:
-            SnmpError: The switch does not answer.
+            SnmpError: The switch does not respond.
         """
-        if self._kind == "junos":
-            found, failures = await _junos(client, inventory)
+        if self._mib == "junos":
+            found, failures = await _read_junos(client, inventory)
         else:
             failures = []
-            if now - self._read >= NAMES_AGE:
-                self._places, failures = await _named(client, SENSORS[self._kind], inventory)
-                self._read = now
-            found, more = await _sensed(client, SENSORS[self._kind], self._places)
+            if now - self._names_read_at >= NAMES_MAX_AGE_SECONDS:
+                self._locations, failures = await _read_locations(client, SENSORS[self._mib], inventory)
+                self._names_read_at = now
+            found, more = await _read_values(client, SENSORS[self._mib], self._locations)
             failures += more
         for (port, lane), values in sorted(found.items(), key=lambda one: one[0]):
             if port in inventory.ports:
@@ -118,166 +120,170 @@ class Modules:
         parts = [self._modules.part(now), self._lanes.part(now)]
         return [part for part in parts if part.keys], failures
 
-    def forget(self) -> None:
-        """Read the names again: indexes may have moved."""
-        self._read = float("-inf")
+    def reset(self) -> None:
+        """Read the names again at the next reading: indexes may have changed."""
+        self._names_read_at = float("-inf")
 
 
 Rows = dict[tuple[Oid, int], dict[str, float]]
+"""Values by ending, by interface and lane; lane 0 is the module."""
 
 
-async def _named(client: SnmpClient, table: Oid, inventory: Inventory) -> tuple[dict[Oid, Place], list[Failure]]:
-    """Find the port and lane of each sensor."""
-    columns = (_NAME, _DESCRIPTION, _HOLDER, _ALIAS)
+async def _read_locations(
+    client: SnmpClient, table: Oid, inventory: Inventory
+) -> tuple[dict[Oid, SensorLocation], list[Failure]]:
+    """Read the port and lane of each sensor."""
+    columns = (_NAME, _DESCRIPTION, _CONTAINED_IN, _ALIAS)
     result = await client.walk([*columns, (*table, 1)], max_rows=MAX_ENTITIES)
-    names, descriptions, holders, aliases = (result.columns[oid].rows for oid in columns)
+    names, descriptions, containers, aliases = (result.columns[oid].rows for oid in columns)
     titles = {index: text_of(names.get(index)) or text_of(descriptions.get(index)) for index in {*names, *descriptions}}
     interfaces = {index[:1]: value[-1:] for index, value in aliases.items() if isinstance(value, tuple)}
-    places: dict[Oid, Place] = {}
+    locations: dict[Oid, SensorLocation] = {}
     for sensor in result.columns[(*table, 1)].rows:
-        chain = _chain(sensor, holders)
-        found = _port_of(chain, titles, interfaces, inventory)
+        found = _port_and_lane(_containment(sensor, containers), titles, interfaces, inventory)
         if found is not None:
             port, lane = found
-            places[sensor] = Place(port, lane, titles.get(sensor, ""))
-    return _from_one(places), failures_of(result)
+            locations[sensor] = SensorLocation(port, lane, titles.get(sensor, ""))
+    return _number_lanes_from_one(locations), failures_of(result)
 
 
-def _chain(sensor: Oid, holders: Mapping[Oid, Wire]) -> list[Oid]:
-    """Give a sensor, what holds it, what holds that, and so on."""
+def _containment(sensor: Oid, containers: Mapping[Oid, SnmpValue]) -> list[Oid]:
+    """Return a sensor, the entity that contains it, the entity that contains that, and so on."""
     chain = [sensor]
-    while len(chain) < _HIGHEST_HOLDER and (holder := number_of(holders.get(chain[-1]))):
-        chain.append((holder,))
+    while len(chain) < _MAX_CONTAINERS and (container := number_of(containers.get(chain[-1]))):
+        chain.append((container,))
     return chain
 
 
-def _port_of(
+def _port_and_lane(
     chain: list[Oid], titles: Mapping[Oid, str], interfaces: Mapping[Oid, Oid], inventory: Inventory
 ) -> tuple[Oid, int] | None:
-    """Find the port and lane of a sensor: each in its own name, else in those of what holds it, or by its alias."""
+    """Return the port and lane of a sensor: from its own name, else the names or aliases of what contains it."""
     port: Oid = ()
     lane = -1
-    for place in chain:
-        title = titles.get(place, "")
+    for entity in chain:
+        title = titles.get(entity, "")
         found = _LANE.search(title)
         if found and lane < 0:
             lane = int(found[1])
         if not port:
-            port, of_name = _port_in(title, inventory)
-            lane = of_name if lane < 0 else lane
-            port = port or interfaces.get(place, ())
+            port, lane_of_name = _port_in_title(title, inventory)
+            lane = lane_of_name if lane < 0 else lane
+            port = port or interfaces.get(entity, ())
     return (port, lane) if port in inventory.ports else None
 
 
-def _port_in(title: str, inventory: Inventory) -> tuple[Oid, int]:
-    """Find a port's name among the words of a title, with a lane behind it as in `Ethernet0/1`, -1 where none is."""
+def _port_in_title(title: str, inventory: Inventory) -> tuple[Oid, int]:
+    """Return the port named in a title, and the lane after it as in `Ethernet0/1`, -1 if there is none."""
     for word in title.split():
         name = canonical(word)
-        if name.isdecimal():  # the number of anything
+        if name.isdecimal():  # not necessarily a port
             continue
-        if name in inventory.named:
-            return inventory.named[name], -1
+        if name in inventory.by_name:
+            return inventory.by_name[name], -1
         head, _, lane = word.rpartition("/")
-        if lane.isascii() and lane.isdecimal() and canonical(head) in inventory.named:
-            return inventory.named[canonical(head)], int(lane)
+        if lane.isascii() and lane.isdecimal() and canonical(head) in inventory.by_name:
+            return inventory.by_name[canonical(head)], int(lane)
     return (), -1
 
 
-def _from_one(places: Mapping[Oid, Place]) -> dict[Oid, Place]:
-    """Count the lanes of each port from 1; a sensor without one has 0 where a module has but one lane, and no port."""
-    zeros = {place.port for place in places.values() if place.lane == 0}
+def _number_lanes_from_one(locations: Mapping[Oid, SensorLocation]) -> dict[Oid, SensorLocation]:
+    """Number the lanes of each port from 1; a sensor without a lane has 0."""
+    from_zero = {one.port for one in locations.values() if one.lane == 0}
     return {
-        sensor: Place(place.port, place.lane + (place.port in zeros) if place.lane >= 0 else 0, place.title)
-        for sensor, place in places.items()
+        sensor: SensorLocation(one.port, one.lane + (one.port in from_zero) if one.lane >= 0 else 0, one.title)
+        for sensor, one in locations.items()
     }
 
 
-async def _sensed(client: SnmpClient, table: Oid, places: Mapping[Oid, Place]) -> tuple[Rows, list[Failure]]:
-    """Read the sensors that have a place."""
+async def _read_values(
+    client: SnmpClient, table: Oid, locations: Mapping[Oid, SensorLocation]
+) -> tuple[Rows, list[Failure]]:
+    """Read the sensors that have a location."""
     result = await client.walk([(*table, column) for column in range(1, 6)], max_rows=MAX_ENTITIES)
-    kinds, scales, precisions, values, states = (result.columns[(*table, column)].rows for column in range(1, 6))
+    types, scales, precisions, values, states = (result.columns[(*table, column)].rows for column in range(1, 6))
     found: Rows = {}
-    for sensor, place in places.items():
-        if states.get(sensor, _OK) != _OK:  # a switch that lacks the column says nothing against it
+    for sensor, location in locations.items():
+        if states.get(sensor, _OK) != _OK:  # a missing column is treated as ok
             continue
-        numbers = [number_of(column.get(sensor)) for column in (kinds, scales, precisions, values)]
-        told = metric_of(place.title, *numbers)
-        if told is not None:
-            ending, value = told
-            lane = 0 if ending in (TEMPERATURE, VOLTAGE) else place.lane or 1
-            found.setdefault((place.port, lane), {}).setdefault(ending, value)
+        numbers = [number_of(column.get(sensor)) for column in (types, scales, precisions, values)]
+        metric = metric_of(location.title, *numbers)
+        if metric is not None:
+            ending, value = metric
+            lane = 0 if ending in (TEMPERATURE, VOLTAGE) else location.lane or 1
+            found.setdefault((location.port, lane), {}).setdefault(ending, value)
     return found, failures_of(result)
 
 
 def metric_of(
-    title: str, kind: int | None, scale: int | None, precision: int | None, value: int | None
+    title: str, sensor_type: int | None, scale: int | None, precision: int | None, value: int | None
 ) -> tuple[str, float] | None:
-    """Give the metric of a sensor and its value in base units; None where it is none of a module, or makes no sense.
+    """Return the metric of a sensor and its value in base units; None if it has no metric, or is invalid.
 
     Args:
-        title: Its name: received or sent light are told apart by it alone.
-        kind: What it measures; watts and dBm are both in use.
-        scale: Power of a thousand, 9 for none.
+        title: Its name, which distinguishes received from transmitted power.
+        sensor_type: EntitySensorDataType; both watts and dBm are in use.
+        scale: EntitySensorDataScale, 9 for units.
         precision: Decimal places of the value.
-        value: What it reads.
+        value: The value.
     """
-    if kind is None or scale is None or precision is None or value is None:
+    if sensor_type is None or scale is None or precision is None or value is None:
         return None
     if not (1 <= scale <= 17 and -9 <= precision <= 9):
         return None
     reading = value * 10.0 ** (3 * (scale - _UNITS) - precision)
-    ending = _ENDINGS.get(kind) or _direction(title)
-    if kind == _DBM:
-        reading = watts_of_dbm(min(reading, MOST_DBM))
-    return _sensible(ending, reading) if kind in _MEASURED and ending else None
+    ending = _ENDINGS.get(sensor_type) or _power_ending(title)
+    if sensor_type == _DBM:
+        reading = watts_of_dbm(min(reading, MAX_DBM))
+    return _validated(ending, reading) if sensor_type in _MEASURED and ending else None
 
 
-def _direction(title: str) -> str:
+def _power_ending(title: str) -> str:
     if _RECEIVE.search(title):
         return RECEIVED
     return SENT if _TRANSMIT.search(title) else ""
 
 
-def _sensible(ending: str, value: float) -> tuple[str, float] | None:
-    low, high = _SENSIBLE[ending]
+def _validated(ending: str, value: float) -> tuple[str, float] | None:
+    low, high = _VALID_RANGES[ending]
     return (ending, value) if math.isfinite(value) and low <= value <= high else None
 
 
 _JUNOS_MODULES = {8: (TEMPERATURE, 1.0), 25: (VOLTAGE, 1e-3)}
 _JUNOS_LANES = {6: RECEIVED, 7: BIAS, 8: SENT}
-_JUNOS_WHOLE = {5: RECEIVED, 6: BIAS, 7: SENT}
-"""Columns of JUNIPER-DOM-MIB: hundredths of a dBm, microamperes, degrees, millivolts. The table of modules has the one
-lane of modules that have no more."""
+_JUNOS_SINGLE_LANE = {5: RECEIVED, 6: BIAS, 7: SENT}
+"""Columns of JUNIPER-DOM-MIB: hundredths of a dBm, microamperes, degrees, millivolts. The table of modules has the lane
+of modules with a single one."""
 
 
-async def _junos(client: SnmpClient, inventory: Inventory) -> tuple[Rows, list[Failure]]:
-    """Read Juniper's tables, which are by interface, and by interface and lane from 0."""
-    modules: list[Oid] = [(*_JUNOS_MODULE, column) for column in (*_JUNOS_MODULES, *_JUNOS_WHOLE)]
+async def _read_junos(client: SnmpClient, inventory: Inventory) -> tuple[Rows, list[Failure]]:
+    """Read JUNIPER-DOM-MIB, whose tables are indexed by interface, and by interface and lane from 0."""
+    modules: list[Oid] = [(*_JUNOS_MODULE, column) for column in (*_JUNOS_MODULES, *_JUNOS_SINGLE_LANE)]
     lanes: list[Oid] = [(*_JUNOS_LANE, column) for column in _JUNOS_LANES]
     result = await client.walk([*modules, *lanes], max_rows=MAX_ENTITIES)
     found: Rows = {}
     for oid in lanes:
         for index, value in result.columns[oid].rows.items():
             if len(index) == 2:
-                _note(found, index[:1], index[1] + 1, _junos_light(_JUNOS_LANES[oid[-1]], number_of(value)))
-    laned = {port for port, _ in found}
+                _add(found, index[:1], index[1] + 1, _junos_metric(_JUNOS_LANES[oid[-1]], number_of(value)))
+    with_lanes = {port for port, _ in found}
     for oid in modules:
         for port, value in result.columns[oid].rows.items():
             number = number_of(value)
             if oid[-1] in _JUNOS_MODULES:
                 ending, factor = _JUNOS_MODULES[oid[-1]]
-                _note(found, port, 0, None if number is None else _sensible(ending, number * factor))
-            elif port not in laned:
-                _note(found, port, 1, _junos_light(_JUNOS_WHOLE[oid[-1]], number))
-    return {place: values for place, values in found.items() if place[0] in inventory.ports}, failures_of(result)
+                _add(found, port, 0, None if number is None else _validated(ending, number * factor))
+            elif port not in with_lanes:
+                _add(found, port, 1, _junos_metric(_JUNOS_SINGLE_LANE[oid[-1]], number))
+    return {row: values for row, values in found.items() if row[0] in inventory.ports}, failures_of(result)
 
 
-def _note(found: Rows, port: Oid, lane: int, told: tuple[str, float] | None) -> None:
-    if told is not None:
-        found.setdefault((port, lane), {})[told[0]] = told[1]
+def _add(found: Rows, port: Oid, lane: int, metric: tuple[str, float] | None) -> None:
+    if metric is not None:
+        found.setdefault((port, lane), {})[metric[0]] = metric[1]
 
 
-def _junos_light(ending: str, value: int | None) -> tuple[str, float] | None:
+def _junos_metric(ending: str, value: int | None) -> tuple[str, float] | None:
     if value is None:
         return None
-    return _sensible(ending, value * 1e-6 if ending == BIAS else watts_of_dbm(min(value / 100, MOST_DBM)))
+    return _validated(ending, value * 1e-6 if ending == BIAS else watts_of_dbm(min(value / 100, MAX_DBM)))

@@ -1,15 +1,15 @@
-"""What an agent sent, as text or number, whatever is wrong with it."""
+"""Conversion of SNMP values to texts and numbers, tolerant of invalid ones."""
 
 from collections.abc import Mapping
 
 from exporter.core.source import Failure
 from exporter.snmp.ber import Oid, Typed
-from exporter.snmp.ber import Value as Wire
+from exporter.snmp.ber import Value as SnmpValue
 from exporter.snmp.walk import WalkResult
 
 
-def text_of(value: Wire | None) -> str:
-    """Read a text, whatever its bytes; numbers and identifiers as they are written."""
+def text_of(value: SnmpValue | None) -> str:
+    """Return a value as text; invalid UTF-8 is escaped, numbers and identifiers are formatted."""
     if value is None:
         return ""
     if isinstance(value, bytes):
@@ -19,22 +19,22 @@ def text_of(value: Wire | None) -> str:
     return str(value)
 
 
-def number_of(value: Wire | None) -> int | None:
-    """Read a number; None for all else."""
+def number_of(value: SnmpValue | None) -> int | None:
+    """Return a number; None for all other values."""
     return value if isinstance(value, int) else None
 
 
 def dotted(index: Oid) -> str:
-    """Write an index or identifier with dots."""
+    """Format an index or identifier with dots."""
     return ".".join(map(str, index))
 
 
-def single(values: Mapping[Oid, Typed], oid: Oid) -> Wire | None:
-    """Give one value of a get; None where the agent lacks it."""
+def value_of(values: Mapping[Oid, Typed], oid: Oid) -> SnmpValue | None:
+    """Return one value of a GET; None if the agent does not have it."""
     found = values.get(oid)
     return None if found is None else found[1]
 
 
 def failures_of(result: WalkResult) -> list[Failure]:
-    """Say what a walk could not read, by column."""
+    """Return the problems of a walk as failures, by column."""
     return [Failure(dotted(one.oid), one.reason.value, str(one)) for one in result.problems]
