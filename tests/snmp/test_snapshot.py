@@ -20,7 +20,7 @@ from exporter.snmp.ber import (
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpTimeout
 from exporter.snmp.snapshot import Limit, snapshot
-from tests.simulators.switch_model import SimulatedSwitch
+from tests.simulators.snmp_switch import SimulatedSwitch
 
 NAMES = [
     "acme-leaf-07",
