@@ -13,7 +13,7 @@ import redis
 
 from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Redis, Target
-from exporter.sources.switch.readers.sonic_db import RedisReader
+from exporter.sources.switch.readers.sonic_db.reader import RedisReader
 
 LONG = 60.0
 NUMBERS = {"appl": 0, "counters": 2, "config": 4, "state": 6}
@@ -94,7 +94,7 @@ async def test_a_switch_in_four_databases(read):
     assert harvest.families[Family.ECN] is Support.NOT_COUNTED
 
 
-async def test_modules_that_measure(read):
+async def test_modules_with_sensors(read):
     folder = "vinted_sonic-exporter/"
     files = {name: f"{folder}{name}_db_data.json" for name in ("counters", "config", "state")}
     harvest = await read(nothing, **files)
@@ -104,7 +104,7 @@ async def test_modules_that_measure(read):
     assert cell(harvest, "module_lane_receive_power_watts", "Ethernet0", "2") is None
 
 
-async def test_cages_without_a_module_that_measures(read):
+async def test_modules_without_sensors(read):
     """All 32 entries of the dump have 0 volts: they are of a simulator."""
     harvest = await read(nothing, counters="utilities/t1_counter_db.json", state="utilities/t1_state_db.json")
     assert harvest.families[Family.OPTICS] is Support.NOT_COUNTED
@@ -198,7 +198,7 @@ FILES = {
 """Every file, and why it is not read where it is not; those of RESTCONF are in test_switch_restconf.py."""
 
 
-def test_every_file_is_read_or_has_a_reason_not_to_be(corpus):
+def test_every_recording_is_tested_or_has_a_reason_not_to_be(corpus):
     folder = corpus / "switch" / "sonic"
     there = {str(path.relative_to(folder)) for path in folder.glob("*/*") if path.parent.name != "mgmt-common"}
     assert there == FILES.keys()

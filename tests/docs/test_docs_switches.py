@@ -62,7 +62,7 @@ def test_the_configuration_is_read_with_all_its_files(folder):
     assert found["leaf-201"][0].snmp.is_v3
 
 
-def test_the_profile_is_one(folder):
+def test_the_profile_in_the_guide_is_valid(folder):
     daemon.load_config(folder / "fabric.yml")
     profile = snmp_profiles.used().of((1, 3, 6, 1, 4, 1, 99999, 7))
     assert profile is snmp_profiles.used().of((), "AcmeOS 4.2")
@@ -75,13 +75,13 @@ def test_the_profile_is_one(folder):
     assert tables["queues"].every == 60.0
 
 
-def test_prometheus_takes_the_example(folder, program):
+def test_the_prometheus_configuration_is_valid(folder, program):
     command = [program("promtool"), "check", "config", folder / "prometheus.yml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_relabelling_keeps_what_service_discovery_says_of_switches_that_are_not_polled():
+def test_relabelling_uses_labels_of_service_discovery():
     """Names that relabelling asks for are those that /sd gives."""
     job = yaml.safe_load(FILES["prometheus.yml"])["scrape_configs"][1]
     asked = {label for rule in job["relabel_configs"] for label in rule.get("source_labels", ())}
@@ -94,14 +94,14 @@ def test_relabelling_keeps_what_service_discovery_says_of_switches_that_are_not_
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_are_understood(command):
+def test_commands_are_valid(command):
     program, *words = command.split()
     assert program == "fabric-exporter"
     cli.parser().parse_args(words)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_questions_ask_for_what_exists(question):
+def test_queries_use_existing_metrics(question):
     assert faults(promql.parse(question), exported()) == []
 
 
@@ -112,7 +112,7 @@ SPINE = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e49", 
 DROPS = 'fabric_switch_transmit_discards_total{job="sw", instance="p", switch="leaf-01", port="%s"}'
 
 
-def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
+def test_queries_lead_from_a_job_to_its_switch_port(tmp_path, program):
     """Evaluated by promtool over one host at port e1, which drops two packets a second, and an uplink."""
     whose = 'host="gpu-001", device="eth2"'
     mac = 'mac="a0:88:c2:00:10:08"'
@@ -130,7 +130,7 @@ def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
     promtool.answers(program("promtool"), tmp_path, series, zip(QUESTIONS, answers, strict=True))
 
 
-def test_the_tables_name_ways_profiles_and_states_that_there_are():
+def test_the_tables_match_the_readers_profiles_and_states():
     below = PAGE.partition("## The ways to ask\n")[2].partition("### Several")[0]
     first, second = below.split("\nWhat each tells")
     listed = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
@@ -157,7 +157,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_the_table_says_of_snmp_what_the_profiles_have(maker):
+def test_the_table_of_snmp_matches_the_profiles(maker):
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `snmp`, {maker} |"))
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     counters = {one.ending for table in snmp_profiles.builtin().named(MAKERS[maker]).tables for one in table.counters}
@@ -168,7 +168,7 @@ def test_the_table_says_of_snmp_what_the_profiles_have(maker):
     }
 
 
-def test_the_configuration_of_the_readme_is_read(tmp_path):
+def test_the_configuration_in_the_readme_is_valid(tmp_path):
     collector, switches = re.findall(
         r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
     )
