@@ -4,7 +4,6 @@ All data is synthetic, in published structures; that of PFC by priority is in no
 """
 
 import contextlib
-import json
 
 import pytest
 import trustme
@@ -410,73 +409,7 @@ def test_any_json_is_parsed_or_a_shape_error(data):
     parser.parse_hostname(data)
 
 
-# --- recordings
-
-
-def recording(corpus, name):
-    data = json.loads((corpus / "switch" / "eos" / name).read_text())
-    return data[0] if isinstance(data, list) else data
-
-
 def test_types_are_the_numbers_of_iftype():
     hardware = ("ethernet", "portChannel", "loopback", "subinterface")
     read = parser.parse_interfaces({"interfaces": {word: {"hardware": word} for word in hardware}})
     assert [port.kind for port in read.ports.values()] == ["6", "161", "24", "subinterface"]
-
-
-def test_interfaces_of_recordings(corpus):
-    normal = parser.parse_interfaces(
-        recording(corpus, "napalm/test_get_interfaces_counters/normal/show_interfaces.json")
-    )
-    assert normal.problems == ()
-    port = normal.ports["Ethernet1"]
-    assert (port.up, port.speed, port.refreshed) == (False, 10**10, 1478085320.927135)
-    assert port.counters["receive_bytes_total"] == port.counters["fcs_errors_total"] == 0
-    for folder in ("issue68_iface_no_physical_addr", "normal"):
-        assert parser.parse_interfaces(
-            recording(corpus, f"napalm/test_get_interfaces/{folder}/show_interfaces.json")
-        ).ports
-
-
-def test_pfc_and_ecn_marks_of_recordings(corpus):
-    pfc = parser.parse_pfc(recording(corpus, "anta/VerifyInterfacesPFCCounters__success.json"))
-    assert pfc.ports["Ethernet3/1/1"] == {None: (0, 0)}
-    marks = parser.parse_ecn(recording(corpus, "anta/VerifyInterfacesECNCounters__failure.json"))
-    assert marks.ports["Ethernet10/28/1"] == {"0": None, "1": 0, "2": 0}
-    assert marks.ports["Ethernet10/3/1"]["2"] == 2
-    assert marks.problems == ()
-
-
-def test_drops_of_recordings(corpus):
-    every = parser.parse_drops(recording(corpus, "anta/VerifyInterfacesEgressQueueDrops__success-all.json"))
-    assert every.ports["Ethernet1"] == {"0": 0, "1": 0}
-    ranges = "anta/VerifyInterfacesEgressQueueDrops__success-traffic-claas-and-dp-range.json"
-    assert parser.parse_drops(recording(corpus, ranges)).ports["Ethernet1"] == {}
-
-
-def test_modules_of_recordings(corpus):
-    flat = parser.parse_modules(recording(corpus, "napalm/test_get_optics/normal/show_interfaces_transceiver.json"))
-    assert flat.ports["Ethernet3/1/1"].receive_power == {"1": -1.8025870272698974}
-    assert flat.ports["Ethernet3/1/1"].bias == {"1": pytest.approx(0.006306)}
-    nested = parser.parse_modules(recording(corpus, "anta/VerifyInterfacesOpticsReceivePower__success.json"))
-    assert "Ethernet1/1" not in nested.ports
-    assert nested.ports["Ethernet2/1"].receive_power["4"] == -1.4630178822382547
-    warm = parser.parse_modules(recording(corpus, "anta/VerifyInterfacesOpticsTemperature__success.json"))
-    assert warm.ports["Ethernet1/1"].temperature == 33.85546875
-
-
-NEIGHBOURS = {
-    "issue903": None,
-    "issue1153": None,
-    "normal": ("Ethernet8", "2c:60:0c:ad:30:de", "78m3", "00:0f:53:2e:ce:d1"),
-}
-
-
-@pytest.mark.parametrize("folder", NEIGHBOURS)
-def test_neighbours_of_recordings(corpus, folder):
-    name = f"napalm/test_get_lldp_neighbors_detail/{folder}/show_lldp_neighbors__detail.json"
-    heard = parser.parse_neighbours(recording(corpus, name))
-    assert heard
-    if NEIGHBOURS[folder]:
-        one = heard[0]
-        assert (one.port, one.chassis, one.name, one.peer_port) == NEIGHBOURS[folder]

@@ -4,7 +4,6 @@ All data is synthetic, in published structures.
 """
 
 import contextlib
-import json
 
 import pytest
 import trustme
@@ -478,15 +477,6 @@ def test_any_json_is_parsed_or_a_shape_error(data):
     parser.parse_queues([data] if isinstance(data, dict) else [])
 
 
-# --- recordings
-
-RECORDINGS = {
-    "normal": (146, "Ethernet2/1", True, 10**9),
-    "admin_up_oper_down": (2, "Ethernet1/2", False, 10**9),
-    "vlan_interface": (3, None, None, None),
-}
-
-
 def test_types_are_the_numbers_of_iftype():
     names = ("Ethernet1/1", "Ethernet1/1.100", "port-channel3", "mgmt0", "Vlan1")
     read = parser.parse_interfaces({"TABLE_interface": {"ROW_interface": [interface(name) for name in names]}})
@@ -496,18 +486,3 @@ def test_types_are_the_numbers_of_iftype():
         "port-channel3": "161",
         "mgmt0": "6",
     }
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_interfaces_of_recordings(corpus, name):
-    count, port, up, speed = RECORDINGS[name]
-    path = corpus / "switch" / "nxos" / "napalm" / "test_get_interfaces" / name / "show_interface.json"
-    data = json.loads(path.read_text())
-    listed = data["TABLE_interface"]["ROW_interface"]
-    assert len(listed) == count
-    read = parser.parse_interfaces(data)
-    assert read.problems == ()
-    kinds = ("ethernet", "port-channel", "mgmt")
-    assert read.ports.keys() == {one["interface"] for one in listed if one["interface"].lower().startswith(kinds)}
-    if port is not None:
-        assert (read.ports[port].up, read.ports[port].speed) == (up, speed)

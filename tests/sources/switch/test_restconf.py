@@ -1,7 +1,6 @@
 """Reader of RESTCONF: OpenConfig's interfaces become rows, and failures affect only their own values."""
 
 import contextlib
-import json
 
 import pytest
 import trustme
@@ -270,57 +269,3 @@ def test_types_of_interfaces_are_numbers(type_name, kind):
     """They distinguish a port channel from its member ports, as with SNMP."""
     data = {"interface": [{"name": "Ethernet0", "state": {"type": type_name}}]}
     assert parser.parse_interfaces(data).ports["Ethernet0"].kind == kind
-
-
-# --- recordings: text as it stands in a program, its quotes escaped
-
-
-def recording(corpus, name):
-    text = (corpus / "switch" / "sonic" / "mgmt-common" / name).read_text().strip()
-    return json.loads(json.loads(f'"{text}"'))
-
-
-FILES = {
-    "03_get_interface_config_response.json": "configuration, not state",
-    "05_set_interface_mtu.json": "a request that writes",
-    "06_set_interface_ipv4.json": "a request that writes",
-    "07_set_interface_ipv6.json": "a request that writes",
-    "01_get_all_response.json": None,
-    "02_get_interface_response.json": None,
-    "04_get_interface_state_response.json": None,
-    "01-get-all-intf-response.json": None,
-    "02-get-one-intf-response.json": None,
-}
-"""Every file, and why it has no row where it has none."""
-
-
-def test_every_recording_is_tested_or_has_a_reason_not_to_be(corpus):
-    there = {path.name for path in (corpus / "switch" / "sonic" / "mgmt-common").iterdir()}
-    assert there == FILES.keys()
-
-
-def test_neighbours_of_recordings(corpus):
-    every = parser.parse_neighbours(recording(corpus, "01-get-all-intf-response.json"))
-    assert next((one.port, one.chassis, one.name, one.peer_port) for one in every) == (
-        "Ethernet0",
-        "e4:f0:04:fe:64:e1",
-        "swtor-b2lab2-1409",
-        "ethernet1/1/9",
-    )
-    assert {one.port for one in every} >= {"Ethernet0", "eth0"}
-    (one, *_) = parser.parse_neighbours(recording(corpus, "02-get-one-intf-response.json"))
-    assert one.capabilities == {"bridge", "repeater", "router"}
-
-
-def test_interfaces_of_recordings(corpus):
-    read = parser.parse_interfaces(recording(corpus, "01_get_all_response.json"))
-    assert "Ethernet0" in read.ports
-    assert read.problems == ()
-    (port,) = parser.parse_interfaces(recording(corpus, "02_get_interface_response.json")).ports.values()
-    state = recording(corpus, "04_get_interface_state_response.json")["openconfig-interfaces:state"]
-    wrapped = {"interface": [{"name": "Ethernet0", "state": state}]}
-    bare = parser.parse_interfaces(wrapped).ports["Ethernet0"]
-    for one in (port, bare):
-        assert one.counters["receive_bytes_total"] == 0
-        assert (one.up, one.admin_up) == (False, True)
-    assert bare.index == "1"
