@@ -8,15 +8,15 @@ import yaml
 from tests.helpers.paths import ROOT
 
 READ_BY = {
-    "eos": "test_corpus_switch_eos_nxos.py",
-    "junos": "test_corpus_switch_eos_nxos.py",
-    "nvue": "test_corpus_switch_rest.py",
-    "nxos": "test_corpus_switch_eos_nxos.py",
-    "onyx": "test_corpus_switch_rest.py",
-    "snmprec": "test_corpus_switch_snmp.py",
-    "sonic": "test_corpus_switch_sonic.py",
-    "sonic/mgmt-common": "test_switch_restconf.py",
-    "oids.tsv": "test_corpus_switch_index.py",
+    "eos": "corpus/test_switch_eos_nxos.py",
+    "junos": "corpus/test_switch_eos_nxos.py",
+    "nvue": "corpus/test_switch_rest.py",
+    "nxos": "corpus/test_switch_eos_nxos.py",
+    "onyx": "corpus/test_switch_rest.py",
+    "snmprec": "corpus/test_switch_snmp.py",
+    "sonic": "corpus/test_switch_sonic.py",
+    "sonic/mgmt-common": "corpus/test_switch_rest.py",
+    "oids.tsv": "corpus/test_switch_index.py",
 }
 """Each of these tests lists the files of its folder one by one, with a reason for those that are not read."""
 

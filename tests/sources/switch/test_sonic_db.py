@@ -2,13 +2,10 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import ssl
-import subprocess
 import sys
-import time
 from math import inf
 
 import pytest
@@ -22,6 +19,7 @@ from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Redis, Target
 from exporter.sources.switch.readers.sonic_db.reader import RedisReader
 from exporter.switch_api.sonic_db import parser
+from tests.helpers.redis_server import DATABASES, fill, running_redis
 
 LONG = 60.0
 OIDS = {"Ethernet0": "oid:0x1000000000002", "Ethernet4": "oid:0x1000000000003"}
@@ -110,34 +108,16 @@ STATE = {
 }
 
 
-def fill(client, hashes):
-    for key, fields in hashes.items():
-        client.hset(key, mapping=fields)
-
-
 @pytest.fixture(scope="module")
 def server(program, tmp_path_factory):
-    """Run redis on a Unix socket, and yield its path."""
-    folder = tmp_path_factory.mktemp("redis")
-    path = str(folder / "redis.sock")
-    command = [program("redis-server"), "--port", "0", "--unixsocket", path, "--save", "", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        client = redis.Redis(unix_socket_path=path)
-        end = time.monotonic() + LONG
-        while True:
-            with contextlib.suppress(redis.ConnectionError):
-                client.ping()
-                break
-            assert time.monotonic() < end
-        client.close()
+    with running_redis(program("redis-server"), tmp_path_factory.mktemp("redis")) as path:
         yield path
-        process.terminate()
 
 
 @pytest.fixture
 def databases(server):
     """Fill the databases, yield a client of each, and empty them at the end."""
-    clients = {number: redis.Redis(unix_socket_path=server, db=number) for number in (0, 2, 4, 6)}
+    clients = {number: redis.Redis(unix_socket_path=server, db=number) for number in DATABASES.values()}
     for number, hashes in zip(clients, (APPLICATION, COUNTERS, CONFIGURATION, STATE), strict=True):
         fill(clients[number], hashes)
     yield clients
@@ -611,51 +591,3 @@ def test_any_values_are_parsed_without_an_error(values):
 def test_flex_counter_groups(values, group):
     parsed = parser.parse_flex_counter_group(values, 10.0)
     assert (parsed.enabled, parsed.interval_seconds) == group
-
-
-# --- recordings
-
-
-def hashes_of(path):
-    data = json.loads(path.read_text())
-    data = data.get("data", data)
-    read = {key: value.get("value", value) if isinstance(value, dict) else value for key, value in data.items()}
-    return {key: value for key, value in read.items() if isinstance(value, dict) and value}
-
-
-# File below sonic/: ports, queues, then one port with counters, and the PFC counters of its priority 3.
-RECORDINGS = {
-    "utilities/t1_counter_db.json": (34, 680, "Ethernet12", {"receive_bytes_total": 4335264}, (0, 0, None)),
-    "utilities/counters_db.json": (
-        3,
-        60,  # of 90 names; the others have no counters
-        "Ethernet4",
-        {"receive_bytes_total": 400, "transmit_bytes_total": 4000},
-        (403, 413, None),  # durations are estimates of software there
-    ),
-    "premday_sonic-exporter/counters_db_data.json": (4, 0, "Ethernet0", {}, (None, None, None)),
-    "vinted_sonic-exporter/counters_db_data.json": (4, 0, "Ethernet0", {}, (None, None, None)),
-}
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-async def test_recordings(corpus, server, databases, name):
-    count, queues, port, counted, (received, sent, paused) = RECORDINGS[name]
-    databases[2].flushall()
-    fill(databases[2], hashes_of(corpus / "switch" / "sonic" / name))
-    async with reader_of(server) as reader:
-        harvest = await reader.read()
-    found = rows(harvest)
-    assert sum(len(key) == 1 for key in found) == count
-    assert sum(key[0] == "queue" for key in found) == queues or queues == 0
-    assert {ending: found[port,][ending] for ending in counted} == counted
-    priority = found.get(("priority", port, "3"), {})
-    assert priority.get("receive_pfc_frames_total") == received
-    assert priority.get("transmit_pfc_frames_total") == sent
-    assert priority.get("receive_pfc_paused_seconds_total") == paused
-
-
-def test_every_recording_of_counters_is_tested(corpus):
-    folder = corpus / "switch" / "sonic"
-    there = {str(path.relative_to(folder)) for path in folder.glob("*/*count*db*.json")}
-    assert there == RECORDINGS.keys()
