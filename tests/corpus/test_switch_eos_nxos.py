@@ -25,7 +25,7 @@ PARSED = {
     EOS_TRANSCEIVER,
     *(NXOS_INTERFACES.format(name) for name in ("normal", "admin_up_oper_down", "vlan_interface")),
 }
-"""Beside those in `eos/anta`, of which there are several for one command."""
+"""And those in `eos/anta`, which has several for each command."""
 
 PARSERS = {
     "InterfacesECNCounters": eapi_parser.parse_ecn,

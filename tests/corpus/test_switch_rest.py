@@ -110,7 +110,9 @@ def test_counters_of_older_onyx(recorded, name, hoq_discards, speed):
     """VLANs are skipped."""
     data = recorded(name)
     zeros = {
-        f"{way}_{kind}": 0 for way in ("receive", "transmit") for kind in ("packets", "bytes", "errors", "discards")
+        f"{direction}_{kind}": 0
+        for direction in ("receive", "transmit")
+        for kind in ("packets", "bytes", "errors", "discards")
     }
     parsed = onyx_parser.parse_counters(data)
     assert parsed.ports == {"Eth1/1": OnyxCounters(**zeros, transmit_hoq_discards=hoq_discards)}

@@ -290,5 +290,5 @@ class SimulatedSwitch:
 
 
 def _swap(what: str) -> str:
-    way, _, rest = what.partition("_")
-    return f"{_SWAPPED[way]}_{rest}"
+    direction, _, rest = what.partition("_")
+    return f"{_SWAPPED[direction]}_{rest}"

@@ -127,10 +127,10 @@ def as_lists(rows):
     }
 
 
-def with_numbers(rows, shown):
+def with_numbers(rows, form):
     return {
         group: {
-            place: {key: shown(value) if isinstance(value, int) else value for key, value in row.items()}
+            place: {key: form(value) if isinstance(value, int) else value for key, value in row.items()}
             for place, row in entries.items()
         }
         for group, entries in rows.items()

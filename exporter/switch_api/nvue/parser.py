@@ -30,7 +30,7 @@ QUEUES = 16
 
 QUEUE_COUNTERS = ("tx-frames", "tx-bytes", "ecn-marked-frames", "tx-uc-buffer-discards", "wred-discards")
 PORT_COUNTERS = ("in-bytes", "in-pkts", "in-errors", "in-drops", "out-bytes", "out-pkts", "out-errors", "out-drops")
-"""Keys of `link/stats`.  `carrier-transitions` beside them counts link up and link down alike, so it is not read."""
+"""Keys of `link/stats`.  `carrier-transitions` counts link up and link down alike, so it is not read."""
 
 
 @dataclass(frozen=True, slots=True)

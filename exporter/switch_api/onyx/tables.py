@@ -6,7 +6,7 @@ The same CLI tables come as JSON in five structures, by release and command:
 2. `[{"header": "Eth1/1", "MTU": "1500", "Rx": {"packets": "1"}}]`;
 3. `[{"Eth1/1 (Po100)": [{"Remote port-id": "…"}, {"Remote chassis id": "…"}]}]`;
 4. `{"Lines": ["", "No lldp remote information.", ""]}`: text; often this means "no rows", not an error;
-5. `{"value": ["MSN2100"]}`, and `"Exception list": {"message": "N/A"}` beside real rows.
+5. `{"value": ["MSN2100"]}`, and `"Exception list": {"message": "N/A"}` next to rows.
 
 `flatten` converts them all to one: port name -> flat `{key: text}`, nested names joined by a blank (`Rx packets`).
 All numbers are text there.

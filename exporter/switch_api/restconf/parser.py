@@ -20,8 +20,8 @@ from exporter.switch_api.text_values import (
 
 COUNTERS: Mapping[str, str] = {
     **{
-        f"{way}-{leaf}": f"{words}_{ending}_total"
-        for way, words in (("in", "receive"), ("out", "transmit"))
+        f"{prefix}-{leaf}": f"{direction}_{ending}_total"
+        for prefix, direction in (("in", "receive"), ("out", "transmit"))
         for leaf, ending in (
             ("octets", "bytes"),
             ("pkts", "packets"),

@@ -94,20 +94,20 @@ async def test_a_failed_command_has_no_alternative():
     assert [DROPS_VOQ] not in switch.requests
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_modules_with_all_lanes_or_with_one(known):
+@pytest.mark.parametrize("has_dom", [True, False])
+async def test_modules_with_all_lanes_or_with_one(has_dom):
     channels = {"1": -3.0, "2": -30.0, "3": -45.0}
     parameters = {"rxPower": {"unit": "dBm", "channels": channels}, "temperature": {"channels": {"-": 40.5}}}
     all_lanes = {"interfaces": {"Ethernet1/1": {"parameters": parameters}}}
     flat = {"interfaces": {"Ethernet1/1": {"rxPower": -3.0, "temperature": 40.5}}}
     switch = model(
-        without=[TRANSCEIVER_DOM], answers={TRANSCEIVER: flat} | ({TRANSCEIVER_DOM: all_lanes} if known else {})
+        without=[TRANSCEIVER_DOM], answers={TRANSCEIVER: flat} | ({TRANSCEIVER_DOM: all_lanes} if has_dom else {})
     )
     async with started(switch, optics=True) as reader:
         harvest = await reader.read()
     found = rows(harvest)
     power = {key[2]: row["module_lane_receive_power_watts"] for key, row in found.items() if key[0] == "lane"}
-    assert power.keys() == ({"1", "2", "3"} if known else {"1"})
+    assert power.keys() == ({"1", "2", "3"} if has_dom else {"1"})
     assert power["1"] == pytest.approx(0.000501, rel=1e-2)
     assert power.get("3", 0.0) == 0.0, "no light"
     assert found["Ethernet1/1",]["module_temperature_celsius"] == 40.5

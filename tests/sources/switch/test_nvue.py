@@ -260,20 +260,20 @@ async def test_a_release_without_qos_counters_is_tried_rarely_and_is_no_failure(
 
 
 @pytest.mark.parametrize(
-    ("group", "lost", "left"),
+    ("group", "missing", "present"),
     [
         ("pfc-stats", Family.PFC, Family.ECN),
         ("egress-queue-stats", Family.QUEUES, Family.PFC),
         ("ingress-buffer-stats", Family.BUFFERS, Family.PFC),
     ],
 )
-async def test_groups_may_be_missing(group, lost, left):
+async def test_groups_may_be_missing(group, missing, present):
     switch = model()
     switch.faults.missing.add(group)
     async with started(switch) as one:
         reading = await one.read()
-    assert reading.families[lost] is Support.UNSUPPORTED
-    assert reading.families[left] is Support.COUNTED
+    assert reading.families[missing] is Support.UNSUPPORTED
+    assert reading.families[present] is Support.COUNTED
     assert reading.failures == []
 
 

@@ -184,21 +184,21 @@ UNKNOWN_STRUCTURE = {"status": "OK", "status_message": "", "data": {"Eth1/1": {"
 
 @pytest.mark.parametrize(("reply", "reason"), [(REFUSED, "refused"), (UNKNOWN_STRUCTURE, "malformed")])
 @pytest.mark.parametrize(
-    ("command", "lost", "left"),
+    ("command", "missing", "present"),
     [
         (COUNTERS, "receive_bytes_total", "link_up"),
         (DESCRIPTION, "link_up", "receive_bytes_total"),
         (CONGESTION, "ecn_marked_packets_total", "link_up"),
     ],
 )
-async def test_a_failed_command_affects_only_its_columns(monkeypatch, command, lost, left, reply, reason):
+async def test_a_failed_command_affects_only_its_columns(monkeypatch, command, missing, present, reply, reason):
     async with started() as reader:
         replace_reply(monkeypatch, reader.switch, command, reply)
         for _ in range(2):
             reading = await reader.read()
             row = rows_of(reading)["Eth1/1",]
-            assert lost not in row
-            assert left in row
+            assert missing not in row
+            assert present in row
             assert reasons(reading) == [(command, reason)]
             assert command in reading.failures[0].detail
         assert len(reader.switch.logins) == 1

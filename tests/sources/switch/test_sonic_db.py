@@ -301,7 +301,7 @@ async def test_malformed_values_affect_only_themselves(server, databases):
 
 
 @pytest.mark.parametrize(
-    ("number", "key", "lost"),
+    ("number", "key", "missing"),
     [
         (0, "LLDP_ENTRY_TABLE:Ethernet0", None),
         (0, "PORT_TABLE:Ethernet0", "link_up"),
@@ -310,7 +310,7 @@ async def test_malformed_values_affect_only_themselves(server, databases):
         (4, "DEVICE_METADATA|localhost", None),
     ],
 )
-async def test_a_key_of_another_type_affects_only_itself(server, databases, number, key, lost):
+async def test_a_key_of_another_type_affects_only_itself(server, databases, number, key, missing):
     databases[number].delete(key)
     databases[number].set(key, "a string")
     async with reader_of(server) as reader:
@@ -319,7 +319,9 @@ async def test_a_key_of_another_type_affects_only_itself(server, databases, numb
     assert (failure.device, failure.reason) == (key, "refused")
     assert failure.detail.startswith(f"{key}: WRONGTYPE")
     row = rows(harvest)["Ethernet0",]
-    assert {"link_up", "ecn_marked_packets_total", "receive_bytes_total"} - row.keys() == ({lost} if lost else set())
+    assert {"link_up", "ecn_marked_packets_total", "receive_bytes_total"} - row.keys() == (
+        {missing} if missing else set()
+    )
 
 
 async def test_a_poll_without_port_names_fails(server, databases):
