@@ -1,6 +1,6 @@
-"""A simulated Onyx switch: its web server, log-ins, sessions and JSON replies, over a model in memory.
+"""Simulated Onyx switch: web server, log-ins, sessions and JSON replies, over a model in memory.
 
-Whoever drives it changes `OnyxSwitch.ports` and `OnyxSwitch.faults` at any time; the next command shows it.
+`OnyxSwitch.ports` and `OnyxSwitch.faults` may be changed at any time; the next command has the changes.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from exporter.outputs.http_server import Application
 from exporter.outputs.reply import Headers, Reply
 from exporter.outputs.request import Request
-from exporter.simulator.rest import WebServer
+from exporter.simulator.web_server import WebServer
 
 _LOGIN_PAGE = b"<!DOCTYPE html><html><head><title>Log in</title></head><body><form>f_user_id</form></body></html>"
 _HOME = b"/admin/launch?script=rh&template=home"
@@ -24,7 +24,7 @@ _CHUNK = b" " * 2**16
 
 @dataclass(slots=True)
 class OnyxTraffic:
-    """Totals of one direction of a port; None is shown as `N/A`."""
+    """Counters of one direction of a port; None is printed as `N/A`."""
 
     packets: int | None = 0
     bytes: int | None = 0
@@ -35,7 +35,7 @@ class OnyxTraffic:
 
 @dataclass(slots=True)
 class OnyxNeighbour:
-    """Who is at the other end of a port."""
+    """The LLDP neighbour of a port."""
 
     chassis: str = "02:00:00:00:00:01"
     port: str = "eth0"
@@ -44,12 +44,12 @@ class OnyxNeighbour:
 
 @dataclass(slots=True)
 class OnyxPort:
-    """One Ethernet port; `speed` is shown as it stands.
+    """One Ethernet port; `speed` is printed unchanged.
 
     Attributes:
         pfc: PFC frames received and transmitted, by priority.
-        red_dropped_packets: Packets dropped early, by traffic class.
-        neighbours: By LLDP.
+        red_dropped_packets: Packets dropped by RED, by traffic class.
+        neighbours: LLDP neighbours.
     """
 
     up: bool = True
@@ -65,17 +65,17 @@ class OnyxPort:
 
 @dataclass(slots=True)
 class OnyxFaults:
-    """What goes wrong, until it is set back.
+    """Injected faults, until they are reset.
 
     Attributes:
-        html: every command is answered by a web page.
-        malformed: this port's rows are a text in place of an object.
-        delay: seconds before a log-in or command is answered.
+        html: the response to every command is a web page.
+        malformed: the rows of this port are a text instead of an object.
+        delay: seconds before the response to a log-in or command.
         huge: bytes of padding before the end of a reply.
         refuse: the `status_message` with which every command is refused.
-        unknown: commands that this release does not know.
-        replies: what is answered to a command in place of its data.
-        no_json_login: the release knows only the log-in by form.
+        unsupported: commands that this release does not support.
+        replies: by command, the data to return instead of its own.
+        no_json_login: the release supports only the log-in by web form.
         redirect: every request is redirected once, with 302, to this host (`http://…`; "" is the switch itself).
     """
 
@@ -84,7 +84,7 @@ class OnyxFaults:
     delay: float = 0.0
     huge: int = 0
     refuse: str | None = None
-    unknown: set[str] = field(default_factory=set)
+    unsupported: set[str] = field(default_factory=set)
     replies: dict[str, object] = field(default_factory=dict)
     no_json_login: bool = False
     redirect: str | None = None
@@ -92,13 +92,13 @@ class OnyxFaults:
 
 @dataclass(slots=True)
 class OnyxSwitch:
-    """The model of a switch, and what its clients did so far.
+    """Model of a switch, and the requests of its clients so far.
 
     Attributes:
-        counters_shape: how counters are shown: ports as keys, or as headers of a list.
-        pfc_shape: how counters of PFC are shown, of which no public sample is in JSON.
-        lossless: priorities that pause.
-        name: what it calls itself; nothing where empty.
+        counters_shape: structure of counters: ports as keys, or as headers of a list.
+        pfc_shape: structure of PFC counters, of which no public sample is in JSON.
+        lossless: lossless priorities.
+        name: system name; not reported where empty.
     """
 
     name: str = ""
@@ -119,13 +119,13 @@ class OnyxSwitch:
     logouts: int = 0
 
     def expire_sessions(self) -> None:
-        """Forget every session: commands are answered by the log-in page, with 200, until the next log-in."""
+        """End all sessions: the response to a command is the log-in page, with 200, until the next log-in."""
         self.sessions.clear()
 
     def answer(self, command: str) -> dict[str, Any]:
-        """Give the reply to one command."""
+        """Return the reply to one command."""
         faults = self.faults
-        data = None if command in faults.unknown else faults.replies.get(command, self._data(command))
+        data = None if command in faults.unsupported else faults.replies.get(command, self._data(command))
         reply: dict[str, Any] = {"executed_command": command, "status": "OK", "status_message": ""}
         refusal = faults.refuse or (None if data is not None else f'% Unrecognized command "{command}".')
         if refusal is None:
@@ -135,7 +135,7 @@ class OnyxSwitch:
         return {"results": [reply]} if self.several_results else reply
 
     def _data(self, command: str) -> object:
-        """Give what a command shows; None for one that no release knows."""
+        """Return the data of a command; None for one that no release supports."""
         tables: dict[str, Callable[[], object]] = {
             "show interfaces ethernet counters": self._counters,
             "show interfaces ethernet description": self._description,
@@ -144,7 +144,7 @@ class OnyxSwitch:
             "show version": self._version,
             "show lldp local": self._local,
             "show lldp interfaces ethernet remote": self._neighbours,
-            "show lldp remote": self._neighbours_of_old,
+            "show lldp remote": self._neighbours_old_release,
         }
         if command in tables:
             return tables[command]()
@@ -176,24 +176,24 @@ class OnyxSwitch:
         return [{"PFC": "enabled", "Priority Enabled List": listed[0], "Priority Disabled List": listed[1]}]
 
     def _version(self) -> object:
-        told = {"Product name": "Onyx", "Product release": self.release, "Product model": self.model}
-        return told | {"Uptime": "2d 3h 4m 5.678s"}
+        values = {"Product name": "Onyx", "Product release": self.release, "Product model": self.model}
+        return values | {"Uptime": "2d 3h 4m 5.678s"}
 
     def _local(self) -> object:
-        told = {"System Description": f"Simulated {self.model}", "Chassis id": "02:00:00:00:00:AA"}
+        values = {"System Description": f"Simulated {self.model}", "Chassis id": "02:00:00:00:00:AA"}
         if self.name:
-            told["System Name"] = self.name
-        return [{"LLDP": "enabled"}, {"header": "Local global configuration", **told}]
+            values["System Name"] = self.name
+        return [{"LLDP": "enabled"}, {"header": "Local global configuration", **values}]
 
     def _neighbours(self) -> object:
         rows = [
-            {f"{name} (Po1)": [{"Remote chassis id": one.chassis, "Remote port-id": one.port, **_named(one)}]}
+            {f"{name} (Po1)": [{"Remote chassis id": one.chassis, "Remote port-id": one.port, **_name_values(one)}]}
             for name, port in self.ports.items()
             for one in port.neighbours
         ]
         return rows or {"Lines": ["", "No lldp remote information.", ""]}
 
-    def _neighbours_of_old(self) -> object:
+    def _neighbours_old_release(self) -> object:
         return {
             name: [{"Device ID": one.chassis, "Port ID": one.port, "System Name": one.name} for one in port.neighbours]
             for name, port in self.ports.items()
@@ -226,7 +226,7 @@ class OnyxSwitch:
         rows: list[object] = []
         for name, port in self.ports.items():
             number = "malformed" if name == self.faults.malformed else name.removeprefix("Eth")
-            rows.append({"Interface ethernet": number, "ECN marked packets": _shown(port.ecn_marked_packets)})
+            rows.append({"Interface ethernet": number, "ECN marked packets": _text(port.ecn_marked_packets)})
             for tc in range(8):
                 drops = port.red_dropped_packets
                 counted = {"Mode": "RED", "RED dropped packets": str(drops[tc])} if tc in drops else {"Mode": "none"}
@@ -234,40 +234,40 @@ class OnyxSwitch:
         return rows
 
 
-def _named(neighbour: OnyxNeighbour) -> dict[str, str]:
+def _name_values(neighbour: OnyxNeighbour) -> dict[str, str]:
     return {"Remote system name": neighbour.name, "Remote port description": "N/A"}
 
 
-def _shown(value: int | None) -> str:
+def _text(value: int | None) -> str:
     return "N/A" if value is None else str(value)
 
 
 def _totals(traffic: OnyxTraffic) -> dict[str, str]:
     return {
-        "packets": _shown(traffic.packets),
-        "bytes": _shown(traffic.bytes),
-        "error packets": _shown(traffic.error_packets),
-        "discard packets": _shown(traffic.discard_packets),
-        "pause packets": _shown(traffic.pause_packets),
+        "packets": _text(traffic.packets),
+        "bytes": _text(traffic.bytes),
+        "error packets": _text(traffic.error_packets),
+        "discard packets": _text(traffic.discard_packets),
+        "pause packets": _text(traffic.pause_packets),
     }
 
 
 class OnyxSimulator(WebServer):
-    """The web server of one simulated switch.
+    """Web server of one simulated switch.
 
     Args:
-        switch: The model that it shows.
-        port: TCP port, 0 for a free one; `url` tells which.
+        switch: The model.
+        port: TCP port, 0 for a free one; see `url`.
         certificate: PEM file of key and chain, for https.
     """
 
     def __init__(self, switch: OnyxSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
-        super().__init__(_Application(switch), port=port, certificate=certificate)
+        super().__init__(_OnyxApplication(switch), port=port, certificate=certificate)
         self.switch = switch
 
 
-class _Application(Application):
-    """What the switch answers."""
+class _OnyxApplication(Application):
+    """The JSON API and the log-in form."""
 
     max_body = 2**16
 
@@ -275,7 +275,7 @@ class _Application(Application):
         self._switch = switch
 
     async def answer(self, request: Request) -> Reply:
-        """Serve one request; a client that hangs up ends it."""
+        """Return the response to one request; a closed connection cancels it."""
         path, query = request.path, request.query
         switch, faults = self._switch, self._switch.faults
         switch.requests += 1
@@ -307,7 +307,7 @@ class _Application(Application):
         self._switch.logins.append("json")
         given = json.loads(body)
         if (given["username"], given["password"]) != (self._switch.username, self._switch.password):
-            # Quotes what it was given, as careless devices do: no client may pass that on.
+            # Some devices quote the password: a client must not pass that on.
             return _json({"status": "ERROR", "status_msg": f"Invalid password {given['password']}"})
         return _json({"status": "OK", "status_msg": "Successfully logged-in"}, self._new_session())
 

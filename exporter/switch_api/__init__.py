@@ -1,1 +1,1 @@
-"""Codecs and clients of devices that answer HTTP: bytes in, values out, no policy."""
+"""Clients and parsers of the management APIs of Ethernet switches, one package per API; no policy."""

@@ -1,7 +1,7 @@
-"""What clients share of which every request carries user and password (HTTP Basic): there is no session to keep.
+"""Base of clients that send user and password with every request (HTTP Basic), so that there is no session.
 
-A refused request is a failed log-in, and nothing is asked again before the rest after it is over. As long as nobody
-knows whether the switch takes the password, one request is under way at a time: one that is wrong is sent once.
+A rejected request counts as a failed log-in, and no request is sent again before its backoff has expired. Until the
+switch has accepted the password, only one request is sent at a time, so that a wrong password is sent once.
 """
 
 import asyncio
@@ -12,32 +12,34 @@ from typing import ClassVar, TypeVar
 
 import httpx
 
-from exporter.switch_api.http import Http, LoginError, Logins
+from exporter.switch_api.errors import LoginError
+from exporter.switch_api.http import HttpClient
+from exporter.switch_api.login_backoff import LoginBackoff
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-class BasicClient:
-    """One switch.
+class BasicAuthClient:
+    """Client of one switch.
 
     Args:
         address: host, `host:port` or a URL; https unless it begins with `http://`.
-        username: a user with the right to look.
-        password: its password; it appears in no text that this class makes.
+        username: a user with read access.
+        password: its password; it is part of no text that this class makes.
         tls: from `tls_context`.
-        timeout: seconds for one request, its answer included.
-        max_reply: largest answer in bytes; that of all interfaces is the longest.
-        clock: monotonic seconds, for the rest after failed log-ins.
+        timeout: seconds for one request, its response included.
+        max_reply: largest response in bytes; that of all interfaces is the longest.
+        clock: monotonic seconds, for the backoff after failed log-ins.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is invalid.
     """
 
     port: ClassVar[int | None] = None
-    """TCP port of an address that names none; None is that of the scheme."""
+    """TCP port where the address has none; None is the default of the scheme."""
 
     connections: ClassVar[int] = 1
-    """Requests at a time."""
+    """Concurrent requests."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class BasicClient:
         max_reply: int = 16 * 2**20,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = Http(
+        self._http = HttpClient(
             address,
             port=self.port,
             tls=tls,
@@ -63,59 +65,62 @@ class BasicClient:
         self._username = username
         self._password = password
         self._clock = clock
-        self._logins = Logins(self.address, clock)
-        self._is_known = False
-        self._first = asyncio.Lock()
+        self._backoff = LoginBackoff(self.address, clock)
+        self._is_authenticated = False
+        self._login_lock = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._http.base)!r})"
 
-    def quoted(self, said: object, limit: int = 120) -> str:
-        """Quote the switch, without the password."""
-        return self._http.quoted(said, limit)
+    def redacted_excerpt(self, value: object, limit: int = 120) -> str:
+        """Return the beginning of a value from the switch, without the password."""
+        return self._http.redacted_excerpt(value, limit)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.close()
 
-    async def _judged(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run a request, and keep account of whether the switch takes the password.
+    async def _authenticate(self, request: Callable[[], Awaitable[Result]]) -> Result:
+        """Run a request, and record whether the switch accepts the password.
 
         Args:
-            ask: Calls `_served` where the switch takes it, and raises what `_denied` gives where it does not.
+            request: Calls `_login_accepted` where the switch accepts it, and raises the result of `_login_rejected`
+                where it does not.
 
         Raises:
-            BackoffError: It was refused a short while ago; nothing was sent.
+            LoginBackoffError: It was rejected a short while ago; nothing was sent.
         """
-        if self._is_known:
-            return await ask()
-        async with self._first:
-            if self._is_known:
-                return await ask()
-            self._logins.begin()
+        if self._is_authenticated:
+            return await request()
+        async with self._login_lock:
+            if self._is_authenticated:
+                return await request()
+            self._backoff.begin()
             try:
-                return await ask()
+                return await request()
             except LoginError:
                 raise
             except BaseException:
-                if not self._is_known:
-                    self._logins.not_sent()  # nobody judged the password
+                if not self._is_authenticated:
+                    self._backoff.not_sent()  # the switch neither accepted nor rejected the password
                 raise
 
-    def _served(self) -> None:
-        """Note that the switch takes the password."""
-        self._is_known = True
-        self._logins.succeeded()
+    def _login_accepted(self) -> None:
+        """Record that the switch accepts the password."""
+        self._is_authenticated = True
+        self._backoff.succeeded()
 
-    def _denied(self, response: httpx.Response, body: bytes, remedy: str = "check user and password") -> LoginError:
-        """Note that the switch refuses the password, and give the error that says so."""
-        if self._is_known:  # it was changed, or this user's rights were
-            self._is_known = False
-            self._logins.begin()
-        reason = f"{self.address}: HTTP {response.status_code}: {self._message(body)}; {remedy}"
-        self._logins.failed(reason)
+    def _login_rejected(
+        self, response: httpx.Response, body: bytes, remedy: str = "check user and password"
+    ) -> LoginError:
+        """Record that the switch rejects the password, and return the error to raise."""
+        if self._is_authenticated:  # the password was changed, or the user's rights were
+            self._is_authenticated = False
+            self._backoff.begin()
+        reason = f"{self.address}: HTTP {response.status_code}: {self._error_message(body)}; {remedy}"
+        self._backoff.failed(reason)
         return LoginError(reason)
 
-    def _message(self, body: bytes) -> str:
-        """Give what the switch says of an error."""
-        return self.quoted(body)
+    def _error_message(self, body: bytes) -> str:
+        """Return the error message of the switch."""
+        return self.redacted_excerpt(body)

@@ -1,14 +1,12 @@
-"""HTTP to a switch: bounded in time and size, errors in words that name the switch, and never a password among them.
+"""HTTP client of one switch: bounded in time and size; errors name the switch and never contain a password.
 
-Every API of a switch is asked through this: requests one at a time, redirects only where nothing can be given away,
-answers up to a size, and a rest after failed log-ins, so that an account is not locked by a poller.
+Redirects are followed only where the credentials stay on the same host.
 """
 
 import asyncio
 import ipaddress
 import json
 import ssl
-import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -18,133 +16,32 @@ from urllib.parse import quote, quote_plus
 import httpx
 import msgspec
 
+from exporter.switch_api.errors import InvalidResponseError, NotConnectedError, ResponseTimeoutError, TransportError
+from exporter.switch_api.text_values import excerpt
 from exporter.switch_api.tls import tls_context
 
 MAX_REDIRECTS = 5
-FIRST_REST = 60.0
-LONGEST_REST = 3600.0
-"""Seconds without a log-in after the first failed one, and at most: twice as long after each further one."""
+CONNECT_TIMEOUT_SECONDS = 10.0
 
-CONNECT_TIMEOUT = 10.0
-
-LONG = 2**18
-"""Bytes of JSON from which on it is decoded beside the event loop: a millisecond's work."""
+MAX_INLINE_JSON_BYTES = 2**18
+"""JSON of this size or more is decoded in a thread: it takes a millisecond or more."""
 
 
-class RestError(Exception):
-    """Something failed between us and one switch; the text names the switch, what it said, and often the remedy."""
-
-
-class TransportError(RestError):
-    """No connection, no TLS, or the connection broke."""
-
-
-class NotConnectedError(TransportError):
-    """Failed before anything could be sent."""
-
-
-class AnswerTimeoutError(TransportError):
-    """No complete answer within the time for one request."""
-
-
-class ReplyError(RestError):
-    """The answer is too large, not JSON, or not what the API promises."""
-
-
-class CommandError(RestError):
-    """The switch understood and refused one request; others may do.
-
-    Attributes:
-        command: the command or path as it was asked.
-        message: what the switch said about it.
-    """
-
-    def __init__(self, address: str, command: str, message: str) -> None:
-        super().__init__(f"{address}: {command!r} failed: {message}")
-        self.command = command
-        self.message = message
-
-
-class UnsupportedError(CommandError):
-    """The switch does not know the command or path, not in this form, or has nothing there."""
-
-
-class LoginError(RestError):
-    """The switch does not know us, or gave us no session that it honours."""
-
-
-class BackoffError(LoginError):
-    """Nothing was sent, since the last log-in failed a short while ago and repeating it may lock the account.
-
-    Attributes:
-        retry_after: seconds until the next log-in will be tried.
-    """
-
-    def __init__(self, text: str, retry_after: float) -> None:
-        super().__init__(text)
-        self.retry_after = retry_after
-
-
-class Logins:
-    """Counts failed log-ins, and says how long to rest before the next.
-
-    A log-in counts as failed from its beginning until `succeeded` is called: one that is cancelled half-way, or not
-    answered, counts as well.
-    """
-
-    def __init__(self, address: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._address = address
-        self._clock = clock
-        self._failed = 0
-        self._rest_until = float("-inf")
-        self._last_failure = ""
-
-    def begin(self) -> None:
-        """Note that a password is about to be sent.
-
-        Raises:
-            BackoffError: It is too early; nothing must be sent.
-        """
-        rest = self._rest_until - self._clock()
-        if self._failed and rest > 0:
-            raise BackoffError(
-                f"{self._address}: no log-in for another {rest:.0f} s after {self._failed} failed "
-                f"(the last: {self._last_failure}), so that the account is not locked",
-                rest,
-            )
-        self._rest_until = self._clock() + min(FIRST_REST * 2.0 ** min(self._failed, 10), LONGEST_REST)
-        self._failed += 1
-        self._last_failure = "not answered"
-
-    def not_sent(self) -> None:
-        """Take back the last `begin`: there was no connection, so no password went out."""
-        self._failed = max(0, self._failed - 1)
-        self._rest_until = float("-inf")  # it was over, or nothing would have begun
-
-    def failed(self, reason: str) -> None:
-        """Note why the last log-in failed, without the switch's address."""
-        self._last_failure = reason.removeprefix(f"{self._address}: ")
-
-    def succeeded(self) -> None:
-        """Note that the switch serves us: the next failure is a first one."""
-        self._failed = 0
-
-
-class Http:
-    """The connection to one switch.
+class HttpClient:
+    """The connections to one switch.
 
     Args:
         address: host, `host:port` or a URL; https unless it begins with `http://`.
-        secrets: texts that must never show up in an error, even where the switch quotes them.
-        port: where the address names none; None is that of the scheme.
+        secrets: texts that must never be part of an error, even where the switch quotes them.
+        port: used where the address has none; None is the default of the scheme.
         tls: from `tls_context`; share one among clients, since the default one, with the system's CAs, takes 0.9 MiB.
-        auth: user and password of HTTP Basic, where the API has it.
-        timeout: seconds for one request, its answer included.
-        max_reply: largest answer in bytes.
-        connections: requests at a time.
+        auth: user and password of HTTP Basic, where the API uses it.
+        timeout: seconds for one request, its response included.
+        max_reply: largest response in bytes.
+        connections: concurrent requests.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is invalid.
     """
 
     def __init__(
@@ -161,21 +58,21 @@ class Http:
     ) -> None:
         self.base = base_url(address, port)
         self.address = self.base.netloc.decode()
-        self._secrets = _forms((*secrets, *([auth[1], _basic(*auth)] if auth is not None else ())))
+        self._secrets = _encoded_forms((*secrets, *([auth[1], _basic_credentials(*auth)] if auth is not None else ())))
         self._timeout = timeout
         self._max_reply = max_reply
-        # No proxy and no .netrc: the password goes to the switch alone.  Compressed answers could not be bounded.
+        # No proxy and no .netrc: the password goes to the switch alone.  Compressed responses could not be bounded.
         self.client = httpx.AsyncClient(
             verify=tls if tls is not None else self.base.scheme == "http" or tls_context(),
             trust_env=False,
             auth=auth,
             headers={"Accept": "application/json, */*;q=0.1", "Accept-Encoding": "identity"},
             limits=httpx.Limits(max_connections=connections),
-            timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+            timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT_SECONDS)),
         )
 
     def __repr__(self) -> str:
-        return f"Http({str(self.base)!r})"
+        return f"HttpClient({str(self.base)!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -188,8 +85,8 @@ class Http:
         await self.client.aclose()
 
     async def get(self, path: str, *, headers: Mapping[str, str] | None = None) -> tuple[httpx.Response, bytes]:
-        """Ask for a path; redirects are answers like others."""
-        return await self.exchange(self.client.build_request("GET", self.base.join(path), headers=headers))
+        """Send a GET request and return response and body; redirects are returned, not followed."""
+        return await self.send(self.client.build_request("GET", self.base.join(path), headers=headers))
 
     async def post(
         self,
@@ -198,149 +95,146 @@ class Http:
         json: object = None,
         data: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        arrived: Callable[[], bool] = lambda: False,
+        is_complete: Callable[[], bool] = lambda: False,
     ) -> tuple[httpx.Response, bytes]:
-        """Post, following redirects with the same method and body, which browsers and httpx would turn into a GET.
+        """Send a POST request; redirects are followed with the same method and body, where browsers switch to GET.
 
         Args:
             path: on the switch.
-            json: what to send as JSON, or
-            data: as a form.
-            headers: to send beside the usual ones.
-            arrived: tells that a redirect need not be followed, since its answer brought what was asked for.
+            json: body as JSON, or
+            data: body as a form.
+            headers: additional headers.
+            is_complete: returns True where a redirect need not be followed, since its response already had the result.
 
         Raises:
-            RestError: one of its kinds.
+            SwitchApiError: one of its subclasses.
         """
         url = self.base.join(path)
         for _ in range(MAX_REDIRECTS + 1):
             request = self.client.build_request("POST", url, json=json, data=data, headers=headers)
-            response, body = await self.exchange(request)
-            if not response.has_redirect_location or arrived():
+            response, body = await self.send(request)
+            if not response.has_redirect_location or is_complete():
                 return response, body
-            url = self._redirected(url, response.headers["Location"])
-        raise ReplyError(f"{self.address}: more than {MAX_REDIRECTS} redirects, the last to {self.quoted(url)}")
+            url = self._redirect_target(url, response.headers["Location"])
+        raise InvalidResponseError(
+            f"{self.address}: more than {MAX_REDIRECTS} redirects, the last to {self.redacted_excerpt(url)}"
+        )
 
-    async def exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
-        """Send one request and read its whole answer.
+    async def send(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        """Send one request and read the whole response.
 
         Raises:
-            NotConnectedError: nothing could be sent.
-            AnswerTimeoutError: no complete answer in time.
-            TransportError: the connection broke.
-            ReplyError: the answer is too large.
+            NotConnectedError: nothing was sent.
+            ResponseTimeoutError: no complete response in time.
+            TransportError: the connection was closed.
+            InvalidResponseError: the response is too large.
         """
         # `from None`: httpx's errors carry the request, and with it the password.
         try:
             async with asyncio.timeout(self._timeout):
                 response = await self.client.send(request, stream=True)
                 try:
-                    return response, await self._bounded(response)
+                    return response, await self._read_body(response)
                 finally:
                     await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             hint = (
                 "; give the switch's CA as ca_file or its fingerprint as sha256" if "certificate" in str(error) else ""
             )
-            what = excerpt(str(error) or type(error).__name__, 300)
-            raise NotConnectedError(f"{self.address}: not connected: {what}{hint}") from None
+            cause = excerpt(str(error) or type(error).__name__, 300)
+            raise NotConnectedError(f"{self.address}: not connected: {cause}{hint}") from None
         except (TimeoutError, httpx.TimeoutException):
-            raise AnswerTimeoutError(f"{self.address}: no complete answer within {self._timeout:g} s") from None
+            raise ResponseTimeoutError(f"{self.address}: no complete response within {self._timeout:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            what = excerpt(str(error) or type(error).__name__, 300)
-            raise TransportError(f"{self.address}: the exchange failed: {what}") from None
+            cause = excerpt(str(error) or type(error).__name__, 300)
+            raise TransportError(f"{self.address}: request failed: {cause}") from None
 
     def has_cookie(self, name: str | None = None) -> bool:
-        """Tell whether the switch gave us a cookie, of that name where one is given."""
+        """Return whether the switch set a cookie, of that name where one is given."""
         return any(cookie.value and name in (None, cookie.name) for cookie in self.client.cookies.jar)
 
-    def described(self, response: httpx.Response, body: bytes) -> str:
-        """Say what came in place of JSON."""
-        kind = "a page (HTML)" if body.lstrip()[:1] == b"<" else "no JSON"
-        return f"HTTP {response.status_code} with {kind} in place of a reply: {self.quoted(body)}"
+    def describe_body(self, response: httpx.Response, body: bytes) -> str:
+        """Return a description of a response whose body is not the expected JSON."""
+        kind = "an HTML page" if body.lstrip()[:1] == b"<" else "a body other than JSON"
+        return f"HTTP {response.status_code} with {kind} instead of a result: {self.redacted_excerpt(body)}"
 
-    def quoted(self, said: object, limit: int = 120) -> str:
-        """Quote the beginning of what the switch said, which may quote us."""
-        text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    def redacted_excerpt(self, value: object, limit: int = 120) -> str:
+        """Return the beginning of a value from the switch, with our secrets replaced by `***`."""
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return excerpt(text, limit)
 
-    def _redirected(self, url: httpx.URL, location: str) -> httpx.URL:
-        """Where to post next; what is posted may be the password, so it stays on the host and on TLS."""
+    def _redirect_target(self, url: httpx.URL, location: str) -> httpx.URL:
+        """Return the next URL; the body may contain the password, so it must stay on the same host and on TLS."""
         try:
             target = url.join(location)
         except (httpx.InvalidURL, ValueError):
-            raise ReplyError(f"{self.address}: redirected to no URL: {self.quoted(location)}") from None
+            raise InvalidResponseError(
+                f"{self.address}: redirected to an invalid URL: {self.redacted_excerpt(location)}"
+            ) from None
         if target.host != url.host or target.scheme not in (url.scheme, "https") or target.userinfo:
-            where = self.quoted(location)
-            raise ReplyError(f"{self.address}: not followed: a redirect away from the switch to {where}")
+            where = self.redacted_excerpt(location)
+            raise InvalidResponseError(f"{self.address}: a redirect away from the switch is not followed: {where}")
         return target
 
-    async def _bounded(self, response: httpx.Response) -> bytes:
+    async def _read_body(self, response: httpx.Response) -> bytes:
         body = bytearray()
         async for chunk in response.aiter_raw():
             body += chunk
             if len(body) > self._max_reply:
-                raise ReplyError(f"{self.address}: an answer of more than {self._max_reply} bytes was dropped")
+                raise InvalidResponseError(f"{self.address}: response of more than {self._max_reply} bytes discarded")
         return bytes(body)
 
 
-def json_value(body: bytes) -> object:
-    """Decode JSON; what is none gives `msgspec.UNSET`, so that a caller can tell it from `null`."""
+def decode_json(body: bytes) -> object:
+    """Decode JSON; return `msgspec.UNSET` for anything else, which differs from `null`."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return msgspec.UNSET
 
 
-async def decoded(body: bytes) -> object:
-    """Decode JSON as `json_value` does; a long text off the loop, which has others to serve."""
-    return json_value(body) if len(body) < LONG else await asyncio.to_thread(json_value, body)
+async def decode_json_async(body: bytes) -> object:
+    """Decode JSON like `decode_json`; a large body in a thread, so that the event loop is not blocked."""
+    return decode_json(body) if len(body) < MAX_INLINE_JSON_BYTES else await asyncio.to_thread(decode_json, body)
 
 
-def json_object(body: bytes) -> dict[str, Any] | None:
-    """Decode JSON that should be an object; None for anything else."""
-    value = json_value(body)
+def decode_json_object(body: bytes) -> dict[str, Any] | None:
+    """Decode a JSON object; return None for anything else."""
+    value = decode_json(body)
     return value if isinstance(value, dict) else None
 
 
-def excerpt(value: object, limit: int = 120) -> str:
-    """Give the beginning of a value as one printable line, for an error text."""
-    text = ascii(value[: limit * 2] if isinstance(value, str | bytes) else value)
-    return text if len(text) <= limit else text[:limit] + "…"
-
-
 def is_denied(response: httpx.Response) -> bool:
-    """Tell whether the switch says that it does not know us or that we may not."""
+    """Return whether the status is 401 Unauthorized or 403 Forbidden."""
     return response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def base_url(address: str, port: int | None = None) -> httpx.URL:
-    """Make the URL of a switch; an address with a password in it is refused without quoting it.
+    """Return the URL of a switch; an address that contains a password is rejected without quoting it.
 
     Raises:
-        ValueError: It is no host, `host:port`, or URL of http or https.
+        ValueError: it is not a host, `host:port`, or URL of http or https.
     """
-    text = address if "://" in address else f"https://{_bracketed(address)}"
+    text = address if "://" in address else f"https://{_bracket_ipv6(address)}"
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL:
         raise ValueError("address: not a host, host:port or URL") from None
     if url.userinfo:
-        raise ValueError("address: user and password do not belong into the address")
+        raise ValueError("address: user and password do not belong into the address; set username and password")
     if url.scheme not in ("https", "http") or not url.host or url.path not in ("", "/") or url.query or url.fragment:
         raise ValueError(f"address: {excerpt(address)} is not a host, host:port, https:// or http:// address")
     return url if port is None or url.port is not None else url.copy_with(port=port)
 
 
-def _basic(username: str, password: str) -> str:
-    """Give what stands for user and password in the header of HTTP Basic."""
+def _basic_credentials(username: str, password: str) -> str:
     return b64encode(f"{username}:{password}".encode()).decode()
 
 
-def _forms(secrets: tuple[str, ...]) -> tuple[str, ...]:
-    """Give each secret as it is, and as it looks in JSON, in a form and in a URL; the longest first."""
+def _encoded_forms(secrets: tuple[str, ...]) -> tuple[str, ...]:
+    """Return each secret as it is and as encoded in JSON, in a form and in a URL; the longest first."""
     forms = {
         form
         for secret in secrets
@@ -350,7 +244,7 @@ def _forms(secrets: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(forms, key=len, reverse=True))
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     try:
         return f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
     except ValueError:

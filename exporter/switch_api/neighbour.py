@@ -1,14 +1,14 @@
-"""A neighbour by LLDP, as an API of a switch told of it."""
+"""An LLDP neighbour as reported by an API of a switch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """Who is at the other end of a port; a text is empty where the switch told none.
+class LldpNeighbour:
+    """The system at the other end of a port; a text is empty where the switch reports none.
 
-    `capabilities` are words in small letters (`bridge`, `router`) of what the neighbour has switched on, where that is
-    told.  MAC addresses are written `aa:bb:cc:dd:ee:ff`.
+    `capabilities` are the enabled system capabilities in lower case (`bridge`, `router`), where they are reported.  MAC
+    addresses are written `aa:bb:cc:dd:ee:ff`.
     """
 
     port: str

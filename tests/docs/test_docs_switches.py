@@ -1,4 +1,4 @@
-"""The guide to switches: its examples are loaded, its commands parsed, and its questions to Prometheus answered for."""
+"""The guide to switches: its examples are loaded, its commands parsed, and its PromQL queries evaluated."""
 
 import re
 import subprocess
@@ -21,17 +21,17 @@ from tests.helpers.promql import exported, faults
 PAGE = (ROOT / "docs" / "switches.md").read_text()
 
 FILES = dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-"""Each example under the name that stands in its first line."""
+"""Each example by the file name in its first line."""
 
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
 ]
-QUESTIONS = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+QUERIES = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Give a folder with the examples as files."""
+    """Write the examples to files, and yield their folder."""
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ def folder(tmp_path):
 
 def test_every_example_has_a_name():
     assert PAGE.count("```yaml\n") == len(FILES)
-    assert len(QUESTIONS) == PAGE.count("```promql\n") > 2
+    assert len(QUERIES) == PAGE.count("```promql\n") > 2
     assert len(COMMANDS) > 2
 
 
@@ -55,14 +55,14 @@ def test_the_configuration_is_read_with_all_its_files(folder):
     assert leaf.snmp.is_v3
     assert leaf.snmp.priv == "aes"
     spine, group = found["spine-01"]
-    assert (group, spine.role, list(spine.protocols()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
-    assert not spine.snmp.is_v3, "a protocol is overridden as a whole"
+    assert (group, spine.role, list(spine.ways()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
+    assert not spine.snmp.is_v3, "a protocol is configured as a whole"
     old, group = found["old-leaf"]
     assert (group, old.poll, old.snmp.any_source) == ("", False, True)
     assert found["leaf-201"][0].snmp.is_v3
 
 
-def test_the_profile_is_one(folder):
+def test_the_profile_in_the_guide_is_valid(folder):
     daemon.load_config(folder / "fabric.yml")
     profile = snmp_profiles.active_profiles().match((1, 3, 6, 1, 4, 1, 99999, 7))
     assert profile is snmp_profiles.active_profiles().match((), "AcmeOS 4.2")
@@ -75,18 +75,18 @@ def test_the_profile_is_one(folder):
     assert tables["queues"].every == 60.0
 
 
-def test_prometheus_takes_the_example(folder, program):
+def test_the_prometheus_configuration_is_valid(folder, program):
     command = [program("promtool"), "check", "config", folder / "prometheus.yml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_relabelling_keeps_what_service_discovery_says_of_switches_that_are_not_polled():
-    """Names that relabelling asks for are those that /sd gives."""
+def test_relabelling_uses_labels_of_service_discovery():
+    """The labels used by relabelling are labels of /sd."""
     job = yaml.safe_load(FILES["prometheus.yml"])["scrape_configs"][1]
-    asked = {label for rule in job["relabel_configs"] for label in rule.get("source_labels", ())}
-    given = set(re.findall(r"`(?:__meta_fabric)?(_\w+)`", PAGE.partition("`/sd` lists")[2].partition("\n\n")[0]))
-    assert {label.removeprefix("__meta_fabric") for label in asked} - {"__param_target"} <= given
+    used = {label for rule in job["relabel_configs"] for label in rule.get("source_labels", ())}
+    documented = set(re.findall(r"`(?:__meta_fabric)?(_\w+)`", PAGE.partition("`/sd` lists")[2].partition("\n\n")[0]))
+    assert {label.removeprefix("__meta_fabric") for label in used} - {"__param_target"} <= documented
     kept = next(rule for rule in job["relabel_configs"] if rule.get("action") == "keep")
     assert re.fullmatch(kept["regex"], "false;configuration")
     assert not re.fullmatch(kept["regex"], "true;configuration")
@@ -94,45 +94,45 @@ def test_relabelling_keeps_what_service_discovery_says_of_switches_that_are_not_
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_are_understood(command):
+def test_commands_are_valid(command):
     program, *words = command.split()
     assert program == "fabric-exporter"
     cli.parser().parse_args(words)
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_questions_ask_for_what_exists(question):
-    assert faults(promql.parse(question), exported()) == []
+@pytest.mark.parametrize("query", QUERIES)
+def test_queries_use_existing_metrics(query):
+    assert faults(promql.parse(query), exported()) == []
 
 
 NIC = 'fabric_nic_info{job="node", instance="n1", host="gpu-001", device="eth2", mac="a0:88:c2:00:10:08"}'
 RANK = 'fabric_nccl_rank_info{job="node", instance="n1", train_job="demo", rank="0", host="gpu-001"}'
-HEARD = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e1", peer_mac="a0:88:c2:00:10:08"}'
-SPINE = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e49", peer="spine-01", peer_port="e1"}'
+HOST_LINK = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e1", peer_mac="a0:88:c2:00:10:08"}'
+SPINE_LINK = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e49", peer="spine-01", peer_port="e1"}'
 DROPS = 'fabric_switch_transmit_discards_total{job="sw", instance="p", switch="leaf-01", port="%s"}'
 
 
-def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
-    """Evaluated by promtool over one host at port e1, which drops two packets a second, and an uplink."""
-    whose = 'host="gpu-001", device="eth2"'
-    mac = 'mac="a0:88:c2:00:10:08"'
-    place = f"{{{HEARD.partition('{')[2].removesuffix('}')}, {whose}, {mac}}}"
-    dropped = f'{{job="sw", instance="p", switch="leaf-01", port="e1", {whose}}}'
-    answers = [(place, 1), (place, 1), (dropped, 2)]
+def test_queries_lead_from_a_job_to_its_switch_port(tmp_path, program):
+    """Evaluated by promtool with one host at port e1, which drops two packets per second, and an uplink."""
+    host_labels = 'host="gpu-001", device="eth2"'
+    mac_label = 'mac="a0:88:c2:00:10:08"'
+    link = f"{{{HOST_LINK.partition('{')[2].removesuffix('}')}, {host_labels}, {mac_label}}}"
+    dropped = f'{{job="sw", instance="p", switch="leaf-01", port="e1", {host_labels}}}'
+    answers = [(link, 1), (link, 1), (dropped, 2)]
     series = {
         NIC: "1x20",
         RANK: "1x20",
-        HEARD: "1x20",
-        SPINE: "1x20",
+        HOST_LINK: "1x20",
+        SPINE_LINK: "1x20",
         DROPS % "e1": "0+60x20",
         DROPS % "e49": "0+90x20",
     }
-    promtool.answers(program("promtool"), tmp_path, series, zip(QUESTIONS, answers, strict=True))
+    promtool.answers(program("promtool"), tmp_path, series, zip(QUERIES, answers, strict=True))
 
 
-def test_the_tables_list_all_protocols_profiles_and_states():
-    below = PAGE.partition("## Protocols\n")[2].partition("### Several")[0]
-    first, second = below.split("\nWhat each provides")
+def test_the_tables_match_the_readers_profiles_and_states():
+    below = PAGE.partition("## The ways to ask\n")[2].partition("### Several")[0]
+    first, second = below.split("\nWhat each tells")
     listed = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
     protocols = {protocol for protocol, (module, _) in READERS.items() if find_spec(module)}
     assert set(listed) == protocols
@@ -145,7 +145,7 @@ def test_the_tables_list_all_protocols_profiles_and_states():
 
 MAKERS = {"Arista": "arista", "NX-OS": "nxos", "Onyx": "onyx", "Cumulus": "cumulus", "SONiC": "sonic", "Junos": "junos"}
 
-TOLD = {
+COLUMN_METRICS = {
     1: {"receive_bytes_total"},
     2: {"receive_pfc_frames_total"},
     3: {"receive_pfc_paused_seconds_total"},
@@ -153,22 +153,22 @@ TOLD = {
     5: {"queue_full_discards_total", "congestion_discards_total"},
     6: {"priority_group_discards_total"},
 }
-"""Columns of the table of what each way tells, and metrics of which a profile must have one."""
+"""Column of the table of each protocol's data, to the metrics of which a profile with this data has one."""
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_the_table_says_of_snmp_what_the_profiles_have(maker):
+def test_the_table_of_snmp_matches_the_profiles(maker):
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `snmp`, {maker} |"))
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     counters = {one.ending for table in snmp_profiles.builtin().by_name(MAKERS[maker]).tables for one in table.counters}
     if maker == "Junos":
-        counters -= {"receive_pfc_frames_total"}  # what any switch is asked for; no MIB of Junos has it
-    assert {place: bool(cells[place]) for place in TOLD} == {
-        place: bool(counters & ones) for place, ones in TOLD.items()
+        counters -= {"receive_pfc_frames_total"}  # of the table for any switch; no MIB of Junos has it
+    assert {column: bool(cells[column]) for column in COLUMN_METRICS} == {
+        column: bool(counters & endings) for column, endings in COLUMN_METRICS.items()
     }
 
 
-def test_the_configuration_of_the_readme_is_read(tmp_path):
+def test_the_configuration_in_the_readme_is_valid(tmp_path):
     collector, switches = re.findall(
         r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
     )

@@ -23,7 +23,7 @@ from exporter.snmp.message import (
     encode_pdu,
     encode_varbind,
 )
-from tests.simulators.switch_model import BYTES_RECEIVED, FAULTS, SimulatedSwitch
+from tests.simulators.snmp_switch import BYTES_RECEIVED, FAULTS, SimulatedSwitch
 
 UPTIME = "1.3.6.1.2.1.1.3.0"
 IF, IFX = "1.3.6.1.2.1.2.2.1", "1.3.6.1.2.1.31.1.1.1"

@@ -1,7 +1,7 @@
-"""A simulated Arista switch: eAPI's JSON-RPC over answers by command, with HTTP Basic.
+"""Simulated Arista switch: eAPI's JSON-RPC over results by command, with HTTP Basic.
 
-Whoever drives it changes `EapiSwitch.answers` and `EapiSwitch.faults` at any time; the next request shows it. A command
-that has no answer ends its request, as on a real switch.
+`EapiSwitch.answers` and `EapiSwitch.faults` may be changed at any time; the next request has the changes. A command
+without a result ends its request, as on a real switch.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from pathlib import Path
 from exporter.outputs.http_server import Application
 from exporter.outputs.reply import Reply, text
 from exporter.outputs.request import Request
-from exporter.simulator.rest import (
+from exporter.simulator.web_server import (
     WebServer,
-    basic_login,
+    basic_credentials,
     json_reply,
     web_page,
 )
@@ -22,12 +22,12 @@ from exporter.simulator.rest import (
 
 @dataclass(slots=True)
 class EapiFaults:
-    """What goes wrong, until it is set back.
+    """Injected faults, until they are reset.
 
     Attributes:
-        html: Every request is answered by a web page, with 200.
-        delay: Seconds before an answer.
-        errors: Code, message and words by command, of commands that fail.
+        html: The response to every request is a web page, with 200.
+        delay: Seconds before a response.
+        errors: By command: code, message and reasons of its error.
     """
 
     html: bool = False
@@ -37,11 +37,11 @@ class EapiFaults:
 
 @dataclass(slots=True)
 class EapiSwitch:
-    """The model of a switch, and what its clients did so far.
+    """Model of a switch, and the requests of its clients so far.
 
     Attributes:
-        answers: By command.
-        texts: By command, where it is asked for as text.
+        answers: Results by command.
+        texts: Output by command, where it is requested as text.
         requests: Commands of each request.
         refused: Requests with a wrong user or password.
     """
@@ -54,40 +54,44 @@ class EapiSwitch:
     requests: list[list[str]] = field(default_factory=list)
     refused: int = 0
 
-    def run(self, commands: list[str], form: str = "json") -> dict[str, object]:
-        """Give result or error of a request."""
+    def run(self, commands: list[str], output_format: str = "json") -> dict[str, object]:
+        """Return result or error of a request."""
         self.requests.append(commands)
         results: list[object] = []
         answers = self.answers
-        if form == "text":
-            answers = {command: {"output": shown} for command, shown in self.texts.items()}
-        for place, command in enumerate(commands, start=1):
-            code, message, words = self.faults.errors.get(command, (0, "", []))
+        if output_format == "text":
+            answers = {command: {"output": text} for command, text in self.texts.items()}
+        for number, command in enumerate(commands, start=1):
+            code, message, reasons = self.faults.errors.get(command, (0, "", []))
             if command not in answers and not code:
-                code, message, words = 1002, "invalid command", [f"Invalid input (at token 1: {command.split()[1]!r})"]
+                code, message, reasons = (
+                    1002,
+                    "invalid command",
+                    [f"Invalid input (at token 1: {command.split()[1]!r})"],
+                )
             if code:
-                said = f"CLI command {place} of {len(commands)} {command!r} failed: {message}"
-                return {"error": {"code": code, "message": said, "data": [*results, {"errors": words}]}}
+                text = f"CLI command {number} of {len(commands)} {command!r} failed: {message}"
+                return {"error": {"code": code, "message": text, "data": [*results, {"errors": reasons}]}}
             results.append(answers[command])
         return {"result": results}
 
 
 class EapiSimulator(WebServer):
-    """The web server of one simulated switch.
+    """Web server of one simulated switch.
 
     Args:
-        switch: The model that it shows.
-        port: TCP port, 0 for a free one; `url` tells which.
+        switch: The model.
+        port: TCP port, 0 for a free one; see `url`.
         certificate: PEM file of key and chain, for https.
     """
 
     def __init__(self, switch: EapiSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
-        super().__init__(_Application(switch), port=port, certificate=certificate)
+        super().__init__(_EapiApplication(switch), port=port, certificate=certificate)
         self.switch = switch
 
 
-class _Application(Application):
-    """What the switch answers."""
+class _EapiApplication(Application):
+    """The API of the switch."""
 
     max_body = 1 << 16
 
@@ -95,13 +99,13 @@ class _Application(Application):
         self._switch = switch
 
     async def answer(self, request: Request) -> Reply:
-        """Serve one request; a client that hangs up ends it."""
+        """Return the response to one request; a closed connection cancels it."""
         await asyncio.sleep(self._switch.faults.delay)
         return self._reply(request)
 
     def _reply(self, request: Request) -> Reply:
         switch = self._switch
-        if basic_login(request) != (switch.username, switch.password):
+        if basic_credentials(request) != (switch.username, switch.password):
             switch.refused += 1
             return text(401, "Unable to authenticate user: Bad username/password combination")
         if switch.faults.html:

@@ -1,6 +1,6 @@
-"""A simulated Cumulus switch: NVUE's GET paths over a model in memory, with HTTP Basic.
+"""Simulated Cumulus switch: NVUE's GET paths over a model in memory, with HTTP Basic.
 
-Whoever drives it changes `NvueSwitch.ports` and `NvueSwitch.faults` at any time; the next request shows it.
+`NvueSwitch.ports` and `NvueSwitch.faults` may be changed at any time; the next request has the changes.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from urllib.parse import unquote
 from exporter.outputs.http_server import Application
 from exporter.outputs.reply import Reply
 from exporter.outputs.request import Request
-from exporter.simulator.rest import (
+from exporter.simulator.web_server import (
     WebServer,
-    basic_login,
+    basic_credentials,
     json_reply,
     web_page,
 )
@@ -27,7 +27,7 @@ _PORT_PATH = re.compile(r"interface/([^/]+)/(.+)")
 
 @dataclass(slots=True)
 class NvueNeighbour:
-    """Who is at the other end of a port."""
+    """The LLDP neighbour of a port."""
 
     chassis: str = "02:00:00:00:00:01"
     port: str = "eth0"
@@ -38,14 +38,14 @@ class NvueNeighbour:
 
 @dataclass(slots=True)
 class NvuePort:
-    """One port of the front panel.
+    """One front panel port.
 
     Attributes:
-        stats: Counters of the link, as they are shown.
+        stats: Counters of the link.
         pfc: PFC frames received and transmitted, by priority.
         queues: Counters of the egress queues, by queue and key.
         groups: Counters of the ingress buffer, by priority group and key.
-        module: What the transceiver shows; None where there is none.
+        module: Data of the transceiver; None where there is none.
     """
 
     up: bool = True
@@ -61,17 +61,17 @@ class NvuePort:
 
 @dataclass(slots=True)
 class NvueFaults:
-    """What goes wrong, until it is set back.
+    """Injected faults, until they are reset.
 
     Attributes:
-        html: Every request is answered by a web page, with 200.
-        first_password: The user `cumulus` still has its first password: everything is answered by 403.
-        delay: Seconds before an answer.
-        huge: Bytes of blanks before the end of an answer.
-        malformed: This port is a text in place of an object, and its counters are texts in place of numbers.
-        missing: Groups of counters that are not shown.
-        errors: Status by path, of paths that are answered by an error.
-        redirect: Where every request is sent instead, with 301.
+        html: The response to every request is a web page, with 200.
+        first_password: The user `cumulus` still has its first password: every response is 403.
+        delay: Seconds before a response.
+        huge: Bytes of padding at the end of a response.
+        malformed: This port is a text instead of an object, and its counters are texts instead of numbers.
+        missing: Groups of counters that are absent.
+        errors: By path, the status of its error.
+        redirect: Location to which every request is redirected, with 301.
     """
 
     html: bool = False
@@ -86,13 +86,15 @@ class NvueFaults:
 
 @dataclass(slots=True)
 class NvueSwitch:
-    """The model of a switch, and what its clients did so far.
+    """Model of a switch, and the requests of its clients so far.
 
     Attributes:
-        qos_path: Where the release shows counters by priority: `counters/qos`, before 5.5 `qos/counters`.
-        shape: How groups of counters are shown: by priority, as a list, or within what they belong to.
-        numbers: How numbers are.
+        qos_path: Path of counters by priority: `counters/qos`, before release 5.5 `qos/counters`.
+        shape: Structure of groups of counters: objects by priority, lists, or objects inside their parents.
+        numbers: Form of numbers.
         shows_neighbours: Whether `/interface` has the neighbours of each port.
+        max_concurrent: Largest number of concurrent requests so far.
+        concurrent: Requests in progress.
         refused: Requests with a wrong user or password.
     """
 
@@ -109,17 +111,17 @@ class NvueSwitch:
     faults: NvueFaults = field(default_factory=NvueFaults)
     paths: list[str] = field(default_factory=list)
     refused: int = 0
-    most_at_once: int = 0
-    under_way: int = 0
+    max_concurrent: int = 0
+    concurrent: int = 0
 
     def answer(self, path: str) -> object | None:
-        """Give what stands at a path below the root; None where there is nothing."""
+        """Return the data at a path below the root; None where there is none."""
         if path == "system":
             return {"hostname": self.hostname, "build": self.build, "uptime": self.uptime, "timezone": "Etc/UTC"}
         if path == "interface":
-            shown: dict[str, object] = {name: self._interface(name, port) for name, port in self.ports.items()}
+            ports: dict[str, object] = {name: self._interface(name, port) for name, port in self.ports.items()}
             bond = {"type": "bond", "link": {"state": {"up": {}}, "stats": {"in-bytes": 1}}}
-            return {"eth0": {"type": "eth", "link": {"state": {"up": {}}}}, **shown, "bond1": bond}
+            return {"eth0": {"type": "eth", "link": {"state": {"up": {}}}}, **ports, "bond1": bond}
         found = _PORT_PATH.fullmatch(path)
         port = self.ports.get(found[1]) if found else None
         if found is None or port is None:
@@ -136,12 +138,12 @@ class NvueSwitch:
         link: dict[str, object] = {"mtu": 9216, "state": {"up" if port.up else "down": {}}, "stats": dict(port.stats)}
         if port.up:
             link["speed"] = port.speed
-        told = {"type": "swp", "ifindex": 2 + list(self.ports).index(name), "link": link}
+        interface = {"type": "swp", "ifindex": 2 + list(self.ports).index(name), "link": link}
         if port.description:
-            told["description"] = port.description
+            interface["description"] = port.description
         if self.shows_neighbours and port.neighbours:
-            told["lldp"] = _lldp(port)
-        return told
+            interface["lldp"] = _lldp(port)
+        return interface
 
     def _qos(self, name: str, port: NvuePort) -> object:
         pfc = {
@@ -158,21 +160,21 @@ class NvueSwitch:
             "ingress-buffer-stats": self._group(name, "priority-group", port.groups),
             "pfc-stats": self._group(name, "switch-priority", pfc),
         }
-        shown = {group: told for group, told in groups.items() if group not in self.faults.missing}
+        shown = {group: data for group, data in groups.items() if group not in self.faults.missing}
         return (
             {"operational": {"interface": {name: {"counters": {"qos": shown}}}}} if self.shape == "wrapped" else shown
         )
 
     def _group(self, name: str, selector: str, rows: Mapping[int, Mapping[str, int]]) -> object:
-        told = {
-            place: {
+        entries = {
+            number: {
                 key: "malformed" if name == self.faults.malformed else self._number(value) for key, value in row.items()
             }
-            for place, row in rows.items()
+            for number, row in rows.items()
         }
         if self.shape == "list":
-            return [{selector: place, **row} for place, row in told.items()]
-        return {**{str(place): row for place, row in told.items()}, "total": {"rx-frames": 1}}
+            return [{selector: number, **row} for number, row in entries.items()]
+        return {**{str(number): row for number, row in entries.items()}, "total": {"rx-frames": 1}}
 
     def _number(self, value: int) -> object:
         return {"number": value, "text": f"{value:,}", "value": {"value": value}}[self.numbers]
@@ -199,35 +201,35 @@ def _lldp(port: NvuePort) -> dict[str, object]:
 
 
 class NvueSimulator(WebServer):
-    """The web server of one simulated switch.
+    """Web server of one simulated switch.
 
     Args:
-        switch: The model that it shows.
-        port: TCP port, 0 for a free one; `url` tells which.
+        switch: The model.
+        port: TCP port, 0 for a free one; see `url`.
         certificate: PEM file of key and chain, for https.
     """
 
     def __init__(self, switch: NvueSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
-        super().__init__(_Application(switch), port=port, certificate=certificate)
+        super().__init__(_NvueApplication(switch), port=port, certificate=certificate)
         self.switch = switch
 
 
-class _Application(Application):
-    """What the switch answers."""
+class _NvueApplication(Application):
+    """The API of the switch."""
 
     def __init__(self, switch: NvueSwitch) -> None:
         self._switch = switch
 
     async def answer(self, request: Request) -> Reply:
-        """Serve one request; a client that hangs up ends it."""
+        """Return the response to one request; a closed connection cancels it."""
         switch = self._switch
-        switch.under_way += 1
-        switch.most_at_once = max(switch.most_at_once, switch.under_way)
+        switch.concurrent += 1
+        switch.max_concurrent = max(switch.max_concurrent, switch.concurrent)
         try:
             await asyncio.sleep(switch.faults.delay)
             return self._reply(request)
         finally:
-            switch.under_way -= 1
+            switch.concurrent -= 1
 
     def _reply(self, request: Request) -> Reply:
         switch, faults = self._switch, self._switch.faults
@@ -242,16 +244,16 @@ class _Application(Application):
             return web_page()
         if path in faults.errors:
             return _error(HTTPStatus(faults.errors[path]), "Not today")
-        shown = switch.answer(path)
-        if shown is None:
+        data = switch.answer(path)
+        if data is None:
             return _error(HTTPStatus.NOT_FOUND, "The requested item does not exist.")
-        return json_reply(shown, padding=faults.huge)
+        return json_reply(data, padding=faults.huge)
 
     def _refusal(self, request: Request) -> HTTPStatus | None:
-        """Say with what status a request is refused."""
+        """Return the status with which a request is refused; None if it is not."""
         if request.method != "GET" or not request.path.startswith("/nvue_v1/"):
             return HTTPStatus.METHOD_NOT_ALLOWED
-        if basic_login(request) != (self._switch.username, self._switch.password):
+        if basic_credentials(request) != (self._switch.username, self._switch.password):
             self._switch.refused += 1
             return HTTPStatus.UNAUTHORIZED
         return HTTPStatus.FORBIDDEN if self._switch.faults.first_password else None

@@ -1,6 +1,6 @@
-"""A simulated SONiC switch: RESTCONF's GET paths over a model in memory, with HTTP Basic.
+"""Simulated SONiC switch: RESTCONF's GET paths over a model in memory, with HTTP Basic.
 
-Whoever drives it changes `RestconfSwitch.ports` and `RestconfSwitch.faults` at any time; the next request shows it.
+`RestconfSwitch.ports` and `RestconfSwitch.faults` may be changed at any time; the next request has the changes.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from pathlib import Path
 from exporter.outputs.http_server import Application
 from exporter.outputs.reply import Reply
 from exporter.outputs.request import Request
-from exporter.simulator.rest import (
+from exporter.simulator.web_server import (
     WebServer,
-    basic_login,
+    basic_credentials,
     json_reply,
     web_page,
 )
@@ -36,13 +36,13 @@ class RestconfPort:
 
 @dataclass(slots=True)
 class RestconfFaults:
-    """What goes wrong, until it is set back.
+    """Injected faults, until they are reset.
 
     Attributes:
-        html: Every request is answered by a web page, with 200.
-        delay: Seconds before an answer.
-        malformed: This port's counters are objects in place of numbers.
-        errors: Status by path, of paths that are answered by an error.
+        html: The response to every request is a web page, with 200.
+        delay: Seconds before a response.
+        malformed: The counters of this port are objects instead of numbers.
+        errors: By path, the status of its error.
     """
 
     html: bool = False
@@ -53,7 +53,7 @@ class RestconfFaults:
 
 @dataclass(slots=True)
 class RestconfSwitch:
-    """The model of a switch, and what its clients did so far."""
+    """Model of a switch, and the requests of its clients so far."""
 
     ports: dict[str, RestconfPort] = field(default_factory=dict)
     hostname: str = "leaf-r"
@@ -64,21 +64,21 @@ class RestconfSwitch:
     refused: int = 0
 
     def answer(self, path: str) -> object | None:
-        """Give what stands at a path below the root; None where there is nothing."""
+        """Return the data at a path below the root; None where there is none."""
         match path:
             case "openconfig-interfaces:interfaces":
-                listed = [self._interface(number, *one) for number, one in enumerate(self.ports.items(), start=1)]
-                return {"openconfig-interfaces:interfaces": {"interface": listed}}
+                interfaces = [self._interface(number, *one) for number, one in enumerate(self.ports.items(), start=1)]
+                return {"openconfig-interfaces:interfaces": {"interface": interfaces}}
             case "openconfig-lldp:lldp/interfaces":
-                listed = [_neighbours(*one) for one in self.ports.items()]
-                return {"openconfig-lldp:interfaces": {"interface": listed}}
+                interfaces = [_neighbours(*one) for one in self.ports.items()]
+                return {"openconfig-lldp:interfaces": {"interface": interfaces}}
             case "openconfig-system:system/state":
                 return {"openconfig-system:state": {"hostname": self.hostname}}
         return None
 
     def _interface(self, number: int, name: str, port: RestconfPort) -> dict[str, object]:
-        bad = name == self.faults.malformed
-        counters = {leaf: {"value": value} if bad else str(value) for leaf, value in port.counters.items()}
+        is_malformed = name == self.faults.malformed
+        counters = {leaf: {"value": value} if is_malformed else str(value) for leaf, value in port.counters.items()}
         state = {
             "admin-status": "UP",
             "oper-status": "UP" if port.up else "DOWN",
@@ -93,33 +93,33 @@ class RestconfSwitch:
 
 
 class RestconfSimulator(WebServer):
-    """The web server of one simulated switch.
+    """Web server of one simulated switch.
 
     Args:
-        switch: The model that it shows.
-        port: TCP port, 0 for a free one; `url` tells which.
+        switch: The model.
+        port: TCP port, 0 for a free one; see `url`.
         certificate: PEM file of key and chain, for https.
     """
 
     def __init__(self, switch: RestconfSwitch, *, port: int = 0, certificate: Path | None = None) -> None:
-        super().__init__(_Application(switch), port=port, certificate=certificate)
+        super().__init__(_RestconfApplication(switch), port=port, certificate=certificate)
         self.switch = switch
 
 
-class _Application(Application):
-    """What the switch answers."""
+class _RestconfApplication(Application):
+    """The API of the switch."""
 
     def __init__(self, switch: RestconfSwitch) -> None:
         self._switch = switch
 
     async def answer(self, request: Request) -> Reply:
-        """Serve one request; a client that hangs up ends it."""
+        """Return the response to one request; a closed connection cancels it."""
         await asyncio.sleep(self._switch.faults.delay)
         return self._reply(request)
 
     def _reply(self, request: Request) -> Reply:
         switch = self._switch
-        if basic_login(request) != (switch.username, switch.password):
+        if basic_credentials(request) != (switch.username, switch.password):
             switch.refused += 1
             return _error(HTTPStatus.UNAUTHORIZED, "access-denied", "Authentication failed")
         path = request.path.removeprefix(_ROOT)
@@ -128,20 +128,20 @@ class _Application(Application):
             return web_page()
         if path in switch.faults.errors:
             return _error(HTTPStatus(switch.faults.errors[path]), "operation-failed", "Not today")
-        shown = switch.answer(path) if request.path.startswith(_ROOT) and request.method == "GET" else None
-        if shown is None:
+        data = switch.answer(path) if request.path.startswith(_ROOT) and request.method == "GET" else None
+        if data is None:
             return _error(HTTPStatus.NOT_FOUND, "invalid-value", "Resource not found")
-        return json_reply(shown, kind=_KIND)
+        return json_reply(data, kind=_KIND)
 
 
 def _neighbours(name: str, port: RestconfPort) -> dict[str, object]:
     if port.neighbour is None:
         return {"name": name}
-    listed = [
+    capabilities = [
         {"name": f"openconfig-lldp-types:{word}", "state": {"enabled": True, "name": f"openconfig-lldp-types:{word}"}}
         for word in port.capabilities
     ]
-    neighbour = {"id": "1", "state": port.neighbour, "capabilities": {"capability": listed}}
+    neighbour = {"id": "1", "state": port.neighbour, "capabilities": {"capability": capabilities}}
     return {"name": name, "neighbors": {"neighbor": [neighbour]}}
 
 

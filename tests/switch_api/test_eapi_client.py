@@ -1,4 +1,4 @@
-"""The client of eAPI: of a batch that fails no answer is lost, and no command is blamed for another."""
+"""The client of eAPI: a batch that fails loses no result, and the error is that of the right command."""
 
 import json
 
@@ -6,9 +6,9 @@ import pytest
 
 from exporter.outputs.http_server import Application
 from exporter.outputs.reply import text
-from exporter.simulator.rest import WebServer, json_reply
+from exporter.simulator.web_server import WebServer, json_reply
 from exporter.switch_api.eapi.client import EapiClient
-from exporter.switch_api.http import ReplyError, UnsupportedError
+from exporter.switch_api.errors import InvalidResponseError, UnsupportedError
 from tests.simulators.eapi import EapiSimulator, EapiSwitch
 
 PASSWORD = "tr0ub4dor-and-3"
@@ -16,18 +16,17 @@ GOOD, BAD = {"fine": 1}, "show b"
 COMMANDS = ["show a", BAD, "show c"]
 
 
-class Scripted(Application):
-    """A switch on which one command fails, and which says so in a form of its own.
+class FailingSwitch(Application):
+    """A switch on which one command fails, with an error of variable structure.
 
     Attributes:
-        form: Takes the results before the one that failed, its place from 1 on and the number of commands; gives the
-            error.
+        make_error: Called with the results before the failed command, its number from 1 on and the number of commands.
     """
 
     max_body = 1 << 16
 
-    def __init__(self, form):
-        self.form = form
+    def __init__(self, make_error):
+        self.make_error = make_error
         self.calls = []
 
     async def answer(self, request):
@@ -37,48 +36,48 @@ class Scripted(Application):
         answer = {"result": [GOOD for _ in commands]}
         if BAD in commands:
             before = commands.index(BAD)
-            answer = {"error": self.form([GOOD] * before, before + 1, len(commands))}
+            answer = {"error": self.make_error([GOOD] * before, before + 1, len(commands))}
         return json_reply({"jsonrpc": "2.0", "id": call["id"], **answer})
 
 
-def usual(results, place, count):
-    message = f"CLI command {place} of {count} 'show b' failed: invalid command"
+def usual_error(results, number, count):
+    message = f"CLI command {number} of {count} 'show b' failed: invalid command"
     return {"code": 1002, "message": message, "data": [*results, {"errors": ["Invalid input"]}]}
 
 
-def without_its_own_entry(results, place, count):
-    return usual(results, place, count) | {"data": results}
+def without_its_own_entry(results, number, count):
+    return usual_error(results, number, count) | {"data": results}
 
 
-def without_its_number(results, place, count):
-    return usual(results, place, count) | {"message": "failed: invalid command"}
+def without_its_number(results, number, count):
+    return usual_error(results, number, count) | {"message": "failed: invalid command"}
 
 
-def without_data(results, place, count):
-    return {"code": 1002, "message": f"CLI command {place} of {count} 'show b' failed: invalid command"}
+def without_data(results, number, count):
+    return {"code": 1002, "message": f"CLI command {number} of {count} 'show b' failed: invalid command"}
 
 
-def without_anything(results, place, count):
+def without_anything(results, number, count):
     return {"code": 1002, "message": "invalid command"}
 
 
-def with_a_number_that_cannot_be(results, place, count):
+def with_an_impossible_number(results, number, count):
     return {"code": 1002, "message": "CLI command 77 of 3 failed: invalid command", "data": results}
 
 
 @pytest.mark.parametrize(
-    ("form", "requests"),
+    ("make_error", "requests"),
     [
-        (usual, 2),
+        (usual_error, 2),
         (without_its_own_entry, 2),
         (without_its_number, 2),
         (without_data, 4),
         (without_anything, 4),
-        (with_a_number_that_cannot_be, 4),
+        (with_an_impossible_number, 4),
     ],
 )
-async def test_the_command_that_failed_is_the_one_that_is_blamed(form, requests):
-    switch = Scripted(form)
+async def test_the_error_is_that_of_the_command_that_failed(make_error, requests):
+    switch = FailingSwitch(make_error)
     async with WebServer(switch) as server:
         client = EapiClient(server.url, "monitor", PASSWORD)
         first, second, third = await client.show(COMMANDS)
@@ -89,8 +88,8 @@ async def test_the_command_that_failed_is_the_one_that_is_blamed(form, requests)
     assert len(switch.calls) == requests
 
 
-async def test_answers_are_asked_for_in_the_form_that_is_known():
-    switch = Scripted(usual)
+async def test_commands_are_sent_with_their_revisions():
+    switch = FailingSwitch(usual_error)
     async with WebServer(switch) as server:
         client = EapiClient(server.url, "monitor", PASSWORD)
         await client.show(["show interfaces", "show priority-flow-control counters"])
@@ -103,7 +102,7 @@ async def test_answers_are_asked_for_in_the_form_that_is_known():
     ]
 
 
-async def test_what_there_is_as_text_alone_goes_in_a_request_of_its_own():
+async def test_text_commands_are_sent_in_a_separate_request():
     queue = "show interfaces counters queue"
     switch = EapiSwitch(answers={"show a": 1, "show c": 3}, texts={queue: "Port  1\n"}, password=PASSWORD)
     async with EapiSimulator(switch) as simulator:
@@ -117,25 +116,25 @@ async def test_what_there_is_as_text_alone_goes_in_a_request_of_its_own():
     assert switch.requests == [["show a"], [queue], ["show c"], ["show a"], [queue]]
 
 
-async def test_fewer_results_than_commands_are_none():
-    class Short(Scripted):
+async def test_fewer_results_than_commands_are_an_error():
+    class Short(FailingSwitch):
         async def answer(self, request):
             return json_reply({"jsonrpc": "2.0", "id": 1, "result": [GOOD]})
 
-    async with WebServer(Short(usual)) as server:
+    async with WebServer(Short(usual_error)) as server:
         client = EapiClient(server.url, "monitor", PASSWORD)
-        with pytest.raises(ReplyError, match="neither results nor an error"):
+        with pytest.raises(InvalidResponseError, match="neither results nor an error"):
             await client.show(["show a", "show c"])
         await client.close()
 
 
 async def test_another_web_server():
-    class Other(Scripted):
+    class Other(FailingSwitch):
         async def answer(self, request):
             return text(404, "not found")
 
-    async with WebServer(Other(usual)) as server:
+    async with WebServer(Other(usual_error)) as server:
         client = EapiClient(server.url, "monitor", PASSWORD)
-        with pytest.raises(ReplyError, match="management api http-commands"):
+        with pytest.raises(InvalidResponseError, match="management api http-commands"):
             await client.show(["show a"])
         await client.close()

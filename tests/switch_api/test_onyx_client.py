@@ -1,4 +1,4 @@
-"""The client against a simulated switch: sessions, faults, secrets, TLS."""
+"""The client of Onyx against a simulated switch: sessions, faults, secrets, TLS."""
 
 import asyncio
 import hashlib
@@ -15,22 +15,16 @@ from exporter.simulator.onyx import (
     OnyxSwitch,
     OnyxTraffic,
 )
-from exporter.switch_api import http
-from exporter.switch_api.onyx import client as onyx
-from exporter.switch_api.onyx import parser as onyx_data
+from exporter.switch_api import errors
+from exporter.switch_api.onyx import parser
+from exporter.switch_api.onyx.client import OnyxClient
 from exporter.switch_api.tls import tls_context
+from tests.helpers.clock import Clock
 
 COUNTERS = "show interfaces ethernet counters"
 DESCRIPTION = "show interfaces ethernet description"
 CONGESTION = "show interfaces ethernet congestion-control"
 PASSWORD = "tr0ub4dor-and-3"
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
@@ -61,13 +55,13 @@ async def device(switch):
 
 @pytest.fixture
 async def client(device, clock):
-    made = onyx.OnyxClient(device.url, "monitor", PASSWORD, clock=clock)
+    made = OnyxClient(device.url, "monitor", PASSWORD, clock=clock)
     yield made
     await made.close()
 
 
-async def failure(client, command=COUNTERS, kind=http.RestError):
-    """Give the error of a command, after a look that nothing of it tells the password."""
+async def failure(client, command=COUNTERS, kind=errors.SwitchApiError):
+    """Return the error of a command, after checking that its traceback does not contain the password."""
     with pytest.raises(kind) as caught:
         await client.show(command)
     assert PASSWORD not in "".join(traceback.format_exception(caught.value))
@@ -76,8 +70,8 @@ async def failure(client, command=COUNTERS, kind=http.RestError):
 
 
 async def test_all_tables(client, switch):
-    counters = onyx_data.parse_counters(await client.show(COUNTERS))
-    assert counters.ports["Eth1/1"] == onyx_data.Counters(
+    counters = parser.parse_counters(await client.show(COUNTERS))
+    assert counters.ports["Eth1/1"] == parser.OnyxCounters(
         receive_packets=10,
         receive_bytes=2**60,
         receive_errors=1,
@@ -91,37 +85,37 @@ async def test_all_tables(client, switch):
     )
     assert counters.ports["Eth1/2/1"].receive_bytes is None
     assert counters.ports["Eth1/2/1"].receive_packets == 0
-    states = onyx_data.parse_description(await client.show(DESCRIPTION)).ports
+    states = parser.parse_description(await client.show(DESCRIPTION)).ports
     assert states == {
-        "Eth1/1": onyx_data.PortState(up=True, speed=10**11),
-        "Eth1/2/1": onyx_data.PortState(up=False, speed=25 * 10**9),
+        "Eth1/1": parser.OnyxPortState(up=True, speed=10**11),
+        "Eth1/2/1": parser.OnyxPortState(up=False, speed=25 * 10**9),
     }
-    marks = onyx_data.parse_congestion_control(await client.show(CONGESTION)).ports
-    assert marks == {"Eth1/1": onyx_data.Congestion(7), "Eth1/2/1": onyx_data.Congestion(None)}
+    marks = parser.parse_congestion_control(await client.show(CONGESTION)).ports
+    assert marks == {"Eth1/1": parser.OnyxCongestion(7), "Eth1/2/1": parser.OnyxCongestion(None)}
     assert switch.logins == ["json"]
     assert switch.commands == [COUNTERS, DESCRIPTION, CONGESTION]
 
 
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("shape", ["object", "list"])
-async def test_reply_forms_read_alike(client, switch, shape, several):
+async def test_all_reply_structures_are_parsed_alike(client, switch, shape, several):
     switch.counters_shape, switch.several_results = shape, several
-    read = onyx_data.parse_counters(await client.show(COUNTERS))
-    assert read.ports["Eth1/1"].receive_bytes == 2**60
-    assert read.problems == ()
+    parsed = parser.parse_counters(await client.show(COUNTERS))
+    assert parsed.ports["Eth1/1"].receive_bytes == 2**60
+    assert parsed.problems == ()
 
 
 @pytest.mark.parametrize("shape", ["object", "list"])
-async def test_one_malformed_port_loses_nothing_else(client, switch, shape):
+async def test_one_malformed_port_affects_nothing_else(client, switch, shape):
     switch.counters_shape, switch.faults.malformed = shape, "Eth1/2/1"
-    read = onyx_data.parse_counters(await client.show(COUNTERS))
-    assert set(read.ports) == {"Eth1/1"}
-    assert len(read.problems) == 1
-    assert "malformed" in read.problems[0]
-    assert set(onyx_data.parse_congestion_control(await client.show(CONGESTION)).ports) == {"Eth1/1"}
+    parsed = parser.parse_counters(await client.show(COUNTERS))
+    assert set(parsed.ports) == {"Eth1/1"}
+    assert len(parsed.problems) == 1
+    assert "malformed" in parsed.problems[0]
+    assert set(parser.parse_congestion_control(await client.show(CONGESTION)).ports) == {"Eth1/1"}
 
 
-async def test_form_login_where_json_is_unknown_is_remembered(client, switch):
+async def test_form_login_is_used_again_where_json_login_is_unsupported(client, switch):
     switch.faults.no_json_login = True
     await client.show(COUNTERS)
     switch.faults.no_json_login = False
@@ -133,11 +127,11 @@ async def test_form_login_where_json_is_unknown_is_remembered(client, switch):
 async def test_an_expired_session_is_renewed_once(client, switch):
     await client.show(COUNTERS)
     switch.expire_sessions()
-    assert onyx_data.parse_counters(await client.show(COUNTERS)).ports
+    assert parser.parse_counters(await client.show(COUNTERS)).ports
     assert switch.logins == ["json", "json"]
 
 
-async def test_a_session_expires_after_every_command_without_rest(client, switch):
+async def test_a_session_that_expires_after_every_command_causes_no_backoff(client, switch):
     for _ in range(4):
         await client.show(COUNTERS)
         switch.expire_sessions()
@@ -145,29 +139,29 @@ async def test_a_session_expires_after_every_command_without_rest(client, switch
 
 
 @pytest.mark.parametrize("form", [False, True])
-async def test_a_wrong_password_rests_longer_each_time(client, switch, clock, form):
+async def test_a_wrong_password_backs_off_longer_each_time(client, switch, clock, form):
     switch.password, switch.faults.no_json_login = "another", form
-    refused = await failure(client, kind=http.LoginError)
-    assert ("check the password" if form else "log-in refused: 'Invalid password ***'") in str(refused)
-    assert client.address in str(refused)
+    rejected = await failure(client, kind=errors.LoginError)
+    assert ("check the password" if form else "log-in refused: 'Invalid password ***'") in str(rejected)
+    assert client.address in str(rejected)
     for seconds in (60, 120, 240):
         clock.now += seconds - 1
         before = switch.requests
-        resting = await failure(client, kind=http.BackoffError)
-        assert resting.retry_after == 1
-        assert "no log-in for another 1 s" in str(resting)
+        backoff = await failure(client, kind=errors.LoginBackoffError)
+        assert backoff.retry_after == 1
+        assert "log-in suspended for another 1 s" in str(backoff)
         assert switch.requests == before
         clock.now += 1
-        assert not isinstance(await failure(client, kind=http.LoginError), http.BackoffError)
+        assert not isinstance(await failure(client, kind=errors.LoginError), errors.LoginBackoffError)
     assert len(switch.logins) == 4
     switch.password = PASSWORD
     clock.now += 480
     assert await client.show(COUNTERS)
     switch.expire_sessions()
-    assert await client.show(COUNTERS), "the rest ends with the first answer"
+    assert await client.show(COUNTERS), "backoff ends with the first success"
 
 
-async def test_the_rest_is_never_longer_than_an_hour(client, switch, clock):
+async def test_backoff_is_never_longer_than_an_hour(client, switch, clock):
     switch.password = "another"
     for _ in range(20):
         await failure(client)
@@ -175,17 +169,17 @@ async def test_the_rest_is_never_longer_than_an_hour(client, switch, clock):
     assert len(switch.logins) == 20
 
 
-async def test_a_web_page_for_every_command_is_one_login_then_rest(client, switch):
+async def test_a_web_page_for_every_command_causes_one_login_then_backoff(client, switch):
     switch.faults.html = True
-    error = await failure(client, kind=http.LoginError)
-    assert "a fresh session does not answer 'show interfaces ethernet counters': HTTP 200 with a page" in str(error)
+    error = await failure(client, kind=errors.LoginError)
+    assert "a new session cannot run 'show interfaces ethernet counters': HTTP 200 with an HTML page" in str(error)
     assert "json-gw enable" in str(error)
-    await failure(client, kind=http.BackoffError)
+    await failure(client, kind=errors.LoginBackoffError)
     assert switch.logins == ["json"]
 
 
 async def test_a_refused_command_keeps_the_session(client, switch):
-    error = await failure(client, "show interfaces ethernet counters everything", http.CommandError)
+    error = await failure(client, "show interfaces ethernet counters everything", errors.CommandError)
     assert error.command == "show interfaces ethernet counters everything"
     assert "Unrecognized command" in error.message
     assert "Unrecognized command" in str(error)
@@ -193,12 +187,12 @@ async def test_a_refused_command_keeps_the_session(client, switch):
     assert switch.logins == ["json"]
 
 
-async def test_a_refusal_that_speaks_of_the_session_renews_it(client, switch):
+async def test_an_error_about_the_session_renews_it(client, switch):
     await client.show(COUNTERS)
     switch.faults.refuse = "Session has expired"
-    await failure(client, kind=http.LoginError)
+    await failure(client, kind=errors.LoginError)
     assert switch.logins == ["json", "json"]
-    await failure(client, kind=http.BackoffError)
+    await failure(client, kind=errors.LoginBackoffError)
 
 
 @pytest.mark.parametrize(
@@ -214,24 +208,24 @@ async def test_other_commands_are_not_sent(client, switch, command):
 
 async def test_redirects_keep_method_and_body(client, switch):
     switch.faults.redirect = ""
-    assert onyx_data.parse_counters(await client.show(COUNTERS)).ports
+    assert parser.parse_counters(await client.show(COUNTERS)).ports
     assert switch.logins == ["json"]
 
 
-async def test_a_redirect_to_elsewhere_gets_no_password(client, switch):
+async def test_a_redirect_to_another_host_is_sent_no_password(client, switch):
     async with OnyxSimulator(OnyxSwitch()) as other:
         switch.faults.redirect = other.url.replace("127.0.0.1", "localhost")
-        error = await failure(client, kind=http.ReplyError)
+        error = await failure(client, kind=errors.InvalidResponseError)
         assert "a redirect away from the switch" in str(error)
         assert other.switch.requests == 0
 
 
-async def test_a_slow_answer_ends_in_time_and_the_login_counts_as_failed(device, switch, clock):
+async def test_a_slow_response_times_out_and_the_login_counts_as_failed(device, switch, clock):
     switch.faults.delay = 3600
-    client = onyx.OnyxClient(device.url, "monitor", PASSWORD, timeout=0.05, clock=clock)
-    error = await failure(client, kind=http.AnswerTimeoutError)
-    assert "no complete answer within 0.05 s" in str(error)
-    await failure(client, kind=http.BackoffError)
+    client = OnyxClient(device.url, "monitor", PASSWORD, timeout=0.05, clock=clock)
+    error = await failure(client, kind=errors.ResponseTimeoutError)
+    assert "no complete response within 0.05 s" in str(error)
+    await failure(client, kind=errors.LoginBackoffError)
     await client.close()
 
 
@@ -240,14 +234,14 @@ async def test_a_cancelled_login_counts_as_failed(client, switch):
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await client.show(COUNTERS)
-    await failure(client, kind=http.BackoffError)
+    await failure(client, kind=errors.LoginBackoffError)
 
 
-async def test_a_huge_answer_is_dropped(device, switch, clock):
-    client = onyx.OnyxClient(device.url, "monitor", PASSWORD, max_reply=2**20, clock=clock)
+async def test_a_large_response_is_discarded(device, switch, clock):
+    client = OnyxClient(device.url, "monitor", PASSWORD, max_reply=2**20, clock=clock)
     switch.faults.huge = 2**22
-    error = await failure(client, kind=http.ReplyError)
-    assert "an answer of more than 1048576 bytes was dropped" in str(error)
+    error = await failure(client, kind=errors.InvalidResponseError)
+    assert "response of more than 1048576 bytes discarded" in str(error)
     switch.faults.huge = 2**19
     assert await client.show(COUNTERS)
     await client.close()
@@ -260,11 +254,11 @@ async def test_commands_go_one_at_a_time(client, switch):
 
 
 async def test_no_connection_is_no_failed_login(switch, clock):
-    async with OnyxSimulator(switch) as gone:
-        url = gone.url
-    client = onyx.OnyxClient(url, "monitor", PASSWORD, clock=clock)
+    async with OnyxSimulator(switch) as stopped:
+        url = stopped.url
+    client = OnyxClient(url, "monitor", PASSWORD, clock=clock)
     for _ in range(2):
-        error = await failure(client, kind=http.TransportError)
+        error = await failure(client, kind=errors.TransportError)
         assert "not connected" in str(error)
     await client.close()
 
@@ -282,9 +276,9 @@ async def test_close_without_a_session_sends_nothing(client, switch):
     assert switch.requests == 0
 
 
-async def test_close_of_a_switch_that_is_gone(switch):
-    async with OnyxSimulator(switch) as gone:
-        client = onyx.OnyxClient(gone.url, "monitor", PASSWORD)
+async def test_close_of_an_unreachable_switch(switch):
+    async with OnyxSimulator(switch) as stopped:
+        client = OnyxClient(stopped.url, "monitor", PASSWORD)
         await client.show(COUNTERS)
     await client.close()
 
@@ -297,7 +291,7 @@ async def test_the_password_is_in_no_text(client, switch, caplog):
     switch.expire_sessions()
     switch.password = "another"
     await failure(client)
-    assert any("session has ended" in record.message for record in caplog.records)
+    assert any("session has expired" in record.message for record in caplog.records)
     assert PASSWORD not in caplog.text
     assert PASSWORD not in repr(client)
     assert repr(client) == f"OnyxClient('http://{client.address}')"
@@ -314,20 +308,20 @@ async def test_the_password_is_in_no_text(client, switch, caplog):
     ],
 )
 async def test_addresses(address, base):
-    client = onyx.OnyxClient(address, "u", "p", tls=tls_context(insecure=True))
+    client = OnyxClient(address, "u", "p", tls=tls_context(insecure=True))
     assert repr(client) == f"OnyxClient({base!r})"
     await client.close()
 
 
 @pytest.mark.parametrize("address", ["", "ftp://leaf", "https://leaf/admin", "leaf:port", "https://leaf?x=1"])
-def test_what_is_no_address(address):
+def test_invalid_addresses(address):
     with pytest.raises(ValueError, match="address: "):
-        onyx.OnyxClient(address, "u", "p")
+        OnyxClient(address, "u", "p")
 
 
-def test_a_password_in_the_address_is_refused_unquoted():
+def test_a_password_in_the_address_is_rejected_without_quoting_it():
     with pytest.raises(ValueError, match="do not belong") as caught:
-        onyx.OnyxClient(f"https://monitor:{PASSWORD}@leaf", "u", "p")
+        OnyxClient(f"https://monitor:{PASSWORD}@leaf", "u", "p")
     assert PASSWORD not in str(caught.value)
 
 
@@ -360,31 +354,31 @@ def fingerprint(issued):
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(issued.cert_chain_pems[0].bytes().decode())).hexdigest()
 
 
-async def shows(device, tls):
-    client = onyx.OnyxClient(device.url, "monitor", PASSWORD, tls=tls)
+async def show_counters(device, tls):
+    client = OnyxClient(device.url, "monitor", PASSWORD, tls=tls)
     try:
         return await client.show(COUNTERS)
     finally:
         await client.close()
 
 
-async def test_tls_by_ca_by_pin_and_unchecked(secure, ca_file, issued):
-    assert await shows(secure, tls_context(ca_file=ca_file))
+async def test_tls_by_ca_by_fingerprint_and_insecure(secure, ca_file, issued):
+    assert await show_counters(secure, tls_context(ca_file=ca_file))
     digits = fingerprint(issued)
-    assert await shows(secure, tls_context(sha256=digits))
+    assert await show_counters(secure, tls_context(sha256=digits))
     colons = ":".join(digits[i : i + 2] for i in range(0, 64, 2)).upper()
-    assert await shows(secure, tls_context(sha256=colons))
-    assert await shows(secure, tls_context(insecure=True))
+    assert await show_counters(secure, tls_context(sha256=colons))
+    assert await show_counters(secure, tls_context(insecure=True))
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [(None, "CERTIFICATE_VERIFY_FAILED"), ({}, "CERTIFICATE_VERIFY_FAILED"), ({"sha256": "00" * 32}, "not the pinned")],
 )
-async def test_tls_with_a_stranger_sends_nothing(secure, switch, options, text):
+async def test_nothing_is_sent_with_an_unknown_certificate(secure, switch, options, text):
     tls = None if options is None else tls_context(**options)
-    client = onyx.OnyxClient(secure.url, "monitor", PASSWORD, tls=tls)
-    error = await failure(client, kind=http.TransportError)
+    client = OnyxClient(secure.url, "monitor", PASSWORD, tls=tls)
+    error = await failure(client, kind=errors.TransportError)
     assert text in str(error)
     assert "ca_file or its fingerprint as sha256" in str(error)
     assert switch.requests == 0
@@ -395,12 +389,12 @@ async def test_tls_checks_the_name_against_a_ca(switch, authority, ca_file, tmp_
     path = tmp_path / "other.pem"
     authority.issue_cert("other.example").private_key_and_cert_chain_pem.write_to_path(path)
     async with OnyxSimulator(switch, certificate=path) as running:
-        client = onyx.OnyxClient(running.url, "monitor", PASSWORD, tls=tls_context(ca_file=ca_file))
-        assert "IP address mismatch" in str(await failure(client, kind=http.TransportError))
+        client = OnyxClient(running.url, "monitor", PASSWORD, tls=tls_context(ca_file=ca_file))
+        assert "IP address mismatch" in str(await failure(client, kind=errors.TransportError))
         await client.close()
 
 
-def test_tls_options_that_are_wrong(ca_file, tmp_path):
+def test_invalid_tls_options(ca_file, tmp_path):
     with pytest.raises(ValueError, match="exclude each other"):
         tls_context(ca_file=ca_file, insecure=True)
     with pytest.raises(ValueError, match="'abc' is not a fingerprint of 64 hexadecimal digits"):

@@ -1,4 +1,4 @@
-"""What an Onyx switch says of itself and of its neighbours, and of PFC.  All of it is written here; none is real."""
+"""Parsers of Onyx: version, LLDP, lossless priorities and PFC counters.  All data is synthetic."""
 
 import contextlib
 
@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.switch_api.neighbour import Heard
-from exporter.switch_api.onyx import facts as onyx_facts
-from exporter.switch_api.onyx import parser as onyx_data
-from exporter.switch_api.onyx.parser import OnyxShapeError, Pfc
+from exporter.switch_api.neighbour import LldpNeighbour
+from exporter.switch_api.onyx import facts, parser
+from exporter.switch_api.onyx.parser import OnyxPfc
+from exporter.switch_api.port import ShapeError
 
 
 @pytest.mark.parametrize(
@@ -17,19 +17,19 @@ from exporter.switch_api.onyx.parser import OnyxShapeError, Pfc
     [("2d 13h 40m 34.992s", 222034.992), ("1h 0m 5s", 3605.0), ("7s", 7.0), ("soon", None), ("N/A", None)],
 )
 def test_versions(uptime, seconds):
-    told = {"Product name": "Onyx", "Product release": "3.10.1", "Product model": "MSN3700", "Uptime": uptime}
-    assert onyx_facts.parse_version(told) == onyx_facts.Version("MSN3700", "Onyx 3.10.1", seconds)
-    assert onyx_facts.parse_version([{key: text} for key, text in told.items()]).model == "MSN3700"
+    version = {"Product name": "Onyx", "Product release": "3.10.1", "Product model": "MSN3700", "Uptime": uptime}
+    assert facts.parse_version(version) == facts.OnyxVersion("MSN3700", "Onyx 3.10.1", seconds)
+    assert facts.parse_version([{key: text} for key, text in version.items()]).model == "MSN3700"
 
 
 @pytest.mark.parametrize("data", [{}, [], {"Lines": [""]}, {"Uptime": "7s"}, "", {"Product release": "N/A"}])
-def test_what_names_no_release_is_no_version(data):
-    with pytest.raises(OnyxShapeError, match="no release"):
-        onyx_facts.parse_version(data)
+def test_a_version_without_release_is_a_shape_error(data):
+    with pytest.raises(ShapeError, match="no release"):
+        facts.parse_version(data)
 
 
-def test_a_switch_that_speaks_no_lldp_tells_nothing_of_itself():
-    assert onyx_facts.parse_local([{"LLDP": "disabled"}]) == onyx_facts.Local()
+def test_a_switch_without_lldp_has_no_local_system():
+    assert facts.parse_local([{"LLDP": "disabled"}]) == facts.OnyxLocalSystem()
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_a_switch_that_speaks_no_lldp_tells_nothing_of_itself():
         ({"Lines": ["PFC: enabled", "Priority Enabled List: 3", "Priority Disabled List: 0 1 2 4 5 6 7"]}, {3}),
     ],
 )
-def test_priorities_that_pause(data, priorities):
+def test_lossless_priorities(data, priorities):
     if priorities is None:
-        with pytest.raises(OnyxShapeError):
-            onyx_facts.parse_lossless(data)
+        with pytest.raises(ShapeError):
+            facts.parse_lossless(data)
     else:
-        assert onyx_facts.parse_lossless(data) == priorities
+        assert facts.parse_lossless(data) == priorities
 
 
 NEIGHBOUR = {
@@ -58,7 +58,7 @@ NEIGHBOUR = {
     "Remote system description": "A switch",
     "Remote port description": "N/A",
 }
-HEARD = Heard("Eth1/1", "02:00:00:aa:00:01", "Eth1/11", "spine-01", "", "A switch")
+EXPECTED_NEIGHBOUR = LldpNeighbour("Eth1/1", "02:00:00:aa:00:01", "Eth1/11", "spine-01", "", "A switch")
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ HEARD = Heard("Eth1/1", "02:00:00:aa:00:01", "Eth1/11", "spine-01", "", "A switc
         [{"header": "Eth1/1", **NEIGHBOUR}],
     ],
 )
-def test_neighbours_in_every_shape(data):
-    read = onyx_facts.parse_neighbours(data)
-    assert read.ports == {"Eth1/1": (HEARD,)}
-    assert read.problems == ()
+def test_neighbours_in_every_structure(data):
+    parsed = facts.parse_neighbours(data)
+    assert parsed.ports == {"Eth1/1": (EXPECTED_NEIGHBOUR,)}
+    assert parsed.problems == ()
 
 
 def test_several_neighbours_of_a_port_are_kept():
@@ -83,23 +83,23 @@ def test_several_neighbours_of_a_port_are_kept():
     together = [{"Eth1/1": [NEIGHBOUR, other]}]
     in_pieces = [{"Eth1/1": [{key: text} for one in (NEIGHBOUR, other) for key, text in one.items()]}]
     for data in (apart, together, in_pieces):
-        assert [one.name for one in onyx_facts.parse_neighbours(data).ports["Eth1/1"]] == ["spine-01", "spine-02"]
+        assert [one.name for one in facts.parse_neighbours(data).ports["Eth1/1"]] == ["spine-01", "spine-02"]
 
 
-def test_one_malformed_neighbour_loses_nothing_else():
-    read = onyx_facts.parse_neighbours([{"Eth1/1": [NEIGHBOUR]}, {"Eth1/2": "?"}, 7, {"Eth1/3": [{"TTL": "120"}]}])
-    assert read.ports == {"Eth1/1": (HEARD,)}
-    assert len(read.problems) == 3
+def test_one_malformed_neighbour_affects_nothing_else():
+    parsed = facts.parse_neighbours([{"Eth1/1": [NEIGHBOUR]}, {"Eth1/2": "?"}, 7, {"Eth1/3": [{"TTL": "120"}]}])
+    assert parsed.ports == {"Eth1/1": (EXPECTED_NEIGHBOUR,)}
+    assert len(parsed.problems) == 3
 
 
-def test_no_neighbours_is_no_error_and_no_port_at_all_is():
-    assert onyx_facts.parse_neighbours({"Lines": ["", "No lldp remote information.", ""]}).ports == {}
-    assert onyx_facts.parse_neighbours([]).ports == {}
-    with pytest.raises(OnyxShapeError, match="no neighbour of any port"):
-        onyx_facts.parse_neighbours([{"Eth1/1": [{"colour": "blue"}]}])
+def test_no_neighbours_is_no_error_but_unknown_rows_are():
+    assert facts.parse_neighbours({"Lines": ["", "No lldp remote information.", ""]}).ports == {}
+    assert facts.parse_neighbours([]).ports == {}
+    with pytest.raises(ShapeError, match="no neighbour of any port"):
+        facts.parse_neighbours([{"Eth1/1": [{"colour": "blue"}]}])
 
 
-PFC = {"Eth1/1": Pfc(12, 34)}
+PFC = {"Eth1/1": OnyxPfc(12, 34)}
 
 
 @pytest.mark.parametrize(
@@ -113,25 +113,25 @@ PFC = {"Eth1/1": Pfc(12, 34)}
         {"Lines": ["Po1:", " 7 pause packets", " 7 pause packets", "Eth1/1:", " 12 pause packets", "34 pause packets"]},
     ],
 )
-def test_pfc_in_every_shape(data):
-    read = onyx_data.parse_pfc(data)
-    assert read.ports == PFC
-    assert read.problems == ()
+def test_pfc_in_every_structure(data):
+    parsed = parser.parse_pfc(data)
+    assert parsed.ports == PFC
+    assert parsed.problems == ()
 
 
-def test_a_text_of_pfc_that_is_malformed_loses_that_port():
-    read = onyx_data.parse_pfc(
+def test_a_malformed_pfc_text_affects_only_that_port():
+    parsed = parser.parse_pfc(
         {"Lines": ["Eth1/1:", " 12 pause packets", " 34 pause packets", "Eth1/2:", " 5 pause packets",
                    "Eth1/3:", " 5 pause packets", " 99999999999999999999 pause packets"]}
     )  # fmt: skip
-    assert read.ports == PFC
-    assert [problem.split(":")[0] for problem in read.problems] == ["Eth1/2", "Eth1/3"]
+    assert parsed.ports == PFC
+    assert [problem.split(":")[0] for problem in parsed.problems] == ["Eth1/2", "Eth1/3"]
 
 
 @pytest.mark.parametrize("data", [{"Lines": ["12 pause packets"]}, {"Eth1/1": [{"pause packets": "12"}]}, 7])
-def test_pfc_of_an_unknown_shape(data):
-    with pytest.raises(OnyxShapeError):
-        onyx_data.parse_pfc(data)
+def test_pfc_of_unknown_structure(data):
+    with pytest.raises(ShapeError):
+        parser.parse_pfc(data)
 
 
 JSON = st.recursive(
@@ -146,8 +146,8 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_no_answer_breaks_a_parser(data):
-    for parse in (onyx_facts.parse_version, onyx_facts.parse_local, onyx_facts.parse_lossless,
-                  onyx_facts.parse_neighbours, onyx_data.parse_pfc, onyx_data.parse_congestion_control):  # fmt: skip
-        with contextlib.suppress(OnyxShapeError):
+def test_any_json_is_parsed_or_a_shape_error(data):
+    for parse in (facts.parse_version, facts.parse_local, facts.parse_lossless,
+                  facts.parse_neighbours, parser.parse_pfc, parser.parse_congestion_control):  # fmt: skip
+        with contextlib.suppress(ShapeError):
             parse(data)

@@ -1,4 +1,4 @@
-"""What the JSON of an Onyx switch means: own fixtures for each shape, then recordings where there are some."""
+"""Conversion of Onyx's JSON to rows, and parsers of port tables: own data of each structure, then recordings."""
 
 import json
 
@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.switch_api.onyx import parser as onyx
+from exporter.switch_api.onyx import parser, tables
+from exporter.switch_api.port import PerPort, ShapeError
+from exporter.switch_api.text_values import parse_counter, parse_speed
 from tests.helpers.paths import FIXTURES
 
 RECORDED = FIXTURES / "onyx"
@@ -40,28 +42,28 @@ def fixture(name):
     ],
 )
 def test_port_names(text, name):
-    assert onyx.port_name(text) == name
+    assert tables.parse_port_name(text) == name
 
 
 @pytest.mark.parametrize("text", [None, "", " ", "-", "N/A", "N\\A", "n/a", "Not Advertised", "Unknown", "UNKNOWN"])
-def test_words_for_no_value_are_none(text):
-    assert onyx.number(text) is None
-    assert onyx.speed(text) is None
-    assert onyx.state(text) is None
+def test_placeholders_are_none(text):
+    assert parse_counter(text) is None
+    assert parse_speed(text) is None
+    assert parser.parse_oper_state(text) is None
 
 
 def test_numbers():
-    assert onyx.number("0") == 0
-    assert onyx.number(" 1,234,567 ") == 1234567
-    assert onyx.number("18446744073709551615") == 2**64 - 1
+    assert parse_counter("0") == 0
+    assert parse_counter(" 1,234,567 ") == 1234567
+    assert parse_counter("18446744073709551615") == 2**64 - 1
 
 
 @pytest.mark.parametrize(
     "text", ["18446744073709551616", "-4", "1.5", "12,34", "1_000", "5.9M", "twelve", "\u0663", "0x10"]
 )
-def test_a_number_that_is_none_is_an_error_which_quotes_it(text):
+def test_an_invalid_counter_is_an_error_that_quotes_it(text):
     with pytest.raises(ValueError, match="is not a counter of at most 64 bits") as caught:
-        onyx.number(text)
+        parse_counter(text)
     assert ascii(text) in str(caught.value)
 
 
@@ -78,26 +80,26 @@ def test_a_number_that_is_none_is_an_error_which_quotes_it(text):
     ],
 )
 def test_speeds(text, bits):
-    assert onyx.speed(text) == bits
+    assert parse_speed(text) == bits
 
 
 @pytest.mark.parametrize("text", ["fast", "100", "100 Gbps or so", "1550 KB"])
-def test_a_speed_that_is_none_is_an_error(text):
+def test_an_invalid_speed_is_an_error(text):
     with pytest.raises(ValueError, match="is not a link speed"):
-        onyx.speed(text)
+        parse_speed(text)
 
 
 def test_states():
-    assert onyx.state("Up") is True
-    assert onyx.state("Down (suspended)") is False
+    assert parser.parse_oper_state("Up") is True
+    assert parser.parse_oper_state("Down (suspended)") is False
     with pytest.raises(ValueError, match="'Sideways' is neither Up nor Down"):
-        onyx.state("Sideways")
+        parser.parse_oper_state("Sideways")
 
 
 def test_counters_by_port_name():
-    read = onyx.parse_counters(fixture("counters_object"))
-    assert read.ports == {
-        "Eth1/1": onyx.Counters(
+    parsed = parser.parse_counters(fixture("counters_object"))
+    assert parsed.ports == {
+        "Eth1/1": parser.OnyxCounters(
             receive_packets=1204,
             receive_bytes=46755253366000,
             receive_errors=3,
@@ -112,116 +114,118 @@ def test_counters_by_port_name():
             transmit_pause_frames=None,
             transmit_hoq_discards=4,
         ),
-        "Eth1/2/1": onyx.Counters(receive_bytes=0),
+        "Eth1/2/1": parser.OnyxCounters(receive_bytes=0),
     }
-    assert read.problems == ("Eth1/3: neither an object nor a list: 'no such port'",)
+    assert parsed.problems == ("Eth1/3: neither an object nor a list: 'no such port'",)
 
 
-def test_counters_with_headers_lose_only_what_is_malformed():
-    read = onyx.parse_counters(fixture("counters_list"))
-    assert read.ports == {
-        "Eth1/1": onyx.Counters(receive_packets=7, receive_bytes=700, transmit_packets=8),
-        "Eth1/2": onyx.Counters(receive_packets=9),
+def test_counters_with_headers_and_malformed_rows():
+    parsed = parser.parse_counters(fixture("counters_list"))
+    assert parsed.ports == {
+        "Eth1/1": parser.OnyxCounters(receive_packets=7, receive_bytes=700, transmit_packets=8),
+        "Eth1/2": parser.OnyxCounters(receive_packets=9),
     }
-    assert read.problems == (
+    assert parsed.problems == (
         "data[1]: 'header' names no port: 5",
         "data[4]: not an object: 'broken'",
         "Eth1/1: tx bytes: 'twelve' is not a counter of at most 64 bits",
     )
 
 
-def test_a_row_that_lost_its_header_is_not_given_to_the_port_before_it():
-    read = onyx.normalise([{"header": "Eth1/1", "MTU": "1"}, {"Rx": {"bytes": "5"}}])
-    assert read.ports == {"Eth1/1": {"MTU": "1"}}
-    assert read.problems == ("data[1]: 'Rx' belongs to no port",)
+def test_a_row_without_a_header_does_not_belong_to_the_port_before_it():
+    parsed = tables.flatten([{"header": "Eth1/1", "MTU": "1"}, {"Rx": {"bytes": "5"}}])
+    assert parsed.ports == {"Eth1/1": {"MTU": "1"}}
+    assert parsed.problems == ("data[1]: 'Rx' belongs to no port",)
 
 
 def test_congestion_control_belongs_to_the_interface_before_it():
     data = fixture("congestion_control")
-    read = onyx.parse_congestion_control(data)
-    assert read.ports == {"Eth1/1": onyx.Congestion(40, {3: 6}), "Eth1/2/1": onyx.Congestion(None)}
-    assert read.problems == ("data[3]: 'Interface ethernet' names no port: 'broken'",)
-    rows = onyx.normalise(data).ports
+    parsed = parser.parse_congestion_control(data)
+    assert parsed.ports == {"Eth1/1": parser.OnyxCongestion(40, {3: 6}), "Eth1/2/1": parser.OnyxCongestion(None)}
+    assert parsed.problems == ("data[3]: 'Interface ethernet' names no port: 'broken'",)
+    rows = tables.flatten(data).ports
     assert rows["Eth1/1"] == {
         "ECN marked packets": "40",
         "TC-0 Mode": "none",
         "TC-3 Mode": "ECN",
         "TC-3 RED dropped packets": "6",
     }
-    assert rows[onyx.SWITCH] == {"TC-3 Mode": "RED"}
+    assert rows[tables.SWITCH] == {"TC-3 Mode": "RED"}
 
 
 def test_descriptions_as_object_or_list():
-    read = onyx.parse_description(
+    parsed = parser.parse_description(
         {
             "Eth1/1": {"Operational state": "Up", "Speed": "25G", "Description": "to gpu-017"},
             "Eth1/2": [{"Operational state": "Down", "Speed": "Unknown", "Description": "N/A"}],
             "Vlan 5": [{"State": "Down"}],
         }
     )
-    assert read.ports == {
-        "Eth1/1": onyx.PortState(up=True, speed=25 * 10**9, description="to gpu-017"),
-        "Eth1/2": onyx.PortState(up=False),
+    assert parsed.ports == {
+        "Eth1/1": parser.OnyxPortState(up=True, speed=25 * 10**9, description="to gpu-017"),
+        "Eth1/2": parser.OnyxPortState(up=False),
     }
-    assert read.problems == ()
+    assert parsed.problems == ()
 
 
-def test_list_of_single_keys_and_a_key_that_comes_twice():
-    read = onyx.normalise(fixture("neighbours"))
-    assert read.ports == {
+def test_list_of_single_keys_and_a_duplicate_key():
+    parsed = tables.flatten(fixture("neighbours"))
+    assert parsed.ports == {
         "Eth1/1": {"Remote chassis id": "02:00:00:00:00:01", "Remote port-id": "swp1"},
         "Eth1/2": {"Remote port-id": "swp2"},
     }
-    assert read.problems == ("Eth1/2: 'Remote port-id' comes twice; the first value is kept",)
+    assert parsed.problems == ("Eth1/2: 'Remote port-id' is there twice; the first value is used",)
 
 
 def test_lines_are_no_rows_and_no_error():
-    read = onyx.parse_counters({"Lines": ["", "No counters.", ""]})
-    assert read == onyx.PerPort({}, (), "No counters.")
+    parsed = parser.parse_counters({"Lines": ["", "No counters.", ""]})
+    assert parsed == PerPort({}, (), "No counters.")
 
 
-def test_what_belongs_to_no_port_is_the_switch():
-    assert onyx.normalise({"value": ["MSN2100"], "Count": 3}).ports == {onyx.SWITCH: {"value": "MSN2100", "Count": "3"}}
+def test_values_without_a_port_belong_to_the_switch():
+    assert tables.flatten({"value": ["MSN2100"], "Count": 3}).ports == {
+        tables.SWITCH: {"value": "MSN2100", "Count": "3"}
+    }
 
 
-def test_an_exception_is_told_unless_it_is_none():
-    read = onyx.normalise({"Eth1/1": {"a": "1"}, "Exception list": {"message": "chip busy"}})
-    assert read.ports == {"Eth1/1": {"a": "1"}}
-    assert read.problems == ("the switch reports an exception: 'chip busy'",)
+def test_an_exception_is_a_problem_unless_it_is_a_placeholder():
+    parsed = tables.flatten({"Eth1/1": {"a": "1"}, "Exception list": {"message": "chip busy"}})
+    assert parsed.ports == {"Eth1/1": {"a": "1"}}
+    assert parsed.problems == ("the switch reports an exception: 'chip busy'",)
 
 
 @pytest.mark.parametrize("data", [None, 7, True, "Rx: 576 packets"])
-def test_unknown_shapes_are_quoted(data):
-    with pytest.raises(onyx.OnyxShapeError, match="data of an unknown shape") as caught:
-        onyx.normalise(data)
+def test_data_of_unknown_structure_is_quoted(data):
+    with pytest.raises(ShapeError, match="data of an unknown structure") as caught:
+        tables.flatten(data)
     assert ascii(data) in str(caught.value)
 
 
-def test_rows_without_any_counter_are_an_unknown_shape():
-    with pytest.raises(onyx.OnyxShapeError, match=r"without any of receive_packets, .*\{'Eth1/1': \{'Speed'"):
-        onyx.parse_counters({"Eth1/1": {"Speed": "25G"}})
+def test_rows_without_any_counter_are_a_shape_error():
+    with pytest.raises(ShapeError, match=r"without any of receive_packets, .*\{'Eth1/1': \{'Speed'"):
+        parser.parse_counters({"Eth1/1": {"Speed": "25G"}})
 
 
-def test_a_port_without_any_counter_is_told():
-    read = onyx.parse_counters({"Eth1/1": {"Speed": "25G"}, "Eth1/2": {"Rx": {"bytes": "1"}}})
-    assert read.ports == {"Eth1/2": onyx.Counters(receive_bytes=1)}
-    assert read.problems == ("Eth1/1: none of the expected keys among ['Speed']",)
+def test_a_port_without_any_counter_is_a_problem():
+    parsed = parser.parse_counters({"Eth1/1": {"Speed": "25G"}, "Eth1/2": {"Rx": {"bytes": "1"}}})
+    assert parsed.ports == {"Eth1/2": parser.OnyxCounters(receive_bytes=1)}
+    assert parsed.problems == ("Eth1/1: none of the expected keys among ['Speed']",)
 
 
 def test_depth_and_number_of_problems_are_bounded():
     deep: object = "1"
     for _ in range(60):
         deep = {"x": deep}
-    read = onyx.normalise({"Eth1/1": deep, "Eth1/2": {"a": "1"}, "Exception list": deep})
-    assert read.ports["Eth1/2"] == {"a": "1"}
-    assert "nested deeper than 8 levels" in read.problems[0]
-    assert len(onyx.normalise([1] * 5000).problems) == 100
+    parsed = tables.flatten({"Eth1/1": deep, "Eth1/2": {"a": "1"}, "Exception list": deep})
+    assert parsed.ports["Eth1/2"] == {"a": "1"}
+    assert "nested deeper than 8 levels" in parsed.problems[0]
+    assert len(tables.flatten([1] * 5000).problems) == 100
 
 
 def test_the_number_of_ports_is_bounded():
-    read = onyx.parse_counters({f"Eth{a}/{b}": {"Rx": {"bytes": "1"}} for a in range(5) for b in range(1000)})
-    assert len(read.ports) == 4096
-    assert read.problems[0] == "Eth4/96: left out, as there are more than 4096 ports"
+    parsed = parser.parse_counters({f"Eth{a}/{b}": {"Rx": {"bytes": "1"}} for a in range(5) for b in range(1000)})
+    assert len(parsed.ports) == 4096
+    assert parsed.problems[0] == "Eth4/96: skipped, as there are more than 4096 ports"
 
 
 JSON = st.recursive(
@@ -240,13 +244,13 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_is_read_or_refused_by_its_own_error(data):
-    for parse in (onyx.normalise, onyx.parse_counters, onyx.parse_description, onyx.parse_congestion_control):
+def test_any_json_is_parsed_or_a_shape_error(data):
+    for parse in (tables.flatten, parser.parse_counters, parser.parse_description, parser.parse_congestion_control):
         try:
-            read = parse(data)
-        except onyx.OnyxShapeError:
+            parsed = parse(data)
+        except ShapeError:
             continue
-        assert all(name == onyx.SWITCH or onyx.port_name(name) == name for name in read.ports)
+        assert all(name == tables.SWITCH or tables.parse_port_name(name) == name for name in parsed.ports)
 
 
 RECORDINGS = {
@@ -299,25 +303,25 @@ def _is_json(path):
     return True
 
 
-def test_every_recording_normalises(corpus):
+def test_all_recordings_are_flattened(corpus):
     folder = corpus / "switch" / "onyx"
     files = {str(path.relative_to(folder)) for path in folder.glob("*/*") if _is_json(path)}
     assert files == set(RECORDINGS)
     for name, expected in RECORDINGS.items():
-        read = onyx.normalise(json.loads((folder / name).read_bytes()))
-        assert read.problems == (), name
-        assert set(read.ports) == set(expected), name
+        parsed = tables.flatten(json.loads((folder / name).read_bytes()))
+        assert parsed.problems == (), name
+        assert set(parsed.ports) == set(expected), name
         for port, values in expected.items():
-            assert values.items() <= read.ports[port].items(), (name, port)
+            assert values.items() <= parsed.ports[port].items(), (name, port)
 
 
 def test_recorded_counters(corpus):
     folder = corpus / "switch" / "onyx"
-    new = onyx.parse_counters(json.loads((folder / "blog_new_style_counters_shape.json").read_bytes())["data"])
+    new = parser.parse_counters(json.loads((folder / "blog_new_style_counters_shape.json").read_bytes())["data"])
     assert new.ports == {
-        "Eth1/19": onyx.Counters(receive_packets=6078365878, receive_bytes=46755253366062, transmit_bytes=0)
+        "Eth1/19": parser.OnyxCounters(receive_packets=6078365878, receive_bytes=46755253366062, transmit_bytes=0)
     }
-    old = onyx.parse_counters(json.loads((folder / "ansible" / "onyx_interfaces_show.cfg").read_bytes()))
+    old = parser.parse_counters(json.loads((folder / "ansible" / "onyx_interfaces_show.cfg").read_bytes()))
     assert old.ports["Eth1/1"].transmit_hoq_discards == 0
     assert old.ports["Eth1/1"].receive_pause_frames is None
     assert old.problems == ()

@@ -52,12 +52,12 @@ DEADLINE_RATIO = 0.9
 
 READERS = {
     "snmp": ("exporter.sources.switch.readers.snmp.reader", "SnmpReader"),
-    "onyx": ("exporter.sources.switch.readers.onyx", "OnyxReader"),
-    "nvue": ("exporter.sources.switch.readers.nvue", "NvueReader"),
-    "eapi": ("exporter.sources.switch.readers.eapi", "EapiReader"),
-    "nxapi": ("exporter.sources.switch.readers.nxapi", "NxapiReader"),
-    "restconf": ("exporter.sources.switch.readers.restconf", "RestconfReader"),
-    "redis": ("exporter.sources.switch.readers.sonic_db", "RedisReader"),
+    "onyx": ("exporter.sources.switch.readers.onyx.reader", "OnyxReader"),
+    "nvue": ("exporter.sources.switch.readers.nvue.reader", "NvueReader"),
+    "eapi": ("exporter.sources.switch.readers.eapi.reader", "EapiReader"),
+    "nxapi": ("exporter.sources.switch.readers.nxapi.reader", "NxapiReader"),
+    "restconf": ("exporter.sources.switch.readers.restconf.reader", "RestconfReader"),
+    "redis": ("exporter.sources.switch.readers.sonic_db.reader", "RedisReader"),
 }
 """By protocol: module and class of its reader, imported only if a switch needs it."""
 

@@ -1,6 +1,6 @@
-"""Client of NVUE, the REST API of Cumulus Linux: GET alone, and only of the paths that are known here.
+"""Client of NVUE, the REST API of Cumulus Linux: only GET requests, and only of a fixed list of paths.
 
-What the answers hold is the matter of `nvue_data`.
+The responses are parsed in `parser` and `modules`.
 """
 
 import re
@@ -10,20 +10,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from exporter.switch_api.basic_auth import BasicClient
-from exporter.switch_api.http import (
-    CommandError,
-    ReplyError,
-    UnsupportedError,
-    decoded,
-    excerpt,
-    is_denied,
-    json_object,
-)
+from exporter.switch_api.basic_auth import BasicAuthClient
+from exporter.switch_api.errors import CommandError, InvalidResponseError, UnsupportedError
+from exporter.switch_api.http import decode_json_async, decode_json_object, is_denied
+from exporter.switch_api.text_values import excerpt
 
 _ROOT = "/nvue_v1/"
 _FORBIDDEN = (
-    "a switch whose user cumulus still has its first password answers so: change it, or check what this user may do"
+    "a switch whose user cumulus still has its first password responds so: change it, or check what this user may do"
 )
 _PATHS = re.compile(
     r"system|interface|platform/transceiver"
@@ -31,49 +25,49 @@ _PATHS = re.compile(
 )
 
 
-class NvueClient(BasicClient):
-    """One switch, a few requests at a time."""
+class NvueClient(BasicAuthClient):
+    """Client of one switch, a few requests at a time."""
 
     port = 8765
-    connections = 3  # its management has few cores, and more to do
+    connections = 3  # the management CPU of a switch has few cores and other work to do
 
     async def get(self, path: str) -> object:
-        """Give what stands at a path, such as `interface/swp1/lldp`, as the switch has it now.
+        """Return the operational data at a path, such as `interface/swp1/lldp`.
 
         Raises:
-            ValueError: the path is none that is asked for; nothing was sent.
-            UnsupportedError: there is nothing at the path.
+            ValueError: the path is not in the list; nothing was sent.
+            UnsupportedError: the path does not exist.
             CommandError: the switch refused the request.
-            RestError: one of its other kinds.
+            SwitchApiError: one of its other subclasses.
         """
         if not _PATHS.fullmatch(path):
-            raise ValueError(f"{excerpt(path)} is not asked for")
-        return await self._judged(partial(self._ask, path))
+            raise ValueError(f"{excerpt(path)} is not requested: it is not in the list of paths")
+        return await self._authenticate(partial(self._get, path))
 
-    async def _ask(self, path: str) -> object:
+    async def _get(self, path: str) -> object:
         response, body = await self._http.get(_ROOT + quote(path, safe="/"))
         if is_denied(response):
             if response.status_code == HTTPStatus.FORBIDDEN:
-                raise self._denied(response, body, _FORBIDDEN)
-            raise self._denied(response, body)
-        if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:  # of the web server, before NVUE saw it
-            raise ReplyError(f"{self.address}: {path}: {self._http.described(response, body)}")
-        self._served()
+                raise self._login_rejected(response, body, _FORBIDDEN)
+            raise self._login_rejected(response, body)
+        if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:  # of the web server in front of NVUE
+            raise InvalidResponseError(f"{self.address}: {path}: {self._http.describe_body(response, body)}")
+        self._login_accepted()
         if response.status_code == HTTPStatus.NOT_FOUND:
-            raise UnsupportedError(self.address, path, self._message(body))
+            raise UnsupportedError(self.address, path, self._error_message(body))
         if response.has_redirect_location:
-            where = self.quoted(response.headers["Location"])
-            raise ReplyError(f"{self.address}: {path}: redirected to {where}; give the address in that form")
-        value = await decoded(body)
+            where = self.redacted_excerpt(response.headers["Location"])
+            raise InvalidResponseError(f"{self.address}: {path}: redirected to {where}; give the address in that form")
+        value = await decode_json_async(body)
         if value is msgspec.UNSET:
-            raise ReplyError(f"{self.address}: {path}: {self._http.described(response, body)}")
+            raise InvalidResponseError(f"{self.address}: {path}: {self._http.describe_body(response, body)}")
         if response.status_code != HTTPStatus.OK:
-            raise CommandError(self.address, path, f"HTTP {response.status_code}: {self._message(body)}")
+            raise CommandError(self.address, path, f"HTTP {response.status_code}: {self._error_message(body)}")
         return value
 
-    def _message(self, body: bytes) -> str:
-        """Give what the switch says of an error: `{"title": "Not Found", "detail": …}`, or else its beginning."""
-        said = json_object(body)
-        if said is None:
-            return self.quoted(body)
-        return self.quoted(said.get("detail") or said.get("title") or body)
+    def _error_message(self, body: bytes) -> str:
+        """Return the message of an error (`{"title": "Not Found", "detail": …}`), else the beginning of the body."""
+        error = decode_json_object(body)
+        if error is None:
+            return self.redacted_excerpt(body)
+        return self.redacted_excerpt(error.get("detail") or error.get("title") or body)

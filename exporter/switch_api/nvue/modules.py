@@ -1,4 +1,4 @@
-"""What NVUE tells of the modules and cables in ports: texts such as `0.8625 mW / -0.64 dBm`, made into values."""
+"""Parser of NVUE's data of modules and cables: texts such as `0.8625 mW / -0.64 dBm`.  Pure: no I/O."""
 
 import math
 import re
@@ -10,12 +10,12 @@ _QUANTITY = re.compile(
     r"([+-]?(?:\d+(?:\.\d+)?|inf))\s*(mW|dBm|mA|uA|V|mV|C|degrees C)(?![A-Za-z])", re.ASCII | re.IGNORECASE
 )
 _LANE = re.compile(r"(?:ch|channel)-(\d{1,2})-(rx-power|tx-power|tx-bias-current)", re.ASCII)
-_INNER = {"rx-power": "power", "tx-power": "power", "tx-bias-current": "current"}
+_NESTED_KEYS = {"rx-power": "power", "tx-power": "power", "tx-bias-current": "current"}
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One lane: light in milliwatts or dBm, whichever is told, and the laser's current in amperes."""
+class NvueLane:
+    """One lane: power in milliwatts or dBm, whichever the switch reports, and laser bias current in amperes."""
 
     receive_milliwatts: float | None = None
     receive_dbm: float | None = None
@@ -25,33 +25,34 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
-    """One module: degrees Celsius, volts, and lanes by number, the first is 1."""
+class NvueModule:
+    """One module: degrees Celsius, volts, and lanes by number, starting at 1."""
 
     temperature: float | None = None
     voltage: float | None = None
-    lanes: Mapping[int, Lane] = field(default_factory=dict)
+    lanes: Mapping[int, NvueLane] = field(default_factory=dict)
 
 
-def parse_module(data: object) -> Module:
-    """Read `/interface/<port>/transceiver`, flat (`ch-1-rx-power`) or nested (`channel`, `channel-1`, `rx-power`).
+def parse_module(data: object) -> NvueModule:
+    """Parse `/interface/<port>/transceiver`, flat (`ch-1-rx-power`) or nested (`channel`, `channel-1`, `rx-power`).
 
-    A copper cable has none of the values; a value that is no quantity is absent.
+    A copper cable has none of the values; a value that is not a quantity with a unit is absent.
     """
     if not isinstance(data, dict):
-        return Module()
-    texts: dict[int, dict[str, str]] = {}
-    for lane, key, text in _lanes(data):
+        return NvueModule()
+    lanes: dict[int, dict[str, str]] = {}
+    for lane, key, text in _lane_texts(data):
         if 1 <= lane <= _MAX_LANES:
-            texts.setdefault(lane, {}).setdefault(key, text)
-    return Module(
-        _quantity(_inner(data.get("temperature"), "temperature"), {"c": 1.0, "degrees c": 1.0}),
-        _quantity(_inner(data.get("voltage"), "voltage"), {"v": 1.0, "mv": 1e-3}),
-        {lane: _lane(told) for lane, told in sorted(texts.items())},
+            lanes.setdefault(lane, {}).setdefault(key, text)
+    return NvueModule(
+        _parse_quantity(_nested_text(data.get("temperature"), "temperature"), {"c": 1.0, "degrees c": 1.0}),
+        _parse_quantity(_nested_text(data.get("voltage"), "voltage"), {"v": 1.0, "mv": 1e-3}),
+        {lane: _parse_lane(texts) for lane, texts in sorted(lanes.items())},
     )
 
 
-def _lanes(data: Mapping[str, object]) -> Iterator[tuple[int, str, str]]:
+def _lane_texts(data: Mapping[str, object]) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of a lane, the key and the text of each value."""
     flat = dict(data)
     channels = data.get("channel")
     for name, channel in channels.items() if isinstance(channels, dict) else ():
@@ -60,28 +61,28 @@ def _lanes(data: Mapping[str, object]) -> Iterator[tuple[int, str, str]]:
     for key, value in flat.items():
         found = _LANE.fullmatch(key)
         if found:
-            yield int(found[1]), found[2], _inner(value, _INNER[found[2]])
+            yield int(found[1]), found[2], _nested_text(value, _NESTED_KEYS[found[2]])
 
 
-def _inner(told: object, key: str) -> str:
-    if isinstance(told, dict):
-        told = told.get(key)
-    return told if isinstance(told, str) else ""
+def _nested_text(value: object, key: str) -> str:
+    if isinstance(value, dict):
+        value = value.get(key)
+    return value if isinstance(value, str) else ""
 
 
-def _lane(told: Mapping[str, str]) -> Lane:
-    receive, transmit = told.get("rx-power", ""), told.get("tx-power", "")
-    return Lane(
-        _quantity(receive, {"mw": 1.0}),
-        _quantity(receive, {"dbm": 1.0}),
-        _quantity(transmit, {"mw": 1.0}),
-        _quantity(transmit, {"dbm": 1.0}),
-        _quantity(told.get("tx-bias-current", ""), {"ma": 1e-3, "ua": 1e-6}),
+def _parse_lane(texts: Mapping[str, str]) -> NvueLane:
+    receive, transmit = texts.get("rx-power", ""), texts.get("tx-power", "")
+    return NvueLane(
+        _parse_quantity(receive, {"mw": 1.0}),
+        _parse_quantity(receive, {"dbm": 1.0}),
+        _parse_quantity(transmit, {"mw": 1.0}),
+        _parse_quantity(transmit, {"dbm": 1.0}),
+        _parse_quantity(texts.get("tx-bias-current", ""), {"ma": 1e-3, "ua": 1e-6}),
     )
 
 
-def _quantity(text: str, units: Mapping[str, float]) -> float | None:
-    """Give the first number of the text that stands before one of the units, in the base unit."""
+def _parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
+    """Return the first number of the text that is followed by one of the units, in the base unit."""
     for number, unit in _QUANTITY.findall(text):
         factor = units.get(unit.lower())
         if factor is not None:

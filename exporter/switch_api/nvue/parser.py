@@ -1,209 +1,194 @@
-"""What NVUE, the REST API of Cumulus Linux, tells of ports, made into values.  Pure: no I/O.
+"""Parsers of the JSON of NVUE, the REST API of Cumulus Linux.  Pure: no I/O.
 
 Releases nest the same groups differently (`{"operational": {"interface": {"swp1": …}}}`, or the bare group), a group
 is an object by priority or a list with `"switch-priority"`, and a number is a number, `"1,234"` or `{"value": …}`.
-How long PFC paused is told in a unit that no document states, so it is not read at all.
+The unit of PFC pause durations is in no document, so they are not read.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from exporter.switch_api.http import excerpt
-from exporter.switch_api.neighbour import Heard
+from exporter.switch_api.neighbour import LldpNeighbour
+from exporter.switch_api.port import MAX_PORTS, MAX_PROBLEMS, PerPort, ShapeError
 from exporter.switch_api.text_values import (
-    COUNTER_TOP,
-    identity,
-    known,
-    number,
-    speed,
+    MAX_COUNTER,
+    excerpt,
+    normalise_identifier,
+    parse_counter,
+    parse_speed,
+    strip_placeholder,
 )
 
 _MAX_DEPTH = 8
-_MAX_PROBLEMS = 100
-_MAX_PORTS = 4096
 _PORT = re.compile(r"swp[0-9]{1,4}(?:s[0-9]{1,2})?", re.ASCII)
 _UPTIME = re.compile(r"(?:(\d{1,6}) days?,? *)?(\d{1,3}):(\d{2}):(\d{2})(?:\.\d+)?", re.ASCII)
+_SELECTORS = ("switch-priority", "traffic-class", "priority-group", "id")
 
 PRIORITIES = 8
 QUEUES = 16
 
-
-class NvueShapeError(ValueError):
-    """The data is in none of the known shapes; the text quotes its beginning."""
+QUEUE_COUNTERS = ("tx-frames", "tx-bytes", "ecn-marked-frames", "tx-uc-buffer-discards", "wred-discards")
+PORT_COUNTERS = ("in-bytes", "in-pkts", "in-errors", "in-drops", "out-bytes", "out-pkts", "out-errors", "out-drops")
+"""Keys of `link/stats`.  `carrier-transitions` counts link up and link down alike, so it is not read."""
 
 
 @dataclass(frozen=True, slots=True)
-class System:
-    """What the switch says of itself; `uptime` in seconds."""
+class NvueSystem:
+    """Host name, release, and uptime in seconds."""
 
     name: str = ""
     version: str = ""
     uptime: float | None = None
 
 
-STATS = ("in-bytes", "in-pkts", "in-errors", "in-drops", "out-bytes", "out-pkts", "out-errors", "out-drops")
-"""Keys of what a port has counted.  `carrier-transitions` beside them counts ups and downs alike: neither is told."""
-
-
 @dataclass(frozen=True, slots=True)
-class Port:
-    """One port of the front panel.
+class NvueInterface:
+    """One front panel port.
 
     Attributes:
-        up: whether the link is.
+        up: operational state.
         speed: bits per second.
-        ifindex: number of the interface, as text.
-        description: what an operator wrote to it.
-        stats: counters by the keys of STATS; those that are not told are absent.
-        neighbours: by LLDP; None where this answer does not speak of LLDP.
+        ifindex: ifIndex, as text.
+        description: the configured description.
+        counters: by the keys of PORT_COUNTERS; those that are not reported are absent.
+        neighbours: by LLDP; None where this response has no LLDP data.
     """
 
     up: bool | None = None
     speed: int | None = None
     ifindex: str = ""
     description: str = ""
-    stats: Mapping[str, int] = field(default_factory=dict)
-    neighbours: tuple[Heard, ...] | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+    neighbours: tuple[LldpNeighbour, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
-    """Ports by name, and one line for each thing that was malformed, at most 100."""
-
-    ports: dict[str, Port]
-    problems: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Qos:
+class NvueQos:
     """Counters of one port, by priority, queue or priority group, and by the key of NVUE; None: the group is absent.
 
-    `marked` are the packets that the port marked, where it counts them as a whole.
+    `ecn_marked` is the number of packets marked by the port, where it counts them as a whole.
     """
 
     priorities: Mapping[int, Mapping[str, int]] | None = None
     queues: Mapping[int, Mapping[str, int]] | None = None
     groups: Mapping[int, Mapping[str, int]] | None = None
-    marked: int | None = None
+    ecn_marked: int | None = None
     problems: tuple[str, ...] = ()
 
 
-def parse_system(data: object) -> System:
-    """Read `/system`: name, release and time since the start.
+def parse_system(data: object) -> NvueSystem:
+    """Parse `/system`.
 
     Raises:
-        NvueShapeError: it is no object.
+        ShapeError: it is not an object.
     """
-    told = _object(data, "system")
-    version = _text(told.get("build")) or _text(told.get("product-release"))
-    return System(_text(told.get("hostname")), version, _uptime(told.get("uptime")))
+    system = _unwrap(data, "system")
+    version = _text(system.get("build")) or _text(system.get("product-release"))
+    return NvueSystem(_text(system.get("hostname")), version, _parse_uptime(system.get("uptime")))
 
 
-def parse_interfaces(data: object) -> Ports:
-    """Read `/interface`: every port of the front panel, the ports that it was split into instead where it was.
+def parse_interfaces(data: object) -> PerPort[NvueInterface]:
+    """Parse `/interface`: all front panel ports; of a split port the ports that it is split into.
 
-    Bonds and VLANs repeat what their members count, so they are left out.
+    Bonds and VLANs count the traffic of their members again, so they are skipped.
 
     Raises:
-        NvueShapeError: there is not one interface.
+        ShapeError: it contains no interface.
     """
-    interfaces = _object(data, "interface")
-    if not any(isinstance(one, dict) and ("link" in one or "type" in one) for one in interfaces.values()):
-        raise NvueShapeError(f"no interface among {excerpt(data)}")
-    ports: dict[str, Port] = {}
+    interfaces = _unwrap(data, "interface")
+    if not any(isinstance(entry, dict) and ("link" in entry or "type" in entry) for entry in interfaces.values()):
+        raise ShapeError(f"no interface among {excerpt(data)}")
+    ports: dict[str, NvueInterface] = {}
     problems: list[str] = []
-    for name, one in interfaces.items():
+    for name, entry in interfaces.items():
         if not _PORT.fullmatch(name):
             continue
-        if len(ports) >= _MAX_PORTS:
-            problems.append(f"{name}: left out, as there are more than {_MAX_PORTS} ports")
+        if len(ports) >= MAX_PORTS:
+            problems.append(f"{name}: skipped, as there are more than {MAX_PORTS} ports")
             break
-        if isinstance(one, dict):
-            ports[name] = _port(name, one, problems)
+        if isinstance(entry, dict):
+            ports[name] = _parse_interface(name, entry, problems)
         else:
-            problems.append(f"{name}: not an object: {excerpt(one)}")
-    return Ports(ports, tuple(problems[:_MAX_PROBLEMS]))
+            problems.append(f"{name}: not an object: {excerpt(entry)}")
+    return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 
 
-def parse_qos(data: object) -> Qos:
-    """Read `/interface/<port>/counters/qos` or `…/qos/counters`.
+def parse_qos(data: object) -> NvueQos:
+    """Parse `/interface/<port>/counters/qos` or `…/qos/counters`.
 
     Raises:
-        NvueShapeError: it is no object.
+        ShapeError: it is not an object.
     """
     if not isinstance(data, dict):
-        raise NvueShapeError(f"not an object: {excerpt(data)}")
+        raise ShapeError(f"not an object: {excerpt(data)}")
     problems: list[str] = []
-    port = _found(data, "port-stats")
-    marked = None
+    port = _find(data, "port-stats")
+    ecn_marked = None
     if isinstance(port, dict):
-        marked = _counters(port, ("ecn-marked-packets",), "port-stats", problems).get("ecn-marked-packets")
-    return Qos(
-        _group(data, "pfc-stats", PRIORITIES, ("rx-pause-frames", "tx-pause-frames"), problems),
-        _group(data, "egress-queue-stats", QUEUES, _QUEUE_KEYS, problems),
-        _group(data, "ingress-buffer-stats", PRIORITIES, ("rx-frames", "rx-buffer-discards"), problems),
-        marked,
-        tuple(problems[:_MAX_PROBLEMS]),
+        ecn_marked = _counters(port, ("ecn-marked-packets",), "port-stats", problems).get("ecn-marked-packets")
+    return NvueQos(
+        _parse_group(data, "pfc-stats", PRIORITIES, ("rx-pause-frames", "tx-pause-frames"), problems),
+        _parse_group(data, "egress-queue-stats", QUEUES, QUEUE_COUNTERS, problems),
+        _parse_group(data, "ingress-buffer-stats", PRIORITIES, ("rx-frames", "rx-buffer-discards"), problems),
+        ecn_marked,
+        tuple(problems[:MAX_PROBLEMS]),
     )
 
 
-def parse_lldp(data: object, port: str) -> tuple[Heard, ...]:
-    """Read the neighbours of `/interface/<port>/lldp`, each under a name of its own.
+def parse_lldp(data: object, port: str) -> tuple[LldpNeighbour, ...]:
+    """Parse `/interface/<port>/lldp`, an object with the neighbours by name.
 
     Raises:
-        NvueShapeError: it is no object.
+        ShapeError: it is not an object.
     """
     if not isinstance(data, dict):
-        raise NvueShapeError(f"not an object: {excerpt(data)}")
-    told = data.get("neighbor", {})
-    if not isinstance(told, dict):
-        raise NvueShapeError(f"neighbor: not an object: {excerpt(told)}")
-    return tuple(_neighbour(port, name, one) for name, one in told.items() if isinstance(one, dict))
+        raise ShapeError(f"not an object: {excerpt(data)}")
+    entries = data.get("neighbor", {})
+    if not isinstance(entries, dict):
+        raise ShapeError(f"neighbor: not an object: {excerpt(entries)}")
+    return tuple(_parse_neighbour(port, name, entry) for name, entry in entries.items() if isinstance(entry, dict))
 
 
-_QUEUE_KEYS = ("tx-frames", "tx-bytes", "ecn-marked-frames", "tx-uc-buffer-discards", "wred-discards")
-
-
-def _object(data: object, name: str) -> dict[str, object]:
-    """Give the object, out of what it may be wrapped in."""
+def _unwrap(data: object, name: str) -> dict[str, object]:
+    """Return the object inside `{"operational": {name: …}}`, or inside one or none of the two."""
     for wrapper in ("operational", name):
         if isinstance(data, dict) and isinstance(data.get(wrapper), dict):
             data = data[wrapper]
     if not isinstance(data, dict):
-        raise NvueShapeError(f"not an object: {excerpt(data)}")
+        raise ShapeError(f"not an object: {excerpt(data)}")
     return data
 
 
-def _port(name: str, one: Mapping[str, object], problems: list[str]) -> Port:
-    link = one.get("link")
+def _parse_interface(name: str, entry: Mapping[str, object], problems: list[str]) -> NvueInterface:
+    link = entry.get("link")
     link = link if isinstance(link, dict) else {}
     stats = link.get("stats")
-    bits = None
+    speed = None
     try:
-        bits = speed(_text(link.get("speed")))
+        speed = parse_speed(_text(link.get("speed")))
     except ValueError as error:
         problems.append(f"{name}: {error}")
     neighbours = None
-    if "lldp" in one:
+    if "lldp" in entry:
         try:
-            neighbours = parse_lldp(one["lldp"], name)
-        except NvueShapeError as error:
+            neighbours = parse_lldp(entry["lldp"], name)
+        except ShapeError as error:
             problems.append(f"{name}: lldp: {error}")
-    return Port(
-        _up(name, link, problems),
-        bits,
-        _text(one.get("ifindex")),
-        _text(one.get("description")),
-        _counters(stats, STATS, name, problems) if isinstance(stats, dict) else {},
+    return NvueInterface(
+        _parse_state(name, link, problems),
+        speed,
+        _text(entry.get("ifindex")),
+        _text(entry.get("description")),
+        _counters(stats, PORT_COUNTERS, name, problems) if isinstance(stats, dict) else {},
         neighbours,
     )
 
 
-def _up(name: str, link: Mapping[str, object], problems: list[str]) -> bool | None:
-    """Read the state: a text, or an object with the state as its one key."""
-    told = link.get("oper-status", link.get("state"))
-    word = next(iter(told), "") if isinstance(told, dict) else told
+def _parse_state(name: str, link: Mapping[str, object], problems: list[str]) -> bool | None:
+    """Parse the operational state: a text, or an object with the state as its only key."""
+    state = link.get("oper-status", link.get("state"))
+    word = next(iter(state), "") if isinstance(state, dict) else state
     if word in ("up", "down"):
         return word == "up"
     if word is not None and word != "":
@@ -211,55 +196,54 @@ def _up(name: str, link: Mapping[str, object], problems: list[str]) -> bool | No
     return None
 
 
-def _group(
+def _parse_group(
     data: object, name: str, size: int, keys: tuple[str, ...], problems: list[str]
 ) -> dict[int, dict[str, int]] | None:
-    """Read a group; None where it is absent.  What stands beside the numbers (`total`) is left alone."""
-    group = _found(data, name)
+    """Parse a group; None where it is absent.  Entries that have no number (`total`) are skipped."""
+    group = _find(data, name)
     if group is None:
         return None
     if not isinstance(group, dict | list):
         problems.append(f"{name}: neither an object nor a list: {excerpt(group)}")
         return {}
     rows: dict[int, dict[str, int]] = {}
-    for place, one in _members(group):
-        if place is None or not place.isdecimal() or len(place) > 3 or int(place) >= size:
+    for number, entry in _group_entries(group):
+        if number is None or not number.isdecimal() or len(number) > 3 or int(number) >= size:
             continue
-        if isinstance(one, dict):
-            rows[int(place)] = _counters(one, keys, f"{name} {int(place)}", problems)
+        if isinstance(entry, dict):
+            rows[int(number)] = _counters(entry, keys, f"{name} {int(number)}", problems)
         else:
-            problems.append(f"{name} {int(place)}: not an object: {excerpt(one)}")
+            problems.append(f"{name} {int(number)}: not an object: {excerpt(entry)}")
     return rows
 
 
-def _members(group: dict[str, object] | list[object]) -> Iterator[tuple[str | None, object]]:
+def _group_entries(group: dict[str, object] | list[object]) -> Iterator[tuple[str | None, object]]:
     if isinstance(group, dict):
         yield from group.items()
         return
-    for one in group:
-        if isinstance(one, dict):
-            selectors = ("switch-priority", "traffic-class", "priority-group", "id")
-            yield next((str(one[key]) for key in selectors if key in one), None), one
+    for entry in group:
+        if isinstance(entry, dict):
+            yield next((str(entry[key]) for key in _SELECTORS if key in entry), None), entry
 
 
-def _found(value: object, name: str, depth: int = 0) -> object | None:
-    """Find what stands under a name, wherever it is."""
+def _find(value: object, name: str, depth: int = 0) -> object | None:
+    """Return the member of that name at any depth; None where there is none."""
     if depth > _MAX_DEPTH or not isinstance(value, dict):
         return None
     if name in value:
         inner: object = value[name]
         return inner
-    return next((found for one in value.values() if (found := _found(one, name, depth + 1)) is not None), None)
+    return next((found for inner in value.values() if (found := _find(inner, name, depth + 1)) is not None), None)
 
 
-def _counters(told: Mapping[str, object], keys: tuple[str, ...], place: str, problems: list[str]) -> dict[str, int]:
-    """Read counters by key; one that is malformed is a problem, and absent like one that is not told."""
+def _counters(entry: Mapping[str, object], keys: tuple[str, ...], place: str, problems: list[str]) -> dict[str, int]:
+    """Return counters by key; a malformed one is a problem, and absent like a missing one."""
     values: dict[str, int] = {}
     for key in keys:
-        if key not in told:
+        if key not in entry:
             continue
         try:
-            value = _number(told[key])
+            value = _parse_number(entry[key])
         except ValueError as error:
             problems.append(f"{place}: {key}: {error}")
             continue
@@ -268,30 +252,30 @@ def _counters(told: Mapping[str, object], keys: tuple[str, ...], place: str, pro
     return values
 
 
-def _number(told: object) -> int | None:
-    """Read a counter in any of its forms.
+def _parse_number(value: object) -> int | None:
+    """Parse a counter in any of its forms.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a counter.
     """
-    if isinstance(told, dict) and "value" in told:
-        told = told["value"]
-    if told is None:
+    if isinstance(value, dict) and "value" in value:
+        value = value["value"]
+    if value is None:
         return None
-    if isinstance(told, str):
-        return number(told)
-    if isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= COUNTER_TOP:
-        return told
-    raise ValueError(f"{excerpt(told, 40)} is not a counter of at most 64 bits")
+    if isinstance(value, str):
+        return parse_counter(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNTER:
+        return value
+    raise ValueError(f"{excerpt(value, 40)} is not a counter of at most 64 bits")
 
 
-def _neighbour(port: str, name: str, told: Mapping[str, object]) -> Heard:
-    chassis, peer = (one if isinstance(one, dict) else {} for one in (told.get("chassis"), told.get("port")))
+def _parse_neighbour(port: str, name: str, entry: Mapping[str, object]) -> LldpNeighbour:
+    chassis, peer = (one if isinstance(one, dict) else {} for one in (entry.get("chassis"), entry.get("port")))
     capabilities = chassis.get("capability")
-    return Heard(
+    return LldpNeighbour(
         port=port,
-        chassis=identity(_text(chassis.get("chassis-id"))),
-        peer_port=identity(_text(peer.get("name"))),
+        chassis=normalise_identifier(_text(chassis.get("chassis-id"))),
+        peer_port=normalise_identifier(_text(peer.get("name"))),
         name=_text(chassis.get("system-name")) or name,
         port_description=_text(peer.get("description")),
         description=_text(chassis.get("system-description")),
@@ -300,36 +284,36 @@ def _neighbour(port: str, name: str, told: Mapping[str, object]) -> Heard:
             for word, state in (capabilities.items() if isinstance(capabilities, dict) else ())
             if state not in ("off", False, None)
         ),
-        addresses=tuple(dict.fromkeys(_addresses(chassis))),
+        addresses=tuple(dict.fromkeys(_management_addresses(chassis))),
     )
 
 
-def _addresses(chassis: Mapping[str, object]) -> Iterator[str]:
-    """Give the management addresses: of the neighbour, or in newer releases of each of its interfaces."""
-    places = [chassis]
+def _management_addresses(chassis: Mapping[str, object]) -> Iterator[str]:
+    """Yield the management addresses: of the neighbour, or in newer releases of each of its interfaces."""
+    entries = [chassis]
     interfaces = chassis.get("management-ifinfo")
     if isinstance(interfaces, dict):
-        places += [one for one in interfaces.values() if isinstance(one, dict)]
-    for place in places:
+        entries += [one for one in interfaces.values() if isinstance(one, dict)]
+    for entry in entries:
         for version in ("4", "6"):
-            if text := _text(place.get(f"management-address-ipv{version}")):
+            if text := _text(entry.get(f"management-address-ipv{version}")):
                 yield text
 
 
-def _text(told: object) -> str:
-    """Give a text or number as text, empty where it is neither or says that there is none."""
-    if isinstance(told, bool) or not isinstance(told, str | int | float):
+def _text(value: object) -> str:
+    """Return a text or number as text; "" for a placeholder or anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
-    return known(str(told)) or ""
+    return strip_placeholder(str(value)) or ""
 
 
-def _uptime(told: object) -> float | None:
-    """Read seconds, or `12 days, 3:04:05`."""
-    if isinstance(told, bool) or told is None:
+def _parse_uptime(value: object) -> float | None:
+    """Parse seconds, or `12 days, 3:04:05`."""
+    if isinstance(value, bool) or value is None:
         return None
-    if isinstance(told, int | float):
-        return float(told) if told >= 0 else None
-    found = _UPTIME.fullmatch(str(told).strip())
+    if isinstance(value, int | float):
+        return float(value) if value >= 0 else None
+    found = _UPTIME.fullmatch(str(value).strip())
     if found is None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())

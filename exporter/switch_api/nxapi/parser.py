@@ -1,7 +1,7 @@
-"""What NX-OS answers by NX-API and its object store, made into values.  Pure: no I/O.
+"""Parsers of the JSON output of Cisco NX-OS commands (NX-API) and of objects of its object store.  Pure: no I/O.
 
-A table of one row is an object where one of several is a list; numbers are numbers or text. A missing value is None,
-never 0; what is malformed costs itself and is told.
+A table with one row is an object, with several a list; numbers are JSON numbers or text. A missing value is None,
+never 0; a malformed value is skipped and reported as a problem.
 """
 
 import re
@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exporter.switch_api.http import excerpt
-from exporter.switch_api.neighbour import Heard
-from exporter.switch_api.port import Port, Read, ShapeError
+from exporter.switch_api.neighbour import LldpNeighbour
+from exporter.switch_api.port import MAX_PORTS, MAX_PROBLEMS, PerPort, PortState, ShapeError
 from exporter.switch_api.text_values import (
-    COUNTER_TOP,
-    identity,
-    known,
-    speed,
+    excerpt,
+    json_counter,
+    json_text,
+    normalise_identifier,
+    parse_speed,
+    strip_placeholder,
 )
 
 COUNTERS: Mapping[str, str] = {
@@ -41,20 +42,17 @@ COUNTERS: Mapping[str, str] = {
 """Key of `show interface` to the ending of its metric."""
 
 TYPES: Mapping[str, str] = {"ethernet": "6", "mgmt": "6", "port-channel": "161"}
-"""How the names of what is read begin, to the number of its ifType; `eth_hw_desc` is what its hardware could do."""
+"""Prefix of the name of an interface that is read, to its ifType; `eth_hw_desc` lists what the hardware supports."""
 
 QUEUE_COUNTERS: Mapping[str, str] = {
     "txBytes": "queue_transmit_bytes_total",
     "txPackets": "queue_transmit_packets_total",
     "randEcnMarkedPackets": "queue_ecn_marked_packets_total",
 }
-"""Attribute of ipqosQueuingStats to the ending of its metric. Depths are left out: their unit is not documented."""
-
-MOST_PORTS = 4096
-MOST_PROBLEMS = 100
+"""Attribute of ipqosQueuingStats to the ending of its metric. Queue depths are skipped: no document has their unit."""
 
 _QUEUE = re.compile(r"intf-\[([^\]]{1,64})\]/queCmap-\[[^\]]*?q-?(\d{1,2}|default)\]", re.ASCII)
-_LETTERS = {
+_CAPABILITIES = {
     "B": "bridge",
     "R": "router",
     "T": "telephone",
@@ -65,11 +63,12 @@ _LETTERS = {
     "O": "other",
 }
 _ABSENT_STATES = frozenset({"", "unknown"})
+_UPTIME_UNITS = (("kern_uptm_days", 86400), ("kern_uptm_hrs", 3600), ("kern_uptm_mins", 60), ("kern_uptm_secs", 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """What the switch says of itself; `uptime` in seconds."""
+class NxosVersion:
+    """Output of `show version`; `uptime` is in seconds."""
 
     name: str = ""
     model: str = ""
@@ -77,138 +76,128 @@ class Version:
     uptime: float | None = None
 
 
-def parse_interfaces(body: object) -> Read:
-    """Read `show interface`: a Port by name, of those that are Ethernet, bundles of it, or management.
+def parse_interfaces(body: object) -> PerPort[PortState]:
+    """Parse `show interface`: the Ethernet, port channel and management interfaces.
 
     Raises:
-        ShapeError: It is something else.
+        ShapeError: the data is of another structure.
     """
-    ports: dict[str, Port] = {}
+    ports: dict[str, PortState] = {}
     problems: list[str] = []
     for row in _rows(body, "TABLE_interface", "ROW_interface"):
-        name = _text(row.get("interface"))
-        kind = next((number for start, number in TYPES.items() if name.lower().startswith(start)), None)
-        if kind is None or len(ports) >= MOST_PORTS:
+        name = json_text(row.get("interface"))
+        kind = next((number for prefix, number in TYPES.items() if name.lower().startswith(prefix)), None)
+        if kind is None or len(ports) >= MAX_PORTS:
             continue
-        port = ports[name] = Port()
+        port = ports[name] = PortState()
         for key, ending in COUNTERS.items():
             if key in row:
-                value = _count(row[key])
-                if value is None and known(str(row[key])) is not None:
-                    problems.append(f"{name}: {key} is {excerpt(row[key], 40)}, no counter of at most 64 bits")
+                value = json_counter(row[key])
+                if value is None and strip_placeholder(str(row[key])) is not None:
+                    problems.append(f"{name}: {key} is {excerpt(row[key], 40)}, not a counter of at most 64 bits")
                 elif value is not None:
                     port.counters[ending] = value
-        state, admin = _text(row.get("state")).lower(), _text(row.get("admin_state")).lower()
+        state, admin = json_text(row.get("state")).lower(), json_text(row.get("admin_state")).lower()
         port.up = None if state in _ABSENT_STATES else state in ("up", "connected")
         port.admin_up = None if admin in _ABSENT_STATES else admin == "up"
-        port.speed = _speed(row)
-        port.description, port.kind = _text(row.get("desc")), kind if "." not in name else "subinterface"
-    return Read(ports, tuple(problems[:MOST_PROBLEMS]))
+        port.speed = _link_speed(row)
+        port.description, port.kind = json_text(row.get("desc")), kind if "." not in name else "subinterface"
+    return PerPort(ports, tuple(problems[:MAX_PROBLEMS]))
 
 
-def parse_pfc(body: object) -> Read:
-    """Read `show interface priority-flow-control`: (received, sent) by port, of all priorities together.
+def parse_pfc(body: object) -> PerPort[tuple[int | None, int | None]]:
+    """Parse `show interface priority-flow-control`: frames (received, transmitted) by port, of all priorities together.
 
     Raises:
-        ShapeError: It is something else.
+        ShapeError: the data is of another structure.
     """
     ports: dict[str, tuple[int | None, int | None]] = {}
     for module in _rows(body, "TABLE_module", "ROW_module"):
         for row in _rows(module, "TABLE_pfc_interface", "ROW_pfc_interface"):
-            name = _text(row.get("if_name_str"))
+            name = json_text(row.get("if_name_str"))
             if name:
-                ports[name] = (_count(row.get("rx-stats")), _count(row.get("tx-stats")))
-    return Read(ports)
+                ports[name] = (json_counter(row.get("rx-stats")), json_counter(row.get("tx-stats")))
+    return PerPort(ports)
 
 
-def parse_neighbours(body: object) -> list[Heard]:
-    """Read `show lldp neighbors detail`: every neighbour of every port.
+def parse_neighbours(body: object) -> list[LldpNeighbour]:
+    """Parse `show lldp neighbors detail`: all neighbours of all ports.
 
     Raises:
-        ShapeError: It is something else.
+        ShapeError: the data is of another structure.
     """
-    found = []
+    neighbours = []
     for row in _rows(body, "TABLE_nbor_detail", "ROW_nbor_detail"):
-        chassis, name, port = (
-            identity(_text(row.get("chassis_id"))),
-            _text(row.get("sys_name")),
-            _text(row.get("l_port_id")),
-        )
-        if not port or not (chassis or known(name)):
+        chassis = normalise_identifier(json_text(row.get("chassis_id")))
+        name, port = json_text(row.get("sys_name")), json_text(row.get("l_port_id"))
+        if not port or not (chassis or strip_placeholder(name)):
             continue
-        letters = re.findall("[A-Z]", _text(row.get("enabled_capability")))
-        addresses = (known(_text(row.get(key))) for key in ("mgmt_addr", "mgmt_addr_ipv6"))
-        found.append(
-            Heard(
+        letters = re.findall("[A-Z]", json_text(row.get("enabled_capability")))
+        addresses = (strip_placeholder(json_text(row.get(key))) for key in ("mgmt_addr", "mgmt_addr_ipv6"))
+        neighbours.append(
+            LldpNeighbour(
                 port,
                 chassis,
-                identity(_text(row.get("port_id"))),
-                known(name) or "",
-                known(_text(row.get("port_desc"))) or "",
-                known(_text(row.get("sys_desc"))) or "",
-                frozenset(_LETTERS[letter] for letter in letters if letter in _LETTERS),
+                normalise_identifier(json_text(row.get("port_id"))),
+                strip_placeholder(name) or "",
+                strip_placeholder(json_text(row.get("port_desc"))) or "",
+                strip_placeholder(json_text(row.get("sys_desc"))) or "",
+                frozenset(_CAPABILITIES[letter] for letter in letters if letter in _CAPABILITIES),
                 tuple(address for address in addresses if address),
             )
         )
-    return found
+    return neighbours
 
 
-def parse_version(body: object) -> Version:
-    """Read `show version`."""
+def parse_version(body: object) -> NxosVersion:
+    """Parse `show version`; what is missing is empty or None."""
     row = body if isinstance(body, dict) else {}
-    units = (("kern_uptm_days", 86400), ("kern_uptm_hrs", 3600), ("kern_uptm_mins", 60), ("kern_uptm_secs", 1))
-    told = [(_count(row.get(key)), seconds) for key, seconds in units]
-    uptime = None if any(count is None for count, _ in told) else sum((count or 0) * seconds for count, seconds in told)
-    release = next((text for key in ("nxos_ver_str", "rr_sys_ver", "sys_ver_str") if (text := _text(row.get(key)))), "")
-    return Version(_text(row.get("host_name")), _text(row.get("chassis_id")), release, uptime)
+    parts = [(json_counter(row.get(key)), seconds) for key, seconds in _UPTIME_UNITS]
+    uptime = (
+        None if any(count is None for count, _ in parts) else sum((count or 0) * seconds for count, seconds in parts)
+    )
+    releases = (json_text(row.get(key)) for key in ("nxos_ver_str", "rr_sys_ver", "sys_ver_str"))
+    release = next((text for text in releases if text), "")
+    return NxosVersion(json_text(row.get("host_name")), json_text(row.get("chassis_id")), release, uptime)
 
 
-def parse_queues(objects: Sequence[Mapping[str, Any]]) -> Read:
-    """Read ipqosQueuingStats: counters by port, as the object store spells it, and queue; those of what comes in not.
+def parse_queues(objects: Sequence[Mapping[str, Any]]) -> PerPort[dict[str, dict[str, int]]]:
+    """Parse ipqosQueuingStats: counters of egress queues by port, as the object store spells it, and queue.
 
-    The queue without a number is the default one, 0.
+    The queue without a number is the default one, 0. Ingress queues are skipped.
     """
     ports: dict[str, dict[str, dict[str, int]]] = {}
     for attributes in objects:
-        place = _QUEUE.search(_text(attributes.get("dn")))
-        if place is None or "/out/" not in _text(attributes.get("dn")):
+        name = json_text(attributes.get("dn"))
+        found = _QUEUE.search(name)
+        if found is None or "/out/" not in name:
             continue
-        queue = "0" if place[2] == "default" else str(int(place[2]))
-        counted = {ending: _count(attributes.get(key)) for key, ending in QUEUE_COUNTERS.items()}
-        values = {ending: count for ending, count in counted.items() if count is not None}
+        queue = "0" if found[2] == "default" else str(int(found[2]))
+        counters = {ending: json_counter(attributes.get(key)) for key, ending in QUEUE_COUNTERS.items()}
+        values = {ending: count for ending, count in counters.items() if count is not None}
         if values:
-            ports.setdefault(place[1], {})[queue] = values
-    return Read(ports)
+            ports.setdefault(found[1], {})[queue] = values
+    return PerPort(ports)
 
 
-def _speed(row: Mapping[str, Any]) -> int | None:
-    """Read the speed: of the link where it is told, else the bandwidth in kb/s."""
-    told = _text(row.get("eth_speed"))
+def _link_speed(row: Mapping[str, Any]) -> int | None:
+    """Return the negotiated speed where it is reported, else the bandwidth, which is in kb/s."""
+    text = json_text(row.get("eth_speed"))
     try:
-        found = speed(told) if told and "auto" not in told else None
+        speed = parse_speed(text) if text and "auto" not in text else None
     except ValueError:
-        found = None
-    bandwidth = _count(row.get("eth_bw"))
-    return found or (bandwidth * 1000 if bandwidth else None)
+        speed = None
+    bandwidth = json_counter(row.get("eth_bw"))
+    return speed or (bandwidth * 1000 if bandwidth else None)
 
 
 def _rows(body: object, table: str, row: str) -> Iterator[Mapping[str, Any]]:
-    within = body.get(table) if isinstance(body, dict) else None
-    tables = within if isinstance(within, list) else [within]
-    found: list[Any] = []
+    value = body.get(table) if isinstance(body, dict) else None
+    tables = value if isinstance(value, list) else [value]
+    rows: list[Any] = []
     for one in tables:
-        listed = one.get(row) if isinstance(one, dict) else None
-        if listed is None:
+        entries = one.get(row) if isinstance(one, dict) else None
+        if entries is None:
             raise ShapeError(f"no {table}.{row} in {excerpt(body)}")
-        found += listed if isinstance(listed, list) else [listed]
-    return iter([one for one in found if isinstance(one, dict)])
-
-
-def _count(told: object) -> int | None:
-    if isinstance(told, str) and told.isascii() and told.isdecimal() and len(told) <= 20:
-        told = int(told)
-    return told if isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= COUNTER_TOP else None
-
-
-def _text(value: object) -> str:
-    return value[:1024].strip() if isinstance(value, str) else ""
+        rows += entries if isinstance(entries, list) else [entries]
+    return iter([one for one in rows if isinstance(one, dict)])

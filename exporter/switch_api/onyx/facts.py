@@ -1,27 +1,21 @@
-"""What an Onyx switch says of itself, of its neighbours, and of which priorities pause.  Pure: no I/O."""
+"""Parsers of Onyx's JSON replies about the switch: version, LLDP, and the lossless priorities.  Pure: no I/O."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from exporter.switch_api.http import excerpt
-from exporter.switch_api.neighbour import Heard
-from exporter.switch_api.onyx.parser import (
-    SWITCH,
-    OnyxShapeError,
-    PerPort,
-    normalise,
-    port_name,
-)
-from exporter.switch_api.text_values import identity, known
+from exporter.switch_api.neighbour import LldpNeighbour
+from exporter.switch_api.onyx.tables import SWITCH, flatten, parse_port_name
+from exporter.switch_api.port import MAX_PROBLEMS, PerPort, ShapeError
+from exporter.switch_api.text_values import excerpt, normalise_identifier, strip_placeholder
 
 _MAX_NEIGHBOURS = 8192
 _UPTIME = re.compile(r"(?:(\d{1,6})d )?(?:(\d{1,2})h )?(?:(\d{1,2})m )?(\d{1,2}(?:\.\d{1,6})?)s", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """Model and release, and seconds since the start; what is not told is empty, or None."""
+class OnyxVersion:
+    """Model, release, and uptime in seconds; what is not reported is empty, or None."""
 
     model: str = ""
     release: str = ""
@@ -29,81 +23,85 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
-    """Name, description and identity of the switch, as it tells them to its neighbours by LLDP."""
+class OnyxLocalSystem:
+    """System name, description and chassis identifier that the switch sends by LLDP."""
 
     name: str = ""
     description: str = ""
     chassis: str = ""
 
 
-def parse_version(data: object) -> Version:
-    """Read `show version`.
+def parse_version(data: object) -> OnyxVersion:
+    """Parse `show version`.
 
     Raises:
-        OnyxShapeError: it names no release.
+        ShapeError: it has no release.
     """
-    told = _of_switch(data)
-    release = " ".join(text for key in ("product name", "product release") if (text := told.get(key, "")))
+    values = _switch_values(data)
+    release = " ".join(text for key in ("product name", "product release") if (text := values.get(key, "")))
     if not release:
-        raise OnyxShapeError(f"no release: {excerpt(data)}")
-    return Version(told.get("product model", ""), release, _uptime(told.get("uptime", "")))
+        raise ShapeError(f"no release: {excerpt(data)}")
+    return OnyxVersion(values.get("product model", ""), release, _parse_uptime(values.get("uptime", "")))
 
 
-def parse_local(data: object) -> Local:
-    """Read `show lldp local`; where LLDP is off it tells nothing."""
-    told = _of_switch(data)
-    chassis = identity(_ending(told, "chassis id"))
-    return Local(_ending(told, "system name"), _ending(told, "system description"), chassis)
+def parse_local(data: object) -> OnyxLocalSystem:
+    """Parse `show lldp local`; all fields are empty where LLDP is disabled."""
+    values = _switch_values(data)
+    chassis = normalise_identifier(_value_by_suffix(values, "chassis id"))
+    return OnyxLocalSystem(
+        _value_by_suffix(values, "system name"), _value_by_suffix(values, "system description"), chassis
+    )
 
 
-def parse_lossless(data: object) -> frozenset[int] | None:
-    """Read from `show dcb priority-flow-control` which priorities pause; none at all where PFC is off.
+def parse_lossless(data: object) -> frozenset[int]:
+    """Parse the lossless priorities in `show dcb priority-flow-control`; the set is empty where PFC is disabled.
 
     Raises:
-        OnyxShapeError: it does not say.
+        ShapeError: it has no list of priorities.
     """
-    told = _of_switch(data)
-    listed = told.get("priority enabled list")
+    values = _switch_values(data)
+    listed = values.get("priority enabled list")
     if listed is None:
-        if told.get("pfc", "").lower() == "disabled":
+        if values.get("pfc", "").lower() == "disabled":
             return frozenset()
-        raise OnyxShapeError(f"no list of priorities: {excerpt(data)}")
+        raise ShapeError(f"no list of priorities: {excerpt(data)}")
     return frozenset(int(word) for word in re.findall(r"[0-9]+", listed) if word in {*"01234567"})
 
 
-def parse_neighbours(data: object) -> PerPort[tuple[Heard, ...]]:
-    """Read `show lldp interfaces ethernet remote` or `show lldp remote`; a port may have several neighbours.
+def parse_neighbours(data: object) -> PerPort[tuple[LldpNeighbour, ...]]:
+    """Parse `show lldp interfaces ethernet remote` or `show lldp remote`; a port may have several neighbours.
 
     Raises:
-        OnyxShapeError: there are rows, and not one of them is a port with a neighbour.
+        ShapeError: there are rows, and none of them is a port with a neighbour.
     """
-    ports: dict[str, tuple[Heard, ...]] = {}
+    ports: dict[str, tuple[LldpNeighbour, ...]] = {}
     problems: list[str] = []
     entries = data if isinstance(data, list) else [data]
-    said = ""
+    text = ""
     for entry in entries[:_MAX_NEIGHBOURS]:
         if not isinstance(entry, dict):
             problems.append(f"not an object: {excerpt(entry)}")
             continue
-        for key, value in _ports_of(entry):
-            name = port_name(key)
+        for key, value in _port_entries(entry):
+            name = parse_port_name(key)
             if name is None:
                 if key == "Lines":
-                    said = normalise({key: value}).text
+                    text = flatten({key: value}).text
                 continue
-            heard = tuple(one for told in _each(value) if (one := _heard(name, told)) is not None)
-            if heard:
-                ports[name] = ports.get(name, ()) + heard
+            neighbours = tuple(
+                one for values in _neighbour_values(value) if (one := _parse_neighbour(name, values)) is not None
+            )
+            if neighbours:
+                ports[name] = ports.get(name, ()) + neighbours
             else:
                 problems.append(f"{name}: no neighbour among {excerpt(value)}")
     if problems and not ports:
-        raise OnyxShapeError(f"no neighbour of any port: {excerpt(data)}")
-    return PerPort(ports, tuple(problems[:100]), said)
+        raise ShapeError(f"no neighbour of any port: {excerpt(data)}")
+    return PerPort(ports, tuple(problems[:MAX_PROBLEMS]), text)
 
 
-def _ports_of(entry: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """Give names and what stands below them, also where the name is the value of `header`."""
+def _port_entries(entry: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield names and their values, also where the name is the value of `header`."""
     header = entry.get("header")
     if isinstance(header, str):
         yield header, {key: value for key, value in entry.items() if key != "header"}
@@ -111,60 +109,66 @@ def _ports_of(entry: Mapping[str, object]) -> Iterator[tuple[str, object]]:
         yield from entry.items()
 
 
-def _each(value: object) -> Iterator[dict[str, str]]:
-    """Give each neighbour of a port: an object, or several of one key each, of which the first comes again."""
+def _neighbour_values(value: object) -> Iterator[dict[str, str]]:
+    """Yield the values of each neighbour: one object, or several with one key each until a key occurs again."""
     current: dict[str, str] = {}
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, dict):
             continue
-        told = {_word(key): text for key, text in one.items() if isinstance(text, str)}
-        if current.keys() & told.keys():
+        values = {_normalise_key(key): text for key, text in one.items() if isinstance(text, str)}
+        if current.keys() & values.keys():
             yield current
             current = {}
-        current |= told
+        current |= values
     if current:
         yield current
 
 
-def _word(key: str) -> str:
-    """Give the one spelling of a key: `Remote port-id`, `Port ID` -> `port id`."""
+def _normalise_key(key: str) -> str:
+    """Return the canonical spelling of a key: `Remote port-id`, `Port ID` -> `port id`."""
     return key.lower().replace("-", " ").removeprefix("remote ").strip()
 
 
-def _heard(port: str, told: Mapping[str, str]) -> Heard | None:
-    chassis = identity(told.get("chassis id") or told.get("device id"))
-    name = known(told.get("system name")) or ""
-    peer_port = identity(told.get("port id"))
+def _parse_neighbour(port: str, values: Mapping[str, str]) -> LldpNeighbour | None:
+    chassis = normalise_identifier(values.get("chassis id") or values.get("device id"))
+    name = strip_placeholder(values.get("system name")) or ""
+    peer_port = normalise_identifier(values.get("port id"))
     if not (chassis or name or peer_port):
         return None
-    addresses = (known(text) for key, text in told.items() if key.startswith("management address") and "." in text)
-    return Heard(
+    addresses = (
+        strip_placeholder(text) for key, text in values.items() if key.startswith("management address") and "." in text
+    )
+    return LldpNeighbour(
         port=port,
         chassis=chassis,
         peer_port=peer_port,
         name=name,
-        port_description=known(told.get("port description")) or "",
-        description=known(told.get("system description")) or "",
+        port_description=strip_placeholder(values.get("port description")) or "",
+        description=strip_placeholder(values.get("system description")) or "",
         addresses=tuple(address for address in addresses if address),
     )
 
 
-def _of_switch(data: object) -> dict[str, str]:
-    """Give what belongs to no port, keys in small letters; a word for "no value" is absent."""
-    rows = normalise(data)
-    told = {key.lower(): text for key, raw in rows.ports.get(SWITCH, {}).items() if (text := known(raw)) is not None}
+def _switch_values(data: object) -> dict[str, str]:
+    """Return the values that belong to no port, by key in lower case; placeholders are absent."""
+    rows = flatten(data)
+    values = {
+        key.lower(): text
+        for key, raw in rows.ports.get(SWITCH, {}).items()
+        if (text := strip_placeholder(raw)) is not None
+    }
     for line in rows.text.splitlines():
         key, colon, text = line.partition(":")
-        if colon and known(text):
-            told.setdefault(key.strip().lower(), text.strip())
-    return told
+        if colon and strip_placeholder(text):
+            values.setdefault(key.strip().lower(), text.strip())
+    return values
 
 
-def _ending(told: Mapping[str, str], end: str) -> str:
-    return next((text for key, text in told.items() if key == end or key.endswith(f" {end}")), "")
+def _value_by_suffix(values: Mapping[str, str], end: str) -> str:
+    return next((text for key, text in values.items() if key == end or key.endswith(f" {end}")), "")
 
 
-def _uptime(text: str) -> float | None:
+def _parse_uptime(text: str) -> float | None:
     found = _UPTIME.fullmatch(text)
     if found is None:
         return None

@@ -1,215 +1,41 @@
-"""What an Onyx switch puts into the field `data` of its JSON replies, made into values.  Pure: no I/O.
+"""Parsers of the port tables in Onyx's JSON replies.  Pure: no I/O.
 
-The same CLI tables come as JSON in five shapes, by release and command:
-
-1. `{"Eth1/1": [{"Speed": "100 Gbps"}]}`, or an object in place of the list;
-2. `[{"header": "Eth1/1", "MTU": "1500", "Rx": {"packets": "1"}}]`;
-3. `[{"Eth1/1 (Po100)": [{"Remote port-id": "…"}, {"Remote chassis id": "…"}]}]`;
-4. `{"Lines": ["", "No lldp remote information.", ""]}`: text; often the way to say "no rows", not an error;
-5. `{"value": ["MSN2100"]}`, and `"Exception list": {"message": "N/A"}` beside real rows.
-
-`normalise` brings them all to one: port name -> flat `{key: text}`, nested names joined by a blank (`Rx packets`).
-Every number is text in there; `number`, `speed` and `state` read it.  A missing value is None, never 0.
+A missing value is None, never 0; a malformed value is skipped and reported as a problem.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from exporter.switch_api.http import excerpt
-from exporter.switch_api.text_values import known, number, speed
-
-SWITCH = ""
-"""The name under which `normalise` keeps what belongs to no port."""
-
-_MAX_DEPTH = 8
-_MAX_PROBLEMS = 100
-_MAX_PORTS = 4096  # several times what the largest switch has, with all its ports split
-_PREFIXES = {"eth": "Eth", "ethernet": "Eth", "po": "Po", "mpo": "Mpo", "vlan": "Vlan ", "mgmt": "mgmt", "ib": "Ib"}
-_PORT = re.compile(
-    r"(?:interface )?(" + "|".join(sorted(_PREFIXES, key=len, reverse=True)) + r") ?([0-9]{1,4}(?:/[0-9]{1,4}){0,3})"
-    r"(?: ?\([^()]{0,64}\))?",
-    re.IGNORECASE,
-)
-T = TypeVar("T")
+from exporter.switch_api.onyx.tables import flatten, parse_port_name
+from exporter.switch_api.port import MAX_PROBLEMS, PerPort, ShapeError
+from exporter.switch_api.text_values import excerpt, parse_counter, parse_speed, strip_placeholder
 
 
-class OnyxShapeError(ValueError):
-    """The data is in none of the known shapes; the text quotes its beginning."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerPort(Generic[T]):
-    """Values by port name, and what was lost on the way.
-
-    `problems` holds one line for each malformed port or value, at most 100; none of them costs another port.
-    `text` is what the switch said in words in place of rows (shape 4), often why there are none.
-    """
-
-    ports: dict[str, T]
-    problems: tuple[str, ...] = ()
-    text: str = ""
-
-
-def port_name(text: str) -> str | None:
-    """Give the one spelling of a port name (`Eth1/1 (Po100)`, `ethernet 1/1` -> `Eth1/1`), None if it names no port."""
-    found = _PORT.fullmatch(text.strip())
-    return _PREFIXES[found[1].lower()] + found[2] if found else None
-
-
-def state(text: str | None) -> bool | None:
-    """Read an operational state: True for `Up`, False for `Down`, with or without a remark after it.
+def parse_oper_state(text: str | None) -> bool | None:
+    """Parse an operational state: True for `Up`, False for `Down`, with or without a remark after it; None if absent.
 
     Raises:
-        ValueError: the text is neither of them nor one of the words for "no value".
+        ValueError: the text is neither of them nor a placeholder.
     """
-    told = known(text)
-    if told is None:
+    stripped = strip_placeholder(text)
+    if stripped is None:
         return None
-    match told.split()[0].lower():
+    match stripped.split()[0].lower():
         case "up":
             return True
         case "down":
             return False
-    raise ValueError(f"{excerpt(told, 40)} is neither Up nor Down")
-
-
-def normalise(data: object) -> PerPort[dict[str, str]]:
-    """Bring any shape of `data` to flat texts by port; what belongs to no port stands under `SWITCH`.
-
-    An object that is headed by something other than a port (`{"header": "TC-2", …}`) belongs to the port before it;
-    its keys begin with that heading.
-
-    Raises:
-        OnyxShapeError: the data is no object, no list and no blank text.
-    """
-    rows = _Rows()
-    if isinstance(data, dict):
-        rows.take("data", data)
-    elif isinstance(data, list):
-        for index, entry in enumerate(data):
-            rows.take(f"data[{index}]", entry)
-    elif not (isinstance(data, str) and not data.strip()):
-        raise OnyxShapeError(f"data of an unknown shape ({type(data).__name__}): {excerpt(data)}")
-    return PerPort(rows.ports, tuple(rows.problems), rows.text)
-
-
-@dataclass(slots=True)
-class _Rows:
-    """The rows found so far.  `current` is the port of the last heading in a list, whose sections may follow."""
-
-    ports: dict[str, dict[str, str]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    text: str = ""
-    current: str | None = None
-
-    def problem(self, text: str) -> None:
-        if len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(text)
-
-    def take(self, place: str, entry: object) -> None:
-        """Take one object of the top level."""
-        if not isinstance(entry, dict):
-            self.problem(f"{place}: not an object: {excerpt(entry)}")
-        elif "header" in entry:
-            self._headed(place, "header", entry)
-        elif "Interface ethernet" in entry:
-            self._headed(place, "Interface ethernet", entry)
-        else:
-            for key, value in entry.items():
-                self._keyed(place, key, value)
-
-    def _headed(self, place: str, head: str, entry: dict[str, object]) -> None:
-        heading = entry[head]
-        rest = {key: value for key, value in entry.items() if key != head}
-        name = _heading_port(head, heading)
-        if name is not None:
-            self.current = name
-            self._add(name, "", rest)
-        elif head == "header" and isinstance(heading, str):
-            self._add(self.current or SWITCH, heading, rest)
-        else:
-            # The sections that follow are of a port whose name is lost: not of the one before it.
-            self.current = None
-            self.problem(f"{place}: {head!r} names no port: {excerpt(heading)}")
-
-    def _keyed(self, place: str, key: str, value: object) -> None:
-        if key == "Lines":
-            lines = value if isinstance(value, list) else [value]
-            self.text = "\n".join(str(line) for line in lines if line is not None).strip()
-        elif key == "Exception list":
-            self._exceptions(value)
-        elif (name := port_name(key)) is not None:
-            if isinstance(value, dict | list):
-                self._add(name, "", value)
-            else:
-                self.problem(f"{name}: neither an object nor a list: {excerpt(value)}")
-        elif self.current is not None:
-            self.problem(f"{place}: {excerpt(key, 40)} belongs to no port")
-        else:
-            self._add(SWITCH, key, value)
-
-    def _exceptions(self, value: object) -> None:
-        try:
-            texts = [text for _, text in _leaves(value, "", 1)]
-        except OnyxShapeError as error:
-            texts = [str(error)]
-        for text in texts:
-            if known(text) is not None:
-                self.problem(f"the switch reports an exception: {excerpt(text)}")
-
-    def _add(self, name: str, prefix: str, value: object) -> None:
-        if name not in self.ports and len(self.ports) >= _MAX_PORTS:
-            self.problem(f"{name}: left out, as there are more than {_MAX_PORTS} ports")
-            return
-        row = self.ports.setdefault(name, {})
-        try:
-            for key, text in _leaves(value, prefix, 1):
-                if row.setdefault(key, text) != text:
-                    self.problem(f"{name or 'switch'}: {excerpt(key, 60)} comes twice; the first value is kept")
-        except OnyxShapeError as error:
-            self.problem(f"{name or 'switch'}: {error}")
-
-
-def _heading_port(head: str, heading: object) -> str | None:
-    if not isinstance(heading, str):
-        return None
-    return port_name(heading) or (port_name(f"Eth{heading.strip()}") if head == "Interface ethernet" else None)
-
-
-def _leaves(value: object, prefix: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Give every text below a value with the names on the way to it; null is absent."""
-    if depth > _MAX_DEPTH:
-        raise OnyxShapeError(f"nested deeper than {_MAX_DEPTH} levels below {excerpt(prefix, 60)}")
-    if isinstance(value, dict):
-        header = value.get("header")
-        if isinstance(header, str):
-            prefix = f"{prefix} {header}".lstrip()
-            value = {key: inner for key, inner in value.items() if key != "header"}
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{prefix} {key}".lstrip(), depth + 1)
-    elif isinstance(value, list):
-        if scalars := [_scalar(inner) for inner in value if not isinstance(inner, dict | list | None)]:
-            yield prefix, ", ".join(scalars)
-        for inner in value:
-            if isinstance(inner, dict | list):
-                yield from _leaves(inner, prefix, depth + 1)
-    elif value is not None:
-        yield prefix, _scalar(value)
-
-
-def _scalar(value: object) -> str:
-    return value if isinstance(value, str) else str(value)
+    raise ValueError(f"{excerpt(stripped, 40)} is neither Up nor Down")
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
-    """Totals of one port since boot or since somebody cleared them; None where the release does not show one.
+class OnyxCounters:
+    """Counters of one port since boot or since they were cleared; None where the release does not have one.
 
-    Where each comes from, below `Rx` (receive) and `Tx` (transmit): `packets`, `bytes`, `error packets`,
-    `discard packets`, `pause packets`, `fcs errors`, `symbol errors`, `hoq discard packets` (dropped at the head of
-    a queue that could not be sent in time).
+    Their keys below `Rx` (receive) and `Tx` (transmit) are `packets`, `bytes`, `error packets`, `discard packets`,
+    `pause packets`, `fcs errors`, `symbol errors`, `hoq discard packets` (head-of-queue lifetime discards).
     """
 
     receive_packets: int | None = None
@@ -228,8 +54,8 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class PortState:
-    """Whether a port is up, its speed in bits per second, and the text an operator gave it."""
+class OnyxPortState:
+    """Operational state of a port, its speed in bits per second, and its configured description."""
 
     up: bool | None = None
     speed: int | None = None
@@ -237,98 +63,100 @@ class PortState:
 
 
 @dataclass(frozen=True, slots=True)
-class Congestion:
-    """Packets that a port marked with "congestion experienced", over all its traffic classes."""
+class OnyxCongestion:
+    """Packets that a port marked with ECN "congestion experienced", over all its traffic classes."""
 
     ecn_marked_packets: int | None = None
     red_dropped_packets: Mapping[int, int] = field(default_factory=dict)
-    """Dropped early, by traffic class; a class that neither marks nor drops early has no count."""
+    """Packets dropped by RED, by traffic class; a class without RED and ECN has no counter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pfc:
-    """PFC frames of one priority of a port: received, by which the peer paused it, and transmitted."""
+class OnyxPfc:
+    """PFC frames of one priority of a port: received, with which the peer pauses it, and transmitted."""
 
     receive_frames: int | None = None
     transmit_frames: int | None = None
 
 
-_Reader = Callable[[str | None], object]
-# Field of a record: the keys it may stand under, in lower case, and how its text is read.
-_COUNTER_KEYS: dict[str, tuple[tuple[str, ...], _Reader]] = {
-    "receive_packets": (("rx packets",), number),
-    "receive_bytes": (("rx bytes",), number),
-    "receive_errors": (("rx error packets",), number),
-    "receive_discards": (("rx discard packets",), number),
-    "receive_pause_frames": (("rx pause packets",), number),
-    "receive_fcs_errors": (("rx fcs errors",), number),
-    "receive_symbol_errors": (("rx symbol errors",), number),
-    "transmit_packets": (("tx packets",), number),
-    "transmit_bytes": (("tx bytes",), number),
-    "transmit_errors": (("tx error packets",), number),
-    "transmit_discards": (("tx discard packets",), number),
-    "transmit_pause_frames": (("tx pause packets",), number),
-    "transmit_hoq_discards": (("tx hoq discard packets",), number),
+_Parse = Callable[[str | None], object]
+_FieldKeys = dict[str, tuple[tuple[str, ...], _Parse]]
+"""Field of a record: its possible keys, in lower case, and the parser of its text."""
+
+_COUNTER_KEYS: _FieldKeys = {
+    "receive_packets": (("rx packets",), parse_counter),
+    "receive_bytes": (("rx bytes",), parse_counter),
+    "receive_errors": (("rx error packets",), parse_counter),
+    "receive_discards": (("rx discard packets",), parse_counter),
+    "receive_pause_frames": (("rx pause packets",), parse_counter),
+    "receive_fcs_errors": (("rx fcs errors",), parse_counter),
+    "receive_symbol_errors": (("rx symbol errors",), parse_counter),
+    "transmit_packets": (("tx packets",), parse_counter),
+    "transmit_bytes": (("tx bytes",), parse_counter),
+    "transmit_errors": (("tx error packets",), parse_counter),
+    "transmit_discards": (("tx discard packets",), parse_counter),
+    "transmit_pause_frames": (("tx pause packets",), parse_counter),
+    "transmit_hoq_discards": (("tx hoq discard packets",), parse_counter),
 }
-_STATE_KEYS: dict[str, tuple[tuple[str, ...], _Reader]] = {
-    "up": (("operational state",), state),
-    "speed": (("speed", "actual speed"), speed),
-    "description": (("description",), known),
+_STATE_KEYS: _FieldKeys = {
+    "up": (("operational state",), parse_oper_state),
+    "speed": (("speed", "actual speed"), parse_speed),
+    "description": (("description",), strip_placeholder),
 }
-_CONGESTION_KEYS: dict[str, tuple[tuple[str, ...], _Reader]] = {
-    "ecn_marked_packets": (("ecn marked packets",), number),
+_CONGESTION_KEYS: _FieldKeys = {
+    "ecn_marked_packets": (("ecn marked packets",), parse_counter),
 }
-_PFC_KEYS: dict[str, tuple[tuple[str, ...], _Reader]] = {
-    "receive_frames": (("rx pause packets",), number),
-    "transmit_frames": (("tx pause packets",), number),
+_PFC_KEYS: _FieldKeys = {
+    "receive_frames": (("rx pause packets",), parse_counter),
+    "transmit_frames": (("tx pause packets",), parse_counter),
 }
-_RED = re.compile(r"TC-([0-9]{1,2}) RED dropped packets", re.ASCII | re.IGNORECASE)
+_RED_DROPS = re.compile(r"TC-([0-9]{1,2}) RED dropped packets", re.ASCII | re.IGNORECASE)
 _PAUSE_PACKETS = re.compile(r"([0-9]{1,20})\s+pause packets", re.ASCII)
 
 
-def parse_counters(data: object) -> PerPort[Counters]:
-    """Read `show interfaces ethernet counters`, and `show interfaces ethernet`, which carries the same sub-tables.
+def parse_counters(data: object) -> PerPort[OnyxCounters]:
+    """Parse `show interfaces ethernet counters`, and `show interfaces ethernet`, which has the same tables.
 
-    No public sample shows the first in JSON; the keys are those of the second, in every shape seen of that.
-
-    Raises:
-        OnyxShapeError: there are rows, and not one of them has a counter.
-    """
-    return _records(normalise(data), data, Counters, _COUNTER_KEYS)
-
-
-def parse_description(data: object) -> PerPort[PortState]:
-    """Read `show interfaces ethernet description` or `… status`.
+    No public sample has the former in JSON; the keys are those of the latter, in all its known structures.
 
     Raises:
-        OnyxShapeError: there are rows, and not one of them has a state, a speed or a description.
+        ShapeError: there are rows, and none of them has a counter.
     """
-    return _records(normalise(data), data, PortState, _STATE_KEYS)
+    return _parse_records(flatten(data), data, OnyxCounters, _COUNTER_KEYS)
 
 
-def parse_congestion_control(data: object) -> PerPort[Congestion]:
-    """Read `show interfaces ethernet congestion-control`; marks are counted per port, drops per traffic class.
+def parse_description(data: object) -> PerPort[OnyxPortState]:
+    """Parse `show interfaces ethernet description` or `… status`.
 
     Raises:
-        OnyxShapeError: there are rows, and not one of them has the count of marked packets.
+        ShapeError: there are rows, and none of them has a state, a speed or a description.
     """
-    rows = normalise(data)
-    read = _records(rows, data, Congestion, _CONGESTION_KEYS)
-    problems = list(read.problems)
+    return _parse_records(flatten(data), data, OnyxPortState, _STATE_KEYS)
+
+
+def parse_congestion_control(data: object) -> PerPort[OnyxCongestion]:
+    """Parse `show interfaces ethernet congestion-control`; marks are counted by port, drops by traffic class.
+
+    Raises:
+        ShapeError: there are rows, and none of them has the count of marked packets.
+    """
+    rows = flatten(data)
+    records = _parse_records(rows, data, OnyxCongestion, _CONGESTION_KEYS)
+    problems = list(records.problems)
     ports = {
-        name: replace(port, red_dropped_packets=_red_drops(name, rows.ports[name], problems))
-        for name, port in read.ports.items()
+        name: replace(port, red_dropped_packets=_parse_red_drops(name, rows.ports[name], problems))
+        for name, port in records.ports.items()
     }
-    return PerPort(ports, tuple(problems[:_MAX_PROBLEMS]), read.text)
+    return PerPort(ports, tuple(problems[:MAX_PROBLEMS]), records.text)
 
 
-def _red_drops(name: str, row: Mapping[str, str], problems: list[str]) -> dict[int, int]:
+def _parse_red_drops(name: str, row: Mapping[str, str], problems: list[str]) -> dict[int, int]:
     drops: dict[int, int] = {}
     for key, text in row.items():
-        found = _RED.fullmatch(key)
+        found = _RED_DROPS.fullmatch(key)
         if found:
             try:
-                value = number(text)
+                value = parse_counter(text)
             except ValueError as error:
                 problems.append(f"{name}: {key}: {error}")
                 continue
@@ -337,42 +165,42 @@ def _red_drops(name: str, row: Mapping[str, str], problems: list[str]) -> dict[i
     return drops
 
 
-def parse_pfc(data: object) -> PerPort[Pfc]:
-    """Read `show interfaces ethernet counters pfc prio N`.
+def parse_pfc(data: object) -> PerPort[OnyxPfc]:
+    """Parse `show interfaces ethernet counters pfc prio N`.
 
-    No public sample shows it in JSON.  Any of the shapes is read where its keys end in `Rx pause packets` and
-    `Tx pause packets`; of text the first count of `pause packets` below a port is of frames received, the second of
+    No public sample has it in JSON.  All structures are parsed where the keys end in `Rx pause packets` and
+    `Tx pause packets`; in text the first count of `pause packets` below a port is of frames received, the second of
     frames transmitted.
 
     Raises:
-        OnyxShapeError: there are rows, and not one of them has such a count.
+        ShapeError: there are rows, and none of them has such a count.
     """
-    rows = normalise(data)
+    rows = flatten(data)
     if not rows.ports and rows.text:
-        return _pfc_text(rows.text)
-    return _records(rows, data, Pfc, _PFC_KEYS)
+        return _parse_pfc_text(rows.text)
+    return _parse_records(rows, data, OnyxPfc, _PFC_KEYS)
 
 
-def _pfc_text(text: str) -> PerPort[Pfc]:
-    ports: dict[str, Pfc] = {}
+def _parse_pfc_text(text: str) -> PerPort[OnyxPfc]:
+    ports: dict[str, OnyxPfc] = {}
     problems: list[str] = []
-    for name, lines in _sections(text):
+    for name, lines in _port_sections(text):
         counts = [found[1] for line in lines if (found := _PAUSE_PACKETS.search(line))]
         try:
-            receive, transmit = map(number, counts)
-            ports[name] = Pfc(receive, transmit)
+            receive, transmit = map(parse_counter, counts)
+            ports[name] = OnyxPfc(receive, transmit)
         except ValueError:
             problems.append(f"{name}: not two counts of pause packets: {excerpt(counts)}")
     if not ports and _PAUSE_PACKETS.search(text):
-        raise OnyxShapeError(f"counts of pause packets without the names of ports: {excerpt(text)}")
-    return PerPort(ports, tuple(problems[:_MAX_PROBLEMS]), "" if ports else text)
+        raise ShapeError(f"counts of pause packets without names of ports: {excerpt(text)}")
+    return PerPort(ports, tuple(problems[:MAX_PROBLEMS]), "" if ports else text)
 
 
-def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Give the lines below each line that is the name of an Ethernet port."""
+def _port_sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each Ethernet port and the lines below it."""
     name, lines = "", list[str]()
     for line in text.splitlines():
-        port = port_name(line.strip().rstrip(":"))
+        port = parse_port_name(line.strip().rstrip(":"))
         if port is None:
             lines.append(line)
             continue
@@ -383,47 +211,43 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
         yield name, lines
 
 
-R = TypeVar("R", Counters, PortState, Congestion, Pfc)
+R = TypeVar("R", OnyxCounters, OnyxPortState, OnyxCongestion, OnyxPfc)
 
 
-def _records(
-    rows: PerPort[dict[str, str]], data: object, record: type[R], keys: dict[str, tuple[tuple[str, ...], _Reader]]
-) -> PerPort[R]:
-    """Make a record of each physical port; port channels repeat what their members count, so they are left out."""
+def _parse_records(rows: PerPort[dict[str, str]], data: object, record: type[R], keys: _FieldKeys) -> PerPort[R]:
+    """Return a record of each physical port; port channels count the traffic of their members again and are skipped."""
     problems = list(rows.problems)
     ports: dict[str, R] = {}
     for name, row in rows.ports.items():
         if not name.startswith("Eth"):
             continue
-        folded = {key.lower(): text for key, text in row.items()}
-        if not any(_key(folded, wanted) for wanted, _ in keys.values()):
+        lower_case = {key.lower(): text for key, text in row.items()}
+        if not any(_matching_key(lower_case, names) for names, _ in keys.values()):
             problems.append(f"{name}: none of the expected keys among {excerpt(sorted(row), 100)}")
             continue
-        ports[name] = record(**_values(name, folded, keys, problems))
+        ports[name] = record(**_parse_fields(name, lower_case, keys, problems))
     if rows.ports and not ports:
-        wanted = ", ".join(keys)
-        raise OnyxShapeError(f"data without any of {wanted} for any port: {excerpt(data)}")
-    return PerPort(ports, tuple(problems[:_MAX_PROBLEMS]), rows.text)
+        expected = ", ".join(keys)
+        raise ShapeError(f"data without any of {expected} for any port: {excerpt(data)}")
+    return PerPort(ports, tuple(problems[:MAX_PROBLEMS]), rows.text)
 
 
-def _key(folded: Mapping[str, str], wanted: tuple[str, ...]) -> str | None:
-    """Give the key that is one of those wanted, or ends in one: what stands before it is a heading."""
-    exact = next((key for key in wanted if key in folded), None)
+def _matching_key(lower_case: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """Return the key that is one of the names, or ends in one: the text before it is a header."""
+    exact = next((key for key in names if key in lower_case), None)
     if exact is not None:
         return exact
-    return next((key for key in folded for end in wanted if " " in end and key.endswith(f" {end}")), None)
+    return next((key for key in lower_case for end in names if " " in end and key.endswith(f" {end}")), None)
 
 
-def _values(
-    name: str, folded: dict[str, str], keys: dict[str, tuple[tuple[str, ...], _Reader]], problems: list[str]
-) -> dict[str, Any]:
+def _parse_fields(name: str, lower_case: dict[str, str], keys: _FieldKeys, problems: list[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for target, (wanted, read) in keys.items():
-        key = _key(folded, wanted)
+    for target, (names, parse) in keys.items():
+        key = _matching_key(lower_case, names)
         if key is None:
             continue
         try:
-            values[target] = read(folded[key])
+            values[target] = parse(lower_case[key])
         except ValueError as error:
             problems.append(f"{name}: {key}: {error}")
     return values

@@ -1,10 +1,9 @@
-"""Switches by Arista's eAPI: answers become rows, a command that fails costs itself, and what it said is kept.
+"""Reader of Arista's eAPI: results become rows, and a failed command affects only its own columns.
 
-Answers are synthetic, in the shapes that are published; PFC by priority is in none, and its shape is a guess.
+All data is synthetic, in published structures; that of PFC by priority is in none of them, so it is a guess.
 """
 
 import contextlib
-import json
 
 import pytest
 import trustme
@@ -15,23 +14,23 @@ from exporter.core.source import SourceError
 from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Eapi, Target
 from exporter.sources.switch.readers import command_reader
-from exporter.sources.switch.readers import eapi as module
-from exporter.sources.switch.readers.eapi import (
+from exporter.sources.switch.readers.eapi.clock import SwitchClock
+from exporter.sources.switch.readers.eapi.reader import (
     DROPS,
     ECN,
     HOSTNAME,
     INTERFACES,
     LLDP,
-    MODULES_COMMAND,
     PFC,
     PFC_DETAIL,
+    POLL_COMMANDS,
+    TRANSCEIVER_DOM,
     VERSION,
     EapiReader,
-    SwitchClock,
 )
-from exporter.switch_api.eapi import parser as eapi_data
+from exporter.switch_api.eapi import parser
 from exporter.switch_api.eapi.client import EapiClient
-from exporter.switch_api.http import CommandError, UnsupportedError
+from exporter.switch_api.errors import CommandError, UnsupportedError
 from exporter.switch_api.port import ShapeError
 from tests.simulators.eapi import EapiSimulator, EapiSwitch
 
@@ -64,7 +63,7 @@ def interface(*, up=True, refreshed=1_700_000_000.5, **counters):
     }
 
 
-def answers():
+def results():
     return {
         INTERFACES: {"interfaces": {"Ethernet1/1": interface(), "Ethernet2/1": interface(up=False, inOctets=9)}},
         PFC: {"interfaceCounters": {"Ethernet1/1": {"rxFrames": 31, "txFrames": 32}}},
@@ -110,7 +109,7 @@ def answers():
                 "Ethernet2/1": {"lldpNeighborInfo": []},
             }
         },
-        MODULES_COMMAND: {
+        TRANSCEIVER_DOM: {
             "interfaces": {
                 "Ethernet1/1": {
                     "temperature": 40.5,
@@ -127,7 +126,7 @@ def answers():
 
 @contextlib.asynccontextmanager
 async def started(switch=None, given=None, **options):
-    switch = switch or EapiSwitch(answers=answers(), password=PASSWORD)
+    switch = switch or EapiSwitch(answers=results(), password=PASSWORD)
     async with EapiSimulator(switch) as simulator:
         given = given or Eapi(username="monitor", password=PASSWORD, timeout=20.0)
         reader = EapiReader(Target(name="leaf-1", address=simulator.url, eapi=given, **options), given, LONG)
@@ -147,7 +146,7 @@ def rows(harvest):
     return found
 
 
-async def test_answers_become_rows():
+async def test_results_become_rows():
     async with started() as reader:
         harvest = await reader.read()
     assert harvest.failures == []
@@ -182,7 +181,7 @@ async def test_answers_become_rows():
         "queue_full_discards_total": 9,
     }
     assert found["queue", "Ethernet1/1", "10"] == {"queue_ecn_marked_packets_total": 0}
-    assert ("queue", "Ethernet1/1", "0") not in found  # `-` is not counted, and no 0
+    assert ("queue", "Ethernet1/1", "0") not in found  # `-` means not counted, which is absent and not 0
     assert (harvest.device.name, harvest.device.model, harvest.device.version) == ("leaf-a", "DCS-SIM-64", "4.31.1F")
     assert harvest.device.uptime == pytest.approx(86400.5, abs=60)
     (one,) = harvest.neighbours
@@ -190,8 +189,8 @@ async def test_answers_become_rows():
     assert (one.capabilities, one.addresses) == (frozenset({"station"}), ("192.0.2.7",))
 
 
-async def test_pfc_by_priority_takes_the_place_of_the_sum():
-    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+async def test_pfc_by_priority_replaces_the_sum():
+    switch = EapiSwitch(answers=results(), password=PASSWORD)
     detail = {"3": {"rxPfcFrames": 11, "txPfcFrames": 12}, "4": {"rxPfcFrames": 0, "txPfcFrames": 0}}
     switch.answers[PFC_DETAIL] = {"interfaceCounters": {"Ethernet1/1": {"rxFrames": 11, "priorities": detail}}}
     async with started(switch) as reader:
@@ -201,7 +200,7 @@ async def test_pfc_by_priority_takes_the_place_of_the_sum():
     assert "receive_pfc_all_priorities_frames_total" not in found["Ethernet1/1",]
 
 
-async def test_modules_where_they_are_wanted():
+async def test_modules_are_read_with_optics():
     async with started(optics=True) as reader:
         harvest = await reader.read()
     found = rows(harvest)
@@ -215,9 +214,9 @@ async def test_modules_where_they_are_wanted():
     assert harvest.families[Family.OPTICS] is Support.COUNTED
 
 
-async def test_a_command_that_is_not_known_ends_only_its_request_and_rests(stopped_clock):
+async def test_an_unsupported_command_does_not_affect_others_and_is_retried_later(stopped_clock):
     clock = stopped_clock(command_reader)
-    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+    switch = EapiSwitch(answers=results(), password=PASSWORD)
     del switch.answers[ECN]
     async with started(switch) as reader:
         harvest = await reader.read()
@@ -229,13 +228,13 @@ async def test_a_command_that_is_not_known_ends_only_its_request_and_rests(stopp
         assert (await reader.read()).families[Family.ECN] is Support.UNSUPPORTED
         assert switch.requests == [[INTERFACES, PFC, DROPS]]
         clock.now += 4000
-        switch.answers[ECN] = answers()[ECN]
+        switch.answers[ECN] = results()[ECN]
         assert (await reader.read()).families[Family.ECN] is Support.COUNTED
 
 
 @pytest.mark.parametrize("command", [PFC, ECN, DROPS])
-async def test_a_command_that_fails_costs_its_columns_alone(command):
-    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+async def test_a_failed_command_affects_only_its_columns(command):
+    switch = EapiSwitch(answers=results(), password=PASSWORD)
     switch.faults.errors[command] = (1001, "internal error", ["the agent is not running"])
     async with started(switch) as reader:
         harvest = await reader.read()
@@ -245,18 +244,18 @@ async def test_a_command_that_fails_costs_its_columns_alone(command):
     assert rows(harvest)["Ethernet1/1",]["receive_bytes_total"] == 2**63 + 1
 
 
-@pytest.mark.parametrize("words", ["This is an unconverted command", "Command cannot be converted: no JSON output"])
-async def test_commands_that_there_are_only_as_text_are_unsupported(words):
-    switch = EapiSwitch(answers=answers(), password=PASSWORD)
-    switch.faults.errors[DROPS] = (1003, words, [words])
+@pytest.mark.parametrize("reasons", ["This is an unconverted command", "Command cannot be converted: no JSON output"])
+async def test_commands_without_json_are_unsupported(reasons):
+    switch = EapiSwitch(answers=results(), password=PASSWORD)
+    switch.faults.errors[DROPS] = (1003, reasons, [reasons])
     async with started(switch) as reader:
         harvest = await reader.read()
     assert harvest.failures == []
     assert harvest.families[Family.QUEUES] is Support.UNSUPPORTED
 
 
-async def test_an_answer_of_another_shape_is_told():
-    switch = EapiSwitch(answers=answers() | {ECN: {"something": "else"}}, password=PASSWORD)
+async def test_a_result_of_unknown_structure_is_reported():
+    switch = EapiSwitch(answers=results() | {ECN: {"something": "else"}}, password=PASSWORD)
     switch.answers[INTERFACES]["interfaces"]["Ethernet1/1"]["interfaceCounters"]["outOctets"] = "many"
     async with started(switch) as reader:
         harvest = await reader.read()
@@ -265,9 +264,9 @@ async def test_an_answer_of_another_shape_is_told():
     assert "transmit_bytes_total" not in rows(harvest)["Ethernet1/1",]
 
 
-async def test_ports_have_the_time_at_which_the_switch_counted(stopped_clock):
+async def test_ports_have_the_time_at_which_the_switch_read_its_counters(stopped_clock):
     clock = stopped_clock(command_reader)
-    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+    switch = EapiSwitch(answers=results(), password=PASSWORD)
     ports = switch.answers[INTERFACES]["interfaces"]
 
     async def times(first, second):
@@ -279,21 +278,21 @@ async def test_ports_have_the_time_at_which_the_switch_counted(stopped_clock):
     async with started(switch) as reader:
         assert await times(100.0, 98.0) == [clock.now, clock.now - 2]
         clock.now += 10
-        # Not counted anew since, but for the second port.
+        # Only the counters of the second port were refreshed.
         assert await times(100.0, 107.0) == [clock.now - 10, clock.now - 3]
         clock.now += 10
         assert await times(119.0, 117.0) == [clock.now - 1, clock.now - 3]
 
 
-def test_a_clock_of_the_switch_that_is_set_anew():
+def test_a_clock_of_the_switch_that_is_set_back():
     clock = SwitchClock()
-    assert clock.ours([1000.0, None], 10.0) == [10.0, 10.0]
-    assert clock.ours([500.0], 20.0) == [20.0]
-    assert clock.ours([510.0], 30.0) == [30.0]
-    assert clock.ours([100_000.0], 40.0) == [40.0]
+    assert clock.to_monotonic([1000.0, None], 10.0) == [10.0, 10.0]
+    assert clock.to_monotonic([500.0], 20.0) == [20.0]
+    assert clock.to_monotonic([510.0], 30.0) == [30.0]
+    assert clock.to_monotonic([100_000.0], 40.0) == [40.0]
 
 
-async def test_a_switch_that_was_started_again_is_told(stopped_clock):
+async def test_a_restart_of_the_switch_changes_the_epochs(stopped_clock):
     clock = stopped_clock(command_reader)
     async with started() as reader:
         before = (await reader.read()).parts[0].epochs
@@ -302,10 +301,10 @@ async def test_a_switch_that_was_started_again_is_told(stopped_clock):
         assert (await reader.read()).parts[0].epochs != before
 
 
-# --- what goes wrong with the whole
+# --- failures of the whole poll
 
 
-async def fails(reader):
+async def failed_read(reader):
     with pytest.raises(SourceError) as caught:
         await reader.read()
     assert PASSWORD not in str(caught.value)
@@ -316,41 +315,41 @@ async def test_a_wrong_password_is_sent_once(tmp_path):
     file = tmp_path / "password"
     file.write_text("wrong\n")
     async with started(given=Eapi(username="monitor", password_file=str(file), timeout=20.0)) as reader:
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         assert reason == "login"
         assert "HTTP 401" in text
         assert "check user and password" in text
-        assert (await fails(reader))[0] == "login_rest"
+        assert (await failed_read(reader))[0] == "login_backoff"
         assert reader.switch.refused == 1
         file.write_text(PASSWORD)
-        await fails(reader)
+        await failed_read(reader)
         assert rows(await reader.read())
 
 
-async def test_a_page_in_place_of_json():
+async def test_an_html_page_instead_of_json():
     async with started() as reader:
         reader.switch.faults.html = True
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         assert reason == "malformed"
-        assert "a page (HTML) in place of a reply" in text
+        assert "an HTML page instead of a result" in text
         assert "management api http-commands" in text
 
 
-async def test_ports_that_cannot_be_had_are_a_failure_of_the_whole():
-    switch = EapiSwitch(answers=answers(), password=PASSWORD)
+async def test_a_poll_without_ports_fails():
+    switch = EapiSwitch(answers=results(), password=PASSWORD)
     switch.faults.errors[INTERFACES] = (1000, "could not run command", ["permission to run command denied"])
     async with started(switch) as reader:
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
     assert reason == "refused"
     assert "permission to run command denied" in text
 
 
-async def test_a_certificate_that_nobody_signed(tmp_path):
+async def test_an_untrusted_certificate(tmp_path):
     trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "cert.pem")
     async with EapiSimulator(EapiSwitch(password=PASSWORD), certificate=tmp_path / "cert.pem") as simulator:
         given = Eapi(username="monitor", password=PASSWORD, timeout=20.0)
         reader = EapiReader(Target(name="leaf-1", address=simulator.url, eapi=given), given, LONG)
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         await reader.close()
     assert reason == "unreachable"
     assert "fingerprint as sha256" in text
@@ -360,7 +359,7 @@ async def test_a_certificate_that_nobody_signed(tmp_path):
 @pytest.mark.parametrize(
     "command", ["configure", "show version; reload", "show version | tee x", "show\nreload", "show "]
 )
-async def test_only_commands_that_show_are_sent(command):
+async def test_only_show_commands_are_sent(command):
     async with EapiSimulator(EapiSwitch(password=PASSWORD)) as simulator:
         client = EapiClient(simulator.url, "monitor", PASSWORD)
         with pytest.raises(ValueError, match="only plain commands that begin with 'show '"):
@@ -369,7 +368,7 @@ async def test_only_commands_that_show_are_sent(command):
         assert simulator.switch.requests == []
 
 
-async def test_what_came_before_a_command_that_failed_is_kept():
+async def test_results_before_a_failed_command_are_used():
     switch = EapiSwitch(answers={"show a": 1, "show c": 3}, password=PASSWORD)
     switch.faults.errors["show d"] = (1000, "no", ["busy"])
     async with EapiSimulator(switch) as simulator:
@@ -402,81 +401,15 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_is_read_or_refused(data):
-    for read in (*module.QUICK.values(), eapi_data.parse_neighbours, eapi_data.parse_modules):
+def test_any_json_is_parsed_or_a_shape_error(data):
+    for parse in (*POLL_COMMANDS.values(), parser.parse_neighbours, parser.parse_modules):
         with contextlib.suppress(ShapeError):
-            read(data)
-    eapi_data.parse_version(data)
-    eapi_data.parse_hostname(data)
+            parse(data)
+    parser.parse_version(data)
+    parser.parse_hostname(data)
 
 
-# --- recordings
-
-
-def recording(corpus, name):
-    data = json.loads((corpus / "switch" / "eos" / name).read_text())
-    return data[0] if isinstance(data, list) else data
-
-
-def test_types_are_the_numbers_that_snmp_tells_too():
-    words = ("ethernet", "portChannel", "loopback", "subinterface")
-    read = eapi_data.parse_interfaces({"interfaces": {word: {"hardware": word} for word in words}})
+def test_types_are_the_numbers_of_iftype():
+    hardware = ("ethernet", "portChannel", "loopback", "subinterface")
+    read = parser.parse_interfaces({"interfaces": {word: {"hardware": word} for word in hardware}})
     assert [port.kind for port in read.ports.values()] == ["6", "161", "24", "subinterface"]
-
-
-def test_interfaces_of_recordings(corpus):
-    normal = eapi_data.parse_interfaces(
-        recording(corpus, "napalm/test_get_interfaces_counters/normal/show_interfaces.json")
-    )
-    assert normal.problems == ()
-    port = normal.ports["Ethernet1"]
-    assert (port.up, port.speed, port.refreshed) == (False, 10**10, 1478085320.927135)
-    assert port.counters["receive_bytes_total"] == port.counters["fcs_errors_total"] == 0
-    for folder in ("issue68_iface_no_physical_addr", "normal"):
-        assert eapi_data.parse_interfaces(
-            recording(corpus, f"napalm/test_get_interfaces/{folder}/show_interfaces.json")
-        ).ports
-
-
-def test_pfc_and_marks_of_recordings(corpus):
-    pfc = eapi_data.parse_pfc(recording(corpus, "anta/VerifyInterfacesPFCCounters__success.json"))
-    assert pfc.ports["Ethernet3/1/1"] == {None: (0, 0)}
-    marks = eapi_data.parse_ecn(recording(corpus, "anta/VerifyInterfacesECNCounters__failure.json"))
-    assert marks.ports["Ethernet10/28/1"] == {"0": None, "1": 0, "2": 0}
-    assert marks.ports["Ethernet10/3/1"]["2"] == 2
-    assert marks.problems == ()
-
-
-def test_drops_of_recordings(corpus):
-    every = eapi_data.parse_drops(recording(corpus, "anta/VerifyInterfacesEgressQueueDrops__success-all.json"))
-    assert every.ports["Ethernet1"] == {"0": 0, "1": 0}
-    ranges = "anta/VerifyInterfacesEgressQueueDrops__success-traffic-claas-and-dp-range.json"
-    assert eapi_data.parse_drops(recording(corpus, ranges)).ports["Ethernet1"] == {}
-
-
-def test_modules_of_recordings(corpus):
-    flat = eapi_data.parse_modules(recording(corpus, "napalm/test_get_optics/normal/show_interfaces_transceiver.json"))
-    assert flat.ports["Ethernet3/1/1"].receive_power == {"1": -1.8025870272698974}
-    assert flat.ports["Ethernet3/1/1"].bias == {"1": pytest.approx(0.006306)}
-    nested = eapi_data.parse_modules(recording(corpus, "anta/VerifyInterfacesOpticsReceivePower__success.json"))
-    assert "Ethernet1/1" not in nested.ports
-    assert nested.ports["Ethernet2/1"].receive_power["4"] == -1.4630178822382547
-    warm = eapi_data.parse_modules(recording(corpus, "anta/VerifyInterfacesOpticsTemperature__success.json"))
-    assert warm.ports["Ethernet1/1"].temperature == 33.85546875
-
-
-NEIGHBOURS = {
-    "issue903": None,
-    "issue1153": None,
-    "normal": ("Ethernet8", "2c:60:0c:ad:30:de", "78m3", "00:0f:53:2e:ce:d1"),
-}
-
-
-@pytest.mark.parametrize("folder", NEIGHBOURS)
-def test_neighbours_of_recordings(corpus, folder):
-    name = f"napalm/test_get_lldp_neighbors_detail/{folder}/show_lldp_neighbors__detail.json"
-    heard = eapi_data.parse_neighbours(recording(corpus, name))
-    assert heard
-    if NEIGHBOURS[folder]:
-        one = heard[0]
-        assert (one.port, one.chassis, one.name, one.peer_port) == NEIGHBOURS[folder]

@@ -1,4 +1,4 @@
-"""Cumulus switches by NVUE: what paths say becomes what is exported, each row at its own time, and what goes wrong."""
+"""Reader of NVUE: responses become rows with their own times, and failures affect only their own rows."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import trustme
 from exporter.core.poller import Poller
 from exporter.core.source import SourceError
 from exporter.meaning.ports import rates
-from exporter.sources.switch import round_robin as round_robin_module
+from exporter.sources.switch import round_robin as schedule_module
 from exporter.sources.switch.merge import Family, Neighbour, Support
 from exporter.sources.switch.metrics import (
     LANES,
@@ -21,11 +21,11 @@ from exporter.sources.switch.metrics import (
     QUEUES,
 )
 from exporter.sources.switch.options import Nvue, Target
-from exporter.sources.switch.readers import nvue as reader_module
-from exporter.sources.switch.readers import nvue_rows as rows_module
-from exporter.sources.switch.readers.nvue import NvueReader
-from exporter.sources.switch.registry import SwitchRegistry
-from exporter.sources.switch.source import SwitchSource, make_reader
+from exporter.sources.switch.readers.nvue import reader as reader_module
+from exporter.sources.switch.readers.nvue import rows as rows_module
+from exporter.sources.switch.readers.nvue.reader import NvueReader
+from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.source import SwitchSource, reader
 from exporter.switch_api.nvue.client import NvueClient
 from tests.simulators.nvue import (
     NvueNeighbour,
@@ -76,7 +76,7 @@ def options(**given):
 
 @contextlib.asynccontextmanager
 async def started(switch=None, given=None, interval=LONG, **target):
-    """Serve a switch, and give a reader of it."""
+    """Serve a switch, and yield a reader of it."""
     switch = switch or model()
     given = given or options()
     async with NvueSimulator(switch) as simulator:
@@ -89,7 +89,7 @@ async def started(switch=None, given=None, interval=LONG, **target):
 
 
 def rows_of(reading, schema=PORTS):
-    """Give the rows of all parts of a schema, by key: what they have."""
+    """Return the rows of all parts of a schema, by key and ending."""
     found = {}
     for part in reading.parts:
         if part.schema is schema:
@@ -153,10 +153,10 @@ async def test_every_value_becomes_its_metric(shape, numbers, path):
     assert reading.device.uptime == 86400.0
 
 
-@pytest.mark.parametrize("within", [True, False])
-async def test_neighbours_within_interfaces_or_port_by_port(within):
+@pytest.mark.parametrize("inside", [True, False])
+async def test_neighbours_inside_interfaces_or_port_by_port(inside):
     switch = model()
-    switch.shows_neighbours = within
+    switch.shows_neighbours = inside
     async with started(switch) as one:
         reading = await one.read()
     assert reading.neighbours == [
@@ -171,12 +171,12 @@ async def test_neighbours_within_interfaces_or_port_by_port(within):
             ("192.0.2.7",),
         )
     ]
-    asked = [path for path in switch.paths if path.endswith("/lldp")]
-    assert asked == ([] if within else ["interface/swp1/lldp"]), "a port without a link has no neighbour"
+    paths = [path for path in switch.paths if path.endswith("/lldp")]
+    assert paths == ([] if inside else ["interface/swp1/lldp"]), "a port without a link has no neighbour"
 
 
-async def test_neighbours_and_modules_are_asked_for_seldom_and_a_trap_hastens(stopped_clock):
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_neighbours_and_modules_are_read_rarely_and_after_a_trap(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     switch = model()
     switch.shows_neighbours = False
     async with started(switch, optics=True) as one:
@@ -193,7 +193,7 @@ async def test_neighbours_and_modules_are_asked_for_seldom_and_a_trap_hastens(st
         assert switch.paths.count("interface/swp1/transceiver") == 2
 
 
-async def test_modules_where_they_are_wanted():
+async def test_modules_are_read_with_optics():
     async with started(optics=True) as one:
         reading = await one.read()
     assert rows_of(reading, MODULES) == {
@@ -207,7 +207,7 @@ async def test_modules_where_they_are_wanted():
     assert reading.failures == [], "an empty cage is no failure"
 
 
-async def test_without_optics_and_lldp_nothing_of_them_is_asked_for():
+async def test_modules_and_neighbours_are_not_read_without_optics_and_lldp():
     switch = model()
     switch.shows_neighbours = False
     async with started(switch, lldp=False) as one:
@@ -221,21 +221,21 @@ async def test_without_optics_and_lldp_nothing_of_them_is_asked_for():
     ("selection", "ports"),
     [({"include": ("swp1",)}, {"swp1"}), ({"exclude": ("*1",)}, {"swp2"}), ({"exclude": ("*",)}, set())],
 )
-async def test_only_ports_that_are_wanted(selection, ports):
+async def test_only_selected_ports(selection, ports):
     async with started(**selection) as one:
         reading = await one.read()
         assert {path.split("/")[1] for path in one.switch.paths if path.endswith("qos")} == ports
     assert {port for (port,) in rows_of(reading)} == ports
 
 
-async def test_the_path_is_tried_once_and_found_again_after_an_upgrade():
+async def test_the_qos_path_is_detected_once_and_again_after_an_upgrade():
     switch = model()
     switch.qos_path = "qos/counters"
     async with started(switch) as one:
         for _ in range(2):
             await one.read()
         newer = [path for path in switch.paths if path.endswith("counters/qos")]
-        assert len(newer) <= 2, "asked of the first ports alone, while nobody knew"
+        assert len(newer) <= 2, "requested of the first ports only"
         switch.qos_path = "counters/qos"
         assert rows_of(await one.read(), PRIORITIES)
         switch.paths.clear()
@@ -243,8 +243,8 @@ async def test_the_path_is_tried_once_and_found_again_after_an_upgrade():
         assert not [path for path in switch.paths if path.endswith("qos/counters")]
 
 
-async def test_a_release_without_these_counters_is_asked_seldom_and_is_no_failure(stopped_clock):
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_a_release_without_qos_counters_is_tried_rarely_and_is_no_failure(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     switch = model()
     switch.qos_path = "nowhere"
     async with started(switch) as one:
@@ -260,24 +260,24 @@ async def test_a_release_without_these_counters_is_asked_seldom_and_is_no_failur
 
 
 @pytest.mark.parametrize(
-    ("group", "lost", "left"),
+    ("group", "missing", "present"),
     [
         ("pfc-stats", Family.PFC, Family.ECN),
         ("egress-queue-stats", Family.QUEUES, Family.PFC),
         ("ingress-buffer-stats", Family.BUFFERS, Family.PFC),
     ],
 )
-async def test_groups_are_missing_one_by_one(group, lost, left):
+async def test_groups_may_be_missing(group, missing, present):
     switch = model()
     switch.faults.missing.add(group)
     async with started(switch) as one:
         reading = await one.read()
-    assert reading.families[lost] is Support.UNSUPPORTED
-    assert reading.families[left] is Support.COUNTED
+    assert reading.families[missing] is Support.UNSUPPORTED
+    assert reading.families[present] is Support.COUNTED
     assert reading.failures == []
 
 
-async def test_a_malformed_port_costs_itself():
+async def test_a_malformed_port_affects_only_itself():
     switch = model()
     switch.faults.malformed = "swp2"
     async with started(switch) as one:
@@ -287,7 +287,7 @@ async def test_a_malformed_port_costs_itself():
     assert "swp2: not an object: 'malformed'" in reading.failures[0].detail
 
 
-async def test_malformed_counters_cost_themselves(monkeypatch):
+async def test_malformed_counters_affect_only_themselves(monkeypatch):
     usual = NvueSwitch.answer
 
     def answer(self, path):
@@ -304,7 +304,7 @@ async def test_malformed_counters_cost_themselves(monkeypatch):
 
 
 @pytest.mark.parametrize(("status", "reason"), [(500, "malformed"), (400, "refused")])
-async def test_a_port_that_fails_costs_its_own_rows_until_it_answers_again(status, reason):
+async def test_a_failed_port_affects_only_its_rows_until_it_recovers(status, reason):
     async with started() as one:
         await one.read()
         one.switch.faults.errors["interface/swp1/counters/qos"] = status
@@ -316,7 +316,7 @@ async def test_a_port_that_fails_costs_its_own_rows_until_it_answers_again(statu
         assert ("swp1", "3") in rows_of(await one.read(), PRIORITIES)
 
 
-async def test_a_switch_that_does_not_say_who_it_is_still_has_ports():
+async def test_ports_are_read_without_system_facts():
     async with started() as one:
         one.switch.faults.errors["system"] = 500
         reading = await one.read()
@@ -324,7 +324,7 @@ async def test_a_switch_that_does_not_say_who_it_is_still_has_ports():
     assert reasons(reading) == [("system", "malformed")]
 
 
-async def test_an_unknown_shape_is_told_and_its_answer_logged_once(caplog, monkeypatch):
+async def test_an_unknown_structure_is_reported_and_logged_once(caplog, monkeypatch):
     usual = NvueSwitch.answer
     monkeypatch.setattr(
         NvueSwitch, "answer", lambda self, path: [PASSWORD] if path.endswith("qos") else usual(self, path)
@@ -334,19 +334,19 @@ async def test_an_unknown_shape_is_told_and_its_answer_logged_once(caplog, monke
             reading = await one.read()
             assert sorted(reasons(reading)) == [("swp1", "malformed"), ("swp2", "malformed")]
             assert reading.families[Family.PFC] is Support.FAILED
-    (record,) = [one for one in caplog.records if "unknown shape" in one.getMessage()]
-    assert record.getMessage().endswith("an answer of unknown shape: \"['***']\"")
+    (record,) = [one for one in caplog.records if "unknown structure" in one.getMessage()]
+    assert record.getMessage().endswith("a response of unknown structure: \"['***']\"")
 
 
-async def test_a_port_without_a_link_is_asked_until_its_rates_are_0_and_then_seldom(stopped_clock):
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_a_port_without_a_link_is_read_until_its_rates_are_0_and_then_rarely(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     async with started() as one:
         for _ in range(5):
             await one.read()
             clock.now += LONG
-        asked = [path for path in one.switch.paths if path.endswith("qos")]
-        assert asked.count("interface/swp1/counters/qos") == 5
-        assert asked.count("interface/swp2/counters/qos") == 2
+        paths = [path for path in one.switch.paths if path.endswith("qos")]
+        assert paths.count("interface/swp1/counters/qos") == 5
+        assert paths.count("interface/swp2/counters/qos") == 2
         one.switch.ports["swp2"].up = True
         one.switch.ports["swp1"].up = False
         one.switch.paths.clear()
@@ -354,20 +354,22 @@ async def test_a_port_without_a_link_is_asked_until_its_rates_are_0_and_then_sel
             await one.read()
             clock.now += LONG
         assert one.switch.paths.count("interface/swp2/counters/qos") == 4
-        assert one.switch.paths.count("interface/swp1/counters/qos") == 2, "the second finds that nothing moves"
+        assert one.switch.paths.count("interface/swp1/counters/qos") == 2, "the second one finds that no counter moves"
 
 
-async def test_three_ports_are_asked_at_a_time():
+async def test_three_ports_are_read_concurrently():
     switch = NvueSwitch(password=PASSWORD, ports={f"swp{place}": NvuePort(pfc={3: (1, 2)}) for place in range(9)})
     switch.faults.delay = 0.02
     async with started(switch) as one:
         assert len(rows_of(await one.read(), PRIORITIES)) == 9
-    assert switch.most_at_once == 3
+    assert switch.max_concurrent == 3
 
 
-async def test_what_does_not_fit_into_a_poll_is_asked_at_the_next_with_times_of_its_own(monkeypatch, stopped_clock):
-    """Ten ports, a second each, two seconds for them: all have their turn within five polls and more."""
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_requests_that_do_not_fit_into_a_poll_are_sent_at_the_next_with_their_own_times(
+    monkeypatch, stopped_clock
+):
+    """Ten ports, a second each, and time for a few of them: all are read within several polls."""
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     monkeypatch.setattr(NvueClient, "connections", 1)
     switch = NvueSwitch(
         password=PASSWORD, ports={f"swp{place}": NvuePort(pfc={3: (place, 0)}) for place in range(1, 11)}
@@ -389,22 +391,22 @@ async def test_what_does_not_fit_into_a_poll_is_asked_at_the_next_with_times_of_
             assert clock.now - (begun + 5.0 * poll) <= 5.0
             counts.append(len(rows_of(reading, PRIORITIES)))
     assert counts[0] < 10
-    assert counts[-1] == 10, "what was not asked for is repeated"
+    assert counts[-1] == 10, "values of ports that were not read are repeated"
     (part,) = [part for part in reading.parts if part.schema is PRIORITIES]
     assert len(set(part.times)) == 10
-    asked = [path for path in switch.paths if path.endswith("qos")]
-    spread = [asked.count(f"interface/swp{place}/counters/qos") for place in range(1, 11)]
-    assert max(spread) - min(spread) <= 1, "each has its turn"
+    paths = [path for path in switch.paths if path.endswith("qos")]
+    spread = [paths.count(f"interface/swp{place}/counters/qos") for place in range(1, 11)]
+    assert max(spread) - min(spread) <= 1, "ports are read in turn"
 
 
-async def test_a_port_that_does_not_answer_ends_with_the_poll_and_costs_its_own_rows(monkeypatch, stopped_clock):
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_a_port_without_a_response_until_the_end_of_the_poll_affects_only_its_rows(monkeypatch, stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     usual = NvueSwitch.answer
 
     def answer(self, path):
-        if path == "interface":  # what is asked next is not answered, and little time is left for it
+        if path == "interface":  # the next request gets no response, and little time is left for it
             self.faults.delay = LONG
-            clock.now += LONG * reader_module.SHARE - 0.01
+            clock.now += LONG * reader_module.POLL_SHARE - 0.01
         return usual(self, path)
 
     async with started(include=("swp1",)) as one:
@@ -417,7 +419,7 @@ async def test_a_port_that_does_not_answer_ends_with_the_poll_and_costs_its_own_
     assert rows_of(reading, PRIORITIES) == {}
 
 
-async def test_a_restart_is_told_by_the_uptime():
+async def test_a_restart_is_detected_by_the_uptime():
     async with started() as one:
         first = await one.read()
         one.switch.uptime += 60
@@ -436,47 +438,47 @@ async def test_the_keys_are_the_same_object_as_long_as_the_rows_are():
     assert all(a.keys is b.keys for a, b in zip(first.parts, second.parts, strict=True))
 
 
-async def test_a_switch_without_ports_of_the_front_panel():
+async def test_a_switch_without_front_panel_ports():
     async with started() as one:
         one.switch.ports.clear()
-        with pytest.raises(SourceError, match=r"has no port of the front panel \(swp1 …\)") as caught:
+        with pytest.raises(SourceError, match=r"reports no front panel port \(swp1 …\)") as caught:
             await one.read()
     assert caught.value.reason == "empty"
 
 
 @pytest.mark.parametrize(
-    ("given", "reason", "says"),
+    ("given", "reason", "text"),
     [
         ({"password": None, "password_file": "/nowhere/password"}, "credentials", "/nowhere/password"),
         ({"ca_file": "/nowhere/ca.pem", "address": "127.0.0.1"}, "configuration", "name a PEM file of CAs"),
         ({"address": "https://leaf/path"}, "configuration", "target-1: address"),
     ],
 )
-async def test_what_is_wrong_with_the_configuration_is_named(given, reason, says):
+async def test_configuration_errors_are_reported(given, reason, text):
     async with started(given=options(**given)) as one:
-        with pytest.raises(SourceError, match=says) as caught:
+        with pytest.raises(SourceError, match=text) as caught:
             await one.read()
         assert one.switch.paths == []
     assert caught.value.reason == reason
 
 
-async def test_a_password_that_was_changed_in_its_file_ends_the_rest(tmp_path):
+async def test_a_password_changed_in_its_file_ends_the_backoff(tmp_path):
     file = tmp_path / "password"
     file.write_text("old\n")
     async with started(given=options(password=None, password_file=str(file))) as one:
-        for reason in ("login", "login_rest", "login_rest"):
+        for reason in ("login", "login_backoff", "login_backoff"):
             with pytest.raises(SourceError) as caught:
                 await one.read()
             assert caught.value.reason == reason
         assert one.switch.refused == 1
         file.write_text(f"{PASSWORD}\n")
-        with pytest.raises(SourceError):  # the last of the old
+        with pytest.raises(SourceError):  # the last one with the old password
             await one.read()
         assert rows_of(await one.read())["swp1",]["link_up"] == 1
         assert one.switch.refused == 1
 
 
-async def test_a_password_that_is_changed_on_the_switch_during_a_poll_costs_what_is_not_read_yet(monkeypatch):
+async def test_a_password_changed_on_the_switch_during_a_poll_affects_only_later_requests(monkeypatch):
     usual = NvueSwitch.answer
 
     def answer(self, path):
@@ -492,15 +494,15 @@ async def test_a_password_that_is_changed_on_the_switch_during_a_poll_costs_what
         assert [reason for device, reason in reasons(reading) if device == ""] == ["login"]
         with pytest.raises(SourceError) as caught:
             await one.read()
-        assert caught.value.reason == "login_rest"
+        assert caught.value.reason == "login_backoff"
 
 
-# From here on with the source and its poller, as the daemon has them.
+# --- with source and poller, as in the daemon
 
 
 @contextlib.asynccontextmanager
 async def polled(switch, certificate=None, interval=LONG, **given):
-    """Serve a switch, and give its poller."""
+    """Serve a switch, and yield its poller."""
     async with NvueSimulator(switch, certificate=certificate) as simulator:
         target = Target(name="target-1", address=simulator.url, nvue=options(**given))
         source = SwitchSource(target, interval, [make_reader(target, "nvue", interval)], SwitchRegistry())
@@ -511,18 +513,18 @@ async def polled(switch, certificate=None, interval=LONG, **given):
 
 
 def exported(poller):
-    """Give what is exported: by name and labels."""
+    """Return the exported values by name and labels."""
     found = {}
     for table in poller.fresh_tables():
         for column in table.columns.values():
             for key, value in zip(table.rows.keys, column.values, strict=True):
                 if value is not None:
-                    assert (column.metric.name, key) not in found, "a series may stand once"
+                    assert (column.metric.name, key) not in found, "a series is exported once"
                     found[column.metric.name, key] = value
     return found
 
 
-async def test_marks_and_bytes_go_by_the_name_of_the_switch():
+async def test_metrics_have_the_name_of_the_switch():
     async with polled(model()) as poller:
         await poller.poll()
         found = exported(poller)
@@ -533,18 +535,20 @@ async def test_marks_and_bytes_go_by_the_name_of_the_switch():
     assert poller.status.up is True
 
 
-async def test_what_was_asked_at_another_time_is_in_a_table_with_times_of_its_own(monkeypatch, stopped_clock):
-    """The bytes of all ports are asked for together, what their queues counted later: no rate mixes the two."""
+async def test_values_read_at_another_time_are_in_a_table_with_its_own_times(monkeypatch, stopped_clock):
+    """The bytes of all ports are read together, and later the counters of their queues: no rate mixes the two."""
     switch = model()
     usual = NvueSwitch.answer
     async with polled(switch) as poller:
-        clock = stopped_clock(reader_module, round_robin_module, rows_module)
+        clock = stopped_clock(reader_module, schedule_module, rows_module)
         await poller.poll()
         clock.now += 10
         switch.ports["swp1"].stats["out-bytes"] += 1000
 
         def answer(self, path):
-            clock.now += 5 if path == "interface" else 0  # it took that long before the first port could be asked
+            clock.now += (
+                5 if path == "interface" else 0
+            )  # the response took that long, before the first port could be read
             return usual(self, path)
 
         monkeypatch.setattr(NvueSwitch, "answer", answer)
@@ -557,16 +561,16 @@ async def test_what_was_asked_at_another_time_is_in_a_table_with_times_of_its_ow
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason", "says"),
+    ("fault", "reason", "text"),
     [
         ("password", "login", "HTTP 401: 'Unauthorized'; check user and password"),
         ("first", "login", "still has its first password"),
-        ("html", "malformed", r"HTTP 200 with a page \(HTML\)"),
-        ("slow", "timeout", "no complete answer within 0.3 s"),
+        ("html", "malformed", r"HTTP 200 with an HTML page"),
+        ("slow", "timeout", "no complete response within 0.3 s"),
         ("gone", "refused", "Not today"),
     ],
 )
-async def test_what_is_wrong_is_in_the_status_and_locks_nobody_out(fault, reason, says, caplog):
+async def test_errors_are_in_the_status_and_the_account_is_not_locked(fault, reason, text, caplog):
     switch = model()
     if fault == "password":
         switch.password = "another"
@@ -583,10 +587,10 @@ async def test_what_is_wrong_is_in_the_status_and_locks_nobody_out(fault, reason
             await poller.poll()
         assert switch.refused <= 1
     assert PASSWORD not in caplog.text
-    assert any(re.search(says, record.getMessage()) for record in caplog.records)
+    assert any(re.search(text, record.getMessage()) for record in caplog.records)
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_named_and_sends_nothing(tmp_path, caplog):
+async def test_an_untrusted_certificate_is_reported_and_nothing_is_sent(tmp_path, caplog):
     path, ca_file = tmp_path / "switch.pem", tmp_path / "ca.pem"
     authority = trustme.CA()
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(path)
@@ -602,12 +606,12 @@ async def test_a_certificate_that_nobody_vouches_for_is_named_and_sends_nothing(
         assert poller.status.up is True
 
 
-async def test_a_poll_that_is_cancelled_leaves_a_reader_that_reads():
+async def test_the_reader_works_after_a_cancelled_poll():
     async with started() as one:
         one.switch.faults.delay = LONG
         reading = asyncio.create_task(one.read())
         async with asyncio.timeout(LONG):
-            while not one.switch.under_way:  # noqa: ASYNC110  # the model has no event
+            while not one.switch.concurrent:  # noqa: ASYNC110  # the model has no event
                 await asyncio.sleep(0)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):

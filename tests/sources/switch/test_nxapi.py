@@ -1,10 +1,9 @@
-"""Switches by Cisco's NX-API and its object store: answers become rows, and what fails costs itself.
+"""Reader of Cisco's NX-API and its object store: results become rows, and failures affect only their own columns.
 
-Answers are synthetic, in the shapes that are published.
+All data is synthetic, in published structures.
 """
 
 import contextlib
-import json
 
 import pytest
 import trustme
@@ -15,7 +14,7 @@ from exporter.core.source import SourceError
 from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Nxapi, Target
 from exporter.sources.switch.readers import command_reader
-from exporter.sources.switch.readers.nxapi import (
+from exporter.sources.switch.readers.nxapi.reader import (
     INTERFACES,
     LLDP,
     PFC,
@@ -23,8 +22,8 @@ from exporter.sources.switch.readers.nxapi import (
     VERSION,
     NxapiReader,
 )
-from exporter.switch_api.http import AnswerTimeoutError
-from exporter.switch_api.nxapi import parser as nxapi_data
+from exporter.switch_api.errors import ResponseTimeoutError
+from exporter.switch_api.nxapi import parser
 from exporter.switch_api.nxapi.client import NxapiClient
 from exporter.switch_api.port import ShapeError
 from tests.simulators.nxapi import NxapiSimulator, NxapiSwitch
@@ -101,15 +100,15 @@ def model():
             QUEUING: [
                 queue("eth1/1", "c-out-8q-q3", txBytes="1000", randEcnMarkedPackets="70"),
                 queue("eth1/1", "c-out-8q-q-default", txBytes="10", randEcnMarkedPackets="1"),
-                queue("eth1/1", "c-in-q1", way="in", txBytes="99", randEcnMarkedPackets="99"),
+                queue("eth1/1", "c-in-q1", direction="in", txBytes="99", randEcnMarkedPackets="99"),
             ]
         },
     )
 
 
-def queue(port, name, *, way="out", **counted):
-    dn = f"sys/ipqos/queuing/policy/{way}/intf-[{port}]/queCmap-[{name}]/queuingStats"
-    return {"dn": dn, "cmapName": name, "currQueueDepth": "77", **counted}
+def queue(port, name, *, direction="out", **counters):
+    dn = f"sys/ipqos/queuing/policy/{direction}/intf-[{port}]/queCmap-[{name}]/queuingStats"
+    return {"dn": dn, "cmapName": name, "currQueueDepth": "77", **counters}
 
 
 @contextlib.asynccontextmanager
@@ -134,7 +133,7 @@ def rows(harvest):
     return found
 
 
-async def test_answers_become_rows():
+async def test_results_become_rows():
     async with started() as reader:
         harvest = await reader.read()
     assert harvest.failures == []
@@ -191,7 +190,7 @@ async def test_a_table_of_one_row_is_an_object():
         assert rows(await reader.read())["Ethernet1/1",]["transmit_bytes_total"] == 22
 
 
-async def test_a_switch_without_an_object_store_or_a_command_has_the_rest(stopped_clock):
+async def test_a_switch_without_object_store_and_one_command_has_the_other_values(stopped_clock):
     clock = stopped_clock(command_reader)
     switch = model()
     switch.faults.no_store = True
@@ -206,14 +205,14 @@ async def test_a_switch_without_an_object_store_or_a_command_has_the_rest(stoppe
         assert switch.requests[-1] == [INTERFACES]
 
 
-async def test_the_object_store_is_asked_no_faster_than_it_is_and_logs_in_once(stopped_clock):
+async def test_the_object_store_is_read_no_faster_than_it_refreshes_with_one_login(stopped_clock):
     clock = stopped_clock(command_reader)
     switch = model()
     async with started(switch) as reader:
         for _ in range(4):
             assert ("queue", "Ethernet1/1", "3") in rows(await reader.read())
             clock.now += 10
-        assert switch.asked == [QUEUING] * 2
+        assert switch.queries == [QUEUING] * 2
         assert switch.logins == 1
         switch.expire_tokens()
         clock.now += 20
@@ -222,9 +221,9 @@ async def test_the_object_store_is_asked_no_faster_than_it_is_and_logs_in_once(s
     assert switch.logouts == 1
 
 
-async def test_an_object_store_that_lets_nobody_in_costs_itself_and_is_left_alone():
+async def test_an_object_store_that_rejects_logins_affects_only_itself_and_is_retried_later():
     switch = model()
-    switch.faults.store_refuses = True
+    switch.faults.store_rejects_login = True
     async with started(switch) as reader:
         harvest = await reader.read()
         assert [(one.device, one.reason) for one in harvest.failures] == [(QUEUING, "login")]
@@ -238,18 +237,18 @@ async def test_an_object_store_that_lets_nobody_in_costs_itself_and_is_left_alon
     assert switch.refused == 1
 
 
-async def test_an_object_store_that_does_not_answer_has_refused_nobody():
+async def test_no_response_of_the_object_store_is_no_failed_login():
     async with NxapiSimulator(model()) as simulator:
         client = NxapiClient(simulator.url, "monitor", PASSWORD, timeout=0.05)
         simulator.switch.faults.delay = 30.0
-        with pytest.raises(AnswerTimeoutError):
+        with pytest.raises(ResponseTimeoutError):
             await client.objects(QUEUING)
         simulator.switch.faults.delay, client._http._timeout = 0.0, 30.0
         assert len(await client.objects(QUEUING)) == 3
         await client.close()
 
 
-async def test_what_changes_seldom_is_asked_by_the_minute_and_after_a_trap(stopped_clock):
+async def test_facts_and_neighbours_are_read_once_a_minute_and_after_a_trap(stopped_clock):
     clock = stopped_clock(command_reader)
     switch = model()
     async with started(switch) as reader:
@@ -265,21 +264,21 @@ async def test_what_changes_seldom_is_asked_by_the_minute_and_after_a_trap(stopp
         assert switch.requests[-1] == [INTERFACES, PFC, VERSION, LLDP]
 
 
-async def test_queues_are_of_the_time_at_which_the_object_store_was_asked(stopped_clock):
+async def test_queues_have_the_time_at_which_the_object_store_was_read(stopped_clock):
     clock = stopped_clock(command_reader)
     async with started() as reader:
-        asked = clock.now
+        store_read_at = clock.now
         await reader.read()
         clock.now += 10
         harvest = await reader.read()
     times = {next(iter(part.columns)): part.time for part in harvest.parts}
-    assert times["queue_transmit_bytes_total"] == times["ecn_marked_packets_total"] == asked
+    assert times["queue_transmit_bytes_total"] == times["ecn_marked_packets_total"] == store_read_at
     (ports,) = (part for part in harvest.parts if "receive_bytes_total" in part.columns)
     assert ports.time == clock.now
     assert "ecn_marked_packets_total" not in ports.columns
 
 
-async def test_an_object_store_that_hangs_costs_no_port_and_is_left_alone(stopped_clock):
+async def test_an_object_store_that_hangs_does_not_affect_ports_and_is_retried_later(stopped_clock):
     clock = stopped_clock(command_reader)
     switch = model()
     switch.faults.store_delay = LONG
@@ -291,13 +290,13 @@ async def test_an_object_store_that_hangs_costs_no_port_and_is_left_alone(stoppe
         switch.faults.store_delay = 0.0
         clock.now += 59
         assert (await reader.read()).failures == []
-        assert switch.asked == []
+        assert switch.queries == []
 
 
-async def test_an_object_store_that_shows_nothing_is_not_logged_in_to_at_each_poll(stopped_clock):
+async def test_an_object_store_without_read_access_is_not_logged_in_to_at_each_poll(stopped_clock):
     clock = stopped_clock(command_reader)
     switch = model()
-    switch.faults.no_right = True
+    switch.faults.no_read_access = True
     async with started(switch) as reader:
         (failure,) = (await reader.read()).failures
         assert (failure.device, failure.reason) == (QUEUING, "login")
@@ -305,15 +304,15 @@ async def test_an_object_store_that_shows_nothing_is_not_logged_in_to_at_each_po
         for _ in range(5):
             clock.now += 60
             assert rows(await reader.read())["Ethernet1/1",]["transmit_bytes_total"] == 22
-    assert switch.logins == 1, "the rest after a failed log-in goes by the client's own clock, which has not moved"
+    assert switch.logins == 1, "the backoff uses the client's own clock, which has not moved"
 
 
 @pytest.mark.parametrize("status", [200, 400, 401])
-async def test_the_object_store_is_sent_a_password_that_it_refuses_once(stopped_clock, status):
+async def test_a_password_rejected_by_the_object_store_is_sent_once(stopped_clock, status):
     clock = stopped_clock(command_reader)
     async with started() as reader:
-        reader.switch.faults.refusal = status
-        reader.switch.faults.store_refuses = True
+        reader.switch.faults.rejection_status = status
+        reader.switch.faults.store_rejects_login = True
         (failure,) = (await reader.read()).failures
         assert (failure.device, failure.reason) == (QUEUING, "login")
         for _ in range(5):
@@ -322,16 +321,16 @@ async def test_the_object_store_is_sent_a_password_that_it_refuses_once(stopped_
         assert reader.switch.refused == 1
 
 
-async def test_an_error_that_stands_for_all_commands_is_told():
+async def test_one_error_for_all_commands_is_reported():
     switch = model()
-    switch.faults.whole = "Parse error"
+    switch.faults.request_error = "Parse error"
     async with started(switch) as reader:
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
     assert (reason, "'Parse error'" in text) == ("refused", True)
 
 
 @pytest.mark.parametrize("command", [PFC, LLDP])
-async def test_a_command_that_fails_costs_its_columns_alone(command):
+async def test_a_failed_command_affects_only_its_columns(command):
     switch = model()
     switch.faults.errors[command] = "the process is not running"
     async with started(switch) as reader:
@@ -342,7 +341,7 @@ async def test_a_command_that_fails_costs_its_columns_alone(command):
     assert rows(harvest)["Ethernet1/1",]["transmit_bytes_total"] == 22
 
 
-async def test_a_command_that_prints_nothing_is_no_failure():
+async def test_a_command_without_output_is_no_failure():
     switch = model()
     switch.bodies[LLDP] = None
     async with started(switch) as reader:
@@ -352,7 +351,7 @@ async def test_a_command_that_prints_nothing_is_no_failure():
     assert harvest.families[Family.LLDP] is Support.NOT_COUNTED
 
 
-async def test_what_is_malformed_costs_itself():
+async def test_malformed_values_affect_only_themselves():
     switch = model()
     switch.bodies[INTERFACES]["TABLE_interface"]["ROW_interface"][0]["eth_outbytes"] = "many"
     switch.bodies[PFC] = {"TABLE_module": {}}
@@ -363,10 +362,10 @@ async def test_what_is_malformed_costs_itself():
     assert rows(harvest)["Ethernet1/1",]["receive_bytes_total"] == 2**63 + 1
 
 
-# --- what goes wrong with the whole
+# --- failures of the whole poll
 
 
-async def fails(reader):
+async def failed_read(reader):
     with pytest.raises(SourceError) as caught:
         await reader.read()
     assert PASSWORD not in str(caught.value)
@@ -377,61 +376,61 @@ async def test_a_wrong_password_is_sent_once(tmp_path):
     file = tmp_path / "password"
     file.write_text("wrong\n")
     async with started(given=Nxapi(username="monitor", password_file=str(file), timeout=20.0)) as reader:
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         assert reason == "login"
         assert "HTTP 401: 'Unauthorized\\n'; check user and password" in text
-        assert (await fails(reader))[0] == "login_rest"
+        assert (await failed_read(reader))[0] == "login_backoff"
         assert reader.switch.refused == 1
         file.write_text(PASSWORD)
-        await fails(reader)
+        await failed_read(reader)
         assert rows(await reader.read())
 
 
-async def test_a_password_that_was_changed_on_the_switch_is_sent_once_more_at_most(stopped_clock):
+async def test_a_password_changed_on_the_switch_is_sent_once_more_at_most(stopped_clock):
     clock = stopped_clock(command_reader)
     async with started() as reader:
         await reader.read()
         reader.switch.password = "another"
         clock.now += 5
-        assert (await fails(reader))[0] == "login"
-        assert (await fails(reader))[0] == "login_rest"
+        assert (await failed_read(reader))[0] == "login"
+        assert (await failed_read(reader))[0] == "login_backoff"
         assert reader.switch.refused == 1
 
 
-async def test_a_page_in_place_of_json():
+async def test_an_html_page_instead_of_json():
     async with started() as reader:
         reader.switch.faults.html = True
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         assert reason == "malformed"
-        assert "a page (HTML) in place of a reply" in text
+        assert "an HTML page instead of a result" in text
         assert "feature nxapi" in text
 
 
-async def test_ports_that_cannot_be_had_are_a_failure_of_the_whole():
+async def test_a_poll_without_ports_fails():
     switch = model()
     switch.faults.errors[INTERFACES] = "Permission denied for the role"
     async with started(switch) as reader:
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
     assert reason == "refused"
     assert "Permission denied for the role" in text
 
 
-async def test_ports_are_asked_for_at_each_poll_also_where_the_switch_did_not_know_the_command():
+async def test_the_interfaces_command_is_run_at_each_poll_even_if_unsupported():
     switch = model()
     del switch.bodies[INTERFACES]
     async with started(switch) as reader:
         for _ in range(2):
-            reason, text = await fails(reader)
+            reason, text = await failed_read(reader)
             assert reason == "refused"
             assert "Invalid command" in text
 
 
-async def test_a_certificate_that_nobody_signed(tmp_path):
+async def test_an_untrusted_certificate(tmp_path):
     trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "cert.pem")
     async with NxapiSimulator(model(), certificate=tmp_path / "cert.pem") as simulator:
         given = Nxapi(username="monitor", password=PASSWORD, timeout=20.0)
         reader = NxapiReader(Target(name="leaf-1", address=simulator.url, nxapi=given), given, LONG)
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         await reader.close()
     assert reason == "unreachable"
     assert "fingerprint as sha256" in text
@@ -439,12 +438,12 @@ async def test_a_certificate_that_nobody_signed(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["configure terminal", "show version ; reload", "show version | no-more", "show "])
-async def test_only_commands_that_show_are_sent(command):
+async def test_only_show_commands_are_sent(command):
     async with NxapiSimulator(model()) as simulator:
         client = NxapiClient(simulator.url, "monitor", PASSWORD)
         with pytest.raises(ValueError, match="only plain commands that begin with 'show '"):
             await client.show([VERSION, command])
-        with pytest.raises(ValueError, match="is not asked for"):
+        with pytest.raises(ValueError, match="is not requested"):
             await client.objects("aaaUser")
         await client.close()
         assert simulator.switch.requests == []
@@ -470,44 +469,20 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_is_read_or_refused(data):
-    for read in (nxapi_data.parse_interfaces, nxapi_data.parse_pfc, nxapi_data.parse_neighbours):
+def test_any_json_is_parsed_or_a_shape_error(data):
+    for parse in (parser.parse_interfaces, parser.parse_pfc, parser.parse_neighbours):
         with contextlib.suppress(ShapeError):
-            read(data)
-    nxapi_data.parse_version(data)
-    nxapi_data.parse_queues([data] if isinstance(data, dict) else [])
+            parse(data)
+    parser.parse_version(data)
+    parser.parse_queues([data] if isinstance(data, dict) else [])
 
 
-# --- recordings
-
-RECORDINGS = {
-    "normal": (146, "Ethernet2/1", True, 10**9),
-    "admin_up_oper_down": (2, "Ethernet1/2", False, 10**9),
-    "vlan_interface": (3, None, None, None),
-}
-
-
-def test_types_are_the_numbers_that_snmp_tells_too():
+def test_types_are_the_numbers_of_iftype():
     names = ("Ethernet1/1", "Ethernet1/1.100", "port-channel3", "mgmt0", "Vlan1")
-    read = nxapi_data.parse_interfaces({"TABLE_interface": {"ROW_interface": [interface(name) for name in names]}})
+    read = parser.parse_interfaces({"TABLE_interface": {"ROW_interface": [interface(name) for name in names]}})
     assert {name: port.kind for name, port in read.ports.items()} == {
         "Ethernet1/1": "6",
-        "Ethernet1/1.100": "subinterface",  # no port that has a cable
+        "Ethernet1/1.100": "subinterface",  # not a physical port
         "port-channel3": "161",
         "mgmt0": "6",
     }
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_interfaces_of_recordings(corpus, name):
-    count, port, up, speed = RECORDINGS[name]
-    path = corpus / "switch" / "nxos" / "napalm" / "test_get_interfaces" / name / "show_interface.json"
-    data = json.loads(path.read_text())
-    listed = data["TABLE_interface"]["ROW_interface"]
-    assert len(listed) == count
-    read = nxapi_data.parse_interfaces(data)
-    assert read.problems == ()
-    kinds = ("ethernet", "port-channel", "mgmt")
-    assert read.ports.keys() == {one["interface"] for one in listed if one["interface"].lower().startswith(kinds)}
-    if port is not None:
-        assert (read.ports[port].up, read.ports[port].speed) == (up, speed)

@@ -1,4 +1,4 @@
-"""Switches by Onyx's JSON API: what commands say becomes what is exported, and what goes wrong with each."""
+"""Reader of Onyx's JSON API: data of commands becomes rows, and failures affect only their own columns."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ from exporter.simulator.onyx import (
     OnyxSwitch,
     OnyxTraffic,
 )
-from exporter.sources.switch import round_robin as round_robin_module
+from exporter.sources.switch import round_robin as schedule_module
 from exporter.sources.switch.merge import Family, Neighbour, Support
 from exporter.sources.switch.metrics import PORTS, PRIORITIES, QUEUES
 from exporter.sources.switch.options import Onyx, Target
-from exporter.sources.switch.readers import onyx as reader_module
-from exporter.sources.switch.readers import onyx_rows as rows_module
-from exporter.sources.switch.readers.onyx import (
+from exporter.sources.switch.readers.onyx import reader as reader_module
+from exporter.sources.switch.readers.onyx import rows as rows_module
+from exporter.sources.switch.readers.onyx.reader import (
     CONGESTION,
     COUNTERS,
     DESCRIPTION,
@@ -33,9 +33,10 @@ from exporter.sources.switch.readers.onyx import (
     NEIGHBOURS,
     OnyxReader,
 )
-from exporter.sources.switch.registry import SwitchRegistry
-from exporter.sources.switch.source import SwitchSource, make_reader
-from exporter.switch_api.onyx import client as client_module
+from exporter.sources.switch.registry import Roster
+from exporter.sources.switch.source import SwitchSource
+from exporter.sources.switch.source import reader as source_reader
+from exporter.switch_api.onyx.client import OnyxClient
 from exporter.switch_api.onyx.parser import parse_counters
 
 PASSWORD = "s3cret-of-a-test"
@@ -68,7 +69,7 @@ def model():
 
 @contextlib.asynccontextmanager
 async def started(switch=None, given=None, **options):
-    """Serve a switch, and give a reader of it."""
+    """Serve a switch, and yield a reader of it."""
     switch = switch or model()
     given = given or Onyx(username="monitor", password=PASSWORD)
     async with OnyxSimulator(switch) as simulator:
@@ -81,7 +82,7 @@ async def started(switch=None, given=None, **options):
 
 
 def rows_of(reading, schema=PORTS):
-    """Give the rows of all parts of a schema, by key: what they have."""
+    """Return the rows of all parts of a schema, by key and ending."""
     found = {}
     for part in reading.parts:
         if part.schema is schema:
@@ -129,7 +130,7 @@ async def test_every_value_becomes_its_metric(shape, several):
     assert (down["link_up"], down["receive_packets_total"], down["info"]) == (0, 0, ("leaf-2", "", "", ""))
 
 
-async def test_what_moves_is_seen_and_one_session_is_enough():
+async def test_counters_are_read_at_each_poll_in_one_session():
     async with started() as reader:
         await reader.read()
         reader.switch.ports["Eth1/1"].receive.bytes = 2**63 + 5
@@ -147,13 +148,13 @@ async def test_what_moves_is_seen_and_one_session_is_enough():
     ("options", "ports"),
     [({"include": ("Eth1/1",)}, {"Eth1/1"}), ({"exclude": ("*1",)}, {"Eth1/2"}), ({"exclude": ("*",)}, set())],
 )
-async def test_only_ports_that_are_wanted(options, ports):
+async def test_only_selected_ports(options, ports):
     async with started(**options) as reader:
         assert {port for (port,) in rows_of(await reader.read())} == ports
 
 
 @pytest.mark.parametrize("shape", ["object", "list"])
-async def test_a_malformed_port_costs_itself(shape):
+async def test_a_malformed_port_affects_only_itself(shape):
     switch = model()
     switch.counters_shape = shape
     switch.faults.malformed = "Eth1/2"
@@ -167,37 +168,37 @@ async def test_a_malformed_port_costs_itself(shape):
     assert all(reader._target.address.removeprefix("http://") in failure.detail for failure in reading.failures)
 
 
-def answering(monkeypatch, switch, command, reply):
-    """Have one command answered otherwise."""
+def replace_reply(monkeypatch, switch, command, reply):
+    """Replace the reply to one command."""
     usual = type(switch).answer
 
-    def answer(self, asked):
-        return {"executed_command": asked, **reply} if asked == command else usual(self, asked)
+    def answer(self, sent):
+        return {"executed_command": sent, **reply} if sent == command else usual(self, sent)
 
     monkeypatch.setattr(type(switch), "answer", answer)
 
 
 REFUSED = {"status": "ERROR", "status_message": "% Unrecognized command", "data": ""}
-SHAPELESS = {"status": "OK", "status_message": "", "data": {"Eth1/1": {"Colour": "blue"}}}
+UNKNOWN_STRUCTURE = {"status": "OK", "status_message": "", "data": {"Eth1/1": {"Colour": "blue"}}}
 
 
-@pytest.mark.parametrize(("reply", "reason"), [(REFUSED, "refused"), (SHAPELESS, "malformed")])
+@pytest.mark.parametrize(("reply", "reason"), [(REFUSED, "refused"), (UNKNOWN_STRUCTURE, "malformed")])
 @pytest.mark.parametrize(
-    ("command", "lost", "left"),
+    ("command", "missing", "present"),
     [
         (COUNTERS, "receive_bytes_total", "link_up"),
         (DESCRIPTION, "link_up", "receive_bytes_total"),
         (CONGESTION, "ecn_marked_packets_total", "link_up"),
     ],
 )
-async def test_a_command_that_fails_costs_its_columns_alone(monkeypatch, command, lost, left, reply, reason):
+async def test_a_failed_command_affects_only_its_columns(monkeypatch, command, missing, present, reply, reason):
     async with started() as reader:
-        answering(monkeypatch, reader.switch, command, reply)
+        replace_reply(monkeypatch, reader.switch, command, reply)
         for _ in range(2):
             reading = await reader.read()
             row = rows_of(reading)["Eth1/1",]
-            assert lost not in row
-            assert left in row
+            assert missing not in row
+            assert present in row
             assert reasons(reading) == [(command, reason)]
             assert command in reading.failures[0].detail
         assert len(reader.switch.logins) == 1
@@ -214,12 +215,12 @@ async def test_a_switch_that_refuses_everything_has_failed():
 async def test_a_switch_without_ports_has_failed():
     async with started() as reader:
         reader.switch.ports.clear()
-        with pytest.raises(SourceError, match="has no Ethernet port to show") as caught:
+        with pytest.raises(SourceError, match="reports no Ethernet port") as caught:
             await reader.read()
     assert caught.value.reason == "empty"
 
 
-async def test_web_pages_in_place_of_replies_are_a_failed_log_in():
+async def test_web_pages_instead_of_replies_are_a_failed_login():
     async with started() as reader:
         reader.switch.faults.html = True
         with pytest.raises(SourceError, match=r"json-gw enable") as caught:
@@ -227,7 +228,7 @@ async def test_web_pages_in_place_of_replies_are_a_failed_log_in():
     assert caught.value.reason == "login"
 
 
-async def test_a_wrong_password_is_told_once_and_then_rests_so_that_no_account_is_locked():
+async def test_a_wrong_password_is_sent_once_and_then_backs_off():
     given = Onyx(username="monitor", password="wrong-" + PASSWORD)
     async with started(given=given) as reader:
         with pytest.raises(SourceError, match="check user and password") as caught:
@@ -237,11 +238,11 @@ async def test_a_wrong_password_is_told_once_and_then_rests_so_that_no_account_i
         for _ in range(3):
             with pytest.raises(SourceError, match="so that the account is not locked") as caught:
                 await reader.read()
-            assert caught.value.reason == "login_rest"
+            assert caught.value.reason == "login_backoff"
         assert len(reader.switch.logins) == 1
 
 
-async def test_a_password_that_was_changed_in_its_file_ends_the_rest(tmp_path):
+async def test_a_password_changed_in_its_file_ends_the_backoff(tmp_path):
     file = tmp_path / "password"
     file.write_text("old\n")
     given = Onyx(username="monitor", password_file=str(file))
@@ -251,14 +252,14 @@ async def test_a_password_that_was_changed_in_its_file_ends_the_rest(tmp_path):
                 await reader.read()
         assert len(reader.switch.logins) == 1
         file.write_text(f"{PASSWORD}\n")
-        with pytest.raises(SourceError) as caught:  # the last of the old
+        with pytest.raises(SourceError) as caught:  # the last one with the old password
             await reader.read()
-        assert caught.value.reason == "login_rest"
+        assert caught.value.reason == "login_backoff"
         assert rows_of(await reader.read())["Eth1/1",]["link_up"] == 1
         assert len(reader.switch.logins) == 2
 
 
-async def test_a_password_that_is_rotated_on_the_switch_first(tmp_path):
+async def test_a_password_changed_on_the_switch_before_its_file(tmp_path):
     file = tmp_path / "password"
     file.write_text(PASSWORD)
     given = Onyx(username="monitor", password_file=str(file))
@@ -276,22 +277,22 @@ async def test_a_password_that_is_rotated_on_the_switch_first(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "reason", "says"),
+    ("given", "reason", "text"),
     [
         ({"password_file": "/nowhere/password"}, "credentials", "/nowhere/password: the secret cannot be read"),
         ({"password_env": "FABRIC_NOT_SET"}, "credentials", "FABRIC_NOT_SET: the secret is empty or not set"),
     ],
 )
-async def test_a_password_that_cannot_be_had_names_its_place(given, reason, says):
+async def test_an_unreadable_password_is_reported_with_its_place(given, reason, text):
     async with started(given=Onyx(username="monitor", **given)) as reader:
-        with pytest.raises(SourceError, match=says) as caught:
+        with pytest.raises(SourceError, match=text) as caught:
             await reader.read()
         assert reader.switch.requests == 0
     assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-async def test_a_file_of_trust_that_is_none_is_named(tmp_path, content):
+async def test_an_invalid_ca_file_is_named(tmp_path, content):
     file = tmp_path / "ca.pem"
     if content is not None:
         file.write_text(content)
@@ -303,18 +304,18 @@ async def test_a_file_of_trust_that_is_none_is_named(tmp_path, content):
     await reader.close()
 
 
-async def test_a_switch_that_takes_too_long_is_a_timeout(monkeypatch):
-    usual = client_module.OnyxClient
+async def test_a_slow_switch_is_a_timeout(monkeypatch):
+    usual = OnyxClient
     monkeypatch.setattr(reader_module, "OnyxClient", lambda *args, **more: usual(*args, **(more | {"timeout": 0.05})))
     async with started() as reader:
         reader.switch.faults.delay = LONG
-        with pytest.raises(SourceError, match=r"127\.0\.0\.1.*no complete answer within 0\.05 s") as caught:
+        with pytest.raises(SourceError, match=r"127\.0\.0\.1.*no complete response within 0\.05 s") as caught:
             await reader.read()
         reader.switch.faults.delay = 0.0
     assert caught.value.reason == "timeout"
 
 
-async def test_nothing_that_listens_is_unreachable_and_heals():
+async def test_an_unreachable_switch_recovers():
     given = Onyx(username="monitor", password=PASSWORD)
     async with OnyxSimulator(model()) as simulator:
         address = simulator.url
@@ -328,13 +329,13 @@ async def test_nothing_that_listens_is_unreachable_and_heals():
         await reader.close()
 
 
-async def test_no_password_is_ever_shown(caplog, tmp_path):
-    """Not by a switch that quotes it, not in an error's chain, not in any log line."""
-    for logger in ("", "httpx", "httpcore"):  # the daemon quietens the last two
+async def test_no_password_is_logged_or_part_of_an_error(caplog, tmp_path):
+    """Not where the switch quotes it, not in the context of an error, not in any log line."""
+    for logger in ("", "httpx", "httpcore"):  # the daemon disables the last two
         caplog.set_level(logging.DEBUG, logger)
     file = tmp_path / "password"
     file.write_text("wrong-" + PASSWORD)
-    shown = []
+    texts = []
     async with started(given=Onyx(username="monitor", password_file=str(file))) as reader:
         for fault in ("none", "html", "redirect", "no_json_login"):
             reader.switch.faults.html = fault == "html"
@@ -345,15 +346,15 @@ async def test_no_password_is_ever_shown(caplog, tmp_path):
                 await reader.read()
             error = caught.value
             while error is not None:
-                shown.append(f"{error!r} {error}")
+                texts.append(f"{error!r} {error}")
                 error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        shown.append(repr(reader._client))
-    shown += [record.getMessage() for record in caplog.records]
-    assert len(shown) > 5
-    assert PASSWORD not in "\n".join(shown)
+        texts.append(repr(reader._client))
+    texts += [record.getMessage() for record in caplog.records]
+    assert len(texts) > 5
+    assert PASSWORD not in "\n".join(texts)
 
 
-async def test_a_read_that_is_cancelled_leaves_a_reader_that_reads():
+async def test_the_reader_works_after_a_cancelled_poll():
     async with started() as reader:
         reader.switch.faults.delay = LONG
         reading = asyncio.create_task(reader.read())
@@ -368,7 +369,7 @@ async def test_a_read_that_is_cancelled_leaves_a_reader_that_reads():
         assert ("Eth1/1",) in rows_of(await reader.read())
 
 
-async def test_replies_are_read_off_the_loop(monkeypatch):
+async def test_replies_are_parsed_in_a_thread(monkeypatch):
     threads = set()
 
     def watched(data):
@@ -383,8 +384,8 @@ async def test_replies_are_read_off_the_loop(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", ["object", "text"])
-async def test_what_pfc_counted_by_priority(shape):
-    """`Rx` is what the port received, by which its peer paused it."""
+async def test_pfc_counters_by_priority(shape):
+    """`Rx` are the frames that the port received, with which its peer paused it."""
     switch = model()
     switch.lossless, switch.pfc_shape = (3, 4), shape
     async with started(switch) as reader:
@@ -404,17 +405,17 @@ def pfc(priority):
     return f"show interfaces ethernet counters pfc prio {priority}"
 
 
-async def test_where_nobody_tells_which_priorities_pause_all_are_asked_for():
+async def test_all_priorities_are_read_where_the_lossless_ones_are_unknown():
     switch = model()
-    switch.faults.unknown.add(LOSSLESS)
+    switch.faults.unsupported.add(LOSSLESS)
     async with started(switch) as reader:
         reading = await reader.read()
     assert [one for one in switch.commands if "pfc prio" in one] == [pfc(priority) for priority in range(8)]
     assert reading.failures == []
 
 
-async def test_a_priority_that_cannot_be_read_or_does_not_pause_any_more_is_absent(stopped_clock):
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_a_priority_that_cannot_be_read_or_is_no_longer_lossless_is_absent(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     switch = model()
     switch.lossless = (3, 4)
     async with started(switch) as reader:
@@ -432,7 +433,7 @@ async def test_a_priority_that_cannot_be_read_or_does_not_pause_any_more_is_abse
         assert {priority for _, priority in rows_of(await reader.read(), PRIORITIES)} == {"4"}
 
 
-async def test_where_pfc_is_off_it_is_not_counted():
+async def test_disabled_pfc_is_not_counted():
     switch = model()
     switch.lossless = ()
     async with started(switch) as reader:
@@ -442,10 +443,10 @@ async def test_where_pfc_is_off_it_is_not_counted():
     assert reading.families[Family.PFC] is Support.NOT_COUNTED
 
 
-async def test_a_release_that_does_not_know_pfc_counters_is_asked_seldom(stopped_clock):
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_a_release_without_pfc_counters_is_tried_rarely(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     switch = model()
-    switch.faults.unknown.add(pfc(3))
+    switch.faults.unsupported.add(pfc(3))
     async with started(switch) as reader:
         for _ in range(3):
             reading = await reader.read()
@@ -453,12 +454,12 @@ async def test_a_release_that_does_not_know_pfc_counters_is_asked_seldom(stopped
             assert reading.families[Family.PFC] is Support.UNSUPPORTED
             clock.now += LONG
         assert switch.commands.count(pfc(3)) == 1
-        switch.faults.unknown.clear()
+        switch.faults.unsupported.clear()
         clock.now += 300
         assert (await reader.read()).families[Family.PFC] is Support.COUNTED
 
 
-async def test_an_unknown_shape_is_told_and_its_answer_logged_once(caplog):
+async def test_an_unknown_structure_is_reported_and_logged_once(caplog):
     switch = model()
     switch.faults.replies[pfc(3)] = {"Eth1/1": {"colour": f"blue {PASSWORD}"}}
     async with started(switch) as reader:
@@ -466,11 +467,11 @@ async def test_an_unknown_shape_is_told_and_its_answer_logged_once(caplog):
             reading = await reader.read()
             assert reasons(reading) == [(pfc(3), "malformed")]
             assert reading.families[Family.PFC] is Support.FAILED
-    (record,) = [one for one in caplog.records if "unknown shape" in one.getMessage()]
+    (record,) = [one for one in caplog.records if "unknown structure" in one.getMessage()]
     assert "'colour': 'blue ***'" in record.getMessage()
 
 
-async def test_queues_that_drop_early_and_the_sum_of_a_port():
+async def test_red_drops_of_queues():
     async with started() as reader:
         reading = await reader.read()
     assert rows_of(reading, QUEUES) == {
@@ -479,37 +480,37 @@ async def test_queues_that_drop_early_and_the_sum_of_a_port():
     }
 
 
-async def test_marks_have_the_time_at_which_they_were_asked_for(stopped_clock):
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_ecn_marks_have_the_time_at_which_they_were_read(stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     async with started() as reader:
-        usual = reader._ask_ports
+        usual = reader._read_ports
 
-        async def slow(asked):
-            original = asked.client.show
+        async def slow(poll):
+            original = poll.client.show
 
             async def show(command):
                 clock.now += 2
                 return await original(command)
 
-            asked.client.show = show
-            await usual(asked)
+            poll.client.show = show
+            await usual(poll)
 
-        reader._ask_ports = slow
+        reader._read_ports = slow
         reading = await reader.read()
     times = {part.aspect: part.time for part in reading.parts if part.schema is PORTS}
     assert times["congestion"] - times[""] == 4
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-async def test_neighbours_in_both_forms(is_old):
+async def test_neighbours_by_both_commands(is_old):
     switch = model()
     if is_old:
-        switch.faults.unknown.add(NEIGHBOURS[0])
+        switch.faults.unsupported.add(NEIGHBOURS[0])
     async with started(switch) as reader:
         reading = await reader.read()
         reader.invalidate_neighbours("")
         await reader.read()
-        assert switch.commands.count(NEIGHBOURS[0]) == (1 if is_old else 2), "what it does not know is asked once"
+        assert switch.commands.count(NEIGHBOURS[0]) == (1 if is_old else 2), "an unsupported command is run once"
     assert reading.neighbours == [Neighbour("Eth1/1", chassis="02:00:00:00:00:0a", peer_port="eth2", name="gpu-001")]
     assert reading.families[Family.LLDP] is Support.COUNTED
     assert reading.failures == []
@@ -527,12 +528,12 @@ async def test_a_port_may_have_several_neighbours_and_a_switch_none():
         assert reading.failures == []
 
 
-async def test_neighbours_of_ports_that_are_not_wanted_are_left_out():
+async def test_neighbours_of_excluded_ports_are_dropped():
     async with started(exclude=("Eth1/1",)) as reader:
         assert (await reader.read()).neighbours == []
 
 
-async def test_neighbours_are_not_asked_for_where_they_are_not_wanted():
+async def test_neighbours_are_not_read_without_lldp():
     async with started(lldp=False) as reader:
         reading = await reader.read()
         assert not any("remote" in one for one in reader.switch.commands)
@@ -540,7 +541,7 @@ async def test_neighbours_are_not_asked_for_where_they_are_not_wanted():
     assert Family.LLDP not in reading.families
 
 
-async def test_the_switch_in_its_own_words():
+async def test_facts_about_the_switch():
     switch = model()
     switch.name = "leaf-02"
     async with started(switch) as reader:
@@ -549,9 +550,9 @@ async def test_the_switch_in_its_own_words():
     assert (device.description, device.chassis) == ("Simulated x86onie", "02:00:00:00:00:aa")
 
 
-async def test_what_does_not_fit_into_a_poll_takes_turns(monkeypatch, stopped_clock):
-    """Seven seconds a command, a poll of 51: three commands for ports, then as many others as fit."""
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_commands_that_do_not_fit_into_a_poll_are_run_in_turn(monkeypatch, stopped_clock):
+    """Seven seconds per command, a poll of 51: three commands for ports, then as many others as fit."""
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     switch = model()
     switch.lossless = (0, 1, 2, 3, 4, 5)
     usual = OnyxSwitch.answer
@@ -561,7 +562,7 @@ async def test_what_does_not_fit_into_a_poll_takes_turns(monkeypatch, stopped_cl
         return usual(self, command)
 
     monkeypatch.setattr(OnyxSwitch, "answer", answer)
-    asked = []
+    other_commands = []
     async with started(switch) as reader:
         for _ in range(6):
             begun = clock.now
@@ -570,21 +571,21 @@ async def test_what_does_not_fit_into_a_poll_takes_turns(monkeypatch, stopped_cl
             assert reading.failures == []
             assert switch.commands[:3] == [COUNTERS, DESCRIPTION, CONGESTION]
             assert clock.now - begun <= LONG
-            asked += switch.commands[3:]
+            other_commands += switch.commands[3:]
             clock.now = begun + LONG
-    assert {pfc(priority) for priority in range(6)} <= set(asked)
-    assert "show version" in asked
-    assert NEIGHBOURS[0] in asked
+    assert {pfc(priority) for priority in range(6)} <= set(other_commands)
+    assert "show version" in other_commands
+    assert NEIGHBOURS[0] in other_commands
     part = next(part for part in reading.parts if part.schema is PRIORITIES)
-    assert len(set(part.times)) == 6, "each priority has the time at which it was asked for"
+    assert len(set(part.times)) == 6, "each priority has the time at which it was read"
 
 
-async def test_what_comes_too_late_does_not_cost_what_came_before(monkeypatch, stopped_clock):
-    clock = stopped_clock(reader_module, round_robin_module, rows_module)
+async def test_a_command_that_is_too_late_does_not_affect_those_before_it(monkeypatch, stopped_clock):
+    clock = stopped_clock(reader_module, schedule_module, rows_module)
     usual = OnyxSwitch.answer
 
     def answer(self, command):
-        if command == DESCRIPTION:  # what is asked next is not answered, and little time is left for it
+        if command == DESCRIPTION:  # the next command gets no response, and little time is left for it
             self.faults.delay = LONG
             clock.now += LONG
         return usual(self, command)
@@ -599,12 +600,12 @@ async def test_what_comes_too_late_does_not_cost_what_came_before(monkeypatch, s
     assert "the interval is over" in reading.failures[0].detail
 
 
-# From here on with the source and its poller, as the daemon has them.
+# --- with source and poller, as in the daemon
 
 
 @contextlib.asynccontextmanager
 async def polled(switch, certificate=None, **given):
-    """Serve a switch, and give its poller."""
+    """Serve a switch, and yield its poller."""
     async with OnyxSimulator(switch, certificate=certificate) as simulator:
         options = Onyx(**({"username": "monitor", "password": PASSWORD} | given))
         target = Target(name="target-1", address=simulator.url, onyx=options)
@@ -616,18 +617,18 @@ async def polled(switch, certificate=None, **given):
 
 
 def exported(poller):
-    """Give what is exported: by name and labels."""
+    """Return the exported values by name and labels."""
     found = {}
     for table in poller.fresh_tables():
         for column in table.columns.values():
             for key, value in zip(table.rows.keys, column.values, strict=True):
                 if value is not None:
-                    assert (column.metric.name, key) not in found, "a series may stand once"
+                    assert (column.metric.name, key) not in found, "a series is exported once"
                     found[column.metric.name, key] = value
     return found
 
 
-async def test_bytes_marks_and_pfc_go_by_the_name_of_the_switch():
+async def test_metrics_have_the_name_of_the_switch():
     switch = model()
     switch.name = "leaf-02"
     async with polled(switch) as poller:
@@ -641,15 +642,15 @@ async def test_bytes_marks_and_pfc_go_by_the_name_of_the_switch():
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason", "says"),
+    ("fault", "reason", "text"),
     [
         ("password", "login", "log-in refused"),
-        ("html", "login", r"HTTP 200 with a page \(HTML\)"),
-        ("slow", "timeout", "no complete answer within 0.3 s"),
+        ("html", "login", r"HTTP 200 with an HTML page"),
+        ("slow", "timeout", "no complete response within 0.3 s"),
         ("refuse", "refused", "Not today"),
     ],
 )
-async def test_what_is_wrong_is_in_the_status_and_locks_nobody_out(fault, reason, says, caplog):
+async def test_errors_are_in_the_status_and_the_account_is_not_locked(fault, reason, text, caplog):
     switch = model()
     if fault == "password":
         switch.password = "another"
@@ -664,10 +665,10 @@ async def test_what_is_wrong_is_in_the_status_and_locks_nobody_out(fault, reason
         assert len(switch.logins) <= 1
         switch.faults.delay = 0.0
     assert PASSWORD not in caplog.text
-    assert any(re.search(says, record.getMessage()) for record in caplog.records)
+    assert any(re.search(text, record.getMessage()) for record in caplog.records)
 
 
-async def test_a_session_that_ended_is_renewed_without_a_failure():
+async def test_an_expired_session_is_renewed_without_a_failure():
     switch = model()
     async with polled(switch) as poller:
         for _ in range(3):
@@ -677,7 +678,7 @@ async def test_a_session_that_ended_is_renewed_without_a_failure():
     assert len(switch.logins) == 3
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_named_and_sends_nothing(tmp_path, caplog):
+async def test_an_untrusted_certificate_is_reported_and_nothing_is_sent(tmp_path, caplog):
     path, ca_file = tmp_path / "switch.pem", tmp_path / "ca.pem"
     authority = trustme.CA()
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(path)

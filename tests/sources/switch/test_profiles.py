@@ -37,7 +37,7 @@ from exporter.sources.switch.readers.snmp import profile
 from exporter.sources.switch.readers.snmp.profile import builtin, load
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from tests.helpers.paths import FIXTURES
-from tests.simulators.switch_model import SimulatedSwitch
+from tests.simulators.snmp_switch import SimulatedSwitch
 
 PLACE = FIXTURES / "switch-snmp"
 NAMES = ["arista", "comware", "cumulus", "generic", "junos", "nxos", "onyx", "os10", "sonic"]

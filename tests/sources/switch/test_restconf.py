@@ -1,7 +1,6 @@
-"""Switches by RESTCONF: OpenConfig's interfaces become rows, and what is wrong is told and costs itself."""
+"""Reader of RESTCONF: OpenConfig's interfaces become rows, and failures affect only their own values."""
 
 import contextlib
-import json
 
 import pytest
 import trustme
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 from exporter.core.source import SourceError
 from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Restconf, Target
-from exporter.sources.switch.readers.restconf import RestconfReader
+from exporter.sources.switch.readers.restconf.reader import RestconfReader
 from exporter.switch_api.port import ShapeError
-from exporter.switch_api.restconf import parser as restconf_data
+from exporter.switch_api.restconf import parser
 from exporter.switch_api.restconf.client import RestconfClient
 from tests.simulators.restconf import RestconfPort, RestconfSimulator, RestconfSwitch
 
@@ -99,7 +98,7 @@ async def test_ports_become_rows():
     assert one.addresses == ("192.0.2.9",)
 
 
-async def test_what_the_models_do_not_have_is_unsupported():
+async def test_families_that_the_models_do_not_have_are_unsupported():
     async with started(model()) as reader:
         families = (await reader.read()).families
     assert families[Family.TRAFFIC] is families[Family.LLDP] is Support.COUNTED
@@ -107,7 +106,7 @@ async def test_what_the_models_do_not_have_is_unsupported():
     assert families[Family.PFC] is families[Family.ECN] is families[Family.QUEUES] is Support.UNSUPPORTED
 
 
-async def test_what_changes_seldom_is_asked_seldom():
+async def test_neighbours_are_read_rarely_and_after_a_trap():
     switch = model()
     async with started(switch) as reader:
         await reader.read()
@@ -119,12 +118,12 @@ async def test_what_changes_seldom_is_asked_seldom():
         assert switch.paths.count(NEIGHBOURS) == 2
 
 
-async def test_only_ports_that_are_wanted():
+async def test_only_selected_ports():
     async with started(model(), exclude=("Ethernet4",)) as reader:
         assert rows(await reader.read()).keys() == {"Ethernet0"}
 
 
-async def test_a_malformed_port_costs_its_counters_alone():
+async def test_a_malformed_port_affects_only_its_counters():
     switch = model()
     switch.faults.malformed = "Ethernet4"
     async with started(switch) as reader:
@@ -137,7 +136,7 @@ async def test_a_malformed_port_costs_its_counters_alone():
 
 
 @pytest.mark.parametrize(("status", "support", "failed"), [(404, Support.UNSUPPORTED, 0), (500, Support.FAILED, 1)])
-async def test_neighbours_that_cannot_be_had_cost_nothing_else(status, support, failed):
+async def test_neighbours_that_cannot_be_read_affect_nothing_else(status, support, failed):
     switch = model()
     switch.faults.errors[NEIGHBOURS] = status
     async with started(switch) as reader:
@@ -148,85 +147,85 @@ async def test_neighbours_that_cannot_be_had_cost_nothing_else(status, support, 
     assert rows(harvest)["Ethernet0"]["transmit_bytes_total"] == 7
 
 
-async def fails(reader):
+async def failed_read(reader):
     with pytest.raises(SourceError) as caught:
         await reader.read()
     assert PASSWORD not in str(caught.value)
     return caught.value.reason, str(caught.value)
 
 
-async def test_a_wrong_password_is_sent_once_and_read_anew_when_it_was_changed(tmp_path):
+async def test_a_wrong_password_is_sent_once_and_read_again_when_it_was_changed(tmp_path):
     switch = model()
     file = tmp_path / "password"
     file.write_text("wrong\n")
     given = Restconf(username="monitor", password_file=str(file), timeout=20.0)
     async with started(switch, given) as reader:
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         assert reason == "login"
         assert "HTTP 401: 'Authentication failed'; check user and password" in text
-        reason, text = await fails(reader)
-        assert reason == "login_rest"
+        reason, text = await failed_read(reader)
+        assert reason == "login_backoff"
         assert "so that the account is not locked" in text
         assert switch.refused == 1
         file.write_text(PASSWORD)
-        await fails(reader)
+        await failed_read(reader)
         assert rows(await reader.read())["Ethernet0"]["transmit_bytes_total"] == 7
 
 
-async def test_a_password_that_was_changed_on_the_switch():
+async def test_a_password_changed_on_the_switch():
     switch = model()
     async with started(switch) as reader:
         await reader.read()
         switch.password = "another"
-        assert (await fails(reader))[0] == "login"
-        assert (await fails(reader))[0] == "login_rest"
+        assert (await failed_read(reader))[0] == "login"
+        assert (await failed_read(reader))[0] == "login_backoff"
         assert switch.refused == 1
 
 
-async def test_a_switch_that_answers_too_late():
+async def test_a_switch_that_responds_too_late():
     switch = model()
     switch.faults.delay = 30.0
     async with started(switch, Restconf(username="monitor", password=PASSWORD, timeout=0.2)) as reader:
-        assert (await fails(reader))[0] == "timeout"
-        assert (await fails(reader))[0] == "timeout"  # nobody refused the password, so there is no rest
+        assert (await failed_read(reader))[0] == "timeout"
+        assert (await failed_read(reader))[0] == "timeout"  # the password was not rejected, so there is no backoff
         switch.faults.delay = 0.0
         await reader.close()
 
 
-async def test_a_page_in_place_of_json():
+async def test_an_html_page_instead_of_json():
     switch = model()
     switch.faults.html = True
     async with started(switch) as reader:
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         assert reason == "malformed"
-        assert "a page (HTML) in place of a reply" in text
+        assert "an HTML page instead of a result" in text
         switch.faults.html = False
         assert rows(await reader.read())
 
 
 async def test_a_switch_without_a_port():
     async with started(RestconfSwitch(password=PASSWORD)) as reader:
-        assert (await fails(reader))[0] == "empty"
+        assert (await failed_read(reader))[0] == "empty"
 
 
-async def test_a_certificate_that_nobody_signed_is_said_so(tmp_path):
+async def test_an_untrusted_certificate(tmp_path):
     trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "cert.pem")
     switch = model()
     async with RestconfSimulator(switch, certificate=tmp_path / "cert.pem") as simulator:
         given = Restconf(username="monitor", password=PASSWORD, timeout=20.0)
         target = Target(name="leaf-1", address=simulator.url, restconf=given)
         reader = RestconfReader(target, given, LONG)
-        reason, text = await fails(reader)
+        reason, text = await failed_read(reader)
         await reader.close()
     assert reason == "unreachable"
     assert "give the switch's CA as ca_file or its fingerprint as sha256" in text
     assert switch.paths == []
 
 
-async def test_only_known_paths_are_asked_for():
+async def test_only_known_paths_are_requested():
     async with RestconfSimulator(model()) as simulator:
         client = RestconfClient(simulator.url, "monitor", PASSWORD)
-        with pytest.raises(ValueError, match="is not asked for"):
+        with pytest.raises(ValueError, match="is not requested"):
             await client.get("openconfig-interfaces:interfaces/../../operations")
         await client.close()
         assert simulator.switch.paths == []
@@ -249,15 +248,15 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_is_read_or_refused(data):
-    for read in (restconf_data.parse_interfaces, restconf_data.parse_neighbours):
+def test_any_json_is_parsed_or_a_shape_error(data):
+    for parse in (parser.parse_interfaces, parser.parse_neighbours):
         with contextlib.suppress(ShapeError):
-            read(data)
-    restconf_data.parse_hostname(data)
+            parse(data)
+    parser.parse_hostname(data)
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("type_name", "kind"),
     [
         ("iana-if-type:ethernetCsmacd", "6"),
         ("iana-if-type:ieee8023adLag", "161"),
@@ -266,61 +265,7 @@ def test_any_json_is_read_or_refused(data):
         (None, ""),
     ],
 )
-def test_types_of_interfaces_are_numbers(told, kind):
-    """So that a bundle is told from the ports that are its members, as by SNMP."""
-    data = {"interface": [{"name": "Ethernet0", "state": {"type": told}}]}
-    assert restconf_data.parse_interfaces(data).ports["Ethernet0"].kind == kind
-
-
-# --- recordings: text as it stands in a program, its quotes escaped
-
-
-def recording(corpus, name):
-    text = (corpus / "switch" / "sonic" / "mgmt-common" / name).read_text().strip()
-    return json.loads(json.loads(f'"{text}"'))
-
-
-FILES = {
-    "03_get_interface_config_response.json": "configuration, not state",
-    "05_set_interface_mtu.json": "a request that writes",
-    "06_set_interface_ipv4.json": "a request that writes",
-    "07_set_interface_ipv6.json": "a request that writes",
-    "01_get_all_response.json": None,
-    "02_get_interface_response.json": None,
-    "04_get_interface_state_response.json": None,
-    "01-get-all-intf-response.json": None,
-    "02-get-one-intf-response.json": None,
-}
-"""Every file, and why it has no row where it has none."""
-
-
-def test_every_recording_has_a_row_or_a_reason(corpus):
-    there = {path.name for path in (corpus / "switch" / "sonic" / "mgmt-common").iterdir()}
-    assert there == FILES.keys()
-
-
-def test_neighbours_of_recordings(corpus):
-    every = restconf_data.parse_neighbours(recording(corpus, "01-get-all-intf-response.json"))
-    assert next((one.port, one.chassis, one.name, one.peer_port) for one in every) == (
-        "Ethernet0",
-        "e4:f0:04:fe:64:e1",
-        "swtor-b2lab2-1409",
-        "ethernet1/1/9",
-    )
-    assert {one.port for one in every} >= {"Ethernet0", "eth0"}
-    (one, *_) = restconf_data.parse_neighbours(recording(corpus, "02-get-one-intf-response.json"))
-    assert one.capabilities == {"bridge", "repeater", "router"}
-
-
-def test_interfaces_of_recordings(corpus):
-    read = restconf_data.parse_interfaces(recording(corpus, "01_get_all_response.json"))
-    assert "Ethernet0" in read.ports
-    assert read.problems == ()
-    (port,) = restconf_data.parse_interfaces(recording(corpus, "02_get_interface_response.json")).ports.values()
-    state = recording(corpus, "04_get_interface_state_response.json")["openconfig-interfaces:state"]
-    wrapped = {"interface": [{"name": "Ethernet0", "state": state}]}
-    bare = restconf_data.parse_interfaces(wrapped).ports["Ethernet0"]
-    for one in (port, bare):
-        assert one.counters["receive_bytes_total"] == 0
-        assert (one.up, one.admin_up) == (False, True)
-    assert bare.index == "1"
+def test_types_of_interfaces_are_numbers(type_name, kind):
+    """They distinguish a port channel from its member ports, as with SNMP."""
+    data = {"interface": [{"name": "Ethernet0", "state": {"type": type_name}}]}
+    assert parser.parse_interfaces(data).ports["Ethernet0"].kind == kind

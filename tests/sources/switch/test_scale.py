@@ -15,7 +15,7 @@ from exporter.sources.switch.metrics import PORTS, PRIORITIES
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
-from tests.simulators.switch_model import SimulatedSwitch
+from tests.simulators.snmp_switch import SimulatedSwitch
 
 TARGETS, SWITCH_PORTS = 40, 8
 INTERVAL = 2.0

@@ -1,14 +1,11 @@
-"""SONiC's databases: hashes become values, and a real redis that holds them becomes a switch's rows."""
+"""Reader and parsers of SONiC's databases, with a real redis."""
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import ssl
-import subprocess
 import sys
-import time
 from math import inf
 
 import pytest
@@ -20,8 +17,9 @@ from hypothesis import strategies as st
 from exporter.core.source import SourceError
 from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Redis, Target
-from exporter.sources.switch.readers.sonic_db import RedisReader
-from exporter.switch_api import sonic_db
+from exporter.sources.switch.readers.sonic_db.reader import RedisReader
+from exporter.switch_api.sonic_db import parser
+from tests.helpers.redis_server import DATABASES, fill, running_redis
 
 LONG = 60.0
 OIDS = {"Ethernet0": "oid:0x1000000000002", "Ethernet4": "oid:0x1000000000003"}
@@ -110,34 +108,16 @@ STATE = {
 }
 
 
-def fill(client, hashes):
-    for key, fields in hashes.items():
-        client.hset(key, mapping=fields)
-
-
 @pytest.fixture(scope="module")
 def server(program, tmp_path_factory):
-    """Run a redis on a socket in a folder, and give the path of that."""
-    folder = tmp_path_factory.mktemp("redis")
-    path = str(folder / "redis.sock")
-    command = [program("redis-server"), "--port", "0", "--unixsocket", path, "--save", "", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        client = redis.Redis(unix_socket_path=path)
-        end = time.monotonic() + LONG
-        while True:
-            with contextlib.suppress(redis.ConnectionError):
-                client.ping()
-                break
-            assert time.monotonic() < end
-        client.close()
+    with running_redis(program("redis-server"), tmp_path_factory.mktemp("redis")) as path:
         yield path
-        process.terminate()
 
 
 @pytest.fixture
 def databases(server):
-    """Give a client of each database, which are filled, and empty them in the end."""
-    clients = {number: redis.Redis(unix_socket_path=server, db=number) for number in (0, 2, 4, 6)}
+    """Fill the databases, yield a client of each, and empty them at the end."""
+    clients = {number: redis.Redis(unix_socket_path=server, db=number) for number in DATABASES.values()}
     for number, hashes in zip(clients, (APPLICATION, COUNTERS, CONFIGURATION, STATE), strict=True):
         fill(clients[number], hashes)
     yield clients
@@ -157,7 +137,7 @@ async def reader_of(server, *, given=None, **options):
 
 
 def rows(harvest):
-    """Give what there is by the labels of a row and the ending; counters as they are exported."""
+    """Return the rows by their labels and the ending; counters as they are exported."""
     found = {}
     for part in harvest.parts:
         for ending, column in part.columns.items():
@@ -168,7 +148,7 @@ def rows(harvest):
     return {(*labels[1:], *key): row for (labels, key), row in found.items()}
 
 
-async def test_what_the_databases_hold_becomes_rows(server, databases):
+async def test_database_values_become_rows(server, databases):
     async with reader_of(server) as reader:
         harvest = await reader.read()
     found = rows(harvest)
@@ -176,7 +156,7 @@ async def test_what_the_databases_hold_becomes_rows(server, databases):
     assert (harvest.device.name, harvest.device.model) == ("leaf-s", "Sim-64x400")
     assert harvest.device.description == "SONiC Software Version: SONiC.1"
     assert harvest.device.chassis == "a0:88:c2:aa:00:01"
-    assert harvest.device.refresh == 5.0  # of what is switched on
+    assert harvest.device.refresh == 5.0  # the longest of the enabled groups
     assert found["Ethernet0",] == {
         "receive_bytes_total": 2**63 + 11,
         "transmit_bytes_total": 22,
@@ -201,7 +181,7 @@ async def test_what_the_databases_hold_becomes_rows(server, databases):
         "transmit_pfc_frames_total": 32,
         "receive_pfc_paused_seconds_total": 2.5,
     }
-    assert ("priority", "Ethernet0", "4") not in found  # a duration of no known unit
+    assert ("priority", "Ethernet0", "4") not in found  # a duration of unknown unit
     assert ("priority", "Ethernet0", "5") not in found  # an estimate
     assert found["queue", "Ethernet0", "3"] == {
         "queue_transmit_packets_total": 200,
@@ -219,7 +199,7 @@ async def test_what_the_databases_hold_becomes_rows(server, databases):
     }
 
 
-async def test_who_is_at_the_other_end(server, databases):
+async def test_lldp_neighbours(server, databases):
     async with reader_of(server) as reader:
         (one,) = (await reader.read()).neighbours
     assert (one.port, one.chassis, one.peer_port) == ("Ethernet0", "a0:88:c2:00:10:08", "a0:88:c2:00:10:08")
@@ -227,7 +207,7 @@ async def test_who_is_at_the_other_end(server, databases):
     assert one.addresses == ("192.0.2.7", "2001:db8::7")
 
 
-async def test_modules_where_they_are_wanted(server, databases):
+async def test_modules_are_read_with_optics(server, databases):
     async with reader_of(server, optics=True) as reader:
         found = rows(await reader.read())
     assert found["lane", "Ethernet0", "1"] == {
@@ -240,8 +220,8 @@ async def test_modules_where_they_are_wanted(server, databases):
     assert "module_voltage_volts" not in found["Ethernet4",]
 
 
-async def test_what_is_counted_and_what_not(server, databases):
-    """Else it was switched off, or the chip does not have it: only the configuration tells."""
+async def test_which_families_are_counted(server, databases):
+    """Without values a family is disabled, or the chip does not support it: only the configuration shows which."""
     group = "FLEX_COUNTER_TABLE|WRED_ECN_QUEUE"
     async with reader_of(server) as reader:
         families = (await reader.read()).families
@@ -257,7 +237,7 @@ async def test_what_is_counted_and_what_not(server, databases):
             assert (await reader.read()).families[Family.ECN] is support
 
 
-async def test_highest_depths_alone_are_a_family_that_is_counted(server, databases):
+async def test_watermarks_alone_make_a_family_counted(server, databases):
     databases[2].delete("COUNTERS:oid:0x1a000000000033")
     async with reader_of(server) as reader:
         assert (await reader.read()).families[Family.BUFFERS] is Support.COUNTED
@@ -266,15 +246,15 @@ async def test_highest_depths_alone_are_a_family_that_is_counted(server, databas
         assert (await reader.read()).families[Family.BUFFERS] is Support.NOT_COUNTED
 
 
-async def test_a_queue_that_falls_silent_takes_the_sum_with_it(server, databases):
-    """Else the sum of the port would fall, and look like a restart."""
+async def test_a_queue_without_counters_makes_the_sum_absent(server, databases):
+    """Else the sum of the port would decrease, which looks like a reset."""
     async with reader_of(server) as reader:
         assert rows(await reader.read())["Ethernet0",]["congestion_discards_total"] == 10
         databases[2].delete("COUNTERS:oid:0x15000000000010")
         assert "congestion_discards_total" not in rows(await reader.read())["Ethernet0",]
 
 
-async def test_only_what_moves_is_asked_for_again(server, databases):
+async def test_name_maps_are_not_read_at_each_poll(server, databases):
     async with reader_of(server) as reader:
         await reader.read()
         databases[2].hset("COUNTERS:oid:0x1000000000002", "SAI_PORT_STAT_IF_OUT_OCTETS", "23")
@@ -287,7 +267,7 @@ async def test_only_what_moves_is_asked_for_again(server, databases):
         assert rows(await reader.read())["Ethernet8",]["link_up"] == 1
 
 
-async def test_a_switch_that_began_anew_has_its_counters_elsewhere(server, databases):
+async def test_a_restarted_switch_has_other_object_identifiers(server, databases):
     async with reader_of(server) as reader:
         await reader.read()
         databases[2].rename("COUNTERS:oid:0x1000000000002", "COUNTERS:oid:0x1000000000f02")
@@ -298,12 +278,12 @@ async def test_a_switch_that_began_anew_has_its_counters_elsewhere(server, datab
         assert rows(await reader.read())["Ethernet0",]["transmit_bytes_total"] == 22
 
 
-async def test_only_ports_that_are_wanted(server, databases):
+async def test_only_selected_ports(server, databases):
     async with reader_of(server, exclude=("Ethernet0",)) as reader:
         assert {key[0] for key in rows(await reader.read())} == {"Ethernet4", "queue"} - {"queue"}
 
 
-async def test_what_is_malformed_costs_itself(server, databases):
+async def test_malformed_values_affect_only_themselves(server, databases):
     databases[2].hset("COUNTERS_QUEUE_NAME_MAP", "no queue at all", "oid:0x1")
     databases[2].hset("COUNTERS:oid:0x1000000000002", "SAI_PORT_STAT_IF_OUT_OCTETS", "-5")
     databases[2].hset("COUNTERS:oid:0x1000000000002", "SAI_PORT_STAT_IF_IN_ERRORS", str(2**64))
@@ -321,7 +301,7 @@ async def test_what_is_malformed_costs_itself(server, databases):
 
 
 @pytest.mark.parametrize(
-    ("number", "key", "lost"),
+    ("number", "key", "missing"),
     [
         (0, "LLDP_ENTRY_TABLE:Ethernet0", None),
         (0, "PORT_TABLE:Ethernet0", "link_up"),
@@ -330,7 +310,7 @@ async def test_what_is_malformed_costs_itself(server, databases):
         (4, "DEVICE_METADATA|localhost", None),
     ],
 )
-async def test_a_key_of_another_type_costs_itself(server, databases, number, key, lost):
+async def test_a_key_of_another_type_affects_only_itself(server, databases, number, key, missing):
     databases[number].delete(key)
     databases[number].set(key, "a string")
     async with reader_of(server) as reader:
@@ -339,14 +319,16 @@ async def test_a_key_of_another_type_costs_itself(server, databases, number, key
     assert (failure.device, failure.reason) == (key, "refused")
     assert failure.detail.startswith(f"{key}: WRONGTYPE")
     row = rows(harvest)["Ethernet0",]
-    assert {"link_up", "ecn_marked_packets_total", "receive_bytes_total"} - row.keys() == ({lost} if lost else set())
+    assert {"link_up", "ecn_marked_packets_total", "receive_bytes_total"} - row.keys() == (
+        {missing} if missing else set()
+    )
 
 
-async def test_without_the_names_of_ports_there_is_nothing(server, databases):
+async def test_a_poll_without_port_names_fails(server, databases):
     databases[2].delete("COUNTERS_PORT_NAME_MAP")
     databases[2].set("COUNTERS_PORT_NAME_MAP", "a string")
     async with reader_of(server) as reader:
-        error = await fails(reader)
+        error = await failed_read(reader)
     assert error.reason == "refused"
     assert "WRONGTYPE" in str(error)
 
@@ -364,8 +346,8 @@ async def test_failures_of_a_poll_are_bounded(server, databases):
     assert rows(harvest)["queue", "Ethernet0", "3"]["queue_transmit_packets_total"] == 200
 
 
-async def test_a_name_map_of_a_size_that_none_has_is_left_alone(server, databases, monkeypatch):
-    monkeypatch.setattr("exporter.sources.switch.readers.sonic_db.MOST_NAMES", 2)
+async def test_a_name_map_that_is_too_large_is_not_read(server, databases, monkeypatch):
+    monkeypatch.setattr("exporter.sources.switch.readers.sonic_db.reader.MAX_NAMES", 2)
     async with reader_of(server) as reader:
         harvest = await reader.read()
     (failure,) = harvest.failures
@@ -374,19 +356,19 @@ async def test_a_name_map_of_a_size_that_none_has_is_left_alone(server, database
     assert ("Ethernet0",) in rows(harvest)
 
 
-# --- what goes wrong with the whole
+# --- failures of the whole poll
 
 
-async def fails(reader):
+async def failed_read(reader):
     with pytest.raises(SourceError) as caught:
         await reader.read()
     return caught.value
 
 
-async def test_a_database_that_is_none_of_sonics(server, databases):
+async def test_a_database_other_than_sonics(server, databases):
     databases[2].flushall()
     async with reader_of(server) as reader:
-        error = await fails(reader)
+        error = await failed_read(reader)
         assert error.reason == "empty"
         assert "COUNTERS_PORT_NAME_MAP has no port" in str(error)
         for number, hashes in ((0, APPLICATION), (2, COUNTERS)):
@@ -394,24 +376,24 @@ async def test_a_database_that_is_none_of_sonics(server, databases):
         assert rows(await reader.read())["Ethernet0",]["link_up"] == 1
 
 
-async def test_nobody_there(tmp_path):
+async def test_no_database(tmp_path):
     async with reader_of(str(tmp_path / "none")) as reader:
-        assert (await fails(reader)).reason == "unreachable"
+        assert (await failed_read(reader)).reason == "unreachable"
 
 
 @pytest.mark.parametrize("password", [None, "wrong"])
-async def test_a_password_that_is_missing_or_wrong(server, databases, password):
+async def test_a_missing_or_wrong_password(server, databases, password):
     databases[0].config_set("requirepass", "hush-hush")
     try:
         given = Redis(address=server, password=password, timeout=20.0)
         async with reader_of(server, given=given) as reader:
             databases[0].config_resetstat()
-            error = await fails(reader)
+            error = await failed_read(reader)
             stats = databases[0].info("commandstats")
-        assert "cmdstat_hello" not in stats  # which an old redis does not know
-        tries = stats.get("cmdstat_auth", {"calls": 0})["calls"]
+        assert "cmdstat_hello" not in stats  # which an old redis does not support
+        attempts = stats.get("cmdstat_auth", {"calls": 0})["calls"]
         assert error.reason == "login"
-        assert tries == 0 if password is None else 1 <= tries <= 2
+        assert attempts == 0 if password is None else 1 <= attempts <= 2
         assert "check user and password" in str(error)
         assert "hush" not in str(error)
         given = Redis(address=server, password="hush-hush", timeout=20.0)
@@ -421,7 +403,7 @@ async def test_a_password_that_is_missing_or_wrong(server, databases, password):
         databases[0].config_set("requirepass", "")
 
 
-async def test_nothing_but_reading_is_asked(server, databases):
+async def test_only_reading_commands_are_sent(server, databases):
     def calls():
         return {name.removeprefix("cmdstat_") for name in databases[0].info("commandstats")}
 
@@ -434,32 +416,32 @@ async def test_nothing_but_reading_is_asked(server, databases):
     assert {"hgetall", "hmget"} <= used
 
 
-async def test_the_user_may_have_no_right_but_to_look(server, databases):
+async def test_read_access_is_sufficient(server, databases):
     rights = ["+hget", "+hmget", "+hgetall", "+hlen", "+select"]
-    databases[0].acl_setuser("looker", enabled=True, passwords=["+seen"], keys=["*"], commands=rights)
-    given = Redis(address=server, username="looker", password="seen", timeout=20.0)
+    databases[0].acl_setuser("reader", enabled=True, passwords=["+seen"], keys=["*"], commands=rights)
+    given = Redis(address=server, username="reader", password="seen", timeout=20.0)
     try:
         async with reader_of(server, given=given, optics=True) as reader:
             harvest = await reader.read()
             assert harvest.failures == []
             assert rows(harvest)["Ethernet0",]["module_temperature_celsius"] == 41.5
-            databases[0].acl_setuser("looker", reset_keys=True, keys=["COUNTERS*", "PORT_TABLE*", "[DFTP]*"])
-            reader.invalidate_neighbours("")
+            databases[0].acl_setuser("reader", reset_keys=True, keys=["COUNTERS*", "PORT_TABLE*", "[DFTP]*"])
+            reader.nudge("")
             harvest = await reader.read()
         assert {one.device.partition(":")[0] for one in harvest.failures} == {"LLDP_ENTRY_TABLE", "LLDP_LOC_CHASSIS"}
         assert rows(harvest)["Ethernet0",]["receive_bytes_total"] == 2**63 + 11
     finally:
-        databases[0].acl_deluser("looker")
+        databases[0].acl_deluser("reader")
 
 
-async def test_a_connection_that_was_closed_while_nothing_was_asked_is_made_anew(server, databases):
+async def test_an_idle_connection_closed_by_the_server_is_reopened(server, databases):
     async with reader_of(server) as reader:
         await reader.read()
         databases[0].client_kill_filter(_type="normal", skipme=True)
         assert rows(await reader.read())["Ethernet0",]["link_up"] == 1
 
 
-async def test_a_poll_that_was_broken_off_leaves_no_answers_for_the_next(server, databases):
+async def test_a_cancelled_poll_leaves_no_responses_for_the_next(server, databases):
     async with reader_of(server) as reader:
         before = rows(await reader.read())
         process = databases[0].info("server")["process_id"]
@@ -474,7 +456,7 @@ async def test_a_poll_that_was_broken_off_leaves_no_answers_for_the_next(server,
             assert rows(await reader.read()) == before
 
 
-async def test_a_server_that_hangs_up_is_tried_twice():
+async def test_a_server_that_closes_the_connection_is_tried_twice():
     calls = []
 
     def hang_up(_, writer):
@@ -484,21 +466,21 @@ async def test_a_server_that_hangs_up_is_tried_twice():
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     given = Redis(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout=20.0)
     async with reader_of("", given=given) as reader:
-        assert (await fails(reader)).reason == "unreachable"
+        assert (await failed_read(reader)).reason == "unreachable"
     server.close()
     assert 1 <= len(calls) <= 3
 
 
 @contextlib.asynccontextmanager
-async def pretending(answer, tls=None):
-    """Run a server that answers whatever it is sent by the same, and give its port and what it was sent."""
+async def fixed_response_server(response, tls=None):
+    """Run a server with the same response to every request; yield its port and the requests."""
     sent = []
 
     async def serve(reader, writer):
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
                 sent.append(data)
-                writer.write(answer * data.count(b"\r\n*") + answer)
+                writer.write(response * data.count(b"\r\n*") + response)
                 await writer.drain()
         writer.close()
 
@@ -509,50 +491,50 @@ async def pretending(answer, tls=None):
         server.close()
 
 
-async def test_a_database_that_is_loading_says_so():
-    async with pretending(b"-LOADING Redis is loading the dataset in memory\r\n") as (port, _):
+async def test_a_database_that_is_loading():
+    async with fixed_response_server(b"-LOADING Redis is loading the dataset in memory\r\n") as (port, _):
         given = Redis(address=f"127.0.0.1:{port}", timeout=20.0)
         async with reader_of("", given=given) as reader:
-            error = await fails(reader)
+            error = await failed_read(reader)
     assert error.reason == "refused"
-    assert "loading its data" in str(error)
+    assert "loading its data set" in str(error)
 
 
-async def test_a_database_that_never_answers():
-    async with pretending(b"") as (port, _):
+async def test_a_database_that_never_responds():
+    async with fixed_response_server(b"") as (port, _):
         given = Redis(address=f"127.0.0.1:{port}", timeout=0.2)
         async with reader_of("", given=given) as reader:
-            assert (await fails(reader)).reason == "timeout"
+            assert (await failed_read(reader)).reason == "timeout"
 
 
-async def test_what_is_no_redis():
-    async with pretending(b"HTTP/1.1 400 Bad Request\r\n\r\n") as (port, _):
+async def test_a_server_other_than_redis():
+    async with fixed_response_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as (port, _):
         given = Redis(address=f"127.0.0.1:{port}", timeout=20.0)
         async with reader_of("", given=given) as reader:
-            assert (await fails(reader)).reason == "unreachable"
+            assert (await failed_read(reader)).reason == "unreachable"
 
 
 @pytest.mark.parametrize("name", ["another.example", None], ids=["name", "authority"])
-async def test_no_password_is_sent_to_whom_the_certificate_does_not_name(tmp_path, name):
+async def test_no_password_is_sent_with_an_invalid_certificate(tmp_path, name):
     authority = trustme.CA()
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert(name or "127.0.0.1").configure_cert(tls)
     (trustme.CA() if name is None else authority).cert_pem.write_to_path(tmp_path / "ca.pem")
-    async with pretending(b"+OK\r\n", tls) as (port, sent):
+    async with fixed_response_server(b"+OK\r\n", tls) as (port, sent):
         given = Redis(address=f"127.0.0.1:{port}", tls=True, ca_file=str(tmp_path / "ca.pem"), password="hush-hush")
         async with reader_of("", given=given) as reader:
-            error = await fails(reader)
+            error = await failed_read(reader)
     assert error.reason == "unreachable"
     assert "certificate" in str(error).lower()
     assert sent == []
 
 
-async def test_without_the_extra_it_says_what_to_install(server, monkeypatch):
+async def test_the_missing_extra_is_named(server, monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
     monkeypatch.setitem(sys.modules, "redis.exceptions", None)
     async with reader_of(server) as reader:
-        error = await fails(reader)
+        error = await failed_read(reader)
     assert error.reason == "configuration"
     assert "pip install 'fabric-exporter[sonic]'" in str(error)
 
@@ -573,7 +555,7 @@ async def test_without_the_extra_it_says_what_to_install(server, monkeypatch):
     ],
 )
 def test_measurements(text, number):
-    assert sonic_db._measured(text) == number
+    assert parser.parse_measurement(text) == number
 
 
 @pytest.mark.parametrize(
@@ -581,22 +563,22 @@ def test_measurements(text, number):
     [("28 00", {"bridge", "router"}), ("01 00", {"station"}), ("", set()), ("zz", set()), ("2", set())],
 )
 def test_capabilities(text, words):
-    assert sonic_db._capabilities(text) == words
+    assert parser.parse_capabilities(text) == words
 
 
 @given(st.dictionaries(st.binary(max_size=40), st.binary(max_size=40), max_size=5))
-def test_any_hash_is_read_without_an_error(entry):
-    sonic_db.ports(entry)
-    sonic_db.parts(entry)
-    sonic_db.counters(entry.values(), ["x"] * len(entry))
+def test_any_hash_is_parsed_without_an_error(entry):
+    parser.parse_port_names(entry)
+    parser.parse_numbered_names(entry)
+    parser.parse_counters(entry.values(), ["x"] * len(entry))
 
 
 @given(st.lists(st.none() | st.binary(max_size=40), min_size=26, max_size=26))
-def test_any_values_are_read_without_an_error(values):
-    sonic_db.dom(values)
-    sonic_db.state(values[:5])
-    sonic_db.heard("Ethernet0", values[:7])
-    sonic_db.group(values[:2], 1.0)
+def test_any_values_are_parsed_without_an_error(values):
+    parser.parse_dom_sensor(values)
+    parser.parse_port_table(values[:5])
+    parser.parse_neighbour("Ethernet0", values[:7])
+    parser.parse_flex_counter_group(values[:2], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -608,54 +590,6 @@ def test_any_values_are_read_without_an_error(values):
         ([b"perhaps", b"-5"], (None, 10.0)),
     ],
 )
-def test_groups_of_counters(values, group):
-    read = sonic_db.group(values, 10.0)
-    assert (read.enabled, read.seconds) == group
-
-
-# --- recordings
-
-
-def hashes_of(path):
-    data = json.loads(path.read_text())
-    data = data.get("data", data)
-    read = {key: value.get("value", value) if isinstance(value, dict) else value for key, value in data.items()}
-    return {key: value for key, value in read.items() if isinstance(value, dict) and value}
-
-
-# File below sonic/: ports, queues, then port and what it counted, and priority 3 of its PFC, read off the file.
-RECORDINGS = {
-    "utilities/t1_counter_db.json": (34, 680, "Ethernet12", {"receive_bytes_total": 4335264}, (0, 0, None)),
-    "utilities/counters_db.json": (
-        3,
-        60,  # of 90 names; the others have no counters
-        "Ethernet4",
-        {"receive_bytes_total": 400, "transmit_bytes_total": 4000},
-        (403, 413, None),  # durations are estimates of software there
-    ),
-    "premday_sonic-exporter/counters_db_data.json": (4, 0, "Ethernet0", {}, (None, None, None)),
-    "vinted_sonic-exporter/counters_db_data.json": (4, 0, "Ethernet0", {}, (None, None, None)),
-}
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-async def test_recordings(corpus, server, databases, name):
-    count, queues, port, counted, (received, sent, paused) = RECORDINGS[name]
-    databases[2].flushall()
-    fill(databases[2], hashes_of(corpus / "switch" / "sonic" / name))
-    async with reader_of(server) as reader:
-        harvest = await reader.read()
-    found = rows(harvest)
-    assert sum(len(key) == 1 for key in found) == count
-    assert sum(key[0] == "queue" for key in found) == queues or queues == 0
-    assert {ending: found[port,][ending] for ending in counted} == counted
-    priority = found.get(("priority", port, "3"), {})
-    assert priority.get("receive_pfc_frames_total") == received
-    assert priority.get("transmit_pfc_frames_total") == sent
-    assert priority.get("receive_pfc_paused_seconds_total") == paused
-
-
-def test_every_recording_of_counters_has_a_row(corpus):
-    folder = corpus / "switch" / "sonic"
-    there = {str(path.relative_to(folder)) for path in folder.glob("*/*count*db*.json")}
-    assert there == RECORDINGS.keys()
+def test_flex_counter_groups(values, group):
+    parsed = parser.parse_flex_counter_group(values, 10.0)
+    assert (parsed.enabled, parsed.interval_seconds) == group

@@ -1,1 +1,1 @@
-"""Readers of one switch: one module or package per protocol."""
+"""Readers of one switch, one package per protocol: `reader` polls it, `rows` converts what was read to rows."""

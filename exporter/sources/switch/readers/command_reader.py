@@ -1,6 +1,6 @@
-"""What the readers share that run `show` commands, several in one request; a command that is not known rests.
+"""Base of the readers that run `show` commands, several in one request; unsupported commands are retried hourly.
 
-Ports and what they count come at each poll; neighbours, and what the switch says of itself, by the minute.
+Ports and their counters are read at each poll; neighbours and facts about the switch once a minute.
 """
 
 from abc import ABC, abstractmethod
@@ -19,157 +19,157 @@ from exporter.sources.switch.merge import (
     SwitchReading,
 )
 from exporter.sources.switch.options import Login, Target
-from exporter.sources.switch.readers import rest_reader
-from exporter.sources.switch.readers.rest_reader import RestReader, SwitchClient
-from exporter.switch_api.http import CommandError, RestError, UnsupportedError
+from exporter.sources.switch.readers import api_reader
+from exporter.sources.switch.readers.api_reader import ApiReader, SwitchClient
+from exporter.switch_api.errors import CommandError, SwitchApiError, UnsupportedError
 
 VERSION = "show version"
 LLDP = "show lldp neighbors detail"
 
-SLOW = 60.0
-"""Seconds between two readings of neighbours, and of what the switch says of itself."""
+SLOW_INTERVAL_SECONDS = 60.0
+"""Between two readings of neighbours and of facts about the switch."""
 
-REST = 3600.0
-"""Seconds for which what the release does not know is left alone."""
+UNSUPPORTED_RETRY_SECONDS = 3600.0
+"""Until a command that the release does not support is tried again."""
 
 
 class CommandClient(SwitchClient, Protocol):
     """A client that runs commands."""
 
     async def show(self, commands: Sequence[str]) -> list[object]:
-        """Give the answer to each command, or its CommandError."""
+        """Return the result of each command, or its CommandError."""
 
 
 Client = TypeVar("Client", bound=CommandClient)
 
 
-class CommandReader(RestReader[Client], ABC):
+class CommandReader(ApiReader[Client], ABC):
     """Polls one switch.
 
     Args:
         target: The switch.
-        options: How to log in.
+        options: Credentials and TLS settings.
         kind: Class of the client.
-        interfaces: The command without whose answer there is nothing to show.
+        interfaces: The command that reads the ports; a poll without its result fails.
     """
 
     def __init__(self, target: Target, options: Login, kind: type[Client], interfaces: str) -> None:
         super().__init__(target, options, kind)
         self._interfaces = interfaces
         self._slow_at = float("-inf")
-        self._rests: dict[str, float] = {}
+        self._retry_at: dict[str, float] = {}
         self._support: dict[str, Support] = {}
         self._device = SwitchDevice()
         self._restarts = 0
         self._neighbours: list[Neighbour] | None = None
         self._failures: list[Failure] = []
 
-    async def read(self) -> SwitchReading:
-        """Poll once; a command that fails costs its own columns.
+    async def read(self) -> Harvest:
+        """Poll once; a command that fails affects its own columns only.
 
         Raises:
             SourceError: The ports could not be read.
         """
-        client = await self._opened()
+        client = await self._open_client()
         self._failures = []
         now = monotonic()
-        slow = now - self._slow_at >= SLOW
+        is_slow_due = now - self._slow_at >= SLOW_INTERVAL_SECONDS
         try:
-            found = await self._ask(client, self._commands(slow), now)
-            await self._ask_beside(client, now)
-        except RestError as error:
+            results = await self._run(client, self._commands(is_slow_due), now)
+            await self._read_additional(client, now)
+        except SwitchApiError as error:
             raise await self._failed(error) from None
-        if slow:
-            self._learn(found)
+        if is_slow_due:
+            self._update_facts(results)
             self._slow_at = now
-        parts = self._parts(found, now)
+        parts = self._parts(results, now)
         uptime = self._device.uptime
         device = replace(self._device, uptime=None if uptime is None else uptime + now - self._slow_at)
         return SwitchReading(device, parts, self._families(parts), self._neighbours, self._failures)
 
-    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # all neighbours come in one answer
-        """Ask for the neighbours anew at the next poll."""
+    def nudge(self, port: str) -> None:  # noqa: ARG002  # one command has the neighbours of all ports
+        """Read the neighbours again at the next poll."""
         self._slow_at = float("-inf")
 
     @abstractmethod
-    def _commands(self, slow: bool) -> Sequence[str]:
-        """Give the commands of a poll, the most important first; `slow` ones are asked by the minute."""
+    def _commands(self, is_slow_due: bool) -> Sequence[str]:
+        """Return the commands of a poll, the most important first; with those run once a minute where they are due."""
 
-    async def _ask_beside(self, client: Client, now: float) -> None:
-        """Ask for what the switch has elsewhere.
+    async def _read_additional(self, client: Client, now: float) -> None:
+        """Read what the switch does not have as commands.
 
         Raises:
-            RestError: The switch does not answer.
+            SwitchApiError: The switch does not respond.
         """
 
     @abstractmethod
-    def _learn(self, found: Mapping[str, object]) -> None:
-        """Take what changes seldom; what the switch fails to say is as it was."""
+    def _update_facts(self, results: Mapping[str, object]) -> None:
+        """Parse the results of the commands run once a minute; without a result, the last value is kept."""
 
     @abstractmethod
-    def _parts(self, found: Mapping[str, object], now: float) -> list[PartialTable]:
-        """Make the rows.
+    def _parts(self, results: Mapping[str, object], now: float) -> list[Part]:
+        """Return the rows.
 
         Raises:
             SourceError: There are no ports.
         """
 
     @abstractmethod
-    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
-        """Say what is counted, and why not where nothing is."""
+    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+        """Return for each family whether it is counted, and why not."""
 
-    async def _ask(self, client: Client, commands: Sequence[str], now: float) -> dict[str, object]:
-        """Run commands, but for those that rest; give the answers of those that have one."""
-        asked = [command for command in commands if self._rests.get(command, 0.0) <= now]
-        found: dict[str, object] = {}
-        for command, answer in zip(asked, await client.show(asked), strict=True):
-            if isinstance(answer, UnsupportedError) and command != self._interfaces:
-                self._rests[command] = now + REST
+    async def _run(self, client: Client, commands: Sequence[str], now: float) -> dict[str, object]:
+        """Run commands, except those known to be unsupported; return the results of those that have one."""
+        due = [command for command in commands if self._retry_at.get(command, 0.0) <= now]
+        results: dict[str, object] = {}
+        for command, result in zip(due, await client.show(due), strict=True):
+            if isinstance(result, UnsupportedError) and command != self._interfaces:
+                self._retry_at[command] = now + UNSUPPORTED_RETRY_SECONDS
                 self._support[command] = Support.UNSUPPORTED
-            elif isinstance(answer, CommandError):
+            elif isinstance(result, CommandError):
                 self._support[command] = Support.FAILED
-                self._failures.append(Failure(command, "refused", str(answer)))
-            elif answer in (None, ""):
-                self._support[command] = Support.NOT_COUNTED  # it printed nothing
+                self._failures.append(Failure(command, "refused", str(result)))
+            elif result in (None, ""):
+                self._support[command] = Support.NOT_COUNTED  # the command has no output
                 if command == LLDP:
                     self._neighbours = []
             else:
-                found[command] = answer
-        return found
+                results[command] = result
+        return results
 
-    def _parsed(self, found: Mapping[str, object], command: str, parse: Callable[[object], Any]) -> Any:  # noqa: ANN401  # what it parses
-        """Read the answer to a command; None where there is none, or it is of an unknown shape."""
-        if command not in found:
+    def _parse(self, results: Mapping[str, object], command: str, parse: Callable[[object], Any]) -> Any:  # noqa: ANN401  # what it parses
+        """Parse the result of a command; None where there is none, or it has an unknown structure."""
+        if command not in results:
             return None
         try:
-            read = parse(found[command])
+            parsed = parse(results[command])
         except ValueError as error:
             self._support[command] = Support.FAILED
             self._failures.append(Failure(command, "malformed", f"{self._target.name}: {command}: {error}"))
             return None
-        self._support[command] = Support.NOT_COUNTED  # unless something of it is a column
-        for problem in getattr(read, "problems", ()):
+        self._support[command] = Support.NOT_COUNTED  # unless one of its values becomes a column
+        for problem in getattr(parsed, "problems", ()):
             self._failures.append(Failure(command, "malformed", f"{self._target.name}: {command}: {problem}"))
-        return read
+        return parsed
 
-    def _missing(self) -> SourceError:
-        """Give the error of a poll that brought no ports."""
+    def _no_ports_error(self) -> SourceError:
+        """Return the error of a poll without ports."""
         for failure in self._failures:
             if failure.device == self._interfaces:
                 return SourceError(failure.reason, failure.detail)
-        return SourceError("empty", f"{self._target.name}: has no interface")
+        return SourceError("empty", f"{self._target.name}: the switch reports no interface")
 
-    def _learn_device(self, fresh: SwitchDevice) -> None:
-        """Take what the switch says of itself; time that ran backwards is a restart."""
+    def _set_device(self, device: Device) -> None:
+        """Set the facts about the switch; an uptime that decreased is a restart."""
         before = self._device.uptime
-        if before is not None and fresh.uptime is not None and fresh.uptime < before:
+        if before is not None and device.uptime is not None and device.uptime < before:
             self._restarts += 1
-        self._device = fresh
+        self._device = device
 
-    def _learn_neighbours(self, found: Mapping[str, object], parse: Callable[[object], Any]) -> None:
-        heard = self._parsed(found, LLDP, parse)
-        if heard is not None:
-            self._neighbours = [rest_reader.neighbour(one) for one in heard]
+    def _set_neighbours(self, results: Mapping[str, object], parse: Callable[[object], Any]) -> None:
+        neighbours = self._parse(results, LLDP, parse)
+        if neighbours is not None:
+            self._neighbours = [api_reader.to_neighbour(one) for one in neighbours]
 
-    def _lldp(self) -> Support:
+    def _lldp_support(self) -> Support:
         return Support.COUNTED if self._neighbours else self._support.get(LLDP, Support.FAILED)

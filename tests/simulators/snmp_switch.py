@@ -1,4 +1,4 @@
-"""A whole simulated switch: ports under traffic, counters that run over, an agent that shows them as its make does.
+"""Simulated switch with an SNMP agent: ports with traffic, counters that wrap, and the MIBs of its vendor.
 
 switch = SimulatedSwitch("leaf-01", ports=64, kind="arista")
 address = "{}:{}".format(*await switch.agent.start())
@@ -37,35 +37,35 @@ from exporter.snmp.ber import (
 )
 
 FAULTS: Final[Mapping[str, str]] = {
-    "dead": "the agent answers nothing",
-    "slow": "the agent takes its time for each answer",
-    "looping": "the column of ifHCInOctets begins anew at its end",
+    "dead": "the agent does not respond",
+    "slow": "the agent delays each response",
+    "looping": "the column of ifHCInOctets starts over at its end",
     "flapping-port": "the first port goes down and up",
     "pfc-storm": "the first port is paused most of the time",
     "uplink-imbalance": "the first uplink is full and the others are nearly idle",
     "degraded-port": "the first port runs at a quarter of its speed",
-    "swapped-pfc": "the agent takes pause frames sent for received and the other way round",
-    "alternating-zeros": "every second refresh shows zeros for the octets received",
+    "swapped-pfc": "the agent swaps PFC frames received and transmitted",
+    "alternating-zeros": "every second refresh has zeros for the octets received",
 }
 
 SLOW_SECONDS: Final = 0.3
-"""That a slow agent takes for each answer."""
+"""Delay of each response of a slow agent."""
 
 BYTES_RECEIVED: Final = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)
 
-HIGH: Final[Mapping[str, int]] = {
+INITIAL_COUNTERS: Final[Mapping[str, int]] = {
     "receive_errors": 2**32 - 600,
     "transmit_errors": 2**32 - 1000,
     "receive_discards": 2**32 - 300,
     "fcs_errors": 2**32 - 500,
 }
-"""Where counters of 32 bits start, so that they run over soon; not two at once, which would look like a restart."""
+"""Initial values of 32-bit counters, so that they wrap soon; not two at once, which would look like a restart."""
 
-HIGH_BYTES: Final = 2**64 - 10**12
-"""Where the octets received at the first port start."""
+INITIAL_RECEIVE_BYTES: Final = 2**64 - 10**12
+"""Initial value of the octets received at the first port."""
 
-RENUMBERED: Final = 1000
-"""By which interface indexes move with a restart that renumbers."""
+RENUMBER_OFFSET: Final = 1000
+"""Offset of the interface indexes after a restart that renumbers."""
 
 _UP, _DOWN = 1, 2
 _WIDTHS = {COUNTER32: 2**32, COUNTER64: 2**64}
@@ -78,11 +78,11 @@ class SimulatedSwitch:
     """One switch.
 
     Attributes:
-        name: Its system name.
-        ports: Its ports; the last quarter are uplinks.
-        agent: What answers for it by SNMP; start it to be asked.
-        faults: What is wrong now; changed by `begin` and `end`.
-        uptime: Seconds since its start.
+        name: System name.
+        ports: The ports; the last quarter are uplinks.
+        agent: The SNMP agent, which has to be started.
+        faults: Current faults; changed by `begin` and `end`.
+        uptime: Seconds since the start.
         ifindex: Interface index of each port, by name.
     """
 
@@ -101,13 +101,13 @@ class SimulatedSwitch:
         """Make a switch that has been up for a minute.
 
         Args:
-            name: Its system name.
-            ports: How many it has.
-            kind: Its make, one of `switch_kinds.KINDS`.
+            name: System name.
+            ports: Number of ports.
+            kind: Vendor, one of `switch_kinds.KINDS`.
             speed: Bits per second of each port.
-            seed: Of chance, and of what tells switches apart: addresses.
-            refresh: Seconds between refreshes of the counters that the agent shows; None for at once.
-            apart: By which the indexes of ifXTable are above those of ifTable, which on some agents differ.
+            seed: Of random numbers, and of the addresses, which differ between switches.
+            refresh: Seconds between refreshes of the agent's counters; None for always current.
+            apart: Offset of the indexes of ifXTable from those of ifTable, which differ on some agents.
             community: Of the agent.
 
         Raises:
@@ -127,29 +127,29 @@ class SimulatedSwitch:
         self._shift = 0
         self.ports = [self._port(number, uplink=number > ports - ports // 4) for number in range(1, ports + 1)]
         self._loads = Loads(self.ports, seed)
-        self._start_high()
+        self._set_initial_counters()
         self.ifindex: dict[str, int] = {}
         self._shown: list[tuple[Oid, int, str | int, SwitchPort, int]] = []
         self._fill()
 
     def begin(self, fault: str) -> None:
-        """Let something go wrong. Raises ValueError if it is no fault."""
+        """Begin a fault. Raises ValueError for an unknown one."""
         if fault not in FAULTS:
-            raise ValueError(f"{fault!r} is no fault; there are {', '.join(FAULTS)}")
+            raise ValueError(f"{fault!r} is not a fault; the faults are {', '.join(FAULTS)}")
         self.faults.add(fault)
         self._set_agent_faults()
 
     def end(self, fault: str) -> None:
-        """Put something right."""
+        """End a fault."""
         self.faults.discard(fault)
         self._set_agent_faults()
 
     def truth(self) -> dict[str, Mapping[str, int]]:
-        """Give what each port counted, in full width, by name of the port; see `SwitchPort.counters`."""
+        """Return the counters of each port without wrapping, by name of the port; see `SwitchPort.counters`."""
         return {port.name: port.truth() for port in self.ports}
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: traffic, pauses, marks, losses; the agent shows it at once, or at its next refresh."""
+        """Simulate traffic, pauses, marks and losses; the agent has the new values at once, or at its next refresh."""
         self.uptime += seconds
         self._set_links()
         for port in self.ports:
@@ -163,9 +163,9 @@ class SimulatedSwitch:
         self.agent.set_many(self._states())
 
     def reboot(self, *, renumber: bool = False) -> None:
-        """Start anew: no counter keeps its value, and by choice the interfaces get other indexes."""
+        """Restart: all counters are reset, and with `renumber` the interfaces get other indexes."""
         self.uptime = self._refreshed_at = 0.0
-        self._shift += RENUMBERED * renumber
+        self._shift += RENUMBER_OFFSET * renumber
         for port in self.ports:
             port.restart({})
         self._fill()
@@ -174,9 +174,13 @@ class SimulatedSwitch:
         name = self._kind.port.format(n=number, z=number - 1, lane=4 * (number - 1))
         return SwitchPort(name, number, uplink=uplink, alias=f"{self.name} port {number}", speed=self._speed)
 
-    def _start_high(self) -> None:
+    def _set_initial_counters(self) -> None:
         for port in self.ports:
-            port.restart({**HIGH, "receive_bytes": HIGH_BYTES} if port is self.ports[0] else HIGH)
+            port.restart(
+                {**INITIAL_COUNTERS, "receive_bytes": INITIAL_RECEIVE_BYTES}
+                if port is self.ports[0]
+                else INITIAL_COUNTERS
+            )
 
     def _load(self, port: SwitchPort) -> dict[str, float]:
         if "uplink-imbalance" in self.faults and port.uplink:
@@ -204,7 +208,7 @@ class SimulatedSwitch:
     # --- rows ----------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Give the agent all rows anew."""
+        """Set all rows of the agent."""
         first, step = self._kind.index
         self.ifindex = {port.name: first + step * (port.number - 1) + self._shift for port in self.ports}
         rows = switch_rows.system(self._kind, self.name, len(self.ports))
@@ -220,7 +224,7 @@ class SimulatedSwitch:
         self.agent.set_many(rows | self._states() | self._counters())
 
     def _neighbour(self, port: SwitchPort) -> Neighbour:
-        """Give the spine at an uplink, the host at any other port; both are numbered from 1."""
+        """Return the spine at an uplink, the host at any other port; both are numbered from 1."""
         words = f"to {self.name} {port.name}"
         if not port.uplink:
             name, chassis = f"gpu-{port.number:03d}", switch_rows.mac(0x0A, self._seed, port.number)
@@ -233,7 +237,7 @@ class SimulatedSwitch:
         )
 
     def _places(self, columns: tuple[Shown, ...]) -> list[tuple[Oid, int, str | int, SwitchPort, int]]:
-        """List each row of counters: where it is, its type, what it shows, of which port, divided by what."""
+        """Return for each row of counters its OID, type, counter, port and divisor."""
         return [
             ((*column.oid, self._index(column.oid, port), *tail), column.tag, what, port, column.divisor)
             for column in columns
@@ -242,7 +246,7 @@ class SimulatedSwitch:
         ]
 
     def _states(self) -> dict[Oid, Typed]:
-        """Give what the agent always shows as it is now."""
+        """Return the rows that are always current."""
         rows: dict[Oid, Typed] = {switch_rows.UPTIME: Typed(TIME_TICKS, self._ticks(self.uptime))}
         for port in self.ports:
             speed = port.speed if port.up else 0
@@ -257,7 +261,7 @@ class SimulatedSwitch:
         return rows
 
     def _counters(self) -> dict[Oid, Typed]:
-        """Give what the agent shows at a refresh."""
+        """Return the rows that change at a refresh."""
         counted_at = self._ticks(self._refreshed_at)
         swapped = "swapped-pfc" in self.faults
         rows = {}
@@ -277,7 +281,7 @@ class SimulatedSwitch:
         return rows
 
     def _index(self, column: Oid, port: SwitchPort) -> int:
-        """Give the index of a port in a column."""
+        """Return the index of a port in a column."""
         return self.ifindex[port.name] + (self._apart if column[: len(IFX)] == IFX else 0)
 
     @staticmethod
@@ -286,5 +290,5 @@ class SimulatedSwitch:
 
 
 def _swap(what: str) -> str:
-    way, _, rest = what.partition("_")
-    return f"{_SWAPPED[way]}_{rest}"
+    direction, _, rest = what.partition("_")
+    return f"{_SWAPPED[direction]}_{rest}"

@@ -1,4 +1,4 @@
-"""What simulated switches with a REST API share: a web server on loopback, HTTP Basic, and the usual answers."""
+"""Web server of a simulated switch API on loopback, HTTP Basic, and common responses."""
 
 import json
 import socket
@@ -16,11 +16,11 @@ JSON = "application/json"
 
 
 class WebServer:
-    """The web server of one simulated switch on loopback; `async with` starts and stops it.
+    """Web server of one simulated switch on loopback; `async with` starts and stops it.
 
     Args:
-        application: What the switch answers.
-        port: TCP port, 0 for a free one; `url` tells which.
+        application: Returns the responses.
+        port: TCP port, 0 for a free one; see `url`.
         certificate: PEM file of key and chain, for https.
     """
 
@@ -43,8 +43,8 @@ class WebServer:
         self._socket.close()
 
 
-def basic_login(request: Request) -> tuple[str, str] | None:
-    """Give user and password of HTTP Basic; None where the request has none."""
+def basic_credentials(request: Request) -> tuple[str, str] | None:
+    """Return user and password of HTTP Basic; None where the request has none."""
     scheme, _, token = request.headers.get(b"authorization", b"").partition(b" ")
     try:
         user, _, password = b64decode(token, validate=True).decode().partition(":")
@@ -56,12 +56,12 @@ def basic_login(request: Request) -> tuple[str, str] | None:
 def json_reply(
     value: object, status: int = 200, *headers: tuple[bytes, bytes], kind: str = JSON, padding: int = 0
 ) -> Reply:
-    """Answer with JSON of the media type `kind`, and behind it so many bytes of white space."""
+    """Return a response with JSON of the media type `kind`, followed by `padding` bytes of white space."""
     body = json.dumps(value).encode() + b" " * padding
     return Reply(status, ((b"content-type", kind.encode()), *headers), (body,))
 
 
 def web_page() -> Reply:
-    """Answer as a web server does that has no such API."""
+    """Return the response of a web server without the API."""
     body = b"<!DOCTYPE html><html><head><title>Welcome</title></head><body>It works.</body></html>"
     return Reply(200, ((b"content-type", b"text/html"),), (body,))

@@ -1,0 +1,1 @@
+"""Arista eAPI: reader."""

@@ -1,0 +1,1 @@
+"""Cumulus Linux NVUE: reader and rows."""

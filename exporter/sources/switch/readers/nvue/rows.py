@@ -1,0 +1,172 @@
+"""Rows of one Cumulus switch: counters of its ports, each with the time at which it was read."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from exporter.config.units import watts_of_dbm
+from exporter.core.table import LabelValues, Value
+from exporter.sources.switch.merge import Part, PartBuilder
+from exporter.sources.switch.metrics import (
+    LANES,
+    MODULES,
+    PORTS,
+    PRIORITIES,
+    PRIORITY_GROUPS,
+    QUEUES,
+)
+from exporter.sources.switch.options import Target
+from exporter.sources.switch.queues import PortSums
+from exporter.sources.switch.readers import api_reader
+from exporter.switch_api.nvue.modules import NvueLane, NvueModule
+from exporter.switch_api.nvue.parser import NvueInterface, NvueQos
+
+_PORT_KEYS = {
+    "receive_bytes_total": "in-bytes",
+    "receive_packets_total": "in-pkts",
+    "receive_errors_total": "in-errors",
+    "receive_discards_total": "in-drops",
+    "transmit_bytes_total": "out-bytes",
+    "transmit_packets_total": "out-pkts",
+    "transmit_errors_total": "out-errors",
+    "transmit_discards_total": "out-drops",
+}
+_PRIORITY_KEYS = {"receive_pfc_frames_total": "rx-pause-frames", "transmit_pfc_frames_total": "tx-pause-frames"}
+_QUEUE_KEYS = {
+    "queue_transmit_bytes_total": "tx-bytes",
+    "queue_transmit_packets_total": "tx-frames",
+    "queue_ecn_marked_packets_total": "ecn-marked-frames",
+    "queue_full_discards_total": "tx-uc-buffer-discards",
+    "queue_early_discards_total": "wred-discards",
+}
+_GROUP_KEYS = {"priority_group_discards_total": "rx-buffer-discards"}
+ECN_MARKED = "ecn_marked_packets_total"
+
+CountersByNumber = Mapping[int, Mapping[str, int]]
+"""Counters by the number of a priority, queue or priority group, and by the key of NVUE."""
+
+
+@dataclass(frozen=True, slots=True)
+class QosReading:
+    """QoS counters of one port: `time` is when they were read, `epoch` changes with a restart."""
+
+    qos: NvueQos
+    time: float
+    epoch: int
+
+
+class NvueRows:
+    """Last values of the ports of one switch.
+
+    Attributes:
+        ports: By name, of this poll; those that the target selects.
+        time: When they were read.
+        qos: By port; it may be from an earlier poll.
+        modules: By port; likewise.
+        epoch: Changes with a restart of the switch.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.ports: Mapping[str, NvueInterface] = {}
+        self.time = monotonic()
+        self.qos: dict[str, QosReading] = {}
+        self.modules: dict[str, NvueModule] = {}
+        self.epoch = 0
+        self._ports_builder = PartBuilder(PORTS)
+        self._port_qos_builder = PartBuilder(PORTS, "qos")
+        self._queues_builder = PartBuilder(QUEUES)
+        self._priorities_builder = PartBuilder(PRIORITIES)
+        self._groups_builder = PartBuilder(PRIORITY_GROUPS)
+        self._modules_builder = PartBuilder(MODULES)
+        self._lanes_builder = PartBuilder(LANES)
+        self._sums = PortSums()
+
+    def set_ports(self, ports: Mapping[str, NvueInterface], time: float) -> None:
+        """Set the ports of this poll; values of ports that no longer exist are dropped."""
+        self.ports = {name: port for name, port in ports.items() if self._target.wants(name)}
+        self.time = time
+        self.qos = {name: reading for name, reading in self.qos.items() if name in self.ports}
+        self.modules = {name: module for name, module in self.modules.items() if name in self.ports}
+
+    def parts(self) -> list[Part]:
+        """Return all rows."""
+        for name, port in self.ports.items():
+            self._ports_builder.row((name,), self._port_row(port))
+        queues = self._qos_part(self._queues_builder, lambda qos: qos.queues, _QUEUE_KEYS)
+        parts = [
+            self._ports_builder.part(self.time, epochs=[self.epoch] * len(self.ports)),
+            queues,
+            self._port_qos_part(queues),
+            self._qos_part(self._priorities_builder, lambda qos: qos.priorities, _PRIORITY_KEYS),
+            self._qos_part(self._groups_builder, lambda qos: qos.groups, _GROUP_KEYS),
+            *self._module_parts(),
+        ]
+        return [part for part in parts if part is not None and part.columns]
+
+    def _port_row(self, port: NvueInterface) -> dict[str, Value | None]:
+        row: dict[str, Value | None] = {ending: port.counters.get(key) for ending, key in _PORT_KEYS.items()}
+        row |= api_reader.state_cells(port.up, None, port.speed)
+        row["info"] = (self._target.name, port.ifindex, port.description, "")
+        return row
+
+    def _qos_part(
+        self, builder: PartBuilder, group_of: Callable[[NvueQos], CountersByNumber | None], keys: Mapping[str, str]
+    ) -> Part | None:
+        """Return the rows of one group of counters; None where no port has any."""
+        readings: list[QosReading] = []
+        for name, reading in sorted(self.qos.items()):
+            for number, counters in sorted((group_of(reading.qos) or {}).items()):
+                builder.row((name, str(number)), {ending: counters.get(key) for ending, key in keys.items()})
+                readings.append(reading)
+        return _part(builder, readings)
+
+    def _port_qos_part(self, queues: Part | None) -> Part | None:
+        """Return the sums of queues by port, which were read at another time than the bytes of the ports."""
+        sums: Mapping[LabelValues, dict[str, Value | None]] = {}
+        if queues is not None:
+            keys, columns = self._sums.columns(queues)
+            sums = {
+                key: {ending: column.values[index] for ending, column in columns.items()}
+                for index, key in enumerate(keys)
+            }
+        readings: list[QosReading] = []
+        for name, reading in sorted(self.qos.items()):
+            row = sums.get((name,), {})
+            if row.get(ECN_MARKED) is None and reading.qos.queues is None:
+                row = {**row, ECN_MARKED: reading.qos.ecn_marked}
+            self._port_qos_builder.row((name,), row)
+            readings.append(reading)
+        return _part(self._port_qos_builder, readings)
+
+    def _module_parts(self) -> Iterable[Part]:
+        for name, module in sorted(self.modules.items()):
+            if module.temperature is not None or module.voltage is not None:
+                cells = {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage}
+                self._modules_builder.row((name,), cells)
+            for number, lane in module.lanes.items():
+                self._lanes_builder.row((name, str(number)), _lane_cells(lane))
+        return self._modules_builder.part(self.time), self._lanes_builder.part(self.time)
+
+
+def _part(builder: PartBuilder, readings: Sequence[QosReading]) -> Part | None:
+    """Return the rows of a builder, each with the time and epoch of its reading."""
+    if not readings:
+        return None
+    times, epochs = [reading.time for reading in readings], [reading.epoch for reading in readings]
+    return builder.part(max(times), times=times, epochs=epochs)
+
+
+def _lane_cells(lane: NvueLane) -> dict[str, Value | None]:
+    return {
+        "module_lane_receive_power_watts": _watts(lane.receive_milliwatts, lane.receive_dbm),
+        "module_lane_transmit_power_watts": _watts(lane.transmit_milliwatts, lane.transmit_dbm),
+        "module_lane_bias_amperes": lane.bias,
+    }
+
+
+def _watts(milliwatts: float | None, dbm: float | None) -> float | None:
+    """Convert power to watts; from dBm where it is reported, since its value for no light is known."""
+    if dbm is not None:
+        return watts_of_dbm(dbm)
+    return None if milliwatts is None else milliwatts / 1000

@@ -1,0 +1,1 @@
+"""NVIDIA Onyx JSON API: reader and rows."""

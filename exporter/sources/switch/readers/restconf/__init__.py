@@ -1,0 +1,1 @@
+"""SONiC RESTCONF (OpenConfig): reader."""

@@ -1,0 +1,128 @@
+"""Reader of a switch by RESTCONF as implemented by SONiC: ports at each poll, and neighbours once a minute.
+
+The OpenConfig models have no PFC, ECN or queue counters: SNMP or the databases of such a switch have them.
+"""
+
+from time import monotonic
+
+from exporter.core.source import Failure, SourceError
+from exporter.core.table import Value
+from exporter.sources.switch.merge import (
+    Device,
+    Family,
+    Harvest,
+    Neighbour,
+    PartBuilder,
+    Support,
+)
+from exporter.sources.switch.metrics import PORTS
+from exporter.sources.switch.options import Restconf, Target
+from exporter.sources.switch.readers import api_reader
+from exporter.sources.switch.readers.api_reader import ApiReader
+from exporter.switch_api.errors import (
+    CommandError,
+    InvalidResponseError,
+    SwitchApiError,
+    UnsupportedError,
+)
+from exporter.switch_api.port import PortState, ShapeError
+from exporter.switch_api.restconf.client import (
+    INTERFACES,
+    NEIGHBOURS,
+    SYSTEM,
+    RestconfClient,
+)
+from exporter.switch_api.restconf.parser import parse_hostname, parse_interfaces, parse_neighbours
+
+SLOW_INTERVAL_SECONDS = 60.0
+"""Between two readings of the neighbours and of the switch's name."""
+
+COUNTED_FAMILIES = (Family.TRAFFIC, Family.ERRORS, Family.PAUSE)
+UNSUPPORTED_FAMILIES = (Family.PFC, Family.PFC_DURATION, Family.ECN, Family.QUEUES, Family.BUFFERS)
+"""Families that the models do not have."""
+
+
+class RestconfReader(ApiReader[RestconfClient]):
+    """Polls one switch.
+
+    Args:
+        target: The switch.
+        options: Credentials and TLS settings.
+        interval: Not used: each poll has one request.
+    """
+
+    way = "restconf"
+
+    def __init__(self, target: Target, options: Restconf, interval: float) -> None:  # noqa: ARG002  # see above
+        super().__init__(target, options, RestconfClient)
+        self._slow_at = float("-inf")
+        self._device = Device()
+        self._neighbours: list[Neighbour] | None = None
+        self._lldp_support = Support.FAILED
+        self._ports = PartBuilder(PORTS)
+
+    async def read(self) -> Harvest:
+        """Poll once; a malformed port or value affects only itself.
+
+        Raises:
+            SourceError: The ports could not be read.
+        """
+        client = await self._open_client()
+        failures: list[Failure] = []
+        now = monotonic()
+        try:
+            interfaces = parse_interfaces(await client.get(INTERFACES))
+            if now - self._slow_at >= SLOW_INTERVAL_SECONDS:
+                await self._update_facts(client, failures)
+                self._slow_at = now
+        except SwitchApiError as error:
+            raise await self._failed(error) from None
+        except ShapeError as error:
+            raise SourceError("malformed", f"{client.address}: {INTERFACES}: {error}") from None
+        if not interfaces.ports:
+            raise SourceError("empty", f"{client.address}: the switch reports no interface")
+        failures += [
+            Failure(INTERFACES, "malformed", f"{client.address}: {problem}") for problem in interfaces.problems
+        ]
+        for name, port in interfaces.ports.items():
+            if self._target.wants(name):
+                self._ports.row((name,), self._port_row(port))
+        parts = [self._ports.part(now)]
+        families = api_reader.families(parts, dict.fromkeys(COUNTED_FAMILIES, Support.NOT_COUNTED))
+        families |= dict.fromkeys(UNSUPPORTED_FAMILIES, Support.UNSUPPORTED)
+        if self._target.lldp:
+            families[Family.LLDP] = self._lldp_support
+        return Harvest(self._device, parts, families, self._neighbours, failures)
+
+    def nudge(self, port: str) -> None:  # noqa: ARG002  # one request has the neighbours of all ports
+        """Read the neighbours again at the next poll."""
+        self._slow_at = float("-inf")
+
+    async def _update_facts(self, client: RestconfClient, failures: list[Failure]) -> None:
+        """Read the name and the neighbours; after a failure the last ones are kept."""
+        try:
+            self._device = Device(name=parse_hostname(await client.get(SYSTEM)) or self._device.name)
+        except UnsupportedError:
+            pass
+        except (CommandError, InvalidResponseError) as error:
+            failures.append(Failure(SYSTEM, api_reader.reason_of(error), str(error)))
+        if not self._target.lldp:
+            return
+        try:
+            neighbours = parse_neighbours(await client.get(NEIGHBOURS))
+        except UnsupportedError:
+            self._neighbours, self._lldp_support = None, Support.UNSUPPORTED
+        except (CommandError, InvalidResponseError, ShapeError) as error:
+            self._lldp_support = Support.FAILED
+            reason = api_reader.reason_of(error) if isinstance(error, SwitchApiError) else "malformed"
+            failures.append(Failure(NEIGHBOURS, reason, f"{client.address}: {NEIGHBOURS}: {error}"))
+        else:
+            self._neighbours = [api_reader.to_neighbour(one) for one in neighbours]
+            self._lldp_support = Support.COUNTED if neighbours else Support.NOT_COUNTED
+
+    def _port_row(self, port: PortState) -> dict[str, Value | None]:
+        return {
+            **port.counters,
+            **api_reader.port_state_cells(port),
+            "info": (self._target.name, port.index, port.description, port.kind),
+        }

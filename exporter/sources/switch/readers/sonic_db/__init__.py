@@ -1,0 +1,1 @@
+"""SONiC databases (redis): reader and rows."""

@@ -1,0 +1,293 @@
+"""Reader of a switch by the databases of SONiC, where its redis is reachable: the chip's counters at each poll.
+
+Only reading commands are sent, many in one round trip. Name maps are read once a minute, and so are the watermarks,
+which the switch itself resets once a minute.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from time import monotonic
+
+from exporter.config.secret import SecretError, read_secret
+from exporter.core.source import Failure, SourceError
+from exporter.core.table import LabelValues
+from exporter.sources.switch.merge import (
+    Device,
+    Family,
+    Harvest,
+    Neighbour,
+    Part,
+    Support,
+)
+from exporter.sources.switch.options import Redis, Target
+from exporter.sources.switch.readers import api_reader
+from exporter.sources.switch.readers.sonic_db.rows import PRIORITY_ENDINGS, SonicRows
+from exporter.switch_api.errors import SwitchApiError
+from exporter.switch_api.sonic_db import parser
+from exporter.switch_api.sonic_db.client import (
+    APPL_DB,
+    CONFIG_DB,
+    COUNTERS_DB,
+    STATE_DB,
+    FieldValues,
+    HashFields,
+    KeyRefusedError,
+    SonicDbClient,
+)
+from exporter.switch_api.sonic_db.parser import FlexCounterGroup, NameMap
+from exporter.switch_api.text_values import normalise_identifier
+
+SLOW_INTERVAL_SECONDS = 60.0
+"""Between two readings of name maps, neighbours, modules and watermarks."""
+
+MAX_NAMES = 50_000
+"""Entries of a name map; a larger one is not read."""
+
+MAX_FAILURES = 100
+"""Failures reported by one poll; a broken database may have one per queue."""
+
+FAMILY_GROUPS = {
+    Family.TRAFFIC: "PORT",
+    Family.ERRORS: "PORT",
+    Family.PAUSE: "PORT",
+    Family.PFC: "PORT",
+    Family.PFC_DURATION: "PORT",
+    Family.ECN: "WRED_ECN_QUEUE",
+    Family.QUEUES: "QUEUE",
+    Family.BUFFERS: "PG_DROP",
+}
+"""The flex counter group of a family, which may be disabled."""
+
+
+class RedisReader:
+    """Polls one switch.
+
+    Args:
+        target: The switch.
+        options: Address and credentials of its redis.
+        interval: Not used: counters are read at each poll.
+    """
+
+    way = "redis"
+
+    def __init__(self, target: Target, options: Redis, interval: float) -> None:  # noqa: ARG002  # see above
+        self._target = target
+        self._options = options
+        self._address = options.address or target.address
+        self._client: SonicDbClient | None = None
+        self._slow_at = float("-inf")
+        self._ports = self._queues = self._groups = NameMap({})
+        self._device = Device()
+        self._flex_groups: dict[str, FlexCounterGroup] = {}
+        self._neighbours: list[Neighbour] | None = None
+        self._rows = SonicRows(target.name)
+        self._failures: list[Failure] = []
+
+    async def read(self) -> Harvest:
+        """Poll once; a malformed or missing port or queue affects only itself.
+
+        Raises:
+            SourceError: The database cannot be read, or has no port.
+        """
+        self._failures = []
+        try:
+            client = await self._open_client()
+            if monotonic() - self._slow_at >= SLOW_INTERVAL_SECONDS:
+                await self._read_slow(client)
+            parts = await self._read_counters(client)
+        except SwitchApiError as error:
+            await self.close()
+            text = f"{self._target.name}: redis at {self._address}: {error}"
+            raise SourceError(api_reader.reason_of(error), text) from None
+        return Harvest(self._device, parts, self._families(parts), self._neighbours, self._failures)
+
+    def nudge(self, port: str) -> None:  # noqa: ARG002  # the neighbours of all ports are read together
+        """Read names and neighbours again at the next poll."""
+        self._slow_at = float("-inf")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+
+    async def _open_client(self) -> SonicDbClient:
+        """Return the client.
+
+        Raises:
+            SourceError: The password cannot be read, or the library is not installed.
+        """
+        if self._client is not None:
+            return self._client
+        options = self._options
+        try:
+            password = await asyncio.to_thread(self._read_password)
+            self._client = SonicDbClient(
+                self._address,
+                options.username,
+                password,
+                tls=options.tls,
+                ca_file=options.ca_file,
+                timeout=float(options.timeout),
+            )
+        except SecretError as error:
+            raise SourceError("credentials", str(error)) from None
+        except ImportError:
+            text = f"{self._target.name}: redis needs an extra: pip install 'fabric-exporter[sonic]'"
+            raise SourceError("configuration", text) from None
+        return self._client
+
+    def _read_password(self) -> str:
+        options = self._options
+        sources = (options.password, options.password_file, options.password_env)
+        return read_secret(*sources) if any(source is not None for source in sources) else ""
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    async def _get_fields(
+        self, client: SonicDbClient, database: int, requests: Sequence[HashFields]
+    ) -> list[FieldValues]:
+        """Return the values of some fields of each hash; those of a key that cannot be read are None."""
+        found: list[FieldValues] = []
+        for request, values in zip(requests, await client.get_fields(database, requests), strict=True):
+            if isinstance(values, KeyRefusedError):
+                key = request.key.decode("utf-8", "surrogateescape")
+                self._add_failure(key, "refused", f"{key}: {values}")
+                found.append([None] * len(request.fields))
+            else:
+                found.append(values)
+        return found
+
+    async def _get_port_fields(
+        self, client: SonicDbClient, database: int, table: str, fields: tuple[str, ...]
+    ) -> list[FieldValues]:
+        """Return the values of some fields of each port in a table with one key per port."""
+        requests = [HashFields(f"{table}{port}".encode(), fields) for (port,) in self._ports.oids]
+        return await self._get_fields(client, database, requests)
+
+    async def _get_counters(
+        self, client: SonicDbClient, names: NameMap, fields: Mapping[str, str], prefix: bytes = b"COUNTERS:"
+    ) -> dict[LabelValues, Mapping[str, int]]:
+        """Return some counters of each object of a name map, by ending."""
+        wanted, endings = tuple(fields), tuple(fields.values())
+        requests = [HashFields(prefix + oid, wanted) for oid in names.oids.values()]
+        counters: dict[LabelValues, Mapping[str, int]] = {}
+        for key, values in zip(names.oids, await self._get_fields(client, COUNTERS_DB, requests), strict=True):
+            parsed = parser.parse_counters(values, endings)
+            counters[key] = parsed.counters
+            for problem in parsed.problems:
+                self._add_failure(key[0], "malformed", f"{':'.join(key)}: {problem}")
+        return counters
+
+    def _add_failure(self, device: str, reason: str, detail: str) -> None:
+        if len(self._failures) < MAX_FAILURES:
+            self._failures.append(Failure(device, reason, detail))
+
+    # --- once a minute -------------------------------------------------------------------------------------------
+
+    async def _read_slow(self, client: SonicDbClient) -> None:
+        """Read name maps, facts about the switch, neighbours, modules and watermarks.
+
+        Raises:
+            SourceError: There is no port.
+        """
+        names = await self._read_names(client, "COUNTERS_PORT_NAME_MAP", is_port_map=True)
+        if not names.oids:
+            text = f"redis at {self._address}: COUNTERS_PORT_NAME_MAP has no port; is this SONiC's, and ready?"
+            raise SourceError("empty", text)
+        selected = {key: oid for key, oid in names.oids.items() if self._target.wants(key[0])}
+        self._ports = NameMap(selected, names.problems)
+        self._queues = self._of_selected_ports(await self._read_names(client, "COUNTERS_QUEUE_NAME_MAP"))
+        self._groups = self._of_selected_ports(await self._read_names(client, "COUNTERS_PG_NAME_MAP"))
+        await self._read_device(client)
+        ports = [port for (port,) in self._ports.oids]
+        if self._target.lldp:
+            values = await self._get_port_fields(client, APPL_DB, "LLDP_ENTRY_TABLE:", parser.LLDP_ENTRY_FIELDS)
+            neighbours = [parser.parse_neighbour(port, one) for port, one in zip(ports, values, strict=True)]
+            self._neighbours = [api_reader.to_neighbour(one) for one in neighbours if one is not None]
+        if self._target.optics:
+            values = await self._get_port_fields(client, STATE_DB, "TRANSCEIVER_DOM_SENSOR|", parser.DOM_SENSOR_FIELDS)
+            modules = {port: parser.parse_dom_sensor(one) for port, one in zip(ports, values, strict=True)}
+            self._rows.modules = {port: module for port, module in modules.items() if module is not None}
+        # A queue and a priority group of a port may have the same labels, so they are separate.
+        table = b"PERIODIC_WATERMARKS:"
+        self._rows.queue_watermarks = await self._get_counters(client, self._queues, parser.QUEUE_WATERMARKS, table)
+        self._rows.group_watermarks = await self._get_counters(
+            client, self._groups, parser.PRIORITY_GROUP_WATERMARKS, table
+        )
+        self._slow_at = monotonic()
+
+    async def _read_names(self, client: SonicDbClient, key: str, *, is_port_map: bool = False) -> NameMap:
+        """Read a name map; without that of the ports nothing can be read, without another only its own objects."""
+        try:
+            entries = await client.get_hash(COUNTERS_DB, key, MAX_NAMES, is_required=is_port_map)
+        except KeyRefusedError as error:
+            self._add_failure(key, "refused", f"{key}: {error}")
+            return NameMap({})
+        if isinstance(entries, int):
+            self._add_failure(key, "malformed", f"{key} has {entries} entries; the maximum is {MAX_NAMES}")
+            return NameMap({})
+        names = parser.parse_port_names(entries) if is_port_map else parser.parse_numbered_names(entries)
+        for problem in names.problems:
+            self._add_failure(key, "malformed", f"{key}: {problem}")
+        return names
+
+    def _of_selected_ports(self, names: NameMap) -> NameMap:
+        return NameMap({key: oid for key, oid in names.oids.items() if key[:1] in self._ports.oids})
+
+    async def _read_device(self, client: SonicDbClient) -> None:
+        """Read the facts about the switch, and which groups of counters are enabled."""
+        requests = [
+            HashFields(b"DEVICE_METADATA|localhost", ("hostname", "hwsku")),
+            *(
+                HashFields(f"FLEX_COUNTER_TABLE|{name}".encode(), parser.FLEX_COUNTER_FIELDS)
+                for name in parser.FLEX_COUNTER_GROUPS
+            ),
+        ]
+        metadata, *groups = await self._get_fields(client, CONFIG_DB, requests)
+        chassis_fields = HashFields(b"LLDP_LOC_CHASSIS", ("lldp_loc_chassis_id", "lldp_loc_sys_desc"))
+        (local,) = await self._get_fields(client, APPL_DB, [chassis_fields])
+        name, model, chassis, description = (parser.parse_text(value) for value in (*metadata, *local))
+        self._flex_groups = {
+            group: parser.parse_flex_counter_group(values, default)
+            for (group, default), values in zip(parser.FLEX_COUNTER_GROUPS.items(), groups, strict=True)
+        }
+        intervals = [group.interval_seconds for group in self._flex_groups.values() if group.enabled]
+        self._device = Device(
+            name,
+            description,
+            model=model,
+            refresh=max(intervals, default=None),
+            chassis=normalise_identifier(chassis),
+        )
+
+    # --- at each poll --------------------------------------------------------------------------------------------
+
+    async def _read_counters(self, client: SonicDbClient) -> list[Part]:
+        values = await self._get_port_fields(client, APPL_DB, "PORT_TABLE:", parser.PORT_TABLE_FIELDS)
+        states = [parser.parse_port_table(one) for one in values]
+        now = monotonic()
+        ports = await self._get_counters(client, self._ports, {**parser.PORT_COUNTERS, **PRIORITY_ENDINGS})
+        if not any(ports.values()):
+            self._slow_at = float("-inf")  # the switch restarted, and its objects have other identifiers
+        queues = await self._get_counters(client, self._queues, parser.QUEUE_COUNTERS)
+        groups = await self._get_counters(client, self._groups, parser.PRIORITY_GROUP_COUNTERS)
+        return self._rows.parts(now, ports, states, queues, groups)
+
+    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+        """Return for each family whether it is counted; else it is disabled, or the chip does not support it."""
+        has_traffic = any("receive_bytes_total" in part.columns for part in parts)
+        otherwise = {
+            family: Support.UNSUPPORTED if has_traffic and self._is_enabled(group) else Support.NOT_COUNTED
+            for family, group in FAMILY_GROUPS.items()
+        }
+        if self._target.optics:
+            otherwise[Family.OPTICS] = Support.NOT_COUNTED
+        found = api_reader.families(parts, otherwise)
+        if self._target.lldp:
+            found[Family.LLDP] = Support.COUNTED if self._neighbours else Support.NOT_COUNTED
+        return found
+
+    def _is_enabled(self, group: str) -> bool:
+        flex_group = self._flex_groups.get(group)
+        return flex_group is not None and flex_group.enabled is True

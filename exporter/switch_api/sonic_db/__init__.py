@@ -1,0 +1,1 @@
+"""SONiC databases (redis): client and parsers."""
