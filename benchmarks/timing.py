@@ -21,7 +21,7 @@ from typing import Any
 
 from measure import Limit
 
-from exporter.nccl.datagram import parse
+from exporter.nccl.datagram import parse_datagram
 
 FILE = Path(__file__).resolve().parent.parent / "exporter" / "hook" / "fabric_timing.py"
 CALLS = 20_000
@@ -227,5 +227,5 @@ def _hear(ours: socket.socket, heard: list[bytes]) -> None:
 def _read(heard: list[bytes]) -> tuple[int, float]:
     """Read all datagrams; give how many records they held and the CPU seconds."""
     began = time.thread_time()
-    records = sum(len(parse(one).operations) for one in list(heard))
+    records = sum(len(parse_datagram(one).operations) for one in list(heard))
     return records, time.thread_time() - began

@@ -13,14 +13,9 @@ from pathlib import Path
 
 from exporter.meaning.training import jobs
 from exporter.mqtt.dedup import Seen
-from exporter.nccl.batch import (
-    Batch,
-    Operation,
-    Stream,
-    decode,
-    encode,
-)
-from exporter.sources.nccl.streams import Streams
+from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.nccl.batch_codec import decode, encode
+from exporter.sources.nccl.streams import StreamTableBuilder
 
 from measure import Limit  # isort: skip
 
@@ -81,7 +76,7 @@ def run() -> list[Limit]:
     before = resident()
     for now, parts in ticks(MINUTES * 60):
         begun = time.process_time()
-        heard = Streams()
+        heard = StreamTableBuilder()
         decoded = [decode(part) for part in parts]
         reading += time.process_time() - begun
         sent += sum(map(len, parts))

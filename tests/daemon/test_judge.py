@@ -10,14 +10,14 @@ from exporter.core.table import RowKeeper, TableBuilder
 from exporter.daemon.judge import CAUSES, Judge
 from exporter.meaning.training import jobs
 from exporter.mqtt.states import Presence, state
-from exporter.sources.nccl.streams import Streams
+from exporter.sources.nccl.streams import StreamTableBuilder
 
 MIB = 1 << 20
 
 
 def table(now, times, first, *, count=10, size=8 * MIB):
     """Make timings of one communicator of four hosts: microseconds by rank."""
-    made = Streams()
+    made = StreamTableBuilder()
     for rank, microseconds in enumerate(times):
         operations = [(first + one, size, microseconds, True) for one in range(count)]
         key = ("llm", "0xa", "AllReduce", str(rank))
@@ -80,7 +80,7 @@ def placed(*ports):
     """Give timings of a job whose ranks are near to these ports."""
 
     def made(now, times, first):
-        streams = Streams()
+        streams = StreamTableBuilder()
         for rank, microseconds in enumerate(times):
             operations = [(first + one, 8 * MIB, microseconds, True) for one in range(10)]
             key = ("llm", "0xa", "AllReduce", str(rank))
@@ -132,7 +132,7 @@ def hosts_of_four(*ports):
     """Give timings of a job on hosts of four ranks, which are near to these ports."""
 
     def made(now, times, first):
-        streams = Streams()
+        streams = StreamTableBuilder()
         for rank, port in enumerate(ports):
             operations = [(first + one, 8 * MIB, times[rank % 4], True) for one in range(10)]
             key = ("big", "0xa", "AllReduce", str(rank))

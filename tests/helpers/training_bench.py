@@ -9,7 +9,7 @@ from pathlib import Path
 
 from exporter.core.source import Host
 from exporter.sources.nccl.source import DEFINITION, NcclOptions
-from exporter.sources.nccl.streams import STREAMS
+from exporter.sources.nccl.metrics import STREAMS
 from exporter.sources.nccl.tables import COLLECTIVES, RANKS
 
 OF_RANK = ("host", "pid", "ranks", "nodes", "gpu", "nic", "host_pid", "job_pod")

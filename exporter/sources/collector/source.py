@@ -26,7 +26,8 @@ from exporter.core.vocabulary import counter, gauge
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.topics import parse_slots
 from exporter.nccl.batch import Batch, Operation, Stream
-from exporter.sources.nccl.streams import STREAMS, Streams
+from exporter.sources.nccl.metrics import STREAMS
+from exporter.sources.nccl.streams import StreamTableBuilder
 
 if TYPE_CHECKING:
     from exporter.mqtt.retained_state import Board
@@ -67,7 +68,7 @@ _STATE = {
     "reconnects_total": counter("Connections to the broker after the first."),
     "jobs": gauge("Jobs that are heard of."),
     "hosts": gauge("Hosts that are heard of, counted for each job."),
-    "streams": gauge("Streams that are heard of: a rank in a communicator, by kind."),
+    "streams": gauge("StreamTableBuilder that are heard of: a rank in a communicator, by kind."),
     "operations_total": counter("Timings that were taken."),
     "duplicate_operations_total": counter("Timings that came again."),
     "dropped_operations_total": counter("Timings that were left out because too many waited."),
@@ -122,7 +123,7 @@ class CollectorSource:
         self._options, self._broker = options, broker
         self._subscriber: Subscriber | None = None
         self._hearing: asyncio.Task[None] | None = None
-        self._streams = Streams()
+        self._streams = StreamTableBuilder()
         self._waiting = 0
         self._taken = self._dropped = 0
         self._lost: dict[tuple[str, str, str], int] = {}
@@ -145,7 +146,7 @@ class CollectorSource:
         if self._hearing is None or self._hearing.done():
             await self._begin()
         now = monotonic()
-        heard, self._streams, self._waiting, self._tellers = self._streams, Streams(), 0, {}
+        heard, self._streams, self._waiting, self._tellers = self._streams, StreamTableBuilder(), 0, {}
         subscriber = self._subscriber
         if subscriber is None:
             return Reading([])

@@ -26,7 +26,8 @@ from exporter.nccl.batch import (
 )
 from exporter.sources.collector import source as collector
 from exporter.sources.collector.source import CollectorOptions, CollectorSource
-from exporter.sources.nccl.streams import STREAMS, Streams
+from exporter.sources.nccl.metrics import STREAMS
+from exporter.sources.nccl.streams import StreamTableBuilder
 from tests.helpers.paths import ROOT
 from tests.helpers.training_bench import datagram
 from tests.mqtt.test_broker import broker, until  # noqa: F401  # a fixture
@@ -37,7 +38,7 @@ OPERATIONS = [(5, 1 << 20, 812.5, True), (6, 1 << 20, 90.0, None)]
 
 def heard(now=1.0):
     """Make the table of a host that heard two operations of one rank."""
-    made = Streams()
+    made = StreamTableBuilder()
     about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "gpu": "0000:c8:00.0", "world_rank": 17}
     made.add(KEY, OPERATIONS, **about)
     return made.table(now)
@@ -104,7 +105,7 @@ async def test_how_far_a_rank_is_reaches_the_collector_without_a_single_timing(b
     options = broker().options()
     relay = Relay(options, "gpu-2")
     source = CollectorSource(CollectorOptions(slots="00-ff"), options)
-    made = Streams()
+    made = StreamTableBuilder()
     about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "world_rank": 17}
     made.add(KEY, [], progress=(8, 7), **about)
     try:
@@ -241,7 +242,7 @@ def test_ranks_that_several_claim_in_one_communicator_go_by_host_and_process():
         source._take(Batch("llm", host, [(stream, [Operation(0, 8, 5.0, None)])]))
 
     for _ in range(2):
-        source._streams, source._tellers = Streams(), {}
+        source._streams, source._tellers = StreamTableBuilder(), {}
         for one in (("0x1", "gpu-1", 7), ("0x1", "gpu-1", 8), ("0x2", "gpu-2", 9)):
             tells(*one)
     assert [key[1::2] for key in source._streams.table(1.0).rows.keys] == [
