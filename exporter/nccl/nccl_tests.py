@@ -71,7 +71,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class TestRun:
+class BenchmarkRun:
     """One run of a test.
 
     Attributes:
@@ -143,7 +143,7 @@ Replayed traces are measured in place only.
 """
 
 
-def parse_text(data: bytes) -> TestRun:
+def parse_text(data: bytes) -> BenchmarkRun:
     """Parse an output; lines that are not of the test are skipped.
 
     Raises:
@@ -155,7 +155,7 @@ def parse_text(data: bytes) -> TestRun:
         raise FormatError("unsupported", "a table of nccom-test, not of nccl-tests")
     if b'"nccl-tests structured output"' in data:
         raise FormatError("unsupported", "JSON of a fork of nccl-tests; run it without --json, or upstream with -J")
-    run = TestRun()
+    run = BenchmarkRun()
     columns: list[str] | None = None
     for raw in data.splitlines():
         if len(raw) > MAX_LINE:
@@ -173,7 +173,7 @@ def parse_text(data: bytes) -> TestRun:
     return run
 
 
-def _fact(run: TestRun, line: str) -> None:
+def _fact(run: BenchmarkRun, line: str) -> None:
     """Parse a line that is not a row."""
     if (found := _DEVICE.search(line)) and int(found[1]) < MAX_RANKS:
         run.ranks[int(found[1])] += 1
@@ -198,7 +198,7 @@ def _collective(name: str) -> str | None:
     return None if kind == OTHER else kind
 
 
-def _row(run: TestRun, words: list[str], columns: list[str] | None) -> None:
+def _row(run: BenchmarkRun, words: list[str], columns: list[str] | None) -> None:
     """Add a row, or count it as bad: rows lose numbers where outputs are interleaved."""
     start = columns.index("size") if columns else 0
     words = words[start:]
@@ -304,14 +304,14 @@ _document = msgspec.json.Decoder(_Document)
 _result = msgspec.json.Decoder(_Result)
 
 
-def parse_json(data: bytes) -> TestRun:
+def parse_json(data: bytes) -> BenchmarkRun:
     """Parse the output of -J; invalid results are counted and skipped.
 
     Raises:
         FormatError: It is not such a file, or too large.
     """
     document = decode_json(_document, data, MAX_JSON)
-    run = TestRun(out_of_bounds=document.out_of_bounds.count)
+    run = BenchmarkRun(out_of_bounds=document.out_of_bounds.count)
     if 0 < document.nccl_version < 1_000_000:
         number = document.nccl_version
         run.nccl_version = f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
@@ -350,7 +350,7 @@ def _half(half: _Half | None) -> Measurement | None:
         raise FormatError("invalid", str(error)) from None
 
 
-def baseline(runs: Iterable[TestRun], collective: str | None = None) -> dict[tuple[str, int], Baseline]:
+def baseline(runs: Iterable[BenchmarkRun], collective: str | None = None) -> dict[tuple[str, int], Baseline]:
     """Return the best bus bandwidth by collective and size in bytes, as nccl-tests counts sizes.
 
     Args:
@@ -374,7 +374,7 @@ def baseline(runs: Iterable[TestRun], collective: str | None = None) -> dict[tup
     return best
 
 
-def rejection_reason(run: TestRun, kind: str) -> str | None:
+def rejection_reason(run: BenchmarkRun, kind: str) -> str | None:
     """Return why a run is not usable as a baseline; None if it is."""
     checks = (
         (any(times > 1 for times in run.ranks.values()), "ranks are listed twice: built without MPI, each ran alone"),

@@ -7,14 +7,15 @@ from exporter.daemon.relay import Relay, batches
 from exporter.meaning.ports.states import Port, PortState
 from exporter.mqtt import states
 from exporter.mqtt.options import MqttOptions
-from exporter.sources.nccl.processes import Processes
+from exporter.sources.nccl.metrics import LOSSES
+from exporter.sources.nccl.processes import ProcessRegistry
 from exporter.sources.nccl.readers.feed import (
-    Facts,
+    CollectiveProgress,
     Membership,
-    Progress,
-    Said,
+    ProcessFacts,
+    ProcessReport,
 )
-from exporter.sources.nccl.tables import LOSSES, streams
+from exporter.sources.nccl.tables import stream_table
 
 
 class Publisher:
@@ -36,31 +37,31 @@ def relay():
 
 def heard(*world_ranks):
     """Make the table of single collectives of processes that claim these ranks of the job."""
-    known, said = Processes(), []
-    known.begin()
+    known, said = ProcessRegistry(), []
+    known.begin_poll()
     for place, rank in enumerate(world_ranks):
         number = 100 + place
-        one = Said(f"f{place}", Facts("j", pid=number, host="gpu-1", host_pid=number, world_rank=rank), None)
+        one = ProcessReport(f"f{place}", ProcessFacts("j", pid=number, host="gpu-1", host_pid=number, world_rank=rank), None)
         member = Membership(place, len(world_ranks), 1)
-        one.meets(member)
-        one.did("c", member, "AllReduce", 1, 1 << 20, 100, True)
-        said.append((known.take("inspector", one, 1.0, []), one))
-    known.finish({}, 1.0)
-    return streams(said, "gpu-1", 1.0)
+        one.add_membership(member)
+        one.add_collective("c", member, "AllReduce", 1, 1 << 20, 100, True)
+        said.append((known.add("inspector", one, 1.0, []), one))
+    known.end_poll({}, 1.0)
+    return stream_table(said, "gpu-1", 1.0)
 
 
 def test_how_far_ranks_are_is_sent_also_where_nothing_ended():
     table = heard(4)
-    process = Processes()
-    process.begin()
-    one = Said("f", Facts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
+    process = ProcessRegistry()
+    process.begin_poll()
+    one = ProcessReport("f", ProcessFacts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
     member = Membership(1, 2, 1)
-    one.meets(member)
-    one.did("c", member, "AllReduce", 1, 1 << 20, 100, True)
-    known = process.take("hook", one, 1.0, [])
-    process.finish({}, 1.0)
-    silent = Said("f", one.facts, progress={("c", "Barrier"): Progress(member, 9, 8)})
-    (batch,) = batches(streams([(known, silent)], "gpu-1", 1.0), "gpu-1")
+    one.add_membership(member)
+    one.add_collective("c", member, "AllReduce", 1, 1 << 20, 100, True)
+    known = process.add("hook", one, 1.0, [])
+    process.end_poll({}, 1.0)
+    silent = ProcessReport("f", one.facts, progress={("c", "Barrier"): CollectiveProgress(member, 9, 8)})
+    (batch,) = batches(stream_table([(known, silent)], "gpu-1", 1.0), "gpu-1")
     assert batch.streams == []
     assert [(told.stream.kind, told.stream.world_rank, *told[1:]) for told in batch.progress] == [("Barrier", 3, 9, 8)]
     assert [batch.progress for batch in batches(table, "gpu-1")] == [[]]

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from exporter.core.source import Host
-from exporter.sources.nccl.source import DEFINITION, NcclOptions
-from exporter.sources.nccl.metrics import STREAMS
-from exporter.sources.nccl.tables import COLLECTIVES, RANKS
+from exporter.sources.nccl.metrics import COLLECTIVES, RANKS, STREAMS
+from exporter.sources.nccl.options import NcclOptions
+from exporter.sources.nccl.source import DEFINITION
 
 OF_RANK = ("host", "pid", "ranks", "nodes", "gpu", "nic", "host_pid", "job_pod")
 

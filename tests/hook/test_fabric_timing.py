@@ -15,7 +15,7 @@ import types
 import pytest
 
 from exporter.mqtt.topics import batch_topic, parse_batch_topic
-from exporter.nccl.datagram import MAX_DATAGRAM, parse
+from exporter.nccl.datagram import MAX_DATAGRAM, parse_datagram
 from tests.helpers.paths import ROOT
 
 FILE = ROOT / "exporter" / "hook" / "fabric_timing.py"
@@ -202,7 +202,7 @@ class Listener:
             assert len(self.heard) < 10_000, "what is waited for does not come"
             data = self.socket.recv(1 << 16)
             assert len(data) <= MAX_DATAGRAM
-            self.heard.append(parse(data))
+            self.heard.append(parse_datagram(data))
         return self.heard
 
     def operations(self, count):
@@ -579,13 +579,13 @@ def test_after_some_failures_of_its_own_it_switches_itself_off_and_says_so_once(
             with module.collective("AllReduce"):
                 pass
     assert torch.calls == ["all_reduce"] * 3 * module.FAULTS
-    assert [one.message for one in caplog.records] == ["collectives are timed no more, after 8 failures"]
+    assert [one.message for one in caplog.records] == ["collectives are no longer timed after 8 failures"]
 
 
 def test_what_fails_at_the_end_of_one_does_not_reach_the_job(torch, load):
     module = load()
     module.watch()
-    module._hook.note = None
+    module._hook.record = None
     torch.result = "mine"
     assert torch.distributed.all_reduce(Tensor(1)) == "mine"
     torch.result = work = Work(Future())
@@ -606,7 +606,7 @@ def test_without_torch_or_with_one_of_other_functions_the_job_goes_on(load, torc
     load().watch()
     assert [one.message for one in caplog.records] == [
         "all_reduce is not timed: all_reduce has no parameter tensor",
-        "torch.distributed is not there: no collectives are timed",
+        "torch.distributed is not available: no collectives are timed",
     ]
 
 
@@ -777,7 +777,7 @@ def test_a_name_of_a_communicator_is_the_same_on_all_its_ranks(load, monkeypatch
         monkeypatch.setenv("WORLD_SIZE", "8")
         monkeypatch.setenv("MASTER_PORT", run)
         hook = load()._hook
-        return hook.key(hook.known("dp"))
+        return hook.key(hook.group_of("dp"))
 
     assert key(0) == key(5)
     assert key(0) != key(0, run="10")
@@ -804,7 +804,7 @@ class Paho(types.ModuleType):
             return self.connected
 
         def publish(self, topic, data, qos):
-            self.did.append(("publish", topic, qos, parse(data).operations[0].kind))
+            self.did.append(("publish", topic, qos, parse_datagram(data).operations[0].kind))
             return types.SimpleNamespace(rc=0)
 
 

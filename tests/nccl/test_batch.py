@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.nccl import batch as batches
 from exporter.nccl.batch import (
     MAX_BATCH,
     MAX_OPERATIONS,
@@ -19,9 +18,8 @@ from exporter.nccl.batch import (
     Operation,
     Progress,
     Stream,
-    decode,
-    encode,
 )
+from exporter.nccl.batch_codec import decode, encode
 from exporter.nccl.decoding import FormatError
 
 
@@ -81,7 +79,7 @@ def one_stream(**other):
         "first": 5,
         "steps": [2, 1],
         "sizes": [8, 16],
-        "size_of": [0, 1, 0],
+        "size_indices": [0, 1, 0],
         "tenths": [10, 25, 30],
         "timed": [0, 1, 2],
     }
@@ -107,7 +105,7 @@ def test_bytes_on_the_wire_mean_what_the_form_says():
 
 
 def test_consecutive_numbers_one_size_and_one_timing_are_told_once():
-    read = decode(one_stream(steps=[], sizes=[64], size_of=[], timed=[1]))
+    read = decode(one_stream(steps=[], sizes=[64], size_indices=[], timed=[1]))
     assert read.streams[0][1] == [(5, 64, 1.0, True), (6, 64, 2.5, True), (7, 64, 3.0, True)]
 
 
@@ -262,17 +260,17 @@ INVALID = {
     "a communicator of no table": one_stream(communicator=1),
     "a process of no table": one_stream(process=1),
     "a kind of no table": one_stream(kind=1),
-    "a size of no table": one_stream(size_of=[0, 2, 0]),
+    "a size of no table": one_stream(size_indices=[0, 2, 0]),
     "a negative place": one_stream(kind=-1),
     "a rank beyond the ranks": one_stream(rank=8),
-    "no operation": one_stream(steps=[], size_of=[], sizes=[1], tenths=[], timed=[0]),
+    "no operation": one_stream(steps=[], size_indices=[], sizes=[1], tenths=[], timed=[0]),
     "steps of another count": one_stream(steps=[1]),
     "a step of nothing": one_stream(steps=[0, 1]),
     "a step back": one_stream(steps=[-1, 1]),
     "numbers beyond 63 bits": one_stream(first=(1 << 63) - 2),
     "numbers beyond 63 bits by steps": one_stream(first=1, steps=[(1 << 63) - 1, 1]),
-    "sizes of another count": one_stream(size_of=[0, 1]),
-    "two sizes, and not which": one_stream(size_of=[]),
+    "sizes of another count": one_stream(size_indices=[0, 1]),
+    "two sizes, and not which": one_stream(size_indices=[]),
     "a size beyond belief": one_stream(sizes=[8, (1 << 50) + 1]),
     "a time beyond a day": one_stream(tenths=[1, 2, 864_000_000_001]),
     "a time with a fraction": one_stream(tenths=[1, 2, 3.5]),
@@ -344,4 +342,4 @@ def test_a_byte_that_is_changed_on_the_way_does_no_harm(place, value):
         read = decode(bytes(data))
     except FormatError:
         return
-    assert all(isinstance(one, batches.Operation) for _, told in read.streams for one in told)
+    assert all(isinstance(one, Operation) for _, told in read.streams for one in told)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from exporter.nccl.debug_log import Scan, scan
+from exporter.nccl.debug_log import ScanStats, scan
 from exporter.nccl.log_facts import (
     AdapterGdr,
     Adapters,
@@ -17,9 +17,9 @@ from exporter.nccl.log_facts import (
     Channel,
     Completion,
     Ece,
-    Entry,
     Failover,
     GpuGdr,
+    LogEntry,
     Network,
     NoAdapters,
     Paths,
@@ -33,10 +33,10 @@ from exporter.nccl.log_facts import (
 )
 from exporter.nccl.nccl_tests import baseline, parse_text
 from exporter.nccl.ras import (
-    Communicator,
+    RasCommunicator,
     RasRank,
-    frozen,
-    unequal,
+    count_mismatches,
+    is_stalled,
 )
 
 
@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
     symptom: str
     lines: tuple[str, ...]
-    told: Callable[[list[Entry]], bool]
+    told: Callable[[list[LogEntry]], bool]
 
 
 def info(text, host="a1", gpu=0):
@@ -272,12 +272,12 @@ ELSEWHERE = {
     17: "a setting of the adapter's PCIe: only the bandwidth is low, against a baseline",
     18: "one bad node: baselines by pairs of nodes, see test_pairs_of_nodes_tell_the_bad_one",
     20: "one GPU is always late: its times are the shortest, which is for the alignment of ranks to find",
-    21: "ranks do unequal work: times again",
+    21: "ranks do count_mismatches work: times again",
     22: "kernels overlap: times are long at all ranks alike, and the traces that show why are not read",
     23: "a cliff by size: see test_a_cliff_by_size_shows_in_the_table",
     26: "limits of EFA by number of nodes: baselines by number of nodes",
     35: "unexplained in public too: baselines by number of nodes are all there is",
-    38: "unequal counts: see test_those_who_did_not_arrive_are_the_lowest",
+    38: "count_mismatches counts: see test_those_who_did_not_arrive_are_the_lowest",
     39: "a wish, not a fault",
     40: "a deadlock in the replay of graphs: RAS does not count these, see test_equal_and_frozen_blames_no_rank",
 }
@@ -292,7 +292,7 @@ def test_every_report_has_its_row():
 def test_the_log_tells(number):
     case = LOGS[number]
     noise = ["", "iteration 1/2", info("Trees [0] 1/-1/-1->0->-1")]
-    entries = list(scan("\n".join([*noise, *case.lines, *noise]).encode(), Scan()))
+    entries = list(scan("\n".join([*noise, *case.lines, *noise]).encode(), ScanStats()))
     assert len(entries) == len(case.lines)
     assert case.told(entries)
 
@@ -306,7 +306,7 @@ def test_another_log_does_not_tell(number):
         info("Connected all rings, use ring PXN 0 GDR 1"),
         info("GPU Direct RDMA Enabled for GPU 81000 / HCA 0 (distance 4 <= 7), read 1"),
     )
-    entries = list(scan("\n".join(healthy).encode(), Scan()))
+    entries = list(scan("\n".join(healthy).encode(), ScanStats()))
     try:
         told = LOGS[number].told(entries)
     except IndexError:
@@ -336,18 +336,18 @@ def test_pairs_of_nodes_tell_the_bad_one():
 
 
 def ranks(**counts):
-    return Communicator(
+    return RasCommunicator(
         "0x1", 32, "", tuple(RasRank(int(name[1:]), collective_counts={"AllGather": n}) for name, n in counts.items())
     )
 
 
 def test_those_who_did_not_arrive_are_the_lowest():
     thirty = {f"r{rank}": 640 for rank in range(30)}
-    (found,) = unequal(ranks(**thirty, r30=641, r31=641))
+    (found,) = count_mismatches(ranks(**thirty, r30=641, r31=641))
     assert found.behind == tuple(range(30))
 
 
 def test_equal_and_frozen_blames_no_rank():
     before = now = ranks(r0=7, r1=7)
-    assert frozen(before, now) is True
-    assert unequal(now) == ()
+    assert is_stalled(before, now) is True
+    assert count_mismatches(now) == ()

@@ -19,12 +19,11 @@ from exporter.nccl import (
     inspector_textfile,
     nccl_tests,
     ras,
-    ras_text,
     xpu_timer,
 )
-from exporter.nccl.debug_log import MAX_LINE, Scan, scan
+from exporter.nccl.debug_log import MAX_LINE, ScanStats, scan
 from exporter.nccl.decoding import FormatError, printable
-from exporter.nccl.prometheus_text import Lost
+from exporter.nccl.prometheus_text import LineErrors
 from exporter.nccl.ras_protocol import StatusQuery, parse_version
 from tests.helpers.paths import FIXTURES
 
@@ -50,17 +49,15 @@ def lines(data):
 
 CODECS = {
     "inspector": lines,
-    "inspector_textfile": lambda data: list(inspector_textfile.windows(data, Lost())),
-    "xpu_timer": lambda data: list(xpu_timer.timings(data, Lost())),
-    "comma": lambda data: list(comma.events(data, Counter())),
-    "flight_recorder": flight_recorder.parse,
+    "inspector_textfile": lambda data: list(inspector_textfile.parse_textfile(data, LineErrors())),
+    "xpu_timer": lambda data: list(xpu_timer.parse_timings(data, LineErrors())),
+    "comma": lambda data: list(comma.parse_events(data, Counter())),
+    "flight_recorder": flight_recorder.parse_dump,
     "ras": ras.parse_report,
-    "ras_event": ras.parse_event,
-    "ras_text": ras_text.parse_text,
     "status": lambda data: StatusQuery().receive(data),
     "nccl_tests": nccl_tests.parse_text,
     "nccl_tests_json": nccl_tests.parse_json,
-    "debug_log": lambda data: list(scan(data, Scan())),
+    "debug_log": lambda data: list(scan(data, ScanStats())),
 }
 """All codecs; each may raise FormatError and nothing else."""
 
@@ -157,7 +154,7 @@ def test_names_and_versions_of_any_text(text):
 @given(data=mutated())
 @settings(max_examples=150, deadline=None)
 def test_what_is_read_of_metrics_is_finite_and_printable(data):
-    for one in inspector_textfile.windows(data, Lost()):
+    for one in inspector_textfile.parse_textfile(data, LineErrors()):
         assert math.isfinite(one.value)
         assert one.value >= 0
         assert (one.node + one.gpu + one.comm_name + one.job).isprintable()
@@ -212,6 +209,6 @@ def test_a_pickle_reaches_no_codec(tmp_path):
 
 
 def test_a_line_of_a_log_that_is_too_long_is_counted_alone():
-    scanned = Scan()
+    scanned = ScanStats()
     assert len(list(scan(b"NCCL " * MAX_LINE + b"\n" + LOG, scanned))) == 6
     assert scanned.too_long == 1

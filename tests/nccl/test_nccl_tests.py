@@ -10,13 +10,13 @@ from exporter.nccl.decoding import FormatError
 from exporter.nccl.nccl_tests import (
     MAX_TEXT,
     Baseline,
-    Measure,
+    Measurement,
     Row,
-    Run,
+    BenchmarkRun,
     baseline,
     parse_json,
     parse_text,
-    refusal,
+    rejection_reason,
 )
 from tests.helpers.paths import FIXTURES
 
@@ -28,7 +28,7 @@ def text(name):
 
 
 def close(measure, microseconds, algorithm, bus, wrong):
-    assert measure == Measure(
+    assert measure == Measurement(
         pytest.approx(microseconds / 1e6), pytest.approx(algorithm * 1e9), pytest.approx(bus * 1e9), wrong
     )
 
@@ -96,8 +96,8 @@ def test_a_replayed_trace_measures_in_place_alone():
 
 
 def test_the_best_of_several_runs_counts():
-    rows = [Row(1024, 256, "float", "sum", Measure(1e-5, speed, speed, 0), None) for speed in (3e9, 5e9, 4e9)]
-    runs = [Run(collective="AllReduce", ranks=Counter(range(4)), hosts={"a"}, rows=[row]) for row in rows]
+    rows = [Row(1024, 256, "float", "sum", Measurement(1e-5, speed, speed, 0), None) for speed in (3e9, 5e9, 4e9)]
+    runs = [BenchmarkRun(collective="AllReduce", ranks=Counter(range(4)), hosts={"a"}, rows=[row]) for row in rows]
     assert baseline(runs) == {("AllReduce", 1024): Baseline(5e9, 4, 1)}
     assert baseline([]) == {}
 
@@ -140,8 +140,8 @@ def test_a_run_that_proves_nothing_is_refused(name, why):
     assert caught.value.reason == "refused"
 
 
-MEASURE = Measure(1e-5, 1e9, 1e9, 0)
-ROW = Row(1024, 256, "float", "sum", MEASURE, None)
+MEASUREMENT = Measurement(1e-5, 1e9, 1e9, 0)
+ROW = Row(1024, 256, "float", "sum", MEASUREMENT, None)
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ ROW = Row(1024, 256, "float", "sum", MEASURE, None)
         ({"foreign_column": True}, "column"),
         ({"rows": []}, "no row"),
         ({"rows": [Row(1024, 256, "float", "sum", None, None)]}, "no bus bandwidth"),
-        ({"rows": [Row(1024, 256, "float", "sum", Measure(1e-5, 1e9, 0.0, 0), None)]}, "no bus bandwidth"),
-        ({"rows": [ROW, Row(1024, 256, "float", "sum", None, Measure(1e-5, 1e9, 1e9, 2))]}, "elements"),
+        ({"rows": [Row(1024, 256, "float", "sum", Measurement(1e-5, 1e9, 0.0, 0), None)]}, "no bus bandwidth"),
+        ({"rows": [ROW, Row(1024, 256, "float", "sum", None, Measurement(1e-5, 1e9, 1e9, 2))]}, "elements"),
     ],
 )
 def test_each_reason_to_refuse(changes, why):
-    run = Run(**{"collective": "AllReduce", "ranks": Counter([0, 1]), "hosts": {"a"}, "rows": [ROW], **changes})
-    found = refusal(run, "AllReduce")
+    run = BenchmarkRun(**{"collective": "AllReduce", "ranks": Counter([0, 1]), "hosts": {"a"}, "rows": [ROW], **changes})
+    found = rejection_reason(run, "AllReduce")
     assert (found is None) if why is None else (why in found)
 
 

@@ -12,10 +12,10 @@ from exporter.meaning.ports.log_states import (
 )
 from exporter.meaning.ports.states import Port
 from exporter.meaning.training.cause_rules import LOG_RULES
-from exporter.sources.nccl.tables import COLLECTIVES
+from exporter.sources.nccl.metrics import COLLECTIVES
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts.problems import CAUSES
-from exporter.sources.nccl_facts.state import (
+from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
+from exporter.sources.nccl_facts.log_events import (
     CALLS,
     ERRORS,
     PORT_EVENTS,
@@ -46,7 +46,7 @@ async def write(made, job, data):
 def test_rules_are_of_what_the_source_tells():
     endings = {ending for schema in nccl_facts.DEFINITION.schemas for ending in schema.metrics}
     known = {
-        "problem": {one.name for one in CAUSES},
+        "problem": {one.name for one in KNOWN_PROBLEMS},
         "event": {name for _, name in PORT_EVENTS},
         "status": set(STATUSES.values()),
         "call": CALLS,

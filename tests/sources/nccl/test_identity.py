@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from exporter.core.source import Host
 from exporter.linux.cgroup import Owner
-from exporter.sources.nccl.gpu_affinity import address_of, names_of, nics_near
+from exporter.sources.nccl.gpu_affinity import nearest_devices, pci_address_of, port_names
 from exporter.sources.nccl.identity import (
     MAX_NAME,
     find_processes,
     job_of,
-    look_up,
     only_gpu,
     parse_environment,
+    read_identity,
     world_rank,
 )
-from exporter.sources.nccl.process_lookup import enquire
-from exporter.sources.nccl.readers.feed import Facts
+from exporter.sources.nccl.process_lookup import look_up_processes
+from exporter.sources.nccl.readers.feed import ProcessFacts
 from tests.helpers.training_bench import process
 
 POD = "1b2c3d4e-0000-4111-8222-33344455aabb"
@@ -111,16 +111,16 @@ def test_no_environment_is_too_odd(data):
 
 def test_the_kernel_tells_number_owner_and_environment(tmp_path):
     process(tmp_path, 900, inner=17, cgroup=SLURM_STEP, environment={"RANK": "3", "TOKEN": "x"})
-    known = look_up(tmp_path, 900)
+    known = read_identity(tmp_path, 900)
     assert (known.pid, known.owner.job, known.environment) == (17, "4711", {"RANK": "3"})
 
 
 def test_what_may_not_be_read_is_not_known(tmp_path):
     process(tmp_path, 900, inner=17, cgroup=SLURM_STEP)
     (tmp_path / "900" / "environ").mkdir()  # which root cannot read either
-    known = look_up(tmp_path, 900)
+    known = read_identity(tmp_path, 900)
     assert (known.pid, known.owner.job, known.environment) == (17, "4711", {})
-    assert look_up(tmp_path, 901).pid == 0
+    assert read_identity(tmp_path, 901).pid == 0
 
 
 def test_a_process_is_found_by_its_number_inside_and_its_user_if_that_is_clear(tmp_path):
@@ -140,27 +140,27 @@ def test_without_procfs_nobody_is_found(tmp_path):
 
 
 def asked(tmp_path, facts):
-    (found,) = enquire(Host("h", tmp_path / "sys", tmp_path / "proc"), [facts])
+    (found,) = look_up_processes(Host("h", tmp_path / "sys", tmp_path / "proc"), [facts])
     return found
 
 
 def test_a_file_of_inspector_leads_to_its_process(tmp_path):
     process(tmp_path / "proc", 900, inner=17, uid=1000, cgroup=SLURM_STEP, environment={"SLURM_PROCID": "9"})
-    found = asked(tmp_path, Facts("unknown", pid=17, uid=1000))
+    found = asked(tmp_path, ProcessFacts("unknown", pid=17, uid=1000))
     assert (found.job, found.host_pid, found.world_rank) == ("4711", 900, 9)
 
 
 def test_a_process_of_another_job_with_the_same_number_is_not_taken_for_it(tmp_path):
     process(tmp_path / "proc", 900, inner=17, uid=1000, cgroup=SLURM_STEP, environment={"RANK": "9"})
-    found = asked(tmp_path, Facts("4712", folder="4712", pid=17, uid=1000))
+    found = asked(tmp_path, ProcessFacts("4712", folder="4712", pid=17, uid=1000))
     assert (found.job, found.host_pid, found.world_rank) == ("4712", 0, None)
-    found = asked(tmp_path, Facts("4711", folder="4711", pid=17, uid=1000))
+    found = asked(tmp_path, ProcessFacts("4711", folder="4711", pid=17, uid=1000))
     assert (found.job, found.host_pid, found.world_rank) == ("4711", 900, 9)
 
 
 def test_by_its_credentials_a_process_cannot_lie_about_its_number(tmp_path):
     process(tmp_path / "proc", 900, inner=17)
-    assert asked(tmp_path, Facts("j", pid=4, host_pid=900)).pid == 17
+    assert asked(tmp_path, ProcessFacts("j", pid=4, host_pid=900)).pid == 17
 
 
 # --- GPU and NIC
@@ -208,7 +208,7 @@ def pci_tree(sysfs):
 )
 def test_the_nic_of_a_gpu_is_the_one_behind_the_same_switch(tmp_path, gpu, nics):
     pci_tree(tmp_path)
-    assert nics_near(tmp_path, gpu) == nics
+    assert nearest_devices(tmp_path, gpu) == nics
 
 
 def test_a_gpu_that_is_told_by_its_uuid_has_the_address_that_the_driver_tells(tmp_path):
@@ -217,17 +217,17 @@ def test_a_gpu_that_is_told_by_its_uuid_has_the_address_that_the_driver_tells(tm
     (folder / "information").write_text(
         "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-8f0c1d2e-1111-2222-3333-444455556666\n"
     )
-    assert address_of("8f0c1d2e-1111-2222-3333-444455556666", tmp_path) == "0000:c8:00.0"
-    assert address_of("GPU-8F0C1D2E-1111-2222-3333-444455556666", tmp_path) == "0000:c8:00.0"
-    assert address_of("GPU-00000000-1111-2222-3333-444455556666", tmp_path).startswith("GPU-0000")
-    assert address_of("", tmp_path) == ""
-    assert address_of("00000000:C8:00.0", tmp_path / "none") == "0000:c8:00.0"
-    assert address_of("GPU-1", tmp_path / "none") == "GPU-1"
+    assert pci_address_of("8f0c1d2e-1111-2222-3333-444455556666", tmp_path) == "0000:c8:00.0"
+    assert pci_address_of("GPU-8F0C1D2E-1111-2222-3333-444455556666", tmp_path) == "0000:c8:00.0"
+    assert pci_address_of("GPU-00000000-1111-2222-3333-444455556666", tmp_path).startswith("GPU-0000")
+    assert pci_address_of("", tmp_path) == ""
+    assert pci_address_of("00000000:C8:00.0", tmp_path / "none") == "0000:c8:00.0"
+    assert pci_address_of("GPU-1", tmp_path / "none") == "GPU-1"
 
 
 def test_an_enquiry_brings_gpu_and_nic_together(tmp_path):
     pci_tree(tmp_path / "sys")
-    found = asked(tmp_path, Facts("j", gpu="0000:c8:00.0"))
+    found = asked(tmp_path, ProcessFacts("j", gpu="0000:c8:00.0"))
     assert (found.gpu, found.nic) == ("0000:c8:00.0", "mlx5_10,mlx5_2")
     addresses = {
         name: (tmp_path / "sys/class/infiniband" / name / "device").resolve().name for name in ("mlx5_10", "mlx5_2")
@@ -240,19 +240,19 @@ def test_a_port_is_told_by_all_its_names(tmp_path):
     device = tmp_path / "class" / "infiniband" / "mlx5_2" / "device"
     for name in ("ens1f0np0", "ens1f0r1"):
         (device / "net" / name).mkdir(parents=True)
-    assert names_of(tmp_path, "mlx5_2") == f"mlx5_2:1=ens1f0np0=ens1f0r1={device.resolve().name}"
-    assert names_of(tmp_path, "none") == "none:1"
+    assert port_names(tmp_path, "mlx5_2") == f"mlx5_2:1=ens1f0np0=ens1f0r1={device.resolve().name}"
+    assert port_names(tmp_path, "none") == "none:1"
     for name in ("ens1é", "a,b", "a=b"):
         (device / "net" / name).mkdir()
-    assert names_of(tmp_path, "mlx5_2") == f"mlx5_2:1=ens1f0np0=ens1f0r1={device.resolve().name}"
+    assert port_names(tmp_path, "mlx5_2") == f"mlx5_2:1=ens1f0np0=ens1f0r1={device.resolve().name}"
 
 
 LOOKS = """
 import os, sys
 from pathlib import Path
-from exporter.sources.nccl.identity import look_up
+from exporter.sources.nccl.identity import read_identity
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-known = look_up(Path("/proc"), int(sys.argv[1]))
+known = read_identity(Path("/proc"), int(sys.argv[1]))
 print(known.pid, dict(known.environment))
 """
 
@@ -264,7 +264,7 @@ def test_of_a_process_of_another_user_the_environment_is_not_known_without_the_c
     environment = {**os.environ, "RANK": "3"}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
         job.stdout.readline()
-        assert look_up(Path("/proc"), job.pid).environment["RANK"] == "3"
+        assert read_identity(Path("/proc"), job.pid).environment["RANK"] == "3"
         looked = subprocess.run([sys.executable, "-c", LOOKS, str(job.pid)], capture_output=True, text=True, check=True)
         job.stdin.close()
     number, told = looked.stdout.split(maxsplit=1)

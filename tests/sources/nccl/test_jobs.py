@@ -12,18 +12,15 @@ from exporter.linux.cgroup import owner_of
 from exporter.meaning.ports import rates
 from exporter.meaning.training import jobs
 from exporter.simulator.inspector import InspectorJob
-from exporter.sources.nccl import identity, processes
+from exporter.sources.nccl import identity, metrics, processes
 from exporter.sources.nccl import source as nccl
-from exporter.sources.nccl.processes import Processes
-from exporter.sources.nccl.readers import hook, inspector
+from exporter.sources.nccl.processes import ProcessRegistry
 from exporter.sources.nccl.readers.feed import (
-    Facts,
+    CollectiveProgress,
     Membership,
-    Progress,
-    Said,
+    ProcessFacts,
+    ProcessReport,
 )
-from exporter.sources.nccl.readers.inspector import LINES
-from exporter.sources.nccl.tables import COLLECTIVES
 from tests.helpers.training_bench import (
     append,
     bench,
@@ -37,10 +34,10 @@ STEPS = (rates.step, partial(jobs.step, jobs.Known()))
 
 
 def lines_of(made):
-    return made.counts(LINES, "lines_total")
+    return made.counts(metrics.INSPECTOR_LINES, "lines_total")
 
 
-def hook_says(sequence=0, *, pid=17, host="gpu-001", job="123", rank=3, number=0, **more):
+def hook_datagram(sequence=0, *, pid=17, host="gpu-001", job="123", rank=3, number=0, **more):
     """Give a datagram of one collective of a process."""
     told = {"env": {"SLURM_JOB_ID": job}, "rank": rank, "ops": [[0, "AllReduce", sequence, 1024, 350, 1, "gpu"]]}
     return datagram(number, pid=pid, host=host, **{**told, **more})
@@ -68,13 +65,13 @@ async def test_a_job_of_pods_has_the_name_that_its_pods_share(tmp_path):
     pod = "1b2c3d4e-0000-4111-8222-33344455aabb"
     process(tmp_path / "proc", os.getpid(), inner=17, cgroup=f"/kubepods/burstable/pod{pod}/{'0a' * 32}")
     async with bench(tmp_path, "socket") as made:
-        await send(made.socket, hook_says(host="llama-worker-3", env={"TORCHELASTIC_RUN_ID": "none"}))
+        await send(made.socket, hook_datagram(host="llama-worker-3", env={"TORCHELASTIC_RUN_ID": "none"}))
         await made.read()
         assert {key: facts["job_pod"] for key, facts in made.ranks().items()} == {("llama", "3"): pod}
 
 
 async def test_a_rank_that_several_processes_have_at_once_is_not_believed(tmp_path):
-    """Processes that one rank of Slurm started have all its environment."""
+    """ProcessRegistry that one rank of Slurm started have all its environment."""
     for pid in (11, 12):
         process(tmp_path / "proc", 900 + pid, inner=pid, environment={"SLURM_PROCID": "9"})
     async with bench(tmp_path) as made:
@@ -100,10 +97,10 @@ async def test_a_file_that_is_begun_anew_may_be_of_another_rank_of_the_job(tmp_p
 
 async def test_what_a_process_tells_of_itself_later_is_taken_over(tmp_path):
     async with bench(tmp_path, "socket") as made:
-        await send(made.socket, hook_says(rank=None, env={"SLURM_JOB_ID": "123"}, gpu={}))
+        await send(made.socket, hook_datagram(rank=None, env={"SLURM_JOB_ID": "123"}, gpu={}))
         await made.read()
         assert set(made.ranks()) == {("123", "3")}, "the rank in its largest communicator"
-        await send(made.socket, hook_says(1, number=1, rank=11))
+        await send(made.socket, hook_datagram(1, number=1, rank=11))
         await made.read()
         assert {key: facts["gpu"] for key, facts in made.ranks().items()} == {("123", "11"): "0000:c8:00.0"}
         assert made.collectives() == {("123", "11", "AllReduce"): 2}
@@ -112,11 +109,11 @@ async def test_what_a_process_tells_of_itself_later_is_taken_over(tmp_path):
 async def test_an_enquiry_is_made_once_and_its_failure_costs_nothing(tmp_path, monkeypatch):
     asked = []
 
-    def enquire(_host, newcomers):
+    def look_up_processes(_host, newcomers):
         asked.append([one.pid for one in newcomers])
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(nccl, "enquire", enquire)
+    monkeypatch.setattr(nccl, "look_up_processes", look_up_processes)
     async with bench(tmp_path) as made:
         for place in range(3):
             append(tmp_path / "inspector" / "j" / "h-pid7.log", line(rank=5, sequence=place))
@@ -127,10 +124,10 @@ async def test_an_enquiry_is_made_once_and_its_failure_costs_nothing(tmp_path, m
 
 async def test_enquiries_are_bounded_however_many_names_are_made_up(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(nccl, "enquire", lambda _host, newcomers: asked.append(len(newcomers)) or newcomers)
-    monkeypatch.setattr(nccl, "MAX_ENQUIRIES", 5)
+    monkeypatch.setattr(nccl, "look_up_processes", lambda _host, newcomers: asked.append(len(newcomers)) or newcomers)
+    monkeypatch.setattr(nccl, "MAX_LOOKUPS", 5)
     async with bench(tmp_path, "socket") as made:
-        await send(made.socket, *(hook_says(job=f"made-up-{number}") for number in range(20)))
+        await send(made.socket, *(hook_datagram(job=f"made-up-{number}") for number in range(20)))
         await made.read()
         assert asked == [5]
         assert len(made.ranks()) == 20
@@ -145,51 +142,51 @@ async def test_a_process_that_two_feeds_tell_of_counts_once_and_each_tells_what_
     path = tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log"
     async with bench(tmp_path, "socket") as made:
         append(path, line(rank=0, n_ranks=2))
-        await send(made.socket, hook_says())
+        await send(made.socket, hook_datagram())
         await made.read()
         assert made.collectives() == {("123", "3", "AllReduce"): 1}
         assert list(made.operations()) == [("123", "0x1", "AllReduce", "3")]
         assert made.ranks()["123", "3"]["gpu"] == "0000:c8:00.0"
-        assert made.counts(hook.UNUSED, "collectives_total") == {"duplicate": 1}
-        now[0] += processes.VOICE + 1
-        await send(made.socket, hook_says(1, number=1))  # Inspector fell silent
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"duplicate": 1}
+        now[0] += processes.FEED_TIMEOUT_SECONDS + 1
+        await send(made.socket, hook_datagram(1, number=1))  # Inspector fell silent
         await made.read()
         assert [key[1] for key in made.operations()] == ["00ff00ff00ff00ff"]
-        assert made.counts(hook.UNUSED, "collectives_total") == {"duplicate": 1, "used": 1}
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"duplicate": 1, "used": 1}
 
 
 @pytest.mark.parametrize(("pid", "host", "job"), [(18, "gpu-001", "123"), (17, "other", "123"), (17, "gpu-001", "124")])
 async def test_processes_that_differ_are_not_taken_for_one(tmp_path, pid, host, job):
     async with bench(tmp_path, "socket") as made:
         append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log", line(rank=0, n_ranks=2))
-        await send(made.socket, hook_says(pid=pid, host=host, job=job))
+        await send(made.socket, hook_datagram(pid=pid, host=host, job=job))
         await made.read()
         assert sum(made.collectives().values()) == 2
-        assert made.counts(hook.UNUSED, "collectives_total") == {"used": 1}
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"used": 1}
 
 
 async def test_the_better_feed_is_heard_also_when_it_comes_later_and_calls_the_host_by_its_whole_name(tmp_path):
     async with bench(tmp_path, "socket") as made:
-        await send(made.socket, hook_says())
+        await send(made.socket, hook_datagram())
         await made.read()
         append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001.example.net-pid17.log", line(comm="0x5"))
-        await send(made.socket, hook_says(1, number=1))
+        await send(made.socket, hook_datagram(1, number=1))
         await made.read()
         assert [key[1] for key in made.operations()] == ["0x5"]
         assert made.collectives() == {("123", "3", "AllReduce"): 1}
-        assert made.counts(hook.UNUSED, "collectives_total") == {"used": 1, "duplicate": 1}
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"used": 1, "duplicate": 1}
 
 
 @pytest.mark.parametrize(("pid", "taken"), [(18, True), (17, False), (0, False)])
 def test_a_process_that_took_the_rank_of_another_is_not_that_one(pid, taken):
     """Neither can be seen on the host: what they say of their numbers is all there is."""
-    found = processes.Processes()
-    found.begin()
+    found = processes.ProcessRegistry()
+    found.begin_poll()
     for feed, number in (("inspector", 17), ("hook", pid)):
-        said = Said(feed, Facts("j", pid=number, host=f"pod-{feed}", world_rank=3))
-        said.meets(Membership(3, 8))
-        said.did("0x1", Membership(3, 8), "AllReduce", 1, 1024, 100, None)
-        made = found.take(feed, said, 1000.0, [])
+        said = ProcessReport(feed, ProcessFacts("j", pid=number, host=f"pod-{feed}", world_rank=3))
+        said.add_membership(Membership(3, 8))
+        said.add_collective("0x1", Membership(3, 8), "AllReduce", 1, 1024, 100, None)
+        made = found.add(feed, said, 1000.0, [])
     assert (made == "duplicate") is not taken
 
 
@@ -198,7 +195,7 @@ async def test_processes_of_two_containers_may_have_one_number_inside(tmp_path):
     process(tmp_path / "proc", os.getpid(), inner=17, uid=1)
     async with bench(tmp_path, "socket") as made:
         append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log", line(comm="0x5"))
-        await send(made.socket, hook_says())
+        await send(made.socket, hook_datagram())
         await made.read()
         assert {facts["host_pid"] for facts in made.ranks().values()} == {"900", str(os.getpid())}
 
@@ -211,7 +208,7 @@ async def test_a_dump_of_the_recorder_is_not_counted_beside_what_the_hook_told(t
         (tmp_path / "recorder" / "nccl-inspector-123").mkdir()
         (tmp_path / "recorder" / "nccl-inspector-123" / "trace_3").write_text(json.dumps(told))
         await made.read()
-        await send(made.socket, hook_says())
+        await send(made.socket, hook_datagram())
         await made.read()
         assert made.collectives() == {("123", "3", "AllReduce"): 1}
 
@@ -263,7 +260,7 @@ async def test_files_of_a_dead_job_cost_nothing_and_say_nothing(tmp_path):
     async with bench(tmp_path, "socket") as made:
         await made.read()
         assert (made.ranks(), made.operations(), lines_of(made)) == ({}, {}, {})
-        assert made.cells(inspector.FILES, "files") == {(): 8}
+        assert made.cells(metrics.INSPECTOR_FILES, "files") == {(): 8}
 
 
 async def test_clocks_that_jump_move_nothing(tmp_path):
@@ -273,7 +270,7 @@ async def test_clocks_that_jump_move_nothing(tmp_path):
             meta = {"pid": 1, "dump_timestamp_us": wall * 1_000_000}
             append(path, line(sequence=place, metadata=meta))
             os.utime(path, (wall, wall))
-            await send(made.socket, hook_says(place, number=place, clock=[50_000_000 + place, wall * 1_000_000]))
+            await send(made.socket, hook_datagram(place, number=place, clock=[50_000_000 + place, wall * 1_000_000]))
             await made.read()
             taken = {key[0]: samples for key, samples in made.operations().items()}
             assert taken == {"j": ((place, 1024, 100),), "123": ((place, 1024, 350, 1),)}
@@ -289,10 +286,10 @@ async def test_another_jobs_name_is_refused_where_the_kernel_knows_better(tmp_pa
     assert owner_of(f"0::{slurm}\n").job == "4711"
     process(tmp_path / "proc", os.getpid(), inner=17, cgroup=slurm)
     async with bench(tmp_path, "socket") as made:
-        await send(made.socket, hook_says(job="123"), hook_says(job="4711"))
+        await send(made.socket, hook_datagram(job="123"), hook_datagram(job="4711"))
         await made.read()
         assert set(made.ranks()) == {("4711", "3")}
-        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {"accepted": 1, "foreign_job": 1}
+        assert made.counts(metrics.TIMING_DATAGRAMS, "datagrams_total") == {"accepted": 1, "job_mismatch": 1}
 
 
 async def test_odd_names_make_no_line_of_their_own_in_what_is_exported(tmp_path):
@@ -305,7 +302,7 @@ async def test_odd_names_make_no_line_of_their_own_in_what_is_exported(tmp_path)
         assert {len(job) for job, _ in made.ranks()} == {len(odd), identity.MAX_NAME}
         texts = [text for table in made.reading.tables for text in table.rows.texts]
         assert not any("\n" in text for text in texts)
-        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {"invalid": 2}
+        assert made.counts(metrics.TIMING_DATAGRAMS, "datagrams_total") == {"invalid": 2}
 
 
 async def test_hostile_lines_and_datagrams_are_refused_and_counted_and_harmless(tmp_path):
@@ -322,27 +319,27 @@ async def test_hostile_lines_and_datagrams_are_refused_and_counted_and_harmless(
     async with bench(tmp_path, "socket") as made:
         append(tmp_path / "inspector" / "h-pid1.log", deep, *wrong, b"\x80\x05.\n", line())
         await send(
-            made.socket, b"[" * 8000, b"\x80\x05.", b"x" * 8193, hook_says(rank="3"), hook_says(v=2), hook_says()
+            made.socket, b"[" * 8000, b"\x80\x05.", b"x" * 8193, hook_datagram(rank="3"), hook_datagram(v=2), hook_datagram()
         )
         await made.read()
         assert made.collectives() == {("unknown", "0", "AllReduce"): 1, ("123", "3", "AllReduce"): 1}
         assert lines_of(made) == {"malformed": 2, "invalid": len(wrong), "collective": 1}
-        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {
+        assert made.counts(metrics.TIMING_DATAGRAMS, "datagrams_total") == {
             "accepted": 1,
             "malformed": 1,
             "too_long": 1,
             "invalid": 2,
-            "version": 1,
+            "unsupported_version": 1,
         }
 
 
 async def test_processes_of_one_sender_are_bounded(tmp_path):
     async with bench(tmp_path, "socket") as made:
         for job in range(processes.MAX_JOBS + 8):
-            await send(made.socket, hook_says(job=str(job)))
+            await send(made.socket, hook_datagram(job=str(job)))
         await made.read()
         assert len(made.ranks()) == processes.MAX_JOBS
-        assert made.counts(hook.UNUSED, "collectives_total") == {"used": processes.MAX_JOBS, "over_limit": 8}
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"used": processes.MAX_JOBS, "over_limit": 8}
         assert {reason for _, reason in made.failures()} == {"over_limit"}
 
 
@@ -367,35 +364,35 @@ async def test_memory_stays_flat_over_hours_of_jobs_that_come_and_go(tmp_path, m
         finally:
             tracemalloc.stop()
     assert sizes[1] < sizes[0] + 100_000
-    assert made.cells(COLLECTIVES, "collectives_total") == {}
+    assert made.cells(metrics.COLLECTIVES, "collectives_total") == {}
 
 
 # --- one process, told by several feeds
 
 
 class Polls:
-    """Processes over polls, each with what feeds said of one process at a time."""
+    """ProcessRegistry over polls, each with what feeds said of one process at a time."""
 
     def __init__(self):
-        self.known = Processes()
+        self.known = ProcessRegistry()
 
     def __call__(self, now, **said):
-        self.known.begin()
+        self.known.begin_poll()
         taken = {}
         for feed, times in said.items():
-            facts = Facts("j", pid=17, host="gpu-1", host_pid=900, world_rank=3)
-            one = Said(f"{feed}-17", facts)
+            facts = ProcessFacts("j", pid=17, host="gpu-1", host_pid=900, world_rank=3)
+            one = ProcessReport(f"{feed}-17", facts)
             member = Membership(3, 8, 1)
-            one.meets(member)
-            one.progress["c", "AllReduce"] = Progress(member, 9, 8)
+            one.add_membership(member)
+            one.progress["c", "AllReduce"] = CollectiveProgress(member, 9, 8)
             for number in range(times):
-                one.did("c", member, "AllReduce", number, 8, 5, True)
-            taken[feed] = self.known.take(feed, one, now, [])
-        self.known.finish({}, now)
+                one.add_collective("c", member, "AllReduce", number, 8, 5, True)
+            taken[feed] = self.known.add(feed, one, now, [])
+        self.known.end_poll({}, now)
         return {feed: getattr(process, "label", process) for feed, process in taken.items()}
 
     def labels(self):
-        return [one.label for one in self.known.named()]
+        return [one.label for one in self.known.labelled()]
 
 
 def test_who_tells_only_how_far_it_is_silences_no_other():

@@ -13,18 +13,18 @@ from types import SimpleNamespace
 import pytest
 
 from exporter.core.source import SourceError
+from exporter.sources.nccl import metrics
 from exporter.sources.nccl import source as nccl
+from exporter.sources.nccl.metrics import COLLECTIVES, LOSSES, STEPS, STREAMS
+from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.readers import (
     comma,
-    dumps,
+    dump_files,
     flight_recorder,
     hook,
     inspector,
     xpu_timer,
 )
-from exporter.sources.nccl.source import NcclOptions
-from exporter.sources.nccl.streams import STREAMS
-from exporter.sources.nccl.tables import COLLECTIVES, LOSSES, STEPS
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.training_bench import (
     Bench,
@@ -70,8 +70,8 @@ async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank
                 "host_pid": str(os.getpid()),
             }
         }
-        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {"accepted": 2}
-        assert made.cells(hook.SENDERS, "senders") == {(): 1}
+        assert made.counts(metrics.TIMING_DATAGRAMS, "datagrams_total") == {"accepted": 2}
+        assert made.cells(metrics.TIMING_SENDERS, "senders") == {(): 1}
 
 
 async def test_how_far_a_process_is_is_told_also_where_nothing_ends(tmp_path):
@@ -100,7 +100,7 @@ async def test_how_far_a_process_is_is_told_by_the_hook_where_inspector_tells_it
             (("123", "00ff00ff00ff00ff", "AllReduce", "3"), 0),
         ]
         assert list(made.cells(STREAMS, "begun").values()) == [None, 43]
-        assert made.counts(hook.UNUSED, "collectives_total") == {"duplicate": 1}
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"duplicate": 1}
 
 
 async def test_how_far_a_process_is_goes_on_being_told_under_its_rank_when_inspector_falls_silent(
@@ -126,10 +126,10 @@ async def test_losses_that_the_hook_tells_and_those_on_the_way_are_counted_once(
             made.socket, datagram(5, dropped=7), datagram(6, dropped=7, untimed=2), datagram(9, dropped=8, faults=1)
         )
         await made.read()
-        assert made.counts(hook.RECORDS, "lost_total") == {"dropped": 1, "untimed": 2, "faults": 1, "missing": 2}
+        assert made.counts(metrics.TIMING_LOSSES, "lost_total") == {"dropped": 1, "untimed": 2, "faults": 1, "missing": 2}
         await send(made.socket, datagram(0, dropped=3))  # a new process has the number now
         await made.read()
-        assert made.counts(hook.RECORDS, "lost_total")["dropped"] == 4
+        assert made.counts(metrics.TIMING_LOSSES, "lost_total")["dropped"] == 4
 
 
 async def test_steps_that_a_job_marks_are_counted_with_their_tokens_whichever_feed_tells_the_collectives(tmp_path):
@@ -157,11 +157,11 @@ async def test_without_the_folder_of_the_socket_nothing_is_said_of_it(tmp_path):
     )
     assert not await made.source.applies()
     await made.read()
-    assert (made.failures(), hook.DATAGRAMS in made.tables) == (set(), False)
+    assert (made.failures(), metrics.TIMING_DATAGRAMS in made.tables) == (set(), False)
     (tmp_path / "run").mkdir()
     assert await made.source.applies()
     await made.read()
-    assert made.cells(hook.SENDERS, "senders") == {(): 0}
+    assert made.cells(metrics.TIMING_SENDERS, "senders") == {(): 0}
     await made.source.close()
     assert not made.socket.exists()
 
@@ -186,7 +186,7 @@ async def test_a_socket_that_somebody_removed_is_made_again(tmp_path):
         await made.read()
         await send(made.socket, datagram())
         await made.read()
-        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {"accepted": 1}
+        assert made.counts(metrics.TIMING_DATAGRAMS, "datagrams_total") == {"accepted": 1}
 
 
 async def test_a_socket_that_another_holds_is_told_and_costs_the_other_feeds_nothing(tmp_path):
@@ -200,7 +200,7 @@ async def test_a_socket_that_another_holds_is_told_and_costs_the_other_feeds_not
         assert made.collectives() == {("unknown", "0", "AllReduce"): 1}
         assert made.failures() == {("", "in_use")}
         (failure,) = made.reading.failures
-        assert "another exporter listens there" in failure.detail
+        assert "another exporter is listening" in failure.detail
     await made.read()
     assert made.failures() == set()
     await made.source.close()
@@ -217,7 +217,7 @@ async def test_an_excluded_job_is_not_exported_whoever_tells_of_it(tmp_path):
         await send(made.socket, datagram())
         await made.read()
         assert (made.collectives(), made.operations()) == ({}, {})
-        assert made.counts(hook.UNUSED, "collectives_total") == {"excluded": 1}
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"excluded": 1}
 
 
 JOB = """
@@ -322,7 +322,7 @@ async def settled(made):
 
 
 def entries_of(made):
-    return made.counts(flight_recorder.ENTRIES, "entries_total")
+    return made.counts(metrics.RECORDER_ENTRIES, "entries_total")
 
 
 async def test_timed_entries_of_a_dump_become_sums_and_operations(tmp_path):
@@ -433,7 +433,7 @@ async def test_a_pickle_is_refused_counted_and_never_loaded(tmp_path, monkeypatc
             (tmp_path / "recorder" / f"nccl_trace_rank_{protocol}").write_bytes(pickle.dumps(Evil(), protocol))
         (tmp_path / "recorder" / "nccl_trace_rank_1").write_bytes(dump({}))
         await settled(made)
-        assert made.counts(flight_recorder.DUMPS, "dumps_total") == {"taken": 1, "pickle": 3}
+        assert made.counts(metrics.RECORDER_DUMPS, "dumps_total") == {"accepted": 1, "pickle": 3}
         assert ("unknown", "pickle") in made.failures()
         assert "_dump_nccl_trace_json" in next(one.detail for one in made.reading.failures if one.reason == "pickle")
         await made.read()
@@ -442,7 +442,7 @@ async def test_a_pickle_is_refused_counted_and_never_loaded(tmp_path, monkeypatc
 
 
 async def test_bad_dumps_lose_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(dumps, "POLL_BUDGET", 20_000)
+    monkeypatch.setattr(dump_files, "POLL_BUDGET", 20_000)
     folder = tmp_path / "recorder"
     async with bench(tmp_path, "recorder") as made:
         (folder / "trace_1").write_bytes(b"{" * 5000)
@@ -454,13 +454,13 @@ async def test_bad_dumps_lose_no_other(tmp_path, monkeypatch):
         (folder / "notes").write_bytes(b"no dump")
         await made.read()
         await made.read()
-        assert made.counts(flight_recorder.DUMPS, "dumps_total") == {
-            "taken": 1,
+        assert made.counts(metrics.RECORDER_DUMPS, "dumps_total") == {
+            "accepted": 1,
             "malformed": 1,
             "invalid": 1,
             "unreadable": 1,
         }
-        assert entries_of(made) == {"bad": 1, "collective": 1}
+        assert entries_of(made) == {"invalid": 1, "collective": 1}
         assert {reason for _, reason in made.failures()} == {"malformed", "invalid", "efbig"}
 
 
@@ -469,7 +469,7 @@ async def test_the_published_sample_of_a_dump_is_taken(tmp_path, corpus):
         data = (corpus / "nccl" / "pytorch" / "sample-flight-recorder-2.5.json").read_bytes()
         (tmp_path / "recorder" / "nccl_trace_rank_0").write_bytes(data)
         await settled(made)
-        assert made.counts(flight_recorder.DUMPS, "dumps_total") == {"taken": 1}
+        assert made.counts(metrics.RECORDER_DUMPS, "dumps_total") == {"accepted": 1}
         assert sum(entries_of(made).values()) == len(json.loads(data)["entries"])
 
 
@@ -480,9 +480,9 @@ async def test_comma_tells_sums_of_kinds_and_no_operations(tmp_path):
     async with bench(tmp_path, "comma") as made:
         append(tmp_path / "comma" / "latency-169.txt", (FORMATS / "comma.json").read_bytes())
         await made.read()
-        assert made.cells(comma.KINDS, "collectives_total") == {("unknown", "AllReduce"): 1}
-        assert made.cells(comma.KINDS, "collective_duration_seconds_total") == {("unknown", "AllReduce"): 140}
-        assert made.counts(comma.OBJECTS, "objects_total") == {
+        assert made.cells(metrics.COMMA_COLLECTIVES, "collectives_total") == {("unknown", "AllReduce"): 1}
+        assert made.cells(metrics.COMMA_COLLECTIVES, "collective_duration_seconds_total") == {("unknown", "AllReduce"): 140}
+        assert made.counts(metrics.COMMA_OBJECTS, "objects_total") == {
             "collective": 1,
             "untimed": 1,
             "other_category": 1,
@@ -500,7 +500,7 @@ async def test_comma_is_read_on_and_what_was_there_before_is_not_counted(tmp_pat
         await made.read()
         append(path, second)
         await made.read()
-        assert made.cells(comma.KINDS, "collectives_total") == {("j", "AllReduce"): 1}
+        assert made.cells(metrics.COMMA_COLLECTIVES, "collectives_total") == {("j", "AllReduce"): 1}
 
 
 async def test_jobs_of_comma_are_bounded(tmp_path, monkeypatch):
@@ -510,8 +510,8 @@ async def test_jobs_of_comma_are_bounded(tmp_path, monkeypatch):
         for job in "abcd":
             append(tmp_path / "comma" / job / "x.txt", event)
         await made.read()
-        assert len(made.cells(comma.KINDS, "collectives_total")) == 2
-        assert made.counts(comma.OBJECTS, "objects_total") == {"collective": 2, "over_limit": 2}
+        assert len(made.cells(metrics.COMMA_COLLECTIVES, "collectives_total")) == 2
+        assert made.counts(metrics.COMMA_OBJECTS, "objects_total") == {"collective": 2, "over_limit": 2}
 
 
 # --- xpu_timer
@@ -527,11 +527,11 @@ async def test_xpu_timer_tells_statistics_and_hangs(tmp_path):
         )
         await made.read()
         kind = ("j", "9", "AllGather")
-        assert made.cells(xpu_timer.KINDS, "collective_longest_seconds") == {kind: pytest.approx(900e-6)}
-        assert made.cells(xpu_timer.KINDS, "collective_shortest_seconds") == {kind: pytest.approx(20e-6)}
-        assert made.cells(xpu_timer.KINDS, "highest_bytes_per_second") == {kind: pytest.approx(45.5e9)}
-        assert made.cells(xpu_timer.RANKS, "hang") == {("j", "9"): 1}
-        assert made.counts(xpu_timer.LINES, "lost_lines_total") == {"invalid": 1}
+        assert made.cells(metrics.XPU_COLLECTIVES, "collective_longest_seconds") == {kind: pytest.approx(900e-6)}
+        assert made.cells(metrics.XPU_COLLECTIVES, "collective_shortest_seconds") == {kind: pytest.approx(20e-6)}
+        assert made.cells(metrics.XPU_COLLECTIVES, "highest_bytes_per_second") == {kind: pytest.approx(45.5e9)}
+        assert made.cells(metrics.XPU_RANKS, "hang") == {("j", "9"): 1}
+        assert made.counts(metrics.XPU_LINES, "lost_lines_total") == {"invalid": 1}
 
 
 async def test_what_xpu_timer_says_no_more_is_not_shown(tmp_path, monkeypatch):
@@ -541,13 +541,13 @@ async def test_what_xpu_timer_says_no_more_is_not_shown(tmp_path, monkeypatch):
     path.parent.mkdir()
     path.write_bytes((FORMATS / "xpu_timer.prom").read_bytes())
     async with bench(tmp_path, "xpu_timer") as made:
-        assert made.cells(xpu_timer.RANKS, "hang") == {}, "it was there before the start"
+        assert made.cells(metrics.XPU_RANKS, "hang") == {}, "it was there before the start"
         path.write_bytes((FORMATS / "xpu_timer.prom").read_bytes() + b"# anew\n")
         await made.read()
-        assert made.cells(xpu_timer.RANKS, "hang") == {("j", "9"): 1}
-        now[0] += xpu_timer.STALE
+        assert made.cells(metrics.XPU_RANKS, "hang") == {("j", "9"): 1}
+        now[0] += xpu_timer.STALE_SECONDS
         await made.read()
-        assert made.cells(xpu_timer.RANKS, "hang") == {}
+        assert made.cells(metrics.XPU_RANKS, "hang") == {}
 
 
 async def test_a_file_of_xpu_timer_cannot_speak_for_another_job_than_that_of_its_folder(tmp_path):
@@ -558,7 +558,7 @@ async def test_a_file_of_xpu_timer_cannot_speak_for_another_job_than_that_of_its
                 f'XPU_TIMER_COMMON_HANG{{job_name="{job}",rank="0"}} 1\n'
             )
         await made.read()
-        assert set(made.cells(xpu_timer.RANKS, "hang")) == {("a", "0"), ("b", "0")}
+        assert set(made.cells(metrics.XPU_RANKS, "hang")) == {("a", "0"), ("b", "0")}
 
 
 async def test_rows_of_xpu_timer_are_bounded(tmp_path, monkeypatch):
@@ -568,8 +568,8 @@ async def test_rows_of_xpu_timer_are_bounded(tmp_path, monkeypatch):
             rows = b"".join(b'XPU_TIMER_COMMON_HANG{job_name="%d",rank="9"} 0\n' % number for number in range(50))
             (tmp_path / "xpu_timer" / name).write_bytes(rows)
         await made.read()
-        assert len(made.cells(xpu_timer.RANKS, "hang")) == 10
-        assert made.counts(xpu_timer.LINES, "lost_lines_total") == {"over_limit": 80}
+        assert len(made.cells(metrics.XPU_RANKS, "hang")) == 10
+        assert made.counts(metrics.XPU_LINES, "lost_lines_total") == {"over_limit": 80}
 
 
 async def test_published_scrapes_of_xpu_timer_are_taken(tmp_path, corpus):
@@ -578,7 +578,7 @@ async def test_published_scrapes_of_xpu_timer_are_taken(tmp_path, corpus):
             data = (corpus / "nccl" / "other" / f"xpu_timer-{name}.prom").read_bytes()
             (tmp_path / "xpu_timer" / name).write_bytes(data)
         await made.read()
-        assert max(made.cells(xpu_timer.RANKS, "hang").values()) == 1
+        assert max(made.cells(metrics.XPU_RANKS, "hang").values()) == 1
         assert made.failures() == set()
 
 

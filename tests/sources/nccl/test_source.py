@@ -13,14 +13,13 @@ from exporter.core.vocabulary import check
 from exporter.linux.tail import FILE_BUDGET, MAX_LINE
 from exporter.meaning.ports import rates
 from exporter.meaning.training import jobs
-from exporter.simulator.inspector import InspectorJob, Operation
+from exporter.simulator.inspector import InspectorJob, SimulatedCollective
 from exporter.sources.nccl import processes
 from exporter.sources.nccl import source as nccl
+from exporter.sources.nccl.metrics import COLLECTIVES, INSPECTOR_LINES, RANKS, STREAMS
+from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.readers import inspector
-from exporter.sources.nccl.readers.inspector import LINES
-from exporter.sources.nccl.source import DEFINITION, NcclOptions
-from exporter.sources.nccl.streams import STREAMS
-from exporter.sources.nccl.tables import COLLECTIVES, RANKS
+from exporter.sources.nccl.source import DEFINITION
 from tests.helpers.paths import FIXTURES
 
 NOWHERE = Path("/nonexistent")
@@ -53,7 +52,7 @@ class Bench:
         return {key: samples.taken for key, samples in self.cells(STREAMS, "operations").items()}
 
     def outcomes(self):
-        return {key[0]: count for key, count in self.cells(LINES, "lines_total").items() if count}
+        return {key[0]: count for key, count in self.cells(INSPECTOR_LINES, "lines_total").items() if count}
 
     def failures(self):
         return {(one.device, one.reason) for one in self.reading.failures}
@@ -250,7 +249,7 @@ async def test_a_file_that_is_begun_anew_adds_to_the_sums_and_may_be_another_ran
     assert bench.cells(COLLECTIVES, "collectives_total") == {("unknown", "9", "AllReduce"): 3}
     path.write_bytes(b'{"coll_perf":{"coll":"Reduce","coll_sn":1,"coll_msg_size_bytes":1,"coll_exec_time_us":1}}\n')
     await bench.read()
-    assert bench.failures() == {("unknown", "orphan")}, "who spoke before the file was begun anew does not speak here"
+    assert bench.failures() == {("unknown", "no_header")}, "who spoke before the file was begun anew does not speak here"
 
 
 async def test_ranks_vanish_with_their_files_and_after_a_long_silence(bench, monkeypatch):
@@ -262,7 +261,7 @@ async def test_ranks_vanish_with_their_files_and_after_a_long_silence(bench, mon
     await bench.read()
     assert set(bench.ranks()) == {("j", "1"), ("j", "2")}
     gone.unlink()
-    now[0] += processes.SILENCE - 1
+    now[0] += processes.EXPIRY_SECONDS - 1
     await bench.read()
     assert set(bench.ranks()) == {("j", "2")}
     assert bench.failures() == set()
@@ -276,10 +275,10 @@ async def test_ranks_vanish_with_their_files_and_after_a_long_silence(bench, mon
 
 async def test_bad_lines_lose_nothing_else_and_say_where_they_are(bench):
     path = bench.folder / "j" / "h-pid1.log"
-    orphan = b'{"coll_perf":{"coll":"AllReduce","coll_sn":1,"coll_msg_size_bytes":1,"coll_exec_time_us":1}}\n'
+    headless = b'{"coll_perf":{"coll":"AllReduce","coll_sn":1,"coll_msg_size_bytes":1,"coll_exec_time_us":1}}\n'
     append(
         path,
-        orphan,
+        headless,
         line(),
         b"{broken\n",
         line(sequence=1),
@@ -290,10 +289,10 @@ async def test_bad_lines_lose_nothing_else_and_say_where_they_are(bench):
     append(bench.folder / "other" / "h-pid2.log", line(rank=5))
     await bench.read()
     assert bench.cells(COLLECTIVES, "collectives_total") == {("j", "0", "AllReduce"): 3, ("other", "5", "AllReduce"): 1}
-    assert bench.outcomes() == {"collective": 4, "orphan": 1, "malformed": 1, "invalid": 1, "too_long": 1}
+    assert bench.outcomes() == {"collective": 4, "no_header": 1, "malformed": 1, "invalid": 1, "too_long": 1}
     details = {one.reason: one.detail for one in bench.reading.failures}
-    assert bench.failures() == {("j", reason) for reason in ("orphan", "malformed", "invalid", "too_long")}
-    assert f"{path}: at byte {len(orphan) + len(line())}: " in details["malformed"]
+    assert bench.failures() == {("j", reason) for reason in ("no_header", "malformed", "invalid", "too_long")}
+    assert f"{path}: at byte {len(headless) + len(line())}: " in details["malformed"]
     assert "coll_exec_time_us" in details["invalid"]
     assert "broken" not in details["malformed"], "what a file says is not repeated in the log"
 
@@ -432,7 +431,7 @@ def test_what_the_source_declares_is_well_named():
 def test_the_same_seed_writes_the_same_files(tmp_path):
     texts = []
     for folder in ("a", "b"):
-        job = InspectorJob(tmp_path / folder, "1", ranks=3, seed=9, operations=(Operation("AllReduce", 1 << 20),))
+        job = InspectorJob(tmp_path / folder, "1", ranks=3, seed=9, operations=(SimulatedCollective("AllReduce", 1 << 20),))
         for _ in range(5):
             job.step(hold_back=10)
         texts.append([path.read_bytes() for path in sorted(job.folder.iterdir())])

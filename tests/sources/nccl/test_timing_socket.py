@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.linux.cgroup import Owner, owner_of
-from exporter.nccl.datagram import MAX_DATAGRAM, DatagramError, parse
+from exporter.nccl.datagram import MAX_DATAGRAM, DatagramError, parse_datagram
 from exporter.sources.nccl import timing_socket
 from exporter.sources.nccl.identity import job_of
 from exporter.sources.nccl.timing_socket import MAX_SENDERS, SENDER_BURST, TimingSocket
@@ -59,7 +59,7 @@ def encoded(**changes):
 
 
 def test_all_of_a_datagram_is_read():
-    told = parse(encoded())
+    told = parse_datagram(encoded())
     assert (told.number, told.pid, told.host, told.rank, told.world) == (0, 17, "node1", 3, 16)
     assert (told.dropped, told.untimed, told.faults) == (2, 1, 0)
     assert told.gpu.pci == "0000:c8:00.0"
@@ -79,7 +79,7 @@ def test_all_of_a_datagram_is_read():
 
 
 def test_keys_of_later_versions_are_passed_over_and_what_may_lack_may_lack():
-    told = parse(encoded(news={"a": 1}, rank=..., world=..., gpu=..., steps=..., counts=...))
+    told = parse_datagram(encoded(news={"a": 1}, rank=..., world=..., gpu=..., steps=..., counts=...))
     assert (told.rank, told.world, told.gpu.uuid, told.steps) == (None, None, "", ())
 
 
@@ -93,8 +93,8 @@ WRONG = {
     "nothing": (b"", "malformed"),
     "a list": (b"[1]", "invalid"),
     "too long": (encoded(more="x" * MAX_DATAGRAM), "too_long"),
-    "of a later form": (encoded(v=2), "version"),
-    "of a form that has other types": (encoded(v=2, ops={"a": 1}), "version"),
+    "of a later form": (encoded(v=2), "unsupported_version"),
+    "of a form that has other types": (encoded(v=2, ops={"a": 1}), "unsupported_version"),
     "without a clock": (encoded(clock=...), "invalid"),
     "NaN": (encoded(steps=[[1, 2, None, float("nan")]]), "malformed"),
     "more operations per second than there is": (encoded(steps=[[1, 2, None, 1e300]]), "invalid"),
@@ -122,7 +122,7 @@ WRONG = {
 @pytest.mark.parametrize(("data", "reason"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_refused(data, reason):
     with pytest.raises(DatagramError) as refused:
-        parse(data)
+        parse_datagram(data)
     assert refused.value.reason == reason
 
 
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_refused(data, reason):
 )
 def test_nothing_but_the_declared_error_comes_of_any_bytes(data):
     with pytest.raises(DatagramError):
-        parse(data)
+        parse_datagram(data)
 
 
 JSON = st.recursive(
@@ -144,7 +144,7 @@ JSON = st.recursive(
 @given(st.sampled_from(sorted(message())), JSON)
 def test_nothing_but_the_declared_error_comes_of_a_wrong_value(key, value):
     with suppress(DatagramError):
-        parse(json.dumps(message(**{key: value})).encode())
+        parse_datagram(json.dumps(message(**{key: value})).encode())
 
 
 # --- whose a process is
@@ -272,7 +272,7 @@ async def test_another_jobs_name_is_refused(opened, tmp_path):
     put_cgroup(tmp_path, "0::/system.slice/slurmstepd.scope/job_124/step_0/user/task_0\n")
     sender.send(encoded())
     assert await taken(made, 1) == []
-    assert made.counts["foreign_job"] == 1
+    assert made.counts["job_mismatch"] == 1
 
 
 async def test_a_job_that_is_known_to_be_another_users_is_refused(opened, tmp_path):
@@ -280,9 +280,9 @@ async def test_a_job_that_is_known_to_be_another_users_is_refused(opened, tmp_pa
     put_cgroup(tmp_path, "0::/system.slice/slurmstepd.scope/job_123/step_0\n", pid=70)
     put_cgroup(tmp_path, "0::/system.slice/cron.service\n", pid=71)
     for pid, uid in ((70, 1000), (71, 1001), (71, 1000)):
-        assert made._take_in(encoded(), credentials(pid, uid), monotonic()) == ""
+        assert made._enqueue(encoded(), credentials(pid, uid), monotonic()) == ""
     assert [(one.sender.pid, one.sender.uid) for one in await made.take()] == [(70, 1000), (71, 1000)]
-    assert made.counts["foreign_job"] == 1
+    assert made.counts["job_mismatch"] == 1
 
 
 async def test_whose_a_process_is_is_asked_again_as_its_number_may_go_to_another(opened, tmp_path, stopped_clock):
@@ -291,7 +291,7 @@ async def test_whose_a_process_is_is_asked_again_as_its_number_may_go_to_another
     jobs = []
     for job in ("123", "124", "124"):
         put_cgroup(tmp_path, f"0::/system.slice/slurmstepd.scope/job_{job}/step_0\n", pid=70)
-        made._take_in(encoded(env={}), credentials(70, 1000), clock.now)
+        made._enqueue(encoded(env={}), credentials(70, 1000), clock.now)
         jobs += [one.job for one in await made.take()]
         clock.now += 6.0
     assert jobs == ["123", "123", "124"]
@@ -303,7 +303,7 @@ async def test_what_is_wrong_is_counted_and_the_rest_is_read(opened):
         sender.send(data)
     assert len(await taken(made, 5)) == 1
     counted = {name: count for name, count in made.counts.items() if count}
-    assert counted == {"malformed": 1, "version": 1, "invalid": 1, "too_long": 1, "accepted": 1}
+    assert counted == {"malformed": 1, "unsupported_version": 1, "invalid": 1, "too_long": 1, "accepted": 1}
 
 
 def descriptors():
@@ -328,24 +328,24 @@ async def test_a_sender_may_send_so_much_and_others_are_not_held_up_by_it(opened
     made, _ = opened
     clock = stopped_clock(timing_socket)
     data = encoded().ljust(4096)
-    told = [made._take_in(data, credentials(70, 1000), clock.now) for _ in range(SENDER_BURST // 4096 + 3)]
+    told = [made._enqueue(data, credentials(70, 1000), clock.now) for _ in range(SENDER_BURST // 4096 + 3)]
     assert told.count("") == SENDER_BURST // 4096
-    assert told[-3:] == ["rate"] * 3
-    assert made._take_in(data, credentials(71, 1000), clock.now) == ""
-    assert made._take_in(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == ""
-    assert made._take_in(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == "rate"
+    assert told[-3:] == ["rate_limited"] * 3
+    assert made._enqueue(data, credentials(71, 1000), clock.now) == ""
+    assert made._enqueue(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == ""
+    assert made._enqueue(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == "rate_limited"
 
 
 async def test_senders_and_what_waits_are_bounded(opened, stopped_clock, monkeypatch):
     made, _ = opened
     clock = stopped_clock(timing_socket)
     data = encoded()
-    monkeypatch.setattr(timing_socket, "MAX_WAITING", len(data) * (MAX_SENDERS - 1))
-    told = [made._take_in(data, credentials(pid, 0), clock.now) for pid in range(1, MAX_SENDERS + 3)]
-    assert told == [""] * (MAX_SENDERS - 1) + ["queue", "senders", "senders"]
+    monkeypatch.setattr(timing_socket, "MAX_QUEUED", len(data) * (MAX_SENDERS - 1))
+    told = [made._enqueue(data, credentials(pid, 0), clock.now) for pid in range(1, MAX_SENDERS + 3)]
+    assert told == [""] * (MAX_SENDERS - 1) + ["queue_full", "too_many_senders", "too_many_senders"]
     assert len(await made.take()) == MAX_SENDERS - 1
-    assert made._take_in(data, credentials(1, 0), clock.now) == ""
-    clock.now += timing_socket.SILENCE
+    assert made._enqueue(data, credentials(1, 0), clock.now) == ""
+    clock.now += timing_socket.EXPIRY_SECONDS
     await made.take()
     assert made.senders == 0
 
@@ -353,7 +353,7 @@ async def test_senders_and_what_waits_are_bounded(opened, stopped_clock, monkeyp
 async def test_processes_that_cannot_be_seen_share_what_a_user_may_send(opened):
     made, _ = opened
     data = encoded().ljust(4096)
-    told = [made._take_in(data, credentials(0, 1000), 0.0) for _ in range(SENDER_BURST // 4096 * 2)]
+    told = [made._enqueue(data, credentials(0, 1000), 0.0) for _ in range(SENDER_BURST // 4096 * 2)]
     assert set(told) == {""}
     (first, *_) = await made.take()
     assert first.sender == (0, 1000, Owner())
@@ -361,7 +361,7 @@ async def test_processes_that_cannot_be_seen_share_what_a_user_may_send(opened):
 
 async def test_without_credentials_nothing_is_taken(opened):
     made, _ = opened
-    assert made._take_in(encoded(), [], 0.0) == "no_sender"
+    assert made._enqueue(encoded(), [], 0.0) == "no_credentials"
 
 
 async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path):
@@ -371,7 +371,7 @@ async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path):
     made = TimingSocket(str(path))
     await made.open()
     again = TimingSocket(str(path))
-    with pytest.raises(FileExistsError, match="another exporter listens there"):
+    with pytest.raises(FileExistsError, match="another exporter is listening"):
         await again.open()
     await again.close()
     assert path.is_socket()
@@ -384,7 +384,7 @@ async def test_what_is_no_socket_is_left_alone(tmp_path):
     path = tmp_path / "timing.sock"
     path.write_text("kept")
     made = TimingSocket(str(path))
-    with pytest.raises(FileExistsError, match="remove it, or name another place"):
+    with pytest.raises(FileExistsError, match="remove it, or configure another path"):
         await made.open()
     await made.close()
     assert path.read_text() == "kept"

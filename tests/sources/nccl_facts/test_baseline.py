@@ -15,8 +15,8 @@ from exporter.core.table import (
 from exporter.daemon.daemon import check, load_config
 from exporter.meaning.training import jobs
 from exporter.meaning.training.baseline import LARGEST, baseline
-from exporter.sources.nccl.baseline import load
-from exporter.sources.nccl.source import STREAMS
+from exporter.sources.nccl.baseline import load_baselines
+from exporter.sources.nccl.metrics import STREAMS
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "nccl-formats"
@@ -40,7 +40,7 @@ def test_runs_of_both_forms_are_read(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "reduce.txt").write_bytes(table([(MIB, 10.5), (2 * MIB, 20)]))
     (tmp_path / "b" / "run.json").write_bytes((FOLDER / "tests-json-v3.json").read_bytes())
-    text, written = load(["b/*.txt", str(tmp_path / "b" / "run.json")], tmp_path)
+    text, written = load_baselines(["b/*.txt", str(tmp_path / "b" / "run.json")], tmp_path)
     assert text == {("AllReduce", MIB): 10.5e9, ("AllReduce", 2 * MIB): 20e9}
     assert written
     assert all(kind in {"AllReduce", "AllGather", "ReduceScatter"} for kind, _ in written)
@@ -48,15 +48,15 @@ def test_runs_of_both_forms_are_read(tmp_path):
 
 def test_a_file_is_read_once_however_many_patterns_fit_it(tmp_path):
     (tmp_path / "a.txt").write_bytes(table([(MIB, 10)]))
-    assert len(load(["a.txt", "*.txt"], tmp_path)) == 1
+    assert len(load_baselines(["a.txt", "*.txt"], tmp_path)) == 1
 
 
 def test_the_name_of_a_file_tells_the_collective_where_its_output_does_not(tmp_path):
     (tmp_path / "all_gather-2nodes.txt").write_bytes(table([(MIB, 10)], name=None))
-    assert load(["*.txt"], tmp_path) == [{("AllGather", MIB): 10e9}]
+    assert load_baselines(["*.txt"], tmp_path) == [{("AllGather", MIB): 10e9}]
     (tmp_path / "all_gather-2nodes.txt").rename(tmp_path / "run.txt")
-    with pytest.raises(ConfigError, match=r"run\.txt: is no baseline: the output does not tell which collective"):
-        load(["*.txt"], tmp_path)
+    with pytest.raises(ConfigError, match=r"run\.txt: not a baseline: the output does not name the collective"):
+        load_baselines(["*.txt"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_the_name_of_a_file_tells_the_collective_where_its_output_does_not(tmp_p
     [
         (b"", "no row with a size"),
         (b"\x80\x04garbage", "no row with a size"),
-        (b"{", "is no baseline"),
+        (b"{", "not a baseline"),
         (table([(MIB, 10)], ranks=1, hosts=("n1",)), "one rank alone"),
         (table([(MIB, 10)], hosts=("n1",)), "all ranks ran on one node"),
         (table([(MIB, 10)]) + b"n1: Test NCCL failure common.cu:303 'remote process exited'\n", "the test failed"),
         (table([(MIB, 0)]), "no bus bandwidth above 0"),
-        ((FOLDER / "tests-twice.txt").read_bytes(), "ranks come twice"),
+        ((FOLDER / "tests-twice.txt").read_bytes(), "ranks are listed twice"),
         ((FOLDER / "tests-wrong.txt").read_bytes(), "wrong"),
         (b"#  size  count  type  time:avg(us)\n", "nccom-test"),
     ],
@@ -77,15 +77,15 @@ def test_the_name_of_a_file_tells_the_collective_where_its_output_does_not(tmp_p
 def test_what_proves_nothing_is_refused_with_file_and_reason(tmp_path, data, why):
     (tmp_path / "all_reduce.txt").write_bytes(data)
     with pytest.raises(ConfigError, match=f"all_reduce\\.txt: .*{why}"):
-        load(["all_reduce.txt"], tmp_path)
+        load_baselines(["all_reduce.txt"], tmp_path)
 
 
 def test_what_cannot_be_read_is_told(tmp_path):
     with pytest.raises(RuleError, match=r"\[1\]: there is no file .*missing"):
-        load(["none-*.txt", "missing.txt"], tmp_path)
+        load_baselines(["none-*.txt", "missing.txt"], tmp_path)
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(ConfigError, match=r"folder\.txt: cannot be read"):
-        load(["folder.txt"], tmp_path)
+        load_baselines(["folder.txt"], tmp_path)
 
 
 def test_gaps_get_the_lower_neighbour_and_what_is_above_the_last():
@@ -113,7 +113,7 @@ def test_of_runs_the_best_counts_and_of_sizes_in_a_bucket_the_lowest():
 def test_links_to_files_are_followed(tmp_path):
     (tmp_path / "run-7.txt").write_bytes(table([(MIB, 10)]))
     (tmp_path / "newest.txt").symlink_to("run-7.txt")
-    assert load(["newest.txt"], tmp_path) == [{("AllReduce", MIB): 10e9}]
+    assert load_baselines(["newest.txt"], tmp_path) == [{("AllReduce", MIB): 10e9}]
 
 
 @pytest.mark.parametrize(("reached", "verdict"), [(40e9, "network_bound"), (2e9, "fine")])
@@ -151,12 +151,12 @@ def test_what_is_not_compared_is_left_out():
 
 def test_real_runs_over_nodes_are_baselines(corpus):
     folder = corpus / "nccl" / "nccl-tests"
-    (found,) = load(["oci-h100-2node-allreduce-nvls-464.txt"], folder)
+    (found,) = load_baselines(["oci-h100-2node-allreduce-nvls-464.txt"], folder)
     made = baseline([found]).measured
     assert made["AllReduce", 16 << 30] == pytest.approx(471e9, rel=0.03)
     for name in ("2022-errorcol-nompi-duplicate-rank0.txt", "aws-neuron-nccom-test.txt", "meta-fork-json-pr318.txt"):
-        with pytest.raises(ConfigError, match="is no baseline"):
-            load([name], Path(folder))
+        with pytest.raises(ConfigError, match="not a baseline"):
+            load_baselines([name], Path(folder))
 
 
 def configured(tmp_path, text):
@@ -176,7 +176,7 @@ def test_the_configuration_names_baselines_beside_itself(tmp_path):
 def test_a_baseline_that_proves_nothing_is_told_before_anything_starts(tmp_path):
     (tmp_path / "all_reduce.txt").write_bytes(table([(MIB, 10)], hosts=("n1",)))
     path = configured(tmp_path, "sources:\n  nccl:\n    baseline:\n      - all_reduce.txt\n")
-    with pytest.raises(ConfigError, match=r"all_reduce\.txt: is no baseline: all ranks ran on one node"):
+    with pytest.raises(ConfigError, match=r"all_reduce\.txt: not a baseline: all ranks ran on one node"):
         check(path, None)
     (tmp_path / "all_reduce.txt").unlink()
     with pytest.raises(ConfigError, match=r"config\.yml:4: sources\.nccl\.baseline\[0\]: there is no file"):

@@ -7,13 +7,8 @@ import pytest
 
 from exporter.sources.nccl_facts import inspector_windows
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts.inspector_windows import (
-    TEXT_LINES,
-    TEXTFILES,
-    WINDOWS,
-    class_of,
-    size_label,
-)
+from exporter.sources.nccl_facts.inspector_windows import class_of, size_label
+from exporter.sources.nccl_facts.metrics import TEXT_LINES, TEXTFILES, WINDOWS
 from tests.helpers.paths import FIXTURES
 from tests.sources.nccl_facts.test_source import Bench
 
@@ -75,7 +70,7 @@ async def test_a_single_rank_moves_nothing_and_is_passed_over(bench):
     put(file(bench.folder / "j", 1), *window(0, 5, ranks=1, nodes=1))
     await bench.read()
     assert bench.cells(WINDOWS, "gpus") == {}
-    assert bench.cells(TEXT_LINES, "lines_total")["passed_over",] == 2
+    assert bench.cells(TEXT_LINES, "lines_total")["skipped",] == 2
 
 
 async def test_what_has_no_bytes_has_no_bandwidth_and_other_statistics_are_no_means(bench):
@@ -97,11 +92,11 @@ async def test_a_file_that_is_not_rewritten_loses_its_numbers_and_shows_its_age(
     path = put(file(bench.folder / "j", 1), *window(90, 11000))
     await bench.read()
     assert bench.cells(TEXTFILES, "age_seconds") == {("GPU-1",): 0.0}
-    bench.now += inspector_windows.STALE + 1
+    bench.now += inspector_windows.STALE_SECONDS + 1
     await bench.read()
     assert bench.cells(WINDOWS, "gpus") == {}
-    assert bench.cells(TEXTFILES, "age_seconds") == {("GPU-1",): inspector_windows.STALE + 1}
-    bench.now += inspector_windows.FORGOTTEN
+    assert bench.cells(TEXTFILES, "age_seconds") == {("GPU-1",): inspector_windows.STALE_SECONDS + 1}
+    bench.now += inspector_windows.MAX_AGE_SECONDS
     await bench.read()
     assert bench.cells(TEXTFILES, "age_seconds") == {}
     path.unlink()
@@ -132,7 +127,7 @@ async def test_what_inspector_lost_is_told(bench):
     await bench.read()
     assert bench.cells(TEXTFILES, "collectives_total") == {("GPU-1",): 9000}
     assert bench.cells(TEXTFILES, "collectives_dropped_total") == {("GPU-1",): 17}
-    assert bench.cells(TEXT_LINES, "lines_total")["torn",] == 1
+    assert bench.cells(TEXT_LINES, "lines_total")["truncated",] == 1
 
 
 async def test_the_series_of_each_operation_of_2_29_are_read_too(bench):

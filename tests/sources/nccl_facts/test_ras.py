@@ -9,17 +9,11 @@ import pytest
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError, parse
 from exporter.nccl.ras import parse_report
-from exporter.sources.nccl_facts import ras as nccl_facts_ras
+from exporter.sources.nccl_facts import ras_poller
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts.ras import (
-    BEHIND,
-    JOB,
-    POLLS,
-    RasOptions,
-    digest,
-    listeners,
-)
-from exporter.sources.nccl_facts.source import NcclFactsOptions
+from exporter.sources.nccl_facts.metrics import RAS_BEHIND, RAS_JOB, RAS_POLLS
+from exporter.sources.nccl_facts.options import NcclFactsOptions, RasOptions
+from exporter.sources.nccl_facts.ras_status import evaluate, listening_inodes
 from tests.helpers.paths import FIXTURES
 from tests.sources.nccl_facts.test_source import Bench, write
 
@@ -119,16 +113,16 @@ class RasBench(Bench):
             await self.read()
 
     def outcomes(self):
-        return {key[0]: count for key, count in self.cells(POLLS, "polls_total").items() if count}
+        return {key[0]: count for key, count in self.cells(RAS_POLLS, "polls_total").items() if count}
 
     def job(self, ending):
-        return self.cells(JOB, ending)
+        return self.cells(RAS_JOB, ending)
 
 
 @pytest.fixture
 async def bench(tmp_path, stopped_clock):
     """Give a source whose job is old enough to be asked, with rank 0 on this host."""
-    clock = stopped_clock(nccl_facts, nccl_facts_ras)
+    clock = stopped_clock(nccl_facts, ras_poller)
     async with serving() as service:
         made = RasBench(tmp_path, service, clock)
         sockets(made.procfs, service.port, 11)
@@ -166,26 +160,26 @@ async def test_ranks_that_stay_behind_are_named_and_those_that_move_are_not(benc
     await bench.ask()
     await bench.ask()
     assert bench.job("ranks_behind") == {("llama",): 1}
-    assert bench.job("still_seconds") == {("llama",): 30.0}
-    assert bench.cells(BEHIND, "rank_behind") == {("llama", "1", "192.0.2.0", "1"): 1}
+    assert bench.job("stalled_seconds") == {("llama",): 30.0}
+    assert bench.cells(RAS_BEHIND, "rank_behind") == {("llama", "1", "192.0.2.0", "1"): 1}
     await bench.ask()
-    assert bench.job("still_seconds") == {("llama",): 60.0}
+    assert bench.job("stalled_seconds") == {("llama",): 60.0}
     bench.service.answer = report([642, 641, 642, 642])
     await bench.ask()
     assert bench.job("ranks_behind") == {("llama",): 0}
-    assert bench.job("still_seconds") == {("llama",): 0.0}
-    assert bench.cells(BEHIND, "rank_behind") == {}
+    assert bench.job("stalled_seconds") == {("llama",): 0.0}
+    assert bench.cells(RAS_BEHIND, "rank_behind") == {}
 
 
 async def test_the_larger_group_may_be_behind_and_equal_counts_blame_nobody():
-    first = digest(parse_report(report([640, 640, 640, 641])), None, 0.0)
-    second = digest(parse_report(report([640, 640, 640, 641])), first, 30.0)
+    first = evaluate(parse_report(report([640, 640, 640, 641])), None, 0.0)
+    second = evaluate(parse_report(report([640, 640, 640, 641])), first, 30.0)
     assert [row[0] for row in second.behind] == ["0", "1", "2"]
-    first = digest(parse_report(report([640] * 4)), None, 0.0)
-    second = digest(parse_report(report([640] * 4)), first, 30.0)
-    assert (second.behind, second.values["ranks_behind"], second.values["still_seconds"]) == ((), 0, 30.0)
-    other = digest(parse_report(report([640] * 3)), second, 60.0)  # not the same ranks: nothing is known
-    assert (other.values["ranks_behind"], other.values["still_seconds"]) == (None, None)
+    first = evaluate(parse_report(report([640] * 4)), None, 0.0)
+    second = evaluate(parse_report(report([640] * 4)), first, 30.0)
+    assert (second.behind, second.values["ranks_behind"], second.values["stalled_seconds"]) == ((), 0, 30.0)
+    other = evaluate(parse_report(report([640] * 3)), second, 60.0)  # not the same ranks: nothing is known
+    assert (other.values["ranks_behind"], other.values["stalled_seconds"]) == (None, None)
 
 
 def of_two_sizes(count):
@@ -199,13 +193,13 @@ def of_two_sizes(count):
 
 
 def test_ranks_are_named_by_the_largest_communicator():
-    made = digest(of_two_sizes(8), digest(of_two_sizes(8), None, 0.0), 30.0)
+    made = evaluate(of_two_sizes(8), evaluate(of_two_sizes(8), None, 0.0), 30.0)
     assert [row[0] for row in made.behind] == ["4"]  # rank 3 of the small ones
 
 
 def test_of_many_ranks_behind_some_are_named_and_all_counted():
     answer = parse_report(report([1] * 500 + [2]))
-    made = digest(answer, digest(answer, None, 0.0), 30.0)
+    made = evaluate(answer, evaluate(answer, None, 0.0), 30.0)
     assert (len(made.behind), made.values["ranks_behind"]) == (64, 500)
 
 
@@ -234,12 +228,12 @@ async def test_a_log_that_tells_of_a_communicator_in_the_making_keeps_it_from_be
     write(bench.folder / "llama" / "nccl.log", line)
     await bench.ask()
     assert (bench.service.asked, bench.outcomes()) == ([], {"too_young": 1, "initialising": 1})
-    await bench.ask(2 * nccl_facts.SETTLING)
+    await bench.ask(2 * nccl_facts.INIT_COMPLETE_SECONDS)
     write(bench.folder / "llama" / "nccl.log", line.replace(b"START", b"COMPLETE"))
     bench.service.answer = report([5] * 4)
     await bench.ask()  # others may be in the making
     assert bench.outcomes() == {"too_young": 1, "initialising": 3}
-    await bench.ask(nccl_facts.SETTLING)
+    await bench.ask(nccl_facts.INIT_COMPLETE_SECONDS)
     assert bench.outcomes() == {"too_young": 1, "initialising": 3, "answered": 1}
 
 
@@ -250,7 +244,7 @@ async def test_where_another_jobs_first_rank_runs_elsewhere_nobody_knows_which_j
 
 
 async def test_what_a_log_said_before_the_start_is_over(tmp_path, stopped_clock):
-    clock = stopped_clock(nccl_facts, nccl_facts_ras)
+    clock = stopped_clock(nccl_facts, ras_poller)
     async with serving() as service:
         made = RasBench(tmp_path, service, clock)
         service.answer = report([5] * 4)
@@ -322,7 +316,7 @@ async def test_the_interval_is_kept(bench):
     ],
 )
 async def test_it_is_asked_only_where_that_is_known_to_be_safe(tmp_path, stopped_clock, log, options, outcome):
-    clock = stopped_clock(nccl_facts, nccl_facts_ras)
+    clock = stopped_clock(nccl_facts, ras_poller)
     async with serving() as service:
         made = RasBench(tmp_path, service, clock, **options)
         service.answer = report([5] * 4)
@@ -356,7 +350,7 @@ async def test_an_answer_that_is_none_means_that_nothing_is_known(bench, answer,
 
 
 async def test_a_service_that_is_silent_is_given_up(bench, monkeypatch):
-    monkeypatch.setattr(nccl_facts_ras, "DEADLINE", 0.05)
+    monkeypatch.setattr(ras_poller, "TIMEOUT_SECONDS", 0.05)
     bench.service.silent = True
     await bench.ask()
     assert bench.outcomes() == {"too_young": 1, "timed_out": 1}
@@ -384,7 +378,7 @@ async def test_an_old_answer_is_no_longer_told(bench):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_localhost_is_tried_by_both_addresses(tmp_path, stopped_clock, host):
-    clock = stopped_clock(nccl_facts, nccl_facts_ras)
+    clock = stopped_clock(nccl_facts, ras_poller)
     try:
         context = serving(host)
         service = await context.__aenter__()
@@ -408,8 +402,8 @@ def test_who_listens_is_read_off_the_tables_of_sockets():
         "garbage :6D7C\n"
     )
     six = "   0: 00000000000000000000000001000000:6D7C 0:0 0A 0:0 0:0 0 1000 0 4714 1\n"
-    assert listeners([HEADER + rows, HEADER + six], 28028) == {"4711", "4714"}
-    assert listeners([], 28028) == frozenset()
+    assert listening_inodes([HEADER + rows, HEADER + six], 28028) == {"4711", "4714"}
+    assert listening_inodes([], 28028) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ import pytest
 
 from exporter.core.source import Host, exports
 from exporter.core.vocabulary import check
-from exporter.nccl.debug_log import read_line
+from exporter.nccl.debug_log import parse_line
+from exporter.sources.nccl_facts import log_state
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts import state as nccl_facts_state
 from exporter.sources.nccl_facts.files import find
-from exporter.sources.nccl_facts.problems import CAUSES
-from exporter.sources.nccl_facts.source import DEFINITION, NcclFactsOptions
-from exporter.sources.nccl_facts.state import Book, Process
-from exporter.sources.nccl_facts.tables import (
+from exporter.sources.nccl_facts.log_process import LoggedProcess
+from exporter.sources.nccl_facts.log_state import LogState
+from exporter.sources.nccl_facts.metrics import (
     ADAPTERS,
     COUNTERS,
     EVENTS,
@@ -25,6 +24,9 @@ from exporter.sources.nccl_facts.tables import (
     PROBLEMS,
     TRANSPORT,
 )
+from exporter.sources.nccl_facts.options import NcclFactsOptions
+from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
+from exporter.sources.nccl_facts.source import DEFINITION
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "nccl-facts"
@@ -113,7 +115,7 @@ async def test_how_processes_reach_others_is_told_with_its_causes(bench):
             "library": "NCCL",
             "version": "2.23.4",
             "network": "IB",
-            "gdr": "partly",
+            "gdr": "partial",
             "sharp": "unused",
             "nvls": "used",
         }
@@ -129,8 +131,8 @@ async def test_how_processes_reach_others_is_told_with_its_causes(bench):
         "no_adapter": 0,
         "no_libibverbs": 0,
         "gdr_off": 1,
-        "gdr_partly": 0,
-        "mixed_links": 0,
+        "gdr_partial": 0,
+        "mixed_link_layers": 0,
         "bonded_adapter": 2,
         "short_timeout": 0,
     }
@@ -154,7 +156,7 @@ async def test_what_goes_wrong_is_counted_with_consequences_apart(bench):
     assert bench.cells(EVENTS, "failovers_total") == {host: 1}
     assert bench.cells(EVENTS, "recoveries_total") == {host: 0}
     assert bench.cells(TRANSPORT, "failed_adapters") == {host: 1}
-    assert bench.problems()["adapter_given_up"] == 1
+    assert bench.problems()["adapter_failed"] == 1
     write(
         bench.folder / "llama" / "nccl.log",
         b"gpu-001:4101:4291 [1] NCCL INFO NET/IB: Device 1 has been recovered\n",
@@ -162,7 +164,7 @@ async def test_what_goes_wrong_is_counted_with_consequences_apart(bench):
     await bench.read()
     assert bench.cells(TRANSPORT, "failed_adapters") == {host: 0}
     assert bench.cells(EVENTS, "recoveries_total") == {host: 1}
-    assert "adapter_given_up" not in bench.problems()
+    assert "adapter_failed" not in bench.problems()
 
 
 async def test_what_was_there_before_the_start_tells_how_things_are_and_counts_for_nothing(tmp_path):
@@ -235,27 +237,27 @@ async def test_a_log_that_is_begun_anew_forgets_the_processes_before(bench):
     assert bench.problems() == {"tcp": 1}
 
 
-def take(book, text, now=0.0, history=False, job="j", path="/log"):
-    entry = read_line(text.encode())
+def add_line(state, text, now=0.0, history=False, job="j", path="/log"):
+    entry = parse_line(text.encode())
     assert entry is not None, text
-    book.take(job, path, entry, now, history=history)
+    state.add(job, path, entry, now, history=history)
 
 
 def test_processes_that_come_long_after_others_of_their_log_are_those_of_a_new_start():
-    book = Book()
+    state = LogState()
     for pid in (1, 2):
-        take(book, f"n1:{pid}:1 [0] NCCL INFO Using network IB", now=float(pid))
-    take(book, "n1:3:1 [0] NCCL INFO Using network IB", now=300.0)
-    assert set(book.groups["j", "/log", "n1"]) == {1, 2, 3}
-    take(book, "n1:4:1 [0] NCCL INFO Using network Socket", now=610.0)
-    assert set(book.groups["j", "/log", "n1"]) == {3, 4}
+        add_line(state, f"n1:{pid}:1 [0] NCCL INFO Using network IB", now=float(pid))
+    add_line(state, "n1:3:1 [0] NCCL INFO Using network IB", now=300.0)
+    assert set(state.groups["j", "/log", "n1"]) == {1, 2, 3}
+    add_line(state, "n1:4:1 [0] NCCL INFO Using network Socket", now=610.0)
+    assert set(state.groups["j", "/log", "n1"]) == {3, 4}
 
 
 def process(*lines):
-    book = Book()
+    state = LogState()
     for one in lines:
-        take(book, one)
-    (group,) = book.groups.values()
+        add_line(state, one)
+    (group,) = state.groups.values()
     (found,) = group.values()
     return found
 
@@ -271,7 +273,7 @@ SHAPE = "n1:1:2 [0] NCCL INFO comm 0x1 rank 0 nRanks 8 nNodes {} localRanks 8 lo
     [
         ([CHANNEL + "/GDRDMA", SEND], "on"),
         ([CHANNEL, SEND + "/GDRDMA"], "off"),
-        ([CHANNEL, CHANNEL + "/GDRDMA"], "partly"),
+        ([CHANNEL, CHANNEL + "/GDRDMA"], "partial"),
         ([SEND], "off"),
         ([RINGS], "off"),
         ([RINGS.replace("GDR 0", "GDR 1")], "on"),
@@ -312,18 +314,18 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
             "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for GPU 81000 / HCA 1 (distance 6 <= 7), read 1",
             False,
         ),
-        ("gdr_forbidden", "n1:1:2 [0] NCCL INFO NCCL_NET_GDR_LEVEL set by environment to LOC", True),
-        ("adapter_across_processor", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (5/12.0/PHB)", True),
-        ("adapter_across_processor", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (4/24.0/PXB)", False),
-        ("mixed_links", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_2:1/RoCE [RO]; OOB e:1<0>", True),
+        ("gdr_disabled", "n1:1:2 [0] NCCL INFO NCCL_NET_GDR_LEVEL set by environment to LOC", True),
+        ("adapter_across_cpu", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (5/12.0/PHB)", True),
+        ("adapter_across_cpu", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (4/24.0/PXB)", False),
+        ("mixed_link_layers", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_2:1/RoCE [RO]; OOB e:1<0>", True),
         ("bonded_adapter", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB e:1<0>", True),
         (
-            "connection_establishment",
+            "ece",
             "n1:1:2 [7] NCCL INFO NET/IB: IbDev 4 Port 1 qpn 3 set_ece={supported=1, vendor_id=0x15b3}",
             True,
         ),
         (
-            "memory_protection",
+            "protection_errors",
             "n1:1:2 [1] NCCL WARN NET/IB : Got completion from peer n2<5> with error 4, vendor err 81 (Send)",
             True,
         ),
@@ -333,13 +335,13 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
     ],
 )
 def test_each_cause_asks_the_right_thing(name, line, holds):
-    (cause,) = [one for one in CAUSES if one.name == name]
-    assert cause.holds(process(line)) is holds
+    (problem,) = [one for one in KNOWN_PROBLEMS if one.name == name]
+    assert problem.check(process(line)) is holds
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
-def test_a_process_that_told_nothing_has_no_problem_and_no_clean_bill(cause):
-    assert cause.holds(Process("/log", "n1", 0.0)) is None
+@pytest.mark.parametrize("problem", KNOWN_PROBLEMS, ids=lambda problem: problem.name)
+def test_a_process_that_told_nothing_has_no_problem_and_no_clean_bill(problem):
+    assert problem.check(LoggedProcess("/log", "n1", 0.0)) is None
 
 
 async def test_processes_of_a_host_that_differ_are_mixed(bench):
@@ -373,36 +375,36 @@ async def test_adapters_that_are_merged_are_all_used(bench):
 
 
 def test_hosts_processes_jobs_and_rows_are_bounded_and_what_is_left_out_is_counted():
-    book = Book()
-    for place in range(nccl_facts_state.MAX_HOSTS + 5):
-        take(book, f"h{place}:1:1 [0] NCCL INFO Using network IB")
-    assert (len(book.groups), book.over_limit) == (nccl_facts_state.MAX_HOSTS, 5)
-    book = Book()
-    for pid in range(nccl_facts_state.MAX_PROCESSES + 7):
-        take(book, f"n1:{pid}:1 [0] NCCL INFO Using network IB")
-    assert (sum(map(len, book.groups.values())), book.over_limit) == (nccl_facts_state.MAX_PROCESSES, 7)
-    book = Book()
-    for place in range(nccl_facts_state.MAX_JOBS + 3):
-        take(book, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}")
-    assert (len(book.groups), book.over_limit) == (nccl_facts_state.MAX_JOBS, 3)
-    book = Book()
-    for place in range(nccl_facts_state.MAX_COUNTED + 9):
-        take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx{place}:1 Got non-fatal async event: port error(10)")
-    assert (len(book.counts["port_events"]), book.over_limit) == (nccl_facts_state.MAX_COUNTED, 9)
+    state = LogState()
+    for place in range(log_state.MAX_HOSTS + 5):
+        add_line(state, f"h{place}:1:1 [0] NCCL INFO Using network IB")
+    assert (len(state.groups), state.over_limit) == (log_state.MAX_HOSTS, 5)
+    state = LogState()
+    for pid in range(log_state.MAX_PROCESSES + 7):
+        add_line(state, f"n1:{pid}:1 [0] NCCL INFO Using network IB")
+    assert (sum(map(len, state.groups.values())), state.over_limit) == (log_state.MAX_PROCESSES, 7)
+    state = LogState()
+    for place in range(log_state.MAX_JOBS + 3):
+        add_line(state, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}")
+    assert (len(state.groups), state.over_limit) == (log_state.MAX_JOBS, 3)
+    state = LogState()
+    for place in range(log_state.MAX_COUNTED + 9):
+        add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx{place}:1 Got non-fatal async event: port error(10)")
+    assert (len(state.counts["port_events"]), state.over_limit) == (log_state.MAX_COUNTED, 9)
 
 
 def test_hosts_that_are_gone_make_room():
-    book = Book()
-    for place in range(nccl_facts_state.MAX_HOSTS):
-        take(book, f"h{place}:1:1 [0] NCCL INFO Using network IB", path=f"/{place}")
-    book.forget(["/0"], ["j"])
-    take(book, "late:1:1 [0] NCCL INFO Using network IB")
-    assert (len(book.groups), book.over_limit) == (2, 0)
+    state = LogState()
+    for place in range(log_state.MAX_HOSTS):
+        add_line(state, f"h{place}:1:1 [0] NCCL INFO Using network IB", path=f"/{place}")
+    state.retain(["/0"], ["j"])
+    add_line(state, "late:1:1 [0] NCCL INFO Using network IB")
+    assert (len(state.groups), state.over_limit) == (2, 0)
 
 
 def test_channels_by_tcp_use_no_adapter():
     found = process("n1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0")
-    assert (found.used, found.received, found.chosen) == (set(), {}, "Socket")
+    assert (found.used, found.received, found.effective_network) == (set(), {}, "Socket")
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -427,26 +429,26 @@ async def test_a_log_that_goes_between_listing_and_reading_is_no_failure(bench, 
 
 
 def test_room_comes_back_when_files_go():
-    book = Book()
-    for place in range(nccl_facts_state.MAX_JOBS):
-        take(book, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}", path=f"/{place}")
-    book.forget(["/0"], ["j0"])
-    take(book, "n1:1:1 [0] NCCL INFO Using network IB", job="late", path="/late")
-    assert (len(book.groups), book.over_limit) == (2, 0)
+    state = LogState()
+    for place in range(log_state.MAX_JOBS):
+        add_line(state, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}", path=f"/{place}")
+    state.retain(["/0"], ["j0"])
+    add_line(state, "n1:1:1 [0] NCCL INFO Using network IB", job="late", path="/late")
+    assert (len(state.groups), state.over_limit) == (2, 0)
 
 
 def test_names_that_are_not_known_do_not_become_labels():
-    book = Book()
+    state = LogState()
     for text in ("evil\\", "other"):
-        take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: {text}(10)")
-    take(book, "n1:1:1 [0] NCCL WARN Call to ibv_made_up failed with error something new")
-    take(
-        book, "n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status=99 opcode=0 len=0 vendor err 0"
+        add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: {text}(10)")
+    add_line(state, "n1:1:1 [0] NCCL WARN Call to ibv_made_up failed with error something new")
+    add_line(
+        state, "n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status=99 opcode=0 len=0 vendor err 0"
     )
-    assert list(book.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", "other")]
-    assert list(book.counts["verbs_failures"]) == [("j", "n1", "", "other", "other")]
-    assert list(book.counts["completion_errors"]) == [("j", "n1", "", "other")]
-    assert "unreachable_peers" not in book.counts
+    assert list(state.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", "other")]
+    assert list(state.counts["verbs_failures"]) == [("j", "n1", "", "other", "other")]
+    assert list(state.counts["completion_errors"]) == [("j", "n1", "", "other")]
+    assert "unreachable_peers" not in state.counts
 
 
 @pytest.mark.parametrize(
@@ -465,9 +467,9 @@ def test_names_that_are_not_known_do_not_become_labels():
 )
 def test_events_have_names_of_few_words(said, event):
     """What is said are the texts of libibverbs."""
-    book = Book()
-    take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : {said}")
-    assert list(book.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", event)]
+    state = LogState()
+    add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : {said}")
+    assert list(state.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", event)]
 
 
 @pytest.mark.parametrize(
@@ -481,18 +483,18 @@ def test_events_have_names_of_few_words(said, event):
     ],
 )
 def test_reasons_of_failed_transfers_are_those_of_libibverbs(status, name):
-    book = Book()
-    take(book, f"n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status={status} opcode=0 len=0")
-    assert list(book.counts["completion_errors"]) == [("j", "n1", "", name)]
-    assert ("unreachable_peers" in book.counts) is (status == 12)
+    state = LogState()
+    add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status={status} opcode=0 len=0")
+    assert list(state.counts["completion_errors"]) == [("j", "n1", "", name)]
+    assert ("unreachable_peers" in state.counts) is (status == 12)
 
 
 def test_a_flood_of_new_processes_costs_no_more_than_its_lines():
-    entries = [read_line(b"n1:%d:1 [0] NCCL INFO Using network IB" % pid) for pid in range(40_000)]
-    book = Book()
+    entries = [parse_line(b"n1:%d:1 [0] NCCL INFO Using network IB" % pid) for pid in range(40_000)]
+    state = LogState()
     begin = time.process_time()
     for entry in entries:
-        book.take("j", "/log", entry, 0.0, history=False)
+        state.add("j", "/log", entry, 0.0, history=False)
     assert time.process_time() - begin < 5  # a scan of all processes a line took a minute
 
 
@@ -545,7 +547,7 @@ async def test_every_real_log_is_read_without_a_failure(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("name", "transport", "problems"),
     [
-        ("03", {}, {"mixed_links"}),
+        ("03", {}, {"mixed_link_layers"}),
         ("08", {"network": "Socket"}, {"tcp", "no_libibverbs"}),
         ("21", {"network": "IB", "gdr": "off"}, {"gdr_off"}),
         ("22", {"version": "2.23.4", "gdr": "on", "network": "AWS Libfabric"}, set()),
