@@ -33,7 +33,10 @@ FOLDER = Path(__file__).parent
 CORPUS_FOLDER = f"{PUBLISHED}nccl/"
 EXPECTED = {
     **json.loads((FOLDER / "own_nccl_expectations.json").read_text()),
-    **{f"{CORPUS_FOLDER}{name}": row for name, row in json.loads((FOLDER / "nccl_expectations.json").read_text()).items()},
+    **{
+        f"{CORPUS_FOLDER}{name}": row
+        for name, row in json.loads((FOLDER / "nccl_expectations.json").read_text()).items()
+    },
 }
 
 KINDS = ("facts", "rows", "unsupported", "records", "windows", "labels", "hanging", "entry", "nccl")

@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "training.md").read_text()
 QUESTIONS = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_verdicts_are_all_told_of_in_their_order():
+def test_verdicts_are_documented_in_order():
     assert re.findall(r"^\| `([a-z_]+)` \| ", PAGE, re.MULTILINE) == [one.value for one in Verdict]
 
 
@@ -50,13 +50,13 @@ SAID = {
 
 
 @pytest.mark.parametrize(("sentence", "number"), SAID.items(), ids=SAID)
-def test_numbers_are_those_of_the_code(sentence, number):
+def test_documented_numbers_equal_the_code(sentence, number):
     before, after = sentence.split("{}")
     (said,) = re.findall(rf"{re.escape(before)}([0-9][0-9,.]*){re.escape(after)}", PAGE)
     assert float(said.replace(",", "")) == pytest.approx(number)
 
 
-def test_words_for_numbers_are_those_of_the_code():
+def test_documented_numbers_in_words_equal_the_code():
     assert (verdicts.RAISE, verdicts.CLEAR, alignment.COMPARED, stragglers.EXPLAINED) == (2, 3, 0.5, 0.5)
     assert (stragglers.WINDOWS, stragglers.CHANCE, verdicts.FEW) == ((8.0, 20.0, 60.0), 1e-6, 0.25)
     for words in ("twice in a row", "three times (the rest)", "half of them will do", "half of its own lateness"):
@@ -66,11 +66,11 @@ def test_words_for_numbers_are_those_of_the_code():
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_questions_ask_for_what_exists(question):
+def test_queries_use_existing_metrics(question):
     assert faults(promql.parse(question), exported()) == []
 
 
-def test_metrics_and_alerts_that_are_named_exist():
+def test_documented_metrics_and_alerts_exist():
     assert set(re.findall(r"\bfabric_[a-z_]+\b(?!\.py)", PAGE)) <= exported().keys()
     groups = yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
     assert set(re.findall(r"\bFabric[A-Z]\w+", PAGE)) <= {rule["alert"] for group in groups for rule in group["rules"]}

@@ -1,4 +1,4 @@
-"""Lines of NCCL's log: every shape that is known, by version and behind every wrapper."""
+"""Lines of NCCL's debug log: every known pattern, by release and behind every launcher's prefix."""
 
 import pytest
 
@@ -365,13 +365,13 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("line", "fact"), EXAMPLES)
-def test_a_line_is_read_to_the_value(line, fact):
+def test_examples_of_log_lines(line, fact):
     entry = parse_line(line.encode())
     assert entry is not None
     assert entry.fact == fact
 
 
-def test_every_rule_has_an_example_that_it_reads():
+def test_every_rule_has_an_example():
     lines = [line for line, _ in EXAMPLES]
     idle = [
         rule.word + " " + rule.pattern.pattern
@@ -400,7 +400,7 @@ WRAPPERS = [
 
 
 @pytest.mark.parametrize(("wrapper", "task", "stamp"), WRAPPERS)
-def test_wrappers_are_searched_through_and_tell_task_and_time(wrapper, task, stamp):
+def test_launcher_prefixes_provide_task_and_time(wrapper, task, stamp):
     entry = parse_line(wrapper.format(WARN + "NET/IB : mlx5_3:1 Got non-fatal async event: port error(10)").encode())
     assert entry == LogEntry(AsyncEvent("mlx5_3", 1, "port error(10)", False), "h1", 10, 2, task, stamp)
 
@@ -415,13 +415,13 @@ def test_wrappers_are_searched_through_and_tell_task_and_time(wrapper, task, sta
         ("h1:10:11 [2] init.cc:120 (ncclInit) NCCL WARN ", "h1", 10, 2),
     ],
 )
-def test_a_host_may_lack_or_be_shortened(prefix, host, pid, gpu):
+def test_host_may_be_absent_or_shortened(prefix, host, pid, gpu):
     entry = parse_line((prefix + "Using network Socket").encode())
     assert entry == LogEntry(Network("Socket"), host, pid, gpu, None, "")
     assert entry.fact.tcp
 
 
-def test_meanings_of_facts():
+def test_properties_of_facts():
     assert Adapters((Adapter(0, "a", 1, "IB"), Adapter(1, "b", 1, "RoCE")), True, "").mixed
     assert not Adapters((Adapter(0, "a", 1, "IB"),), True, "").mixed
     assert [Network(name).tcp for name in ("Socket", "FastSocket", "IB", "AWS Libfabric")] == [True, True, False, False]
@@ -444,7 +444,7 @@ def test_meanings_of_facts():
         "",
     ],
 )
-def test_what_is_nothing_known_gives_nothing(line):
+def test_unrelated_lines_have_no_fact(line):
     assert parse_line(line.encode()) is None
 
 
@@ -460,7 +460,7 @@ def test_hostile_lines_are_harmless():
     assert entry.host == "il"
 
 
-def test_a_scan_takes_what_neighbours_do_not():
+def test_scan_finds_facts_between_unrelated_lines():
     text = "\n".join(["noise"] * 5 + [line for line, _ in EXAMPLES] + ["", "NCCL"])
     stats = ScanStats()
     assert [entry.fact for entry in scan(text.encode(), stats)] == [fact for _, fact in EXAMPLES]
@@ -485,5 +485,5 @@ def test_bus_ids_become_pci_addresses(bus, address):
     assert pci_address(bus) == address
 
 
-def test_settings_of_networks_alone_are_told():
+def test_only_network_settings_are_read():
     assert not any(name.startswith(("NCCL_DEBUG", "NCCL_CONF")) for name in debug_log_rules._NETWORK_VARIABLES)

@@ -1,4 +1,4 @@
-"""Files of NCCL Inspector, of every version: JSON lines and text of metrics, to the value."""
+"""Files of NCCL Inspector, of every version: JSON lines and Prometheus text."""
 
 import json
 from collections import Counter
@@ -37,7 +37,7 @@ def metrics(name):
     return list(parse_textfile((FOLDER / name).read_bytes(), lost)), lost.reasons
 
 
-def test_the_oldest_lines_have_no_timing_source_and_verbose_ones_tell_the_times_of_channels():
+def test_oldest_lines_have_no_timing_source_and_verbose_lines_have_channel_times():
     first, verbose = lines("inspector-v4.0-2.28.jsonl")
     assert first.header == Header("0x1f00", 3, 16, 2)
     assert first.metadata == Metadata("n1", 100, 1700000000000001, "v4.0")
@@ -49,7 +49,7 @@ def test_the_oldest_lines_have_no_timing_source_and_verbose_ones_tell_the_times_
     )
 
 
-def test_2_30_names_communicators_and_tells_sends_and_receives():
+def test_2_30_has_communicator_names_and_point_to_point_records():
     send, alltoall = lines("inspector-v4.0-2.30.jsonl")
     assert send.header == Header("0x2f00", 0, 4, 4, "DP Group 0")
     assert send.collective is None
@@ -57,30 +57,30 @@ def test_2_30_names_communicators_and_tells_sends_and_receives():
     assert alltoall.collective == InspectorCollective("AlltoAll", 1, 4096, 44, "collective_cpu")
 
 
-def test_v4_2_tells_what_was_dropped_and_algorithm_and_protocol():
+def test_v4_2_has_drop_counts_algorithm_and_protocol():
     stats, ring = lines("inspector-v4.2.jsonl")
     assert stats.dump_stats == DumpStats(1, 9, 0, 1)
     assert stats.collective is None
     assert ring.collective == InspectorCollective("AllGather", 77, 2048, 19, "kernel_cpu", "Ring", "LL128")
 
 
-def test_v4_3_says_once_who_speaks_and_the_next_marker_takes_over():
+def test_v4_3_lines_inherit_the_header_of_the_last_marker():
     context = InspectorContext()
-    heard = [(context.update(line).id, line) for line in lines("inspector-v4.3.jsonl")]
-    assert [who for who, _ in heard] == ["0x4f00"] * 4 + ["0x4f01"] * 2
-    assert heard[1][1].collective == InspectorCollective("AllReduce", 3, 1024, 10, "kernel_gpu")
-    assert heard[2][1].point_to_point == PointToPoint("Recv", 4, 0, 64, 11, "kernel_gpu")
-    assert heard[3][1].proxy == Proxy()
-    assert heard[5][1].collective == InspectorCollective("AllReduce", 3, 1024, 12, "kernel_gpu")
+    parsed = [(context.update(line).id, line) for line in lines("inspector-v4.3.jsonl")]
+    assert [communicator for communicator, _ in parsed] == ["0x4f00"] * 4 + ["0x4f01"] * 2
+    assert parsed[1][1].collective == InspectorCollective("AllReduce", 3, 1024, 10, "kernel_gpu")
+    assert parsed[2][1].point_to_point == PointToPoint("Recv", 4, 0, 64, 11, "kernel_gpu")
+    assert parsed[3][1].proxy == Proxy()
+    assert parsed[5][1].collective == InspectorCollective("AllReduce", 3, 1024, 12, "kernel_gpu")
     assert context.header == Header("0x4f01", 1, 2, 2, "b")
     assert context.metadata.dump_timestamp_us == 1700000000000008
 
 
-def test_a_line_before_any_header_belongs_to_nobody():
+def test_line_before_any_header_has_no_context():
     assert InspectorContext().update(lines("inspector-v4.3.jsonl")[1]) is None
 
 
-def test_what_a_fork_adds_is_passed_over():
+def test_keys_of_forks_are_ignored():
     (line,) = lines("inspector-accl.jsonl")
     assert line.collective == InspectorCollective("AllReduce", 1, 4096, 70, "kernel_gpu")
 
@@ -119,7 +119,7 @@ GOOD = {
         ("coll_perf", {"coll": "x" * 65}),
     ],
 )
-def test_a_value_beyond_belief_refuses_the_line(part, values):
+def test_implausible_value_rejects_the_line(part, values):
     with pytest.raises(FormatError) as caught:
         parse_line(json.dumps({**GOOD, part: {**GOOD[part], **values}}).encode())
     assert caught.value.reason == "invalid"
@@ -138,20 +138,20 @@ def test_a_value_beyond_belief_refuses_the_line(part, values):
         b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
     ],
 )
-def test_what_is_no_json_is_malformed(line):
+def test_invalid_json_is_malformed(line):
     with pytest.raises(FormatError) as caught:
         parse_line(line)
     assert caught.value.reason == "malformed"
     assert len(str(caught.value)) <= 200
 
 
-def test_a_huge_line_is_not_even_decoded():
+def test_oversized_line_is_not_decoded():
     with pytest.raises(FormatError) as caught:
         parse_line(b'{"a":"' + b"x" * MAX_LINE + b'"}')
     assert caught.value.reason == "too_large"
 
 
-def test_text_of_2_30_gives_means_with_units_and_bounds_of_sizes():
+def test_text_of_2_30_has_means_with_size_ranges():
     found, lost = metrics("nccl_inspector_metrics_GPU-1.prom")
     assert lost == Counter({"truncated": 1})
     bandwidth, time, empty, receive, total, dropped = found
@@ -171,7 +171,7 @@ def test_text_of_2_30_gives_means_with_units_and_bounds_of_sizes():
     assert (dropped.metric, dropped.value) == ("collectives_dropped", 17)
 
 
-def test_text_of_2_29_7_has_rank_and_number():
+def test_text_of_2_29_7_has_rank_and_sequence_number():
     (algorithm, bus, time), lost = metrics("inspector-2.29.7.prom")
     assert not lost
     assert (algorithm.metric, algorithm.value) == ("algorithm_bandwidth", 100.25e9)
@@ -213,7 +213,7 @@ def test_text_of_forks_has_more_statistics_and_labels():
         ("1.5-2GB", None),
     ],
 )
-def test_sizes_are_ranges_of_1024(text, bounds):
+def test_size_ranges_use_units_of_1024(text, bounds):
     assert message_bounds(text) == bounds
 
 
@@ -234,40 +234,40 @@ def test_sizes_are_ranges_of_1024(text, bounds):
         (b'nccl_bus_bandwidth_gbs{gpu="' + b"x" * 300 + b'"} 1', "too_large"),
     ],
 )
-def test_a_bad_line_of_text_loses_no_other(line, reason):
+def test_malformed_text_line_is_skipped(line, reason):
     lost = LineErrors()
     found = list(parse_textfile(line + b'\nnccl_bus_bandwidth_gbs{gpu="ok"} 2\n', lost))
     assert [one.gpu for one in found] == ["ok"]
     assert lost.reasons == Counter({reason: 1})
 
 
-def test_a_name_of_a_communicator_can_change_no_label_that_stands_there():
+def test_communicator_name_cannot_override_another_label():
     lost = LineErrors()
     injected = b'nccl_bus_bandwidth_gbs{gpu="GPU0",comm_name="x",gpu="GPU7",n_nodes="2"} 1\n'
     assert list(parse_textfile(injected, lost)) == []
     assert lost.reasons == Counter({"invalid": 1})
 
 
-def test_control_characters_leave_labels():
+def test_control_characters_are_removed_from_labels():
     lost = LineErrors()
     (found,) = parse_textfile(b'nccl_bus_bandwidth_gbs{gpu="a\x1b[2Jb\x00"} 1\n', lost)
     assert found.gpu == "a [2Jb "
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"inf", b"-Inf", b"1e999"])
-def test_a_sample_is_a_finite_number(value):
+def test_sample_values_must_be_finite(value):
     with pytest.raises(FormatError) as caught:
         parse_sample(b"name " + value)
     assert caught.value.reason == "invalid"
 
 
-def test_a_file_that_is_too_large_is_refused():
+def test_oversized_file_is_rejected():
     with pytest.raises(FormatError) as caught:
         list(parse_textfile(b"\n" * (MAX_TEXT + 1), LineErrors()))
     assert caught.value.reason == "too_large"
 
 
-def test_the_gpu_is_in_the_name_of_the_file():
+def test_gpu_uuid_is_in_the_file_name():
     assert gpu_of_file("nccl_inspector_metrics_GPU-8f6b-11.prom") == "GPU-8f6b-11"
     assert gpu_of_file("nccl_inspector_metrics_../../x.prom") is None
     assert gpu_of_file("node.prom") is None
@@ -287,5 +287,5 @@ def test_the_gpu_is_in_the_name_of_the_file():
         ("a" * 100_000, "other"),
     ],
 )
-def test_kinds_have_one_spelling(name, kind):
+def test_kinds_are_normalised(name, kind):
     assert known_kind(name) == kind

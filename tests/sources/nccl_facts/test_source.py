@@ -1,4 +1,4 @@
-"""Facts from NCCL's logs: how jobs reach others, what goes wrong, whose it is, and bounds against hostile logs."""
+"""Facts from NCCL's logs: transports, errors, jobs, and bounds against hostile logs."""
 
 import os
 import shutil
@@ -28,6 +28,7 @@ from exporter.sources.nccl_facts.options import NcclFactsOptions
 from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
 from exporter.sources.nccl_facts.source import DEFINITION
 from tests.helpers.paths import FIXTURES
+from tests.helpers.samples import sample_path
 
 FOLDER = FIXTURES / "nccl-facts"
 ROCE = (FOLDER / "roce.log").read_bytes()
@@ -36,7 +37,7 @@ HOST = Host("gpu-001", Path("/sys"), Path("/nowhere"))
 
 
 class Bench:
-    """A source on a folder, and what its reads gave."""
+    """A source with a folder of logs, and its last reading."""
 
     def __init__(self, folder, **options):
         self.folder = folder
@@ -78,7 +79,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path):
-    """Give a source that found its folder empty at the start."""
+    """A source whose folder was empty at the start."""
     made = Bench(tmp_path)
     await made.read()
     yield made
@@ -92,12 +93,12 @@ def write(path, *parts, mode="ab"):
     return path
 
 
-def test_metrics_are_named_well():
+def test_declared_metrics_follow_the_naming_rules():
     assert check([metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]) == []
     assert all(exports(metric, (), ()) for schema in DEFINITION.schemas for metric in schema.metrics.values())
 
 
-async def test_a_host_without_files_has_no_such_source(tmp_path):
+async def test_source_does_not_apply_without_files(tmp_path):
     made = Bench(tmp_path)
     assert not await made.source.applies()
     await made.read()
@@ -107,7 +108,7 @@ async def test_a_host_without_files_has_no_such_source(tmp_path):
     await made.source.close()
 
 
-async def test_how_processes_reach_others_is_told_with_its_causes(bench):
+async def test_transport_and_problems_of_a_log(bench):
     write(bench.folder / "llama" / "nccl.log", ROCE)
     await bench.read()
     assert bench.transport() == {
@@ -140,7 +141,7 @@ async def test_how_processes_reach_others_is_told_with_its_causes(bench):
     assert bench.cells(FILES, "log_files") == {(): 1}
 
 
-async def test_what_goes_wrong_is_counted_with_consequences_apart(bench):
+async def test_errors_are_counted_with_flushed_completions_separate(bench):
     write(bench.folder / "llama" / "nccl.log", TROUBLE)
     await bench.read()
     host = ("llama", "gpu-001")
@@ -167,7 +168,7 @@ async def test_what_goes_wrong_is_counted_with_consequences_apart(bench):
     assert "adapter_failed" not in bench.problems()
 
 
-async def test_what_was_there_before_the_start_tells_how_things_are_and_counts_for_nothing(tmp_path):
+async def test_history_updates_processes_and_is_not_counted(tmp_path):
     path = write(tmp_path / "llama" / "nccl.log", ROCE, TROUBLE, b"." * 99 + b"\n", b"noise\n" * 200_000)
     assert path.stat().st_size > 3 * nccl_facts.MAX_HEAD
     made = Bench(tmp_path)
@@ -182,7 +183,7 @@ async def test_what_was_there_before_the_start_tells_how_things_are_and_counts_f
     await made.source.close()
 
 
-async def test_jobs_are_told_apart_by_where_logs_lie_and_never_by_what_they_say(tmp_path):
+async def test_job_is_named_by_the_path_not_the_content(tmp_path):
     line = b"gpu-001:%d:1 [0] NCCL INFO Using network IB\n"
     for place, path in enumerate(("jobs/a/nccl.log", "jobs/b/deep/nccl.log", "flat/slurm-77.out", "flat/x.log")):
         write(tmp_path / path, line % place)
@@ -196,7 +197,7 @@ async def test_jobs_are_told_apart_by_where_logs_lie_and_never_by_what_they_say(
     await made.source.close()
 
 
-def test_which_files_are_found_and_whose_they_are(tmp_path):
+def test_discovery_of_files_and_their_jobs(tmp_path):
     for path in ("nccl-inspector-12/a.log", "top.log", "one/a.log", "one/two/deeper.log", "wild-3/sub/a.log"):
         write(tmp_path / path, b"x")
     os.mkfifo(tmp_path / "pipe.log")
@@ -216,7 +217,7 @@ def test_which_files_are_found_and_whose_they_are(tmp_path):
     assert found("nowhere", "no*where") == {}
 
 
-async def test_files_of_a_dead_job_take_all_that_was_known_of_it_along(bench):
+async def test_state_of_a_job_is_removed_with_its_files(bench):
     write(bench.folder / "a" / "nccl.log", ROCE, TROUBLE)
     write(bench.folder / "b" / "nccl.log", TROUBLE)
     await bench.read()
@@ -228,7 +229,7 @@ async def test_files_of_a_dead_job_take_all_that_was_known_of_it_along(bench):
     assert bench.cells(ADAPTERS, "hca_info") == {}
 
 
-async def test_a_log_that_is_begun_anew_forgets_the_processes_before(bench):
+async def test_rewritten_log_drops_its_previous_processes(bench):
     path = write(bench.folder / "a" / "nccl.log", b"NCCL version 2.21.5+cuda12.4\n", ROCE)
     await bench.read()
     write(path, b"gpu-001:9:9 [0] NCCL INFO Using network Socket\n", mode="wb")
@@ -243,7 +244,7 @@ def add_line(state, text, now=0.0, history=False, job="j", path="/log"):
     state.add(job, path, entry, now, history=history)
 
 
-def test_processes_that_come_long_after_others_of_their_log_are_those_of_a_new_start():
+def test_much_younger_processes_belong_to_a_restart():
     state = LogState()
     for pid in (1, 2):
         add_line(state, f"n1:{pid}:1 [0] NCCL INFO Using network IB", now=float(pid))
@@ -277,14 +278,17 @@ SHAPE = "n1:1:2 [0] NCCL INFO comm 0x1 rank 0 nRanks 8 nNodes {} localRanks 8 lo
         ([SEND], "off"),
         ([RINGS], "off"),
         ([RINGS.replace("GDR 0", "GDR 1")], "on"),
-        ([RINGS, SHAPE.format(1)], ""),  # nothing leaves the node
+        ([RINGS, SHAPE.format(1)], ""),  # within one node
         ([RINGS, SHAPE.format(2)], "off"),
         (["n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"], "off"),
-        (["n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"], ""),  # able is not used
+        (
+            ["n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"],
+            "",
+        ),  # only supported
         (["n1:1:2 [0] NCCL INFO Using network Socket", RINGS], ""),
     ],
 )
-def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
+def test_gdr_state_is_that_of_receiving_channels(lines, gdr):
     assert process(*lines).gdr == gdr
 
 
@@ -305,7 +309,7 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
             True,
         ),
         (
-            "gdr_too_far",  # off for another reason
+            "gdr_too_far",  # disabled for another reason
             "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 3 <= 4)",
             False,
         ),
@@ -317,7 +321,11 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
         ("gdr_disabled", "n1:1:2 [0] NCCL INFO NCCL_NET_GDR_LEVEL set by environment to LOC", True),
         ("adapter_across_cpu", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (5/12.0/PHB)", True),
         ("adapter_across_cpu", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (4/24.0/PXB)", False),
-        ("mixed_link_layers", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_2:1/RoCE [RO]; OOB e:1<0>", True),
+        (
+            "mixed_link_layers",
+            "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_2:1/RoCE [RO]; OOB e:1<0>",
+            True,
+        ),
         ("bonded_adapter", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB e:1<0>", True),
         (
             "ece",
@@ -334,17 +342,17 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
         ("ib_disabled", "n1:1:2 [6] NCCL INFO NCCL_IB_DISABLE set by environment to 0.", False),
     ],
 )
-def test_each_cause_asks_the_right_thing(name, line, holds):
+def test_problem_checks(name, line, holds):
     (problem,) = [one for one in KNOWN_PROBLEMS if one.name == name]
     assert problem.check(process(line)) is holds
 
 
 @pytest.mark.parametrize("problem", KNOWN_PROBLEMS, ids=lambda problem: problem.name)
-def test_a_process_that_told_nothing_has_no_problem_and_no_clean_bill(problem):
+def test_problems_of_a_process_without_facts_are_unknown(problem):
     assert problem.check(LoggedProcess("/log", "n1", 0.0)) is None
 
 
-async def test_processes_of_a_host_that_differ_are_mixed(bench):
+async def test_different_processes_of_a_host_are_mixed(bench):
     for pid, network in ((1, "IB"), (2, "Socket")):
         write(bench.folder / "a" / "x.log", b"n1:%d:1 [0] NCCL INFO Using network %s\n" % (pid, network.encode()))
     write(bench.folder / "a" / "x.log", b"NCCL version 2.21.5+cuda12.4\n")
@@ -353,7 +361,7 @@ async def test_processes_of_a_host_that_differ_are_mixed(bench):
     assert bench.problems() == {"tcp": 1}
 
 
-async def test_adapters_that_are_merged_are_all_used(bench):
+async def test_merged_nics_are_all_used(bench):
     using = (
         b"n1:1:1 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} [2]mlx5_2:1/IB [RO]; OOB e:1<0>\n"
     )
@@ -374,7 +382,7 @@ async def test_adapters_that_are_merged_are_all_used(bench):
 # --- hostile logs
 
 
-def test_hosts_processes_jobs_and_rows_are_bounded_and_what_is_left_out_is_counted():
+def test_hosts_processes_jobs_and_rows_are_bounded_and_counted():
     state = LogState()
     for place in range(log_state.MAX_HOSTS + 5):
         add_line(state, f"h{place}:1:1 [0] NCCL INFO Using network IB")
@@ -393,7 +401,7 @@ def test_hosts_processes_jobs_and_rows_are_bounded_and_what_is_left_out_is_count
     assert (len(state.counts["port_events"]), state.over_limit) == (log_state.MAX_COUNTED, 9)
 
 
-def test_hosts_that_are_gone_make_room():
+def test_removed_hosts_free_their_slots():
     state = LogState()
     for place in range(log_state.MAX_HOSTS):
         add_line(state, f"h{place}:1:1 [0] NCCL INFO Using network IB", path=f"/{place}")
@@ -402,13 +410,13 @@ def test_hosts_that_are_gone_make_room():
     assert (len(state.groups), state.over_limit) == (2, 0)
 
 
-def test_channels_by_tcp_use_no_adapter():
+def test_tcp_channels_use_no_nic():
     found = process("n1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0")
     assert (found.used, found.received, found.effective_network) == (set(), {}, "Socket")
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_nvls_that_is_used_somewhere_is_used(first):
+def test_nvls_is_used_if_any_communicator_uses_it(first):
     lines = [
         "n1:1:2 [0] NCCL INFO Connected NVLS tree",
         "n1:1:2 [0] NCCL INFO NVLS multicast support is not available on dev 0",
@@ -417,7 +425,7 @@ def test_nvls_that_is_used_somewhere_is_used(first):
     assert process(lines[1]).nvls == "unavailable"
 
 
-async def test_a_log_that_goes_between_listing_and_reading_is_no_failure(bench, monkeypatch):
+async def test_log_removed_between_listing_and_reading_is_not_a_failure(bench, monkeypatch):
     write(bench.folder / "a" / "x.log", ROCE)
 
     def gone(*_):
@@ -428,7 +436,7 @@ async def test_a_log_that_goes_between_listing_and_reading_is_no_failure(bench, 
     assert bench.failures() == set()
 
 
-def test_room_comes_back_when_files_go():
+def test_removed_jobs_free_their_slots():
     state = LogState()
     for place in range(log_state.MAX_JOBS):
         add_line(state, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}", path=f"/{place}")
@@ -437,7 +445,7 @@ def test_room_comes_back_when_files_go():
     assert (len(state.groups), state.over_limit) == (2, 0)
 
 
-def test_names_that_are_not_known_do_not_become_labels():
+def test_unknown_names_do_not_become_labels():
     state = LogState()
     for text in ("evil\\", "other"):
         add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: {text}(10)")
@@ -452,7 +460,7 @@ def test_names_that_are_not_known_do_not_become_labels():
 
 
 @pytest.mark.parametrize(
-    ("said", "event"),
+    ("text", "event"),
     [
         ("local catastrophic error", "device_fatal"),
         ("local work queue catastrophic error", "queue_pair_fatal"),
@@ -465,10 +473,10 @@ def test_names_that_are_not_known_do_not_become_labels():
         ("communication established", "other"),
     ],
 )
-def test_events_have_names_of_few_words(said, event):
-    """What is said are the texts of libibverbs."""
+def test_port_event_label_values(text, event):
+    """The texts are those of libibverbs."""
     state = LogState()
-    add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : {said}")
+    add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : {text}")
     assert list(state.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", event)]
 
 
@@ -482,23 +490,23 @@ def test_events_have_names_of_few_words(said, event):
         (13, "receiver_not_ready"),
     ],
 )
-def test_reasons_of_failed_transfers_are_those_of_libibverbs(status, name):
+def test_completion_status_label_values(status, name):
     state = LogState()
     add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status={status} opcode=0 len=0")
     assert list(state.counts["completion_errors"]) == [("j", "n1", "", name)]
     assert ("unreachable_peers" in state.counts) is (status == 12)
 
 
-def test_a_flood_of_new_processes_costs_no_more_than_its_lines():
+def test_many_new_processes_take_linear_time():
     entries = [parse_line(b"n1:%d:1 [0] NCCL INFO Using network IB" % pid) for pid in range(40_000)]
     state = LogState()
     begin = time.process_time()
     for entry in entries:
         state.add("j", "/log", entry, 0.0, history=False)
-    assert time.process_time() - begin < 5  # a scan of all processes a line took a minute
+    assert time.process_time() - begin < 5  # quadratic time took a minute
 
 
-async def test_huge_lines_odd_bytes_and_links_are_harmless_and_counted(bench):
+async def test_oversized_lines_control_characters_and_links_are_harmless(bench):
     write(bench.folder / "a" / "huge.log", b"NCCL INFO Using network " + b"x" * 20_000 + b"\n", b"y" * (3 << 20), b"\n")
     write(bench.folder / "a" / "odd.log", b"n\x1b[31m1:7:7 [0] NCCL INFO Using network I\x00B\xff\n\xff\xfe\n")
     (bench.folder / "a" / "link.log").symlink_to("/etc/passwd")
@@ -510,7 +518,7 @@ async def test_huge_lines_odd_bytes_and_links_are_harmless_and_counted(bench):
     assert all("\x1b" not in text and "\0" not in text for key in bench.transport() for text in key)
 
 
-async def test_a_log_that_cannot_be_read_costs_no_other(bench, monkeypatch):
+async def test_unreadable_log_fails_alone(bench, monkeypatch):
     write(bench.folder / "a" / "x.log", ROCE)
     write(bench.folder / "b" / "x.log", ROCE)
     read = nccl_facts.Tail.read
@@ -526,20 +534,22 @@ async def test_a_log_that_cannot_be_read_costs_no_other(bench, monkeypatch):
     assert {job for job, _ in bench.transport()} == {"b"}
 
 
-async def test_inspectors_own_files_are_no_logs(bench):
+async def test_inspector_files_are_not_read_as_logs(bench):
     write(bench.folder / "a" / "gpu-001-pid12.log", ROCE)
     write(bench.folder / "a" / "x.prom", ROCE)
     await bench.read()
     assert bench.reading.tables == []
 
 
-# --- real logs
+# --- samples
 
 
-async def test_every_real_log_is_read_without_a_failure(corpus, tmp_path):
-    shutil.copytree(corpus / "nccl" / "logs", tmp_path / "logs", ignore=shutil.ignore_patterns("*.rst"))
+@pytest.mark.parametrize("name", ["nccl-facts", "corpus/nccl/logs"])
+async def test_sample_logs_are_read_without_failures(request, tmp_path, name):
+    shutil.copytree(sample_path(request, name), tmp_path / "logs", ignore=shutil.ignore_patterns("*.rst"))
     made = Bench(tmp_path, logs=(f"{tmp_path}/logs/*.log",))
     await made.read()
+    assert made.reading.tables
     assert made.reading.failures == []
     await made.source.close()
 
@@ -547,22 +557,29 @@ async def test_every_real_log_is_read_without_a_failure(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("name", "transport", "problems"),
     [
-        ("03", {}, {"mixed_link_layers"}),
-        ("08", {"network": "Socket"}, {"tcp", "no_libibverbs"}),
-        ("21", {"network": "IB", "gdr": "off"}, {"gdr_off"}),
-        ("22", {"version": "2.23.4", "gdr": "on", "network": "AWS Libfabric"}, set()),
-        ("23", {"provider": "tcp;ofi_rxm"}, {"provider_tcp"}),
-        ("24", {"gdr": "off", "nvls": "used"}, {"gdr_off"}),
-        ("29", {"version": "2.27.5"}, {"no_adapter"}),
-        ("32", {"gdr": "off"}, {"gdr_off"}),
+        ("nccl-facts/mixed-links.log", {}, {"mixed_link_layers"}),
+        ("nccl-facts/socket.log", {"version": "2.10.3", "network": "Socket"}, {"tcp", "no_libibverbs"}),
+        ("nccl-facts/gdr-off.log", {"network": "IB", "gdr": "off", "nvls": "used"}, {"gdr_off", "protection_errors"}),
+        ("nccl-facts/efa-gdr.log", {"version": "2.23.4", "gdr": "on", "network": "AWS Libfabric"}, set()),
+        ("nccl-facts/efa-tcp.log", {"provider": "tcp;ofi_rxm"}, {"provider_tcp"}),
+        ("nccl-facts/no-device.log", {"version": "2.27.5"}, {"no_adapter"}),
+        ("corpus/nccl/logs/03-*.log", {}, {"mixed_link_layers"}),
+        ("corpus/nccl/logs/08-*.log", {"network": "Socket"}, {"tcp", "no_libibverbs"}),
+        ("corpus/nccl/logs/21-*.log", {"network": "IB", "gdr": "off"}, {"gdr_off"}),
+        ("corpus/nccl/logs/22-*.log", {"version": "2.23.4", "gdr": "on", "network": "AWS Libfabric"}, set()),
+        ("corpus/nccl/logs/23-*.log", {"provider": "tcp;ofi_rxm"}, {"provider_tcp"}),
+        ("corpus/nccl/logs/24-*.log", {"gdr": "off", "nvls": "used"}, {"gdr_off"}),
+        ("corpus/nccl/logs/29-*.log", {"version": "2.27.5"}, {"no_adapter"}),
+        ("corpus/nccl/logs/32-*.log", {"gdr": "off"}, {"gdr_off"}),
     ],
 )
-async def test_real_logs_show_what_was_behind_them(corpus, tmp_path, name, transport, problems):
-    (path,) = (corpus / "nccl" / "logs").glob(f"{name}-*.log")
+async def test_sample_logs_show_the_known_problems(request, tmp_path, name, transport, problems):
+    pattern = sample_path(request, name)
+    (path,) = pattern.parent.glob(pattern.name)
     shutil.copy(path, tmp_path)
     made = Bench(tmp_path)
     await made.read()
-    told = {word: text for about in made.transport().values() for word, text in about.items()}
-    assert transport.items() <= told.items()
+    labels = {word: text for about in made.transport().values() for word, text in about.items()}
+    assert transport.items() <= labels.items()
     assert problems <= {name for name, count in made.problems().items() if count}
     await made.source.close()
