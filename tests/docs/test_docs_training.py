@@ -1,4 +1,4 @@
-"""What docs/training.md says of verdicts is what the code does, and what it asks for exists."""
+"""docs/training.md: its numbers equal those of the code, and its metrics and alerts exist."""
 
 import re
 
@@ -13,19 +13,19 @@ from tests.helpers.paths import ROOT
 from tests.helpers.promql import exported, faults
 
 PAGE = (ROOT / "docs" / "training.md").read_text()
-QUESTIONS = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+QUERIES = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_verdicts_are_documented_in_order():
     assert re.findall(r"^\| `([a-z_]+)` \| ", PAGE, re.MULTILINE) == [one.value for one in Verdict]
 
 
-SAID = {
+DOCUMENTED_NUMBERS = {
     "fewer than {} operations could be compared": verdicts.LEAST_OPERATIONS,
     "fewer than {} % of the ranks": verdicts.MATCHED * 100,
     "no verdict below {} % of the ranks": verdicts.MATCHED * 100,
     "has ended for {} seconds": verdicts.FROZEN,
-    "is believed for {} seconds": alignment.TOLD,
+    "is valid for {} seconds": alignment.TOLD,
     "others have waited in for {} seconds": verdicts.LONG_WAIT,
     "nor for {} times the longest pause": verdicts.FROZEN_GAPS,
     "less than {} % of the bandwidth": verdicts.SLOW * 100,
@@ -40,20 +40,20 @@ SAID = {
     "costs at least {} % of the time": stragglers.LEAST_LOSS * 100,
     "less than {} % of the latest": stragglers.WEAKER * 100,
     "after {} minutes both are forgotten": alignment.FORGET / 60,
-    "Bounded are: {} jobs": alignment.MAX_JOBS,
+    "Limits: {} jobs": alignment.MAX_JOBS,
     "of each {} communicators": alignment.MAX_COMMUNICATORS,
     "and {} operations that wait": alignment.MAX_PENDING_JOB,
     "on a host {} jobs": processes.MAX_JOBS,
     "with {} processes each": processes.MAX_PROCESSES,
 }
-"""Sentences of the page by the number that stands in them."""
+"""Sentences of the page with a number, and the number in the code."""
 
 
-@pytest.mark.parametrize(("sentence", "number"), SAID.items(), ids=SAID)
+@pytest.mark.parametrize(("sentence", "number"), DOCUMENTED_NUMBERS.items(), ids=DOCUMENTED_NUMBERS)
 def test_documented_numbers_equal_the_code(sentence, number):
     before, after = sentence.split("{}")
-    (said,) = re.findall(rf"{re.escape(before)}([0-9][0-9,.]*){re.escape(after)}", PAGE)
-    assert float(said.replace(",", "")) == pytest.approx(number)
+    (documented,) = re.findall(rf"{re.escape(before)}([0-9][0-9,.]*){re.escape(after)}", PAGE)
+    assert float(documented.replace(",", "")) == pytest.approx(number)
 
 
 def test_documented_numbers_in_words_equal_the_code():
@@ -65,9 +65,9 @@ def test_documented_numbers_in_words_equal_the_code():
         assert words in PAGE
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_queries_use_existing_metrics(question):
-    assert faults(promql.parse(question), exported()) == []
+@pytest.mark.parametrize("query", QUERIES)
+def test_queries_use_existing_metrics(query):
+    assert faults(promql.parse(query), exported()) == []
 
 
 def test_documented_metrics_and_alerts_exist():
