@@ -41,7 +41,8 @@ def heard(*world_ranks):
     known.begin_poll()
     for place, rank in enumerate(world_ranks):
         number = 100 + place
-        one = ProcessReport(f"f{place}", ProcessFacts("j", pid=number, host="gpu-1", host_pid=number, world_rank=rank), None)
+        facts = ProcessFacts("j", pid=number, host="gpu-1", host_pid=number, world_rank=rank)
+        one = ProcessReport(f"f{place}", facts, None)
         member = Membership(place, len(world_ranks), 1)
         one.add_membership(member)
         one.add_collective("c", member, "AllReduce", 1, 1 << 20, 100, True)

@@ -68,7 +68,7 @@ _STATE = {
     "reconnects_total": counter("Connections to the broker after the first."),
     "jobs": gauge("Jobs that are heard of."),
     "hosts": gauge("Hosts that are heard of, counted for each job."),
-    "streams": gauge("StreamTableBuilder that are heard of: a rank in a communicator, by kind."),
+    "streams": gauge("Streams that are heard of: a rank in a communicator, by kind."),
     "operations_total": counter("Timings that were taken."),
     "duplicate_operations_total": counter("Timings that came again."),
     "dropped_operations_total": counter("Timings that were left out because too many waited."),

@@ -14,13 +14,13 @@ from exporter.meaning.ports.states import Port
 from exporter.meaning.training.cause_rules import LOG_RULES
 from exporter.sources.nccl.metrics import COLLECTIVES
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
 from exporter.sources.nccl_facts.log_events import (
     CALLS,
     ERRORS,
     PORT_EVENTS,
     STATUSES,
 )
+from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
 from tests.helpers.paths import FIXTURES
 from tests.sources.nccl_facts.test_source import ROCE, TROUBLE, bench  # noqa: F401  # a fixture
 
