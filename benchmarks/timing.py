@@ -1,8 +1,8 @@
-"""What `fabric_timing.py` costs a training job: the CPU of a collective that is watched, less that of a bare one.
+"""Overhead of `fabric_timing.py` in a training job: CPU time of a watched collective minus that of an unwatched one.
 
-The bare collective does nothing, so that nothing hides the cost, and all threads of the process are counted, hence
-sending is, too. Where torch is installed, the hook's own time around gloo's all_reduce is measured in place. The
-daemon's side is the reading of the datagrams that came of it.
+The collective does nothing, so that nothing hides the overhead, and all threads of the process are counted, so that
+sending is included. If torch is installed, the hook's own time around an all_reduce of gloo is measured too. On the
+exporter's side, the parsing of the resulting datagrams is measured.
 """
 
 import importlib.util
@@ -21,20 +21,20 @@ from typing import Any
 
 from measure import Limit
 
-from exporter.nccl.datagram import parse
+from exporter.nccl.datagram import parse_datagram
 
 FILE = Path(__file__).resolve().parent.parent / "exporter" / "hook" / "fabric_timing.py"
 CALLS = 20_000
 ROUNDS = 7
 BAR = 10.0
-"""Microseconds of a collective."""
+"""Maximum microseconds per collective."""
 
-LEAST_RECORDS = 50_000
-"""Records a second that one core has to read."""
+MIN_RECORDS = 50_000
+"""Minimum records per second that one core has to parse."""
 
 
 class _Tensor:
-    """As much of a tensor as is asked."""
+    """The parts of a tensor that the hook uses."""
 
     is_cuda, is_cpu = False, True
 
@@ -53,7 +53,7 @@ class _GpuTensor(_Tensor):
 
 
 class _Event:
-    """An event that costs nothing, and is reached at once."""
+    """An event without cost, which completes at once."""
 
     def __init__(self, *, enable_timing: bool) -> None:
         self.timed = enable_timing
@@ -73,18 +73,18 @@ class _Group:
 
 
 def run() -> list[Limit]:
-    """Measure with what there is."""
+    """Run all measurements."""
     found: list[Limit] = []
-    with _listening() as heard:
+    with _receiver() as received:
         hook = _load()
-        torch = _stand_in()
+        torch = _replacement()
         sys.modules.update({"torch": torch, "torch.distributed": torch.distributed, _CORE: torch.core})
         bare = torch.distributed.all_reduce
         hook.watch()
-        for name, tensor in (("the clock of the host", _Tensor()), ("events of a GPU that cost nothing", _GpuTensor())):
+        for name, tensor in (("host clock", _Tensor()), ("GPU events without cost", _GpuTensor())):
             cost = _difference(lambda one=tensor: torch.distributed.all_reduce(one), lambda one=tensor: bare(one))  # type: ignore[misc]
             found.append(Limit(f"a watched collective, {name}", "µs CPU", cost, BAR))
-        found.append(Limit("one in a `with`", "µs CPU", _difference(lambda: _timed(hook), lambda: None), BAR))
+        found.append(Limit("a `with` statement", "µs CPU", _difference(lambda: _timed(hook), lambda: None), BAR))
         hook.unwatch()
         for name in ("torch", "torch.distributed", _CORE):
             del sys.modules[name]
@@ -93,9 +93,9 @@ def run() -> list[Limit]:
                 Limit("a watched all_reduce of torch, in the thread that calls it", "µs", _with_torch(_load()), BAR)
             )
         else:
-            print("left out: torch is not installed")
-    records, seconds = _read(heard)
-    found.append(Limit("records read by the daemon, each", "µs CPU", seconds / records * 1e6, 1e6 / LEAST_RECORDS))
+            print("skipped: torch is not installed")
+    records, seconds = _parse(received)
+    found.append(Limit("a record parsed by the exporter", "µs CPU", seconds / records * 1e6, 1e6 / MIN_RECORDS))
     return found
 
 
@@ -103,7 +103,7 @@ _CORE = "torch.distributed.distributed_c10d"
 
 
 def _load() -> Any:  # noqa: ANN401  # a module
-    """Load the file as a job does that has copied it."""
+    """Load the file as a job would."""
     spec = importlib.util.spec_from_file_location("fabric_timing", FILE)
     if spec is None or spec.loader is None:
         raise RuntimeError(f"{FILE} cannot be loaded")
@@ -112,8 +112,8 @@ def _load() -> Any:  # noqa: ANN401  # a module
     return module
 
 
-def _stand_in() -> Any:  # noqa: ANN401  # a module
-    """Make what stands for torch."""
+def _replacement() -> Any:  # noqa: ANN401  # a module
+    """Return a module that replaces torch."""
     torch, distributed, core = (types.ModuleType(name) for name in ("torch", "torch.distributed", _CORE))
     world = _Group()
     rest: dict[str, Any] = {
@@ -137,7 +137,7 @@ def _stand_in() -> Any:  # noqa: ANN401  # a module
 
 
 def _all_reduce(tensor: object, op: object = None, group: object = None, async_op: bool = False) -> None:
-    """Do nothing, with the parameters of torch's."""
+    """Do nothing, with the parameters of torch's function."""
 
 
 def _timed(hook: Any) -> None:  # noqa: ANN401  # a module
@@ -146,10 +146,10 @@ def _timed(hook: Any) -> None:  # noqa: ANN401  # a module
 
 
 def _with_torch(hook: Any) -> float:  # noqa: ANN401  # a module
-    """Give the microseconds that the hook's own code takes in the job's thread, before and after a real all_reduce.
+    """Return the microseconds of the hook's own code in the job's thread, before and after a real all_reduce.
 
-    How much longer the whole takes would tell of gloo instead: waking its thread costs less right after the last call,
-    so that any work between two calls seems to cost several times as much as it does.
+    The increase of the total time would measure gloo instead: waking its thread is cheaper right after the last call,
+    so that any work between two calls appears to cost several times as much.
     """
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415  # it may be missing
 
@@ -178,7 +178,7 @@ def _with_torch(hook: Any) -> float:  # noqa: ANN401  # a module
 
 
 def _difference(watched: Callable[[], object], bare: Callable[[], object]) -> float:
-    """Give the microseconds of CPU, of all threads, that one call costs more than another; the median of rounds."""
+    """Return the additional CPU microseconds per call, of all threads; the median of ROUNDS."""
     found = []
     for _ in range(ROUNDS):
         with_hook, without = _cpu(watched), _cpu(bare)
@@ -187,7 +187,7 @@ def _difference(watched: Callable[[], object], bare: Callable[[], object]) -> fl
 
 
 def _cpu(call: Callable[[], object]) -> float:
-    """Give the CPU seconds of CALLS calls, spread as those of a fast job: the thread that sends keeps up."""
+    """Return the CPU seconds of CALLS calls at the rate of a fast job, so that the sender thread keeps up."""
     began = time.process_time()
     for _ in range(CALLS // 100):
         for _ in range(100):
@@ -197,35 +197,35 @@ def _cpu(call: Callable[[], object]) -> float:
 
 
 @contextmanager
-def _listening() -> Iterator[list[bytes]]:
-    """Hear all that is sent; the little that hearing costs counts against the hook."""
+def _receiver() -> Iterator[list[bytes]]:
+    """Receive all datagrams; the small cost of receiving is counted as overhead."""
     with tempfile.TemporaryDirectory() as place:
         path = f"{place}/timing.sock"
         os.environ["FABRIC_TIMING_SOCKET"] = path
-        heard: list[bytes] = []
+        received: list[bytes] = []
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
             ours.bind(path)
             ours.settimeout(0.2)
-            thread = threading.Thread(target=_hear, args=(ours, heard), daemon=True)
+            thread = threading.Thread(target=_receive, args=(ours, received), daemon=True)
             thread.start()
-            yield heard
+            yield received
             time.sleep(0.5)
             ours.close()
             thread.join(5)
 
 
-def _hear(ours: socket.socket, heard: list[bytes]) -> None:
+def _receive(ours: socket.socket, received: list[bytes]) -> None:
     while True:
         try:
-            heard.append(ours.recv(1 << 16))
+            received.append(ours.recv(1 << 16))
         except TimeoutError:
             continue
         except OSError:
             return
 
 
-def _read(heard: list[bytes]) -> tuple[int, float]:
-    """Read all datagrams; give how many records they held and the CPU seconds."""
+def _parse(received: list[bytes]) -> tuple[int, float]:
+    """Parse all datagrams; return the number of records and the CPU seconds."""
     began = time.thread_time()
-    records = sum(len(parse(one).operations) for one in list(heard))
+    records = sum(len(parse_datagram(one).operations) for one in list(received))
     return records, time.thread_time() - began

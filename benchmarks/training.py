@@ -1,7 +1,7 @@
-"""What a collector pays for each timing: decoded from its batch, aligned with those of other ranks, and judged.
+"""Cost of a timing at a collector: decoded from its batch, aligned with those of other ranks, and evaluated.
 
-1,024 ranks on 128 hosts, ten collectives a second each: in groups of eight within a host and of 32 across hosts. There
-is no peer to compare with; the bar is absolute.
+1,024 ranks on 128 hosts, ten collectives per second each, in groups of eight within a host and of 32 across hosts. No
+other program does this, so the limit is absolute.
 """
 
 import gc
@@ -12,37 +12,34 @@ from functools import partial
 from pathlib import Path
 
 from exporter.meaning.training import jobs
-from exporter.mqtt.dedup import Deduplicator
-from exporter.nccl.batch import (
-    Batch,
-    Operation,
-    Stream,
-    decode,
-    encode,
-)
-from exporter.sources.nccl.streams import Streams
+from exporter.mqtt.dedup import Seen
+from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.nccl.batch_codec import decode, encode
+from exporter.sources.nccl.streams import StreamTableBuilder
 
 from measure import Limit  # isort: skip
 
 HOSTS, GPUS = 128, 8
 RANKS = HOSTS * GPUS
 ACROSS = 32
-A_SECOND = 10
+RATE = 10
+"""Collectives per second and rank."""
+
 TICK = 2
 """Seconds between batches, and between verdicts."""
 
 MINUTES = 10
-LEAST_RATE = 50_000
-"""Timings a second that one core must take."""
+MIN_RATE = 50_000
+"""Minimum timings per second of one core."""
 
 
 def ticks(seconds: int) -> Iterator[tuple[float, list[bytes]]]:
-    """Give the batches of all hosts at each tick: eight collectives of ten within hosts, two across."""
+    """Yield the batches of all hosts at each tick: eight of ten collectives within hosts, two across."""
     chance = random.Random(1)
     inside = across = 0
     for tick in range(seconds // TICK):
         parts = []
-        count = A_SECOND * TICK
+        count = RATE * TICK
         late = [chance.gauss(0, 300) for _ in range(RANKS)]
         for host in range(HOSTS):
             streams = []
@@ -64,24 +61,24 @@ def ticks(seconds: int) -> Iterator[tuple[float, list[bytes]]]:
 
 
 def operations(chance: random.Random, first: int, count: int, late: float) -> list[Operation]:
-    """Make some operations of 64 MiB that a rank was a little late to, or early."""
+    """Return operations of 64 MiB for which a rank was late (or early) by some microseconds."""
     return [Operation(first + one, 64 << 20, 5000 - late + chance.random() * 50, True) for one in range(count)]
 
 
 def resident() -> float:
-    """Give the MiB of this process."""
+    """Return the resident set of this process in MiB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 def run() -> list[Limit]:
-    """Measure."""
-    step, seen = partial(jobs.step, jobs.JobKnowledge()), Seen()
-    state: jobs.TrainingState | None = None
+    """Run the measurement."""
+    step, seen = partial(jobs.step, jobs.Known()), Seen()
+    state: jobs.State | None = None
     taken, sent, reading, spent, sizes = 0, 0, 0.0, 0.0, []
     before = resident()
     for now, parts in ticks(MINUTES * 60):
         begun = time.process_time()
-        heard = Streams()
+        builder = StreamTableBuilder()
         decoded = [decode(part) for part in parts]
         reading += time.process_time() - begun
         sent += sum(map(len, parts))
@@ -92,20 +89,20 @@ def run() -> list[Limit]:
                 key = (stream.job, stream.communicator, stream.kind, str(stream.world_rank))
                 taken += len(found)
                 ranks, nodes = stream.ranks, stream.nodes
-                heard.add(key, found, ranks=ranks, nodes=nodes, host=stream.host, expected=ranks)
-        state, _ = step(state, heard.table(now))
+                builder.add(key, found, ranks=ranks, nodes=nodes, host=stream.host, expected=ranks)
+        state, _ = step(state, builder.table(now))
         spent += time.process_time() - begun
         if now % 60 == 0:
             gc.collect()
             sizes.append(resident() - before)
     print(
-        f"{taken} timings of {RANKS} ranks in {MINUTES} simulated minutes: {taken / spent:,.0f} a second of one core,"
-        f" {spent / (MINUTES * 60):.3f} s of CPU a second; memory by the minute"
+        f"{taken} timings of {RANKS} ranks in {MINUTES} simulated minutes: {taken / spent:,.0f} per second and core,"
+        f" {spent / (MINUTES * 60):.3f} CPU s per second; memory by the minute"
         f" {', '.join(f'{size:.0f}' for size in sizes)} MiB"
     )
-    print(f"on the wire {sent / taken:.1f} bytes a timing, of which one core reads {taken / reading:,.0f} a second")
+    print(f"on the wire {sent / taken:.1f} bytes per timing; one core decodes {taken / reading:,.0f} per second")
     growth = sizes[-1] - sizes[len(sizes) // 2]
     return [
-        Limit("a timing, decoded, aligned and judged", "µs", spent / taken * 1e6, 1e6 / LEAST_RATE),
-        Limit("growth of memory over the second half", "MiB", growth, 8.0),
+        Limit("a timing, decoded, aligned and evaluated", "µs", spent / taken * 1e6, 1e6 / MIN_RATE),
+        Limit("memory growth over the second half", "MiB", growth, 8.0),
     ]

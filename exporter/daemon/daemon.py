@@ -157,7 +157,7 @@ def _completed(loaded: Config, folder: Path) -> Config:
             except RuleError as error:
                 raise RuleError([*_steps_to(one), *error.steps], error.text) from None
     try:
-        measured = nccl_baseline.load(sources[nccl.DEFINITION.name].baseline, folder)
+        measured = nccl_baseline.load_baselines(sources[nccl.DEFINITION.name].baseline, folder)
     except RuleError as error:
         raise RuleError([*_steps_to(nccl.DEFINITION), *error.steps], error.text) from None
     return replace(loaded, sources=sources, measured=measured)

@@ -1,23 +1,23 @@
-"""Time the collectives of a training job and tell them to fabric-exporter on this node: one line in the job.
+"""Time the collectives of a training job and send the timings to fabric-exporter on this node: one line in the job.
 
     import fabric_timing
     fabric_timing.watch()           # after `import torch`, on every rank, before the first collective
 
-or, around communication that torch.distributed does not do, `with fabric_timing.collective("AllReduce", size=bytes):`.
-This file needs nothing but Python 3.9; copy it anywhere. What it promises to the job:
+For communication outside torch.distributed: `with fabric_timing.collective("AllReduce", size=bytes):`.
+This file needs Python 3.9 or later and the standard library only; copy it anywhere. Guarantees to the job:
 
-* It never waits: no synchronisation, and a socket that does not block, in a thread of its own. Collectives on a GPU are
-  timed by CUDA events, which later calls look at; those on the CPU by the clock of the host.
-* It never raises: what fails in it is counted, and after FAULTS such failures it switches itself off and says so once.
-* It is bounded: a ring of RING records in memory; what does not fit, or is not heard, is counted as dropped.
+* It never blocks: no synchronisation, and a non-blocking socket in a thread of its own. Collectives on a GPU are timed
+  with CUDA events, which later calls query; those on the CPU with the host's clock.
+* It never raises: its own failures are counted, and after FAULTS failures it disables itself and logs a warning.
+* It is bounded: a ring buffer of RING records; records that do not fit, or have no receiver, are counted as dropped.
 
-Environment: FABRIC_TIMING=0 switches it off, FABRIC_TIMING_SOCKET is where the exporter listens, FABRIC_TIMING_JOB is
-the job's name. FABRIC_TIMING_MQTT=[mqtts://][user@]host[:port] sends to a broker instead, where paho-mqtt is installed,
-with the password in the file FABRIC_TIMING_MQTT_PASSWORD_FILE: for jobs on hosts without an exporter.
+Environment: FABRIC_TIMING=0 disables it, FABRIC_TIMING_SOCKET is the exporter's socket, FABRIC_TIMING_JOB the name of
+the job. FABRIC_TIMING_MQTT=[mqtts://][user@]host[:port] sends to a broker instead, with paho-mqtt and the password in
+the file FABRIC_TIMING_MQTT_PASSWORD_FILE: for jobs on hosts without an exporter.
 """
 
-# The form of what is sent, and what its numbers mean, is in exporter/nccl/datagram.py of fabric-exporter.
-# ruff: noqa: ANN401, BLE001, LOG014, SIM905  # torch has no types here, and no failure of any kind may reach the job
+# exporter/nccl/datagram.py of fabric-exporter defines the format of datagrams and the meaning of their values.
+# ruff: noqa: ANN401, BLE001, LOG014, SIM905  # torch is not typed here, and no failure of any kind may reach the job
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ from typing import Any
 
 VERSION = 1
 SOCKET = "/run/fabric-exporter/timing.sock"
-RING = 8192  # records that wait to be sent; of more, the oldest are dropped
-BATCH = 96  # records of a datagram at most; that many wake the thread that sends
+RING = 8192  # records that wait to be sent; when full, the oldest are dropped
+BATCH = 96  # records of a datagram at most; that many wake the sender thread
 MAX_DATAGRAM = 8192  # bytes
-MAX_PENDING = 1024  # collectives that GPUs are not done with; more are not timed
+MAX_PENDING = 1024  # collectives that GPUs have not completed; further ones are not timed
 MAX_GROUPS = 256  # communicators
-MAX_ROWS = 64  # rows of a datagram that say how far each communicator is
-MAX_STEPS = 128  # marks of steps that wait to be sent
-MAX_WORD = 128  # characters of a fact of the environment
-POLLED = 8  # collectives whose end is looked for at one call
-TICK = 1.0  # seconds between two sendings
-RETRY = 10.0  # seconds until it is tried again where nobody listens
-PATIENCE = 0.5  # seconds that the thread waits for a full socket, and that the end of the job may take, at most
-FAULTS = 8  # failures after which it switches itself off
+MAX_ROWS = 64  # progress rows of a datagram
+MAX_STEPS = 128  # step marks that wait to be sent
+MAX_WORD = 128  # characters of an environment variable
+POLLED = 8  # pending collectives that one call queries
+TICK = 1.0  # seconds between two sends
+RETRY = 10.0  # seconds until the next attempt where there is no receiver
+PATIENCE = 0.5  # seconds that the sender thread waits for a full socket, and that flush() blocks, at most
+FAULTS = 8  # failures after which the hook disables itself
 
-FACTS = (
+REPORTED_VARIABLES = (
     "FABRIC_TIMING_JOB SLURM_JOB_ID SLURM_STEP_ID SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_JOB_NAME "
     "TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK "
     "JOB_COMPLETION_INDEX JOBSET_NAME OMPI_COMM_WORLD_RANK PMIX_RANK POD_NAME POD_NAMESPACE"
-).split()  # all that is told of the environment
+).split()  # the only environment variables that are sent
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 RUNS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "MASTER_PORT")
@@ -84,7 +84,7 @@ WATCHED = (
     ("recv", "Recv", "tensor"),
     ("barrier", "Barrier", ""),
     ("batch_isend_irecv", "SendRecv", "p2p_op_list"),
-)  # functions of torch.distributed, the kind as NCCL names it, and the parameter whose bytes NCCL counts
+)  # functions of torch.distributed, NCCL's name of the kind, and the parameter whose bytes NCCL counts
 
 CPU = -1
 
@@ -92,9 +92,9 @@ logger = logging.getLogger("fabric_timing")
 
 
 class _Group:
-    """A communicator as this rank sees it, with its collectives that were begun and that are over, by kind."""
+    """A communicator as this rank sees it, with the number of collectives begun and ended by kind."""
 
-    __slots__ = ("counts", "key", "last", "name", "nodes", "on_gpu", "rank", "ranks", "ref", "size", "title", "told")
+    __slots__ = ("counts", "key", "last", "name", "nodes", "on_gpu", "rank", "ranks", "ref", "sent", "size", "title")
 
     def __init__(self, ref: Callable[[], Any], name: str, title: str, rank: int, ranks: list[int]) -> None:
         self.ref, self.name, self.title, self.rank, self.ranks = ref, name, _word(title), rank, ranks
@@ -102,12 +102,12 @@ class _Group:
         local = _number(("LOCAL_WORLD_SIZE",), 0)
         self.nodes = len({one // local for one in ranks}) if local > 0 else 0
         self.counts: dict[str, list[int]] = {}
-        self.told: dict[str, tuple[int, int]] = {}
+        self.sent: dict[str, tuple[int, int]] = {}
         self.last: Any = None
 
 
 class _Timing:
-    """A collective under way. On a GPU: its events, and the one where the collective before it ended."""
+    """A collective in progress. On a GPU: its events, and the end event of the previous collective."""
 
     __slots__ = ("began", "count", "device", "end", "group", "kind", "number", "previous", "size", "start")
 
@@ -123,20 +123,20 @@ class _Timing:
 
 
 class _Inside(threading.local):
-    """Whether this thread is in a function that is watched: what that asks of others is not timed once more."""
+    """Whether this thread is in a watched function: collectives that it calls are not timed again."""
 
     busy = False
 
 
 class _Unix:
-    """Sends to the exporter's socket."""
+    """Sends to the exporter's Unix socket."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._socket: socket.socket | None = None
 
     def send(self, data: bytes) -> bool | None:
-        """Send; False where there is no room just now, None where nobody listens."""
+        """Send; False where the socket is full, None where there is no receiver."""
         try:
             if self._socket is None:
                 self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -150,19 +150,19 @@ class _Unix:
         return True
 
     def close(self) -> None:
-        """Close; closing twice does no harm."""
+        """Close; closing twice is harmless."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
 
 class _Mqtt:
-    """Sends to a broker by paho-mqtt, whose own thread connects, and again when the broker was away."""
+    """Sends to a broker with paho-mqtt, whose own thread connects and reconnects."""
 
     def __init__(self, url: str, paho: Any) -> None:
         parts = urllib.parse.urlsplit(url if "://" in url else f"mqtt://{url}")
-        said = (os.environ.get(name, "") for name in JOBS)
-        job = _word(next((one for one in said if one and one != "none"), "unknown"))
+        named = (os.environ.get(name, "") for name in JOBS)
+        job = _word(next((one for one in named if one and one != "none"), "unknown"))
         slot = hashlib.sha256(job.encode()).hexdigest()[:2]
         names = [urllib.parse.quote(one, safe="") for one in (job, _word(socket.gethostname()))]
         self._topic = "/".join(["fabric/v1/timing", slot, *names])
@@ -180,14 +180,14 @@ class _Mqtt:
         self._connecting = time.monotonic() + RETRY
 
     def send(self, data: bytes) -> bool | None:
-        """Send; False while it connects or is full, None where the broker is away."""
+        """Send; False while connecting or full, None where the broker is not reachable."""
         if self._client.is_connected():
             return bool(self._client.publish(self._topic, data, qos=1).rc == 0)
         return False if time.monotonic() < self._connecting else None
 
 
 def _word(text: str) -> str:
-    """Make a text that is short and plain."""
+    """Return a text shortened to MAX_WORD characters, with unprintable ones replaced."""
     return "".join(one if " " <= one <= "~" and one not in '"\\' else "_" for one in text[:MAX_WORD])
 
 
@@ -197,7 +197,7 @@ def _number(names: Sequence[str], default: int) -> int:
 
 
 def _measure(value: Any) -> tuple[int, int | None]:
-    """Give the bytes of a tensor, or of a list of them or of P2POps, and its GPU, CPU, or None for another device."""
+    """Return the bytes of a tensor, or of a list of tensors or P2POps, and the GPU, CPU, or None for other devices."""
     if hasattr(value, "numel"):
         return value.numel() * value.element_size(), _device(value)
     tensors = [getattr(one, "tensor", one) for one in value]
@@ -211,7 +211,7 @@ def _device(tensor: Any) -> int | None:
 
 
 class _Hook:
-    """All there is of it in a process."""
+    """State of the hook in one process."""
 
     def __init__(self) -> None:
         self.off = os.environ.get("FABRIC_TIMING", "").lower() in {"0", "off", "false", "no"}
@@ -220,10 +220,10 @@ class _Hook:
         self.originals: list[tuple[Any, str, Any]] = []
         self.inside = _Inside()
         self.faults = 0
-        self.fresh()
+        self.reset()
 
-    def fresh(self) -> None:
-        """Begin with nothing, as in a process that was forked: threads, sockets and events stay with its parent."""
+    def reset(self) -> None:
+        """Reset the state, also in a forked process: threads, sockets and events remain with the parent."""
         self.ring: deque[tuple[Any, ...]] = deque(maxlen=RING)
         self.steps: deque[tuple[Any, ...]] = deque(maxlen=MAX_STEPS)
         self.pending: deque[_Timing] = deque()
@@ -241,26 +241,26 @@ class _Hook:
         self.thread: threading.Thread | None = None
 
     def fault(self) -> None:
-        """Count a failure of this file's own; of too many, give up for good."""
+        """Count a failure of the hook itself; after FAULTS failures, disable the hook."""
         self.faults += 1
         logger.debug("failure %d", self.faults, exc_info=True)
         if self.faults >= FAULTS and not self.off:
             self.off = True
-            logger.warning("collectives are timed no more, after %d failures", self.faults, exc_info=True)
+            logger.warning("collectives are no longer timed after %d failures", self.faults, exc_info=True)
 
-    # --- in the job's own threads: all of this costs every collective
+    # --- In the job's own threads: all of this is overhead of every collective.
 
-    def known(self, group: Any) -> _Group | None:
-        """Give what is known of a communicator: a process group, a name, or None for all ranks."""
+    def group_of(self, group: Any) -> _Group | None:
+        """Return the state of a communicator: a process group, a name, or None for all ranks."""
         if group is None and self.torch is not None:
             group = self.torch.distributed.group.WORLD  # which is None before there is one
         found = self.groups.get(group if isinstance(group, str) else id(group))
         if found is not None and (found.ref() is group or isinstance(group, str)):
             return found
-        return self.meet(group)
+        return self.add_group(group)
 
-    def meet(self, group: Any) -> _Group | None:
-        """Take up a communicator; None where there is no room, or this rank is not in it."""
+    def add_group(self, group: Any) -> _Group | None:
+        """Add a communicator; None where there is no room, or this rank is not a member."""
         if len(self.groups) >= MAX_GROUPS:
             for key, old in list(self.groups.items()):
                 if isinstance(old.ref, weakref.ref) and old.ref() is None:
@@ -269,9 +269,9 @@ class _Hook:
                 return None
         if group is None or isinstance(group, str):
             name, ranks = group or "world", list(range(max(1, self.world)))
-            met = _Group(lambda: group, name, name, max(0, self.rank), ranks)
-            self.groups[id(group) if group is None else group] = met
-            return met
+            added = _Group(lambda: group, name, name, max(0, self.rank), ranks)
+            self.groups[id(group) if group is None else group] = added
+            return added
         distributed = self.torch.distributed
         rank = distributed.get_rank(group)
         if rank < 0:
@@ -280,21 +280,21 @@ class _Hook:
         ranks = [int(one) for one in distributed.get_process_group_ranks(group)]
         name = str(getattr(group, "group_name", ""))
         title = str(getattr(group, "group_desc", "undefined"))
-        met = _Group(weakref.ref(group), name, name if title == "undefined" else title, rank, ranks)
-        met.on_gpu = "nccl" in str(distributed.get_backend(group))
-        self.groups[id(group)] = met
-        return met
+        added = _Group(weakref.ref(group), name, name if title == "undefined" else title, rank, ranks)
+        added.on_gpu = "nccl" in str(distributed.get_backend(group))
+        self.groups[id(group)] = added
+        return added
 
     def begin(self, group: Any, kind: str, size: int, device: int | None) -> _Timing | None:
-        """Note that a collective begins; None where it is not timed."""
-        known = self.known(group)
+        """Start timing a collective; None where it is not timed."""
+        known = self.group_of(group)
         if known is None:
             self.untimed += 1
             return None
-        if self.coalescing:  # what is asked for now is done later, together
+        if self.coalescing:  # the calls are deferred and run together
             device = None
         elif device is not None and device >= 0:
-            # What is captured is done by a graph later on, and nothing may be asked meanwhile.
+            # A captured collective runs later, in a graph; events must not be queried during capture.
             device = None if self.torch.cuda.is_current_stream_capturing() else device
             if device is not None:
                 self.poll()
@@ -308,51 +308,51 @@ class _Hook:
         return timing
 
     def end(self, timing: _Timing) -> None:
-        """Note that a collective ended, or that all that ends it is queued on the current stream."""
+        """Stop timing a collective that completed, or whose completion is queued on the current stream."""
         if timing.start is None:
-            self.note(timing, (time.monotonic_ns() - timing.began + 500) // 1000, "host")
+            self.record(timing, (time.monotonic_ns() - timing.began + 500) // 1000, "host")
             return
         timing.end = self.recorded(timing.device)
         timing.previous, timing.group.last = timing.group.last, timing.end
         self.pending.append(timing)
 
-    def end_later(self, timing: _Timing, works: Any) -> None:
-        """Have the end of a collective noted when it comes; works that cannot tell it are not timed."""
+    def end_async(self, timing: _Timing, works: Any) -> None:
+        """Stop timing a collective when its Work completes; without a future, it is not timed."""
         try:
             (work,) = works if isinstance(works, list) else (works,)
             future = work.get_future()
-        except Exception:  # of any kind, as there may be no work at all
+        except Exception:  # of any type: there may be no Work at all
             self.abandon(timing)
             return
-        future.add_done_callback(functools.partial(self.ended_later, timing))
+        future.add_done_callback(functools.partial(self.ended_async, timing))
 
-    def ended_later(self, timing: _Timing, future: Any) -> None:
-        """Take an end in a thread of torch's; on a GPU, with a current stream that waits for the work."""
+    def ended_async(self, timing: _Timing, future: Any) -> None:
+        """Handle a completion in a thread of torch; on a GPU, its current stream waits for the work."""
         try:
             if timing.start is None:
                 now = time.monotonic_ns()
                 try:
                     future.value()
-                except Exception:  # the collective failed, which the job hears of
+                except Exception:  # the collective failed, which torch reports to the job
                     self.abandon(timing)
                 else:
-                    self.note(timing, (now - timing.began + 500) // 1000, "host")
+                    self.record(timing, (now - timing.began + 500) // 1000, "host")
             else:
                 self.end(timing)
         except Exception:
             self.fault()
 
     def abandon(self, timing: _Timing) -> None:
-        """Give up timing a collective."""
+        """Stop timing a collective without recording it."""
         self.untimed += 1
         timing.count[1] += 1
         if timing.start is not None:
             self.pool.setdefault(timing.device, []).append(timing.start)
 
     def poll(self) -> None:
-        """Take the times of collectives that GPUs are done with.
+        """Record the collectives that GPUs completed.
 
-        Only the job's own threads ask: from another one, asking would break a graph that is being captured.
+        Called from the job's own threads only: a query from another thread would invalidate a graph capture.
         """
         pending = self.pending
         if not pending or not self.polling.acquire(blocking=False):
@@ -361,12 +361,12 @@ class _Hook:
             for _ in range(POLLED):
                 if not pending or not pending[0].end.query():
                     return
-                self.take(pending.popleft())
+                self.record_gpu(pending.popleft())
         finally:
             self.polling.release()
 
-    def take(self, timing: _Timing) -> None:
-        """Note the time of a collective: from when it was reached, or the one before it ended, until it ended."""
+    def record_gpu(self, timing: _Timing) -> None:
+        """Record the time of a collective: from when it was reached, or the previous one ended, until it ended."""
         milliseconds = timing.start.elapsed_time(timing.end)
         pool = self.pool[timing.device]
         pool.append(timing.start)
@@ -374,14 +374,14 @@ class _Hook:
             since = timing.previous.elapsed_time(timing.end)
             milliseconds = min(milliseconds, since) if since > 0 else milliseconds
             pool.append(timing.previous)
-        self.note(timing, int(milliseconds * 1000 + 0.5), "gpu")
+        self.record(timing, int(milliseconds * 1000 + 0.5), "gpu")
 
     def recorded(self, device: int) -> Any:
-        """Give an event that is recorded on the current stream."""
+        """Return an event that is recorded on the current stream."""
         pool = self.pool.get(device)
         if pool is None:
             pool = self.pool[device] = []
-            self.name_gpu(self.torch.cuda.get_device_properties(device))
+            self.identify_gpu(self.torch.cuda.get_device_properties(device))
         try:
             event = pool.pop()
         except IndexError:
@@ -389,16 +389,16 @@ class _Hook:
         event.record()
         return event
 
-    def name_gpu(self, one: Any) -> None:
-        """Keep what torch tells of the GPU."""
+    def identify_gpu(self, one: Any) -> None:
+        """Store UUID and PCI address of the GPU, as far as torch reports them."""
         if hasattr(one, "uuid"):
             self.gpu["uuid"] = _word(str(one.uuid))
         if hasattr(one, "pci_bus_id"):
             domain, place = getattr(one, "pci_domain_id", 0), getattr(one, "pci_device_id", 0)
             self.gpu["pci"] = f"{domain:04x}:{one.pci_bus_id:02x}:{place:02x}.0"
 
-    def note(self, one: _Timing, microseconds: int, source: str) -> None:
-        """Put a record into the ring, and see that somebody empties it."""
+    def record(self, one: _Timing, microseconds: int, source: str) -> None:
+        """Add a record to the ring buffer, and start or wake the sender thread."""
         ring = self.ring
         self.dropped += len(ring) >= RING
         one.count[1] += 1
@@ -416,15 +416,15 @@ class _Hook:
             self.start()
 
     def start(self) -> None:
-        """Start the thread that sends; it looks at once, while all that names the communicators is there."""
+        """Start the sender thread; it sends at once, while torch's store is still available to name communicators."""
         self.thread = threading.Thread(target=self.run, name="fabric_timing", daemon=True)
         self.wake.set()
         self.thread.start()
 
-    # --- in the thread that sends
+    # --- In the sender thread.
 
     def run(self) -> None:
-        """Send each second, or when a datagram is full."""
+        """Send once per TICK, or when a datagram is full."""
         while not self.off:
             self.wake.wait(TICK)
             self.wake.clear()
@@ -435,15 +435,15 @@ class _Hook:
             self.done.set()
 
     def settle(self) -> None:
-        """Have the thread send what waits, and wait a little for it: torch's store or a full socket may hold it up."""
+        """Wait up to PATIENCE for the thread to send what is queued: torch's store or a full socket may block it."""
         self.poll()
-        for _ in range(2):  # the first time it may be about something already
+        for _ in range(2):  # the thread may already be sending the first time
             self.done.clear()
             self.wake.set()
             self.done.wait(PATIENCE / 2)
 
     def flush(self) -> None:
-        """Send what waits; what finds no room, or nobody who listens, waits on."""
+        """Send what is queued; what cannot be sent remains queued."""
         until = time.monotonic() + PATIENCE
         if until - PATIENCE < self.retry:
             return
@@ -462,11 +462,11 @@ class _Hook:
                 return
             self.sent += 1
             for group, kind, begun, ended in rows[: fitting[1]]:
-                group.told[kind] = (begun, ended)
+                group.sent[kind] = (begun, ended)
             del self.batch[: fitting[0]], rows[: fitting[1]], steps[: fitting[2]]
 
     def fitting(self, rows: list[tuple[Any, ...]], steps: list[tuple[Any, ...]]) -> tuple[bytes, list[int]]:
-        """Give a datagram of as much as fits into one, and how many records, rows and steps those are."""
+        """Return a datagram with as much as fits, and the number of records, rows and steps in it."""
         parts: list[list[tuple[Any, ...]]] = [self.batch, rows, steps]
         counts = [len(part) for part in parts]
         while True:
@@ -477,26 +477,26 @@ class _Hook:
             counts[most] //= 2
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Give how far each communicator is, where that changed or something is under way."""
+        """Return progress rows of communicators that changed or have collectives in progress."""
         return [
             (group, kind, count[0], count[1])
             for group in list(self.groups.values())
             for kind, count in list(group.counts.items())
-            if count[0] != count[1] or group.told.get(kind) != (count[0], count[1])
+            if count[0] != count[1] or group.sent.get(kind) != (count[0], count[1])
         ]
 
     def encode(self, ops: Sequence[Any], rows: Sequence[Any], steps: Sequence[Any]) -> bytes:
-        """Make a datagram."""
+        """Encode a datagram."""
         places: dict[_Group, int] = {}
         for one in (*ops, *rows):
             places.setdefault(one[0], len(places))
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "v": VERSION,
             "n": self.sent,
             "pid": os.getpid(),
             "host": _word(socket.gethostname()),
             "clock": [time.monotonic_ns() // 1000, time.time_ns() // 1000],
-            "env": {name: _word(os.environ[name]) for name in FACTS if name in os.environ},
+            "env": {name: _word(os.environ[name]) for name in REPORTED_VARIABLES if name in os.environ},
             "gpu": self.gpu,
             "epoch": self.epoch,
             "dropped": self.dropped,
@@ -508,31 +508,31 @@ class _Hook:
             "steps": steps,
         }
         if self.rank >= 0:
-            told.update(rank=self.rank, world=max(self.world, self.rank + 1))
-        return json.dumps(told, separators=(",", ":")).encode()
+            values.update(rank=self.rank, world=max(self.world, self.rank + 1))
+        return json.dumps(values, separators=(",", ":")).encode()
 
     def key(self, group: _Group) -> str:
-        """Give the name of a communicator that all its ranks give it, and that no other run gives one of its own."""
+        """Return an identifier of a communicator that is equal on all its ranks, and differs between runs."""
         if not group.key:
-            text = f"{self.agreed()}|{group.name}|{group.ranks}"
+            text = f"{self.run_id()}|{group.name}|{group.ranks}"
             group.key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return group.key
 
-    def agreed(self) -> str:
-        """Give a word that is the same on all ranks and new in each run: the first to ask torch's store sets it."""
+    def run_id(self) -> str:
+        """Return a value that is equal on all ranks and differs between runs: the first rank stores it with torch."""
         if self.torch is None or not self.torch.distributed.is_initialized():
             return "|".join(os.environ.get(name, "") for name in RUNS)
         world = self.torch.distributed.group.WORLD
         if self.nonce is None or self.nonce[0]() is not world:
-            store = self.torch.distributed.distributed_c10d._get_default_store()  # noqa: SLF001  # no other way to it
+            store = self.torch.distributed.distributed_c10d._get_default_store()  # noqa: SLF001  # no public access
             word = store.compare_set("fabric_timing", "", os.urandom(8).hex())
             self.nonce = (weakref.ref(world), word.decode())
         return self.nonce[1]
 
-    # --- around torch.distributed
+    # --- Around torch.distributed.
 
     def watch(self) -> bool:
-        """Put functions that time in the place of torch's."""
+        """Replace functions of torch.distributed by timed ones."""
         self.torch = importlib.import_module("torch")
         distributed = importlib.import_module("torch.distributed")
         core = importlib.import_module("torch.distributed.distributed_c10d")
@@ -553,15 +553,15 @@ class _Hook:
         return True
 
     def unwatch(self) -> None:
-        """Put torch's functions back, where nobody else replaced ours since."""
+        """Restore torch's functions, unless something else replaced ours since."""
         for module, name, original in self.originals:
             if getattr(getattr(module, name), "fabric_timing", None) is original:
                 setattr(module, name, original)
         self.originals.clear()
 
     def watched(self, original: Any, kind: str, sized: str) -> Any:
-        """Give a function that does what one of torch's does, and times it."""
-        begin, later = self.reading(original, kind, sized)
+        """Return a function that calls the original and times it."""
+        begin, is_async = self.argument_readers(original, kind, sized)
         compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", bool)
         inside = self.inside
 
@@ -585,8 +585,8 @@ class _Hook:
             finally:
                 inside.busy = False
             try:
-                if later(args, kwargs):
-                    self.end_later(timing, result if sized else None)  # an asynchronous barrier tells no end
+                if is_async(args, kwargs):
+                    self.end_async(timing, result if sized else None)  # the Work of a barrier reports no end
                 else:
                     self.end(timing)
             except Exception:
@@ -596,8 +596,8 @@ class _Hook:
         call.fabric_timing = original  # type: ignore[attr-defined]
         return call
 
-    def reading(self, original: Any, kind: str, sized: str) -> tuple[Any, Any]:
-        """Give functions that read the arguments of one of torch's: one that begins, one that tells who waits."""
+    def argument_readers(self, original: Any, kind: str, sized: str) -> tuple[Any, Any]:
+        """Return two functions of the call's arguments: one starts timing, one returns whether the call is async."""
         names = list(inspect.signature(original).parameters)
         if sized and sized not in names:
             raise TypeError(f"{original.__name__} has no parameter {sized}")
@@ -613,20 +613,20 @@ class _Hook:
                 return self.begin(value[0].group, kind, size, device)
             return self.begin(args[group_at] if group_at < len(args) else kwargs.get("group"), kind, size, device)
 
-        def later(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        def is_async(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
             return bool(args[async_at] if async_at < len(args) else kwargs.get("async_op", batch))
 
-        return begin, later
+        return begin, is_async
 
 
 def _transport() -> Any:
-    """Give where records go to."""
+    """Return the transport that the environment selects."""
     url = os.environ.get("FABRIC_TIMING_MQTT")
     if url:
         try:
             return _Mqtt(url, importlib.import_module("paho.mqtt.client"))
         except Exception as error:
-            logger.warning("FABRIC_TIMING_MQTT cannot be used, the socket is: %s", type(error).__name__)
+            logger.warning("FABRIC_TIMING_MQTT cannot be used, using the socket: %s", type(error).__name__)
     return _Unix(os.environ.get("FABRIC_TIMING_SOCKET") or SOCKET)
 
 
@@ -634,7 +634,7 @@ _hook = _Hook()
 
 
 def _guarded(function: Callable[..., Any], *args: Any) -> Any:
-    """Do something of this file's own, unless it is switched off; None where it fails."""
+    """Call a function unless the hook is disabled; None where it fails."""
     try:
         return None if _hook.off else function(*args)
     except Exception:
@@ -642,19 +642,19 @@ def _guarded(function: Callable[..., Any], *args: Any) -> Any:
         return None
 
 
-class collective:  # noqa: N801  # it is used as a function
-    """Time what is done inside a `with` as one collective.
+class collective:  # noqa: N801  # it is used like a function
+    """Time the body of a `with` statement as one collective.
 
     Args:
         kind: NCCL's name: AllReduce, AllGather, ReduceScatter, Broadcast …
-        group: The process group of torch, or a name that all ranks of the communicator give it; else all ranks.
-        size: Bytes, as NCCL counts them: what one rank hands in; of a ReduceScatter, what one rank gets.
-        rank: Rank in the communicator, where `group` is a name; else that in the job.
-        ranks: Ranks of the communicator, where `group` is a name; else those of the job.
-        gpu: Whether the work is on the current CUDA stream; else that is told by the backend of the group.
+        group: Process group of torch, or a name that is equal on all ranks of the communicator; by default all ranks.
+        size: Bytes as NCCL counts them: what one rank passes in; for ReduceScatter what one rank receives.
+        rank: Rank in the communicator, if `group` is a name; by default the rank in the job.
+        ranks: Number of ranks of the communicator, if `group` is a name; by default that of the job.
+        gpu: Whether the work is on the current CUDA stream; by default according to the backend of the group.
     """
 
-    __slots__ = ("_timing", "_wanted")
+    __slots__ = ("_arguments", "_timing")
 
     def __init__(
         self,
@@ -666,17 +666,17 @@ class collective:  # noqa: N801  # it is used as a function
         ranks: int | None = None,
         gpu: bool | None = None,
     ) -> None:
-        self._wanted, self._timing = (kind, group, size, rank, ranks, gpu), None
+        self._arguments, self._timing = (kind, group, size, rank, ranks, gpu), None
 
     def __enter__(self) -> None:
-        """Begin."""
-        self._timing = _guarded(self._begin, *self._wanted)
+        """Start timing."""
+        self._timing = _guarded(self._begin, *self._arguments)
 
     @staticmethod
     def _begin(kind: str, group: Any, size: int, rank: Any, ranks: Any, gpu: Any) -> _Timing | None:
-        if _hook.torch is None and "torch.distributed.distributed_c10d" in sys.modules:  # which some builds lack
+        if _hook.torch is None and "torch.distributed.distributed_c10d" in sys.modules:  # absent in some builds
             _hook.torch = sys.modules["torch"]
-        known = _hook.known(group)
+        known = _hook.group_of(group)
         if known is not None and not known.counts and (rank is not None or ranks is not None):
             known.rank, known.size, known.nodes = int(rank or 0), int(ranks or 1), 0
             known.ranks = [known.size]
@@ -685,33 +685,33 @@ class collective:  # noqa: N801  # it is used as a function
         return _hook.begin(group, str(kind)[:32], int(size), device)
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """End; what failed is not timed."""
+        """Stop timing; what failed is not recorded."""
         if self._timing is not None:
             _guarded(_hook.end if kind is None else _hook.abandon, self._timing)
             self._timing = None
 
 
 def watch() -> None:
-    """Time all collectives that the job does by functions of torch.distributed; once is enough."""
+    """Time all collectives that the job calls through torch.distributed; calling it once is enough."""
     if not _guarded(_hook.watch) and not _hook.off:
-        logger.warning("torch.distributed is not there: no collectives are timed")
+        logger.warning("torch.distributed is not available: no collectives are timed")
 
 
 def unwatch() -> None:
-    """Time them no more."""
+    """Stop timing collectives."""
     _guarded(_hook.unwatch)
 
 
 def step(tokens: int | None = None, flops: float | None = None) -> None:
-    """Mark the end of a step of the training, with its tokens and floating-point operations on all ranks together."""
+    """Mark the end of a training step, with its tokens and floating-point operations over all ranks."""
     _guarded(_hook.mark, tokens, flops)
 
 
 def flush() -> None:
-    """Send what waits, in PATIENCE seconds at most; the end of the job does it, too."""
+    """Send what is queued, within PATIENCE seconds; also done at the end of the job."""
     if _hook.thread is not None:
         _guarded(_hook.settle)
 
 
 atexit.register(flush)
-os.register_at_fork(after_in_child=_hook.fresh)
+os.register_at_fork(after_in_child=_hook.reset)

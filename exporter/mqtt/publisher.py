@@ -32,7 +32,8 @@ from exporter.mqtt.connection import (
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import PortAddress, Presence, StateKey, StateMessage
 from exporter.mqtt.topics import batch_topic, event_topic, host_topic
-from exporter.nccl.batch import Batch, encode
+from exporter.nccl.batch import Batch
+from exporter.nccl.batch_codec import encode
 from exporter.nccl.decoding import FormatError
 
 log = logging.getLogger(__name__)

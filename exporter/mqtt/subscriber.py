@@ -34,9 +34,10 @@ from exporter.mqtt.topics import (
     parse_batch_topic,
     parse_slots,
 )
-from exporter.nccl.batch import MAX_BATCH, Batch, decode
-from exporter.nccl.datagram import DatagramError, parse
-from exporter.nccl.datagram_batch import batch as datagram_batch
+from exporter.nccl.batch import MAX_BATCH, Batch
+from exporter.nccl.batch_codec import decode
+from exporter.nccl.datagram import DatagramError, parse_datagram
+from exporter.nccl.datagram_batch import batch_of
 from exporter.nccl.decoding import FormatError
 
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
@@ -186,7 +187,7 @@ class Subscriber:
             self.retained.expire()
         try:
             sender = parse_batch_topic(topic)
-            batch = datagram_batch(parse(payload), sender[0]) if is_datagram_topic(topic) else decode(payload)
+            batch = batch_of(parse_datagram(payload), sender[0]) if is_datagram_topic(topic) else decode(payload)
         except TopicError:
             self.refused["invalid_topic"] += 1
             return None

@@ -1,7 +1,7 @@
-"""Files of CoMMA, Google's profiler plugin: a list of JSON objects, one for each collective with its proxy operations.
+"""Files of CoMMA, Google's NCCL profiler plugin: a JSON list with one object per collective and its proxy operations.
 
-Its `dur` is the time that enqueueing took; the collective itself took `child_dur`, where that is told. A process that
-died leaves the list open, so that objects are also read one by one.
+`dur` is the time of the enqueue call; the execution time of the collective is `child_dur`, which may be absent. A
+process that dies leaves the list open, so objects are also parsed one by one.
 """
 
 from collections import Counter
@@ -26,11 +26,11 @@ MAX_FILE = 64 << 20
 """Bytes of a file."""
 
 MAX_OBJECT = 4 << 20
-"""Bytes of one object, with all the steps of its proxy operations."""
+"""Bytes of one object, including the steps of its proxy operations."""
 
 
-class Arguments(msgspec.Struct, frozen=True, gc=False):
-    """Arguments of an operation: its bytes."""
+class EventArguments(msgspec.Struct, frozen=True, gc=False):
+    """Arguments of an operation."""
 
     size: MessageBytes = 0
 
@@ -39,9 +39,9 @@ class ProxyOperation(msgspec.Struct, frozen=True, gc=False, rename={"microsecond
     """One transfer of a proxy thread.
 
     Attributes:
-        peer: Rank of the other end.
-        is_send: Whether it sent.
-        microseconds: Time it took.
+        peer: Rank of the peer.
+        is_send: Whether it is a send.
+        microseconds: Duration.
     """
 
     peer: Rank = 0
@@ -49,7 +49,7 @@ class ProxyOperation(msgspec.Struct, frozen=True, gc=False, rename={"microsecond
     microseconds: Microseconds = 0
 
 
-class Event(
+class CommaEvent(
     msgspec.Struct,
     frozen=True,
     rename={
@@ -69,14 +69,14 @@ class Event(
         name: all_reduce …; see `kind`.
         category: COLL, P2P or PROXY.
         communicator: Hash of the communicator; empty for proxy operations.
-        rank: Rank that did it; None for proxy operations.
-        sequence: Number of the collective; None where not told.
-        enqueue_us: Microseconds that enqueueing took: not the time of the collective.
-        microseconds: Time that it took; None where not told, and then it has no time.
-        start_us: Microseconds by a clock of the process.
-        pid: Its process; 0 where not told.
-        arguments: Its bytes.
-        proxy_operations: What its proxy threads did.
+        rank: Rank in the communicator; None for proxy operations.
+        sequence: Sequence number of the collective; None where absent.
+        enqueue_us: Microseconds of the enqueue call, which is not the execution time.
+        microseconds: Execution time; None where absent, and then the collective is untimed.
+        start_us: Microseconds of a clock of the process.
+        pid: Process ID; 0 where absent.
+        arguments: Message size.
+        proxy_operations: Transfers of the proxy threads.
     """
 
     name: Word
@@ -88,24 +88,24 @@ class Event(
     microseconds: Microseconds | None = None
     start_us: Count = 0
     pid: Count = 0
-    arguments: Arguments = Arguments()
+    arguments: EventArguments = EventArguments()
     proxy_operations: Annotated[tuple[ProxyOperation, ...], msgspec.Meta(max_length=65536)] = ()
 
     @property
     def kind(self) -> str:
-        """Its kind, as `kinds.KINDS`."""
+        """One of `collectives.KINDS`, or `other`."""
         return known_kind(self.name)
 
 
 _list = msgspec.json.Decoder(list[msgspec.Raw])
-_event = msgspec.json.Decoder(Event)
+_event = msgspec.json.Decoder(CommaEvent)
 
 
-def events(data: bytes, lost: Counter[str]) -> Iterator[Event]:
-    """Give the collectives of a file; objects that cannot be used are counted by reason.
+def parse_events(data: bytes, lost: Counter[str]) -> Iterator[CommaEvent]:
+    """Yield the collectives of a file; objects that cannot be parsed are counted by reason.
 
     Raises:
-        FormatError: The file is larger than any that is believed.
+        FormatError: The file exceeds MAX_FILE.
     """
     for one in _objects(data):
         try:
@@ -126,10 +126,10 @@ def _objects(data: bytes) -> Iterator[bytes]:
         try:
             yield from (bytes(one) for one in decode_json(_list, data, MAX_FILE))
         except FormatError:
-            pass  # torn
+            pass  # truncated
         else:
             return
-    # one object a line, with or without the list around them, the last one perhaps torn
+    # One object per line, with or without the enclosing list; the last one may be truncated.
     for line in data.split(b"\n"):
         stripped = line.strip().lstrip(b"[").rstrip(b",]")
         if stripped:

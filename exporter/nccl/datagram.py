@@ -1,11 +1,11 @@
-"""Datagrams of `fabric_timing.py`: what a process of a training job says about its collectives.
+"""Datagrams of `fabric_timing.py`: what a process of a training job reports about its collectives.
 
-One is a JSON object of at most MAX_DATAGRAM bytes. Times of begin are microseconds of the host's monotonic clock, and
-`clock` tells both clocks at the time of sending, so a wall clock that jumps moves nothing. Unknown keys are passed
-over, so that newer versions are read as far as they are understood; a VERSION above ours changed what is there.
+One datagram is a JSON object of at most MAX_DATAGRAM bytes. Start times are microseconds of the host's monotonic clock;
+`clock` contains both clocks at the time of sending, so a step of the wall clock has no effect. Unknown keys are ignored
+for forward compatibility; a VERSION above ours means an incompatible change.
 
-The bytes of a collective are those that NCCL counts and Inspector writes: what one rank hands in, and of a
-ReduceScatter what one rank gets.
+Message sizes follow NCCL and Inspector: the bytes that one rank passes in; for ReduceScatter the bytes that one rank
+receives.
 """
 
 from typing import Annotated, Literal
@@ -16,9 +16,9 @@ from exporter.nccl.decoding import (
     MAX_RANKS,
     Count,
     MessageBytes,
+    PositiveMicroseconds,
     Rank,
     Ranks,
-    Took,
 )
 
 VERSION = 1
@@ -26,27 +26,27 @@ VERSION = 1
 MAX_DATAGRAM = 8192
 """Bytes of a datagram."""
 
-REASONS = ("too_long", "malformed", "version", "invalid")
-"""Why a datagram is refused."""
+REASONS = ("too_long", "malformed", "unsupported_version", "invalid")
+"""Why a datagram is rejected."""
 
 MAX_ROWS = 512
-"""Records, communicators, and rows of how far they are, in one datagram."""
+"""Records, communicators and progress rows in one datagram."""
 
-Place = Annotated[int, msgspec.Meta(ge=0, lt=MAX_ROWS)]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=MAX_ROWS)]
 Kind = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]{1,32}\Z")]
 Text = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,128}\Z")]
-"""Printable ASCII alone: what becomes a label or a line of a log holds no line ends and no tricks of writing."""
+"""Printable ASCII only: labels and log lines that contain the text get neither line ends nor look-alike characters."""
 
 
-class Communicator(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A communicator, and this process in it.
+class DatagramCommunicator(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A communicator, and the rank of this process in it.
 
     Attributes:
-        id: Its name on all its ranks, of hexadecimal digits; no other run has one of the same.
-        title: What the job calls it.
-        rank: Rank in it.
-        size: Its ranks.
-        nodes: Its nodes; 0 where not known.
+        id: Identifier, equal on all ranks and unique to the run: 16 hexadecimal digits.
+        title: Name that the job gave it.
+        rank: Rank in the communicator.
+        size: Number of ranks.
+        nodes: Number of nodes; 0 if unknown.
     """
 
     id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
@@ -56,50 +56,51 @@ class Communicator(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nodes: Annotated[int, msgspec.Meta(ge=0, le=MAX_RANKS)]
 
     def __post_init__(self) -> None:
-        """Check what the fields alone cannot show."""
+        """Validate rank against size."""
         if self.rank >= self.size:
             raise ValueError(f"rank {self.rank} of {self.size} ranks")
 
 
-class Operation(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A collective that ended on this rank.
+class DatagramOperation(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A collective that completed on this rank.
 
     Attributes:
-        communicator: Place in the list of the datagram.
-        kind: As NCCL names it, as it stands; Barrier and SendRecv (a batch) beside those.
-        sequence: Number among those of the kind in the communicator, from 0.
-        message_bytes: Bytes as NCCL counts them.
-        microseconds: From when this rank reached it, or the one before it in the communicator ended, until it ended.
-        began: When the host asked for it, in microseconds of the monotonic clock.
-        timing: `gpu` (events on the stream) or `host` (the clock of the process).
+        communicator: Index in the `groups` of the datagram.
+        kind: NCCL's name, unchanged; also Barrier and SendRecv (a batch of sends and receives).
+        sequence: Sequence number per kind and communicator, from 0.
+        message_bytes: Message size in bytes as NCCL counts it.
+        microseconds: Time from when this rank reached it, or the previous one of the communicator completed, until it
+            completed.
+        began: Host time of the call, in microseconds of the monotonic clock.
+        timing: `gpu` (CUDA events on the stream) or `host` (clock of the process).
     """
 
-    communicator: Place
+    communicator: Index
     kind: Kind
     sequence: Count
     message_bytes: MessageBytes
-    microseconds: Took
+    microseconds: PositiveMicroseconds
     began: Count
     timing: Literal["gpu", "host"]
 
 
-class Progress(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How far a rank is with a kind in a communicator: what it began, and what is over, since it was first met."""
+class DatagramProgress(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Collectives of one kind in a communicator that a rank began and ended, since the communicator was first used."""
 
-    communicator: Place
+    communicator: Index
     kind: Kind
     begun: Count
     ended: Count
 
 
-class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The end of a step of the training.
+class StepMark(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The end of a training step.
 
     Attributes:
-        number: From 1.
+        number: Step number, from 1.
         at: Microseconds of the monotonic clock.
-        tokens: Tokens on all ranks together; None where not told.
-        flops: Floating-point operations on all ranks together; None where not told.
+        tokens: Tokens over all ranks; None where absent.
+        flops: Floating-point operations over all ranks; None where absent.
     """
 
     number: Count
@@ -108,14 +109,14 @@ class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
     flops: Annotated[float, msgspec.Meta(ge=0, le=1e30)] | None = None
 
 
-class Gpu(msgspec.Struct, frozen=True, gc=False):
-    """The GPU, as far as torch tells."""
+class GpuIdentity(msgspec.Struct, frozen=True, gc=False):
+    """Identity of the GPU, as far as torch reports it."""
 
     uuid: Text = ""
     pci: Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])?\Z")] = ""
 
 
-class Clock(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class ClockReading(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Both clocks at the time of sending, in microseconds."""
 
     monotonic: Count
@@ -123,56 +124,56 @@ class Clock(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Datagram(msgspec.Struct, frozen=True, rename={"version": "v", "number": "n", "operations": "ops"}):
-    """What one process says at one time.
+    """One datagram of one process.
 
     Attributes:
-        version: Of the form.
-        number: Of the datagrams of this process, from 0; a gap is a loss on the way.
-        pid: As the process sees itself.
-        host: As the process sees it.
+        version: Format version.
+        number: Number of the datagram within its epoch, from 0; a gap is a loss in transit.
+        pid: Process ID in the namespace of the process.
+        host: Host name in the namespace of the process.
         clock: Both clocks.
-        env: Facts of the environment, of a list of names that the hook keeps.
-        gpu: The GPU.
-        epoch: Of the numbers, by chance; another one means that a process began anew.
-        dropped: Records that found no room or nobody to hear them, so far.
-        untimed: Collectives that could not be timed, so far.
+        env: Environment variables, from a fixed list of names.
+        gpu: Identity of the GPU.
+        epoch: Random identifier of the numbering; a change means that the process restarted.
+        dropped: Records dropped so far, for lack of room or of a receiver.
+        untimed: Collectives so far that could not be timed.
         faults: Failures of the hook itself, so far.
-        rank: In the job; None where not known.
-        world: Ranks of the job; None where not known.
-        groups: The communicators of the rest.
-        operations: Collectives that ended.
-        counts: How far communicators are.
-        steps: Steps that ended.
+        rank: Rank in the job; None if unknown.
+        world: Number of ranks in the job; None if unknown.
+        groups: Communicators that the other lists refer to.
+        operations: Completed collectives.
+        counts: Progress per communicator and kind.
+        steps: Completed training steps.
     """
 
     version: int
     number: Count
     pid: Count
     host: Text
-    clock: Clock
+    clock: ClockReading
     env: Annotated[dict[Annotated[str, msgspec.Meta(pattern=r"^[A-Z_]{1,40}\Z")], Text], msgspec.Meta(max_length=32)]
-    gpu: Gpu = Gpu()
+    gpu: GpuIdentity = GpuIdentity()
     epoch: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")] = "0" * 16
     dropped: Count = 0
     untimed: Count = 0
     faults: Count = 0
     rank: Rank | None = None
     world: Ranks | None = None
-    groups: Annotated[tuple[Communicator, ...], msgspec.Meta(max_length=MAX_ROWS)] = ()
-    operations: Annotated[tuple[Operation, ...], msgspec.Meta(max_length=MAX_ROWS)] = ()
-    counts: Annotated[tuple[Progress, ...], msgspec.Meta(max_length=MAX_ROWS)] = ()
-    steps: Annotated[tuple[Step, ...], msgspec.Meta(max_length=MAX_ROWS)] = ()
+    groups: Annotated[tuple[DatagramCommunicator, ...], msgspec.Meta(max_length=MAX_ROWS)] = ()
+    operations: Annotated[tuple[DatagramOperation, ...], msgspec.Meta(max_length=MAX_ROWS)] = ()
+    counts: Annotated[tuple[DatagramProgress, ...], msgspec.Meta(max_length=MAX_ROWS)] = ()
+    steps: Annotated[tuple[StepMark, ...], msgspec.Meta(max_length=MAX_ROWS)] = ()
 
     def __post_init__(self) -> None:
-        """Check what the fields alone cannot show."""
+        """Validate rank against world, and indices against `groups`."""
         if self.rank is not None and self.rank >= (self.world or MAX_RANKS):
             raise ValueError(f"rank {self.rank} of {self.world} ranks")
-        places = [one.communicator for one in self.operations] + [one.communicator for one in self.counts]
-        if max(places, default=-1) >= len(self.groups):
-            raise ValueError(f"communicator {max(places)} of {len(self.groups)}")
+        indices = [one.communicator for one in self.operations] + [one.communicator for one in self.counts]
+        if max(indices, default=-1) >= len(self.groups):
+            raise ValueError(f"communicator {max(indices)} of {len(self.groups)}")
 
-    def age(self, operation: Operation) -> float:
-        """Give the seconds between when a collective was asked for and the sending."""
+    def age(self, operation: DatagramOperation) -> float:
+        """Return the seconds from the call of a collective to the sending."""
         return (self.clock.monotonic - operation.began) / 1e6
 
 
@@ -196,35 +197,35 @@ _decoder = msgspec.json.Decoder(Datagram)
 _version_decoder = msgspec.json.Decoder(_Versioned)
 
 
-def parse(data: bytes) -> Datagram:
-    """Read a datagram.
+def parse_datagram(data: bytes) -> Datagram:
+    """Parse and validate a datagram.
 
     Raises:
         DatagramError: It cannot be used.
     """
     if len(data) > MAX_DATAGRAM:
-        raise DatagramError("too_long", f"{len(data)} bytes; {MAX_DATAGRAM} are read")
+        raise DatagramError("too_long", f"{len(data)} bytes; at most {MAX_DATAGRAM} are read")
     try:
-        told = _decoder.decode(data)
+        parsed = _decoder.decode(data)
     except msgspec.ValidationError as error:
         _check_version(data)
         raise DatagramError("invalid", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DatagramError("malformed", str(error)) from None
-    if told.version != VERSION:
-        raise DatagramError("version", f"version {told.version}; {VERSION} is read")
-    return told
+    if parsed.version != VERSION:
+        raise DatagramError("unsupported_version", f"version {parsed.version}; {VERSION} is supported")
+    return parsed
 
 
 def _check_version(data: bytes) -> None:
-    """Tell a newer form from a wrong one.
+    """Distinguish a newer version from an invalid datagram.
 
     Raises:
-        DatagramError: It is of another version.
+        DatagramError: The version is not ours.
     """
     try:
         version = _version_decoder.decode(data).v
     except msgspec.MsgspecError:
         return
     if version != VERSION:
-        raise DatagramError("version", f"version {version}; {VERSION} is read")
+        raise DatagramError("unsupported_version", f"version {version}; {VERSION} is supported")

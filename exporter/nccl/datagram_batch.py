@@ -1,4 +1,4 @@
-"""Datagrams of `fabric_timing.py` as batches: what a process tells a broker itself, where no daemon is on its host."""
+"""Conversion of datagrams of `fabric_timing.py` to batches, for processes that publish to a broker themselves."""
 
 from collections.abc import Sequence
 
@@ -17,46 +17,50 @@ from exporter.nccl.batch import (
 from exporter.nccl.datagram import Datagram
 
 
-def batch(told: Datagram, job: str) -> Batch:
-    """Make the batch of a job that a datagram is as good as; its numbering is that of the process.
+def batch_of(received: Datagram, job: str) -> Batch:
+    """Convert a datagram to a batch of a job; epoch and tick are those of the process."""
+    gpu = received.gpu.pci or received.gpu.uuid
 
-    Args:
-        told: The datagram.
-        job: The job.
-    """
-    gpu = told.gpu.pci or told.gpu.uuid
-
-    def stream(place: int, kind: str) -> Stream:
-        group = told.groups[place]
+    def stream(index: int, kind: str) -> Stream:
+        group = received.groups[index]
         return Stream(
-            job, group.id, kind, group.rank, group.size, group.nodes or None, told.rank, told.host, told.pid, gpu
+            job,
+            group.id,
+            kind,
+            group.rank,
+            group.size,
+            group.nodes or None,
+            received.rank,
+            received.host,
+            received.pid,
+            gpu,
         )
 
     found: dict[Stream, dict[int, Operation]] = {}
-    for one in told.operations:
+    for one in received.operations:
         kind = known_kind(one.kind)
         if kind in SYNCHRONISING:
-            of = stream(one.communicator, kind)
-            size = algorithm_bytes(kind, one.message_bytes, of.ranks)
+            key = stream(one.communicator, kind)
+            size = algorithm_bytes(kind, one.message_bytes, key.ranks)
             timed = True if one.timing == "gpu" else None
-            found.setdefault(of, {}).setdefault(
+            found.setdefault(key, {}).setdefault(
                 one.sequence, Operation(one.sequence, size, float(one.microseconds), timed)
             )
     streams: Sequence[tuple[Stream, Sequence[Operation]]] = [
-        (of, [operations[number] for number in sorted(operations)]) for of, operations in found.items()
+        (key, [operations[number] for number in sorted(operations)]) for key, operations in found.items()
     ]
     progress = [
         Progress(stream(one.communicator, one.kind), one.begun, one.ended)
-        for one in told.counts
-        if one.kind in COMMON  # by its own name alone, as on hosts
+        for one in received.counts
+        if one.kind in COMMON  # not its aliases: each alias has its own count
     ]
     return Batch(
         job,
-        told.host,
+        received.host,
         streams,
-        told.clock.wall / 1e6,
-        told.dropped,
+        received.clock.wall / 1e6,
+        received.dropped,
         progress,
-        told.epoch,
-        told.number,
+        received.epoch,
+        received.number,
     )

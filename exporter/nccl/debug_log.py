@@ -1,343 +1,24 @@
-"""Lines of NCCL's log (NCCL_DEBUG), of all versions and behind any wrapper: searched, never matched from the start.
+"""Lines of NCCL's debug log (NCCL_DEBUG), of all releases and behind any launcher's prefix; no pattern is anchored.
 
-Logs are large and mostly about something else. So a line is first tested for two short words, then for the words that
-the rules begin with, all at once, and only then do the rules of the word found read it.
+Logs are large, and most lines are unrelated. A line is first tested for the name of the library, then for the keywords
+of all rules with one regular expression, and only the rules of the keyword found are applied.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from exporter.nccl import log_facts as facts
-from exporter.nccl.decoding import MAX_RANKS, printable
-from exporter.nccl.log_facts import Entry, Fact
+from exporter.nccl.debug_log_rules import RULES, LogRule
+from exporter.nccl.decoding import printable
+from exporter.nccl.log_facts import Fact, LogEntry
 
 MAX_LINE = 16384
-"""Bytes of a line; longer ones are passed over."""
+"""Bytes of a line; longer lines are skipped."""
 
 _WORDS = (b"NCCL", b"RCCL")
-"""One of them stands in every line that says something: before the message, or in the name of PyTorch's module."""
+"""One of them occurs in every relevant line: before the message, or in the name of PyTorch's module."""
 
-
-class _Rule(NamedTuple):
-    """One shape of line.
-
-    Attributes:
-        word: A text that each such line holds.
-        pattern: What follows it or stands around it.
-        build: The fact of what was found; None where it is none after all.
-    """
-
-    word: str
-    pattern: re.Pattern[str]
-    build: Callable[[re.Match[str]], Fact | None]
-
-
-def _rule(word: str, pattern: str, build: Callable[[re.Match[str]], Fact | None]) -> _Rule:
-    return _Rule(word, re.compile(pattern, re.ASCII), build)
-
-
-def _int(text: str | None) -> int | None:
-    return int(text) if text else None
-
-
-_PART = re.compile(r"\[(\d{1,4})\](?:=\{([^{}]{1,1000})\}|([^\[\]{} ]{1,120}))", re.ASCII)
-_PORT = re.compile(r"([A-Za-z][\w.\-]{0,63}):(\d{1,3})(?::\d{1,4}){0,2}/(IB|RoCE)(/SHARP)?", re.ASCII)
-
-
-def _adapters(found: re.Match[str]) -> Fact:
-    """Read "[0]mlx5_0:1/IB [1]…", and of 2.20 to 2.22 "[0]={[0] mlx5_0:1/IB, [1] …} [2]mlx5_2:1/IB".
-
-    Where adapters are merged, those that are not have their physical number before them, while channels name the
-    virtual one: the place in the list.
-    """
-    parts = _PART.findall(found[1])
-    merging = any(merged for _, merged, _ in parts)
-    adapters = tuple(
-        facts.Adapter(place if merging else int(index), device, int(port), link, bool(sharp))
-        for place, (index, merged, single) in enumerate(parts)
-        for device, port, link, sharp in _PORT.findall(merged or single)
-    )
-    return facts.Adapters(adapters, "[RO]" in found[1], found[2] or "")
-
-
-def _interfaces(found: re.Match[str]) -> Fact:
-    return facts.Interfaces(found[1], tuple(re.findall(r"\[\d{1,4}\]([\w.\-@]{1,64}):", found[2], re.ASCII)))
-
-
-def _channel(found: re.Match[str]) -> Fact:
-    channel, source, source_gpu, target, target_gpu, direction, via = found.groups()
-    ends = (int(channel), int(source), source_gpu, int(target), target_gpu, direction or "")
-    if net := _NET.match(via):
-        gdr = net[4] is not None
-        return facts.Channel(*ends, "NET", net[1], int(net[2]), gdr, _int(net[3]))
-    transport, _, rest = via.partition("/")
-    if via.startswith("direct shared memory"):
-        transport, rest = "SHM", "direct"
-    # the intermediate GPU of P2P/indirect, and what RCCL appends, are no part of the name
-    words = rest.split("[", 1)[0].split(" comm ", 1)[0].split()
-    name = " ".join(words[:2]) if words[:1] == ["direct"] else "".join(words[:1])
-    return facts.Channel(*ends, transport[:16].strip(), name[:32], None, None, None)
-
-
-_NET = re.compile(r"NET/([A-Za-z][\w .\-]{0,63})/(\d{1,4})(?:\((\d{1,7})\))?(/GDRDMA(?:\(PCI\))?)?", re.ASCII)
-
-
-def _init(found: re.Match[str]) -> Fact | None:
-    comm, rank, n_ranks, cuda, nvml, bus, comm_id, phase = found.groups()
-    if not 0 <= int(rank) < int(n_ranks) <= MAX_RANKS:
-        return None
-    return facts.CommInit(
-        comm, int(rank), int(n_ranks), _int(cuda), _int(nvml), pci_address(bus or "") or "", comm_id or "", phase or ""
-    )
-
-
-def pci_address(bus_id: str) -> str | None:
-    """Give the PCI address of NCCL's busId ("c8000" is 0000:c8:00.0, "435e00000" 435e:00:00.0); None if it is none."""
-    if not re.fullmatch(r"[0-9a-fA-F]{1,12}", bus_id, re.ASCII):
-        return None
-    number = int(bus_id, 16)
-    domain, bus, device, function = number >> 20, number >> 12 & 0xFF, number >> 4 & 0xFF, number & 0xF
-    if function > 7 or device > 0x1F:
-        return None
-    return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
-
-
-_OF_PORT = re.compile(r"NET/[A-Za-z/]{2,16} ?: ?([A-Za-z]\w{0,63}):(\d{1,3}) ", re.ASCII)
-
-
-def _port_of(line: str) -> tuple[str, int | None]:
-    """Give adapter and port that a line is about; none where it does not tell."""
-    found = _OF_PORT.search(line)
-    return (found[1], int(found[2])) if found else ("", None)
-
-
-def _async_event(found: re.Match[str]) -> Fact:
-    device, port = _port_of(found.string)
-    told = found[1] or found[2]
-    return facts.AsyncEvent(device, port, found[3].strip()[:120], None if told is None else told == "fatal")
-
-
-def _gid_table(found: re.Match[str]) -> Fact:
-    return facts.AsyncEvent(*_port_of(found.string), found[0], fatal=False)
-
-
-def _speed_change(found: re.Match[str]) -> Fact:
-    return facts.SpeedChange(*_port_of(found.string), int(found[1]), found[2])
-
-
-_VENDOR = re.compile(r"vendor[ _]err(?:=| )(\d{1,10})", re.ASCII)
-_HCA = re.compile(r" hca (\w[\w.\-]{0,63})", re.ASCII)
-_PEER = re.compile(r"from peer ([\w.:%\-]{1,255})<\d{0,5}>", re.ASCII)
-_DIRECTION = re.compile(r"\((Send|Recv)\)|req_type=(Send|Recv)", re.ASCII)
-
-
-def _completion(found: re.Match[str]) -> Fact:
-    rest = found.string[found.start() :]
-    peer, vendor, hca, direction = (one.search(rest) for one in (_PEER, _VENDOR, _HCA, _DIRECTION))
-    return facts.Completion(
-        int(found[1] or found[2]),
-        int(vendor[1]) if vendor else None,
-        peer[1] if peer else "",
-        hca[1] if hca else "",
-        (direction[1] or direction[2]) if direction else "",
-    )
-
-
-def _verbs(found: re.Match[str]) -> Fact:
-    call, error, device, port, before, after = found.groups()
-    states = (before, after) if before and after else ()
-    return facts.VerbsFailure(call, (error or "").strip().removesuffix(".")[:120], device or "", _int(port), states)
-
-
-_PATH = re.compile(r"NET/(\d{1,4}) \((\d{1,3})/(\d{1,7}(?:\.\d{1,7})?)/([A-Z]{2,4})\)", re.ASCII)
-
-
-def _paths(found: re.Match[str]) -> Fact | None:
-    adapters = tuple(
-        facts.PathToAdapter(int(index), int(hops), float(speed) * 1e9, kind)
-        for index, hops, speed, kind in _PATH.findall(found.string[found.end() :])
-    )
-    return facts.Paths(found[1], adapters) if adapters else None
-
-
-def _watchdog(found: re.Match[str]) -> Fact:
-    rank, sequence, operation, elements, ran = found.groups()
-    return facts.WatchdogTimeout(_int(rank), int(sequence), operation, int(ran) / 1000, _int(elements))
-
-
-_GROUP = re.compile(r"\[PG (?:ID )?\d{1,9}(?: PG GUID [^ (\]]{1,64}\(([^)]{0,64})\))? Rank (\d{1,7})\]", re.ASCII)
-
-
-def _watchdog_status(found: re.Match[str]) -> Fact:
-    group = _GROUP.search(found.string)
-    rank, name = (int(group[2]), group[1] or "") if group else (None, "")
-    return facts.WatchdogStatus(rank, name, int(found[1]), int(found[2]))
-
-
-def _setting(found: re.Match[str]) -> Fact | None:
-    name, value = found[1], found[2].strip().removesuffix(".")
-    return facts.Setting(name, value[:256]) if name.startswith(_OF_NETWORKS) else None
-
-
-_OF_NETWORKS = (
-    "NCCL_IB_",
-    "NCCL_NET",
-    "NCCL_SOCKET_",
-    "NCCL_CROSS_NIC",
-    "NCCL_P2P_",
-    "NCCL_SHM_",
-    "NCCL_PXN_",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NCCL_NVLS_",
-    "NCCL_COLLNET_",
-    "NCCL_MNNVL_",
-    "NCCL_DMABUF_",
-)
-"""Beginnings of the variables that are told; others may hold anything."""
-
-_INIT = (
-    r"comm (0x[0-9a-f]{1,16}) rank (\d{1,7}) nranks (\d{1,7})(?: cudaDev (\d{1,4}))?(?: nvmlDev (\d{1,4}))?"
-    r"(?: busId ([0-9a-f]{1,12}))?(?: commId (0x[0-9a-f]{1,16}))?(?: - Init (START|COMPLETE))?"
-)
-
-RULES = (
-    _rule("NET/IB : Using", r"NET/IB : Using ?(.*?) ?(?:; ?OOB ([\w.\-]{1,64}):.*)?$", _adapters),
-    _rule("NET/IB : No device", r"No device found", lambda _: facts.NoAdapters("no_device")),
-    _rule("Failed to open libibverbs", r"libibverbs", lambda _: facts.NoAdapters("no_library")),
-    _rule("Socket : Using", r"NET/(Socket|FastSocket) : Using (.*)", _interfaces),
-    _rule(
-        "Using network ",
-        r"Using network (\w[\w .\-]{0,63}?)\s*(?:comm 0x.*)?$",
-        lambda found: facts.Network(found[1]),
-    ),
-    _rule("Selected Provider is", r"Provider is ([\w;.\-]{1,64})", lambda found: facts.Provider(found[1])),
-    _rule(
-        "via ",
-        r"(?:Channel|Ring) (\d{1,3})(?:/\d{1,3})? : (\d{1,7})\[(\w{1,12})\] -> (\d{1,7})\[(\w{1,12})\]"
-        r"(?: \[(send|receive)\])? via (.{1,200})",
-        _channel,
-    ),
-    _rule(
-        "Connected all rings",
-        r"Connected all rings(?:, use ring PXN (\d) GDR (\d))?",
-        lambda found: facts.RingSummary(*(None if one is None else one != "0" for one in found.groups())),
-    ),
-    _rule(
-        "GPU Direct RDMA",
-        r"GPU Direct RDMA (Enabled|Disabled) for HCA (\d{1,4}) '(\w[\w.\-]{0,63})'",
-        lambda found: facts.AdapterGdr(found[1] == "Enabled", int(found[2]), found[3]),
-    ),
-    _rule(
-        "GPU Direct RDMA",
-        r"GPU Direct RDMA (Enabled|Disabled) for GPU ([0-9a-f]{1,12}) / HCA (\d{1,4}) "
-        r"\(distance (\d{1,3}) (?:<=|<|>=|>) (\d{1,3})\)",
-        lambda found: facts.GpuGdr(found[1] == "Enabled", found[2], int(found[3]), int(found[4]), int(found[5])),
-    ),
-    _rule(
-        "coll channels",
-        r"(\d{1,4}) coll channels,(?: (\d{1,4}) collnet channels,)?(?: (\d{1,4}) nvls channels,)? "
-        r"(\d{1,4}) p2p channels",
-        lambda found: facts.ChannelCounts(int(found[1]), _int(found[2]), _int(found[3]), int(found[4])),
-    ),
-    _rule("Connected NVLS tree", r"Connected NVLS tree", lambda _: facts.NvlsTree()),
-    _rule(
-        "NVLS multicast support",
-        r"NVLS multicast support is (not )?available on dev (\d{1,4})",
-        lambda found: facts.NvlsSupport(found[1] is None, int(found[2])),
-    ),
-    _rule(
-        "Loaded collnet plugin",
-        r"Loaded collnet plugin (\w[\w .\-]{0,63}?) \(",
-        lambda found: facts.CollnetPlugin(found[1]),
-    ),
-    _rule("nranks ", _INIT, _init),
-    _rule(
-        "nNodes ",
-        r"comm (0x[0-9a-f]{1,16}) rank (\d{1,7}) nRanks (\d{1,7}) nNodes (\d{1,7}) "
-        r"localRanks (\d{1,5}) localRank (\d{1,5})",
-        lambda found: facts.CommShape(found[1], *(int(one) for one in found.groups()[1:])),
-    ),
-    _rule(
-        "Init timings",
-        r"rank (\d{1,7}) nranks (\d{1,7}) total (\d{1,7}(?:\.\d{1,6})?)",
-        lambda found: facts.InitTime(int(found[1]), int(found[2]), float(found[3])),
-    ),
-    _rule(
-        "Got ",
-        r"Got (?:(non-fatal|fatal) )?async (?:(fatal) )?(?:error )?event(?: on QP \S{1,40})? ?: ?(.{1,160})",
-        _async_event,
-    ),
-    _rule("GID table changed", r"GID table changed", _gid_table),
-    _rule("speed change detected", r"speed change detected: (\d{1,9}) -> (\w{1,16}) Mbps", _speed_change),
-    _rule(
-        "Got ",
-        r"Got completion from peer.{0,300}? with (?:error (\d{1,3})|status=(?:IBV_\w{1,40}\()?(\d{1,3}))",
-        _completion,
-    ),
-    _rule(
-        "Call to ibv_",
-        r"Call to (ibv_\w{1,60}) failed(?: with (?:error )?(?:\d{1,5} )?([^,]{1,120}))?"
-        r"(?:, on dev (\w[\w.\-]{0,63}):(\d{1,3}))?(?:, curr state (\w{1,16}), next state (\w{1,16}))?",
-        _verbs,
-    ),
-    _rule(
-        "ibv_reg_mr",
-        r"(ibv_reg_mr\w{0,32}) .{0,120}?failed",
-        lambda found: facts.VerbsFailure(found[1], "", "", None, ()),
-    ),
-    _rule(
-        "marked as failed",
-        r"Device (\d{1,4}) marked as failed(?:\. Initiating recovery\? (Yes|No))?",
-        lambda found: facts.Failover(int(found[1]), found[2] == "Yes"),
-    ),
-    _rule(
-        "has been recovered",
-        r"Device (\d{1,4}) has been recovered",
-        lambda found: facts.Recovered(int(found[1])),
-    ),
-    _rule("The error is fatal", r"The error is fatal \((.{1,120}?)\)", lambda found: facts.FatalError(found[1])),
-    _rule("set by environment to ", r"(NCCL_[A-Z0-9_]{1,60}) set by environment to (.{0,400})", _setting),
-    _rule("NCCL_IB_HCA set to", r"(NCCL_IB_HCA) set to (.{0,400})", _setting),
-    _rule("_ece={supported=", r"_ece=\{supported=(\d)", lambda found: facts.Ece(found[1] != "0")),
-    _rule("NET/0 (", r"(GPU/[0-9A-Fa-f]{1,12}(?:-[0-9A-Fa-f]{1,12})?) :", _paths),
-    _rule(
-        "closed by remote peer",
-        r"closed by remote peer ([\w.:%\-]{1,255})<",
-        lambda found: facts.PeerClosed(found[1]),
-    ),
-    _rule(
-        "RAS client listening",
-        r"socket at ([\w.:%\-]{1,255})<(\d{1,5})>",
-        lambda found: facts.RasListening(found[1], int(found[2])),
-    ),
-    _rule(
-        "Bytes -> Algo ",
-        r"(\w{1,32}): (\d{1,18}) Bytes -> Algo (\w{1,32}) proto (\w{1,32})",
-        lambda found: facts.Tuning(found[1], int(found[2]), found[3], found[4]),
-    ),
-    _rule(
-        "CCL version ",
-        r"([NR]CCL) version (?:: )?(\d{1,3}\.\d{1,3}\.\d{1,3})(?:\+(?:cuda|hip)(\d[\d.]{0,15}))?",
-        lambda found: facts.Version(found[2], found[3] or "", found[1]),
-    ),
-    _rule(
-        "Watchdog caught collective operation timeout",
-        r"(?:\[Rank (\d{1,7})\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=)(\d{1,19}), "
-        r"OpType=(\w{1,40})(?:, NumelIn=(\d{1,19}), NumelOut=\d{1,19})?.{0,60}\) ran for (\d{1,15}) milliseconds",
-        _watchdog,
-    ),
-    _rule(
-        "last enqueued",
-        r"last enqueued (?:NCCL )?work: (\d{1,19}), last completed (?:NCCL )?work: (-?\d{1,19})",
-        _watchdog_status,
-    ),
-)
-"""All shapes of line that say something."""
-
-_BY_WORD: dict[str, list[_Rule]] = {}
+_BY_WORD: dict[str, list[LogRule]] = {}
 for _one in RULES:
     _BY_WORD.setdefault(_one.word, []).append(_one)
 _ANY = re.compile("|".join(re.escape(word) for word in _BY_WORD))
@@ -349,52 +30,51 @@ _STAMP = re.compile(
     r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?|\[E(\d{3,4} \d\d:\d\d:\d\d(?:\.\d{1,9})?)", re.ASCII
 )
 
-BEFORE = 400
-"""Characters at the start of a line in which host, process, task and time are looked for."""
+PREFIX_LENGTH = 400
+"""Characters at the start of a line that are searched for host, process, task and time."""
 
 
 @dataclass(slots=True)
-class Scan:
-    """What a scan passed over.
+class ScanStats:
+    """Counts of one scan.
 
     Attributes:
-        lines: Lines that were looked at.
-        too_long: Lines that were too long to be.
+        lines: Lines scanned.
+        too_long: Lines skipped because they exceed MAX_LINE.
     """
 
     lines: int = 0
     too_long: int = 0
 
 
-def scan(data: bytes, scanned: Scan) -> Iterator[Entry]:
-    """Give what the lines of a part of a log say; the part ends with a whole line, and is at hand as a whole."""
+def scan(data: bytes, stats: ScanStats) -> Iterator[LogEntry]:
+    """Yield the facts of a chunk of a log, which ends with a complete line."""
     for line in data.split(b"\n"):
-        scanned.lines += 1
+        stats.lines += 1
         if len(line) > MAX_LINE:
-            scanned.too_long += 1
+            stats.too_long += 1
         elif _WORDS[0] in line or _WORDS[1] in line:
-            entry = read_line(line)
+            entry = parse_line(line)
             if entry is not None:
                 yield entry
 
 
-def read_line(line: bytes) -> Entry | None:
-    """Give what one line says; None where it is nothing that is known. It raises nothing."""
+def parse_line(line: bytes) -> LogEntry | None:
+    """Return the fact of one line; None where no rule matches. Raise nothing."""
     text = printable(line[:MAX_LINE].decode("utf-8", "replace").rstrip("\r\n"))
-    # the rules search the whole line, so that a word that comes twice need be followed once only
-    # no word stands before the name of the library
+    # Rules search the whole line, so a keyword that occurs twice is tried once. No keyword precedes the library's name.
     for word in dict.fromkeys(_ANY.findall(text, max(text.find("CCL"), 0))):
         for rule in _BY_WORD[word]:
             found = rule.pattern.search(text)
             fact = rule.build(found) if found else None
             if fact is not None:
-                return _entry(fact, text[:BEFORE])
+                return _entry(fact, text[:PREFIX_LENGTH])
     return None
 
 
-def _entry(fact: Fact, start: str) -> Entry:
+def _entry(fact: Fact, start: str) -> LogEntry:
     process, task, stamp = _PROCESS.search(start), _TASK.search(start) or _RANK.search(start), _STAMP.search(start)
-    return Entry(
+    return LogEntry(
         fact,
         process[1] if process else "",
         int(process[2]) if process else None,

@@ -1,7 +1,7 @@
-"""What the codecs share: the one error that hostile or foreign input ends in, bounds that are believed, and JSON.
+"""What the codecs share: the error for rejected input, plausibility limits, and JSON.
 
-All input comes from jobs, which are not trusted: every decoder is given the largest input that it takes, and nothing
-but `FormatError` leaves it.
+All input comes from jobs and is untrusted: every decoder is given the maximum size of its input, and raises
+`FormatError` only.
 """
 
 from typing import Annotated, Literal, TypeVar
@@ -9,27 +9,26 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 MAX_RANKS = 1 << 20
-"""Ranks of a communicator that are still believed."""
+"""Maximum plausible number of ranks of a communicator."""
 
 MAX_BYTES = 1 << 50
-"""Bytes of one message that are still believed."""
+"""Maximum plausible bytes of one message."""
 
 MAX_MICROSECONDS = 86_400_000_000
-"""Microseconds (a day) of one operation that are still believed."""
+"""Maximum plausible microseconds of one operation: a day."""
 
 MAX_BANDWIDTH = 1e15
-"""Bytes per second that are still believed."""
+"""Maximum plausible bytes per second."""
 
 MAX_DETAIL = 200
-"""Characters of an error's text: it may quote input."""
+"""Characters of an error's text, which may quote input."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Ranks = Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 MessageBytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
 Microseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICROSECONDS)]
-Took = Annotated[int, msgspec.Meta(ge=1, le=MAX_MICROSECONDS)]
-"""Microseconds of what is timed at all."""
+PositiveMicroseconds = Annotated[int, msgspec.Meta(ge=1, le=MAX_MICROSECONDS)]
 Word = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_:.+\-]{1,64}\Z")]
 Host = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_:.%\-]{0,256}\Z")]
 ShortText = Annotated[str, msgspec.Meta(max_length=64)]
@@ -39,12 +38,12 @@ Reason = Literal["malformed", "invalid", "too_large", "pickle", "unsupported", "
 
 
 class FormatError(ValueError):
-    """Input that cannot be used, or must not be.
+    """Input that cannot be used.
 
     Attributes:
-        reason: `malformed` (not in the format at all), `invalid` (a value is missing, of a wrong type or beyond
-            belief), `too_large`, `pickle` (it would run code), `unsupported` (known, but another format) or `refused`
-            (well formed, and yet no evidence).
+        reason: `malformed` (not in the format), `invalid` (a value is missing, has the wrong type or is implausible),
+            `too_large`, `pickle` (loading it would run code), `unsupported` (a known but different format) or `refused`
+            (well formed, but not usable as evidence).
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -59,7 +58,7 @@ def decode_json(decoder: msgspec.json.Decoder[T], data: bytes, largest: int) -> 
     """Decode JSON of at most `largest` bytes.
 
     Raises:
-        FormatError: It is larger (`too_large`), no JSON (`malformed`) or of another shape (`invalid`).
+        FormatError: The data is larger (`too_large`), not JSON (`malformed`) or does not match the type (`invalid`).
     """
     if len(data) > largest:
         raise FormatError("too_large", f"{len(data)} bytes; at most {largest} are read")
@@ -71,17 +70,17 @@ def decode_json(decoder: msgspec.json.Decoder[T], data: bytes, largest: int) -> 
         raise FormatError("malformed", str(error) or "nested too deeply") from None
 
 
-def refuse_pickle(data: bytes) -> None:
-    """Refuse what looks like a pickle: loading one runs code that whoever wrote it chose.
+def reject_pickle(data: bytes) -> None:
+    """Reject data that looks like a pickle: loading one runs code chosen by its writer.
 
     Raises:
-        FormatError: It is one, of any protocol.
+        FormatError: It is a pickle, of any protocol.
     """
-    # protocol 2 and later say so in front; 0 and 1 begin with a mark, a dict or a global, and all end with a stop
+    # Protocols 2 and later start with a PROTO opcode; 0 and 1 start with a MARK, a dict or a global. All end with STOP.
     if data[:1] == b"\x80" or (data[:1] in b"(}]c" and data[-1:] == b"." and data):
         raise FormatError("pickle", "a pickle is never loaded; have the job write JSON (_dump_nccl_trace_json)")
 
 
 def printable(text: str) -> str:
-    """Replace the characters that could break out of a line or a terminal."""
+    """Replace characters that could break out of a line or a terminal."""
     return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)

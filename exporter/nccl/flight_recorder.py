@@ -1,7 +1,7 @@
-"""Dumps of PyTorch's Flight Recorder, as JSON: the last collectives of one rank, each with its state.
+"""Dumps of PyTorch's Flight Recorder in JSON: the last collectives of one rank, each with its state.
 
-Schemas 2.3 to 2.10 differ in what they leave out. Most dumps are pickles; those are recognised and refused, since
-loading one runs whatever its writer chose. The rank is in the name of the file or known to whoever asked.
+Schemas 2.3 to 2.10 differ in the fields they omit. Most dumps are pickles, which are detected and rejected: loading one
+runs code chosen by its writer. The rank is not in the dump, but in the file name.
 """
 
 import re
@@ -19,7 +19,7 @@ from exporter.nccl.decoding import (
     ShortText,
     Text,
     decode_json,
-    refuse_pickle,
+    reject_pickle,
 )
 
 MAX_FILE = 64 << 20
@@ -35,7 +35,7 @@ Types = Annotated[tuple[ShortText, ...], msgspec.Meta(max_length=65536)]
 
 
 class GroupStatus(msgspec.Struct, frozen=True, gc=False):
-    """How far a process group has come; -1 for none yet (and for started ones where timing is off)."""
+    """Progress of a process group; -1 for none yet (and for started ones where timing is off)."""
 
     last_enqueued_collective: Sequence = -1
     last_started_collective: Sequence = -1
@@ -43,33 +43,33 @@ class GroupStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupConfig(msgspec.Struct, frozen=True, gc=False):
-    """A process group as it stands in the file; its ranks are a string in all schemas seen."""
+    """Configuration of a process group; `ranks` is a string in all published schemas."""
 
     name: Text = ""
     desc: Text = ""
     ranks: str | tuple[int, ...] = ""
 
 
-class Entry(msgspec.Struct, frozen=True, rename={"sequence": "collective_seq_id", "name": "profiling_name"}):
-    """One operation of the rank whose dump it is.
+class RecorderEntry(msgspec.Struct, frozen=True, rename={"sequence": "collective_seq_id", "name": "profiling_name"}):
+    """One operation of the rank that wrote the dump.
 
     Attributes:
         record_id: Number among all operations of the process.
-        process_group: Name and description of its group; empty where the schema lacks it.
-        pg_id: Number of its group.
-        sequence: Number among the collectives of the group; 0 where not told.
-        p2p_seq_id: Number among its sends and receives.
+        process_group: Name and description of the group; empty where the schema lacks it.
+        pg_id: Number of the group.
+        sequence: Number among the collectives of the group; 0 where absent.
+        p2p_seq_id: Number among the sends and receives of the group.
         op_id: Number among all operations of the group.
-        name: "nccl:all_reduce", "nccl:send 1->2" …, as it stands.
-        state: scheduled, started or completed, as it stands.
-        time_created_ns: Nanoseconds since 1970, by the host, at which it was enqueued; None where unknown.
-        duration_ms: Milliseconds it took; None unless the job measures (TORCH_NCCL_ENABLE_TIMING).
-        time_discovered_started_ns: When the watchdog first saw it run; None where unknown.
-        time_discovered_completed_ns: When the watchdog first saw it done; None where unknown.
-        input_sizes: Shapes.
-        input_dtypes: Their types.
+        name: "nccl:all_reduce", "nccl:send 1->2" …, unchanged.
+        state: scheduled, started or completed, unchanged.
+        time_created_ns: Host time of the enqueue in nanoseconds since 1970; None if unknown.
+        duration_ms: Duration in milliseconds; None unless the job measures it (TORCH_NCCL_ENABLE_TIMING).
+        time_discovered_started_ns: When the watchdog first saw it started; None if unknown.
+        time_discovered_completed_ns: When the watchdog first saw it completed; None if unknown.
+        input_sizes: Shapes of the inputs.
+        input_dtypes: Data types of the inputs.
         is_p2p: Whether it is a send or a receive.
-        timeout_ms: Milliseconds after which the watchdog ends the job; None where not told.
+        timeout_ms: Watchdog timeout in milliseconds; None where absent.
     """
 
     name: Text
@@ -91,7 +91,7 @@ class Entry(msgspec.Struct, frozen=True, rename={"sequence": "collective_seq_id"
 
     @property
     def kind(self) -> str:
-        """Its kind, as `kinds.KINDS`."""
+        """One of `collectives.KINDS`, or `other`."""
         operation = self.name.partition(":")[2] or self.name
         return known_kind(operation.split(" ", 1)[0])
 
@@ -106,7 +106,7 @@ class Entry(msgspec.Struct, frozen=True, rename={"sequence": "collective_seq_id"
 
     @property
     def input_bytes(self) -> int | None:
-        """Bytes that the rank handed in; None where shapes or types are not known."""
+        """Bytes of the inputs; None where shapes or data types are unknown."""
         if not self.input_sizes or len(self.input_sizes) != len(self.input_dtypes):
             return None
         total = 0
@@ -123,7 +123,7 @@ class Entry(msgspec.Struct, frozen=True, rename={"sequence": "collective_seq_id"
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A dump whose entries and groups are still to be decoded, so that each fails alone."""
+    """A dump whose entries and groups are decoded separately, so that each fails alone."""
 
     version: ShortText
     nccl_version: ShortText = ""
@@ -134,14 +134,14 @@ class _File(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProcessGroup:
     """A process group.
 
     Attributes:
-        name: Its name.
-        description: "default_pg", "data parallel" …; empty where not told.
-        ranks: Its ranks, in the job's numbers; None where not told.
-        status: How far it has come on this rank; None where not told.
+        name: Name of the group.
+        description: "default_pg", "data parallel" …; empty where absent.
+        ranks: Global ranks of the group; None where absent.
+        status: Progress of the group on this rank; None where absent.
     """
 
     name: str
@@ -151,22 +151,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
-    """One rank's dump.
+class RecorderDump:
+    """The dump of one rank.
 
     Attributes:
-        version: Of the schema.
-        library_version: Of NCCL; empty where not told.
-        groups: By the keys of the file.
+        version: Schema version.
+        library_version: Version of NCCL; empty where absent.
+        groups: Process groups by the keys of the file.
         entries: Operations, oldest first.
-        bad: Entries and groups that could not be used.
-        first_error: What was wrong with the first of them; empty if none.
+        bad: Number of entries and groups that could not be parsed.
+        first_error: Error of the first of them; empty if none.
     """
 
     version: str
     library_version: str
-    groups: dict[str, Group]
-    entries: tuple[Entry, ...]
+    groups: dict[str, ProcessGroup]
+    entries: tuple[RecorderEntry, ...]
     bad: int
     first_error: str
 
@@ -191,18 +191,18 @@ _TYPE_BYTES = {
 }
 
 _file = msgspec.json.Decoder(_File)
-_entry = msgspec.json.Decoder(Entry)
+_entry = msgspec.json.Decoder(RecorderEntry)
 _config = msgspec.json.Decoder(GroupConfig)
 _status = msgspec.json.Decoder(GroupStatus)
 
 
-def parse(data: bytes) -> Dump:
-    """Read a dump; an entry or a group that cannot be used loses no other.
+def parse_dump(data: bytes) -> RecorderDump:
+    """Parse a dump; invalid entries and groups are counted and skipped.
 
     Raises:
-        FormatError: It is a pickle, too large, or no dump.
+        FormatError: It is a pickle, too large, or not a dump.
     """
-    refuse_pickle(data)
+    reject_pickle(data)
     file = decode_json(_file, data, MAX_FILE)
     errors: list[str] = []
     entries = []
@@ -218,11 +218,11 @@ def parse(data: bytes) -> Dump:
         except FormatError as error:
             errors.append(str(error))
     library = file.nccl_version or file.comm_lib_version
-    return Dump(file.version, library, groups, tuple(entries), len(errors), errors[0] if errors else "")
+    return RecorderDump(file.version, library, groups, tuple(entries), len(errors), errors[0] if errors else "")
 
 
-def _known_times(entry: Entry) -> Entry:
-    """Give the entry with times of 0, which some schemas write for unknown ones, as None."""
+def _known_times(entry: RecorderEntry) -> RecorderEntry:
+    """Replace times of 0, which some schemas write for unknown times, by None."""
     if entry.time_created_ns and entry.time_discovered_started_ns != 0 and entry.time_discovered_completed_ns != 0:
         return entry
     return msgspec.structs.replace(
@@ -233,10 +233,10 @@ def _known_times(entry: Entry) -> Entry:
     )
 
 
-def _group(key: str, file: _File) -> Group:
+def _group(key: str, file: _File) -> ProcessGroup:
     raw, status = file.pg_config.get(key), file.pg_status.get(key)
     config = decode_json(_config, bytes(raw), MAX_FILE) if raw is not None else GroupConfig()
-    return Group(
+    return ProcessGroup(
         config.name or key,
         config.desc,
         _ranks(config.ranks),
@@ -244,10 +244,10 @@ def _group(key: str, file: _File) -> Group:
     )
 
 
-def _ranks(told: str | tuple[int, ...]) -> tuple[int, ...] | None:
-    """Read "[0, 1]"."""
-    if isinstance(told, str):
-        if not _RANKS.fullmatch(told):
+def _ranks(ranks: str | tuple[int, ...]) -> tuple[int, ...] | None:
+    """Parse "[0, 1]"."""
+    if isinstance(ranks, str):
+        if not _RANKS.fullmatch(ranks):
             return None
-        told = tuple(int(number) for number in re.findall(r"\d+", told, re.ASCII))
-    return told if told and all(0 <= rank < MAX_RANKS for rank in told) and len(told) <= MAX_RANKS else None
+        ranks = tuple(int(number) for number in re.findall(r"\d+", ranks, re.ASCII))
+    return ranks if ranks and all(0 <= rank < MAX_RANKS for rank in ranks) and len(ranks) <= MAX_RANKS else None

@@ -1,9 +1,9 @@
-"""Lines of NCCL Inspector's files: one JSON object each, of which only what is asked for is decoded.
+"""JSON lines of NCCL Inspector: one object per line, of which only the fields used are decoded.
 
-Formats v4.0 to v4.2 carry who speaks (`header`, `metadata`) in every line, and from v4.1 on a marker (`dump_stats`)
-stands before what is dumped of a communicator. v4.3 says who speaks only in this marker, and the lines that follow
-inherit it. Unknown keys are passed over, so that newer versions and forks are read as far as they are understood.
-The version itself is not tested: releases differ more in what they write than in what they say they write.
+Formats v4.0 to v4.2 have `header` and `metadata` in every line; from v4.1 on, a marker (`dump_stats`) precedes the
+records of a communicator. v4.3 has header and metadata in the marker only, and the lines that follow inherit them.
+Unknown keys are ignored, so that later versions and forks can be read. The version field is not tested: releases
+differ in ways that it does not reflect.
 """
 
 from typing import Annotated
@@ -15,33 +15,33 @@ from exporter.nccl.decoding import (
     Count,
     Host,
     MessageBytes,
+    PositiveMicroseconds,
     Rank,
     Ranks,
     ShortText,
     Text,
-    Took,
     Word,
     decode_json,
 )
 
 MAX_LINE = 1 << 20
-"""Bytes of a line: a verbose one tells every channel."""
+"""Bytes of a line: a verbose line lists every channel."""
 
 KERNEL_TIMING = "kernel_gpu"
-"""The timing source that tells the time on the GPU; others add what the host was doing."""
+"""Timing source of times measured on the GPU; the others include host delays."""
 
 Kind = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
-    """Who speaks: the communicator and the rank in it.
+    """The communicator of a record, and the rank in it.
 
     Attributes:
-        id: Hash of the communicator, as it stands; `commId` in NCCL's log, `hash` in RAS.
-        rank: Rank in this communicator; not the rank of the job.
-        n_ranks: Its ranks.
-        nnodes: Its nodes; 0 where not told.
-        comm_name: Its name; empty or "unknown" as a rule.
+        id: Hash of the communicator, unchanged; `commId` in NCCL's log, `hash` in RAS.
+        rank: Rank in the communicator, not the global rank.
+        n_ranks: Number of ranks.
+        nnodes: Number of nodes; 0 where absent.
+        comm_name: Name of the communicator; usually empty or "unknown".
     """
 
     id: Word
@@ -51,19 +51,19 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     comm_name: Text = ""
 
     def __post_init__(self) -> None:
-        """Check what the fields alone cannot show."""
+        """Validate rank against n_ranks."""
         if self.rank >= self.n_ranks:
             raise ValueError(f"rank {self.rank} of {self.n_ranks} ranks")
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False):
-    """Which process speaks, and when it wrote the line.
+    """The process that wrote a line, and when.
 
     Attributes:
-        hostname: Its host.
-        pid: Its number in its own namespace of processes; 0 where not told.
-        dump_timestamp_us: Microseconds since 1970 of the dump, which may be long after the operation; 0 where not told.
-        inspector_output_format_version: "v4.0" …; to be shown, not to be relied on.
+        hostname: Host name.
+        pid: Process ID in the PID namespace of the process; 0 where absent.
+        dump_timestamp_us: Microseconds since 1970 of the dump, which may be long after the operation; 0 where absent.
+        inspector_output_format_version: "v4.0" …; informational only.
     """
 
     hostname: Host = ""
@@ -73,28 +73,28 @@ class Metadata(msgspec.Struct, frozen=True, gc=False):
 
 
 class KernelEvent(msgspec.Struct, frozen=True, gc=False, rename={"start_us": "kernel_start_ts"}):
-    """The kernel on one channel.
+    """The kernel of one channel.
 
     Attributes:
-        start_us: Microseconds since 1970 at which it began; 0 where not seen.
+        start_us: Start in microseconds since 1970; 0 where not recorded.
     """
 
     start_us: Count = 0
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False, rename={"start_us": "coll_start_ts"}):
-    """Times of a verbose line, by the clock of the host.
+    """Host times of a verbose record.
 
     Attributes:
-        start_us: Microseconds since 1970 at which the host enqueued the collective; 0 where not told.
-        kernel_events: What the channels did.
+        start_us: Microseconds since 1970 at which the host enqueued the collective; 0 where absent.
+        kernel_events: Kernels by channel.
     """
 
     start_us: Count = 0
     kernel_events: Annotated[tuple[KernelEvent, ...], msgspec.Meta(max_length=1024)] = ()
 
 
-class Collective(
+class InspectorCollective(
     msgspec.Struct,
     frozen=True,
     gc=False,
@@ -111,23 +111,23 @@ class Collective(
 ):
     """One collective as one rank saw it.
 
-    The bandwidths of the file are not read: they are rounded, and 0 for kinds that Inspector does not know by name.
+    Bandwidths of the file are not read: they are rounded, and 0 for kinds whose name Inspector does not know.
 
     Attributes:
-        kind: AllReduce, AllGather …, as it stands; `bus.known_kind` makes a name of it that may be shown.
-        sequence: Number among those of the kind in the communicator.
-        message_bytes: Bytes that one rank handed in (count times the size of the type).
-        microseconds: Time it took on this rank.
+        kind: AllReduce, AllGather …, unchanged; `collectives.known_kind` normalises it.
+        sequence: Sequence number per kind and communicator.
+        message_bytes: Bytes that one rank passes in (count times size of the data type).
+        microseconds: Execution time on this rank.
         timing_source: kernel_gpu, kernel_cpu or collective_cpu; empty in the oldest versions.
         algorithm: Ring, Tree …; empty before v4.2.
         protocol: LL, LL128, Simple; empty before v4.2.
-        trace: Times of a verbose line.
+        trace: Host times of a verbose record.
     """
 
     kind: Kind
     sequence: Count
     message_bytes: MessageBytes
-    microseconds: Took
+    microseconds: PositiveMicroseconds
     timing_source: ShortText = ""
     algorithm: ShortText = ""
     protocol: ShortText = ""
@@ -147,14 +147,14 @@ class PointToPoint(
         "timing_source": "p2p_timing_source",
     },
 ):
-    """A send or a receive as one rank saw it; its two ends do not end together.
+    """A send or a receive as one rank saw it; its two ends do not complete together.
 
     Attributes:
-        kind: Send or Recv, as it stands.
-        sequence: Number among those of the kind in the communicator.
-        peer: Rank of the other end.
+        kind: Send or Recv, unchanged.
+        sequence: Sequence number per kind and communicator.
+        peer: Rank of the peer.
         message_bytes: Bytes of the message.
-        microseconds: Time it took on this rank.
+        microseconds: Execution time on this rank.
         timing_source: As for collectives.
     """
 
@@ -162,18 +162,18 @@ class PointToPoint(
     sequence: Count
     peer: Rank
     message_bytes: MessageBytes
-    microseconds: Took
+    microseconds: PositiveMicroseconds
     timing_source: ShortText = ""
 
 
 class DumpStats(msgspec.Struct, frozen=True, gc=False):
-    """What a dump wrote of a communicator, and what the ring lost since the dump before.
+    """Counts of one dump of a communicator.
 
     Attributes:
-        coll_records: Collectives that follow.
-        coll_dropped_since_last_dump: Collectives that were overwritten before they were written.
-        p2p_records: Sends and receives that follow.
-        p2p_dropped_since_last_dump: Sends and receives that were overwritten.
+        coll_records: Collective records that follow.
+        coll_dropped_since_last_dump: Collective records overwritten in the ring before they were written.
+        p2p_records: Send and receive records that follow.
+        p2p_dropped_since_last_dump: Send and receive records overwritten in the ring.
     """
 
     coll_records: Count = 0
@@ -183,30 +183,30 @@ class DumpStats(msgspec.Struct, frozen=True, gc=False):
 
 
 class Proxy(msgspec.Struct, frozen=True, gc=False):
-    """Steps of a proxy thread, of which only their presence is read."""
+    """Steps of a proxy thread; only their presence is read."""
 
 
-class Line(
+class InspectorLine(
     msgspec.Struct,
     frozen=True,
     gc=False,
     rename={"collective": "coll_perf", "point_to_point": "p2p_perf", "proxy": "proxy_trace"},
 ):
-    """One line; what it lacks is None. A line with a header and nothing else is a marker for those that follow."""
+    """One line; absent parts are None. A line with a header alone is a marker for the lines that follow."""
 
     header: Header | None = None
     metadata: Metadata | None = None
-    collective: Collective | None = None
+    collective: InspectorCollective | None = None
     point_to_point: PointToPoint | None = None
     dump_stats: DumpStats | None = None
     proxy: Proxy | None = None
 
 
-_decoder = msgspec.json.Decoder(Line)
+_decoder = msgspec.json.Decoder(InspectorLine)
 
 
-def parse_line(line: bytes) -> Line:
-    """Read one line.
+def parse_line(line: bytes) -> InspectorLine:
+    """Parse one line.
 
     Raises:
         FormatError: It cannot be used.
@@ -214,14 +214,14 @@ def parse_line(line: bytes) -> Line:
     return decode_json(_decoder, line, MAX_LINE)
 
 
-class Speaker:
-    """Who speaks in one file: the header and the process of the line at hand, own or inherited.
+class InspectorContext:
+    """Header and metadata in effect in one file: those of the current line, or inherited from an earlier one.
 
-    One for each file, and a new one when the file begins anew: what a file says of itself holds for no other.
+    Create one per file, and a new one when the file is rewritten.
 
     Attributes:
-        header: Of the last line that had one; None before.
-        metadata: Likewise.
+        header: Header of the last line that had one; None before.
+        metadata: Metadata of the last line that had some; None before.
     """
 
     __slots__ = ("header", "metadata")
@@ -230,8 +230,8 @@ class Speaker:
         self.header: Header | None = None
         self.metadata: Metadata | None = None
 
-    def hears(self, line: Line) -> Header | None:
-        """Give whose line it is; None where no line yet said so."""
+    def update(self, line: InspectorLine) -> Header | None:
+        """Return the header that applies to a line; None where no line so far had one."""
         if line.metadata is not None:
             self.metadata = line.metadata
         if line.header is not None:

@@ -1,9 +1,9 @@
-"""The other output of NCCL Inspector: a file of Prometheus text for each GPU, rewritten every half minute or later.
+"""Prometheus text files of NCCL Inspector: one per GPU, rewritten every 30 seconds or less often.
 
-Version 2.29.7 has a series for each operation (with its number and time as labels); 2.30 and later one for each size,
-as means over the time since the file was written before, and neither rank nor communicator in it. Public forks add
-these, and more statistics. Labels that are not known are passed over. A file goes stale in a hang and after a crash:
-whoever reads it must look at its age.
+Version 2.29.7 writes a series per operation (with sequence number and time as labels); 2.30 and later write a series
+per message size, averaged over the time since the previous write, without rank or communicator. Public forks add these
+labels and more statistics. Unknown labels are ignored. A file is not rewritten during a hang or after a crash: readers
+must check its age.
 """
 
 import re
@@ -19,46 +19,46 @@ from exporter.nccl.decoding import (
     MAX_RANKS,
 )
 from exporter.nccl.prometheus_text import (
-    Lost,
+    LineErrors,
     Sample,
-    samples,
+    parse_samples,
     whole_number,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """One number over the operations of a kind and size on one GPU.
+class TextfileValue:
+    """One value over the operations of a kind and size on one GPU.
 
     Attributes:
         metric: `bus_bandwidth` or `algorithm_bandwidth` (bytes per second), `time` (seconds), or a count:
             `collectives`, `collectives_dropped`, `p2p`, `p2p_dropped`, `operations`.
-        statistic: `mean` (of bandwidths the geometric one), or what a fork tells: min, max, p50, p95, p99, sum, and
-            `single` for one slow event; `count` for counts.
+        statistic: `mean` (geometric for bandwidths), those of forks: min, max, p50, p95, p99, sum, and `single` for
+            one slow event; `count` for counts.
         value: In the unit of the metric.
-        kind: Kind of the operation, as `kinds.KINDS`; empty for counts of a whole GPU.
-        least_bytes: Smallest message of it; None where not told.
-        most_bytes: Bytes that all of its messages stay below; equal to `least_bytes` where told exactly.
-        n_ranks: Ranks of the communicators; None where not told.
-        n_nodes: Their nodes; likewise.
-        gpu: "GPU0" …, by the numbers that the job sees.
+        kind: One of `collectives.KINDS`, or `other`; empty for counts of a GPU.
+        min_bytes: Lower bound of the message size; None where absent.
+        max_bytes: Exclusive upper bound of the message size; equal to `min_bytes` where the size is exact.
+        n_ranks: Ranks of the communicators; None where absent.
+        n_nodes: Nodes of the communicators; None where absent.
+        gpu: "GPU0" …, numbered within the job.
         node: Host name.
-        job: Number of the job in Slurm; empty where unknown.
-        comm_name: Name of the communicator; empty where unknown.
+        job: Slurm job ID; empty if unknown.
+        comm_name: Name of the communicator; empty if unknown.
         comm_id: Hash of the communicator; empty in NVIDIA's 2.30.
         rank: Rank in the communicator; None in NVIDIA's 2.30.
-        world_rank: Rank in the job; None but in forks.
-        sequence: Number of the operation; None but in 2.29.7 and for slow events.
-        algorithm: "Ring_ll": algorithm and protocol; empty where unknown.
-        timing_source: kernel_gpu …; empty where not told.
+        world_rank: Global rank; only in forks.
+        sequence: Sequence number; only in 2.29.7 and for slow events.
+        algorithm: "Ring_ll": algorithm and protocol; empty if unknown.
+        timing_source: kernel_gpu …; empty where absent.
     """
 
     metric: str
     statistic: str
     value: float
     kind: str
-    least_bytes: int | None
-    most_bytes: int | None
+    min_bytes: int | None
+    max_bytes: int | None
     n_ranks: int | None
     n_nodes: int | None
     gpu: str
@@ -93,26 +93,26 @@ _UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _FILE = re.compile(r"nccl_inspector_metrics_([\w-]{1,64})\.prom", re.ASCII)
 
 
-def windows(data: bytes, lost: Lost) -> Iterator[Window]:
-    """Give the numbers of a file; lines that cannot be used are counted in `lost`, as are those of unknown metrics.
+def parse_textfile(data: bytes, errors: LineErrors) -> Iterator[TextfileValue]:
+    """Yield the values of a file; lines that cannot be parsed, and unknown metrics, are counted in `errors`.
 
     Raises:
-        FormatError: The file is larger than any that is believed.
+        FormatError: The file exceeds prometheus_text.MAX_TEXT.
     """
-    for sample in samples(data, lost):
-        told = _meaning(sample)
-        if told is None:
-            lost.reasons["unknown"] += 1
+    for sample in parse_samples(data, errors):
+        meaning = _meaning(sample)
+        if meaning is None:
+            errors.reasons["unknown"] += 1
             continue
-        metric, statistic, value, largest = told
+        metric, statistic, value, largest = meaning
         if 0 <= value <= largest:
-            yield _window(metric, statistic, value, sample.labels)
+            yield _textfile_value(metric, statistic, value, sample.labels)
         else:
-            lost.reasons["invalid"] += 1
+            errors.reasons["invalid"] += 1
 
 
 def _meaning(sample: Sample) -> tuple[str, str, float, float] | None:
-    """Give metric, statistic, value and the largest value that is believed."""
+    """Return metric, statistic, value and maximum plausible value."""
     if count := _COUNTS.get(sample.name):
         return count, "count", sample.value, 2.0**63
     found = _METRIC.fullmatch(sample.name)
@@ -126,12 +126,12 @@ def _meaning(sample: Sample) -> tuple[str, str, float, float] | None:
     return metric, statistic, sample.value * scale, largest * 1e6 if statistic == "sum" else largest
 
 
-def _window(metric: str, statistic: str, value: float, labels: dict[str, str]) -> Window:
+def _textfile_value(metric: str, statistic: str, value: float, labels: dict[str, str]) -> TextfileValue:
     operation = labels.get("collective") or labels.get("p2p_operation") or ""
     exact = whole_number(labels, "message_size_bytes", 0, MAX_BYTES)
     bounds = (exact, exact) if exact is not None else message_bounds(labels.get("message_size", ""))
     least, most = bounds or (None, None)
-    return Window(
+    return TextfileValue(
         metric,
         statistic,
         value,
@@ -142,18 +142,18 @@ def _window(metric: str, statistic: str, value: float, labels: dict[str, str]) -
         whole_number(labels, "n_nodes", 1, MAX_RANKS),
         labels.get("gpu") or labels.get("gpu_device_id") or "",
         labels.get("node") or labels.get("hostname") or "",
-        _told(labels, "slurm_job_id"),
-        _told(labels, "comm_name"),
-        _told(labels, "comm_id"),
+        _label_value(labels, "slurm_job_id"),
+        _label_value(labels, "comm_name"),
+        _label_value(labels, "comm_id"),
         _first_number(labels, ("comm_rank", "rank"), 0),
         whole_number(labels, "world_rank", 0, MAX_RANKS),
         _first_number(labels, ("coll_sn", "sequence"), 0, 1 << 63),
-        _told(labels, "algo_proto"),
-        _told(labels, "timing_source"),
+        _label_value(labels, "algo_proto"),
+        _label_value(labels, "timing_source"),
     )
 
 
-def _told(labels: dict[str, str], name: str) -> str:
+def _label_value(labels: dict[str, str], name: str) -> str:
     text = labels.get(name, "")
     return "" if text == "unknown" else text
 
@@ -163,9 +163,9 @@ def _first_number(labels: dict[str, str], names: tuple[str, ...], least: int, la
 
 
 def message_bounds(text: str) -> tuple[int, int] | None:
-    """Give least and most bytes of "4-5GB", "2.00GB" or "0B" (GB are 1024³ bytes here); None where it is none.
+    """Return minimum and maximum bytes of "4-5GB", "2.00GB" or "0B" (a GB is 1024³ bytes here); None if malformed.
 
-    A size with two places is taken for all that round to it.
+    A size with two decimals stands for all sizes that round to it.
     """
     found = _SIZE.fullmatch(text)
     if found is None:
@@ -180,6 +180,6 @@ def message_bounds(text: str) -> tuple[int, int] | None:
 
 
 def gpu_of_file(name: str) -> str | None:
-    """Give the UUID in the name of a file, the one identity of a GPU that Inspector tells; None for other files."""
+    """Return the GPU UUID in a file name, the only identity of the GPU that Inspector writes; None for other files."""
     found = _FILE.fullmatch(name)
     return found[1] if found else None

@@ -1,6 +1,7 @@
-"""What lines of NCCL's log can say: one type for each kind of fact; none of them a text to be shown as it stands.
+"""Facts of NCCL's debug log: one type per kind of line. One table of types, so longer than other modules.
 
-Bandwidths are bytes per second, durations seconds. Addresses and names are as the job sees them, in its container.
+Bandwidths are in bytes per second, durations in seconds. Addresses and names are those of the job's container. Text is
+untrusted and not fit to be exported unchanged.
 """
 
 from typing import Literal
@@ -9,11 +10,11 @@ import msgspec
 
 
 class _Fact(msgspec.Struct, frozen=True, gc=False):
-    """A fact of one line."""
+    """A fact from one line."""
 
 
 class Version(_Fact, frozen=True, gc=False):
-    """NCCL's version; `cuda` is empty where the build does not tell it. `library` is NCCL or RCCL."""
+    """Library version. `cuda` is empty where the build does not include it; `library` is NCCL or RCCL."""
 
     version: str
     cuda: str = ""
@@ -21,14 +22,14 @@ class Version(_Fact, frozen=True, gc=False):
 
 
 class Adapter(_Fact, frozen=True, gc=False):
-    """One adapter and port in use.
+    """One NIC port in use.
 
     Attributes:
-        index: NCCL's number, as in the network of channels; of merged adapters that of the virtual one.
+        index: NCCL's NIC index, as used by channels; for merged NICs that of the virtual NIC.
         device: mlx5_0 …
-        port: From 1.
+        port: Port number, from 1.
         link: IB or RoCE.
-        sharp: Whether SHARP can be used through it.
+        sharp: Whether it supports SHARP.
     """
 
     index: int
@@ -39,12 +40,12 @@ class Adapter(_Fact, frozen=True, gc=False):
 
 
 class Adapters(_Fact, frozen=True):
-    """Adapters that the process uses, in order; empty means none.
+    """NICs that the process uses, in order; empty means none.
 
     Attributes:
-        adapters: All of them.
-        relaxed_ordering: Whether PCI relaxed ordering is on.
-        control: Interface of the control connections; empty where not told.
+        adapters: The NIC ports.
+        relaxed_ordering: Whether PCI relaxed ordering is enabled.
+        control: Interface of the out-of-band connections; empty where absent.
     """
 
     adapters: tuple[Adapter, ...]
@@ -53,49 +54,49 @@ class Adapters(_Fact, frozen=True):
 
     @property
     def mixed(self) -> bool:
-        """Whether both InfiniBand and Ethernet are among them."""
+        """Whether the link layers differ."""
         return len({adapter.link for adapter in self.adapters}) > 1
 
 
 class NoAdapters(_Fact, frozen=True, gc=False):
-    """No adapter is used: `no_device`, or `no_library` where libibverbs could not be opened."""
+    """No NIC is used: `no_device`, or `no_library` where libibverbs could not be opened."""
 
     why: Literal["no_device", "no_library"]
 
 
 class Interfaces(_Fact, frozen=True):
-    """Interfaces that TCP goes through; `plugin` is Socket or FastSocket."""
+    """Network interfaces used for TCP; `plugin` is Socket or FastSocket."""
 
     plugin: str
     interfaces: tuple[str, ...]
 
 
 class Network(_Fact, frozen=True, gc=False):
-    """The network that was chosen: IB, IBext_v8, Socket, AWS Libfabric and others."""
+    """The selected network: IB, IBext_v8, Socket, AWS Libfabric and others."""
 
     name: str
 
     @property
     def tcp(self) -> bool:
-        """Whether this is TCP."""
+        """Whether it is TCP."""
         return self.name in {"Socket", "FastSocket"}
 
 
 class Channel(_Fact, frozen=True, gc=False):
-    """How one channel goes from one rank to another.
+    """The transport of one channel between two ranks.
 
     Attributes:
-        channel: Its number.
-        source: Rank that sends.
-        source_gpu: nvmlDev of it from 2.17 on, its bus before; as it stands.
-        target: Rank that receives.
+        channel: Channel number.
+        source: Sending rank.
+        source_gpu: Its nvmlDev from 2.17 on, its busId before; unchanged.
+        target: Receiving rank.
         target_gpu: Likewise.
-        direction: send or receive, by who wrote the line; empty within a node.
+        direction: send or receive, from the point of view of the writer; empty within a node.
         transport: NET, P2P or SHM.
-        network: Of NET, IB …; of others what follows ("IPC", "CUMEM"); empty if nothing.
-        adapter: NCCL's number of the adapter; None but for NET.
-        gdr: Whether data goes between GPU and adapter directly; None but for NET.
-        proxy_rank: Rank whose adapter it goes through (PXN); None if its own.
+        network: For NET: IB …; for the others their variant ("IPC", "CUMEM"); empty if none.
+        adapter: NCCL's NIC index; None except for NET.
+        gdr: Whether GPUDirect RDMA is used; None except for NET.
+        proxy_rank: Rank whose NIC is used (PXN); None for its own.
     """
 
     channel: int
@@ -112,14 +113,14 @@ class Channel(_Fact, frozen=True, gc=False):
 
 
 class RingSummary(_Fact, frozen=True, gc=False):
-    """All rings are connected; whether through other GPUs' adapters and with GPUDirect, None before 2.24.3."""
+    """All rings are connected; whether they use PXN and GPUDirect RDMA, None before 2.24.3."""
 
     pxn: bool | None
     gdr: bool | None
 
 
 class AdapterGdr(_Fact, frozen=True, gc=False):
-    """Whether an adapter can do GPUDirect RDMA."""
+    """Whether a NIC supports GPUDirect RDMA."""
 
     enabled: bool
     index: int
@@ -127,14 +128,14 @@ class AdapterGdr(_Fact, frozen=True, gc=False):
 
 
 class GpuGdr(_Fact, frozen=True, gc=False):
-    """Whether GPUDirect RDMA is done between a GPU and an adapter.
+    """Whether GPUDirect RDMA is used between a GPU and a NIC.
 
     Attributes:
-        enabled: Whether it is.
-        gpu: Bus of the GPU, as NCCL writes it.
-        index: NCCL's number of the adapter.
-        distance: 0 to 9, near to far, by the scale of the version.
-        limit: The farthest at which it is done.
+        enabled: Whether it is used.
+        gpu: busId of the GPU, unchanged.
+        index: NCCL's NIC index.
+        distance: 0 to 9, near to far; the scale depends on the release.
+        limit: Maximum distance at which it is used.
     """
 
     enabled: bool
@@ -145,7 +146,7 @@ class GpuGdr(_Fact, frozen=True, gc=False):
 
 
 class ChannelCounts(_Fact, frozen=True, gc=False):
-    """How many channels of each sort; `nvls` is None where not told."""
+    """Number of channels of each type; `collnet` and `nvls` are None where absent."""
 
     coll: int
     collnet: int | None
@@ -154,34 +155,34 @@ class ChannelCounts(_Fact, frozen=True, gc=False):
 
 
 class NvlsTree(_Fact, frozen=True, gc=False):
-    """NVLS trees are connected: switches of NVLink reduce."""
+    """NVLS trees are connected: NVSwitches do the reduction."""
 
 
 class NvlsSupport(_Fact, frozen=True, gc=False):
-    """Whether NVLink's switches can reduce for a GPU."""
+    """Whether NVLS multicast is available for a GPU."""
 
     available: bool
     gpu: int
 
 
 class CollnetPlugin(_Fact, frozen=True, gc=False):
-    """A plugin for reduction by switches was loaded, such as SHARP."""
+    """A CollNet plugin was loaded, such as SHARP."""
 
     name: str
 
 
 class CommInit(_Fact, frozen=True, gc=False):
-    """A communicator is being made, or was.
+    """Initialisation of a communicator.
 
     Attributes:
-        comm: Address in the process, by which other lines name it.
-        rank: In the communicator.
-        n_ranks: Its ranks.
-        cuda_dev: GPU as the job numbers them.
-        nvml_dev: GPU as the host numbers them; None in old versions.
-        bus_id: PCI address of the GPU, as "0000:c8:00.0"; empty where not told.
-        comm_id: Hash of the communicator; empty in old versions.
-        phase: START or COMPLETE; empty where not told.
+        comm: Address in the process, which other lines refer to.
+        rank: Rank in the communicator.
+        n_ranks: Number of ranks.
+        cuda_dev: CUDA device number.
+        nvml_dev: NVML device number; None in old releases.
+        bus_id: PCI address of the GPU, such as "0000:c8:00.0"; empty where absent.
+        comm_id: Hash of the communicator; empty in old releases.
+        phase: START or COMPLETE; empty where absent.
     """
 
     comm: str
@@ -195,7 +196,7 @@ class CommInit(_Fact, frozen=True, gc=False):
 
 
 class CommShape(_Fact, frozen=True, gc=False):
-    """How the ranks of a communicator lie on nodes; fields as of `CommInit`."""
+    """Distribution of the ranks of a communicator over nodes; fields as in `CommInit`."""
 
     comm: str
     rank: int
@@ -206,7 +207,7 @@ class CommShape(_Fact, frozen=True, gc=False):
 
 
 class InitTime(_Fact, frozen=True, gc=False):
-    """Seconds that making a communicator took."""
+    """Seconds that the initialisation of a communicator took."""
 
     rank: int
     n_ranks: int
@@ -214,13 +215,13 @@ class InitTime(_Fact, frozen=True, gc=False):
 
 
 class AsyncEvent(_Fact, frozen=True, gc=False):
-    """An adapter reported something by itself.
+    """An asynchronous event of a NIC.
 
     Attributes:
-        device: Adapter; empty up to 2.18, which do not tell.
-        port: Its port; None likewise.
-        event: "port error", "GID table changed" …, as it stands.
-        fatal: Whether NCCL takes it for fatal; None where not told.
+        device: RDMA device; empty up to 2.18.
+        port: Port number; None up to 2.18.
+        event: "port error", "GID table changed" …, unchanged.
+        fatal: Whether NCCL treats it as fatal; None where absent.
     """
 
     device: str
@@ -230,17 +231,17 @@ class AsyncEvent(_Fact, frozen=True, gc=False):
 
     @property
     def port_error(self) -> bool:
-        """Whether a port lost its link."""
+        """Whether a port went down."""
         return "port error" in self.event
 
     @property
     def port_active(self) -> bool:
-        """Whether a port has its link again."""
+        """Whether a port became active again."""
         return "port active" in self.event
 
 
 class SpeedChange(_Fact, frozen=True, gc=False):
-    """The speed of an adapter's port changed; in megabits per second, the new one as a text ("unknown")."""
+    """A change of a port's speed in Mb/s; the new one is text ("unknown")."""
 
     device: str
     port: int | None
@@ -249,15 +250,15 @@ class SpeedChange(_Fact, frozen=True, gc=False):
 
 
 class Completion(_Fact, frozen=True, gc=False):
-    """A transfer failed.
+    """A work completion with an error.
 
     Attributes:
-        status: Number of libibverbs: 12 no answer after all retries, 4 local protection, 9 remote invalid request,
-            10 remote access, 13 receiver not ready, 5 flushed.
-        vendor: Number of the vendor; None where not told.
-        peer: Address of the other end, without port; empty where not told.
-        device: Adapter; empty before 2.23.
-        direction: Send or Recv; empty where not told.
+        status: ibv_wc_status: 12 transport retries exceeded, 4 local protection, 9 remote invalid request, 10 remote
+            access, 13 RNR retries exceeded, 5 flushed.
+        vendor: Vendor error; None where absent.
+        peer: Address of the peer, without port; empty where absent.
+        device: RDMA device; empty before 2.23.
+        direction: Send or Recv; empty where absent.
     """
 
     status: int
@@ -268,19 +269,19 @@ class Completion(_Fact, frozen=True, gc=False):
 
     @property
     def consequence(self) -> bool:
-        """Whether this only follows from another error: the queue was flushed."""
+        """Whether the work request was flushed, which only follows from another error."""
         return self.status == 5
 
 
 class VerbsFailure(_Fact, frozen=True, gc=False):
-    """A call of libibverbs failed.
+    """A failed call of libibverbs.
 
     Attributes:
         call: ibv_modify_qp …
-        error: "Connection timed out" …; empty where not told.
-        device: Adapter; empty where not told.
-        port: Its port; None where not told.
-        states: From and to which state a queue pair was to go ("INIT", "RTR"); empty where not told.
+        error: "Connection timed out" …; empty where absent.
+        device: RDMA device; empty where absent.
+        port: Port number; None where absent.
+        states: Current and next QP state ("INIT", "RTR"); empty where absent.
     """
 
     call: str
@@ -291,11 +292,11 @@ class VerbsFailure(_Fact, frozen=True, gc=False):
 
 
 class Failover(_Fact, frozen=True, gc=False):
-    """An adapter was given up; the job goes on with the others at less bandwidth, and without saying so again.
+    """A NIC failed and NCCL failed over to the others, with less bandwidth; this is logged once.
 
     Attributes:
-        adapter: NCCL's number of it.
-        recovering: Whether NCCL will try to get it back.
+        adapter: NCCL's NIC index.
+        recovering: Whether NCCL will try to recover it.
     """
 
     adapter: int
@@ -303,37 +304,37 @@ class Failover(_Fact, frozen=True, gc=False):
 
 
 class Recovered(_Fact, frozen=True, gc=False):
-    """An adapter that was given up is used again."""
+    """A failed NIC is used again."""
 
     adapter: int
 
 
 class FatalError(_Fact, frozen=True, gc=False):
-    """An error of an adapter that could not be survived."""
+    """A fatal error of a NIC."""
 
     error: str
 
 
 class Setting(_Fact, frozen=True, gc=False):
-    """A variable of the environment that concerns networks, as NCCL echoes it."""
+    """A network-related environment variable, as NCCL logs it."""
 
     name: str
     value: str
 
 
 class Provider(_Fact, frozen=True, gc=False):
-    """The provider that libfabric chose."""
+    """The provider that libfabric selected."""
 
     name: str
 
     @property
     def tcp(self) -> bool:
-        """Whether this is TCP, on which a plugin for EFA falls back without a word."""
+        """Whether it is TCP, to which the EFA plugin falls back without a warning."""
         return self.name.startswith("tcp") or "sockets" in self.name
 
 
 class Ece(_Fact, frozen=True, gc=False):
-    """Whether enhanced connection establishment is used."""
+    """Whether enhanced connection establishment (ECE) is used."""
 
     supported: bool
 
@@ -342,10 +343,10 @@ class PathToAdapter(_Fact, frozen=True, gc=False):
     """A path of the topology.
 
     Attributes:
-        adapter: NCCL's number.
-        hops: How many.
-        bandwidth: Bytes per second that NCCL takes it for.
-        kind: PIX and PXB within PCIe switches; PHB, NODE and SYS cross a processor.
+        adapter: NCCL's NIC index.
+        hops: Number of hops.
+        bandwidth: NCCL's estimate in bytes per second.
+        kind: PIX and PXB stay within PCIe switches; PHB, NODE and SYS cross a CPU.
     """
 
     adapter: int
@@ -355,27 +356,27 @@ class PathToAdapter(_Fact, frozen=True, gc=False):
 
 
 class Paths(_Fact, frozen=True):
-    """Paths from one part of a host (GPU/8F000) to its adapters."""
+    """Paths from one device of a host (GPU/8F000) to its NICs."""
 
     origin: str
     adapters: tuple[PathToAdapter, ...]
 
 
 class PeerClosed(_Fact, frozen=True, gc=False):
-    """The other end of a TCP connection closed it: look there for the reason."""
+    """A TCP connection closed by the peer; the reason is in the peer's log."""
 
     peer: str
 
 
 class RasListening(_Fact, frozen=True, gc=False):
-    """Where RAS listens in this process."""
+    """The address of this process's RAS listener."""
 
     address: str
     port: int
 
 
 class Tuning(_Fact, frozen=True, gc=False):
-    """What NCCL chose for an operation: names, or numbers in old versions."""
+    """The algorithm and protocol of an operation: names, or numbers in old releases."""
 
     operation: str
     size: int
@@ -384,14 +385,14 @@ class Tuning(_Fact, frozen=True, gc=False):
 
 
 class WatchdogTimeout(_Fact, frozen=True, gc=False):
-    """PyTorch's watchdog gave a collective up.
+    """A collective that PyTorch's watchdog timed out.
 
     Attributes:
-        rank: Rank in the group; None where not told.
-        sequence: Number in the group.
-        operation: ALLREDUCE …, as it stands.
+        rank: Rank in the process group; None where absent.
+        sequence: Sequence number in the process group.
+        operation: ALLREDUCE …, unchanged.
         seconds: How long it had run.
-        elements: That the rank handed in; None up to PyTorch 2.0.
+        elements: Input elements of the rank; None up to PyTorch 2.0.
     """
 
     rank: int | None
@@ -402,12 +403,12 @@ class WatchdogTimeout(_Fact, frozen=True, gc=False):
 
 
 class WatchdogStatus(_Fact, frozen=True, gc=False):
-    """How far a rank had come when the watchdog looked: who enqueued least is the suspect.
+    """Progress of a rank when the watchdog timed out; the rank that enqueued least is the suspect.
 
     Attributes:
-        rank: Rank in the group; None where not told.
-        group: Its description; empty where not told.
-        last_enqueued: Number in the group.
+        rank: Rank in the process group; None where absent.
+        group: Description of the process group; empty where absent.
+        last_enqueued: Sequence number in the process group.
         last_completed: Likewise.
     """
 
@@ -453,16 +454,16 @@ Fact = (
 )
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One line that says something.
+class LogEntry(msgspec.Struct, frozen=True):
+    """One line with a fact.
 
     Attributes:
-        fact: What it says.
-        host: Host that wrote it; empty where the line lacks it.
-        pid: Its process; None likewise.
-        gpu: cudaDev of it; None likewise.
-        task: Task or rank in the job by what mpirun or srun put before the line; None where they did not.
-        stamp: Time as it stands in the line, local and without zone; empty where it has none.
+        fact: The fact.
+        host: Host that wrote it; empty where absent.
+        pid: Process ID; None where absent.
+        gpu: cudaDev; None where absent.
+        task: Task or rank from the prefix of mpirun or srun; None where absent.
+        stamp: Time as printed, local and without time zone; empty where absent.
     """
 
     fact: Fact

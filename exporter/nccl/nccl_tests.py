@@ -1,7 +1,7 @@
-"""What nccl-tests and rccl-tests print and write: tables of all years, JSON of -J, and the baseline that they give.
+"""Output of nccl-tests and rccl-tests: tables of all releases, the JSON of -J, and the baseline derived from them.
 
-Tables are read from their columns, with what schedulers put before and into lines taken away. Of the JSON neither
-environment nor arguments are kept: the environment is the whole one, with all secrets in it.
+Tables are parsed by column, after the prefixes and tags of launchers are removed. Neither environment nor arguments of
+the JSON are kept: the environment is complete and contains secrets.
 """
 
 import math
@@ -29,18 +29,18 @@ MAX_LINE = 4096
 """Bytes of a line."""
 
 MAX_JSON = 64 << 20
-"""Bytes of a JSON file: it may hold the time of every iteration."""
+"""Bytes of a JSON file, which may contain the time of every iteration."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """One half of a row.
+class Measurement:
+    """One half of a row: in place or out of place.
 
     Attributes:
         seconds: Time of one operation.
         algorithm_bandwidth: Bytes per second.
         bus_bandwidth: Bytes per second.
-        wrong: Elements that were wrong; None where not checked, or told as an error of rounding.
+        wrong: Number of wrong elements; None where unchecked, or printed as a rounding error.
     """
 
     seconds: float
@@ -51,40 +51,40 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One size.
+    """One message size.
 
     Attributes:
         size: Bytes as nccl-tests counts them; may be 0.
         count: Elements.
-        type: Their type.
+        type: Data type.
         redop: sum …; empty where the table has no such column.
-        out_of_place: Measure; None where not told.
-        in_place: Measure; None where not told.
+        out_of_place: Out-of-place result; None where absent.
+        in_place: In-place result; None where absent.
     """
 
     size: int
     count: int
     type: str
     redop: str
-    out_of_place: Measure | None
-    in_place: Measure | None
+    out_of_place: Measurement | None
+    in_place: Measurement | None
 
 
 @dataclass(slots=True)
-class Run:
+class BenchmarkRun:
     """One run of a test.
 
     Attributes:
-        collective: As `kinds.KINDS`; None where the output does not tell.
-        nccl_version: "2.23.4"; empty where not told.
-        ranks: Ranks listed, with how often: more than once means runs that know nothing of each other.
-        hosts: Hosts listed.
-        rows: Sizes.
-        out_of_bounds: Values that were wrong, over all sizes; None where not told.
-        average_bus_bandwidth: Bytes per second over all sizes, small ones too; None where not told.
-        failures: Lines that say that the test failed.
-        foreign_column: Whether somebody put a column before the sizes: rows are then of different runs.
-        bad_rows: Rows that could not be read.
+        collective: One of `collectives.KINDS`; None where the output does not name it.
+        nccl_version: "2.23.4"; empty where absent.
+        ranks: Listed ranks with the number of occurrences; more than one means independent runs.
+        hosts: Listed hosts.
+        rows: Message sizes.
+        out_of_bounds: Wrong values over all sizes; None where absent.
+        average_bus_bandwidth: Bytes per second over all sizes, small ones included; None where absent.
+        failures: Lines that report a failed test.
+        foreign_column: Whether a column was added before the sizes: rows are then of different runs.
+        bad_rows: Rows that could not be parsed.
     """
 
     collective: str | None = None
@@ -100,23 +100,23 @@ class Run:
 
     @property
     def n_ranks(self) -> int | None:
-        """Ranks of the run; None where they are not listed."""
+        """Number of ranks; None where ranks are not listed."""
         return max(self.ranks) + 1 if self.ranks else None
 
     @property
     def n_nodes(self) -> int | None:
-        """Hosts of the run; None where not every rank is listed."""
+        """Number of hosts; None where not every rank is listed."""
         return len(self.hosts) if self.ranks and len(self.ranks) == self.n_ranks else None
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a collective of a size can reach.
+    """Bus bandwidth reached by a collective at one size.
 
     Attributes:
-        bus_bandwidth: Bytes per second, out of place where measured so: the best of the rows of this size.
-        n_ranks: Ranks of the run; None where not told.
-        n_nodes: Hosts of the run; None where not told.
+        bus_bandwidth: Bytes per second, out of place if measured: the best of the rows of this size.
+        n_ranks: Number of ranks; None if unknown.
+        n_nodes: Number of hosts; None if unknown.
     """
 
     bus_bandwidth: float
@@ -137,14 +137,14 @@ _STAMP = re.compile(r"(?: +\d{4}-\d\d-\d\d +\d\d:\d\d:\d\d)\s*$")
 _REDOP = re.compile(r"[a-z]{3,12}")
 
 _PER_SIDE = {8: 4, 16: 8, 4: 4}
-"""Columns of one half (time, two bandwidths, wrong ones; with -I four more for iterations) by those of all numbers.
+"""Columns of one half by the number of numeric columns: time, two bandwidths, wrong elements; with -I four more.
 
-Where a trace is replayed, only the half in place is measured.
+Replayed traces are measured in place only.
 """
 
 
-def parse_text(data: bytes) -> Run:
-    """Read an output; lines that are not of the test are passed over.
+def parse_text(data: bytes) -> BenchmarkRun:
+    """Parse an output; lines that are not of the test are skipped.
 
     Raises:
         FormatError: It is too large, or of another program: nccom-test (Trainium), the JSON of Meta's fork.
@@ -155,7 +155,7 @@ def parse_text(data: bytes) -> Run:
         raise FormatError("unsupported", "a table of nccom-test, not of nccl-tests")
     if b'"nccl-tests structured output"' in data:
         raise FormatError("unsupported", "JSON of a fork of nccl-tests; run it without --json, or upstream with -J")
-    run = Run()
+    run = BenchmarkRun()
     columns: list[str] | None = None
     for raw in data.splitlines():
         if len(raw) > MAX_LINE:
@@ -173,8 +173,8 @@ def parse_text(data: bytes) -> Run:
     return run
 
 
-def _fact(run: Run, line: str) -> None:
-    """Take what a line that is no row says of the run."""
+def _fact(run: BenchmarkRun, line: str) -> None:
+    """Parse a line that is not a row."""
     if (found := _DEVICE.search(line)) and int(found[1]) < MAX_RANKS:
         run.ranks[int(found[1])] += 1
         run.hosts.add(printable(found[2]))
@@ -198,7 +198,7 @@ def _collective(name: str) -> str | None:
     return None if kind == OTHER else kind
 
 
-def _row(run: Run, words: list[str], columns: list[str] | None) -> None:
+def _row(run: BenchmarkRun, words: list[str], columns: list[str] | None) -> None:
     """Add a row, or count it as bad: rows lose numbers where outputs are interleaved."""
     start = columns.index("size") if columns else 0
     words = words[start:]
@@ -206,7 +206,7 @@ def _row(run: Run, words: list[str], columns: list[str] | None) -> None:
         size, count, kind = int(words[0]), int(words[1]), words[2]
         rest = words[3:]
         redop = rest.pop(0) if rest and _REDOP.fullmatch(rest[0]) else ""
-        if len(rest) % 2:  # the root; halves have an even number of columns
+        if len(rest) % 2:  # the root column; halves have an even number of columns
             rest.pop(0)
         side = _PER_SIDE[len(rest)]
         rounded = columns is not None and "error" in columns
@@ -221,30 +221,30 @@ def _row(run: Run, words: list[str], columns: list[str] | None) -> None:
     run.rows.append(Row(size, count, kind, redop, out_of_place, in_place))
 
 
-def _measure(words: list[str], *, rounded: bool) -> Measure:
-    """Read one half of a row.
+def _measure(words: list[str], *, rounded: bool) -> Measurement:
+    """Parse one half of a row.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is malformed.
     """
     algorithm, bus = _bandwidth(words[1]), _bandwidth(words[2])
     seconds = float(words[0]) / 1e6
     if algorithm is None or bus is None or not 0 <= seconds < math.inf:
         raise ValueError("no time or bandwidth")
     wrong = None if rounded or words[3] == "N/A" else _whole(words[3])
-    return Measure(seconds, algorithm, bus, wrong)
+    return Measurement(seconds, algorithm, bus, wrong)
 
 
 def _whole(text: str) -> int | None:
-    """Give a number of wrong elements; None for an error of rounding (2e-07, where no header names the column)."""
+    """Return a number of wrong elements; None for a rounding error (2e-07, where no header names the column)."""
     number = float(text)
     if not 0 <= number < math.inf:
-        raise ValueError("no number")
+        raise ValueError("not a finite number")
     return int(number) if number.is_integer() and "e-" not in text and "e+00" not in text else None
 
 
 def _bandwidth(text: str) -> float | None:
-    """Turn GB/s into bytes per second; None for what is none."""
+    """Convert GB/s to bytes per second; None if malformed."""
     try:
         number = float(text) * 1e9
     except ValueError:
@@ -288,7 +288,7 @@ class _Average(msgspec.Struct, frozen=True):
 
 
 class _Document(msgspec.Struct, frozen=True):
-    """The JSON of -J; `env` is left out on purpose, so that it is never made into an object."""
+    """The JSON of -J. `env` is omitted on purpose, so that it is never decoded."""
 
     version: int
     results: list[msgspec.Raw]
@@ -304,14 +304,14 @@ _document = msgspec.json.Decoder(_Document)
 _result = msgspec.json.Decoder(_Result)
 
 
-def parse_json(data: bytes) -> Run:
-    """Read what -J wrote; a result that cannot be used loses no other.
+def parse_json(data: bytes) -> BenchmarkRun:
+    """Parse the output of -J; invalid results are counted and skipped.
 
     Raises:
-        FormatError: It is no such file, or too large.
+        FormatError: It is not such a file, or too large.
     """
     document = decode_json(_document, data, MAX_JSON)
-    run = Run(out_of_bounds=document.out_of_bounds.count)
+    run = BenchmarkRun(out_of_bounds=document.out_of_bounds.count)
     if 0 < document.nccl_version < 1_000_000:
         number = document.nccl_version
         run.nccl_version = f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
@@ -326,7 +326,7 @@ def parse_json(data: bytes) -> Run:
             result = decode_json(_result, bytes(raw), MAX_JSON)
             halves = [_half(one) for one in (result.out_of_place, result.in_place)]
             if not 0 <= result.size <= MAX_BYTES:
-                raise FormatError("invalid", "a size beyond belief")
+                raise FormatError("invalid", "implausible size")
         except FormatError:
             run.bad_rows += 1
             continue
@@ -334,36 +334,36 @@ def parse_json(data: bytes) -> Run:
         run.rows.append(Row(result.size, result.count, result.type[:16], result.redop[:16], *halves))
     average = document.average_bus_bandwidth.bandwidth
     run.average_bus_bandwidth = _bandwidth(str(average)) if average is not None else None
-    # NCCL's last error may tell of an attempt that was followed by another that worked; the sizes tell what failed
+    # NCCL's last error may be of an attempt that was retried with success; missing sizes show that the run failed.
     run.failures = [printable(one[:200]) for one in document.errors[:100] if one and not run.rows]
     return run
 
 
-def _half(half: _Half | None) -> Measure | None:
+def _half(half: _Half | None) -> Measurement | None:
     if half is None:
         return None
-    took = half.time if half.time is not None else half.cpu_time
+    seconds = half.time if half.time is not None else half.cpu_time
     wrong = "N/A" if half.nwrong is None else str(half.nwrong)
     try:
-        return _measure([str(took), str(half.alg_bw), str(half.bus_bw), wrong], rounded=False)
+        return _measure([str(seconds), str(half.alg_bw), str(half.bus_bw), wrong], rounded=False)
     except ValueError as error:
         raise FormatError("invalid", str(error)) from None
 
 
-def baseline(runs: Iterable[Run], collective: str | None = None) -> dict[tuple[str, int], Baseline]:
-    """Give the bus bandwidth that was reached, by collective and size (as nccl-tests counts sizes).
+def baseline(runs: Iterable[BenchmarkRun], collective: str | None = None) -> dict[tuple[str, int], Baseline]:
+    """Return the best bus bandwidth by collective and size in bytes, as nccl-tests counts sizes.
 
     Args:
-        runs: Outputs; of several the best counts.
-        collective: Of runs whose output does not tell.
+        runs: Parsed outputs.
+        collective: Collective of runs whose output does not name it.
 
     Raises:
-        FormatError: A run proves nothing (`refused`); the text says why.
+        FormatError: A run is not usable as a baseline (`refused`); the text contains the reason.
     """
     best: dict[tuple[str, int], Baseline] = {}
     for run in runs:
         kind = run.collective or (known_kind(collective) if collective else OTHER)
-        if reason := refusal(run, kind):
+        if reason := rejection_reason(run, kind):
             raise FormatError("refused", reason)
         for row in run.rows:
             measure = row.out_of_place or row.in_place
@@ -374,18 +374,18 @@ def baseline(runs: Iterable[Run], collective: str | None = None) -> dict[tuple[s
     return best
 
 
-def refusal(run: Run, kind: str) -> str | None:
-    """Say why a run is no baseline; None if it is one."""
+def rejection_reason(run: BenchmarkRun, kind: str) -> str | None:
+    """Return why a run is not usable as a baseline; None if it is."""
     checks = (
-        (any(times > 1 for times in run.ranks.values()), "ranks come twice: built without MPI, so that each ran alone"),
-        (run.n_ranks == 1, "one rank alone: nothing crossed a network"),
+        (any(times > 1 for times in run.ranks.values()), "ranks are listed twice: built without MPI, each ran alone"),
+        (run.n_ranks == 1, "one rank alone: no data crossed the network"),
         (bool(run.failures), f"the test failed: {run.failures[:1]}"),
         (bool(run.out_of_bounds), f"{run.out_of_bounds} values were wrong"),
         (any(_wrong(row) for row in run.rows), "elements were wrong"),
         (run.foreign_column, "a column before the sizes: rows of different runs"),
         (not run.rows, "no row with a size"),
-        (not any(_busy(row) for row in run.rows), "no bus bandwidth above 0, as of one rank alone"),
-        (kind == OTHER, "the output does not tell which collective it is of; say so"),
+        (not any(_busy(row) for row in run.rows), "no bus bandwidth above 0, as with one rank alone"),
+        (kind == OTHER, "the output does not name the collective; specify it"),
     )
     return next((text for wrong, text in checks if wrong), None)
 

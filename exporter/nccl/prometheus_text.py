@@ -1,8 +1,8 @@
-"""Lines of the Prometheus text format as jobs write them: labels unescaped, the last line torn.
+"""Prometheus text format as jobs write it: label values are not escaped, and the last line may be truncated.
 
-Inspector writes names of communicators and jobs as they come, so that a value may hold quotes. A value therefore ends
-at the quote that the next label or the end of the labels follows, and nothing is unescaped. Whoever names his
-communicator `x",gpu="7` can add a label in this way, but not change one: a label that comes twice ends its line.
+Inspector writes names of communicators and jobs without escaping, so a value may contain quotes. A value therefore ends
+at the quote that is followed by the next label or the end of the labels, and nothing is unescaped. A communicator named
+`x",gpu="7` can add a label this way, but not change one: a line with a duplicate label is rejected.
 """
 
 import math
@@ -20,12 +20,12 @@ MAX_LINE = 8192
 """Bytes of a line."""
 
 MAX_VALUE = 256
-"""Characters of a label's value."""
+"""Characters of a label value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One line: a name, labels by name, and a value that is a number."""
+    """One line: metric name, labels by name, and a finite value."""
 
     name: str
     labels: dict[str, str]
@@ -33,8 +33,8 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Lost:
-    """How many lines gave no sample, by reason: `malformed`, `invalid`, `too_large`, `torn` or `unknown`."""
+class LineErrors:
+    """Number of rejected lines by reason: `malformed`, `invalid`, `too_large`, `truncated` or `unknown`."""
 
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -44,28 +44,28 @@ _NEXT = re.compile(r'"[ \t]*,[ \t]*(?=[A-Za-z_]\w{0,99}=")', re.ASCII)
 _LABEL = re.compile(r'([A-Za-z_]\w{0,99})="(.*)', re.ASCII | re.DOTALL)
 
 
-def samples(data: bytes, lost: Lost) -> Iterator[Sample]:
-    """Give the samples of a file; a line that cannot be used is counted in `lost` and loses no other.
+def parse_samples(data: bytes, errors: LineErrors) -> Iterator[Sample]:
+    """Yield the samples of a file; lines that cannot be parsed are counted in `errors`.
 
     Raises:
-        FormatError: The file is larger than any that is believed.
+        FormatError: The file exceeds MAX_TEXT.
     """
     if len(data) > MAX_TEXT:
         raise FormatError("too_large", f"{len(data)} bytes; at most {MAX_TEXT} are read")
-    *lines, torn = data.split(b"\n")
-    if torn.strip():
-        lost.reasons["torn"] += 1
+    *lines, unfinished = data.split(b"\n")
+    if unfinished.strip():
+        errors.reasons["truncated"] += 1
     for line in lines:
         stripped = line.strip()
         if stripped and not stripped.startswith(b"#"):
             try:
                 yield parse_line(stripped)
             except FormatError as error:
-                lost.reasons[error.reason] += 1
+                errors.reasons[error.reason] += 1
 
 
 def parse_line(line: bytes) -> Sample:
-    """Read one line that is no comment.
+    """Parse one line that is not a comment.
 
     Raises:
         FormatError: It cannot be used.
@@ -79,9 +79,9 @@ def parse_line(line: bytes) -> Sample:
     try:
         number = float(value)
     except ValueError:
-        raise FormatError("invalid", f"{name}: {value!r} is no number") from None
+        raise FormatError("invalid", f"{name}: {value!r} is not a number") from None
     if not math.isfinite(number):
-        raise FormatError("invalid", f"{name}: {value!r} is no value")
+        raise FormatError("invalid", f"{name}: {value!r} is not finite")
     return Sample(name, _labels(labels or ""), number)
 
 
@@ -97,7 +97,7 @@ def _labels(text: str) -> dict[str, str]:
         if found is None:
             raise FormatError("malformed", "no label and value")
         if found[1] in labels:
-            raise FormatError("invalid", f"label {found[1]} comes twice")
+            raise FormatError("invalid", f"duplicate label {found[1]}")
         if len(found[2]) > MAX_VALUE:
             raise FormatError("too_large", f"label {found[1]} has {len(found[2])} characters")
         labels[found[1]] = printable(found[2])
@@ -105,7 +105,7 @@ def _labels(text: str) -> dict[str, str]:
 
 
 def whole_number(labels: dict[str, str], name: str, least: int, largest: int) -> int | None:
-    """Give the whole number in a label; None where it has none that is believed ("unknown", "NOT_SET")."""
+    """Return the integer in a label; None if it is absent, out of range or not a number ("unknown", "NOT_SET")."""
     text = labels.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) <= 20):
         return None

@@ -1,8 +1,8 @@
-"""Answers of NCCL's RAS service: communicators with their ranks, how far each has launched, and who is missing.
+"""Replies of NCCL's RAS service: communicators with their ranks, collective counts, and missing ranks.
 
-Counts are of what hosts launched, without point-to-point and (as a rule) without what a CUDA graph replays. While they
-move, unequal counts are normal; the difference between two polls is the signal, not one poll. See `ras_protocol` for
-how to ask, and whether.
+Counts are launches by the host, without point-to-point operations and (usually) without the replays of CUDA graphs.
+Unequal counts are normal while they increase; the signal is the difference between two polls. `ras_protocol` has the
+dialogue, and the conditions for polling.
 """
 
 import re
@@ -18,13 +18,12 @@ from exporter.nccl.decoding import (
     Rank,
     Ranks,
     ShortText,
-    Text,
     Word,
     decode_json,
 )
 
 MAX_ANSWER = 16 << 20
-"""Bytes of an answer."""
+"""Bytes of a reply."""
 
 Device = Annotated[int, msgspec.Meta(ge=-1, le=1 << 16)]
 Result = Annotated[int, msgspec.Meta(ge=-1, le=1 << 16)]
@@ -34,9 +33,9 @@ class RankStatus(msgspec.Struct, frozen=True, gc=False):
     """State of a rank.
 
     Attributes:
-        init_state: 0 done, 7 in progress, others an error of NCCL (8: time-out).
+        init_state: ncclResult_t: 0 success, 7 in progress, others an error (8: timeout).
         async_error: Likewise.
-        finalize_called: Whether the job began to end it.
+        finalize_called: Whether ncclCommFinalize was called.
         destroy_flag: Whether it is being destroyed.
         abort_flag: Whether it was aborted.
     """
@@ -49,16 +48,16 @@ class RankStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class RasRank(msgspec.Struct, frozen=True, gc=False):
-    """A rank that answered.
+    """A rank that responded.
 
     Attributes:
-        rank: In the communicator.
+        rank: Rank in the communicator.
         host: Address of its host.
-        pid: Its process.
-        cuda_dev: Its GPU as the job numbers them.
-        nvml_dev: Its GPU as the host numbers them; -1 where not told.
-        status: Its state.
-        collective_counts: Operations launched, by kind.
+        pid: Process ID.
+        cuda_dev: CUDA device number.
+        nvml_dev: NVML device number; -1 where absent.
+        status: State.
+        collective_counts: Collectives launched, by kind.
     """
 
     rank: Rank
@@ -78,7 +77,7 @@ class MissingStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class MissingRank(msgspec.Struct, frozen=True, gc=False):
-    """A rank that did not answer; fields as of those that did."""
+    """A rank that did not respond; fields as in RasRank."""
 
     rank: Rank
     host: Host = ""
@@ -88,15 +87,15 @@ class MissingRank(msgspec.Struct, frozen=True, gc=False):
     status: MissingStatus = MissingStatus()
 
 
-class Communicator(msgspec.Struct, frozen=True):
-    """A communicator; `hash` alone is not unique, with `secondary_hash` it is.
+class RasCommunicator(msgspec.Struct, frozen=True):
+    """A communicator; `hash` is unique only together with `secondary_hash`.
 
     Attributes:
         hash: `commId` in the log, `id` in Inspector.
-        secondary_hash: What makes it unique.
-        size: Its ranks.
-        ranks: Those that answered.
-        missing_ranks: Those that did not.
+        secondary_hash: Second part of the identity.
+        size: Number of ranks.
+        ranks: Ranks that responded.
+        missing_ranks: Ranks that did not respond.
     """
 
     hash: Word
@@ -106,74 +105,46 @@ class Communicator(msgspec.Struct, frozen=True):
     missing_ranks: tuple[MissingRank, ...] = ()
 
 
-class Collection(msgspec.Struct, frozen=True, gc=False):
-    """How the answer was gathered.
+class CollectionStats(msgspec.Struct, frozen=True, gc=False):
+    """How the reply was collected.
 
     Attributes:
-        collection_time_sec: Seconds it took.
-        timeouts_count: Legs that gave up: if there are any, the answer is partial.
+        collection_time_sec: Duration in seconds.
+        timeouts_count: Collection timeouts; if there are any, the reply is partial.
     """
 
     collection_time_sec: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     timeouts_count: Count = 0
 
 
-class Report(msgspec.Struct, frozen=True):
-    """One answer to STATUS.
+class RasReport(msgspec.Struct, frozen=True):
+    """One reply to STATUS.
 
     Attributes:
         nccl_version: "2.29.1".
-        timestamp: Of the answering host, local and without zone.
-        communicators: Of the whole job.
-        ras: How it was gathered.
+        timestamp: Time of the responding host, local and without time zone.
+        communicators: Communicators of the job.
+        ras: How the reply was collected.
     """
 
     nccl_version: Word
-    communicators: tuple[Communicator, ...]
+    communicators: tuple[RasCommunicator, ...]
     timestamp: ShortText = ""
-    ras: Collection = Collection()
+    ras: CollectionStats = CollectionStats()
 
 
-class Peer(msgspec.Struct, frozen=True):
-    """The process that an event is about."""
-
-    host: Host = ""
-    pid: Count = 0
-    cuda_devs: Annotated[tuple[Device, ...], msgspec.Meta(max_length=256)] = ()
-    nvml_devs: Annotated[tuple[Device, ...], msgspec.Meta(max_length=256)] = ()
-
-
-class MonitorEvent(msgspec.Struct, frozen=True):
-    """One event of MONITOR.
-
-    Attributes:
-        event: PEER_DEAD, PEER_NEW, PEER_UNRESPONSIVE …
-        group: LIFECYCLE or TRACE.
-        timestamp: Of the answering host, local and without zone.
-        peer: Whom it is about.
-        details: Text of NCCL; often empty.
-    """
-
-    event: Word
-    group: ShortText = ""
-    timestamp: ShortText = ""
-    peer: Peer = Peer()
-    details: Text = ""
-
-
-_report = msgspec.json.Decoder(Report)
-_event = msgspec.json.Decoder(MonitorEvent)
+_report = msgspec.json.Decoder(RasReport)
 _NO_COMMA = re.compile(rb'("nvml_dev"[ \t]{0,8}:[ \t]{0,8}-?\d{1,9})([ \t\r\n]{1,64}"status"[ \t]{0,8}:)')
 
 
-def parse_report(data: bytes) -> Report:
-    """Read an answer to STATUS.
+def parse_report(data: bytes) -> RasReport:
+    """Parse a reply to STATUS.
 
-    Releases 2.28.7 and 2.28.9 forget a comma where ranks are missing, between `nvml_dev` and `status`; it is put there
-    if without it this is no JSON, and nothing else is repaired.
+    Releases 2.28.7 and 2.28.9 omit a comma between `nvml_dev` and `status` of missing ranks. It is inserted where the
+    reply is not JSON without it; nothing else is repaired.
 
     Raises:
-        FormatError: It is no such answer, or too large.
+        FormatError: It is not such a reply, or too large.
     """
     try:
         report = decode_json(_report, data, MAX_ANSWER)
@@ -188,24 +159,15 @@ def parse_report(data: bytes) -> Report:
     return report
 
 
-def parse_event(data: bytes) -> MonitorEvent:
-    """Read one event of MONITOR.
-
-    Raises:
-        FormatError: It is none, or too large.
-    """
-    return decode_json(_event, data, 1 << 20)
-
-
 @dataclass(frozen=True, slots=True)
-class Unequal:
+class CountMismatch:
     """Ranks of a communicator that launched different numbers of one kind.
 
     Attributes:
-        kind: As RAS names it.
-        least: Operations of those behind.
-        most: Operations of those ahead.
-        behind: Ranks with the lowest number, however many: these did not arrive, though RAS's own text lists the
+        kind: RAS's name.
+        least: Lowest count.
+        most: Highest count.
+        behind: Ranks with the lowest count, however many: these did not arrive, although RAS's text output lists the
             smaller group.
     """
 
@@ -215,8 +177,8 @@ class Unequal:
     behind: tuple[int, ...]
 
 
-def unequal(communicator: Communicator) -> tuple[Unequal, ...]:
-    """Give the kinds of which not all ranks that answered launched the same number."""
+def count_mismatches(communicator: RasCommunicator) -> tuple[CountMismatch, ...]:
+    """Return the kinds whose counts differ between the ranks that responded."""
     kinds = dict.fromkeys(kind for rank in communicator.ranks for kind in rank.collective_counts)
     found = []
     for kind in kinds:
@@ -225,12 +187,14 @@ def unequal(communicator: Communicator) -> tuple[Unequal, ...]:
         }
         least, most = min(counts.values()), max(counts.values())
         if least < most:
-            found.append(Unequal(kind, least, most, tuple(sorted(rank for rank in counts if counts[rank] == least))))
+            found.append(
+                CountMismatch(kind, least, most, tuple(sorted(rank for rank in counts if counts[rank] == least)))
+            )
     return tuple(found)
 
 
-def frozen(before: Communicator, now: Communicator) -> bool | None:
-    """Tell whether nothing was launched between two polls; None where the same ranks did not answer both times."""
+def is_stalled(before: RasCommunicator, now: RasCommunicator) -> bool | None:
+    """Return whether nothing was launched between two polls; None where not the same ranks responded."""
     first = {rank.rank: rank.collective_counts for rank in before.ranks}
     second = {rank.rank: rank.collective_counts for rank in now.ranks}
     if not first or first.keys() != second.keys() or before.hash != now.hash:

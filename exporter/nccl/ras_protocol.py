@@ -1,8 +1,8 @@
-"""How to ask NCCL's RAS service, without sockets: whether it is safe to, and what to send after what came.
+"""Client side of NCCL's RAS protocol, without sockets: the conditions for polling, and the dialogue.
 
-Polling has crashed jobs in several releases, above all while communicators are being made. So it is off unless asked
-for, rare, and never before a job is some minutes old; commands that change a job or walk all of its memory are not
-even known here. An answer that does not come means unknown, not healthy.
+Polling has crashed jobs in several releases, mostly during the initialisation of communicators. It is therefore off by
+default, rate-limited, and not done during the first minutes of a job. Commands that change a job or walk all of its
+memory are not implemented. No reply means unknown, not healthy.
 """
 
 import re
@@ -13,18 +13,18 @@ from exporter.nccl.decoding import FormatError
 from exporter.nccl.ras import MAX_ANSWER
 
 PORT = 28028
-"""Where the service listens, on 127.0.0.1 or on ::1 alone, in the network namespace of the job."""
+"""TCP port of the service, on either 127.0.0.1 or ::1, in the network namespace of the job."""
 
-YOUNGEST = 300.0
-"""Seconds that a job must have run: communicators are made at its start."""
+MIN_JOB_AGE_SECONDS = 300.0
+"""Minimum age of a job: communicators are initialised at its start."""
 
-SHORTEST_INTERVAL = 15.0
-"""Seconds between two polls of a job."""
+MIN_INTERVAL_SECONDS = 15.0
+"""Minimum time between two polls of a job."""
 
-FIRST_WITH_JSON = (2, 28, 7)
+MIN_JSON_VERSION = (2, 28, 7)
 
 MAX_LINE = 4096
-"""Bytes of a line that precedes an answer."""
+"""Bytes of a line that precedes the reply."""
 
 Refusal = Literal[
     "off",
@@ -39,12 +39,12 @@ Refusal = Literal[
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:
-    """Read "2.28.9", "2.26.2+cuda12.4" or the number of nccl.h, 22809; None for anything else."""
+    """Parse "2.28.9", "2.26.2+cuda12.4" or NCCL_VERSION_CODE, 22809; None if malformed."""
     if found := re.match(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})(?![\d])", text, re.ASCII):
         return int(found[1]), int(found[2]), int(found[3])
     if re.fullmatch(r"\d{4,6}", text, re.ASCII):
         number = int(text)
-        # up to 2.8 the minor version had one digit
+        # Up to 2.8 the minor version has one digit.
         scale = 10_000 if number >= 10_000 else 1000
         return number // scale, number % scale // 100, number % 100
     return None
@@ -60,37 +60,37 @@ def may_poll(
     others: bool = False,
     initialising: bool = False,
 ) -> Refusal | None:
-    """Say why a job must not be polled now; None if it may.
+    """Return why a job must not be polled now; None if it may be.
 
     Args:
-        version: Of the job's NCCL; None where unknown.
-        age: Seconds that the job runs; None where unknown.
-        since_last: Seconds since it was polled; None if never.
-        enabled: Whether polling was asked for.
-        forced: Whether releases that crash, or that are not known, were asked for too.
+        version: NCCL version of the job; None if unknown.
+        age: Seconds since the job started; None if unknown.
+        since_last: Seconds since the last poll; None if never polled.
+        enabled: Whether polling is enabled.
+        forced: Whether to poll unknown releases, and those known to crash.
         others: Whether another process polls the job.
-        initialising: Whether a communicator of it is known to be in the making.
+        initialising: Whether a communicator of the job is being initialised.
     """
     checks: tuple[tuple[bool, Refusal], ...] = (
         (not enabled, "off"),
         (not forced and version is None, "version_unknown"),
-        (not forced and version is not None and version < FIRST_WITH_JSON, "version_crashes"),
+        (not forced and version is not None and version < MIN_JSON_VERSION, "version_crashes"),
         (age is None, "age_unknown"),
-        (age is not None and age < YOUNGEST, "too_young"),
+        (age is not None and age < MIN_JOB_AGE_SECONDS, "too_young"),
         (others, "another_poller"),
         (initialising, "initialising"),
-        (since_last is not None and since_last < SHORTEST_INTERVAL, "too_soon"),
+        (since_last is not None and since_last < MIN_INTERVAL_SECONDS, "too_soon"),
     )
-    return next((refusal for holds, refusal in checks if holds), None)
+    return next((refusal for failed, refusal in checks if failed), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What to do next.
+class QueryStep:
+    """Next step of the dialogue.
 
     Attributes:
         send: Bytes to send; empty if none.
-        answer: The whole answer, once the peer has closed; else None.
+        answer: The complete reply, once the peer has closed; else None.
     """
 
     send: bytes = b""
@@ -98,64 +98,55 @@ class Step:
 
 
 class StatusQuery:
-    """One question for the status: feed it what comes, send what it says.
+    """State machine of one STATUS request: pass it the bytes received, send the bytes that it returns.
 
-    The dialogue is CLIENT PROTOCOL, SET FORMAT json, STATUS; then the service answers and closes.
+    The dialogue is CLIENT PROTOCOL, SET FORMAT json, STATUS; then the service replies and closes.
     """
 
-    __slots__ = ("_data", "_text", "_waiting")
+    __slots__ = ("_data", "_waiting")
 
-    def __init__(self, *, text: bool = False) -> None:
-        """Begin.
-
-        Args:
-            text: Whether to ask for text, which is all that releases before 2.28.7 know.
-        """
+    def __init__(self) -> None:
         self._data = bytearray()
-        self._text = text
         self._waiting = "protocol"
 
-    def begin(self) -> Step:
-        """Give the first bytes to send."""
-        return Step(b"CLIENT PROTOCOL 2\n")
+    def begin(self) -> QueryStep:
+        """Return the first bytes to send."""
+        return QueryStep(b"CLIENT PROTOCOL 2\n")
 
-    def receive(self, data: bytes) -> Step:
-        """Take bytes that came.
+    def receive(self, data: bytes) -> QueryStep:
+        """Process received bytes.
 
         Raises:
-            FormatError: The service refuses, says something else than it should, or says too much.
+            FormatError: The service refuses, violates the protocol, or sends too much.
         """
         self._data += data
         while self._waiting != "answer":
             line, end, rest = self._data.partition(b"\n")
             if len(line) > MAX_LINE:
-                raise FormatError("too_large", "RAS: a line without end")
+                raise FormatError("too_large", "RAS: unterminated line")
             if not end:
-                return Step()
+                return QueryStep()
             self._data = bytearray(rest)
             if send := self._line(line.strip().decode("utf-8", "replace")):
-                return Step(send)
+                return QueryStep(send)
         if len(self._data) > MAX_ANSWER:
-            raise FormatError("too_large", f"RAS: an answer of more than {MAX_ANSWER} bytes")
-        return Step()
+            raise FormatError("too_large", f"RAS: a reply of more than {MAX_ANSWER} bytes")
+        return QueryStep()
 
-    def closed(self) -> Step:
-        """Take that the peer has closed, and give the answer.
+    def closed(self) -> QueryStep:
+        """Return the reply, after the peer has closed.
 
         Raises:
-            FormatError: It closed before it answered.
+            FormatError: It closed before it replied.
         """
         if self._waiting != "answer" or not self._data.strip():
-            raise FormatError("refused", f"RAS: closed without an answer, while waiting for its {self._waiting}")
-        return Step(answer=bytes(self._data))
+            raise FormatError("refused", f"RAS: closed without a reply, while waiting for its {self._waiting}")
+        return QueryStep(answer=bytes(self._data))
 
     def _line(self, line: str) -> bytes:
         if self._waiting == "protocol":
             if not re.fullmatch(r"SERVER PROTOCOL \d{1,4}", line, re.ASCII):
                 raise FormatError("refused", f"RAS: {line!r} instead of its protocol")
-            if self._text:
-                self._waiting = "answer"
-                return b"STATUS\n"
             self._waiting = "format"
             return b"SET FORMAT json\n"
         if line != "OK":

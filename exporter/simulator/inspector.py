@@ -1,7 +1,7 @@
-"""A simulated training job whose ranks on this host write the files of NCCL Inspector.
+"""Simulated training job whose ranks on this host write the files of NCCL Inspector.
 
-Each step computes and then runs its collectives. All ranks of a collective end together, and a rank that comes late
-shows the shortest time; so the numbers say who is late as those of a real job do. The same seed gives the same files.
+Each step computes and then runs its collectives. All ranks of a collective end together, and a rank that arrives late
+has the shortest time, as in a real job. The same seed gives the same files.
 """
 
 import json
@@ -11,29 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0}
-"""Of each kind, the factor k of nccl-tests: bus bandwidth = size / time * k * (n - 1) / n."""
+"""Factor k of nccl-tests by kind: bus bandwidth = size / time * k * (n - 1) / n."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """One collective of a step: its kind, and the bytes that one rank hands in."""
+class SimulatedCollective:
+    """One collective of a step: its kind, and the bytes that one rank passes in."""
 
     kind: str
     message_bytes: int
 
 
 STEP = (
-    Operation("AllGather", 16 << 20),
-    Operation("AllGather", 16 << 20),
-    Operation("ReduceScatter", 16 << 20),
-    Operation("AllReduce", 64 << 20),
+    SimulatedCollective("AllGather", 16 << 20),
+    SimulatedCollective("AllGather", 16 << 20),
+    SimulatedCollective("ReduceScatter", 16 << 20),
+    SimulatedCollective("AllReduce", 64 << 20),
 )
-"""What a step of a sharded training runs."""
+"""Collectives of one step of a sharded training."""
 
 
 @dataclass(slots=True)
-class _Rank:
-    """One process: its rank in the communicator, its file, and what of that is not written yet."""
+class _SimulatedRank:
+    """One process: rank in the communicator, PID, file, and what is not yet written to it."""
 
     rank: int
     pid: int
@@ -45,9 +45,9 @@ class InspectorJob:
     """A job whose ranks on this host share one communicator with those of other hosts.
 
     Attributes:
-        folder: Where its files are.
-        bus_bandwidth: Bytes per second of a collective that nobody is late for; may be changed between steps.
-        late: Seconds that ranks come late to every collective; may be changed between steps.
+        folder: Folder of its files.
+        bus_bandwidth: Bytes per second of a collective without late ranks; may be changed between steps.
+        late: Seconds by which ranks are late for every collective; may be changed between steps.
     """
 
     def __init__(
@@ -60,25 +60,25 @@ class InspectorJob:
         n_ranks: int | None = None,
         n_nodes: int = 1,
         hostname: str = "gpu-001",
-        operations: Sequence[Operation] = STEP,
+        operations: Sequence[SimulatedCollective] = STEP,
         bus_bandwidth: float = 350e9,
         jitter: float = 20e-6,
         seed: int = 0,
     ) -> None:
-        """Lay the job's folder.
+        """Create the job's folder and files.
 
         Args:
-            folder: Where Inspector's files go; the job gets the folder `nccl-inspector-<job>` in it.
-            job: Name of the job.
+            folder: Folder of Inspector's files; the job gets the folder `nccl-inspector-<job>` in it.
+            job: Job name.
             ranks: Ranks on this host.
             first_rank: Rank of the first of them.
-            n_ranks: Ranks of the communicator; those of this host where not given.
-            n_nodes: Its nodes.
-            hostname: Name of the host as the job sees it.
+            n_ranks: Ranks of the communicator; by default those of this host.
+            n_nodes: Nodes of the communicator.
+            hostname: Host name as the job sees it.
             operations: Collectives of one step, in order.
-            bus_bandwidth: Bytes per second of a collective that nobody is late for.
-            jitter: Seconds by which ranks come late at most, by chance.
-            seed: Of chance, and of the communicator's hash.
+            bus_bandwidth: Bytes per second of a collective without late ranks.
+            jitter: Maximum random delay of a rank in seconds.
+            seed: Seed of the random numbers and of the communicator's hash.
         """
         self.folder = folder / f"nccl-inspector-{job}"
         self.bus_bandwidth = bus_bandwidth
@@ -94,18 +94,20 @@ class InspectorJob:
         self._micros = 1_700_000_000_000_000
         self.folder.mkdir(parents=True, exist_ok=True)
         self._ranks = [
-            _Rank(first_rank + place, 4000 + place, self.folder / f"{hostname}-pid{4000 + place}.log", bytearray())
+            _SimulatedRank(
+                first_rank + place, 4000 + place, self.folder / f"{hostname}-pid{4000 + place}.log", bytearray()
+            )
             for place in range(ranks)
         ]
         for one in self._ranks:
             one.path.touch()
 
     def step(self, seconds: float = 1.0, *, hold_back: int = 0) -> Mapping[tuple[str, int], Mapping[int, int]]:
-        """Run one step of training and write its records.
+        """Run one training step and write its records.
 
         Args:
             seconds: Time that the step computes.
-            hold_back: Bytes at the end of each file that are not written before the next step or flush, as a buffer
+            hold_back: Bytes at the end of each file that are not written before the next step or flush, like a buffer
                 that was flushed in the middle of a line.
 
         Returns:
@@ -132,8 +134,8 @@ class InspectorJob:
             one.path.unlink(missing_ok=True)
         self.folder.rmdir()
 
-    def _run(self, operation: Operation, sequence: int) -> dict[int, int]:
-        """Run one collective: a rank's time is the transfer and what it waited for the last to come."""
+    def _run(self, operation: SimulatedCollective, sequence: int) -> dict[int, int]:
+        """Run one collective: a rank's time is the transfer and the wait for the last rank to arrive."""
         size = operation.message_bytes * (1 if operation.kind == "AllReduce" else self._n_ranks)
         share = FACTORS[operation.kind] * (self._n_ranks - 1) / self._n_ranks
         transfer = size * share / self.bus_bandwidth
@@ -150,9 +152,15 @@ class InspectorJob:
         return timings
 
     def _line(
-        self, one: _Rank, operation: Operation, sequence: int, microseconds: int, size: int, share: float
+        self,
+        one: _SimulatedRank,
+        operation: SimulatedCollective,
+        sequence: int,
+        microseconds: int,
+        size: int,
+        share: float,
     ) -> bytes:
-        """Print one record as Inspector 2.30 does."""
+        """Return one record in the format of Inspector 2.30."""
         bandwidth = size / microseconds / 1e3
         record = {
             "header": {
@@ -183,7 +191,7 @@ class InspectorJob:
         return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
     @staticmethod
-    def _write(one: _Rank, end: int) -> None:
+    def _write(one: _SimulatedRank, end: int) -> None:
         with one.path.open("ab") as file:
             file.write(one.unwritten[:end])
         del one.unwritten[:end]

@@ -1,7 +1,7 @@
-"""Published samples of NCCL and its neighbours: each has a row of what it holds, and is read to this.
+"""Samples of NCCL and related programs: each has a row with its content, and is parsed to this.
 
-The numbers of nccl_expectations.json were read off the samples by eye and with grep. A row with `none` says why nothing
-is read of its file.
+Published samples are in the corpus, our own in tests/fixtures; both have the same checks. The numbers of the
+expectations were counted by eye and with grep. A row with `none` has the reason why nothing is read of its file.
 """
 
 import json
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from exporter.core.collectives import algorithm_bytes, bus_factor
-from exporter.nccl.debug_log import Scan, scan
+from exporter.nccl.debug_log import ScanStats, scan
 from exporter.nccl.decoding import FormatError
-from exporter.nccl.flight_recorder import parse
+from exporter.nccl.flight_recorder import parse_dump
 from exporter.nccl.inspector import parse_line
-from exporter.nccl.inspector_textfile import windows
+from exporter.nccl.inspector_textfile import parse_textfile
 from exporter.nccl.log_facts import (
     Adapters,
     AsyncEvent,
@@ -24,48 +24,59 @@ from exporter.nccl.log_facts import (
     Network,
 )
 from exporter.nccl.nccl_tests import baseline, parse_text
-from exporter.nccl.prometheus_text import Lost
-from exporter.nccl.ras import parse_event, parse_report
-from exporter.nccl.ras_text import parse_text as parse_ras_text
-from exporter.nccl.xpu_timer import timings
+from exporter.nccl.prometheus_text import LineErrors
+from exporter.nccl.ras import parse_report
+from exporter.nccl.xpu_timer import parse_timings
+from tests.helpers.samples import PUBLISHED, sample_path
 
-EXPECTED = json.loads((Path(__file__).parent / "nccl_expectations.json").read_text())
+FOLDER = Path(__file__).parent
+CORPUS_FOLDER = f"{PUBLISHED}nccl/"
+EXPECTED = {
+    **json.loads((FOLDER / "own_nccl_expectations.json").read_text()),
+    **{
+        f"{CORPUS_FOLDER}{name}": row
+        for name, row in json.loads((FOLDER / "nccl_expectations.json").read_text()).items()
+    },
+}
+
+KINDS = ("facts", "rows", "unsupported", "records", "windows", "labels", "hanging", "entry", "nccl")
+"""Keys that a row has by the kind of its sample; each has a test."""
 
 
-def rows(*keys):
+def samples(*keys):
     return [name for name, row in EXPECTED.items() if any(key in row for key in keys)]
 
 
-def own(data):
-    """Leave out the lines that whoever collected the samples put in."""
+def of_kind(key):
+    return pytest.mark.parametrize("name", samples(key))
+
+
+def without_notes(data):
+    """Return the data without the lines that the collectors of the published samples added."""
     return b"\n".join(line for line in data.split(b"\n") if not line.startswith(b"## "))
 
 
-def test_every_sample_has_a_row_and_every_row_is_tested(corpus):
+@pytest.fixture
+def path(request, name):
+    return sample_path(request, name)
+
+
+def test_every_published_sample_has_a_row_and_every_row_is_tested(corpus):
     folder = corpus / "nccl"
-    samples = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert samples == EXPECTED.keys()
-    tested = rows(
-        "none",
-        "facts",
-        "rows",
-        "unsupported",
-        "records",
-        "windows",
-        "labels",
-        "hanging",
-        "entry",
-        "event",
-        "nccl",
-        "text",
-    )
-    assert sorted(tested) == sorted(EXPECTED)
+    found = {f"{CORPUS_FOLDER}{path.relative_to(folder)}" for path in folder.rglob("*") if path.is_file()}
+    assert found == {name for name in EXPECTED if name.startswith(PUBLISHED)}
+    assert sorted(samples("none", *KINDS)) == sorted(EXPECTED)
 
 
-@pytest.mark.parametrize("name", rows("facts"))
-def test_logs(corpus, name):
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_sample_is_also_among_our_own(kind):
+    assert [name for name in samples(kind) if not name.startswith(PUBLISHED)]
+
+
+@of_kind("facts")
+def test_logs(name, path):
     expected = EXPECTED[name]
-    entries = list(scan(own((corpus / "nccl" / name).read_bytes()), Scan()))
+    entries = list(scan(without_notes(path.read_bytes()), ScanStats()))
     facts = [entry.fact for entry in entries]
     assert Counter(type(fact).__name__ for fact in facts) == expected["facts"]
     assert bool(facts) is ("nothing" not in expected)
@@ -85,10 +96,10 @@ def test_logs(corpus, name):
     assert events == expected.get("events", [])
 
 
-@pytest.mark.parametrize("name", rows("rows"))
-def test_benchmarks(corpus, name):
+@of_kind("rows")
+def test_outputs_of_nccl_tests(name, path):
     expected = EXPECTED[name]
-    run = parse_text(own((corpus / "nccl" / name).read_bytes()))
+    run = parse_text(without_notes(path.read_bytes()))
     assert run.collective == expected.get("collective")
     assert run.nccl_version == expected.get("version", "")
     assert (run.ranks.total(), len(run.hosts)) == (expected["listed"], expected["hosts"])
@@ -110,17 +121,17 @@ def test_benchmarks(corpus, name):
         assert baseline([run], kind)[kind, size].bus_bandwidth == pytest.approx(out_of_place * 1e9)
 
 
-@pytest.mark.parametrize("name", rows("unsupported"))
-def test_tables_of_other_programs_are_refused(corpus, name):
+@of_kind("unsupported")
+def test_outputs_of_other_programs_are_rejected(name, path):
     with pytest.raises(FormatError, match=EXPECTED[name]["unsupported"]) as caught:
-        parse_text((corpus / "nccl" / name).read_bytes())
+        parse_text(path.read_bytes())
     assert caught.value.reason == "unsupported"
 
 
-@pytest.mark.parametrize("name", rows("records"))
-def test_inspector_lines(corpus, name):
-    text = (corpus / "nccl" / name).read_bytes()
-    lines = [parse_line(line) for line in text.splitlines() if line.strip()]
+@of_kind("records")
+def test_inspector_lines(name, path):
+    lines = [parse_line(line) for line in path.read_bytes().splitlines() if line.strip()]
+    assert lines
     assert len(lines) == len(EXPECTED[name]["records"])
     for line, expected in zip(lines, EXPECTED[name]["records"], strict=True):
         one = line.collective
@@ -134,26 +145,28 @@ def test_inspector_lines(corpus, name):
         assert bandwidth == pytest.approx(expected[-1] * 1e9)
 
 
-@pytest.mark.parametrize("name", rows("windows"))
-def test_inspector_text(corpus, name):
-    lost = Lost()
-    found = windows((corpus / "nccl" / name).read_bytes(), lost)
-    told = [[one.metric, one.kind, pytest.approx(one.value), one.least_bytes, one.most_bytes] for one in found]
-    assert EXPECTED[name]["windows"] == told
-    assert not lost.reasons
+@of_kind("windows")
+def test_inspector_text(name, path):
+    errors = LineErrors()
+    found = [
+        [one.metric, one.kind, pytest.approx(one.value), one.min_bytes, one.max_bytes]
+        for one in parse_textfile(path.read_bytes(), errors)
+    ]
+    assert EXPECTED[name]["windows"] == found
+    assert not errors.reasons
 
 
-@pytest.mark.parametrize("name", rows("labels"))
-def test_inspector_labels(corpus, name):
-    labels = own((corpus / "nccl" / name).read_bytes()).strip()
-    (found,) = windows(b"nccl_bus_bandwidth_gbs{" + labels + b"} 1\n", Lost())
+@of_kind("labels")
+def test_inspector_labels(name, path):
+    labels = without_notes(path.read_bytes()).strip()
+    (found,) = parse_textfile(b"nccl_bus_bandwidth_gbs{" + labels + b"} 1\n", LineErrors())
     assert {key: getattr(found, key) for key in EXPECTED[name]["labels"]} == EXPECTED[name]["labels"]
 
 
-@pytest.mark.parametrize("name", rows("hanging"))
-def test_xpu_timer(corpus, name):
-    lost = Lost()
-    found = list(timings((corpus / "nccl" / name).read_bytes(), lost))
+@of_kind("hanging")
+def test_xpu_timer(name, path):
+    errors = LineErrors()
+    found = list(parse_timings(path.read_bytes(), errors))
     hangs = Counter(one.value for one in found if one.metric == "hang")
     expected = EXPECTED[name]
     assert (hangs[1.0], hangs[0.0], len(found) - hangs.total()) == (
@@ -162,13 +175,13 @@ def test_xpu_timer(corpus, name):
         expected["collectives"],
     )
     assert {one.rank for one in found} == set(range(8))
-    assert not lost.reasons
+    assert not errors.reasons
 
 
-@pytest.mark.parametrize("name", rows("entry"))
-def test_flight_recorder(corpus, name):
+@of_kind("entry")
+def test_flight_recorder(name, path):
     expected = EXPECTED[name]
-    dump = parse((corpus / "nccl" / name).read_bytes())
+    dump = parse_dump(path.read_bytes())
     (one,) = dump.entries
     assert [
         one.kind,
@@ -189,18 +202,10 @@ def test_flight_recorder(corpus, name):
     assert (dump.version, dump.bad) == (expected["version"], 0)
 
 
-@pytest.mark.parametrize("name", rows("event"))
-def test_ras_events(corpus, name):
-    event = parse_event((corpus / "nccl" / name).read_bytes())
-    assert [event.event, event.group, event.peer.host, event.peer.pid, list(event.peer.nvml_devs)] == EXPECTED[name][
-        "event"
-    ]
-
-
-@pytest.mark.parametrize("name", rows("nccl"))
-def test_ras_reports(corpus, name):
+@of_kind("nccl")
+def test_ras_reports(name, path):
     expected = EXPECTED[name]
-    report = parse_report((corpus / "nccl" / name).read_bytes())
+    report = parse_report(path.read_bytes())
     (one,) = report.communicators
     assert (report.nccl_version, one.hash, one.size) == (expected["nccl"], expected["hash"], expected["size"])
     assert [rank.rank for rank in one.ranks] == expected["answered"]
@@ -208,16 +213,3 @@ def test_ras_reports(corpus, name):
         [rank.rank, rank.pid, rank.status.unresponsive, rank.status.considered_dead] for rank in one.missing_ranks
     ]
     assert missing == expected["missing"]
-
-
-@pytest.mark.parametrize("name", rows("text"))
-def test_ras_text(corpus, name):
-    expected = EXPECTED[name]
-    report = parse_ras_text(own((corpus / "nccl" / name).read_bytes()))
-    assert report.nccl_version == expected["text"]
-    groups = [[one.communicators, one.nodes, one.ranks, one.status, one.errors] for one in report.groups]
-    assert groups == expected["groups"]
-    mismatches = [
-        [one.communicator, one.kind, [list(pair) for pair in one.counts], one.behind] for one in report.mismatches
-    ]
-    assert mismatches == expected["mismatches"]

@@ -80,7 +80,7 @@ def timings_of_hosts_with_two(*ports):
     """Return timings of a job whose ranks have these nearest ports."""
 
     def made(now, times, first):
-        streams = Streams()
+        streams = StreamTableBuilder()
         for rank, microseconds in enumerate(times):
             operations = [(first + one, 8 * MIB, microseconds, True) for one in range(10)]
             key = ("llm", "0xa", "AllReduce", str(rank))
@@ -139,7 +139,7 @@ def hosts_of_four(*ports):
     """Return timings of a job on hosts with four ranks, which have these nearest ports."""
 
     def made(now, times, first):
-        streams = Streams()
+        streams = StreamTableBuilder()
         for rank, port in enumerate(ports):
             operations = [(first + one, 8 * MIB, times[rank % 4], True) for one in range(10)]
             key = ("big", "0xa", "AllReduce", str(rank))

@@ -7,14 +7,15 @@ from exporter.daemon.relay import Relay, batches
 from exporter.meaning.ports.states import PortLocation, PortState
 from exporter.mqtt import states
 from exporter.mqtt.options import MqttOptions
-from exporter.sources.nccl.processes import Processes
+from exporter.sources.nccl.metrics import LOSSES
+from exporter.sources.nccl.processes import ProcessRegistry
 from exporter.sources.nccl.readers.feed import (
-    Facts,
+    CollectiveProgress,
     Membership,
-    Progress,
-    Said,
+    ProcessFacts,
+    ProcessReport,
 )
-from exporter.sources.nccl.tables import LOSSES, streams
+from exporter.sources.nccl.tables import stream_table
 
 
 class Publisher:
@@ -40,7 +41,8 @@ def timings(*world_ranks):
     known.begin()
     for place, rank in enumerate(world_ranks):
         number = 100 + place
-        one = Said(f"f{place}", Facts("j", pid=number, host="gpu-1", host_pid=number, world_rank=rank), None)
+        facts = ProcessFacts("j", pid=number, host="gpu-1", host_pid=number, world_rank=rank)
+        one = ProcessReport(f"f{place}", facts, None)
         member = Membership(place, len(world_ranks), 1)
         one.meets(member)
         one.did("c", member, "AllReduce", 1, 1 << 20, 100, True)
@@ -55,12 +57,12 @@ def test_progress_is_sent_without_timings():
     process.begin()
     one = Said("f", Facts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
     member = Membership(1, 2, 1)
-    one.meets(member)
-    one.did("c", member, "AllReduce", 1, 1 << 20, 100, True)
-    known = process.take("hook", one, 1.0, [])
-    process.finish({}, 1.0)
-    silent = Said("f", one.facts, progress={("c", "Barrier"): Progress(member, 9, 8)})
-    (batch,) = batches(streams([(known, silent)], "gpu-1", 1.0), "gpu-1")
+    one.add_membership(member)
+    one.add_collective("c", member, "AllReduce", 1, 1 << 20, 100, True)
+    known = process.add("hook", one, 1.0, [])
+    process.end_poll({}, 1.0)
+    silent = ProcessReport("f", one.facts, progress={("c", "Barrier"): CollectiveProgress(member, 9, 8)})
+    (batch,) = batches(stream_table([(known, silent)], "gpu-1", 1.0), "gpu-1")
     assert batch.streams == []
     assert [(row.stream.kind, row.stream.world_rank, *row[1:]) for row in batch.progress] == [("Barrier", 3, 9, 8)]
     assert [batch.progress for batch in batches(table, "gpu-1")] == [[]]

@@ -1,6 +1,6 @@
-"""A training job for tests, of a few processes that talk by gloo: one rank comes late to each step.
+"""A training job for tests, of a few gloo processes: one rank is late in each step.
 
-Run by torchrun's environment variables with the file `fabric_timing.py` on the path; needs torch and nothing of ours.
+Needs torch, torchrun's environment variables, and `fabric_timing.py` on the path; nothing else of the project.
 """
 
 import os
@@ -17,19 +17,19 @@ SECONDS = 0.04
 
 
 def main():
-    """Train nothing: one communicator of all ranks, one of each half, and ways that torch has of asking."""
+    """Run collectives of several kinds, in a communicator of all ranks and in one of each half."""
     fabric_timing.watch()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     halves = [dist.new_group(list(range(world))[half::2]) for half in (0, 1)]
-    one, all_of_it = torch.ones(1000), torch.ones(1000 * world)
+    one, gathered = torch.ones(1000), torch.ones(1000 * world)
     compiled = torch.compile(reduced, backend="eager", fullgraph=True) if os.environ.get("COMPILE") else None
     for _ in range(STEPS):
         if rank == LATE:
             time.sleep(SECONDS)
         dist.all_reduce(one)
         dist.all_reduce(one, group=halves[rank % 2], async_op=True).wait()
-        dist.all_gather_into_tensor(all_of_it, one)
+        dist.all_gather_into_tensor(gathered, one)
         dist.broadcast(one, 0)
         if compiled is not None:
             compiled(one)
@@ -44,7 +44,7 @@ def main():
 
 
 def reduced(tensor):
-    """Reduce, as a compiler sees it."""
+    """Reduce, to be compiled."""
     dist.all_reduce(tensor)
     return tensor * 2
 

@@ -1,4 +1,4 @@
-"""What tests of feeds share: a source with feeds in a folder, a host made of files, and datagrams."""
+"""Helpers of the tests of feeds: a source with feeds in a folder, procfs files, Inspector lines, and datagrams."""
 
 import asyncio
 import json
@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from exporter.core.source import Host
-from exporter.sources.nccl.source import DEFINITION, NcclOptions
-from exporter.sources.nccl.streams import STREAMS
-from exporter.sources.nccl.tables import COLLECTIVES, RANKS
+from exporter.sources.nccl.metrics import COLLECTIVES, RANKS, STREAMS
+from exporter.sources.nccl.options import NcclOptions
+from exporter.sources.nccl.source import DEFINITION
 
-OF_RANK = ("host", "pid", "ranks", "nodes", "gpu", "nic", "host_pid", "job_pod")
+RANK_FACTS = ("host", "pid", "ranks", "nodes", "gpu", "nic", "host_pid", "job_pod")
 
 
 class Bench:
-    """A source whose feeds have a folder each, and what its reads gave."""
+    """A source with a folder per feed, and its last reading."""
 
     def __init__(self, folder, *feeds, procfs=None, sysfs=None, **options):
         self.folder = folder
@@ -43,9 +43,9 @@ class Bench:
         return {key[0]: count for key, count in self.cells(schema, ending).items() if count}
 
     def ranks(self):
-        """Give what is known of each rank, without what is not."""
+        """Return the known facts of each rank."""
         return {
-            key: {name: value for name, value in zip(OF_RANK, facts, strict=True) if value}
+            key: {name: value for name, value in zip(RANK_FACTS, facts, strict=True) if value}
             for key, facts in self.cells(RANKS, "rank_info").items()
         }
 
@@ -61,7 +61,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(folder, *feeds, **options):
-    """Give a bench whose source was read once: what was there before does not count."""
+    """Provide a bench whose source was read once, so that later content is new."""
     made = Bench(folder, *feeds, **options)
     try:
         assert await made.source.applies()
@@ -72,14 +72,14 @@ async def bench(folder, *feeds, **options):
 
 
 def line(rank=0, n_ranks=8, comm="0x1", sequence=0, us=100, kind="AllReduce", size=1024, **more):
-    """Give a line of Inspector."""
-    told = {
+    """Return a line of Inspector."""
+    values = {
         "header": {"id": comm, "rank": rank, "n_ranks": n_ranks, "nnodes": 1},
         "metadata": {"pid": 1},
         "coll_perf": {"coll": kind, "coll_sn": sequence, "coll_msg_size_bytes": size, "coll_exec_time_us": us},
         **more,
     }
-    return json.dumps(told).encode() + b"\n"
+    return json.dumps(values).encode() + b"\n"
 
 
 def append(path, *lines):
@@ -89,8 +89,8 @@ def append(path, *lines):
 
 
 def datagram(number=0, **changes):
-    """Give a datagram of the hook; the values are made up."""
-    told = {
+    """Return a datagram of the hook."""
+    values = {
         "v": 1,
         "n": number,
         "pid": 17,
@@ -103,20 +103,20 @@ def datagram(number=0, **changes):
         "groups": [["00ff00ff00ff00ff", "default_pg", 3, 16, 2], ["a0a0a0a0a0a0a0a0", "tp", 1, 8, 1]],
         "ops": [[1, "AllReduce", 41, 1048576, 350, 49_000_000, "gpu"]],
     }
-    return json.dumps({**told, **changes}).encode()
+    return json.dumps({**values, **changes}).encode()
 
 
 async def send(path, *datagrams):
-    """Send, and let the loop receive it."""
+    """Send datagrams, and let the event loop receive them."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         for one in datagrams:
             sender.sendto(one, str(path))
             for _ in range(3):
-                await asyncio.sleep(0)  # a socket holds ten by default, and then sending waits
+                await asyncio.sleep(0)  # the socket holds ten datagrams by default, then sending blocks
 
 
 def process(procfs, host_pid, *, inner=None, uid=None, cgroup="", environment=None):
-    """Lay what /proc tells of a process."""
+    """Create the procfs files of a process."""
     folder = Path(procfs) / str(host_pid)
     folder.mkdir(parents=True)
     numbers = f"{host_pid}" if inner is None else f"{host_pid}\t{inner}"

@@ -1,7 +1,7 @@
-"""A training job for tests: each step computes for a while (it sleeps) and then sums some megabytes over all ranks.
+"""A training job for tests: each step sleeps, as if it computed, and then sums a megabyte over all ranks.
 
-Run by torchrun's environment variables with the file `fabric_timing.py` on the path; needs torch and nothing of ours.
-LATE_RANK computes for LATE_SECONDS longer, STOPS_RANK for good after STOPS_AFTER steps; the file STOP ends the job.
+Needs torch, torchrun's environment variables, and `fabric_timing.py` on the path; nothing else of the project.
+LATE_RANK sleeps LATE_SECONDS longer, STOPS_RANK stops after STOPS_AFTER steps; the file STOP ends the job.
 """
 
 import os
@@ -14,11 +14,11 @@ import torch.distributed as dist
 
 COMPUTE = 0.03
 ELEMENTS = 256 * 1024
-"""Of four bytes each: a MiB."""
+"""Elements of four bytes: a MiB."""
 
 
 def main():
-    """Train nothing until the file is there; rank 0 looks, and tells the others in the sum."""
+    """Run steps until the file exists; rank 0 checks, and the others read it from the sum."""
     fabric_timing.watch()
     dist.init_process_group("gloo")
     late = float(os.environ["LATE_SECONDS"]) if os.environ.get("LATE_RANK") == os.environ["RANK"] else 0.0

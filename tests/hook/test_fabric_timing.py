@@ -1,4 +1,4 @@
-"""The hook into a training job, with a torch that is made up: what it tells, and that it harms nothing."""
+"""The hook with a simulated torch: what it sends, and that it does not disturb the job."""
 
 import ast
 import atexit
@@ -15,14 +15,14 @@ import types
 import pytest
 
 from exporter.mqtt.topics import batch_topic, parse_batch_topic
-from exporter.nccl.datagram import MAX_DATAGRAM, parse
+from exporter.nccl.datagram import MAX_DATAGRAM, parse_datagram
 from tests.helpers.paths import ROOT
 
 FILE = ROOT / "exporter" / "hook" / "fabric_timing.py"
 
 
 class Store:
-    """As torch's: the first to ask for a word sets it."""
+    """Simulated store of torch: the first rank sets the value."""
 
     def __init__(self):
         self.words = {}
@@ -84,7 +84,7 @@ class Work:
 
 
 class Gpu:
-    """A GPU whose time a test moves; each event that is recorded is reached when a test says so."""
+    """A simulated GPU; an event completes when the test sets its time."""
 
     def __init__(self):
         self.events, self.synchronised, self.capturing, self.asked = [], 0, False, set()
@@ -99,11 +99,11 @@ class Gpu:
                 gpu.events.append(self)
 
             def record(self):
-                assert not gpu.capturing, "a graph would hold it"
+                assert not gpu.capturing, "it would be captured by the graph"
                 self.at = None
 
             def query(self):
-                assert not gpu.capturing, "asking breaks a graph that is being captured"
+                assert not gpu.capturing, "a query invalidates the capture"
                 gpu.asked.add(threading.current_thread())
                 return self.at is not None
 
@@ -139,7 +139,7 @@ PARAMETERS = {
 
 
 class Torch:
-    """As much of torch as the hook touches."""
+    """The parts of torch that the hook uses."""
 
     def __init__(self):
         self.gpu, self.store, self.calls, self.result = Gpu(), Store(), [], None
@@ -188,26 +188,26 @@ class Torch:
 
 
 class Listener:
-    """Hears datagrams."""
+    """Receives datagrams."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(path)
         self.socket.settimeout(20)
-        self.heard = []
+        self.received = []
 
     def until(self, enough):
-        """Wait for datagrams until there is enough; give them all, parsed as the daemon parses them."""
-        while not enough(self.heard):
-            assert len(self.heard) < 10_000, "what is waited for does not come"
+        """Receive datagrams until `enough` of them; return all, parsed as by the exporter."""
+        while not enough(self.received):
+            assert len(self.received) < 10_000, "more datagrams than expected"
             data = self.socket.recv(1 << 16)
             assert len(data) <= MAX_DATAGRAM
-            self.heard.append(parse(data))
-        return self.heard
+            self.received.append(parse_datagram(data))
+        return self.received
 
     def operations(self, count):
-        heard = self.until(lambda heard: sum(len(one.operations) for one in heard) >= count)
-        return [(one.groups[op.communicator], op) for one in heard for op in one.operations]
+        received = self.until(lambda received: sum(len(one.operations) for one in received) >= count)
+        return [(one.groups[op.communicator], op) for one in received for op in one.operations]
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def listener(tmp_path, monkeypatch):
 
 @pytest.fixture
 def load(monkeypatch):
-    """Give a function that loads the file anew, as a process does; its thread ends with the test."""
+    """Return a function that loads the file as a new process would; its threads end with the test."""
     for name in list(os.environ):
         if name.startswith(("SLURM_", "TORCHELASTIC_")) or name in {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}:
             monkeypatch.delenv(name)
@@ -258,7 +258,7 @@ def torch(monkeypatch):
 # --- the file
 
 
-def test_it_is_of_python_3_9_and_needs_nothing_else():
+def test_hook_needs_python_3_9_and_the_standard_library_only():
     tree = ast.parse(FILE.read_text(), feature_version=(3, 9))
     names = [one for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
     modules = {one.name for one in names} | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -270,7 +270,7 @@ def test_it_is_of_python_3_9_and_needs_nothing_else():
     assert not keywords & {"strict", "slots", "kw_only"}
 
 
-def test_a_copy_of_it_works_alone_and_tells_all_at_the_end_of_the_job(tmp_path, listener):
+def test_copied_file_sends_everything_at_exit(tmp_path, listener):
     (tmp_path / "fabric_timing.py").write_text(FILE.read_text())
     job = """
 import fabric_timing
@@ -285,11 +285,13 @@ fabric_timing.step(9)
     ((group, one),) = listener.operations(1)
     assert (group.title, group.rank, group.size, one.kind, one.sequence, one.message_bytes) == (
         "dp", 1, 2, "AllReduce", 0, 64)  # fmt: skip
-    steps = [step for told in listener.until(lambda heard: any(one.steps for one in heard)) for step in told.steps]
+    steps = [
+        step for sent in listener.until(lambda received: any(one.steps for one in received)) for step in sent.steps
+    ]
     assert [(one.number, one.tokens, one.flops) for one in steps] == [(1, 9, None)]
 
 
-# --- what is told
+# --- what is sent
 
 BYTES = {
     # 1,000 numbers of 4 bytes a tensor, as NCCL counts: the input of one rank, and of a ReduceScatter its output
@@ -310,7 +312,7 @@ BYTES = {
 
 
 @pytest.mark.parametrize("function", BYTES)
-def test_each_function_is_timed_with_its_kind_and_bytes(function, torch, load, listener):
+def test_functions_are_timed_with_kind_and_bytes(function, torch, load, listener):
     arguments, kind, size = BYTES[function]
     load().watch()
     args, kwargs = arguments(lambda count=1000: Tensor(count))
@@ -321,7 +323,7 @@ def test_each_function_is_timed_with_its_kind_and_bytes(function, torch, load, l
     assert (group.rank, group.size) == (1, 4)
 
 
-def test_numbers_count_by_communicator_and_kind_wherever_the_group_stands(torch, load, listener):
+def test_sequence_numbers_are_per_communicator_and_kind(torch, load, listener):
     load().watch()
     pair = Group("7", [1, 3])
     for call in (
@@ -332,9 +334,9 @@ def test_numbers_count_by_communicator_and_kind_wherever_the_group_stands(torch,
         lambda: torch.distributed.broadcast(Tensor(5), 0, pair),
     ):
         call()
-    told = [(group.title, group.rank, group.size, one.kind, one.sequence, one.message_bytes // 4)
+    sent = [(group.title, group.rank, group.size, one.kind, one.sequence, one.message_bytes // 4)
             for group, one in listener.operations(5)]  # fmt: skip
-    assert told == [
+    assert sent == [
         ("0", 1, 4, "AllReduce", 0, 1),
         ("0", 1, 4, "AllReduce", 1, 2),
         ("7", 0, 2, "AllReduce", 0, 3),
@@ -343,7 +345,7 @@ def test_numbers_count_by_communicator_and_kind_wherever_the_group_stands(torch,
     ]
 
 
-def test_a_function_that_asks_another_is_timed_once(torch, load, listener):
+def test_nested_functions_are_timed_once(torch, load, listener):
     def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
         return torch.core.all_gather_single(output_tensor, input_tensor, group, async_op)
 
@@ -355,12 +357,12 @@ def test_a_function_that_asks_another_is_timed_once(torch, load, listener):
     assert torch.calls == ["all_gather_single"] * 2
 
 
-def test_a_communicator_has_one_name_on_all_ranks_and_another_in_the_next_run(torch, load, listener):
+def test_communicator_id_is_equal_on_all_ranks_and_unique_per_run(torch, load, listener):
     def names():
         load().watch()
         torch.distributed.all_reduce(Tensor(1))
         torch.distributed.all_reduce(Tensor(1), group=pair)
-        listener.heard.clear()
+        listener.received.clear()
         found = {group.title: group.id for group, _ in listener.operations(2)}
         for module in (torch.distributed, torch.core):
             module.all_reduce = module.all_reduce.fabric_timing
@@ -374,32 +376,36 @@ def test_a_communicator_has_one_name_on_all_ranks_and_another_in_the_next_run(to
     assert not set(names().values()) & set(first.values())
 
 
-def test_facts_of_the_job_are_told_and_no_others(torch, load, listener, monkeypatch):
+def test_only_listed_environment_variables_are_sent(torch, load, listener, monkeypatch):
     for name, value in {"SLURM_JOB_ID": "77", "LOCAL_WORLD_SIZE": "2", "SECRET": "hush", "POD_NAME": 'ü"\n'}.items():
         monkeypatch.setenv(name, value)
     load().watch()
     torch.distributed.barrier()
     ((group, _),) = listener.operations(1)
-    (told, *_) = listener.heard
-    assert told.env == {"SLURM_JOB_ID": "77", "LOCAL_WORLD_SIZE": "2", "POD_NAME": "___"}
-    assert (told.pid, told.rank, told.world, told.host) == (os.getpid(), 1, 4, socket.gethostname())
+    (sent, *_) = listener.received
+    assert sent.env == {"SLURM_JOB_ID": "77", "LOCAL_WORLD_SIZE": "2", "POD_NAME": "___"}
+    assert (sent.pid, sent.rank, sent.world, sent.host) == (os.getpid(), 1, 4, socket.gethostname())
     assert group.nodes == 2
 
 
-def test_what_was_begun_and_never_ends_is_told(torch, load, listener):
+def test_unfinished_collectives_are_reported_as_progress(torch, load, listener):
     load().watch()
     torch.result = Work(Future())
     torch.distributed.all_reduce(Tensor(1), async_op=True)
     torch.result = None
     torch.distributed.barrier()
-    heard = listener.until(lambda heard: any(one.counts and not one.operations for one in heard))
-    assert (heard[-1].counts[0].kind, heard[-1].counts[0].begun, heard[-1].counts[0].ended) == ("AllReduce", 1, 0)
+    received = listener.until(lambda received: any(one.counts and not one.operations for one in received))
+    assert (received[-1].counts[0].kind, received[-1].counts[0].begun, received[-1].counts[0].ended) == (
+        "AllReduce",
+        1,
+        0,
+    )
 
 
-# --- asynchronous ones
+# --- asynchronous collectives
 
 
-def test_an_asynchronous_one_is_timed_until_it_ends(torch, load, listener, monkeypatch):
+def test_asynchronous_collective_is_timed_until_completion(torch, load, listener, monkeypatch):
     module = load()
     module.watch()
     now = [1_000_000_000]
@@ -416,13 +422,13 @@ def test_an_asynchronous_one_is_timed_until_it_ends(torch, load, listener, monke
 @pytest.mark.parametrize(
     ("result", "function"),
     [
-        (Work(None), "all_reduce"),  # as gloo's sends
-        (None, "all_reduce"),  # of a rank that has no part in it
+        (Work(None), "all_reduce"),  # like gloo's sends
+        (None, "all_reduce"),  # of a rank that does not take part
         ([Work(None), Work(None)], "batch_isend_irecv"),
         (Work(Future()), "barrier"),
     ],
 )
-def test_one_whose_end_nobody_tells_is_counted_as_untimed(torch, load, listener, result, function):
+def test_collective_without_completion_event_is_untimed(torch, load, listener, result, function):
     load().watch()
     torch.result = result
     arguments = ([P2POp(Tensor(1), torch.world)],) if function == "batch_isend_irecv" else (Tensor(1),)
@@ -432,11 +438,11 @@ def test_one_whose_end_nobody_tells_is_counted_as_untimed(torch, load, listener,
     torch.result = None
     torch.distributed.broadcast(Tensor(1))
     assert [one.kind for _, one in listener.operations(1)] == ["Broadcast"]
-    assert listener.heard[-1].untimed == 1
-    assert listener.heard[-1].faults == 0
+    assert listener.received[-1].untimed == 1
+    assert listener.received[-1].faults == 0
 
 
-def test_one_that_failed_later_has_no_time(torch, load):
+def test_failed_asynchronous_collective_is_untimed(torch, load):
     module = load()
     module.watch()
     torch.result = Work(Future(RuntimeError("connection lost")))
@@ -450,7 +456,7 @@ def test_one_that_failed_later_has_no_time(torch, load):
 
 @pytest.fixture
 def on_gpu(torch, load):
-    """Give a module that watches, whose records stay in the ring."""
+    """A loaded and watching module whose records stay in the ring buffer."""
     torch.world.backend = "nccl"
     module = load()
     module._hook.thread = threading.current_thread()  # so that none is started
@@ -463,12 +469,12 @@ def reduce(torch):
     torch.distributed.all_reduce(Tensor(250, device="cuda"))
 
 
-def test_a_gpu_is_timed_by_events_and_nothing_ever_waits_for_it(torch, on_gpu):
+def test_gpu_is_timed_with_events_and_without_synchronisation(torch, on_gpu):
     reduce(torch)
     start, end = torch.gpu.events
     assert not on_gpu._hook.ring
     reduce(torch)
-    assert not on_gpu._hook.ring, "it is not over yet"
+    assert not on_gpu._hook.ring, "not completed yet"
     start.at, end.at = 10.0, 12.5  # milliseconds
     reduce(torch)
     (record,) = on_gpu._hook.ring
@@ -478,7 +484,7 @@ def test_a_gpu_is_timed_by_events_and_nothing_ever_waits_for_it(torch, on_gpu):
     assert torch.gpu.synchronised == 0
 
 
-def test_what_queued_behind_another_is_timed_from_the_end_of_that(torch, on_gpu):
+def test_queued_collective_is_timed_from_the_end_of_the_previous_one(torch, on_gpu):
     for _ in range(3):
         reduce(torch)
     events = torch.gpu.events
@@ -488,7 +494,7 @@ def test_what_queued_behind_another_is_timed_from_the_end_of_that(torch, on_gpu)
     assert [record[4] for record in on_gpu._hook.ring] == [10_000, 5_000, 3_000]
 
 
-def test_events_are_used_again(torch, on_gpu):
+def test_events_are_reused(torch, on_gpu):
     for step in range(1000):
         reduce(torch)
         for event in torch.gpu.events:
@@ -497,7 +503,7 @@ def test_events_are_used_again(torch, on_gpu):
     assert len(on_gpu._hook.ring) == 999
 
 
-def test_a_gpu_that_hangs_costs_no_memory(torch, on_gpu):
+def test_pending_collectives_of_a_hung_gpu_are_bounded(torch, on_gpu):
     for _ in range(on_gpu.MAX_PENDING + 100):
         reduce(torch)
     assert len(torch.gpu.events) == 2 * on_gpu.MAX_PENDING
@@ -505,7 +511,7 @@ def test_a_gpu_that_hangs_costs_no_memory(torch, on_gpu):
     assert not on_gpu._hook.ring
 
 
-def test_an_asynchronous_one_ends_on_the_stream_that_waits_for_it(torch, on_gpu):
+def test_asynchronous_collective_ends_on_the_waiting_stream(torch, on_gpu):
     torch.result = Work(Future())
     torch.distributed.all_reduce(Tensor(250, device="cuda"), async_op=True)
     assert len(torch.gpu.events) == 1
@@ -516,15 +522,15 @@ def test_an_asynchronous_one_ends_on_the_stream_that_waits_for_it(torch, on_gpu)
     assert [record[4] for record in on_gpu._hook.ring] == [250]
 
 
-def test_a_graph_that_is_captured_is_left_alone(torch, on_gpu):
+def test_graph_capture_is_not_disturbed(torch, on_gpu):
     reduce(torch)
     torch.gpu.capturing = True
-    reduce(torch)  # the events of a GPU assert that nobody touches them
+    reduce(torch)  # simulated events assert that they are not used
     assert torch.calls == ["all_reduce"] * 2
     assert (on_gpu._hook.untimed, on_gpu._hook.faults) == (1, 0)
 
 
-def test_only_the_job_asks_the_gpu_never_the_thread_that_sends(torch, load, listener):
+def test_events_are_queried_from_job_threads_only(torch, load, listener):
     torch.world.backend = "nccl"
     load().watch()
     for step in range(5):
@@ -537,7 +543,7 @@ def test_only_the_job_asks_the_gpu_never_the_thread_that_sends(torch, load, list
 
 
 @pytest.mark.parametrize("why", ["another device", "coalescing", "compiling"])
-def test_what_cannot_be_timed_is_not(why, torch, on_gpu):
+def test_other_devices_coalescing_and_compilation_are_untimed(why, torch, on_gpu):
     if why == "coalescing":
         torch.coalescing["group"] = []
     torch.compiling = why == "compiling"
@@ -548,10 +554,10 @@ def test_what_cannot_be_timed_is_not(why, torch, on_gpu):
     assert (on_gpu._hook.untimed, on_gpu._hook.faults) == (0 if why == "compiling" else 1, 0)
 
 
-# --- the job comes first
+# --- failures
 
 
-def test_what_the_job_does_wrong_it_hears_of_itself(torch, load):
+def test_exceptions_of_the_job_are_propagated(torch, load):
     module = load()
     module.watch()
     torch.result = ValueError("the job's own")
@@ -565,7 +571,7 @@ def test_what_the_job_does_wrong_it_hears_of_itself(torch, load):
     assert module._hook.untimed == 2
 
 
-def test_after_some_failures_of_its_own_it_switches_itself_off_and_says_so_once(torch, load, caplog):
+def test_hook_disables_itself_after_repeated_failures(torch, load, caplog):
     module = load()
     module.watch()
 
@@ -579,13 +585,13 @@ def test_after_some_failures_of_its_own_it_switches_itself_off_and_says_so_once(
             with module.collective("AllReduce"):
                 pass
     assert torch.calls == ["all_reduce"] * 3 * module.FAULTS
-    assert [one.message for one in caplog.records] == ["collectives are timed no more, after 8 failures"]
+    assert [one.message for one in caplog.records] == ["collectives are no longer timed after 8 failures"]
 
 
-def test_what_fails_at_the_end_of_one_does_not_reach_the_job(torch, load):
+def test_failures_after_a_collective_do_not_reach_the_job(torch, load):
     module = load()
     module.watch()
-    module._hook.note = None
+    module._hook.record = None
     torch.result = "mine"
     assert torch.distributed.all_reduce(Tensor(1)) == "mine"
     torch.result = work = Work(Future())
@@ -594,7 +600,7 @@ def test_what_fails_at_the_end_of_one_does_not_reach_the_job(torch, load):
     assert module._hook.faults == 2
 
 
-def test_without_torch_or_with_one_of_other_functions_the_job_goes_on(load, torch, monkeypatch, caplog):
+def test_job_continues_without_torch_or_with_other_functions(load, torch, monkeypatch, caplog):
     def all_reduce(tensors):
         return tensors
 
@@ -606,24 +612,24 @@ def test_without_torch_or_with_one_of_other_functions_the_job_goes_on(load, torc
     load().watch()
     assert [one.message for one in caplog.records] == [
         "all_reduce is not timed: all_reduce has no parameter tensor",
-        "torch.distributed is not there: no collectives are timed",
+        "torch.distributed is not available: no collectives are timed",
     ]
 
 
-def test_the_end_of_the_job_does_not_wait_for_a_store_that_hangs(torch, load, listener, monkeypatch):
+def test_exit_does_not_wait_for_a_hung_store(torch, load, listener, monkeypatch):
     released = threading.Event()
     monkeypatch.setattr(torch.store, "compare_set", lambda *_: released.wait(20) and b"word")
     module = load()
     module.watch()
     torch.distributed.all_reduce(Tensor(1))
     module.flush()
-    assert not listener.heard
+    assert not listener.received
     assert not released.is_set()
     released.set()
     assert len(listener.operations(1)) == 1
 
 
-def test_it_may_be_switched_off(torch, load, monkeypatch):
+def test_hook_can_be_disabled(torch, load, monkeypatch):
     monkeypatch.setenv("FABRIC_TIMING", "0")
     original = torch.distributed.all_reduce
     module = load()
@@ -635,7 +641,7 @@ def test_it_may_be_switched_off(torch, load, monkeypatch):
     assert module._hook.thread is None
 
 
-def test_watching_twice_counts_once_and_unwatching_puts_all_back(torch, load):
+def test_watch_is_idempotent_and_unwatch_restores_the_functions(torch, load):
     module = load()
     before = {name: getattr(torch.distributed, name) for name in BYTES}
     module.watch()
@@ -648,7 +654,7 @@ def test_watching_twice_counts_once_and_unwatching_puts_all_back(torch, load):
     assert torch.core.all_reduce is before["all_reduce"]
 
 
-def test_a_group_that_is_gone_makes_room_and_its_place_goes_to_no_other(torch, load):
+def test_deleted_groups_free_their_slots(torch, load):
     module = load()
     module._hook.thread = threading.current_thread()  # so that none is started, and records stay in the ring
     module.watch()
@@ -665,17 +671,17 @@ def test_a_group_that_is_gone_makes_room_and_its_place_goes_to_no_other(torch, l
     module._hook.thread = None
 
 
-def test_a_rank_that_is_not_in_a_group_does_nothing_there(torch, load):
+def test_rank_outside_a_group_is_not_timed(torch, load):
     module = load()
     module.watch()
     torch.distributed.all_reduce(Tensor(1), group=Group("8", [2, 3]))
     assert (torch.calls, module._hook.faults, module._hook.untimed) == (["all_reduce"], 0, 1)
 
 
-# --- nobody listens, or not fast enough
+# --- missing and slow receivers
 
 
-def test_nobody_listens_until_somebody_does(torch, load, tmp_path, monkeypatch):
+def test_records_are_sent_once_there_is_a_receiver(torch, load, tmp_path, monkeypatch):
     path = str(tmp_path / "timing.sock")
     monkeypatch.setenv("FABRIC_TIMING_SOCKET", path)
     module = load()
@@ -688,7 +694,7 @@ def test_nobody_listens_until_somebody_does(torch, load, tmp_path, monkeypatch):
     late.socket.close()
 
 
-def test_memory_is_bounded_where_nobody_listens_and_losses_are_counted(torch, load, tmp_path, monkeypatch):
+def test_memory_is_bounded_without_a_receiver_and_losses_are_counted(torch, load, tmp_path, monkeypatch):
     path = str(tmp_path / "timing.sock")
     monkeypatch.setenv("FABRIC_TIMING_SOCKET", path)
     module = load()
@@ -699,25 +705,25 @@ def test_memory_is_bounded_where_nobody_listens_and_losses_are_counted(torch, lo
     assert len(hook.ring) + len(hook.batch) <= module.RING + module.BATCH
     late = Listener(path)
     hook.retry = 0.0
-    told = [one.sequence for _, one in late.operations(len(hook.ring) + len(hook.batch))]
-    assert len(told) + late.heard[-1].dropped == module.RING + 1000
-    assert late.heard[-1].dropped >= 1000 - module.BATCH
-    assert told[-1] == module.RING + 999
-    assert len(set(told)) == len(told)
+    sent = [one.sequence for _, one in late.operations(len(hook.ring) + len(hook.batch))]
+    assert len(sent) + late.received[-1].dropped == module.RING + 1000
+    assert late.received[-1].dropped >= 1000 - module.BATCH
+    assert sent[-1] == module.RING + 999
+    assert len(set(sent)) == len(sent)
     late.socket.close()
 
 
-def test_a_socket_that_is_full_holds_up_nobody_and_loses_nothing(torch, load, listener):
+def test_full_socket_does_not_block_and_loses_nothing(torch, load, listener):
     module = load()
     module.watch()
     count = 60 * module.BATCH  # more datagrams than a socket takes
     for _ in range(count):
         torch.distributed.all_reduce(Tensor(1))
     assert [one.sequence for _, one in listener.operations(count)] == list(range(count))
-    assert [one.number for one in listener.heard] == list(range(len(listener.heard)))
+    assert [one.number for one in listener.received] == list(range(len(listener.received)))
 
 
-def test_a_datagram_is_never_too_long(torch, load, listener, monkeypatch):
+def test_datagram_size_is_bounded(torch, load, listener, monkeypatch):
     for name in ("SLURM_JOB_NAME", "POD_NAME", "POD_NAMESPACE", "JOBSET_NAME", "FABRIC_TIMING_JOB"):
         monkeypatch.setenv(name, '\\"\x7f€' * 500)
     module = load()
@@ -725,12 +731,12 @@ def test_a_datagram_is_never_too_long(torch, load, listener, monkeypatch):
     groups = [Group(f"{number}" * 200, [0, 1]) for number in range(200)]
     for group in groups:
         torch.distributed.all_reduce(Tensor(1), group=group)
-    told = listener.operations(len(groups))  # which sees to the lengths
-    assert {group.size for group, _ in told} == {2}
-    assert len({group.id for group, _ in told}) == len(groups)
+    sent = listener.operations(len(groups))  # which checks the lengths
+    assert {group.size for group, _ in sent} == {2}
+    assert len({group.id for group, _ in sent}) == len(groups)
 
 
-def test_a_process_that_is_forked_tells_its_own_and_nothing_twice(tmp_path, listener):
+def test_forked_process_sends_only_its_own_records(tmp_path, listener):
     (tmp_path / "fabric_timing.py").write_text(FILE.read_text())
     job = """
 import os, sys
@@ -748,16 +754,16 @@ else:
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", job, str(tmp_path)], check=True, timeout=60)
     listener.operations(4)
-    told = sorted((one.kind, one.sequence) for heard in listener.heard for one in heard.operations)
-    assert told == [("AllGather", 0), ("AllReduce", 0), ("AllReduce", 1), ("Broadcast", 0)]
-    pids = {one.kind: heard.pid for heard in listener.heard for one in heard.operations}
+    sent = sorted((one.kind, one.sequence) for received in listener.received for one in received.operations)
+    assert sent == [("AllGather", 0), ("AllReduce", 0), ("AllReduce", 1), ("Broadcast", 0)]
+    pids = {one.kind: received.pid for received in listener.received for one in received.operations}
     assert pids["AllGather"] != pids["AllReduce"] == pids["Broadcast"]
 
 
 # --- by name, without torch's groups
 
 
-def test_equal_names_are_one_communicator(load, listener, monkeypatch):
+def test_equal_group_names_are_one_communicator(load, listener, monkeypatch):
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.delitem(sys.modules, "torch.distributed.distributed_c10d", raising=False)
@@ -767,17 +773,17 @@ def test_equal_names_are_one_communicator(load, listener, monkeypatch):
             pass
     with module.collective("AllGather"):
         pass
-    told = [(group.title, group.rank, group.size, one.sequence) for group, one in listener.operations(3)]
-    assert told == [("dp", 2, 8, 0), ("dp", 2, 8, 1), ("world", 2, 8, 0)]
+    sent = [(group.title, group.rank, group.size, one.sequence) for group, one in listener.operations(3)]
+    assert sent == [("dp", 2, 8, 0), ("dp", 2, 8, 1), ("world", 2, 8, 0)]
 
 
-def test_a_name_of_a_communicator_is_the_same_on_all_its_ranks(load, monkeypatch):
+def test_id_of_a_named_communicator_is_equal_on_all_ranks(load, monkeypatch):
     def key(rank, run="9"):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "8")
         monkeypatch.setenv("MASTER_PORT", run)
         hook = load()._hook
-        return hook.key(hook.known("dp"))
+        return hook.key(hook.group_of("dp"))
 
     assert key(0) == key(5)
     assert key(0) != key(0, run="10")
@@ -787,7 +793,7 @@ def test_a_name_of_a_communicator_is_the_same_on_all_its_ranks(load, monkeypatch
 
 
 class Paho(types.ModuleType):
-    """As much of paho-mqtt 2 as the hook touches."""
+    """The parts of paho-mqtt 2 that the hook uses."""
 
     CallbackAPIVersion = types.SimpleNamespace(VERSION2=2)
     made: list = []  # noqa: RUF012
@@ -804,11 +810,11 @@ class Paho(types.ModuleType):
             return self.connected
 
         def publish(self, topic, data, qos):
-            self.did.append(("publish", topic, qos, parse(data).operations[0].kind))
+            self.did.append(("publish", topic, qos, parse_datagram(data).operations[0].kind))
             return types.SimpleNamespace(rc=0)
 
 
-def test_a_broker_may_be_told_instead(load, tmp_path, monkeypatch):
+def test_records_can_be_published_to_a_broker(load, tmp_path, monkeypatch):
     (tmp_path / "password").write_text("secret\n")
     monkeypatch.setitem(sys.modules, "paho", types.ModuleType("paho"))
     monkeypatch.setitem(sys.modules, "paho.mqtt", types.ModuleType("paho.mqtt"))
@@ -835,7 +841,7 @@ def test_a_broker_may_be_told_instead(load, tmp_path, monkeypatch):
     assert parse_batch_topic(topic) == ("a/+#b", socket.gethostname())
 
 
-def test_a_full_socket_is_told_from_one_that_nobody_listens_on(load, listener, tmp_path):
+def test_full_socket_differs_from_missing_receiver(load, listener, tmp_path):
     way = load()._Unix(os.environ["FABRIC_TIMING_SOCKET"])
     while (sent := way.send(b"x")) is True:
         pass
@@ -844,29 +850,29 @@ def test_a_full_socket_is_told_from_one_that_nobody_listens_on(load, listener, t
     assert load()._Unix(str(tmp_path / "nothing")).send(b"x") is None
 
 
-def test_numbers_in_the_environment_that_are_none_harm_nothing(load, monkeypatch):
+def test_invalid_numbers_in_the_environment_are_ignored(load, monkeypatch):
     monkeypatch.setenv("RANK", "9" * 5000)
     monkeypatch.setenv("WORLD_SIZE", "²")
     assert (load()._hook.rank, load()._hook.world) == (-1, 0)
 
 
-def test_a_socket_that_stays_full_is_tried_again_and_marks_of_steps_are_kept(load, listener, monkeypatch):
+def test_full_socket_is_retried_and_step_marks_are_kept(load, listener, monkeypatch):
     module = load()
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     module.step(tokens=5)
-    heard = listener.until(bool)  # by now the thread has its way to send
+    received = listener.until(bool)  # the thread has its transport now
     hook = module._hook
     tries = threading.Semaphore(0)
     hook.transport.send = lambda _: tries.release() or False
     module.step(tokens=6)
-    assert all(tries.acquire(timeout=10) for _ in range(8)), "it is tried again, sending after sending"
+    assert all(tries.acquire(timeout=10) for _ in range(8)), "it is retried at every send"
     del hook.transport.send
-    listener.until(lambda heard: sum(len(one.steps) for one in heard) == 2)
-    assert [step.tokens for one in heard for step in one.steps] == [5, 6]
+    listener.until(lambda received: sum(len(one.steps) for one in received) == 2)
+    assert [step.tokens for one in received for step in one.steps] == [5, 6]
 
 
 @pytest.mark.parametrize("url", ["broker.example:1", "mqtt://[broken"])
-def test_without_a_client_the_socket_is_told(load, listener, monkeypatch, caplog, url):
+def test_socket_is_used_without_an_mqtt_client(load, listener, monkeypatch, caplog, url):
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None if url.startswith("broker") else Paho("client"))
     monkeypatch.setenv("FABRIC_TIMING_MQTT", url)
     with load().collective("AllReduce", group="g"):
@@ -875,8 +881,8 @@ def test_without_a_client_the_socket_is_told(load, listener, monkeypatch, caplog
     assert [one.message for one in caplog.records if "FABRIC_TIMING_MQTT cannot be used" in one.message]
 
 
-def test_what_is_sent_is_plain_json(load, listener):
+def test_datagrams_are_json(load, listener):
     with load().collective("AllReduce", group="g", size=5):
         pass
-    told = json.loads(listener.socket.recv(1 << 16))
-    assert " ".join(told) == "v n pid host clock env gpu epoch dropped untimed faults groups ops counts steps"
+    sent = json.loads(listener.socket.recv(1 << 16))
+    assert " ".join(sent) == "v n pid host clock env gpu epoch dropped untimed faults groups ops counts steps"

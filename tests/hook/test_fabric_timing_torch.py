@@ -1,4 +1,4 @@
-"""The hook in real processes of torch that talk by gloo: what they tell agrees, and names the rank that comes late."""
+"""The hook in processes of torch with gloo: their timings agree, and identify the late rank."""
 
 import asyncio
 import os
@@ -15,12 +15,12 @@ from tests.helpers.paths import ROOT, TESTS
 
 RANKS = 4
 STEPS, LATE, SECONDS = 25, 2, 0.04
-"""As timing_job.py has them."""
+"""Values of timing_job.py."""
 
 
 @pytest.fixture
 def free_port():
-    """Give a port of loopback that nobody listens on."""
+    """A free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -28,7 +28,7 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def torch_python():
-    """Give a Python that has torch: that of .ci/torch, or the one that $FABRIC_TORCH_PYTHON names, else this one."""
+    """A Python with torch: that of .ci/torch, or $FABRIC_TORCH_PYTHON, else this one."""
     made = ROOT / ".venv-torch" / "bin" / "python"
     named = os.environ.get("FABRIC_TORCH_PYTHON") or (str(made) if made.exists() else None)
     if named is None and find_spec("torch") is None:
@@ -53,14 +53,14 @@ def environment(folder, path, rank, **more):
 
 
 async def run(torch_python, folder, port, **more):
-    """Run the job, and give what the daemon heard of it."""
+    """Run the job; return the received datagrams and the PIDs."""
     (folder / "fabric_timing.py").write_text((ROOT / "exporter" / "hook" / "fabric_timing.py").read_text())
     path = str(folder / "run" / "timing.sock")
     made = TimingSocket(path)
     await made.open()
     job = TESTS / "helpers" / "timing_job.py"
     processes = [
-        subprocess.Popen(  # noqa: ASYNC220  # it starts and is left to itself
+        subprocess.Popen(  # noqa: ASYNC220  # only started here
             [torch_python, "-W", "ignore", str(job)],
             env=environment(folder, path, rank, MASTER_PORT=str(port), **more),
             stdout=subprocess.PIPE,
@@ -68,13 +68,13 @@ async def run(torch_python, folder, port, **more):
         )
         for rank in range(RANKS)
     ]
-    heard = []
+    received = []
     try:
         while any(one.poll() is None for one in processes):
             await asyncio.sleep(0.05)
-            heard += await made.take()
+            received += await made.take()
         await asyncio.sleep(0.05)
-        heard += await made.take()
+        received += await made.take()
         assert [one.returncode for one in processes] == [0] * RANKS
         assert processes[0].stdout.read() == "all_reduce\n"
     finally:
@@ -83,47 +83,45 @@ async def run(torch_python, folder, port, **more):
             one.stdout.close()
             one.wait()
         await made.close()
-    assert +made.counts == Counter(accepted=len(heard))
-    return heard, [one.pid for one in processes]
+    assert +made.counts == Counter(accepted=len(received))
+    return received, [one.pid for one in processes]
 
 
-async def test_four_processes_tell_the_same_story_and_the_late_one_has_the_shortest_times(
-    torch_python, tmp_path, free_port
-):
-    heard, pids = await run(torch_python, tmp_path, free_port)
-    assert {one.sender.pid: one.datagram.rank for one in heard} == {pid: rank for rank, pid in enumerate(pids)}
-    assert {(one.datagram.faults, one.datagram.dropped, one.datagram.untimed) for one in heard} == {(0, 0, 0)}
-    stories = defaultdict(dict)  # of a communicator and kind: by rank what it told, by number
+async def test_four_gloo_processes_agree_and_the_late_one_has_the_shortest_times(torch_python, tmp_path, free_port):
+    received, pids = await run(torch_python, tmp_path, free_port)
+    assert {one.sender.pid: one.datagram.rank for one in received} == {pid: rank for rank, pid in enumerate(pids)}
+    assert {(one.datagram.faults, one.datagram.dropped, one.datagram.untimed) for one in received} == {(0, 0, 0)}
+    operations = defaultdict(dict)  # by communicator and kind: operations by rank and sequence number
     shapes = {}
-    for one in heard:
+    for one in received:
         for op in one.datagram.operations:
             group = one.datagram.groups[op.communicator]
-            stories[group.id, op.kind].setdefault(group.rank, {})[op.sequence] = op
+            operations[group.id, op.kind].setdefault(group.rank, {})[op.sequence] = op
             shapes[group.id] = (group.size, group.nodes)
     assert sorted(shapes.values()) == [(2, 1), (2, 1), (4, 1)]
-    told = Counter()
-    for (group, kind), by_rank in stories.items():
+    counts = Counter()
+    for (group, kind), by_rank in operations.items():
         size, _ = shapes[group]
-        assert sorted(by_rank) == list(range(size)), "every rank is heard in each of its communicators"
+        assert sorted(by_rank) == list(range(size)), "every rank is present in each of its communicators"
         first = by_rank[0]
         assert all(ops.keys() == first.keys() for ops in by_rank.values())
         assert sorted(first) == list(range(len(first)))
         for number, op in first.items():
             assert {ops[number].message_bytes for ops in by_rank.values()} == {op.message_bytes}
-        told[size, kind] += len(first)
-    # The last AllReduce of all is that of the gradients; DDP's constructor talks without torch's functions.
-    assert told[4, "AllReduce"] == STEPS + 1
-    assert told[2, "AllReduce"] == 2 * STEPS
-    assert told[4, "AllGather"] == told[4, "Broadcast"] == STEPS
-    steps = Counter(one.datagram.rank for one in heard for _ in one.datagram.steps)
+        counts[size, kind] += len(first)
+    # The last AllReduce is that of the gradients; DDP's constructor does not use torch.distributed's functions.
+    assert counts[4, "AllReduce"] == STEPS + 1
+    assert counts[2, "AllReduce"] == 2 * STEPS
+    assert counts[4, "AllGather"] == counts[4, "Broadcast"] == STEPS
+    steps = Counter(one.datagram.rank for one in received for _ in one.datagram.steps)
     assert steps == dict.fromkeys(range(RANKS), STEPS)
-    shows_who_is_late(heard)
+    check_late_rank(received)
 
 
-def shows_who_is_late(heard):
-    """See that the late rank has the shortest time, and the others waited for it."""
+def check_late_rank(received):
+    """Check that the late rank has the shortest time, and that the others waited for it."""
     times = defaultdict(dict)
-    for one in heard:
+    for one in received:
         for op in one.datagram.operations:
             group = one.datagram.groups[op.communicator]
             if (group.size, op.kind, op.message_bytes) == (RANKS, "AllReduce", 4000):
@@ -135,6 +133,6 @@ def shows_who_is_late(heard):
     assert waited >= SECONDS * 0.8e6
 
 
-async def test_a_compiler_sees_torchs_own_functions(torch_python, tmp_path, free_port):
-    heard, _ = await run(torch_python, tmp_path, free_port, COMPILE="1")
-    assert {one.datagram.faults for one in heard} == {0}
+async def test_torch_compile_sees_the_original_functions(torch_python, tmp_path, free_port):
+    received, _ = await run(torch_python, tmp_path, free_port, COMPILE="1")
+    assert {one.datagram.faults for one in received} == {0}

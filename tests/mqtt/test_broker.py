@@ -36,13 +36,8 @@ from exporter.mqtt.topics import (
     host_topic,
     slot_of,
 )
-from exporter.nccl.batch import (
-    Batch,
-    Operation,
-    Stream,
-    decode,
-    encode,
-)
+from exporter.nccl.batch import Batch, Operation, Stream
+from exporter.nccl.batch_codec import decode, encode
 from tests.helpers.paths import ROOT
 from tests.helpers.stack import free_port
 

@@ -1,4 +1,4 @@
-"""The form of batches: what is written is read again, in few bytes, and what is hostile is refused with a reason."""
+"""Encoding of batches: round trips, size on the wire, and rejection of hostile input."""
 
 import json
 import pickle
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.nccl import batch as batches
 from exporter.nccl.batch import (
     MAX_BATCH,
     MAX_OPERATIONS,
@@ -19,9 +18,8 @@ from exporter.nccl.batch import (
     Operation,
     Progress,
     Stream,
-    decode,
-    encode,
 )
+from exporter.nccl.batch_codec import decode, encode
 from exporter.nccl.decoding import FormatError
 
 
@@ -54,7 +52,7 @@ def batch(*streams, **other):
 
 
 def wire(**other):
-    """Give the values of a batch of one operation, by the order on the wire."""
+    """Return an encoded batch of one operation; keyword arguments override its values."""
     values = {
         "version": 1,
         "job": "train-7",
@@ -81,19 +79,19 @@ def one_stream(**other):
         "first": 5,
         "steps": [2, 1],
         "sizes": [8, 16],
-        "size_of": [0, 1, 0],
+        "size_indices": [0, 1, 0],
         "tenths": [10, 25, 30],
         "timed": [0, 1, 2],
     }
     return wire(streams=[list({**values, **other}.values())])
 
 
-# --- good ones
+# --- valid batches
 
 
-def test_bytes_on_the_wire_mean_what_the_form_says():
+def test_decoding_of_a_known_message():
     read = decode(one_stream())
-    ((who, told),) = read.streams
+    ((key, found),) = read.streams
     assert (read.job, read.host, read.epoch, read.tick, read.sent) == (
         "train-7",
         "gpu-01",
@@ -101,13 +99,13 @@ def test_bytes_on_the_wire_mean_what_the_form_says():
         3,
         1748030377.5,
     )
-    assert who == stream()
-    assert told == [(5, 8, 1.0, False), (7, 16, 2.5, True), (8, 8, 3.0, None)]
-    assert told[0].microseconds == 1.0
+    assert key == stream()
+    assert found == [(5, 8, 1.0, False), (7, 16, 2.5, True), (8, 8, 3.0, None)]
+    assert found[0].microseconds == 1.0
 
 
-def test_consecutive_numbers_one_size_and_one_timing_are_told_once():
-    read = decode(one_stream(steps=[], sizes=[64], size_of=[], timed=[1]))
+def test_omitted_columns_stand_for_constant_values():
+    read = decode(one_stream(steps=[], sizes=[64], size_indices=[], timed=[1]))
     assert read.streams[0][1] == [(5, 64, 1.0, True), (6, 64, 2.5, True), (7, 64, 3.0, True)]
 
 
@@ -125,15 +123,15 @@ def test_consecutive_numbers_one_size_and_one_timing_are_told_once():
     )
 )
 @settings(deadline=None)
-def test_all_that_is_written_is_read_again_in_order(values):
-    told = [Operation(*one) for one in values]
-    (data,) = encode(batch((stream(), told), dropped=5, tick=9))
+def test_encoding_round_trip_sorts_operations(values):
+    found = [Operation(*one) for one in values]
+    (data,) = encode(batch((stream(), found), dropped=5, tick=9))
     read = decode(data)
-    assert read.streams == [(stream(), sorted(told, key=lambda one: one.sequence))]
+    assert read.streams == [(stream(), sorted(found, key=lambda one: one.sequence))]
     assert (read.dropped, read.tick) == (5, 9)
 
 
-def test_streams_that_share_a_communicator_a_process_or_nothing_stay_apart():
+def test_streams_that_share_table_rows_are_kept_separate():
     all_of_them = [
         stream(),
         stream(kind="AllGather"),
@@ -141,37 +139,37 @@ def test_streams_that_share_a_communicator_a_process_or_nothing_stay_apart():
         stream(rank=3, pid=7, world_rank=None, gpu=""),
         stream(communicator="a1", rank=1, ranks=2, nodes=None, pid=7, world_rank=None, gpu=""),
     ]
-    given_ones = [(who, operations(3, first=place)) for place, who in enumerate(all_of_them)]
+    given_ones = [(key, operations(3, first=place)) for place, key in enumerate(all_of_them)]
     (data,) = encode(batch(*given_ones))
     assert decode(data).streams == given_ones
 
 
-def test_an_operation_that_stands_twice_is_told_once_and_empty_streams_not_at_all():
+def test_duplicate_operations_and_empty_streams_are_dropped():
     twice = [Operation(4, 8, 2.0, None), Operation(3, 8, 1.0, None), Operation(4, 8, 9.0, None)]
     (data,) = encode(batch((stream(), twice), (stream(kind="Reduce"), [])))
     assert decode(data).streams == [(stream(), [(3, 8, 1.0, None), (4, 8, 2.0, None)])]
     assert encode(batch((stream(), []))) == []
 
 
-def test_how_far_ranks_are_is_told_beside_their_operations_and_without_any():
+def test_progress_is_encoded_with_and_without_operations():
     read = decode(wire(progress=[[0, 0, 0, 2, 1409, 1408]]))
     assert read.progress == [Progress(stream(), 1409, 1408)]
-    told = [Progress(stream(kind="Barrier"), 5, 4), Progress(stream(), 9, 9)]
+    found = [Progress(stream(kind="Barrier"), 5, 4), Progress(stream(), 9, 9)]
     for streams in ([], [(stream(), operations(3))]):
-        (data,) = encode(batch(*streams, progress=told))
-        assert (decode(data).progress, decode(data).streams) == (told, streams)
+        (data,) = encode(batch(*streams, progress=found))
+        assert (decode(data).progress, decode(data).streams) == (found, streams)
 
 
-def test_what_many_ranks_tell_of_how_far_they_are_is_split():
-    told = [Progress(stream(communicator=f"{place:064x}", gpu="g" * 64), place, 0) for place in range(2500)]
-    parts = encode(batch((stream(), operations(3)), progress=told))
+def test_progress_of_many_ranks_is_split():
+    found = [Progress(stream(communicator=f"{place:064x}", gpu="g" * 64), place, 0) for place in range(2500)]
+    parts = encode(batch((stream(), operations(3)), progress=found))
     assert len(parts) == 3
     assert max(map(len, parts)) <= MAX_BATCH
-    assert [one for part in parts for one in decode(part).progress] == told
+    assert [one for part in parts for one in decode(part).progress] == found
     assert [len(decode(part).streams) for part in parts] == [1, 0, 0]
 
 
-def test_an_operation_takes_at_most_twelve_bytes():
+def test_operation_takes_at_most_twelve_bytes():
     """A tick of one host: eight ranks, three kinds, ten operations each."""
     given_ones = [
         (
@@ -185,7 +183,7 @@ def test_an_operation_takes_at_most_twelve_bytes():
     assert len(data) / 240 <= 12
 
 
-def test_what_is_too_large_for_one_message_is_split_into_consecutive_ones():
+def test_oversized_batch_is_split_into_consecutive_ticks():
     chance = random.Random(2)
     given_ones = [
         (
@@ -202,12 +200,12 @@ def test_what_is_too_large_for_one_message_is_split_into_consecutive_ones():
     together = {}
     for one in read:
         assert one.operations() <= MAX_OPERATIONS
-        for who, told in one.streams:
-            together.setdefault(who, []).extend(told)
+        for key, found in one.streams:
+            together.setdefault(key, []).extend(found)
     assert together == dict(given_ones)
 
 
-# --- what the sender must not make
+# --- what the encoder rejects
 
 
 @pytest.mark.parametrize(
@@ -224,19 +222,19 @@ def test_what_is_too_large_for_one_message_is_split_into_consecutive_ones():
         pytest.param([(stream(), [Operation(0, 8, 1.0, "yes")])], id="a timing that is none"),
     ],
 )
-def test_the_sender_is_told_what_no_collector_would_take(given_ones):
+def test_encoder_rejects_what_the_decoder_would(given_ones):
     with pytest.raises(FormatError) as raised:
         encode(batch(*given_ones))
     assert raised.value.reason == "invalid"
 
 
-def test_names_of_hundreds_of_kilobytes_are_an_error_and_not_a_message():
+def test_huge_names_are_rejected():
     with pytest.raises(FormatError) as raised:
         encode(batch((stream(gpu="x" * MAX_BATCH), operations(3))))
     assert raised.value.reason == "too_large"
 
 
-# --- hostile ones
+# --- hostile input
 
 INVALID = {
     "a job with a line end": wire(job="a\nfabric_up 1"),
@@ -262,17 +260,17 @@ INVALID = {
     "a communicator of no table": one_stream(communicator=1),
     "a process of no table": one_stream(process=1),
     "a kind of no table": one_stream(kind=1),
-    "a size of no table": one_stream(size_of=[0, 2, 0]),
+    "a size of no table": one_stream(size_indices=[0, 2, 0]),
     "a negative place": one_stream(kind=-1),
     "a rank beyond the ranks": one_stream(rank=8),
-    "no operation": one_stream(steps=[], size_of=[], sizes=[1], tenths=[], timed=[0]),
+    "no operation": one_stream(steps=[], size_indices=[], sizes=[1], tenths=[], timed=[0]),
     "steps of another count": one_stream(steps=[1]),
     "a step of nothing": one_stream(steps=[0, 1]),
     "a step back": one_stream(steps=[-1, 1]),
     "numbers beyond 63 bits": one_stream(first=(1 << 63) - 2),
     "numbers beyond 63 bits by steps": one_stream(first=1, steps=[(1 << 63) - 1, 1]),
-    "sizes of another count": one_stream(size_of=[0, 1]),
-    "two sizes, and not which": one_stream(size_of=[]),
+    "sizes of another count": one_stream(size_indices=[0, 1]),
+    "two sizes, and not which": one_stream(size_indices=[]),
     "a size beyond belief": one_stream(sizes=[8, (1 << 50) + 1]),
     "a time beyond a day": one_stream(tenths=[1, 2, 864_000_000_001]),
     "a time with a fraction": one_stream(tenths=[1, 2, 3.5]),
@@ -292,7 +290,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize("data", INVALID.values(), ids=INVALID.keys())
-def test_what_does_not_fit_is_refused_as_invalid(data):
+def test_invalid_messages_are_rejected(data):
     with pytest.raises(FormatError) as raised:
         decode(data)
     assert raised.value.reason == "invalid"
@@ -315,13 +313,13 @@ def test_what_does_not_fit_is_refused_as_invalid(data):
         pytest.param(b"\xdd\xff\xff\xff\xff", "malformed", id="a length without content"),
     ],
 )
-def test_what_is_no_batch_at_all_is_refused_with_its_reason(data, reason):
+def test_other_data_is_rejected_with_its_reason(data, reason):
     with pytest.raises(FormatError) as raised:
         decode(data)
     assert raised.value.reason == reason
 
 
-def test_few_bytes_cannot_say_many_operations():
+def test_number_of_operations_is_bounded():
     many = [[0, 0, 0, 2, 0, [], [1], [], [1] * 60_000, [0]]] * 2
     data = wire(streams=many)
     assert len(data) < MAX_BATCH
@@ -331,17 +329,17 @@ def test_few_bytes_cannot_say_many_operations():
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_do_anything_but_be_refused(data):
+def test_random_bytes_are_rejected(data):
     with pytest.raises(FormatError):
         decode(data)
 
 
 @given(st.integers(0, len(one_stream()) - 1), st.integers(0, 255))
-def test_a_byte_that_is_changed_on_the_way_does_no_harm(place, value):
+def test_corrupted_byte_is_harmless(place, value):
     data = bytearray(one_stream())
     data[place] = value
     try:
         read = decode(bytes(data))
     except FormatError:
         return
-    assert all(isinstance(one, batches.Operation) for _, told in read.streams for one in told)
+    assert all(isinstance(one, Operation) for _, found in read.streams for one in found)

@@ -1,7 +1,7 @@
-"""Forty faults of collectives that were reported in public, and what tells each: a fact read here, or why none does.
+"""Forty publicly reported faults of collectives, and the evidence of each: a fact of NCCL's log, or why there is none.
 
-The lines are ours, in the shapes of those that the reports quote. That a fact is read is shown here; what is concluded
-from several of them is for others to show.
+The lines are ours, in the format of those in the reports. The tests show that the facts are read; conclusions from
+several facts are tested elsewhere.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from exporter.nccl.debug_log import Scan, scan
+from exporter.nccl.debug_log import ScanStats, scan
 from exporter.nccl.log_facts import (
     AdapterGdr,
     Adapters,
@@ -17,9 +17,9 @@ from exporter.nccl.log_facts import (
     Channel,
     Completion,
     Ece,
-    Entry,
     Failover,
     GpuGdr,
+    LogEntry,
     Network,
     NoAdapters,
     Paths,
@@ -33,19 +33,19 @@ from exporter.nccl.log_facts import (
 )
 from exporter.nccl.nccl_tests import baseline, parse_text
 from exporter.nccl.ras import (
-    Communicator,
+    RasCommunicator,
     RasRank,
-    frozen,
-    unequal,
+    count_mismatches,
+    is_stalled,
 )
 
 
 class Case(NamedTuple):
-    """A report: its symptom, lines of a log, and what must be read of them."""
+    """A report: its symptom, lines of a log, and a check of the facts in them."""
 
     symptom: str
     lines: tuple[str, ...]
-    told: Callable[[list[Entry]], bool]
+    matches: Callable[[list[LogEntry]], bool]
 
 
 def info(text, host="a1", gpu=0):
@@ -265,40 +265,40 @@ LOGS = {
     ),
 }
 
-ELSEWHERE = {
+OTHER_EVIDENCE = {
     7: "Ethernet without flow control: drops and PFC are counted by ports, and NCCL's log is silent",
     8: "congestion: pause frames are counted by ports",
-    10: "a cost of each step within NCCL: the link alone is fast, which no file tells",
+    10: "a cost of each step within NCCL: the link alone is fast, which no file shows",
     17: "a setting of the adapter's PCIe: only the bandwidth is low, against a baseline",
-    18: "one bad node: baselines by pairs of nodes, see test_pairs_of_nodes_tell_the_bad_one",
+    18: "one bad node: baselines by pairs of nodes, see test_pairwise_baselines_identify_the_slow_node",
     20: "one GPU is always late: its times are the shortest, which is for the alignment of ranks to find",
-    21: "ranks do unequal work: times again",
+    21: "ranks do count_mismatches work: times again",
     22: "kernels overlap: times are long at all ranks alike, and the traces that show why are not read",
-    23: "a cliff by size: see test_a_cliff_by_size_shows_in_the_table",
+    23: "a cliff by size: see test_bandwidth_cliff_shows_in_the_table",
     26: "limits of EFA by number of nodes: baselines by number of nodes",
     35: "unexplained in public too: baselines by number of nodes are all there is",
-    38: "unequal counts: see test_those_who_did_not_arrive_are_the_lowest",
+    38: "count_mismatches counts: see test_ranks_behind_have_the_lowest_count",
     39: "a wish, not a fault",
-    40: "a deadlock in the replay of graphs: RAS does not count these, see test_equal_and_frozen_blames_no_rank",
+    40: "a deadlock in the replay of graphs: RAS does not count these, see test_equal_counts_have_no_rank_behind",
 }
-"""Reports of which a log holds nothing, and what does."""
+"""Reports without evidence in the log, and where it is instead."""
 
 
-def test_every_report_has_its_row():
-    assert sorted([*LOGS, *ELSEWHERE]) == list(range(1, 41))
+def test_every_reported_fault_has_a_case():
+    assert sorted([*LOGS, *OTHER_EVIDENCE]) == list(range(1, 41))
 
 
 @pytest.mark.parametrize("number", LOGS)
-def test_the_log_tells(number):
+def test_log_contains_the_evidence(number):
     case = LOGS[number]
     noise = ["", "iteration 1/2", info("Trees [0] 1/-1/-1->0->-1")]
-    entries = list(scan("\n".join([*noise, *case.lines, *noise]).encode(), Scan()))
+    entries = list(scan("\n".join([*noise, *case.lines, *noise]).encode(), ScanStats()))
     assert len(entries) == len(case.lines)
-    assert case.told(entries)
+    assert case.matches(entries)
 
 
 @pytest.mark.parametrize("number", LOGS)
-def test_another_log_does_not_tell(number):
+def test_healthy_log_does_not_contain_the_evidence(number):
     healthy = (
         info("NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB e:1<0>"),
         info("Using network IB"),
@@ -306,24 +306,24 @@ def test_another_log_does_not_tell(number):
         info("Connected all rings, use ring PXN 0 GDR 1"),
         info("GPU Direct RDMA Enabled for GPU 81000 / HCA 0 (distance 4 <= 7), read 1"),
     )
-    entries = list(scan("\n".join(healthy).encode(), Scan()))
+    entries = list(scan("\n".join(healthy).encode(), ScanStats()))
     try:
-        told = LOGS[number].told(entries)
+        matches = LOGS[number].matches(entries)
     except IndexError:
-        told = False
-    assert not told
+        matches = False
+    assert not matches
 
 
 ROW = "{size:12d} {size:12d} float sum -1 {time:.2f} {speed:.2f} {speed:.2f} 0 {time:.2f} {speed:.2f} {speed:.2f} 0\n"
 
 
-def test_a_cliff_by_size_shows_in_the_table():
+def test_bandwidth_cliff_shows_in_the_table():
     text = "".join(ROW.format(size=1 << power, time=10, speed=29.5 if power < 26 else 5.3) for power in range(22, 30))
     found = baseline([parse_text(text.encode())], "AllReduce")
     assert found["AllReduce", 1 << 25].bus_bandwidth > 5 * found["AllReduce", 1 << 26].bus_bandwidth
 
 
-def test_pairs_of_nodes_tell_the_bad_one():
+def test_pairwise_baselines_identify_the_slow_node():
     speeds = {}
     for pair, speed in (("a1 a2", 88.0), ("a1 a3", 49.0), ("a2 a3", 49.0)):
         ranks = [
@@ -336,18 +336,18 @@ def test_pairs_of_nodes_tell_the_bad_one():
 
 
 def ranks(**counts):
-    return Communicator(
+    return RasCommunicator(
         "0x1", 32, "", tuple(RasRank(int(name[1:]), collective_counts={"AllGather": n}) for name, n in counts.items())
     )
 
 
-def test_those_who_did_not_arrive_are_the_lowest():
+def test_ranks_behind_have_the_lowest_count():
     thirty = {f"r{rank}": 640 for rank in range(30)}
-    (found,) = unequal(ranks(**thirty, r30=641, r31=641))
+    (found,) = count_mismatches(ranks(**thirty, r30=641, r31=641))
     assert found.behind == tuple(range(30))
 
 
-def test_equal_and_frozen_blames_no_rank():
+def test_equal_counts_have_no_rank_behind():
     before = now = ranks(r0=7, r1=7)
-    assert frozen(before, now) is True
-    assert unequal(now) == ()
+    assert is_stalled(before, now) is True
+    assert count_mismatches(now) == ()

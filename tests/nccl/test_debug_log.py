@@ -1,16 +1,10 @@
-"""Lines of NCCL's log: every shape that is known, by version and behind every wrapper."""
+"""Lines of NCCL's debug log: every known pattern, by release and behind every launcher's prefix."""
 
 import pytest
 
-from exporter.nccl import debug_log
-from exporter.nccl.debug_log import (
-    MAX_LINE,
-    RULES,
-    Scan,
-    pci_address,
-    read_line,
-    scan,
-)
+from exporter.nccl import debug_log_rules
+from exporter.nccl.debug_log import MAX_LINE, ScanStats, parse_line, scan
+from exporter.nccl.debug_log_rules import RULES, pci_address
 from exporter.nccl.log_facts import (
     Adapter,
     AdapterGdr,
@@ -23,12 +17,12 @@ from exporter.nccl.log_facts import (
     CommShape,
     Completion,
     Ece,
-    Entry,
     Failover,
     FatalError,
     GpuGdr,
     InitTime,
     Interfaces,
+    LogEntry,
     Network,
     NoAdapters,
     NvlsSupport,
@@ -371,13 +365,13 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("line", "fact"), EXAMPLES)
-def test_a_line_is_read_to_the_value(line, fact):
-    entry = read_line(line.encode())
+def test_examples_of_log_lines(line, fact):
+    entry = parse_line(line.encode())
     assert entry is not None
     assert entry.fact == fact
 
 
-def test_every_rule_has_an_example_that_it_reads():
+def test_every_rule_has_an_example():
     lines = [line for line, _ in EXAMPLES]
     idle = [
         rule.word + " " + rule.pattern.pattern
@@ -385,7 +379,7 @@ def test_every_rule_has_an_example_that_it_reads():
         if not any(
             rule.word in line
             and (found := rule.pattern.search(line))
-            and rule.build(found) == read_line(line.encode()).fact
+            and rule.build(found) == parse_line(line.encode()).fact
             for line in lines
         )
     ]
@@ -406,9 +400,9 @@ WRAPPERS = [
 
 
 @pytest.mark.parametrize(("wrapper", "task", "stamp"), WRAPPERS)
-def test_wrappers_are_searched_through_and_tell_task_and_time(wrapper, task, stamp):
-    entry = read_line(wrapper.format(WARN + "NET/IB : mlx5_3:1 Got non-fatal async event: port error(10)").encode())
-    assert entry == Entry(AsyncEvent("mlx5_3", 1, "port error(10)", False), "h1", 10, 2, task, stamp)
+def test_launcher_prefixes_provide_task_and_time(wrapper, task, stamp):
+    entry = parse_line(wrapper.format(WARN + "NET/IB : mlx5_3:1 Got non-fatal async event: port error(10)").encode())
+    assert entry == LogEntry(AsyncEvent("mlx5_3", 1, "port error(10)", False), "h1", 10, 2, task, stamp)
 
 
 @pytest.mark.parametrize(
@@ -421,13 +415,13 @@ def test_wrappers_are_searched_through_and_tell_task_and_time(wrapper, task, sta
         ("h1:10:11 [2] init.cc:120 (ncclInit) NCCL WARN ", "h1", 10, 2),
     ],
 )
-def test_a_host_may_lack_or_be_shortened(prefix, host, pid, gpu):
-    entry = read_line((prefix + "Using network Socket").encode())
-    assert entry == Entry(Network("Socket"), host, pid, gpu, None, "")
+def test_host_may_be_absent_or_shortened(prefix, host, pid, gpu):
+    entry = parse_line((prefix + "Using network Socket").encode())
+    assert entry == LogEntry(Network("Socket"), host, pid, gpu, None, "")
     assert entry.fact.tcp
 
 
-def test_meanings_of_facts():
+def test_properties_of_facts():
     assert Adapters((Adapter(0, "a", 1, "IB"), Adapter(1, "b", 1, "RoCE")), True, "").mixed
     assert not Adapters((Adapter(0, "a", 1, "IB"),), True, "").mixed
     assert [Network(name).tcp for name in ("Socket", "FastSocket", "IB", "AWS Libfabric")] == [True, True, False, False]
@@ -450,27 +444,27 @@ def test_meanings_of_facts():
         "",
     ],
 )
-def test_what_is_nothing_known_gives_nothing(line):
-    assert read_line(line.encode()) is None
+def test_unrelated_lines_have_no_fact(line):
+    assert parse_line(line.encode()) is None
 
 
 def test_hostile_lines_are_harmless():
     long = INFO + "Using network " + "x" * MAX_LINE
-    scanned = Scan()
+    stats = ScanStats()
     data = "\n".join([long, INFO + "Using network a\x1b[2J\0b", "NCCL " * 2000, WARN + "Using network IB"]).encode()
-    facts = [entry.fact for entry in scan(data, scanned)]
+    facts = [entry.fact for entry in scan(data, stats)]
     assert facts == [Network("IB")]
-    assert (scanned.lines, scanned.too_long) == (4, 1)
-    assert read_line(b"\xff\xfe NCCL INFO Using network IB\xff") is None
-    entry = read_line(b"ev\x1bil:1:2 [0] NCCL INFO Using network IB\r\n")
+    assert (stats.lines, stats.too_long) == (4, 1)
+    assert parse_line(b"\xff\xfe NCCL INFO Using network IB\xff") is None
+    entry = parse_line(b"ev\x1bil:1:2 [0] NCCL INFO Using network IB\r\n")
     assert entry.host == "il"
 
 
-def test_a_scan_takes_what_neighbours_do_not():
+def test_scan_finds_facts_between_unrelated_lines():
     text = "\n".join(["noise"] * 5 + [line for line, _ in EXAMPLES] + ["", "NCCL"])
-    scanned = Scan()
-    assert [entry.fact for entry in scan(text.encode(), scanned)] == [fact for _, fact in EXAMPLES]
-    assert scanned.lines == len(EXAMPLES) + 7
+    stats = ScanStats()
+    assert [entry.fact for entry in scan(text.encode(), stats)] == [fact for _, fact in EXAMPLES]
+    assert stats.lines == len(EXAMPLES) + 7
 
 
 @pytest.mark.parametrize(
@@ -491,5 +485,5 @@ def test_bus_ids_become_pci_addresses(bus, address):
     assert pci_address(bus) == address
 
 
-def test_settings_of_networks_alone_are_told():
-    assert not any(name.startswith(("NCCL_DEBUG", "NCCL_CONF")) for name in debug_log._OF_NETWORKS)
+def test_only_network_settings_are_read():
+    assert not any(name.startswith(("NCCL_DEBUG", "NCCL_CONF")) for name in debug_log_rules._NETWORK_VARIABLES)

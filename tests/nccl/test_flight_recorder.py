@@ -8,18 +8,18 @@ import pytest
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.flight_recorder import (
     MAX_FILE,
-    Entry,
-    Group,
     GroupStatus,
-    parse,
+    ProcessGroup,
+    RecorderEntry,
+    parse_dump,
 )
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "nccl-formats"
 
 
-def test_the_oldest_schema_has_neither_groups_nor_times_that_are_known():
-    dump = parse((FOLDER / "recorder-2.3.json").read_bytes())
+def test_oldest_schema_has_no_groups_and_unknown_times():
+    dump = parse_dump((FOLDER / "recorder-2.3.json").read_bytes())
     assert (dump.version, dump.library_version, dump.groups, dump.bad) == ("2.3", "", {}, 0)
     (entry,) = dump.entries
     assert (entry.kind, entry.state, entry.sequence, entry.process_group) == (
@@ -39,13 +39,13 @@ def test_the_oldest_schema_has_neither_groups_nor_times_that_are_known():
     assert not entry.is_p2p
 
 
-def test_the_newest_schema_is_read_and_a_bad_entry_loses_no_other():
-    dump = parse((FOLDER / "recorder-2.10.json").read_bytes())
+def test_newest_schema_is_parsed_and_invalid_entries_are_skipped():
+    dump = parse_dump((FOLDER / "recorder-2.10.json").read_bytes())
     assert (dump.version, dump.library_version) == ("2.10", "2.29.7")
     assert dump.groups == {
-        "0": Group("0", "default_pg", (0, 1, 2, 3), GroupStatus(41, 40, 39)),
-        "1": Group("51", "mesh_tp", (2, 3), GroupStatus(-1, -1, -1)),
-        "2": Group("x", "odd", None, None),
+        "0": ProcessGroup("0", "default_pg", (0, 1, 2, 3), GroupStatus(41, 40, 39)),
+        "1": ProcessGroup("51", "mesh_tp", (2, 3), GroupStatus(-1, -1, -1)),
+        "2": ProcessGroup("x", "odd", None, None),
     }
     scatter, receive = dump.entries
     assert (scatter.kind, scatter.duration_ms, scatter.input_bytes) == ("ReduceScatter", 1.25, 4096)
@@ -57,14 +57,14 @@ def test_the_newest_schema_is_read_and_a_bad_entry_loses_no_other():
     assert "duration_ms" in dump.first_error
 
 
-def test_ends_of_a_send():
-    assert Entry("nccl:send 1->2").ends == (1, 2)
-    assert Entry("nccl:all_reduce").ends is None
-    assert Entry("nccl:send 1->99999999999").ends is None
+def test_sender_and_receiver_of_point_to_point_entries():
+    assert RecorderEntry("nccl:send 1->2").ends == (1, 2)
+    assert RecorderEntry("nccl:all_reduce").ends is None
+    assert RecorderEntry("nccl:send 1->99999999999").ends is None
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_a_pickle_of_any_protocol_is_refused_and_not_loaded(protocol, tmp_path):
+def test_pickles_of_any_protocol_are_rejected_and_not_loaded(protocol, tmp_path):
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "loaded"), "w"))
@@ -72,14 +72,14 @@ def test_a_pickle_of_any_protocol_is_refused_and_not_loaded(protocol, tmp_path):
     for what in ({"version": "2.5", "entries": [Trap()]}, Trap(), [1]):
         data = pickle.dumps(what, protocol=protocol)
         with pytest.raises(FormatError) as caught:
-            parse(data)
+            parse_dump(data)
         assert caught.value.reason == "pickle" or (protocol < 2 and caught.value.reason == "malformed")
     assert not (tmp_path / "loaded").exists()
 
 
-def test_the_refusal_of_a_pickle_says_what_to_do():
+def test_pickle_error_contains_the_remedy():
     with pytest.raises(FormatError, match="_dump_nccl_trace_json") as caught:
-        parse(pickle.dumps({"version": "2.5"}))
+        parse_dump(pickle.dumps({"version": "2.5"}))
     assert caught.value.reason == "pickle"
 
 
@@ -96,9 +96,9 @@ def test_the_refusal_of_a_pickle_says_what_to_do():
         (b" " * (MAX_FILE + 1), "too_large"),
     ],
 )
-def test_what_is_no_dump_is_refused(data, reason):
+def test_malformed_dumps_are_rejected(data, reason):
     with pytest.raises(FormatError) as caught:
-        parse(data)
+        parse_dump(data)
     assert caught.value.reason == reason
 
 
@@ -115,13 +115,13 @@ def test_what_is_no_dump_is_refused(data, reason):
         {"process_group": ["x" * 300]},
     ],
 )
-def test_a_value_beyond_belief_refuses_its_entry(values):
-    dump = parse(json.dumps({"version": "2.5", "entries": [{"profiling_name": "nccl:x", **values}]}).encode())
+def test_implausible_value_rejects_its_entry(values):
+    dump = parse_dump(json.dumps({"version": "2.5", "entries": [{"profiling_name": "nccl:x", **values}]}).encode())
     assert (dump.entries, dump.bad) == ((), 1)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "types", "told"),
+    ("sizes", "types", "expected"),
     [
         ([[4, 0]], ["Float"], 0),
         ([[1 << 40, 1 << 40]], ["Float"], None),
@@ -130,14 +130,14 @@ def test_a_value_beyond_belief_refuses_its_entry(values):
         ([[], [3]], ["Double", "Byte"], 11),
     ],
 )
-def test_bytes_are_told_where_shapes_and_types_are_known(sizes, types, told):
+def test_input_bytes_require_shapes_and_data_types(sizes, types, expected):
     row = {"profiling_name": "nccl:all_reduce", "input_sizes": sizes, "input_dtypes": types}
-    (entry,) = parse(json.dumps({"version": "2.5", "entries": [row]}).encode()).entries
-    assert entry.input_bytes == told
+    (entry,) = parse_dump(json.dumps({"version": "2.5", "entries": [row]}).encode()).entries
+    assert entry.input_bytes == expected
 
 
 @pytest.mark.parametrize(
-    ("ranks", "told"),
+    ("ranks", "expected"),
     [
         ("[0, 1]", (0, 1)),
         ("[ 7 ]", (7,)),
@@ -148,6 +148,6 @@ def test_bytes_are_told_where_shapes_and_types_are_known(sizes, types, told):
         ([-1], None),
     ],
 )
-def test_ranks_of_groups_are_strings_or_lists(ranks, told):
+def test_group_ranks_are_strings_or_lists(ranks, expected):
     data = json.dumps({"version": "2.5", "pg_config": {"0": {"name": "0", "ranks": ranks}}}).encode()
-    assert parse(data).groups["0"].ranks == told
+    assert parse_dump(data).groups["0"].ranks == expected

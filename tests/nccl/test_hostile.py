@@ -1,4 +1,4 @@
-"""Whatever a job writes, a codec gives values within bounds or the one error that is declared, in bounded time."""
+"""Codecs on hostile input: values within bounds or the declared error, in bounded time."""
 
 import json
 import math
@@ -19,12 +19,11 @@ from exporter.nccl import (
     inspector_textfile,
     nccl_tests,
     ras,
-    ras_text,
     xpu_timer,
 )
-from exporter.nccl.debug_log import MAX_LINE, Scan, scan
+from exporter.nccl.debug_log import MAX_LINE, ScanStats, scan
 from exporter.nccl.decoding import FormatError, printable
-from exporter.nccl.prometheus_text import Lost
+from exporter.nccl.prometheus_text import LineErrors
 from exporter.nccl.ras_protocol import StatusQuery, parse_version
 from tests.helpers.paths import FIXTURES
 
@@ -50,19 +49,17 @@ def lines(data):
 
 CODECS = {
     "inspector": lines,
-    "inspector_textfile": lambda data: list(inspector_textfile.windows(data, Lost())),
-    "xpu_timer": lambda data: list(xpu_timer.timings(data, Lost())),
-    "comma": lambda data: list(comma.events(data, Counter())),
-    "flight_recorder": flight_recorder.parse,
+    "inspector_textfile": lambda data: list(inspector_textfile.parse_textfile(data, LineErrors())),
+    "xpu_timer": lambda data: list(xpu_timer.parse_timings(data, LineErrors())),
+    "comma": lambda data: list(comma.parse_events(data, Counter())),
+    "flight_recorder": flight_recorder.parse_dump,
     "ras": ras.parse_report,
-    "ras_event": ras.parse_event,
-    "ras_text": ras_text.parse_text,
     "status": lambda data: StatusQuery().receive(data),
     "nccl_tests": nccl_tests.parse_text,
     "nccl_tests_json": nccl_tests.parse_json,
-    "debug_log": lambda data: list(scan(data, Scan())),
+    "debug_log": lambda data: list(scan(data, ScanStats())),
 }
-"""All codecs; each may raise FormatError and nothing else."""
+"""All codecs; each may raise FormatError only."""
 
 values = st.recursive(
     st.none()
@@ -78,7 +75,7 @@ values = st.recursive(
 
 @st.composite
 def mutated(draw):
-    """Take a file that is well formed, and cut, double, overwrite or exchange parts of it."""
+    """Cut, duplicate, overwrite or exchange parts of a well-formed file."""
     data = bytearray(draw(st.sampled_from([*SEEDS, LOG])))
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, len(data)))
@@ -109,14 +106,14 @@ def mutated(draw):
 @pytest.mark.parametrize("name", CODECS)
 @given(data=mutated() | st.binary(max_size=300))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_nothing_but_the_declared_error_leaves_a_codec(name, data):
+def test_codecs_raise_the_declared_error_only(name, data):
     try:
         CODECS[name](data)
-        told = ""
+        text = ""
     except FormatError as error:
-        told = str(error)
-    assert len(told) <= 200
-    assert told == "" or told.isprintable()
+        text = str(error)
+    assert len(text) <= 200
+    assert text == "" or text.isprintable()
 
 
 @given(
@@ -125,7 +122,7 @@ def test_nothing_but_the_declared_error_leaves_a_codec(name, data):
     value=values,
 )
 @settings(max_examples=300, deadline=None)
-def test_a_field_of_any_type_is_taken_within_bounds_or_refused(part, key, value):
+def test_fields_of_any_type_are_validated(part, key, value):
     document = {
         "header": {"id": "0xab", "rank": 1, "n_ranks": 4, "nnodes": 2},
         "metadata": {"hostname": "h", "pid": 1, "dump_timestamp_us": 1},
@@ -156,8 +153,8 @@ def test_names_and_versions_of_any_text(text):
 
 @given(data=mutated())
 @settings(max_examples=150, deadline=None)
-def test_what_is_read_of_metrics_is_finite_and_printable(data):
-    for one in inspector_textfile.windows(data, Lost()):
+def test_parsed_metrics_are_finite_and_printable(data):
+    for one in inspector_textfile.parse_textfile(data, LineErrors()):
         assert math.isfinite(one.value)
         assert one.value >= 0
         assert (one.node + one.gpu + one.comm_name + one.job).isprintable()
@@ -190,7 +187,7 @@ def test_what_is_read_of_metrics_is_finite_and_printable(data):
     ],
     ids=range(20),
 )
-def test_hostile_files_cost_little(name, hostile):
+def test_hostile_files_take_bounded_time(name, hostile):
     begun = process_time()
     with suppress(FormatError):
         CODECS[name](hostile)
@@ -198,7 +195,7 @@ def test_hostile_files_cost_little(name, hostile):
     assert process_time() - begun < 20
 
 
-def test_a_pickle_reaches_no_codec(tmp_path):
+def test_no_codec_loads_a_pickle(tmp_path):
     class Trap:
         def __reduce__(self):
             return (open, (str(tmp_path / "loaded"), "w"))
@@ -211,7 +208,7 @@ def test_a_pickle_reaches_no_codec(tmp_path):
     assert not (tmp_path / "loaded").exists()
 
 
-def test_a_line_of_a_log_that_is_too_long_is_counted_alone():
-    scanned = Scan()
+def test_oversized_log_line_is_counted():
+    scanned = ScanStats()
     assert len(list(scan(b"NCCL " * MAX_LINE + b"\n" + LOG, scanned))) == 6
     assert scanned.too_long == 1

@@ -1,4 +1,4 @@
-"""Files of NCCL Inspector, of every version: JSON lines and text of metrics, to the value."""
+"""Files of NCCL Inspector, of every version: JSON lines and Prometheus text."""
 
 import json
 from collections import Counter
@@ -9,19 +9,19 @@ from exporter.core.collectives import known_kind
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.inspector import (
     MAX_LINE,
-    Collective,
     DumpStats,
     Header,
+    InspectorCollective,
+    InspectorContext,
     KernelEvent,
     Metadata,
     PointToPoint,
     Proxy,
-    Speaker,
     Trace,
     parse_line,
 )
-from exporter.nccl.inspector_textfile import gpu_of_file, message_bounds, windows
-from exporter.nccl.prometheus_text import MAX_TEXT, Lost
+from exporter.nccl.inspector_textfile import gpu_of_file, message_bounds, parse_textfile
+from exporter.nccl.prometheus_text import MAX_TEXT, LineErrors
 from exporter.nccl.prometheus_text import parse_line as parse_sample
 from tests.helpers.paths import FIXTURES
 
@@ -33,56 +33,56 @@ def lines(name):
 
 
 def metrics(name):
-    lost = Lost()
-    return list(windows((FOLDER / name).read_bytes(), lost)), lost.reasons
+    lost = LineErrors()
+    return list(parse_textfile((FOLDER / name).read_bytes(), lost)), lost.reasons
 
 
-def test_the_oldest_lines_have_no_timing_source_and_verbose_ones_tell_the_times_of_channels():
+def test_oldest_lines_have_no_timing_source_and_verbose_lines_have_channel_times():
     first, verbose = lines("inspector-v4.0-2.28.jsonl")
     assert first.header == Header("0x1f00", 3, 16, 2)
     assert first.metadata == Metadata("n1", 100, 1700000000000001, "v4.0")
-    assert first.collective == Collective("AllReduce", 12, 8388608, 500)
+    assert first.collective == InspectorCollective("AllReduce", 12, 8388608, 500)
     assert first.collective.timing_source == ""
     events = (KernelEvent(1700000000000220), KernelEvent(1700000000000210), KernelEvent(0))
-    assert verbose.collective == Collective(
+    assert verbose.collective == InspectorCollective(
         "ReduceScatter", 13, 1048576, 250, "kernel_gpu", trace=Trace(1700000000000100, events)
     )
 
 
-def test_2_30_names_communicators_and_tells_sends_and_receives():
+def test_2_30_has_communicator_names_and_point_to_point_records():
     send, alltoall = lines("inspector-v4.0-2.30.jsonl")
     assert send.header == Header("0x2f00", 0, 4, 4, "DP Group 0")
     assert send.collective is None
     assert send.point_to_point == PointToPoint("Send", 5, 2, 65536, 30, "kernel_gpu")
-    assert alltoall.collective == Collective("AlltoAll", 1, 4096, 44, "collective_cpu")
+    assert alltoall.collective == InspectorCollective("AlltoAll", 1, 4096, 44, "collective_cpu")
 
 
-def test_v4_2_tells_what_was_dropped_and_algorithm_and_protocol():
+def test_v4_2_has_drop_counts_algorithm_and_protocol():
     stats, ring = lines("inspector-v4.2.jsonl")
     assert stats.dump_stats == DumpStats(1, 9, 0, 1)
     assert stats.collective is None
-    assert ring.collective == Collective("AllGather", 77, 2048, 19, "kernel_cpu", "Ring", "LL128")
+    assert ring.collective == InspectorCollective("AllGather", 77, 2048, 19, "kernel_cpu", "Ring", "LL128")
 
 
-def test_v4_3_says_once_who_speaks_and_the_next_marker_takes_over():
-    speaker = Speaker()
-    heard = [(speaker.hears(line).id, line) for line in lines("inspector-v4.3.jsonl")]
-    assert [who for who, _ in heard] == ["0x4f00"] * 4 + ["0x4f01"] * 2
-    assert heard[1][1].collective == Collective("AllReduce", 3, 1024, 10, "kernel_gpu")
-    assert heard[2][1].point_to_point == PointToPoint("Recv", 4, 0, 64, 11, "kernel_gpu")
-    assert heard[3][1].proxy == Proxy()
-    assert heard[5][1].collective == Collective("AllReduce", 3, 1024, 12, "kernel_gpu")
-    assert speaker.header == Header("0x4f01", 1, 2, 2, "b")
-    assert speaker.metadata.dump_timestamp_us == 1700000000000008
+def test_v4_3_lines_inherit_the_header_of_the_last_marker():
+    context = InspectorContext()
+    parsed = [(context.update(line).id, line) for line in lines("inspector-v4.3.jsonl")]
+    assert [communicator for communicator, _ in parsed] == ["0x4f00"] * 4 + ["0x4f01"] * 2
+    assert parsed[1][1].collective == InspectorCollective("AllReduce", 3, 1024, 10, "kernel_gpu")
+    assert parsed[2][1].point_to_point == PointToPoint("Recv", 4, 0, 64, 11, "kernel_gpu")
+    assert parsed[3][1].proxy == Proxy()
+    assert parsed[5][1].collective == InspectorCollective("AllReduce", 3, 1024, 12, "kernel_gpu")
+    assert context.header == Header("0x4f01", 1, 2, 2, "b")
+    assert context.metadata.dump_timestamp_us == 1700000000000008
 
 
-def test_a_line_before_any_header_belongs_to_nobody():
-    assert Speaker().hears(lines("inspector-v4.3.jsonl")[1]) is None
+def test_line_before_any_header_has_no_context():
+    assert InspectorContext().update(lines("inspector-v4.3.jsonl")[1]) is None
 
 
-def test_what_a_fork_adds_is_passed_over():
+def test_keys_of_forks_are_ignored():
     (line,) = lines("inspector-accl.jsonl")
-    assert line.collective == Collective("AllReduce", 1, 4096, 70, "kernel_gpu")
+    assert line.collective == InspectorCollective("AllReduce", 1, 4096, 70, "kernel_gpu")
 
 
 GOOD = {
@@ -119,7 +119,7 @@ GOOD = {
         ("coll_perf", {"coll": "x" * 65}),
     ],
 )
-def test_a_value_beyond_belief_refuses_the_line(part, values):
+def test_implausible_value_rejects_the_line(part, values):
     with pytest.raises(FormatError) as caught:
         parse_line(json.dumps({**GOOD, part: {**GOOD[part], **values}}).encode())
     assert caught.value.reason == "invalid"
@@ -138,40 +138,40 @@ def test_a_value_beyond_belief_refuses_the_line(part, values):
         b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
     ],
 )
-def test_what_is_no_json_is_malformed(line):
+def test_invalid_json_is_malformed(line):
     with pytest.raises(FormatError) as caught:
         parse_line(line)
     assert caught.value.reason == "malformed"
     assert len(str(caught.value)) <= 200
 
 
-def test_a_huge_line_is_not_even_decoded():
+def test_oversized_line_is_not_decoded():
     with pytest.raises(FormatError) as caught:
         parse_line(b'{"a":"' + b"x" * MAX_LINE + b'"}')
     assert caught.value.reason == "too_large"
 
 
-def test_text_of_2_30_gives_means_with_units_and_bounds_of_sizes():
+def test_text_of_2_30_has_means_with_size_ranges():
     found, lost = metrics("nccl_inspector_metrics_GPU-1.prom")
-    assert lost == Counter({"torn": 1})
+    assert lost == Counter({"truncated": 1})
     bandwidth, time, empty, receive, total, dropped = found
     assert (bandwidth.metric, bandwidth.statistic, bandwidth.value) == ("bus_bandwidth", "mean", 90.5e9)
-    assert (bandwidth.least_bytes, bandwidth.most_bytes) == (512 << 20, 513 << 20)
+    assert (bandwidth.min_bytes, bandwidth.max_bytes) == (512 << 20, 513 << 20)
     assert (bandwidth.kind, bandwidth.n_ranks, bandwidth.n_nodes) == ("AllReduce", 16, 2)
     assert (bandwidth.gpu, bandwidth.node, bandwidth.job) == ("GPU3", "n1", "42")
     assert bandwidth.comm_name == 'DP "main" {0}'
     assert bandwidth.algorithm == "Ring_ll128"
     assert (bandwidth.comm_id, bandwidth.rank, bandwidth.sequence) == ("", None, None)
     assert (time.metric, time.value) == ("time", pytest.approx(0.011))
-    assert (empty.kind, empty.value, empty.least_bytes, empty.most_bytes) == ("Recv", 0.0, 0, 0)
+    assert (empty.kind, empty.value, empty.min_bytes, empty.max_bytes) == ("Recv", 0.0, 0, 0)
     assert (empty.job, empty.comm_name) == ("", "")
     assert (receive.metric, receive.value) == ("time", pytest.approx(12.5e-6))
-    assert (receive.least_bytes, receive.most_bytes) == (1023 << 10, 1 << 20)
+    assert (receive.min_bytes, receive.max_bytes) == (1023 << 10, 1 << 20)
     assert (total.metric, total.statistic, total.value, total.kind) == ("collectives", "count", 9000, "")
     assert (dropped.metric, dropped.value) == ("collectives_dropped", 17)
 
 
-def test_text_of_2_29_7_has_rank_and_number():
+def test_text_of_2_29_7_has_rank_and_sequence_number():
     (algorithm, bus, time), lost = metrics("inspector-2.29.7.prom")
     assert not lost
     assert (algorithm.metric, algorithm.value) == ("algorithm_bandwidth", 100.25e9)
@@ -181,7 +181,7 @@ def test_text_of_2_29_7_has_rank_and_number():
         assert (one.comm_id, one.rank, one.sequence, one.n_ranks) == ("0xd1", 4, 228924, 8)
         assert (one.gpu, one.node, one.job) == ("GPU4", "n9", "7")
         # 1.995 and 2.005 GiB, by hand
-        assert (one.least_bytes, one.most_bytes) == (2142114939, 2152852357)
+        assert (one.min_bytes, one.max_bytes) == (2142114939, 2152852357)
 
 
 def test_text_of_forks_has_more_statistics_and_labels():
@@ -189,11 +189,11 @@ def test_text_of_forks_has_more_statistics_and_labels():
     assert lost == Counter({"unknown": 1})
     assert (count.metric, count.statistic, count.value) == ("operations", "count", 200)
     assert (count.rank, count.world_rank, count.comm_id, count.timing_source) == (3, 11, "0xe1", "kernel_gpu")
-    assert (count.least_bytes, count.most_bytes) == (1048576, 1048576)
+    assert (count.min_bytes, count.max_bytes) == (1048576, 1048576)
     assert (total.metric, total.statistic, total.value) == ("time", "sum", pytest.approx(0.05))
     assert (high.statistic, high.value) == ("p99", pytest.approx(0.0009))
     assert (slow.statistic, slow.value, slow.sequence, slow.kind) == ("single", pytest.approx(0.007), 55, "Send")
-    assert (slow.least_bytes, slow.most_bytes) == (1 << 20, 2 << 20)
+    assert (slow.min_bytes, slow.max_bytes) == (1 << 20, 2 << 20)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_text_of_forks_has_more_statistics_and_labels():
         ("1.5-2GB", None),
     ],
 )
-def test_sizes_are_ranges_of_1024(text, bounds):
+def test_size_ranges_use_units_of_1024(text, bounds):
     assert message_bounds(text) == bounds
 
 
@@ -234,40 +234,40 @@ def test_sizes_are_ranges_of_1024(text, bounds):
         (b'nccl_bus_bandwidth_gbs{gpu="' + b"x" * 300 + b'"} 1', "too_large"),
     ],
 )
-def test_a_bad_line_of_text_loses_no_other(line, reason):
-    lost = Lost()
-    found = list(windows(line + b'\nnccl_bus_bandwidth_gbs{gpu="ok"} 2\n', lost))
+def test_malformed_text_line_is_skipped(line, reason):
+    lost = LineErrors()
+    found = list(parse_textfile(line + b'\nnccl_bus_bandwidth_gbs{gpu="ok"} 2\n', lost))
     assert [one.gpu for one in found] == ["ok"]
     assert lost.reasons == Counter({reason: 1})
 
 
-def test_a_name_of_a_communicator_can_change_no_label_that_stands_there():
-    lost = Lost()
+def test_communicator_name_cannot_override_another_label():
+    lost = LineErrors()
     injected = b'nccl_bus_bandwidth_gbs{gpu="GPU0",comm_name="x",gpu="GPU7",n_nodes="2"} 1\n'
-    assert list(windows(injected, lost)) == []
+    assert list(parse_textfile(injected, lost)) == []
     assert lost.reasons == Counter({"invalid": 1})
 
 
-def test_control_characters_leave_labels():
-    lost = Lost()
-    (found,) = windows(b'nccl_bus_bandwidth_gbs{gpu="a\x1b[2Jb\x00"} 1\n', lost)
+def test_control_characters_are_removed_from_labels():
+    lost = LineErrors()
+    (found,) = parse_textfile(b'nccl_bus_bandwidth_gbs{gpu="a\x1b[2Jb\x00"} 1\n', lost)
     assert found.gpu == "a [2Jb "
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"inf", b"-Inf", b"1e999"])
-def test_a_sample_is_a_finite_number(value):
+def test_sample_values_must_be_finite(value):
     with pytest.raises(FormatError) as caught:
         parse_sample(b"name " + value)
     assert caught.value.reason == "invalid"
 
 
-def test_a_file_that_is_too_large_is_refused():
+def test_oversized_file_is_rejected():
     with pytest.raises(FormatError) as caught:
-        list(windows(b"\n" * (MAX_TEXT + 1), Lost()))
+        list(parse_textfile(b"\n" * (MAX_TEXT + 1), LineErrors()))
     assert caught.value.reason == "too_large"
 
 
-def test_the_gpu_is_in_the_name_of_the_file():
+def test_gpu_uuid_is_in_the_file_name():
     assert gpu_of_file("nccl_inspector_metrics_GPU-8f6b-11.prom") == "GPU-8f6b-11"
     assert gpu_of_file("nccl_inspector_metrics_../../x.prom") is None
     assert gpu_of_file("node.prom") is None
@@ -287,5 +287,5 @@ def test_the_gpu_is_in_the_name_of_the_file():
         ("a" * 100_000, "other"),
     ],
 )
-def test_kinds_have_one_spelling(name, kind):
+def test_kinds_are_normalised(name, kind):
     assert known_kind(name) == kind

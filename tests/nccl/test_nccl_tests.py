@@ -1,4 +1,4 @@
-"""Outputs of nccl-tests: tables of several years and wrappers, JSON, and what is no baseline."""
+"""Outputs of nccl-tests: tables of several releases and launchers, JSON, and rejected baselines."""
 
 import json
 from collections import Counter
@@ -10,13 +10,13 @@ from exporter.nccl.decoding import FormatError
 from exporter.nccl.nccl_tests import (
     MAX_TEXT,
     Baseline,
-    Measure,
+    BenchmarkRun,
+    Measurement,
     Row,
-    Run,
     baseline,
     parse_json,
     parse_text,
-    refusal,
+    rejection_reason,
 )
 from tests.helpers.paths import FIXTURES
 
@@ -28,12 +28,12 @@ def text(name):
 
 
 def close(measure, microseconds, algorithm, bus, wrong):
-    assert measure == Measure(
+    assert measure == Measurement(
         pytest.approx(microseconds / 1e6), pytest.approx(algorithm * 1e9), pytest.approx(bus * 1e9), wrong
     )
 
 
-def test_the_table_of_today():
+def test_current_table_format():
     run = text("tests-2026-all_reduce.txt")
     assert (run.collective, run.nccl_version) == ("AllReduce", "2.31.2")
     assert (run.n_ranks, run.n_nodes, run.hosts) == (4, 2, {"a1", "a2"})
@@ -53,31 +53,31 @@ def test_the_table_of_today():
     }
 
 
-def test_columns_of_iterations_and_a_stamp_at_the_end():
+def test_iteration_columns_and_trailing_timestamp():
     (row,) = text("tests-2026-iterations-stamped.txt").rows
     close(row.out_of_place, 100.0, 10.49, 5.24, 0)
     close(row.in_place, 101.0, 10.38, 5.19, None)
 
 
-def test_older_tables_have_no_root_and_tell_an_error_of_rounding():
+def test_older_tables_have_no_root_and_a_rounding_error_column():
     run = text("tests-2021-no-root.txt")
     (row,) = run.rows
     assert (row.size, row.redop) == (1048576, "sum")
     close(row.out_of_place, 104.9, 10.0, 10.0, None)
     close(row.in_place, 110.0, 9.53, 9.53, None)
     assert (run.n_ranks, run.n_nodes, run.collective) == (2, 2, None)
-    with pytest.raises(FormatError, match="say so"):
+    with pytest.raises(FormatError, match="specify it"):
         baseline([run])
     assert baseline([run], "all_reduce") == {("AllReduce", 1048576): Baseline(10e9, 2, 2)}
 
 
-def test_the_oldest_tables_have_no_operation_either():
+def test_oldest_tables_have_no_redop_column():
     (row,) = text("tests-2020-no-redop.txt").rows
     assert (row.size, row.count, row.type, row.redop) == (1048576, 131072, "float", "")
     close(row.out_of_place, 1048.6, 1.0, 0.5, None)
 
 
-def test_tags_before_and_within_rows_are_taken_away():
+def test_launcher_tags_before_and_within_rows_are_removed():
     run = text("tests-tagged.txt")
     assert (run.collective, run.n_ranks, run.n_nodes) == ("Broadcast", 2, 2)
     assert [row.size for row in run.rows] == [1048576, 2097152, 4194304]
@@ -87,7 +87,7 @@ def test_tags_before_and_within_rows_are_taken_away():
     assert run.bad_rows == 1
 
 
-def test_a_replayed_trace_measures_in_place_alone():
+def test_replayed_trace_is_measured_in_place_only():
     run = parse_text(b"     1048576        262144     float     sum      -1    100.0   10.49   15.73      0\n")
     (row,) = run.rows
     assert row.out_of_place is None
@@ -95,14 +95,14 @@ def test_a_replayed_trace_measures_in_place_alone():
     assert baseline([run], "AllReduce")["AllReduce", 1048576].bus_bandwidth == pytest.approx(15.73e9)
 
 
-def test_the_best_of_several_runs_counts():
-    rows = [Row(1024, 256, "float", "sum", Measure(1e-5, speed, speed, 0), None) for speed in (3e9, 5e9, 4e9)]
-    runs = [Run(collective="AllReduce", ranks=Counter(range(4)), hosts={"a"}, rows=[row]) for row in rows]
+def test_best_of_several_runs_is_used():
+    rows = [Row(1024, 256, "float", "sum", Measurement(1e-5, speed, speed, 0), None) for speed in (3e9, 5e9, 4e9)]
+    runs = [BenchmarkRun(collective="AllReduce", ranks=Counter(range(4)), hosts={"a"}, rows=[row]) for row in rows]
     assert baseline(runs) == {("AllReduce", 1024): Baseline(5e9, 4, 1)}
     assert baseline([]) == {}
 
 
-def test_json_gives_the_same_and_keeps_neither_environment_nor_arguments():
+def test_json_output_is_parsed_without_environment_and_arguments():
     run = parse_json((FOLDER / "tests-json-v3.json").read_bytes())
     assert (run.collective, run.nccl_version, run.n_ranks, run.n_nodes) == ("AllGather", "2.28.9", 2, 2)
     first, second = run.rows
@@ -117,7 +117,7 @@ def test_json_gives_the_same_and_keeps_neither_environment_nor_arguments():
     assert baseline([run])["AllGather", 2097152] == Baseline(pytest.approx(11.65e9), 2, 2)
 
 
-def test_an_error_about_json_tells_nothing_of_the_environment():
+def test_json_errors_do_not_leak_the_environment():
     data = (FOLDER / "tests-json-v3.json").read_bytes()
     for broken in (
         data[:-200],
@@ -132,16 +132,16 @@ def test_an_error_about_json_tells_nothing_of_the_environment():
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("tests-wrong.txt", "wrong"), ("tests-twice.txt", "come twice")],
+    [("tests-wrong.txt", "wrong"), ("tests-twice.txt", "listed twice")],
 )
-def test_a_run_that_proves_nothing_is_refused(name, why):
+def test_unusable_run_is_rejected(name, why):
     with pytest.raises(FormatError, match=why) as caught:
         baseline([text(name)])
     assert caught.value.reason == "refused"
 
 
-MEASURE = Measure(1e-5, 1e9, 1e9, 0)
-ROW = Row(1024, 256, "float", "sum", MEASURE, None)
+MEASUREMENT = Measurement(1e-5, 1e9, 1e9, 0)
+ROW = Row(1024, 256, "float", "sum", MEASUREMENT, None)
 
 
 @pytest.mark.parametrize(
@@ -149,23 +149,25 @@ ROW = Row(1024, 256, "float", "sum", MEASURE, None)
     [
         ({}, None),
         ({"ranks": Counter([0])}, "one rank alone"),
-        ({"ranks": Counter([0, 1, 1])}, "come twice"),
+        ({"ranks": Counter([0, 1, 1])}, "listed twice"),
         ({"failures": ["x: Test failure"]}, "failed"),
         ({"out_of_bounds": 3}, "3 values"),
         ({"foreign_column": True}, "column"),
         ({"rows": []}, "no row"),
         ({"rows": [Row(1024, 256, "float", "sum", None, None)]}, "no bus bandwidth"),
-        ({"rows": [Row(1024, 256, "float", "sum", Measure(1e-5, 1e9, 0.0, 0), None)]}, "no bus bandwidth"),
-        ({"rows": [ROW, Row(1024, 256, "float", "sum", None, Measure(1e-5, 1e9, 1e9, 2))]}, "elements"),
+        ({"rows": [Row(1024, 256, "float", "sum", Measurement(1e-5, 1e9, 0.0, 0), None)]}, "no bus bandwidth"),
+        ({"rows": [ROW, Row(1024, 256, "float", "sum", None, Measurement(1e-5, 1e9, 1e9, 2))]}, "elements"),
     ],
 )
-def test_each_reason_to_refuse(changes, why):
-    run = Run(**{"collective": "AllReduce", "ranks": Counter([0, 1]), "hosts": {"a"}, "rows": [ROW], **changes})
-    found = refusal(run, "AllReduce")
+def test_rejection_reasons(changes, why):
+    run = BenchmarkRun(
+        **{"collective": "AllReduce", "ranks": Counter([0, 1]), "hosts": {"a"}, "rows": [ROW], **changes}
+    )
+    found = rejection_reason(run, "AllReduce")
     assert (found is None) if why is None else (why in found)
 
 
-def test_failures_and_foreign_programs():
+def test_failed_tests_and_outputs_of_other_programs():
     run = parse_text(
         b"n: Test NCCL failure common.cu:303 'remote process exited'\n .. n pid 5: Test failure common.cu:401\n"
     )
@@ -201,12 +203,12 @@ def test_failures_and_foreign_programs():
         "1024 256 float sum -1 1.0 1.0 1.0 0 1.0 1.0",
     ],
 )
-def test_a_bad_row_loses_no_other(row):
+def test_malformed_row_is_skipped(row):
     run = parse_text(f"{row}\n1024 256 float sum -1 1.0 1.0 1.0 0 1.0 1.0 1.0 0\n".encode())
     assert (len(run.rows), run.bad_rows) == (1, 1)
 
 
-def test_json_of_other_programs_is_refused():
+def test_json_of_other_programs_is_rejected():
     for value, reason in (
         (b"[1]", "invalid"),
         (b"{}", "invalid"),

@@ -12,23 +12,23 @@ from exporter.core.collectives import (
 )
 from exporter.nccl import comma
 from exporter.nccl.decoding import FormatError
-from exporter.nccl.prometheus_text import Lost
-from exporter.nccl.xpu_timer import Timing, timings
+from exporter.nccl.prometheus_text import LineErrors
+from exporter.nccl.xpu_timer import XpuTiming, parse_timings
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "nccl-formats"
 
 
-def test_xpu_timer_tells_times_bandwidths_and_hangs_of_ranks():
-    lost = Lost()
-    found = list(timings((FOLDER / "xpu_timer.prom").read_bytes(), lost))
+def test_xpu_timer_times_bandwidths_and_hangs():
+    lost = LineErrors()
+    found = list(parse_timings((FOLDER / "xpu_timer.prom").read_bytes(), lost))
     of_job = {"rank": 9, "local_rank": 1, "job": "j", "pod": "p", "address": "10.0.0.1"}
     of_kernel = {"level": 3, "transport": "InterNode", "algorithm": "RING_LL"}
     assert found == [
-        Timing("time", "mean", pytest.approx(370e-6), "AllReduce", 3, 9, 1, "", "", "", "InterNode", "RING_LL"),
-        Timing("time", "p99", pytest.approx(1370e-6), "AllReduce", **of_kernel, **of_job),
-        Timing("bandwidth", "", 45.5e9, "AllGather", **of_kernel, **of_job),
-        Timing("hang", "", 1.0, "", level=None, transport="", algorithm="", **of_job),
+        XpuTiming("time", "mean", pytest.approx(370e-6), "AllReduce", 3, 9, 1, "", "", "", "InterNode", "RING_LL"),
+        XpuTiming("time", "p99", pytest.approx(1370e-6), "AllReduce", **of_kernel, **of_job),
+        XpuTiming("bandwidth", "", 45.5e9, "AllGather", **of_kernel, **of_job),
+        XpuTiming("hang", "", 1.0, "", level=None, transport="", algorithm="", **of_job),
     ]
     assert lost.reasons == Counter({"invalid": 1}), "the hang of no rank"
 
@@ -44,15 +44,15 @@ def test_xpu_timer_tells_times_bandwidths_and_hangs_of_ranks():
         (b"some_other_metric 1", "unknown"),
     ],
 )
-def test_what_xpu_timer_would_not_say_is_counted(line, reason):
-    lost = Lost()
-    assert list(timings(line + b"\n", lost)) == []
+def test_implausible_xpu_timer_lines_are_counted(line, reason):
+    lost = LineErrors()
+    assert list(parse_timings(line + b"\n", lost)) == []
     assert lost.reasons == Counter({reason: 1})
 
 
-def test_comma_tells_the_time_of_children_and_never_that_of_enqueueing():
+def test_comma_uses_child_duration_not_enqueue_time():
     lost = Counter()
-    first, second = comma.events((FOLDER / "comma.json").read_bytes(), lost)
+    first, second = comma.parse_events((FOLDER / "comma.json").read_bytes(), lost)
     assert lost == Counter({"other_category": 1, "invalid": 1})
     assert (first.kind, first.communicator, first.rank, first.sequence) == ("AllReduce", "0x58", 2, 57)
     assert (first.microseconds, first.enqueue_us, first.arguments.size, first.pid) == (140, 9000, 4096, 169)
@@ -63,17 +63,17 @@ def test_comma_tells_the_time_of_children_and_never_that_of_enqueueing():
     assert (second.kind, second.microseconds, second.enqueue_us) == ("ReduceScatter", None, 7)
 
 
-def test_a_torn_list_of_comma_is_read_as_far_as_it_goes():
+def test_truncated_comma_list_is_parsed_up_to_its_end():
     lost = Counter()
-    (first,) = comma.events((FOLDER / "comma-torn.json").read_bytes(), lost)
+    (first,) = comma.parse_events((FOLDER / "comma-truncated.json").read_bytes(), lost)
     assert first.sequence == 57
     assert lost == Counter({"malformed": 1})
 
 
-def test_a_huge_file_of_comma_is_refused(monkeypatch):
+def test_oversized_comma_file_is_rejected(monkeypatch):
     monkeypatch.setattr(comma, "MAX_FILE", 10)
     with pytest.raises(FormatError) as caught:
-        list(comma.events(b"[" + b" " * 20, Counter()))
+        list(comma.parse_events(b"[" + b" " * 20, Counter()))
     assert caught.value.reason == "too_large"
 
 
@@ -96,7 +96,7 @@ def test_a_huge_file_of_comma_is_refused(monkeypatch):
         ("other", 8, None),
     ],
 )
-def test_factors_are_those_of_nccl_tests(kind, n_ranks, factor):
+def test_bus_factors_equal_those_of_nccl_tests(kind, n_ranks, factor):
     assert bus_factor(kind, n_ranks) == factor
 
 
@@ -108,6 +108,6 @@ def test_bandwidths_of_published_records():
     assert bus_factor("AllReduce", 16) * 17179869184 / 68359e-6 == pytest.approx(471.22e9, rel=1e-4)
 
 
-def test_every_kind_is_known_by_its_own_name():
+def test_every_kind_maps_to_itself():
     assert [known_kind(kind) for kind in KINDS] == list(KINDS)
     assert len(KINDS) == 12

@@ -1,4 +1,4 @@
-"""RAS: answers of several versions, what unequal counts mean, how to ask, and when not to."""
+"""RAS: replies of several releases, unequal counts, the dialogue, and the conditions for polling."""
 
 import json
 
@@ -7,47 +7,38 @@ import pytest
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.ras import (
     MAX_ANSWER,
-    Communicator,
+    CountMismatch,
     MissingRank,
     MissingStatus,
-    MonitorEvent,
-    Peer,
     RankStatus,
+    RasCommunicator,
     RasRank,
-    Unequal,
-    frozen,
-    parse_event,
+    count_mismatches,
+    is_stalled,
     parse_report,
-    unequal,
 )
 from exporter.nccl.ras_protocol import (
+    QueryStep,
     StatusQuery,
-    Step,
     may_poll,
     parse_version,
-)
-from exporter.nccl.ras_text import (
-    CommunicatorGroup,
-    Mismatch,
-    TextReport,
-    parse_text,
 )
 from tests.helpers.paths import FIXTURES
 
 FOLDER = FIXTURES / "nccl-formats"
 
 
-def test_the_ranks_with_the_lowest_count_are_behind_however_many_they_are():
+def test_larger_group_with_the_lowest_count_is_behind():
     report = parse_report((FOLDER / "ras-2.29.2-unequal.json").read_bytes())
     assert (report.nccl_version, report.timestamp) == ("2.29.2", "2026-01-02 03:04:05")
     assert (report.ras.collection_time_sec, report.ras.timeouts_count) == (0.012, 0)
     (communicator,) = report.communicators
     assert (communicator.hash, communicator.secondary_hash, communicator.size) == ("0xabc", "0x1:0x2", 4)
     assert communicator.ranks[3].host == "10.0.0.2"
-    assert unequal(communicator) == (Unequal("AllGather", 640, 641, (0, 1, 3)),)
+    assert count_mismatches(communicator) == (CountMismatch("AllGather", 640, 641, (0, 1, 3)),)
 
 
-def test_the_missing_comma_of_2_28_7_is_put_in_and_who_is_missing_is_told():
+def test_missing_comma_of_2_28_7_is_repaired():
     data = (FOLDER / "ras-2.28.7-no-comma.json").read_bytes()
     with pytest.raises(json.JSONDecodeError):
         json.loads(data)
@@ -71,23 +62,23 @@ def test_the_missing_comma_of_2_28_7_is_put_in_and_who_is_missing_is_told():
         b'{"a": "\\"nvml_dev\\": 1\n\\"status\\":"}',
     ],
 )
-def test_no_other_mistake_is_repaired(data):
+def test_other_syntax_errors_are_not_repaired(data):
     with pytest.raises(FormatError):
         parse_report(data)
 
 
 def communicator(**counts):
     ranks = tuple(RasRank(int(name[1:]), collective_counts={"AllReduce": count}) for name, count in counts.items())
-    return Communicator("0x1", 8, "", ranks)
+    return RasCommunicator("0x1", 8, "", ranks)
 
 
-def test_equal_counts_blame_nobody_and_only_two_polls_tell_that_nothing_moves():
-    assert unequal(communicator(r0=5, r1=5)) == ()
-    assert unequal(communicator()) == ()
-    assert frozen(communicator(r0=5, r1=5), communicator(r0=5, r1=5)) is True
-    assert frozen(communicator(r0=5, r1=6), communicator(r0=5, r1=7)) is False
-    assert frozen(communicator(r0=5), communicator(r0=5, r1=5)) is None
-    assert frozen(communicator(), communicator()) is None
+def test_stall_is_detected_between_two_polls_only():
+    assert count_mismatches(communicator(r0=5, r1=5)) == ()
+    assert count_mismatches(communicator()) == ()
+    assert is_stalled(communicator(r0=5, r1=5), communicator(r0=5, r1=5)) is True
+    assert is_stalled(communicator(r0=5, r1=6), communicator(r0=5, r1=7)) is False
+    assert is_stalled(communicator(r0=5), communicator(r0=5, r1=5)) is None
+    assert is_stalled(communicator(), communicator()) is None
 
 
 @pytest.mark.parametrize(
@@ -108,22 +99,10 @@ def test_equal_counts_blame_nobody_and_only_two_polls_tell_that_nothing_moves():
         (b"ERROR: unknown command", "malformed"),
     ],
 )
-def test_what_is_no_answer_is_refused(data, reason):
+def test_malformed_replies_are_rejected(data, reason):
     with pytest.raises(FormatError) as caught:
         parse_report(data)
     assert caught.value.reason == reason
-
-
-def test_the_text_of_older_releases():
-    report = parse_text((FOLDER / "ras-2.26-mismatch.txt").read_bytes())
-    mismatch = Mismatch("0x00ff01", "AllReduce", ((3, 99), (1, 100)))
-    groups = (CommunicatorGroup(1, 2, 4, "RUNNING", "MISMATCH"), CommunicatorGroup(2, 1, 2, "INIT", "OK"))
-    assert report == TextReport("2.26.2", groups, (mismatch,))
-    assert mismatch.behind == 3
-    for data, reason in ((b"hello", "malformed"), (b" " * (MAX_ANSWER + 1), "too_large")):
-        with pytest.raises(FormatError) as caught:
-            parse_text(data)
-        assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize(
@@ -165,11 +144,11 @@ def test_versions(text, version):
         ((2, 29, 7), 600, 30, {"initialising": True}, "initialising"),
     ],
 )
-def test_when_a_job_may_be_polled(version, age, since, options, refusal):
+def test_conditions_for_polling(version, age, since, options, refusal):
     assert may_poll(version, age, since, **{"enabled": True, **options}) == refusal
 
 
-def test_a_query_asks_for_the_status_alone():
+def test_query_requests_the_status_only():
     query = StatusQuery()
     sent = [
         query.begin(),
@@ -178,18 +157,16 @@ def test_a_query_asks_for_the_status_alone():
         query.receive(b'OK\n{"a"'),
         query.receive(b":1}"),
     ]
-    assert sent == [Step(b"CLIENT PROTOCOL 2\n"), Step(), Step(b"SET FORMAT json\n"), Step(b"STATUS\n"), Step()]
-    assert query.closed() == Step(answer=b'{"a":1}')
+    assert sent == [
+        QueryStep(b"CLIENT PROTOCOL 2\n"),
+        QueryStep(),
+        QueryStep(b"SET FORMAT json\n"),
+        QueryStep(b"STATUS\n"),
+        QueryStep(),
+    ]
+    assert query.closed() == QueryStep(answer=b'{"a":1}')
     everything = b"".join(step.send for step in sent)
     assert not any(word in everything for word in (b"VERBOSE", b"CONTROL", b"DIAGNOSTICS"))
-
-
-def test_a_query_for_text():
-    query = StatusQuery(text=True)
-    assert query.begin() == Step(b"CLIENT PROTOCOL 2\n")
-    assert query.receive(b"SERVER PROTOCOL 2\n") == Step(b"STATUS\n")
-    assert query.receive(b"NCCL version") == Step()
-    assert query.closed() == Step(answer=b"NCCL version")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +178,7 @@ def test_a_query_for_text():
         ([b"SERVER PROTOCOL 2\n", b"OK\n", b"x" * (MAX_ANSWER + 1)], "too_large"),
     ],
 )
-def test_a_peer_that_is_no_ras_is_left(pieces, reason):
+def test_unexpected_replies_are_rejected(pieces, reason):
     query = StatusQuery()
     query.begin()
     with pytest.raises(FormatError) as caught:
@@ -209,7 +186,7 @@ def test_a_peer_that_is_no_ras_is_left(pieces, reason):
     assert caught.value.reason == reason
 
 
-def test_a_hasty_peer_is_answered_one_line_at_a_time():
+def test_lines_received_early_are_processed_one_at_a_time():
     query = StatusQuery()
     query.begin()
     assert query.receive(b"SERVER PROTOCOL 2\nOK\n").send == b"SET FORMAT json\n"
@@ -218,23 +195,11 @@ def test_a_hasty_peer_is_answered_one_line_at_a_time():
 
 
 @pytest.mark.parametrize("pieces", [[], [b"SERVER PROTOCOL 2\n"], [b"SERVER PROTOCOL 2\n", b"OK\n", b" \n"]])
-def test_an_answer_that_does_not_come_is_no_answer(pieces):
+def test_connection_closed_without_reply_is_an_error(pieces):
     query = StatusQuery()
     query.begin()
     for piece in pieces:
         query.receive(piece)
-    with pytest.raises(FormatError, match="closed without an answer") as caught:
+    with pytest.raises(FormatError, match="closed without a reply") as caught:
         query.closed()
     assert caught.value.reason == "refused"
-
-
-def test_an_event_is_read_as_it_stands():
-    event = b"""{
-  "timestamp": "2026-01-02 03:04:05", "group": "LIFECYCLE", "event": "PEER_DEAD",
-  "peer": {"host": "10.0.0.2", "pid": 7, "cuda_devs": [1], "nvml_devs": [3]},
-  "details": "a \\"quoted } brace\\""
-}
-"""
-    assert parse_event(event) == MonitorEvent(
-        "PEER_DEAD", "LIFECYCLE", "2026-01-02 03:04:05", Peer("10.0.0.2", 7, (1,), (3,)), 'a "quoted } brace"'
-    )

@@ -1,1 +1,1 @@
-"""Source `nccl`: timings of the collectives of training jobs on this host."""
+"""Source `nccl`: timings of NCCL collectives of the training jobs on this host."""

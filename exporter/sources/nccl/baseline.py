@@ -1,7 +1,7 @@
-"""What collectives reached in runs of nccl-tests, from files that the configuration names.
+"""Baselines of bus bandwidth, from files of nccl-tests named in the configuration.
 
-A file that proves nothing is an error of the configuration, not a missing baseline: who gives one wants to be judged
-by it. So are runs on one node, over NVLink, which say nothing of a network.
+A file that is not usable as a baseline is a configuration error, not a missing baseline. So are runs on one node, over
+NVLink, which do not measure the network.
 """
 
 from collections.abc import Iterable
@@ -19,33 +19,33 @@ from exporter.sources.common.path_patterns import matching_files
 from exporter.sources.nccl_facts.files import read_whole
 
 HINT = (
-    "run all_reduce_perf, all_gather_perf or reduce_scatter_perf of nccl-tests over two nodes or more, and name the"
-    " file after it where its output does not tell which"
+    "run all_reduce_perf, all_gather_perf or reduce_scatter_perf of nccl-tests over two nodes or more, and put the name"
+    " of the collective into the file name where the output does not name it"
 )
 
 
-def load(patterns: Iterable[str], folder: Path) -> list[dict[tuple[str, int], float]]:
+def load_baselines(patterns: Iterable[str], folder: Path) -> list[dict[tuple[str, int], float]]:
     """Read files of nccl-tests, text or JSON. Blocks.
 
     Args:
-        patterns: Paths or shell patterns; relative ones are taken from
-        folder: the configuration's.
+        patterns: Paths or shell patterns; relative ones are relative to `folder`.
+        folder: Folder of the configuration.
 
     Returns:
-        For each file, bus bandwidth in bytes per second by kind and size as nccl-tests counts it.
+        For each file, bus bandwidth in bytes per second by kind and size in bytes as nccl-tests counts it.
 
     Raises:
-        RuleError: A pattern without wildcards fits no file; its steps are `baseline` and the place among the patterns.
-        ConfigError: A file cannot be read, or is no baseline; the text says which and why.
+        RuleError: A pattern without wildcards matches no file; its steps are `baseline` and the index of the pattern.
+        ConfigError: A file cannot be read, or is not usable as a baseline; the text has the path and the reason.
     """
-    return [_measured(path) for path in matching_files("baseline", patterns, folder)]
+    return [_read_baseline(path) for path in matching("baseline", patterns, folder)]
 
 
-def _measured(path: Path) -> dict[tuple[str, int], float]:
+def _read_baseline(path: Path) -> dict[tuple[str, int], float]:
     """Read one file.
 
     Raises:
-        ConfigError: It cannot be read, or is no baseline.
+        ConfigError: It cannot be read, or is not usable as a baseline.
     """
     try:
         data, _ = read_whole(str(path.resolve()), MAX_JSON)
@@ -55,14 +55,14 @@ def _measured(path: Path) -> dict[tuple[str, int], float]:
         run = parse_json(data) if data.lstrip()[:1] == b"{" else parse_text(data)
         found = baseline([run], _kind_of(path.name))
     except FormatError as error:
-        raise ConfigError(f"{path}: is no baseline: {error}; {HINT}") from None
+        raise ConfigError(f"{path}: not a baseline: {error}; {HINT}") from None
     if run.n_nodes == 1:
-        raise ConfigError(f"{path}: is no baseline: all ranks ran on one node, so that no network was used; {HINT}")
+        raise ConfigError(f"{path}: not a baseline: all ranks ran on one node, so no network was used; {HINT}")
     return {key: one.bus_bandwidth for key, one in found.items()}
 
 
 def _kind_of(name: str) -> str | None:
-    """Give the kind that a file's name tells, such as all_gather-16nodes.txt, for outputs that tell none."""
+    """Return the collective in a file name, such as all_gather-16nodes.txt, for outputs that do not name it."""
     bare = name.lower().replace("_", "").replace("-", "")
-    told = [kind for kind in ("allreduce", "allgather", "reducescatter") if kind in bare]
-    return told[0] if len(told) == 1 else None
+    kinds = [kind for kind in ("allreduce", "allgather", "reducescatter") if kind in bare]
+    return kinds[0] if len(kinds) == 1 else None

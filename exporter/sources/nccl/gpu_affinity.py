@@ -1,4 +1,4 @@
-"""Which RDMA devices a GPU sits nearest to, by the PCI bridges that they share, and what else these are called."""
+"""Affinity of GPUs and RDMA devices by shared PCI bridges, and the names of RDMA ports."""
 
 import os
 import re
@@ -15,25 +15,25 @@ from exporter.linux.pci import (
 from exporter.sources.pci.topology import nearest
 
 MAX_GPUS = 64
-"""GPUs of this host that are looked at."""
+"""GPUs of this host that are read."""
 
 MAX_NETDEVS = 4
-"""Network devices of an RDMA device: the port's own, and some representors of virtual functions."""
+"""Network devices per RDMA device: that of the port, and some representors of virtual functions."""
 
 _NAME = re.compile(r"[!-+\--<>-~]{1,128}", re.ASCII)
-"""Names that can stand in a list: printable, without comma and equals sign."""
+"""Names that can be part of a list: printable, without comma and equals sign."""
 
 _UUID = re.compile(r"^GPU UUID:\s*(?:GPU-)?([0-9a-fA-F-]{8,40})\s*$", re.MULTILINE)
 
 
-def address_of(told: str, procfs: Path) -> str:
-    """Give the PCI address of a GPU as sysfs writes it; a UUID stays one where the driver does not tell whose it is.
+def pci_address_of(gpu: str, procfs: Path) -> str:
+    """Return the PCI address of a GPU as sysfs writes it; a UUID is returned unchanged where the driver lists no GPU.
 
     Args:
-        told: Address or UUID as a job tells it; may be empty.
+        gpu: Address or UUID as a job reports it; may be empty.
         procfs: Root of procfs, where NVIDIA's driver has a folder for each GPU.
     """
-    lower = told.lower()
+    lower = gpu.lower()
     if ADDRESS.fullmatch(lower):
         domain, rest = lower.split(":", 1)
         return f"{int(domain, 16):04x}:{rest}"
@@ -46,19 +46,19 @@ def address_of(told: str, procfs: Path) -> str:
                 break
             found = _UUID.search(read_text(folder / "information"))
             if found and found[1].lower() == uuid and ADDRESS.fullmatch(folder.name.lower()):
-                return address_of(folder.name, procfs)
-    return told
+                return pci_address_of(folder.name, procfs)
+    return gpu
 
 
-def names_of(sysfs: Path, device: str) -> str:
-    """Give the first port of an RDMA device as NCCL spells it, and its other names: network devices and PCI address.
+def port_names(sysfs: Path, device: str) -> str:
+    """Return the names of the first port of an RDMA device: NCCL's, network devices, and PCI address.
 
     Args:
         sysfs: Root of sysfs.
-        device: Name of the device.
+        device: RDMA device.
 
     Returns:
-        Them with `=` between, such as mlx5_0:1=ens1f0np0=0000:17:00.0.
+        The names separated by `=`, such as mlx5_0:1=ens1f0np0=0000:17:00.0.
     """
     folder = sysfs / "class" / "infiniband" / device
     found = [f"{device}:1"]
@@ -69,10 +69,10 @@ def names_of(sysfs: Path, device: str) -> str:
     return "=".join(one for one in found if _NAME.fullmatch(one))
 
 
-def nics_near(sysfs: Path, gpu: str) -> list[str]:
-    """Name the RDMA devices that share the longest way from the host with a GPU; none where nobody shares any.
+def nearest_devices(sysfs: Path, gpu: str) -> list[str]:
+    """Return the RDMA devices with the most PCI bridges in common with a GPU; empty where none has any.
 
-    Virtual functions are left out where the function of their port is here too.
+    Virtual functions are omitted where the physical function is visible.
 
     Args:
         sysfs: Root of sysfs.

@@ -1,12 +1,12 @@
-"""The processes of training jobs on this host that tell their timings, and the ranks that they are known by.
+"""The processes of training jobs on this host whose timings are read, and the ranks that they are exported with.
 
-The rank of a process is its rank in the job where anything tells that, else its rank in the largest communicator it
-was seen in (the first seen of several that large). Where two processes of a job claim the same rank at the same time,
-the later one is named `<rank>-<pid>`; ranks in the job that several claim at once are not believed, since processes
-that one rank started have them all.
+The exported rank is the rank in the job if known, else the rank in the largest communicator (the first of several of
+that size). Where two processes of a job claim the same rank at the same time, the later one is exported as
+`<rank>-<pid>`. A rank in the job that several processes claim at once is ignored: processes started by one rank inherit
+its environment.
 
-A process that two feeds tell of counts once, by the better one: Inspector, then the hook, then the Flight Recorder.
-All ranks of a job have to be told by the same one, since each names communicators in its own way.
+A process that several feeds report is counted once, by the preferred feed: Inspector, then the hook, then the Flight
+Recorder. All ranks of a job must use the same feed, since each has its own identifiers of communicators.
 """
 
 from collections import Counter
@@ -15,195 +15,203 @@ from dataclasses import dataclass, field
 
 from exporter.core.source import Failure
 from exporter.sources.nccl.readers.feed import (
-    Facts,
+    CollectiveTotals,
     Membership,
-    Said,
-    Totals,
-    Unused,
+    ProcessFacts,
+    ProcessReport,
+    UnusedReason,
 )
 
-ORDER = ("inspector", "hook", "recorder")
-"""Feeds that tell of processes, the best first."""
+PREFERENCE = ("inspector", "hook", "recorder")
+"""Feeds that report processes, in order of preference."""
 
 MAX_JOBS = 32
-"""Jobs that are told apart on this host."""
+"""Jobs on this host."""
 
 MAX_PROCESSES = 128
 """Processes of one job on this host."""
 
-SILENCE = 600.0
-"""Seconds without a record after which a process is forgotten."""
+EXPIRY_SECONDS = 600.0
+"""Time without a record after which a process expires."""
 
-VOICE = 60.0
-"""Seconds without a record after which a worse feed is heard again on a process."""
+FEED_TIMEOUT_SECONDS = 60.0
+"""Time without a record after which a less preferred feed takes over a process."""
 
-Key = tuple[str, str]
-"""Of a process: its feed, and what tells it from others there."""
+ProcessKey = tuple[str, str]
+"""Identity of a process: its feed, and its key in the feed."""
 
 
 @dataclass(slots=True)
-class Process:
-    """One process: its sums since it was first seen.
+class TrainingProcess:
+    """One process, with its totals since it was first seen.
 
     Attributes:
-        number: Tells it from every other process, also from one that had its rank before.
-        feed: Which feed tells of it.
-        facts: Who it is.
-        first: Number of the poll that first brought a record of it.
-        last: Number of the poll that last did.
-        heard: Monotonic time of that poll.
-        timed: The same of the last that brought times of collectives.
-        largest: Where it is in the largest communicator it was seen in.
-        totals: Its sums by kind.
-        lost: Records that it lost itself, by what they were; None where it does not tell.
-        steps: Steps of the training that it marked, with their tokens and floating-point operations.
-        label: Its rank as it is exported; empty while another process has taken its place.
-        silenced: Whether a better feed tells of it too.
-        doubted: Whether others claim its rank of the job too, so that none of them is believed.
+        number: Unique number, so that a process differs from an earlier one with the same rank.
+        feed: Feed that reports it.
+        facts: Identity of the process.
+        first_poll: Number of the first poll with a record of it.
+        last_poll: Number of the last poll with a record of it.
+        last_seen: Monotonic time of the last poll with a record of it.
+        last_timed: Monotonic time of the last poll with times of collectives.
+        largest: Membership in its largest communicator.
+        totals: Totals by kind.
+        lost: Records that it reports as lost, by type of record; None where not reported.
+        steps: Training steps that it marked, with their tokens and floating-point operations.
+        label: Exported rank; empty while another process has its rank.
+        superseded: Whether a preferred feed reports it too.
+        rank_conflict: Whether other processes claim the same rank in the job, so that it is ignored.
     """
 
     number: int
     feed: str
-    facts: Facts
-    first: int
-    last: int
-    heard: float
+    facts: ProcessFacts
+    first_poll: int
+    last_poll: int
+    last_seen: float
     largest: Membership
-    totals: dict[str, Totals] = field(default_factory=dict)
+    totals: dict[str, CollectiveTotals] = field(default_factory=dict)
     lost: Counter[str] | None = None
     steps: Counter[str] = field(default_factory=Counter)
     label: str = ""
-    silenced: bool = False
-    doubted: bool = False
-    timed: float = float("-inf")
+    superseded: bool = False
+    rank_conflict: bool = False
+    last_timed: float = float("-inf")
 
     @property
     def job(self) -> str:
-        """Name of its job."""
+        """Job name."""
         return self.facts.job
 
 
-class Processes:
+class ProcessRegistry:
     """Keeps processes from poll to poll."""
 
     def __init__(self) -> None:
-        self._found: dict[Key, Process] = {}
+        self._found: dict[ProcessKey, TrainingProcess] = {}
         self._polls = 0
-        self._born = 0
-        self._alike: dict[tuple[object, ...], list[Process]] = {}
+        self._created = 0
+        self._by_identity: dict[tuple[object, ...], list[TrainingProcess]] = {}
 
-    def begin(self) -> None:
-        """Begin a poll."""
+    def begin_poll(self) -> None:
+        """Start a poll; `add` and `end_poll` follow."""
         self._polls += 1
-        self._alike = {}
+        self._by_identity = {}
         for process in self._found.values():
-            self._note(process)
+            self._index(process)
 
-    def __contains__(self, key: Key) -> bool:
-        """Tell whether a process is known."""
+    def __contains__(self, key: ProcessKey) -> bool:
+        """Return whether a process is known."""
         return key in self._found
 
-    def take(self, feed: str, said: Said, now: float, failures: list[Failure]) -> Process | Unused | None:
-        """Add what was said to its process, which is made where there is room; feeds come in their order.
+    def add(
+        self, feed: str, report: ProcessReport, now: float, failures: list[Failure]
+    ) -> TrainingProcess | UnusedReason | None:
+        """Add a report to its process, which is created if there is room; feeds are added in order of preference.
 
         Returns:
-            The process; why what was said is not used; None where it was of no collective.
+            The process; why the report is not used; None where it contains no collectives.
         """
-        process = self._found.get((feed, said.speaker))
-        better = self._better(feed, said.facts, now - VOICE)
+        process = self._found.get((feed, report.key))
+        preferred = self._preferred(feed, report.facts, now - FEED_TIMEOUT_SECONDS)
         if process is not None:
-            _update(process, said)
-        if better is not None:
-            better.steps += said.steps
+            _update(process, report)
+        if preferred is not None:
+            preferred.steps += report.steps
         elif process is not None:
-            process.steps += said.steps
-        if not said.totals and (not said.progress or self.timed(feed, said.facts) is not None):
-            if process is not None and said.progress:
-                process.silenced = True  # another feed tells times, and what this one says goes with them
+            process.steps += report.steps
+        if not report.totals and (not report.progress or self.timed_by_other(feed, report.facts) is not None):
+            if process is not None and report.progress:
+                process.superseded = True  # another feed has the times; the progress is added to its process
             return None
-        process = process or self._make(feed, said, now, failures)
+        process = process or self._create(feed, report, now, failures)
         if process is None:
             return "over_limit"
-        process.last, process.heard = self._polls, now  # also where nothing ended: it lives, and may wait for others
-        process.silenced = better is not None
-        process.timed = now if said.totals else process.timed
-        if said.totals and better is None and (elder := self._better(feed, said.facts)) is not None:
-            elder.silenced = True  # it told nothing for long, and this one takes its place
-        if better is not None:
-            better.facts.fill_in(process.facts)
+        process.last_poll, process.last_seen = (
+            self._polls,
+            now,
+        )  # also without completions: it may be waiting
+        process.superseded = preferred is not None
+        process.last_timed = now if report.totals else process.last_timed
+        if report.totals and preferred is None and (replaced := self._preferred(feed, report.facts)) is not None:
+            replaced.superseded = True  # the preferred feed timed out, and this one takes over
+        if preferred is not None:
+            preferred.facts.fill_in(process.facts)
             return "duplicate"
-        for kind, totals in said.totals.items():
-            process.totals.setdefault(kind, Totals()).add(totals)
+        for kind, totals in report.totals.items():
+            process.totals.setdefault(kind, CollectiveTotals()).add(totals)
         return process
 
-    def timed(self, feed: str, facts: Facts) -> Process | None:
-        """Give what another feed tells times of, of the same process; None where none does."""
-        return next((one for one in self._twins(facts) if one.feed != feed and not one.silenced), None)
+    def timed_by_other(self, feed: str, facts: ProcessFacts) -> TrainingProcess | None:
+        """Return the entry of the same process in another feed that has its times; None where there is none."""
+        return next((one for one in self._same_process(facts) if one.feed != feed and not one.superseded), None)
 
-    def _better(self, feed: str, facts: Facts, since: float = float("-inf")) -> Process | None:
-        """Give what a better feed tells of the same process, and told times of after a time; None where none does."""
-        place = ORDER.index(feed)
-        return next((one for one in self._twins(facts) if ORDER.index(one.feed) < place and one.timed > since), None)
+    def _preferred(self, feed: str, facts: ProcessFacts, since: float = float("-inf")) -> TrainingProcess | None:
+        """Return the entry of the same process in a preferred feed with times after `since`; None if there is none."""
+        place = PREFERENCE.index(feed)
+        return next(
+            (one for one in self._same_process(facts) if PREFERENCE.index(one.feed) < place and one.last_timed > since),
+            None,
+        )
 
-    def _twins(self, facts: Facts) -> Iterator[Process]:
-        """Give what feeds told times of, of the same process."""
-        for key in _signs(facts):
-            for other in self._alike.get(key, ()):
-                if other.timed > float("-inf") and _are_one(facts, other.facts):
+    def _same_process(self, facts: ProcessFacts) -> Iterator[TrainingProcess]:
+        """Yield the entries of the same process, in any feed, that have times."""
+        for key in _identity_keys(facts):
+            for other in self._by_identity.get(key, ()):
+                if other.last_timed > float("-inf") and _is_same_process(facts, other.facts):
                     yield other
 
-    def finish(self, gone: Mapping[str, set[str]], now: float) -> None:
-        """Drop the processes that are gone or were silent for long, and name the others.
+    def end_poll(self, gone: Mapping[str, set[str]], now: float) -> None:
+        """Drop the processes that are gone or expired, and label the others.
 
         Args:
-            gone: By feed, what tells of nobody any more.
+            gone: Keys of processes that are gone, by feed.
             now: Monotonic time.
         """
         self._found = {
-            (feed, speaker): process
-            for (feed, speaker), process in self._found.items()
-            if speaker not in gone.get(feed, ()) and now - process.heard < SILENCE
+            (feed, key): process
+            for (feed, key), process in self._found.items()
+            if key not in gone.get(feed, ()) and now - process.last_seen < EXPIRY_SECONDS
         }
         _label(self._found.values())
 
-    def named(self) -> list[Process]:
-        """List the processes that are exported, in the order of their jobs and of when they were first seen."""
+    def labelled(self) -> list[TrainingProcess]:
+        """Return the processes that are exported, ordered by job and by when they were first seen."""
         found = (process for process in self._found.values() if process.label)
         return sorted(found, key=lambda one: (one.job, one.number))
 
-    def _make(self, feed: str, said: Said, now: float, failures: list[Failure]) -> Process | None:
+    def _create(self, feed: str, report: ProcessReport, now: float, failures: list[Failure]) -> TrainingProcess | None:
         jobs = Counter(process.job for process in self._found.values())
-        job = said.facts.job
+        job = report.facts.job
         if jobs[job] >= MAX_PROCESSES or (job not in jobs and len(jobs) >= MAX_JOBS):
-            detail = f"{feed} {said.speaker}: more than {MAX_JOBS} jobs or {MAX_PROCESSES} processes of one; left out"
+            detail = f"{feed} {report.key}: more than {MAX_JOBS} jobs or {MAX_PROCESSES} processes of one; not exported"
             failures.append(Failure(job if job in jobs else "", "over_limit", detail))
             return None
-        assert said.largest is not None  # noqa: S101  # sums come of collectives, which have a communicator
-        self._born += 1
-        process = Process(self._born, feed, said.facts, self._polls, self._polls, now, said.largest)
-        process.lost = Counter(said.lost) if said.lost else None
-        process.steps = Counter(said.steps)
-        self._found[feed, said.speaker] = process
-        self._note(process)
+        assert report.largest is not None  # noqa: S101  # totals are of collectives, which have a communicator
+        self._created += 1
+        process = TrainingProcess(self._created, feed, report.facts, self._polls, self._polls, now, report.largest)
+        process.lost = Counter(report.lost) if report.lost else None
+        process.steps = Counter(report.steps)
+        self._found[feed, report.key] = process
+        self._index(process)
         return process
 
-    def _note(self, process: Process) -> None:
-        for key in _signs(process.facts):
-            self._alike.setdefault(key, []).append(process)
+    def _index(self, process: TrainingProcess) -> None:
+        for key in _identity_keys(process.facts):
+            self._by_identity.setdefault(key, []).append(process)
 
 
-def _update(process: Process, said: Said) -> None:
-    """Take over what is said beside collectives; what tells of a process and was begun anew may tell of another."""
-    if said.largest is not None and (said.restarted or said.largest.ranks > process.largest.ranks):
-        process.largest = said.largest
-    if said.restarted or said.totals:
-        process.facts = said.facts
-    if said.lost:
-        process.lost = (process.lost or Counter()) + said.lost
+def _update(process: TrainingProcess, report: ProcessReport) -> None:
+    """Update facts and losses; after a restart the report may be of another process."""
+    if report.largest is not None and (report.restarted or report.largest.ranks > process.largest.ranks):
+        process.largest = report.largest
+    if report.restarted or report.totals:
+        process.facts = report.facts
+    if report.lost:
+        process.lost = (process.lost or Counter()) + report.lost
 
 
-def _signs(facts: Facts) -> Iterable[tuple[object, ...]]:
-    """List what the same process has in common in all feeds."""
+def _identity_keys(facts: ProcessFacts) -> Iterable[tuple[object, ...]]:
+    """Yield keys that reports of the same process share in all feeds."""
     if facts.host_pid:
         yield "host", facts.host_pid
     if facts.pid:
@@ -212,8 +220,8 @@ def _signs(facts: Facts) -> Iterable[tuple[object, ...]]:
         yield "rank", facts.job, facts.world_rank
 
 
-def _are_one(one: Facts, other: Facts) -> bool:
-    """Tell whether two feeds' facts, which have a sign in common, are of one process."""
+def _is_same_process(one: ProcessFacts, other: ProcessFacts) -> bool:
+    """Return whether facts of two feeds, which share a key, are of the same process."""
     if one.host_pid and other.host_pid:
         return one.host_pid == other.host_pid
     if one.job != other.job and "unknown" not in {one.job, other.job}:
@@ -221,37 +229,37 @@ def _are_one(one: Facts, other: Facts) -> bool:
     return not one.pid or not other.pid or one.pid == other.pid
 
 
-def _label(processes: Iterable[Process]) -> None:
-    """Give each process its rank. One that fell silent before another with its rank came was replaced by that."""
-    heard = [process for process in processes if not process.silenced]
+def _label(processes: Iterable[TrainingProcess]) -> None:
+    """Set the exported ranks. A process whose last record precedes the first of another with its rank was replaced."""
+    active = [process for process in processes if not process.superseded]
     for process in processes:
-        process.label, process.doubted = "", False
-    claimed = _claims(heard, set())
-    doubted = {
+        process.label, process.rank_conflict = "", False
+    claims = _claims(active, set())
+    conflicts = {
         one.number
-        for claimants in claimed.values()
+        for claimants in claims.values()
         if len(claimants) > 1
         for one in claimants
         if one.facts.world_rank is not None
     }
-    for (_, rank), claimants in (_claims(heard, doubted) if doubted else claimed).items():
-        taken: set[str] = set()
+    for (_, rank), claimants in (_claims(active, conflicts) if conflicts else claims).items():
+        used: set[str] = set()
         for one in claimants:
-            label = str(rank) if not taken else f"{rank}-{one.facts.pid}"
-            one.doubted = one.number in doubted
-            one.label = label if label not in taken else f"{rank}-{one.facts.pid}-{one.number}"
-            taken.add(one.label)
+            label = str(rank) if not used else f"{rank}-{one.facts.pid}"
+            one.rank_conflict = one.number in conflicts
+            one.label = label if label not in used else f"{rank}-{one.facts.pid}-{one.number}"
+            used.add(one.label)
 
 
-def _claims(processes: Iterable[Process], doubted: set[int]) -> dict[tuple[str, int], list[Process]]:
-    """Give the processes that claim each rank of each job now, in the order in which they were first seen."""
-    claims: dict[tuple[str, int], list[Process]] = {}
+def _claims(processes: Iterable[TrainingProcess], conflicts: set[int]) -> dict[tuple[str, int], list[TrainingProcess]]:
+    """Return the processes that currently claim each rank of each job, in the order in which they were first seen."""
+    claims: dict[tuple[str, int], list[TrainingProcess]] = {}
     for one in processes:
-        told = one.facts.world_rank
-        rank = one.largest.rank if told is None or one.number in doubted else told
+        world_rank = one.facts.world_rank
+        rank = one.largest.rank if world_rank is None or one.number in conflicts else world_rank
         claims.setdefault((one.job, rank), []).append(one)
     return {
-        key: sorted((one for one in claimants if one.last >= newest), key=lambda one: one.number)
+        key: sorted((one for one in claimants if one.last_poll >= newest), key=lambda one: one.number)
         for key, claimants in claims.items()
-        for newest in [max(one.first for one in claimants)]
+        for newest in [max(one.first_poll for one in claimants)]
     }

@@ -1,7 +1,7 @@
-"""NCCL collectives of the jobs on this host, from all that tells their timings.
+"""Source `nccl`: NCCL collectives of the jobs on this host.
 
-That is NCCL Inspector's files, the socket for `fabric_timing.py`, and dumps of PyTorch's Flight Recorder; CoMMA and
-xpu_timer tell sums and statistics alone. Each is a feed that fails alone.
+Feeds are NCCL Inspector's files, the socket of `fabric_timing.py`, and dumps of PyTorch's Flight Recorder; CoMMA and
+xpu_timer provide totals and statistics only. Feeds fail alone.
 """
 
 import asyncio
@@ -16,95 +16,61 @@ from exporter.core.source import (
     Definition,
     Failure,
     Host,
-    Options,
     Reading,
     Source,
     SourceError,
 )
-from exporter.sources.nccl import tables
-from exporter.sources.nccl.process_lookup import enquire
-from exporter.sources.nccl.processes import Key, Process, Processes
+from exporter.sources.nccl import metrics, tables
+from exporter.sources.nccl.options import NcclOptions
+from exporter.sources.nccl.process_lookup import look_up_processes
+from exporter.sources.nccl.processes import ProcessKey, ProcessRegistry, TrainingProcess
 from exporter.sources.nccl.readers.comma import CommaFeed
 from exporter.sources.nccl.readers.feed import (
-    Facts,
     Feed,
-    Heard,
-    Said,
+    FeedReport,
+    ProcessFacts,
+    ProcessReport,
 )
-from exporter.sources.nccl.readers.files import CALL_DEADLINE
-from exporter.sources.nccl.readers.flight_recorder import RecorderFeed
+from exporter.sources.nccl.readers.files import CALL_TIMEOUT_SECONDS
+from exporter.sources.nccl.readers.flight_recorder import FlightRecorderFeed
 from exporter.sources.nccl.readers.hook import HookFeed
 from exporter.sources.nccl.readers.inspector import InspectorFeed
 from exporter.sources.nccl.readers.xpu_timer import XpuTimerFeed
-from exporter.sources.nccl.streams import STREAMS
-from exporter.sources.nccl.timing_socket import SOCKET
 
-__all__ = ["DEFINITION", "STREAMS", "NcclOptions", "NcclSource"]
-
-FEEDS = (InspectorFeed, HookFeed, RecorderFeed, CommaFeed, XpuTimerFeed)
-"""All feeds; those that tell of processes in the order in which they are believed."""
+MAX_LOOKUPS = 256
+"""Processes looked up per poll: more than a host can run, unless the reported identities are made up."""
 
 
-MAX_ENQUIRIES = 256
-"""Processes that are asked about at one poll: more than a host can run, unless somebody makes names up."""
+class _ResolvedFacts(NamedTuple):
+    """Facts of a process as its feed reported them, and with what this host adds."""
 
-
-class NcclOptions(Options, frozen=True):
-    """Configuration of `sources.nccl`; include and exclude are names of jobs.
-
-    Attributes:
-        inspector: Folders of Inspector's files, or shell patterns of folders. Files lie in them or one level below.
-        socket: Where fabric_timing.py sends to; false where nobody listens.
-        recorder: Folders, or patterns, of dumps of PyTorch's Flight Recorder, as JSON.
-        comma: Folders, or patterns, of files of CoMMA.
-        xpu_timer: Folders, or patterns, of files of xpu_timer.
-        baseline: Files of nccl-tests, or patterns, by which the bandwidth of collectives between nodes is judged.
-    """
-
-    inspector: tuple[str, ...] = ("/run/fabric-exporter/nccl",)
-    socket: str | bool = SOCKET
-    recorder: tuple[str, ...] = ()
-    comma: tuple[str, ...] = ()
-    xpu_timer: tuple[str, ...] = ()
-    baseline: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """See that the socket is a place, or is switched off."""
-        super().__post_init__()
-        if self.socket is True or (isinstance(self.socket, str) and not self.socket.startswith("/")):
-            raise ValueError("socket is an absolute path, or false")
-
-
-class _Known(NamedTuple):
-    """Facts of a process as its feed told them, and with what this host adds."""
-
-    told: Facts
-    facts: Facts
+    reported: ProcessFacts
+    facts: ProcessFacts
 
 
 class NcclSource:
-    """Hears the feeds, and puts together what they say of processes."""
+    """Polls the feeds, and merges their reports by process."""
 
     name = "nccl"
     target = ""
     changed: asyncio.Event | None = None
 
     def __init__(self, options: NcclOptions, host: Host) -> None:
-        """Take the configuration."""
+        """Create the source and its feeds."""
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._host = host
         self._feeds = _feeds(options, host)
-        self._serial = BlockingCalls("processes", CALL_DEADLINE, ("processes", str(host.procfs)))
-        self._processes = Processes()
-        self._facts: dict[Key, _Known] = {}
-        self._keepers = tables.Keepers(host.name)
+        self._serial = Serial("processes", CALL_TIMEOUT_SECONDS, ("processes", str(host.procfs)))
+        self._processes = ProcessRegistry()
+        self._facts: dict[ProcessKey, _ResolvedFacts] = {}
+        self._tables = tables.ProcessTables(host.name)
 
     async def applies(self) -> bool:
-        """Tell whether there is anything to hear for any feed.
+        """Return whether any feed has something to read.
 
         Raises:
-            SourceError: No feed can tell, or those that can have nothing.
+            SourceError: A feed failed, and the others have nothing to read.
         """
         results = await asyncio.gather(*(feed.applies() for feed in self._feeds), return_exceptions=True)
         if True in results:
@@ -115,42 +81,42 @@ class NcclSource:
         return False
 
     async def read(self) -> Reading:
-        """Hear all feeds; each fails alone."""
+        """Poll all feeds; each fails alone."""
         failures: list[Failure] = []
-        heard = await self._hear(failures)
-        spoken = [(feed.name, said) for feed, one in heard for said in one.said]
-        await self._enquire([(feed, one) for feed, one in spoken if one.totals or one.progress or one.restarted])
+        polled = await self._poll_feeds(failures)
+        reports = [(feed.name, report) for feed, feed_report in polled for report in feed_report.processes]
+        await self._resolve([(feed, one) for feed, one in reports if one.totals or one.progress or one.restarted])
         now = monotonic()
-        self._processes.begin()
-        used: list[tuple[Process, Said]] = []
-        for feed, one in heard:
-            failures += one.failures
-            for said in one.said:
-                process = self._take(feed, said, now, failures)
+        self._processes.begin_poll()
+        used: list[tuple[TrainingProcess, ProcessReport]] = []
+        for feed, feed_report in polled:
+            failures += feed_report.failures
+            for report in feed_report.processes:
+                process = self._add(feed, report, now, failures)
                 if process is not None:
-                    used.append((process, said))
-                elif said.progress:  # which the feed that tells times may not tell
-                    process = self._processes.timed(feed.name, said.facts)
-                    used += [] if process is None else [(process, replace(said, streams={}))]
-        self._processes.finish({feed.name: one.gone for feed, one in heard}, now)
-        made = [tables.streams(used, self._host.name, now)]
+                    used.append((process, report))
+                elif report.progress:  # the feed that reports times may not report progress
+                    process = self._processes.timed_by_other(feed.name, report.facts)
+                    used += [] if process is None else [(process, replace(report, streams={}))]
+        self._processes.end_poll({feed.name: feed_report.gone for feed, feed_report in polled}, now)
+        found = [tables.stream_table(used, self._host.name, now)]
         for feed in self._feeds:
-            made += feed.tables(now)
-        return Reading(made + self._keepers.tables(self._processes.named(), now), failures)
+            found += feed.tables(now)
+        return Reading(found + self._tables.tables(self._processes.labelled(), now), failures)
 
     async def close(self) -> None:
         """Close all feeds."""
         self._serial.close()
         await asyncio.gather(*(feed.close() for feed in self._feeds), return_exceptions=True)
 
-    async def _hear(self, failures: list[Failure]) -> list[tuple[Feed, Heard]]:
-        """Hear the feeds at the same time, so that one that hangs takes no time of the others.
+    async def _poll_feeds(self, failures: list[Failure]) -> list[tuple[Feed, FeedReport]]:
+        """Poll the feeds concurrently, so that one that hangs does not delay the others.
 
         Raises:
-            SourceError: Those that did not fail have nothing to hear.
+            SourceError: A feed failed, and the others have nothing to read.
         """
-        results = await asyncio.gather(*(feed.hear() for feed in self._feeds), return_exceptions=True)
-        heard: list[tuple[Feed, Heard]] = []
+        results = await asyncio.gather(*(feed.poll() for feed in self._feeds), return_exceptions=True)
+        polled: list[tuple[Feed, FeedReport]] = []
         failed: list[SourceError] = []
         for feed, result in zip(self._feeds, results, strict=True):
             if isinstance(result, SourceError):
@@ -159,40 +125,42 @@ class NcclSource:
             elif isinstance(result, BaseException):
                 raise result
             else:
-                heard.append((feed, result))
-        if failed and not any([await feed.applies() for feed, _ in heard]):
+                polled.append((feed, result))
+        if failed and not any([await feed.applies() for feed, _ in polled]):
             raise failed[0]
-        return heard
+        return polled
 
-    async def _enquire(self, said: Sequence[tuple[str, Said]]) -> None:
-        """Add what this host tells of those who were not heard before, begin anew or say more, and remember it."""
-        keys = {(feed, one.speaker): one for feed, one in said}
+    async def _resolve(self, reports: Sequence[tuple[str, ProcessReport]]) -> None:
+        """Add what this host knows about processes that are new, restarted or report new facts, and cache it."""
+        keys = {(feed, one.key): one for feed, one in reports}
         self._facts = {key: known for key, known in self._facts.items() if key in self._processes or key in keys}
         new = [
             (key, one.facts)
             for key, one in keys.items()
-            if one.restarted or key not in self._facts or self._facts[key].told != one.facts
+            if one.restarted or key not in self._facts or self._facts[key].reported != one.facts
         ]
-        if len(new) > MAX_ENQUIRIES:
-            self._facts |= {key: _Known(told, replace(told)) for key, told in new[MAX_ENQUIRIES:]}
-            del new[MAX_ENQUIRIES:]
+        if len(new) > MAX_LOOKUPS:
+            self._facts |= {key: _ResolvedFacts(facts, replace(facts)) for key, facts in new[MAX_LOOKUPS:]}
+            del new[MAX_LOOKUPS:]
         if new:
-            asked = partial(enquire, self._host, [facts for _, facts in new])
-            found = (await self._serial.run([("processes", asked)]))["processes"]
+            lookup = partial(look_up_processes, self._host, [facts for _, facts in new])
+            found = (await self._serial.run([("processes", lookup)]))["processes"]
             if isinstance(found, Exception):
                 found = [replace(facts) for _, facts in new]
-            self._facts |= {key: _Known(told, facts) for (key, told), facts in zip(new, found, strict=True)}
+            self._facts |= {
+                key: _ResolvedFacts(reported, facts) for (key, reported), facts in zip(new, found, strict=True)
+            }
         for key, one in keys.items():
             one.facts = self._facts[key].facts
 
-    def _take(self, feed: Feed, said: Said, now: float, failures: list[Failure]) -> Process | None:
-        """Add what was said to its process; None where it is not used."""
-        if (said.totals or said.progress) and not self._options.matches(said.facts.job):
-            feed.unused(said, "excluded")
+    def _add(self, feed: Feed, report: ProcessReport, now: float, failures: list[Failure]) -> TrainingProcess | None:
+        """Add a report to its process; None where it is not used."""
+        if (report.totals or report.progress) and not self._options.wants(report.facts.job):
+            feed.mark_unused(report, "excluded")
             return None
-        process = self._processes.take(feed.name, said, now, failures)
+        process = self._processes.add(feed.name, report, now, failures)
         if isinstance(process, str):
-            feed.unused(said, process)
+            feed.mark_unused(report, process)
             return None
         return process
 
@@ -202,7 +170,7 @@ def _feeds(options: NcclOptions, host: Host) -> list[Feed]:
     if isinstance(options.socket, str):
         feeds.append(HookFeed(options.socket, host.procfs))
     if options.recorder:
-        feeds.append(RecorderFeed(options.recorder, options.matches))
+        feeds.append(FlightRecorderFeed(options.recorder, options.wants))
     if options.comma:
         feeds.append(CommaFeed(options.comma, options.matches))
     if options.xpu_timer:
@@ -214,6 +182,4 @@ def _build(options: NcclOptions, host: Host) -> list[Source]:
     return [NcclSource(options, host)]
 
 
-_SCHEMAS = (*tables.SCHEMAS, *(schema for feed in FEEDS for schema in feed.schemas))
-
-DEFINITION = Definition("nccl", NcclOptions, _SCHEMAS, _build)
+DEFINITION = Definition("nccl", NcclOptions, metrics.SCHEMAS, _build)

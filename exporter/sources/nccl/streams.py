@@ -1,9 +1,8 @@
-"""The internal table of timings: a row for each rank in a communicator and kind, with what was heard of it."""
+"""The internal table of collective timings: a row per rank, communicator and kind."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from exporter.core import vocabulary
 from exporter.core.table import (
     Column,
     LabelValues,
@@ -11,45 +10,19 @@ from exporter.core.table import (
     Samples,
     Table,
 )
-from exporter.core.vocabulary import gauge, info
-
-LABELS = ("train_job", "communicator", "collective", "rank")
-
-STREAMS = vocabulary.schema(
-    "fabric_nccl_",
-    LABELS,
-    own={
-        "operations": gauge("Single collectives: number, bytes, millionths of a second, whether timed by the kernel."),
-        "begun": gauge("Collectives that the rank began; absent where that is not told, or nothing changed."),
-        "ended": gauge("Of these, those that ended."),
-        "stream_info": info(
-            "Whose they are; of what is unknown nothing. `expected` is how many ranks are to be heard of here.",
-            "ranks",
-            "nodes",
-            "host",
-            "expected",
-            "place",
-            "pid",
-            "gpu",
-            "world_rank",
-            "ports",
-        ),
-    },
-    origins={"operations": ["coll_perf.coll_exec_time_us"], "begun": ["counts"], "ended": ["counts"]},
-    internal=True,
-)
+from exporter.sources.nccl.metrics import STREAM_LABELS, STREAMS
 
 _UNPRINTED = "{}"
-"""Text of the rows of an internal table, which nobody prints: making it would cost more than all else."""
+"""Label text of the rows: internal tables are not printed, and formatting labels would cost more than all else."""
 
 
 @dataclass(slots=True)
-class Streams:
-    """Collects the table; of an operation that is told twice the first counts."""
+class StreamTableBuilder:
+    """Builds the table; of an operation that is added twice, the first is used."""
 
     _operations: dict[LabelValues, dict[int, tuple[float, ...]]] = field(default_factory=dict)
     _progress: dict[LabelValues, tuple[int, int]] = field(default_factory=dict)
-    _about: dict[LabelValues, LabelValues] = field(default_factory=dict)
+    _info: dict[LabelValues, LabelValues] = field(default_factory=dict)
 
     def add(
         self,
@@ -67,27 +40,27 @@ class Streams:
         ports: str = "",
         world_rank: int | None = None,
     ) -> None:
-        """Add operations: number, bytes as nccl-tests counts them, microseconds, whether timed by the kernel.
+        """Add operations: sequence number, bytes as nccl-tests counts them, microseconds, whether timed on the GPU.
 
         Args:
-            key: Job, communicator, kind, and the rank's name in the job.
-            operations: What it took part in.
-            progress: How many it began, and how many of these ended; None where that is not told.
-            ranks: Of the communicator.
-            nodes: That it spans; None where unknown.
-            host: Where the process runs.
-            expected: Ranks of the communicator that are to be heard of here; None where those that are will do.
+            key: Job, communicator, kind and exported rank.
+            operations: Collectives of the rank.
+            progress: Collectives begun, and completed; None if unknown.
+            ranks: Number of ranks of the communicator.
+            nodes: Number of nodes of the communicator; None if unknown.
+            host: Host of the process.
+            expected: Ranks of the communicator whose timings are expected here; None for those that are present.
             place: Rank in the communicator.
-            pid: The process.
-            gpu: Its GPU.
-            ports: Ports nearest to that, with all their names.
-            world_rank: Its rank in the job.
+            pid: Process ID.
+            gpu: GPU of the process.
+            ports: RDMA ports nearest to the GPU, with all their names.
+            world_rank: Rank in the job.
         """
         found = self._operations.get(key)
         if found is None:
             found = self._operations[key] = {}
             numbers = (expected, place, pid)
-            self._about[key] = (
+            self._info[key] = (
                 str(ranks),
                 _text(nodes),
                 host,
@@ -104,7 +77,7 @@ class Streams:
             found.setdefault(int(sequence), timing if timed is None else (*timing, int(timed)))
 
     def table(self, now: float) -> Table:
-        """Finish."""
+        """Return the table."""
         metrics = STREAMS.metrics
         progress = [self._progress.get(key) for key in self._operations]
         columns = {
@@ -112,12 +85,12 @@ class Streams:
                 metrics["operations"], [Samples(tuple(one.values())) for one in self._operations.values()]
             ),
             **{
-                ending: Column(metrics[ending], [told[place] if told else None for told in progress])
-                for place, ending in enumerate(("begun", "ended"))
+                ending: Column(metrics[ending], [counts[index] if counts else None for counts in progress])
+                for index, ending in enumerate(("begun", "ended"))
             },
-            "stream_info": Column(metrics["stream_info"], list(self._about.values())),
+            "stream_info": Column(metrics["stream_info"], list(self._info.values())),
         }
-        rows = Rows(LABELS, self._operations, dict.fromkeys(self._operations, _UNPRINTED))
+        rows = Rows(STREAM_LABELS, self._operations, dict.fromkeys(self._operations, _UNPRINTED))
         return Table(STREAMS, rows, columns, now)
 
 

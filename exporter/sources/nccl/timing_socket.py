@@ -1,8 +1,8 @@
-"""The socket on which processes of training jobs tell their timings: datagrams of `fabric_timing.py`.
+"""The Unix socket on which processes of training jobs send their timings: datagrams of `fabric_timing.py`.
 
-Anybody on the host may send, so nothing that is said is believed where the kernel says better: it tells the process
-and user of each datagram, and /proc tells the control group, hence the job or pod. All is bounded: bytes a second of a
-sender, senders, and what waits to be taken; what is refused is counted by reason.
+Every process on the host may send, so what the kernel reports takes precedence: PID and user of each datagram, and the
+control group in /proc with the job or pod. Everything is bounded: bytes per second and sender, number of senders, and
+the queue. Rejected datagrams are counted by reason.
 """
 
 import asyncio
@@ -28,47 +28,55 @@ from exporter.sources.nccl.identity import job_of
 SOCKET = "/run/fabric-exporter/timing.sock"
 
 MAX_SENDERS = 512
-"""Processes that are told apart at a time."""
+"""Processes tracked at a time."""
 
 SENDER_RATE = 256 << 10
-"""Bytes a second of one sender: some 5,000 collectives …"""
+"""Bytes per second of one sender: some 5,000 collectives."""
 
 SENDER_BURST = 4 * SENDER_RATE
-"""… and how much of it may come at once, after some silence."""
+"""Bytes that a sender may send at once after a pause."""
 
-UNSEEN = 16
-"""Processes that may be behind one user whose processes cannot be seen, as those of another PID namespace."""
+HIDDEN_SENDERS = 16
+"""Processes allowed for per user where PIDs are not visible, as for processes of another PID namespace."""
 
-MAX_WAITING = 8 << 20
-"""Bytes that wait to be taken, before and after they are read."""
+MAX_QUEUED = 8 << 20
+"""Bytes queued between receiving and parsing."""
 
 MAX_AT_ONCE = 64
-"""Datagrams that are received, or read, at a time, so that the loop gets on with others."""
+"""Datagrams received, or parsed, before the event loop can run other tasks."""
 
-OWNER_AGE = 10.0
-"""Seconds for which it is believed whose a process is: its number may go to another one."""
+OWNER_CACHE_SECONDS = 10.0
+"""Time for which the owner of a process is cached: PIDs are reused."""
 
-SILENCE = 300.0
-"""Seconds after which a sender is forgotten."""
+EXPIRY_SECONDS = 300.0
+"""Time without a datagram after which a sender expires."""
 
-CALL_DEADLINE = 1.0
-"""Seconds that asking /proc may take."""
+CALL_TIMEOUT_SECONDS = 1.0
+"""Timeout of reading /proc."""
 
-OUTCOMES = ("accepted", *datagram.REASONS, "no_sender", "foreign_job", "rate", "senders", "queue")
-"""What becomes of datagrams."""
+OUTCOMES = (
+    "accepted",
+    *datagram.REASONS,
+    "no_credentials",
+    "job_mismatch",
+    "rate_limited",
+    "too_many_senders",
+    "queue_full",
+)
+"""Outcomes of datagrams."""
 
 _CREDENTIALS = struct.Struct("3i")
-_PASSED = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(256 * 4)
-"""Room for credentials, and for descriptors that somebody may try to pass."""
+_ANCILLARY_SIZE = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(256 * 4)
+"""Room for the credentials, and for file descriptors that a sender may try to pass."""
 
 
 class Sender(NamedTuple):
-    """Who sends, as the kernel tells it.
+    """Sender of a datagram, as the kernel reports it.
 
     Attributes:
-        pid: As this process sees it; 0 where it cannot.
-        uid: Its user.
-        owner: Whose it is; all empty where that is not told.
+        pid: Process ID in the namespace of this process; 0 if not visible.
+        uid: User ID.
+        owner: Owner by its control group; all empty if unknown.
     """
 
     pid: int
@@ -77,13 +85,13 @@ class Sender(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A datagram that is accepted.
+    """An accepted datagram.
 
     Attributes:
-        sender: Who sent it.
-        job: Name of the job: by its control group, else as it says itself; `unknown` where nobody says.
-        datagram: What it says.
-        at: Seconds of the monotonic clock when it came.
+        sender: Sender of the datagram.
+        job: Job name: from the control group, else from the environment in the datagram, else `unknown`.
+        datagram: The parsed datagram.
+        at: Monotonic time of reception in seconds.
     """
 
     sender: Sender
@@ -93,13 +101,13 @@ class Received(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Budget:
-    """What a sender may still send, whose it is, and when it was heard."""
+class _SenderState:
+    """Budget, last datagram and cached owner of a sender."""
 
-    left: float
-    heard: float
+    budget: float
+    last_seen: float
     owner: Owner | None = None
-    asked: float = field(default=-OWNER_AGE)
+    owner_read: float = field(default=-OWNER_CACHE_SECONDS)
 
 
 class _Raw(NamedTuple):
@@ -109,29 +117,29 @@ class _Raw(NamedTuple):
 
 
 class TimingSocket:
-    """Receives datagrams; `take` gives those that came since."""
+    """Receives datagrams; `take` returns those received since."""
 
     def __init__(self, path: str = SOCKET, procfs: Path = Path("/proc")) -> None:
-        """Take where to listen, and where to ask about processes."""
+        """Create the receiver for a socket path, and the procfs to identify senders with."""
         self.counts = Counter(dict.fromkeys(OUTCOMES, 0))
         self._path, self._procfs = path, procfs
         self._socket: socket.socket | None = None
-        self._senders: dict[tuple[int, int], _Budget] = {}
-        self._holders: dict[str, int] = {}
+        self._senders: dict[tuple[int, int], _SenderState] = {}
+        self._job_users: dict[str, int] = {}
         self._raw: deque[_Raw] = deque()
-        self._waiting = 0
-        self._serial = BlockingCalls("timing", CALL_DEADLINE, ("timing", str(procfs)))
+        self._queued = 0
+        self._serial = Serial("timing", CALL_TIMEOUT_SECONDS, ("timing", str(procfs)))
 
     @property
     def senders(self) -> int:
-        """Give how many processes were heard lately."""
+        """Number of processes that sent recently."""
         return len(self._senders)
 
     async def open(self) -> None:
-        """Listen; the folder is made where it is missing, and a socket that nobody listens on any more is replaced.
+        """Bind the socket; a missing folder is created, and a socket without a listener is replaced.
 
         Raises:
-            OSError: That is not possible, or somebody listens there.
+            OSError: That fails, or another process listens on it.
         """
         found = await self._serial.run([("open", partial(_listen, self._path))])
         if isinstance(found["open"], Exception):
@@ -140,7 +148,7 @@ class TimingSocket:
         asyncio.get_running_loop().add_reader(self._socket, self._readable)
 
     async def close(self) -> None:
-        """Listen no more, and take the socket away; closing twice does no harm."""
+        """Close and remove the socket; closing twice is harmless."""
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
@@ -149,8 +157,8 @@ class TimingSocket:
         self._serial.close()
 
     async def take(self) -> list[Received]:
-        """Give what was accepted since the last time; the rest is counted."""
-        raw, self._raw, self._waiting = self._raw, deque(), 0
+        """Return the datagrams accepted since the last call; the others are counted."""
+        raw, self._raw, self._queued = self._raw, deque(), 0
         await self._identify({one.key for one in raw}, monotonic())
         found = []
         for place, one in enumerate(raw, 1):
@@ -160,104 +168,103 @@ class TimingSocket:
                 found.append(self._accepted(one))
             except DatagramError as error:
                 self.counts[error.reason] += 1
-            except _RefusedError as error:
+            except _RejectedError as error:
                 self.counts[str(error)] += 1
             else:
                 self.counts["accepted"] += 1
-        self._forget(monotonic())
+        self._expire(monotonic())
         return found
 
     def _readable(self) -> None:
-        """Receive what is there, without looking into it."""
+        """Receive queued datagrams without parsing them."""
         assert self._socket is not None  # noqa: S101  # it is not watched any more once it is closed
         for _ in range(MAX_AT_ONCE):
             try:
-                data, passed, _, _ = self._socket.recvmsg(
-                    MAX_DATAGRAM + 1, _PASSED
-                )  # one byte tells that it is too long
+                # One byte more than the maximum, to detect datagrams that are too long.
+                data, ancillary, _, _ = self._socket.recvmsg(MAX_DATAGRAM + 1, _ANCILLARY_SIZE)
             except BlockingIOError:
                 return
-            refused = self._take_in(data, passed, monotonic())
-            if refused:
-                self.counts[refused] += 1
+            rejected = self._enqueue(data, ancillary, monotonic())
+            if rejected:
+                self.counts[rejected] += 1
 
-    def _take_in(self, data: bytes, passed: Iterable[tuple[int, int, bytes]], now: float) -> str:
-        """Put a datagram where it waits; give why it is refused instead."""
-        key = _sender(passed)
+    def _enqueue(self, data: bytes, ancillary: Iterable[tuple[int, int, bytes]], now: float) -> str:
+        """Queue a datagram; return why it is rejected, or an empty string."""
+        key = _credentials(ancillary)
         if key is None:
-            return "no_sender"
-        budget = self._senders.get(key)
-        scale = 1 if key[0] else UNSEEN
-        if budget is None:
+            return "no_credentials"
+        sender = self._senders.get(key)
+        scale = 1 if key[0] else HIDDEN_SENDERS
+        if sender is None:
             if len(self._senders) >= MAX_SENDERS:
-                return "senders"
-            budget = self._senders[key] = _Budget(SENDER_BURST * scale, now)
-        budget.left = min(SENDER_BURST * scale, budget.left + (now - budget.heard) * SENDER_RATE * scale)
-        budget.heard = now
-        if budget.left < len(data):
-            return "rate"
-        budget.left -= len(data)
-        if self._waiting + len(data) > MAX_WAITING:
-            return "queue"
-        self._waiting += len(data)
+                return "too_many_senders"
+            sender = self._senders[key] = _SenderState(SENDER_BURST * scale, now)
+        sender.budget = min(SENDER_BURST * scale, sender.budget + (now - sender.last_seen) * SENDER_RATE * scale)
+        sender.last_seen = now
+        if sender.budget < len(data):
+            return "rate_limited"
+        sender.budget -= len(data)
+        if self._queued + len(data) > MAX_QUEUED:
+            return "queue_full"
+        self._queued += len(data)
         self._raw.append(_Raw(data, key, now))
         return ""
 
     async def _identify(self, keys: Iterable[tuple[int, int]], now: float) -> None:
-        """Ask whose the senders are, where that is not known or was not asked for a while."""
+        """Read the owners of senders that are not cached."""
         wanted = {
             f"{key[0]} of user {key[1]}": (str(key[0]), self._senders[key])
             for key in keys
-            if key[0] and key in self._senders and now - self._senders[key].asked >= OWNER_AGE
+            if key[0] and key in self._senders and now - self._senders[key].owner_read >= OWNER_CACHE_SECONDS
         }
         if not wanted:
             return
         texts = await self._serial.run(
-            [(name, partial(_cgroup, self._procfs, pid)) for name, (pid, _) in wanted.items()]
+            [(name, partial(_read_cgroup, self._procfs, pid)) for name, (pid, _) in wanted.items()]
         )
-        for name, (_, budget) in wanted.items():
+        for name, (_, sender) in wanted.items():
             text = texts[name]
-            budget.asked = now
+            sender.owner_read = now
             if isinstance(text, str):
-                budget.owner = owner_of(text)
-            elif budget.owner is None:
-                budget.owner = Owner()  # it has ended already, or may not be looked at
-        self._holders = {
-            budget.owner.job: uid for (_, uid), budget in self._senders.items() if budget.owner and budget.owner.job
+                sender.owner = owner_of(text)
+            elif sender.owner is None:
+                sender.owner = Owner()  # it ended already, or is not readable
+        self._job_users = {
+            sender.owner.job: uid for (_, uid), sender in self._senders.items() if sender.owner and sender.owner.job
         }
 
     def _accepted(self, raw: _Raw) -> Received:
-        """Read a datagram, and see that it speaks for nobody else.
+        """Parse a datagram, and check that its job is that of its sender.
 
         Raises:
             DatagramError: It cannot be used.
-            _RefusedError: It says that it is of another job than it is.
+            _RejectedError: It claims to be of another job.
         """
-        told = datagram.parse(raw.data)
+        received = datagram.parse_datagram(raw.data)
         pid, uid = raw.key
-        budget = self._senders.get(raw.key)
-        owner = (budget.owner if budget else None) or Owner()
-        claimed = told.env.get("SLURM_JOB_ID", "")
+        sender = self._senders.get(raw.key)
+        owner = (sender.owner if sender else None) or Owner()
+        claimed = received.env.get("SLURM_JOB_ID", "")
         if owner.job and claimed not in {"", owner.job}:
-            raise _RefusedError("foreign_job")
-        job = job_of(told.env, owner, pod=told.host)
-        if not owner.job and self._holders.get(job, uid) != uid:
-            raise _RefusedError("foreign_job")
-        return Received(Sender(pid, uid, owner), job, told, raw.at)
+            raise _RejectedError("job_mismatch")
+        job = job_of(received.env, owner, pod=received.host)
+        if not owner.job and self._job_users.get(job, uid) != uid:
+            raise _RejectedError("job_mismatch")
+        return Received(Sender(pid, uid, owner), job, received, raw.at)
 
-    def _forget(self, now: float) -> None:
-        """Drop the senders that were silent for long."""
-        self._senders = {key: one for key, one in self._senders.items() if now - one.heard < SILENCE}
-
-
-class _RefusedError(Exception):
-    """A datagram is refused; the text is one of OUTCOMES."""
+    def _expire(self, now: float) -> None:
+        """Drop the senders that expired."""
+        self._senders = {key: one for key, one in self._senders.items() if now - one.last_seen < EXPIRY_SECONDS}
 
 
-def _sender(passed: Iterable[tuple[int, int, bytes]]) -> tuple[int, int] | None:
-    """Give process and user; None where the kernel does not tell. Descriptors that were passed are closed."""
+class _RejectedError(Exception):
+    """A datagram is rejected; the text is one of OUTCOMES."""
+
+
+def _credentials(ancillary: Iterable[tuple[int, int, bytes]]) -> tuple[int, int] | None:
+    """Return PID and UID (SCM_CREDENTIALS); None if absent. File descriptors that were passed are closed."""
     found = None
-    for level, kind, data in passed:
+    for level, kind, data in ancillary:
         if level != socket.SOL_SOCKET:
             continue
         if kind == socket.SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
@@ -269,17 +276,17 @@ def _sender(passed: Iterable[tuple[int, int, bytes]]) -> tuple[int, int] | None:
     return found
 
 
-def _cgroup(procfs: Path, pid: str) -> str:
+def _read_cgroup(procfs: Path, pid: str) -> str:
     with (procfs / pid / "cgroup").open(encoding="utf-8", errors="replace") as file:
         return file.read(MAX_TEXT)
 
 
 def _listen(path: str) -> socket.socket:
-    """Make the socket, to which everybody may send."""
+    """Create the socket, with write permission for all users."""
     place = Path(path)
     if not place.parent.exists():
         place.parent.mkdir(parents=True)
-        place.parent.chmod(0o755)  # whatever the mask of this process is
+        place.parent.chmod(0o755)  # independent of the umask
     _replace_stale(place)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -293,24 +300,24 @@ def _listen(path: str) -> socket.socket:
 
 
 def _replace_stale(place: Path) -> None:
-    """Remove a socket that nobody listens on.
+    """Remove a socket without a listener.
 
     Raises:
-        OSError: Somebody does, or it is no socket.
+        OSError: It has a listener, or is not a socket.
     """
     try:
         kind = place.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(kind):
-        raise FileExistsError(f"{place} is there and is no socket; remove it, or name another place")
+        raise FileExistsError(f"{place}: exists and is not a socket; remove it, or configure another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as probe:
         try:
             probe.connect(str(place))
         except ConnectionRefusedError:
             place.unlink()
         else:
-            raise FileExistsError(f"{place}: another exporter listens there; end it, or name another place")
+            raise FileExistsError(f"{place}: another exporter is listening; stop it, or configure another path")
 
 
 def _remove(path: str) -> None:

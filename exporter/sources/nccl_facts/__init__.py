@@ -1,1 +1,1 @@
-"""Source `nccl_facts`: what NCCL logs, Inspector text files and the RAS service report beside timings."""
+"""Source `nccl_facts`: facts from NCCL's logs, Inspector's text files and the RAS service, beside timings."""

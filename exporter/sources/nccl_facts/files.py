@@ -1,7 +1,7 @@
-"""Which files of jobs there are, and whose: in folders, one level below, or named by shell patterns.
+"""Discovery of the files of jobs, in folders, one level below, or by shell patterns; and their jobs.
 
-A job is never told by what stands in a file, which the job itself writes, but by where the file lies: by the folder
-that a wildcard stands for; else by the folder below the one that is configured; else by Slurm's name of the file.
+A file's job is never read from its content, which the job itself writes, but from its path: the folder that matches a
+wildcard; else the folder below the configured one; else Slurm's name of the output file.
 """
 
 import glob
@@ -26,47 +26,47 @@ _SLURM = re.compile(r"slurm-(\d{1,12})(?:_\d{1,9})?\.\w{1,8}", re.ASCII)
 
 
 class Found(NamedTuple):
-    """The files that are wanted, by path: job and state; and whether there were more entries than are looked at."""
+    """The selected files, by path with job and stat; and whether there were more than MAX_ENTRIES."""
 
     files: dict[str, tuple[str, os.stat_result]]
-    cut: bool
+    truncated: bool
 
 
 def find(
     patterns: Iterable[str],
-    takes: Callable[[str], bool],
-    wants: Callable[[str], bool],
+    is_wanted: Callable[[str], bool],
+    is_selected: Callable[[str], bool],
     failures: list[Failure],
 ) -> Found:
-    """Look for files. Blocks.
+    """Find files. Blocks.
 
     Args:
-        patterns: Folders or files, or shell patterns of such.
-        takes: Tells by its name whether a file is one to be read.
-        wants: Tells by its name whether a job is wanted.
-        failures: Where folders that cannot be listed are told.
+        patterns: Folders or files, or shell patterns of either.
+        is_wanted: Filter by file name.
+        is_selected: Filter by job name.
+        failures: Receives the folders that cannot be listed.
     """
     entries = _entries(patterns, failures)
     files: dict[str, tuple[str, os.stat_result]] = {}
     for path, job in islice(entries, MAX_ENTRIES):
-        if path not in files and takes(os.path.basename(path)) and wants(job):  # noqa: PTH119  # thousands a poll
+        if path not in files and is_wanted(os.path.basename(path)) and is_selected(job):  # noqa: PTH119  # thousands per poll
             try:
                 state = os.lstat(path)
             except OSError:
-                continue  # gone between listing and now
+                continue  # removed since it was listed
             if stat.S_ISREG(state.st_mode):
                 files[path] = (job, state)
     return Found(files, next(entries, None) is not None)
 
 
 def _entries(patterns: Iterable[str], failures: list[Failure]) -> Iterator[tuple[str, str]]:
-    """Give every entry with its job."""
+    """Yield every entry with its job."""
     for pattern in patterns:
         parts = pattern.split("/")
-        wild = next((place for place, part in enumerate(parts) if glob.has_magic(part)), None)
+        wild = next((index for index, part in enumerate(parts) if glob.has_magic(part)), None)
         # Path.glob takes no absolute patterns
         for path in glob.iglob(pattern) if wild is not None else (pattern,):  # noqa: PTH207
-            is_folder = os.path.isdir(path)  # noqa: PTH112  # one call an entry and poll
+            is_folder = os.path.isdir(path)  # noqa: PTH112  # one call per entry and poll
             job = UNKNOWN
             if wild is not None and (is_folder or wild < len(parts) - 1):
                 job = job_of_folder(path.split("/")[wild])
@@ -75,30 +75,30 @@ def _entries(patterns: Iterable[str], failures: list[Failure]) -> Iterator[tuple
             if is_folder:
                 yield from _below(path, job, failures)
             else:
-                yield path, _told(path, job)
+                yield path, _job_of(path, job)
 
 
 def _below(folder: str, job: str, failures: list[Failure]) -> Iterator[tuple[str, str]]:
-    """Give what is in a folder, and in the folders in it; links to folders are not followed."""
+    """Yield the entries of a folder, and of the folders in it; links to folders are not followed."""
     for entry in listed(folder, job, failures):
-        yield entry.path, _told(entry.path, job)
+        yield entry.path, _job_of(entry.path, job)
         if entry.is_dir(follow_symlinks=False):
             own = job_of_folder(entry.name) if job == UNKNOWN else job
             for below in listed(entry.path, own, failures):
-                yield below.path, _told(below.path, own)
+                yield below.path, _job_of(below.path, own)
 
 
-def _told(path: str, job: str) -> str:
-    """Give the job of a file: where its folder tells none, that in the name which Slurm gives to outputs."""
+def _job_of(path: str, job: str) -> str:
+    """Return the job of a file: that of its folder if known, else the one in Slurm's name of an output file."""
     found = _SLURM.fullmatch(path.rsplit("/", 1)[-1]) if job == UNKNOWN else None
     return found[1] if found else job
 
 
 def read_whole(path: str, limit: int) -> tuple[bytes, os.stat_result]:
-    """Read a file as it is now. Blocks.
+    """Read the first bytes of a file. Blocks.
 
     Returns:
-        Its first bytes, one more than `limit` where it is larger, and its state.
+        Its content, one byte more than `limit` if it is larger, and its stat.
 
     Raises:
         OSError: It cannot be opened or read, or is not a regular file.

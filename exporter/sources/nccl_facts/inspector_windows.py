@@ -1,8 +1,8 @@
-"""The text files of NCCL Inspector, one a GPU: means over its last window, without a rank, so that nobody is named.
+"""Text files of NCCL Inspector, one per GPU: means over its last window, without ranks.
 
-Of the GPUs of this host the extremes are told, since means over GPUs would hide what matters: in a collective the last
-to come waits for nobody and has the shortest time. A file is not rewritten in a hang: its numbers vanish when it is
-old, and its age is told as long as it is there.
+Of this host's GPUs the minimum and maximum are exported, since a mean would hide the differences: in a collective, the
+last rank to arrive waits for no other and has the shortest time. A file is not rewritten during a hang: its values
+expire, and its age is exported while it exists.
 """
 
 import os
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from exporter.core import vocabulary
 from exporter.core.collectives import algorithm_bytes
 from exporter.core.table import (
     LabelValues,
@@ -19,99 +18,45 @@ from exporter.core.table import (
     Table,
     TableBuilder,
 )
-from exporter.core.vocabulary import counter, gauge
-from exporter.linux.untrusted_files import file_version
+from exporter.linux.untrusted_files import stamp
 from exporter.nccl.decoding import FormatError
-from exporter.nccl.inspector_textfile import Window, gpu_of_file, windows
-from exporter.nccl.prometheus_text import MAX_TEXT, Lost
+from exporter.nccl.inspector_textfile import TextfileValue, gpu_of_file, parse_textfile
+from exporter.nccl.prometheus_text import MAX_TEXT, LineErrors
 from exporter.sources.nccl.identity import UNKNOWN
 from exporter.sources.nccl_facts.files import read_whole
+from exporter.sources.nccl_facts.metrics import TEXT_LINES, TEXTFILES, WINDOW_SCHEMAS, WINDOWS
 
 MAX_FILES = 64
-"""Files that are read; of more, those written last."""
+"""Files that are read; of more, the most recently written."""
 
-STALE = 180.0
-"""Seconds after which what a file tells is no longer how things are. Inspector rewrites it every 30 s or later."""
+STALE_SECONDS = 180.0
+"""Age after which the values of a file expire. Inspector rewrites it every 30 s or less often."""
 
-FORGOTTEN = 86_400.0
-"""Seconds after which a file is that of a job that ended, and its age nobody's concern."""
+MAX_AGE_SECONDS = 86_400.0
+"""Age after which a file is that of a job that ended, and its age is no longer exported."""
 
-AHEAD = 60.0
-"""Seconds that a file may come from the future by: clocks of file servers differ."""
+MAX_CLOCK_SKEW_SECONDS = 60.0
+"""Time by which a file's time may be in the future: clocks of file servers differ."""
 
 MAX_ROWS = 2048
 """Rows of windows: jobs, kinds, sizes and classes."""
 
 MAX_JOBS = 32
-"""Jobs that files lying in one folder claim to be of."""
+"""Jobs claimed by files in one folder."""
 
-TEXTFILE = ["nccl_inspector_metrics_<GPU>.prom"]
-OF_GPUS = " by the mean over its last window, of this host's GPUs; absent when the file is older than three minutes."
-
-WINDOWS = vocabulary.schema(
-    "fabric_nccl_window_",
-    ("train_job", "collective", "size", "class"),
-    own={
-        "shortest_seconds": gauge("Time of a collective with the least waiting in it," + OF_GPUS),
-        "longest_seconds": gauge("Time of a collective with the most waiting in it," + OF_GPUS),
-        "highest_bus_bandwidth_bytes_per_second": gauge("Bus bandwidth of the GPU that waited least," + OF_GPUS),
-        "lowest_bus_bandwidth_bytes_per_second": gauge("Bus bandwidth of the GPU that waited most," + OF_GPUS),
-        "gpus": gauge("GPUs of this host that told of such collectives in their last window."),
-    },
-    origins={
-        "shortest_seconds": ["nccl_collective_exec_time_microseconds"],
-        "longest_seconds": ["nccl_collective_exec_time_microseconds"],
-        "highest_bus_bandwidth_bytes_per_second": ["nccl_bus_bandwidth_gbs"],
-        "lowest_bus_bandwidth_bytes_per_second": ["nccl_bus_bandwidth_gbs"],
-        "gpus": TEXTFILE,
-    },
-)
-
-TEXTFILES = vocabulary.schema(
-    "fabric_nccl_textfile_",
-    ("gpu",),
-    own={
-        "age_seconds": gauge(
-            "Time since Inspector wrote the text file of the GPU. It grows while there are no collectives: in a hang,"
-            " and when the job ended without removing the file."
-        ),
-        "collectives_total": counter("Collectives that Inspector counted on the GPU."),
-        "collectives_dropped_total": counter("Collectives of which Inspector lost the record."),
-    },
-    origins={
-        "age_seconds": TEXTFILE,
-        "collectives_total": ["nccl_collectives_total"],
-        "collectives_dropped_total": ["nccl_collectives_dropped_total"],
-    },
-)
-
-TEXT_LINES = vocabulary.schema(
-    "fabric_nccl_textfile_",
-    ("outcome",),
-    own={
-        "lines_total": counter(
-            "Lines of Inspector's text files, of each version of a file that was read: used, passed_over (another"
-            " statistic, a single rank, no bytes), unknown, torn, malformed, invalid and too_large."
-        )
-    },
-    origins={"lines_total": TEXTFILE},
-)
-
-SCHEMAS = (WINDOWS, TEXTFILES, TEXT_LINES)
-
-OUTCOMES = ("used", "passed_over", "unknown", "torn", "malformed", "invalid", "too_large")
+OUTCOMES = ("used", "skipped", "unknown", "truncated", "malformed", "invalid", "too_large")
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def size_label(size: int) -> str:
-    """Write the power of two at or below a size: "512MiB"."""
+    """Return the power of two at or below a size: "512MiB"."""
     power = max(size, 1).bit_length() - 1
     return f"{1 << power % 10}{_UNITS[power // 10]}"
 
 
 def class_of(n_ranks: int | None, n_nodes: int | None) -> str:
-    """Tell what connects a communicator's ranks: `one_node`, `rail_only` (one rank a node) or `mixed`."""
+    """Return the class of a communicator: `one_node`, `rail_only` (one rank per node) or `mixed`; empty if unknown."""
     if n_ranks is None or n_nodes is None:
         return ""
     if n_nodes == 1:
@@ -119,16 +64,16 @@ def class_of(n_ranks: int | None, n_nodes: int | None) -> str:
     return "rail_only" if n_nodes == n_ranks else "mixed"
 
 
-class Told(NamedTuple):
-    """What a file told, and what became of its lines.
+class TextfileReading(NamedTuple):
+    """Result of reading a file.
 
     Attributes:
         stamp: Identity, size and time of the version that was read.
         values: Kind, size label, class and metric, with each value.
-        jobs: The job of each of them; empty where the file does not tell.
+        jobs: The job of each value; empty where absent.
         counts: Sums by name of a count.
         lines: Lines by outcome.
-        whole: Whether its last line was.
+        complete: Whether its last line was complete.
     """
 
     stamp: tuple[int, ...]
@@ -136,42 +81,42 @@ class Told(NamedTuple):
     jobs: list[str]
     counts: dict[str, int]
     lines: Counter[str]
-    whole: bool
+    complete: bool
 
 
 @dataclass(slots=True)
 class TextFile:
-    """A file: whose it is, its GPU, when it was written (Unix time), and what it told last."""
+    """A file: job, GPU, modification time (Unix time), and what was last read."""
 
     path: str
     job: str
     gpu: str
     written: float = 0.0
-    told: Told | None = None
+    reading: TextfileReading | None = None
 
 
 def _new(path: str, job: str) -> TextFile:
     return TextFile(path, job, gpu_of_file(path.rsplit("/", 1)[-1]) or "")
 
 
-def takes(name: str) -> bool:
-    """Tell whether a file is one of these by its name."""
+def is_textfile(name: str) -> bool:
+    """Return whether a file name is that of an Inspector text file."""
     return gpu_of_file(name) is not None
 
 
-def read_file(path: str) -> Told:
+def read_file(path: str) -> TextfileReading:
     """Read a file. Blocks.
 
     Raises:
         OSError: It cannot be read.
     """
     data, state = read_whole(path, MAX_TEXT)
-    lost, lines = Lost(), Counter[str]()
+    lost, lines = LineErrors(), Counter[str]()
     values: list[tuple[LabelValues, str, float]] = []
     jobs: list[str] = []
     counts: dict[str, int] = {}
     try:
-        for one in windows(data, lost):
+        for one in parse_textfile(data, lost):
             if one.metric in {"collectives", "collectives_dropped"}:
                 counts[one.metric] = counts.get(one.metric, 0) + int(one.value)
                 lines["used"] += 1
@@ -180,59 +125,59 @@ def read_file(path: str) -> Told:
                 jobs.append(one.job)
                 lines["used"] += 1
             else:
-                lines["passed_over"] += 1
+                lines["skipped"] += 1
     except FormatError as error:
         lines[error.reason] += 1
     lines += lost.reasons
-    return Told(file_version(state), values, jobs, counts, lines, not lost.reasons["torn"] and bool(data))
+    return TextfileReading(stamp(state), values, jobs, counts, lines, not lost.reasons["truncated"] and bool(data))
 
 
-def _key(one: Window) -> LabelValues | None:
-    """Give kind, size and class of a number that is used; None for others."""
+def _key(one: TextfileValue) -> LabelValues | None:
+    """Return kind, size and class of a value that is used; None for others."""
     if one.metric not in {"time", "bus_bandwidth"} or one.statistic != "mean" or not one.kind:
         return None
-    if one.n_ranks == 1 or one.most_bytes == 0:
+    if one.n_ranks == 1 or one.max_bytes == 0:
         return None
     size = ""
-    if one.least_bytes is not None and one.most_bytes is not None and one.n_ranks is not None:
-        # the middle: "2.00GB" is any size that rounds to it, and most likely just that
-        size = size_label(algorithm_bytes(one.kind, (one.least_bytes + one.most_bytes) // 2, one.n_ranks))
+    if one.min_bytes is not None and one.max_bytes is not None and one.n_ranks is not None:
+        # The middle: "2.00GB" is any size that rounds to it.
+        size = size_label(algorithm_bytes(one.kind, (one.min_bytes + one.max_bytes) // 2, one.n_ranks))
     return one.kind, size, class_of(one.n_ranks, one.n_nodes)
 
 
 @dataclass(slots=True)
 class Extremes:
-    """The least and the most of some values, and of which GPUs they are."""
+    """Minimum and maximum of values, and their GPUs."""
 
-    least: float | None = None
-    most: float | None = None
+    lowest: float | None = None
+    highest: float | None = None
     gpus: set[str] = field(default_factory=set)
 
     def add(self, value: float, gpu: str) -> None:
-        """Take a value."""
-        self.least = value if self.least is None else min(self.least, value)
-        self.most = value if self.most is None else max(self.most, value)
+        """Add a value."""
+        self.lowest = value if self.lowest is None else min(self.lowest, value)
+        self.highest = value if self.highest is None else max(self.highest, value)
         self.gpus.add(gpu)
 
 
-class Textfiles:
-    """Keeps what the text files of this host told.
+class TextfileWindows:
+    """Keeps the values of this host's text files.
 
     Attributes:
-        left_out: Numbers that the last tables lack since there were too many jobs, kinds and sizes.
+        dropped: Values that the last tables lack because there were too many jobs, kinds and sizes.
     """
 
     def __init__(self) -> None:
-        self.left_out = 0
+        self.dropped = 0
         self._files: dict[str, TextFile] = {}
         self._lines: Counter[str] = Counter()
-        self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
+        self._keepers = {schema: RowKeeper(schema.labels) for schema in WINDOW_SCHEMAS}
 
-    def look(self, found: Mapping[str, tuple[str, os.stat_result]]) -> list[TextFile]:
-        """Take note of the files there are, and give those to be read.
+    def update(self, found: Mapping[str, tuple[str, os.stat_result]]) -> list[TextFile]:
+        """Update the files that exist, and return those to be read.
 
         Args:
-            found: By path the job, and the state.
+            found: Job and stat of each file by path.
         """
         newest = sorted(found, key=lambda path: found[path][1].st_mtime_ns, reverse=True)[:MAX_FILES]
         self._files = {path: self._files.get(path) or _new(path, found[path][0]) for path in newest}
@@ -240,67 +185,67 @@ class Textfiles:
         for path, one in self._files.items():
             state = found[path][1]
             one.written = state.st_mtime_ns / 1e9
-            if one.told is None or one.told.stamp != file_version(state):
+            if one.reading is None or one.reading.stamp != stamp(state):
                 due.append(one)
         return due
 
-    def take(self, path: str, told: Told) -> None:
-        """Take what a file told; of one that is just being written, what it told before is kept."""
+    def add(self, path: str, reading: TextfileReading) -> None:
+        """Store what was read; the values of a file that is being written are those of its previous version."""
         one = self._files.get(path)
         if one is None:
             return
-        before = one.told
-        self._lines.update(told.lines)
-        if before is not None and not told.whole:
-            told = told._replace(values=before.values, jobs=before.jobs, counts=before.counts)
-        one.told = told
+        before = one.reading
+        self._lines.update(reading.lines)
+        if before is not None and not reading.complete:
+            reading = reading._replace(values=before.values, jobs=before.jobs, counts=before.counts)
+        one.reading = reading
 
     def tables(self, wall: float, now: float) -> list[Table]:
-        """Make the tables; none where there are no files."""
+        """Return the tables; none without files."""
         if not self._files:
             return []
-        made = [self._windows(wall), self._ages(wall), TableBuilder(TEXT_LINES)]
+        builders = [self._windows(wall), self._ages(wall), TableBuilder(TEXT_LINES)]
         for outcome in OUTCOMES:
-            made[2].row((outcome,), {"lines_total": self._lines[outcome]})
-        return [one.table(self._keepers[one.schema], now) for one in made if one.keys]
+            builders[2].row((outcome,), {"lines_total": self._lines[outcome]})
+        return [one.table(self._keepers[one.schema], now) for one in builders if one.keys]
 
     def _windows(self, wall: float) -> TableBuilder:
         rows: dict[LabelValues, dict[str, Extremes]] = {}
         jobs: set[str] = set()
-        self.left_out = 0
+        self.dropped = 0
         for one in self._files.values():
-            if one.told is None or not -AHEAD <= wall - one.written <= STALE:
+            if one.reading is None or not -MAX_CLOCK_SKEW_SECONDS <= wall - one.written <= STALE_SECONDS:
                 continue
-            for (key, metric, value), claimed in zip(one.told.values, one.told.jobs, strict=True):
+            for (key, metric, value), claimed in zip(one.reading.values, one.reading.jobs, strict=True):
                 job = claimed if one.job == UNKNOWN and claimed else one.job
                 row = (job, *key)
                 if row not in rows and (len(rows) >= MAX_ROWS or (job not in jobs and len(jobs) >= MAX_JOBS)):
-                    self.left_out += 1
+                    self.dropped += 1
                     continue
                 jobs.add(job)
                 rows.setdefault(row, {}).setdefault(metric, Extremes()).add(value, one.gpu)
-        made = TableBuilder(WINDOWS)
+        builder = TableBuilder(WINDOWS)
         for row, metrics in rows.items():
-            times, speeds = metrics.get("time", Extremes()), metrics.get("bus_bandwidth", Extremes())
-            made.row(
+            times, bandwidths = metrics.get("time", Extremes()), metrics.get("bus_bandwidth", Extremes())
+            builder.row(
                 row,
                 {
-                    "shortest_seconds": times.least,
-                    "longest_seconds": times.most,
-                    "highest_bus_bandwidth_bytes_per_second": speeds.most,
-                    "lowest_bus_bandwidth_bytes_per_second": speeds.least,
-                    "gpus": len(times.gpus | speeds.gpus),
+                    "shortest_seconds": times.lowest,
+                    "longest_seconds": times.highest,
+                    "highest_bus_bandwidth_bytes_per_second": bandwidths.highest,
+                    "lowest_bus_bandwidth_bytes_per_second": bandwidths.lowest,
+                    "gpus": len(times.gpus | bandwidths.gpus),
                 },
             )
-        return made
+        return builder
 
     def _ages(self, wall: float) -> TableBuilder:
-        made = TableBuilder(TEXTFILES)
+        builder = TableBuilder(TEXTFILES)
         for gpu, one in _newest(self._files.values()).items():
             age = wall - one.written
-            if -AHEAD <= age <= FORGOTTEN:
-                counts = one.told.counts if one.told is not None else {}
-                made.row(
+            if -MAX_CLOCK_SKEW_SECONDS <= age <= MAX_AGE_SECONDS:
+                counts = one.reading.counts if one.reading is not None else {}
+                builder.row(
                     (gpu,),
                     {
                         "age_seconds": max(0.0, age),
@@ -308,11 +253,11 @@ class Textfiles:
                         "collectives_dropped_total": counts.get("collectives_dropped"),
                     },
                 )
-        return made
+        return builder
 
 
 def _newest(files: Iterable[TextFile]) -> dict[str, TextFile]:
-    """Give the file of each GPU that was written last: another job may have left one in another folder."""
+    """Return the most recently written file of each GPU: another job may have left one in another folder."""
     found: dict[str, TextFile] = {}
     for one in files:
         if one.gpu not in found or found[one.gpu].written < one.written:

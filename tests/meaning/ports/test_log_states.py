@@ -12,15 +12,15 @@ from exporter.meaning.ports.log_states import (
 )
 from exporter.meaning.ports.states import PortLocation
 from exporter.meaning.training.cause_rules import LOG_RULES
-from exporter.sources.nccl.tables import COLLECTIVES
+from exporter.sources.nccl.metrics import COLLECTIVES
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts.problems import CAUSES
-from exporter.sources.nccl_facts.state import (
+from exporter.sources.nccl_facts.log_events import (
     CALLS,
     ERRORS,
     PORT_EVENTS,
     STATUSES,
 )
+from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
 from tests.helpers.paths import FIXTURES
 from tests.sources.nccl_facts.test_source import ROCE, TROUBLE, bench  # noqa: F401  # a fixture
 
@@ -46,7 +46,7 @@ async def write(made, job, data):
 def test_rules_match_the_metrics_of_the_source():
     endings = {ending for schema in nccl_facts.DEFINITION.schemas for ending in schema.metrics}
     known = {
-        "problem": {one.name for one in CAUSES},
+        "problem": {one.name for one in KNOWN_PROBLEMS},
         "event": {name for _, name in PORT_EVENTS},
         "status": set(STATUSES.values()),
         "call": CALLS,

@@ -106,7 +106,7 @@ async def test_progress_of_a_rank_is_received_without_timings(broker):  # noqa: 
     options = broker().options()
     relay = Relay(options, "gpu-2")
     source = CollectorSource(CollectorOptions(slots="00-ff"), options)
-    made = Streams()
+    made = StreamTableBuilder()
     about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "world_rank": 17}
     made.add(KEY, [], progress=(8, 7), **about)
     try:

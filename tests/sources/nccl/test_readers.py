@@ -1,4 +1,4 @@
-"""What the feeds give to the source: the hook's socket, dumps of the Flight Recorder, CoMMA, xpu_timer."""
+"""Feeds of the source: the hook's socket, Flight Recorder dumps, CoMMA, xpu_timer."""
 
 import asyncio
 import json
@@ -13,19 +13,20 @@ from types import SimpleNamespace
 import pytest
 
 from exporter.core.source import SourceError
+from exporter.sources.nccl import metrics
 from exporter.sources.nccl import source as nccl
+from exporter.sources.nccl.metrics import COLLECTIVES, LOSSES, STEPS, STREAMS
+from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.readers import (
     comma,
-    dumps,
+    dump_files,
     flight_recorder,
     hook,
     inspector,
     xpu_timer,
 )
-from exporter.sources.nccl.source import NcclOptions
-from exporter.sources.nccl.streams import STREAMS
-from exporter.sources.nccl.tables import COLLECTIVES, LOSSES, STEPS
 from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.samples import sample_path
 from tests.helpers.training_bench import (
     Bench,
     append,
@@ -42,7 +43,7 @@ FORMATS = FIXTURES / "nccl-formats"
 # --- the hook
 
 
-async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank(tmp_path):
+async def test_hook_datagrams_become_totals_and_operations(tmp_path):
     process(tmp_path / "proc", os.getpid(), inner=17)
     async with bench(tmp_path, "socket") as made:
         await send(made.socket, datagram(), datagram(1, ops=[[0, "_allgather_base", 5, 100, 20, 49_000_000, "host"]]))
@@ -70,26 +71,29 @@ async def test_what_the_hook_tells_becomes_sums_and_operations_with_gpu_and_rank
                 "host_pid": str(os.getpid()),
             }
         }
-        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {"accepted": 2}
-        assert made.cells(hook.SENDERS, "senders") == {(): 1}
+        assert made.counts(metrics.TIMING_DATAGRAMS, "datagrams_total") == {"accepted": 2}
+        assert made.cells(metrics.TIMING_SENDERS, "senders") == {(): 1}
 
 
-async def test_how_far_a_process_is_is_told_also_where_nothing_ends(tmp_path):
-    """Also where the exporter was started while the job stood still."""
+async def test_progress_is_reported_without_completions(tmp_path):
+    """Also if the exporter was started during the stall."""
     async with bench(tmp_path, "socket") as made:
         counts = [[0, "AllReduce", 43, 42], [1, "Barrier", 1, 0], [1, "Send", 9, 8], [0, "all_reduce", 5, 5]]
         await send(made.socket, datagram(ops=[], counts=counts))
         await made.read()
-        told = {
+        values = {
             ending: {key: cell for key, cell in made.cells(STREAMS, ending).items() if cell is not None}
             for ending in ("begun", "ended")
         }
         both = [("123", "00ff00ff00ff00ff", "AllReduce", "3"), ("123", "a0a0a0a0a0a0a0a0", "Barrier", "3")]
-        assert told == {"begun": dict(zip(both, [43, 1], strict=True)), "ended": dict(zip(both, [42, 0], strict=True))}
+        assert values == {
+            "begun": dict(zip(both, [43, 1], strict=True)),
+            "ended": dict(zip(both, [42, 0], strict=True)),
+        }
         assert set(made.operations().values()) == {()}
 
 
-async def test_how_far_a_process_is_is_told_by_the_hook_where_inspector_tells_its_timings(tmp_path):
+async def test_hook_progress_is_used_with_inspector_timings(tmp_path):
     process(tmp_path / "proc", os.getpid(), inner=17)
     async with bench(tmp_path, "socket") as made:
         append(tmp_path / "inspector" / "nccl-inspector-123" / "gpu-001-pid17.log", line())
@@ -100,12 +104,10 @@ async def test_how_far_a_process_is_is_told_by_the_hook_where_inspector_tells_it
             (("123", "00ff00ff00ff00ff", "AllReduce", "3"), 0),
         ]
         assert list(made.cells(STREAMS, "begun").values()) == [None, 43]
-        assert made.counts(hook.UNUSED, "collectives_total") == {"duplicate": 1}
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"duplicate": 1}
 
 
-async def test_how_far_a_process_is_goes_on_being_told_under_its_rank_when_inspector_falls_silent(
-    tmp_path, monkeypatch
-):
+async def test_hook_progress_keeps_its_rank_after_inspector_times_out(tmp_path, monkeypatch):
     process(tmp_path / "proc", os.getpid(), inner=17)
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr("exporter.sources.nccl.source.monotonic", lambda: clock.now)
@@ -116,23 +118,28 @@ async def test_how_far_a_process_is_goes_on_being_told_under_its_rank_when_inspe
             ended = {} if number == 0 else {"ops": []}
             await send(made.socket, datagram(number, counts=[[0, "AllReduce", 43, 42]], **ended))
             await made.read()
-            told = {key: cell for key, cell in made.cells(STREAMS, "begun").items() if cell is not None}
-            assert told == {("123", "00ff00ff00ff00ff", "AllReduce", "3"): 43}, seconds
+            values = {key: cell for key, cell in made.cells(STREAMS, "begun").items() if cell is not None}
+            assert values == {("123", "00ff00ff00ff00ff", "AllReduce", "3"): 43}, seconds
 
 
-async def test_losses_that_the_hook_tells_and_those_on_the_way_are_counted_once(tmp_path):
+async def test_hook_losses_and_missing_datagrams_are_counted_once(tmp_path):
     async with bench(tmp_path, "socket") as made:
         await send(
             made.socket, datagram(5, dropped=7), datagram(6, dropped=7, untimed=2), datagram(9, dropped=8, faults=1)
         )
         await made.read()
-        assert made.counts(hook.RECORDS, "lost_total") == {"dropped": 1, "untimed": 2, "faults": 1, "missing": 2}
-        await send(made.socket, datagram(0, dropped=3))  # a new process has the number now
+        assert made.counts(metrics.TIMING_LOSSES, "lost_total") == {
+            "dropped": 1,
+            "untimed": 2,
+            "faults": 1,
+            "missing": 2,
+        }
+        await send(made.socket, datagram(0, dropped=3))  # the PID was reused
         await made.read()
-        assert made.counts(hook.RECORDS, "lost_total")["dropped"] == 4
+        assert made.counts(metrics.TIMING_LOSSES, "lost_total")["dropped"] == 4
 
 
-async def test_steps_that_a_job_marks_are_counted_with_their_tokens_whichever_feed_tells_the_collectives(tmp_path):
+async def test_marked_steps_are_counted_with_any_feed(tmp_path):
     async with bench(tmp_path, "socket") as made:
         await send(made.socket, datagram(steps=[[7, 1, 4096, 2.5e18], [8, 2, 4096, None]]))
         await made.read()
@@ -146,29 +153,27 @@ async def test_steps_that_a_job_marks_are_counted_with_their_tokens_whichever_fe
         await made.read()
         await send(made.socket, datagram(2, steps=[[10, 4, None, None]]))
         await made.read()
-        assert made.cells(STEPS, "steps_total") == {rank: 1}, "of the process as the better feed knows it"
+        assert made.cells(STEPS, "steps_total") == {rank: 1}, "of the process of the preferred feed"
         assert made.cells(STEPS, "step_tokens_total") == {rank: None}
 
 
-async def test_without_the_folder_of_the_socket_nothing_is_said_of_it(tmp_path):
+async def test_socket_is_not_opened_without_its_folder(tmp_path):
     made = Bench(tmp_path)
     (made.source,) = nccl.DEFINITION.build(
         NcclOptions(inspector=(str(tmp_path / "none"),), socket=str(tmp_path / "run" / "timing.sock")), made.host
     )
     assert not await made.source.applies()
     await made.read()
-    assert (made.failures(), hook.DATAGRAMS in made.tables) == (set(), False)
+    assert (made.failures(), metrics.TIMING_DATAGRAMS in made.tables) == (set(), False)
     (tmp_path / "run").mkdir()
     assert await made.source.applies()
     await made.read()
-    assert made.cells(hook.SENDERS, "senders") == {(): 0}
+    assert made.cells(metrics.TIMING_SENDERS, "senders") == {(): 0}
     await made.source.close()
     assert not made.socket.exists()
 
 
-async def test_a_folder_that_may_not_be_written_to_is_told_where_it_is_configured_and_else_as_good_as_none(
-    tmp_path, monkeypatch
-):
+async def test_unwritable_folder_is_reported_only_if_configured(tmp_path, monkeypatch):
     made = Bench(tmp_path, "socket")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("exporter.sources.nccl.timing_socket._listen", refuse)
@@ -180,16 +185,16 @@ async def test_a_folder_that_may_not_be_written_to_is_told_where_it_is_configure
     await made.source.close()
 
 
-async def test_a_socket_that_somebody_removed_is_made_again(tmp_path):
+async def test_removed_socket_is_recreated(tmp_path):
     async with bench(tmp_path, "socket") as made:
         made.socket.unlink()
         await made.read()
         await send(made.socket, datagram())
         await made.read()
-        assert made.counts(hook.DATAGRAMS, "datagrams_total") == {"accepted": 1}
+        assert made.counts(metrics.TIMING_DATAGRAMS, "datagrams_total") == {"accepted": 1}
 
 
-async def test_a_socket_that_another_holds_is_told_and_costs_the_other_feeds_nothing(tmp_path):
+async def test_socket_in_use_is_reported_and_other_feeds_work(tmp_path):
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(str(tmp_path / "run" / "timing.sock"))
@@ -200,24 +205,24 @@ async def test_a_socket_that_another_holds_is_told_and_costs_the_other_feeds_not
         assert made.collectives() == {("unknown", "0", "AllReduce"): 1}
         assert made.failures() == {("", "in_use")}
         (failure,) = made.reading.failures
-        assert "another exporter listens there" in failure.detail
+        assert "another exporter is listening" in failure.detail
     await made.read()
     assert made.failures() == set()
     await made.source.close()
 
 
 @pytest.mark.parametrize("place", [True, "relative.sock", ""])
-def test_a_socket_without_a_place_is_refused(place):
+def test_invalid_socket_path_is_rejected(place):
     with pytest.raises(ValueError, match="absolute path, or false"):
         NcclOptions(socket=place)
 
 
-async def test_an_excluded_job_is_not_exported_whoever_tells_of_it(tmp_path):
+async def test_excluded_job_is_not_exported_from_any_feed(tmp_path):
     async with bench(tmp_path, "socket", exclude=("12*",)) as made:
         await send(made.socket, datagram())
         await made.read()
         assert (made.collectives(), made.operations()) == ({}, {})
-        assert made.counts(hook.UNUSED, "collectives_total") == {"excluded": 1}
+        assert made.counts(metrics.TIMING_COLLECTIVES, "collectives_total") == {"excluded": 1}
 
 
 JOB = """
@@ -227,12 +232,12 @@ for _ in range(5):
     with fabric_timing.collective("AllReduce", group="g", size=1 << 20, rank=2, ranks=8):
         pass
 fabric_timing.flush()
-print("told", flush=True)
+print("sent", flush=True)
 sys.stdin.read()
 """
 
 
-async def test_a_job_with_the_hook_is_heard_with_its_rank_and_name(tmp_path):
+async def test_job_with_the_hook_is_exported_with_rank_and_name(tmp_path):
     async with bench(tmp_path, "socket", procfs=Path("/proc")) as made:
         environment = {**os.environ, "FABRIC_TIMING_SOCKET": str(made.socket), "RANK": "9", "WORLD_SIZE": "16"}
         environment |= {"TORCHELASTIC_RUN_ID": "llama-7b", "PYTHONPATH": str(ROOT / "exporter" / "hook")}
@@ -240,7 +245,7 @@ async def test_a_job_with_the_hook_is_heard_with_its_rank_and_name(tmp_path):
         job = await asyncio.create_subprocess_exec(
             sys.executable, "-c", JOB, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        assert await job.stdout.readline() == b"told\n"
+        assert await job.stdout.readline() == b"sent\n"
         await asyncio.sleep(0)
         await made.read()
         await job.communicate(b"")
@@ -252,7 +257,7 @@ async def test_a_job_with_the_hook_is_heard_with_its_rank_and_name(tmp_path):
 # --- Inspector
 
 
-async def test_what_the_ring_dropped_is_told_by_rank(tmp_path):
+async def test_records_dropped_by_inspector_are_counted_by_rank(tmp_path):
     async with bench(tmp_path) as made:
         stats = {
             "coll_records": 1,
@@ -270,7 +275,7 @@ async def test_what_the_ring_dropped_is_told_by_rank(tmp_path):
         assert made.cells(LOSSES, "dropped_collectives_total") == {("j", "0"): 15}
 
 
-async def test_what_the_ring_dropped_before_the_start_is_not_told(tmp_path):
+async def test_records_dropped_before_the_start_are_not_counted(tmp_path):
     path = tmp_path / "inspector" / "j" / "h-pid1.log"
     stats = {"coll_records": 1, "coll_dropped_since_last_dump": 5}
     path.parent.mkdir(parents=True)
@@ -285,7 +290,7 @@ async def test_what_the_ring_dropped_before_the_start_is_not_told(tmp_path):
 
 
 def dump(*entries, ranks="[0, 1]", group="0"):
-    """Give a dump of made-up entries, in the form of the newer schemas."""
+    """Return a dump of synthetic entries in the newest schema."""
     rows = [
         {
             "record_id": number,
@@ -307,29 +312,29 @@ def dump(*entries, ranks="[0, 1]", group="0"):
         }
         for number, changes in enumerate(entries, 1)
     ]
-    told = {
+    values = {
         "version": "2.10",
         "pg_config": {group: {"name": group, "desc": "default_pg", "ranks": ranks}},
         "entries": rows,
     }
-    return json.dumps(told).encode()
+    return json.dumps(values).encode()
 
 
 async def settled(made):
-    """Read twice: a dump is taken when two looks in a row find it the same."""
+    """Read twice: a dump is read when two consecutive polls find it unchanged."""
     await made.read()
     await made.read()
 
 
 def entries_of(made):
-    return made.counts(flight_recorder.ENTRIES, "entries_total")
+    return made.counts(metrics.RECORDER_ENTRIES, "entries_total")
 
 
-async def test_timed_entries_of_a_dump_become_sums_and_operations(tmp_path):
+async def test_timed_entries_of_a_dump_become_totals_and_operations(tmp_path):
     async with bench(tmp_path, "recorder") as made:
         folder = tmp_path / "recorder" / "llama"
         folder.mkdir()
-        told = dump(
+        values = dump(
             {},
             {"profiling_name": "nccl:_reduce_scatter_base", "duration_ms": 0.5},
             {"profiling_name": "nccl:_all_gather_base"},
@@ -339,12 +344,12 @@ async def test_timed_entries_of_a_dump_become_sums_and_operations(tmp_path):
             {"input_dtypes": ["Odd"]},
             ranks="[4, 9, 11, 12]",
         )
-        (folder / "nccl_trace_rank_9").write_bytes(told)
+        (folder / "nccl_trace_rank_9").write_bytes(values)
         await settled(made)
         size = 256 * 1024 * 4
         assert made.cells(COLLECTIVES, "collective_bytes_total") == {
             ("llama", "9", "AllReduce"): size,
-            ("llama", "9", "ReduceScatter"): size,  # torch tells what one rank hands in, which is all of it
+            ("llama", "9", "ReduceScatter"): size,  # the input of one rank is the whole of it
             ("llama", "9", "AllGather"): 4 * size,
         }
         taken = {key[2]: (key[3], value) for key, value in made.operations().items()}
@@ -363,7 +368,7 @@ async def test_timed_entries_of_a_dump_become_sums_and_operations(tmp_path):
         assert made.ranks() == {("llama", "9"): {"host": "gpu-001", "ranks": "4"}}
 
 
-async def test_ranks_of_one_group_meet_and_those_of_another_do_not(tmp_path):
+async def test_ranks_of_one_group_share_a_communicator(tmp_path):
     async with bench(tmp_path, "recorder") as made:
         for rank, ranks in ((0, "[0, 1]"), (1, "[0, 1]"), (2, "[2, 3]")):
             (tmp_path / "recorder" / f"comm_lib_trace_rank_{rank}.json").write_bytes(dump({}, ranks=ranks))
@@ -372,7 +377,7 @@ async def test_ranks_of_one_group_meet_and_those_of_another_do_not(tmp_path):
         assert names["0"] == names["1"] != names["2"]
 
 
-async def test_a_dump_of_a_rank_that_its_groups_lack_tells_nothing_and_is_counted(tmp_path):
+async def test_dump_of_a_rank_outside_its_groups_is_incomplete(tmp_path):
     async with bench(tmp_path, "recorder") as made:
         (tmp_path / "recorder" / "trace_7").write_bytes(dump({}, {}, ranks="[0, 1]"))
         (tmp_path / "recorder" / "trace_8").write_bytes(dump({}, ranks="of eight"))
@@ -380,7 +385,7 @@ async def test_a_dump_of_a_rank_that_its_groups_lack_tells_nothing_and_is_counte
         assert (made.collectives(), entries_of(made)) == ({}, {"incomplete": 3})
 
 
-async def test_a_later_dump_tells_only_what_is_new_and_what_ended_since(tmp_path):
+async def test_later_dump_adds_only_new_completions(tmp_path):
     path = tmp_path / "recorder" / "trace_3"
     async with bench(tmp_path, "recorder") as made:
         path.write_bytes(dump({}, {"state": "started", "duration_ms": None}, {}, ranks="[3, 4]"))
@@ -389,12 +394,12 @@ async def test_a_later_dump_tells_only_what_is_new_and_what_ended_since(tmp_path
         path.write_bytes(dump({}, {}, {}, {}, ranks="[3, 4]"))
         await settled(made)
         assert made.collectives() == {("unknown", "3", "AllReduce"): 4}
-        path.write_bytes(dump({}, {}, ranks="[3, 4]"))  # of a process that counts anew
+        path.write_bytes(dump({}, {}, ranks="[3, 4]"))  # of a restarted process
         await settled(made)
         assert made.collectives() == {("unknown", "3", "AllReduce"): 6}
 
 
-async def test_a_dump_of_before_the_start_is_of_a_job_that_may_be_dead(tmp_path):
+async def test_dump_from_before_the_start_is_not_read(tmp_path):
     (tmp_path / "recorder").mkdir()
     path = tmp_path / "recorder" / "trace_0"
     path.write_bytes(dump({}))
@@ -406,7 +411,7 @@ async def test_a_dump_of_before_the_start_is_of_a_job_that_may_be_dead(tmp_path)
         assert made.collectives() == {("unknown", "0", "AllReduce"): 2}
 
 
-async def test_a_dump_is_not_taken_while_it_is_written(tmp_path):
+async def test_dump_is_not_read_while_it_is_written(tmp_path):
     path = tmp_path / "recorder" / "trace_0"
     whole = dump({}, {})
     async with bench(tmp_path, "recorder") as made:
@@ -426,23 +431,23 @@ class Evil:
         return (os.mkdir, ("ran",))
 
 
-async def test_a_pickle_is_refused_counted_and_never_loaded(tmp_path, monkeypatch):
+async def test_pickle_is_rejected_counted_and_never_loaded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with bench(tmp_path, "recorder") as made:
         for protocol in (0, 2, 5):
             (tmp_path / "recorder" / f"nccl_trace_rank_{protocol}").write_bytes(pickle.dumps(Evil(), protocol))
         (tmp_path / "recorder" / "nccl_trace_rank_1").write_bytes(dump({}))
         await settled(made)
-        assert made.counts(flight_recorder.DUMPS, "dumps_total") == {"taken": 1, "pickle": 3}
+        assert made.counts(metrics.RECORDER_DUMPS, "dumps_total") == {"accepted": 1, "pickle": 3}
         assert ("unknown", "pickle") in made.failures()
         assert "_dump_nccl_trace_json" in next(one.detail for one in made.reading.failures if one.reason == "pickle")
         await made.read()
-        assert made.failures() == set(), "told once, and not at each poll"
+        assert made.failures() == set(), "reported once, not at each poll"
     assert not (tmp_path / "ran").exists()
 
 
-async def test_bad_dumps_lose_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(dumps, "POLL_BUDGET", 20_000)
+async def test_malformed_dumps_are_counted_and_others_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(dump_files, "POLL_BUDGET", 20_000)
     folder = tmp_path / "recorder"
     async with bench(tmp_path, "recorder") as made:
         (folder / "trace_1").write_bytes(b"{" * 5000)
@@ -454,35 +459,40 @@ async def test_bad_dumps_lose_no_other(tmp_path, monkeypatch):
         (folder / "notes").write_bytes(b"no dump")
         await made.read()
         await made.read()
-        assert made.counts(flight_recorder.DUMPS, "dumps_total") == {
-            "taken": 1,
+        assert made.counts(metrics.RECORDER_DUMPS, "dumps_total") == {
+            "accepted": 1,
             "malformed": 1,
             "invalid": 1,
             "unreadable": 1,
         }
-        assert entries_of(made) == {"bad": 1, "collective": 1}
+        assert entries_of(made) == {"invalid": 1, "collective": 1}
         assert {reason for _, reason in made.failures()} == {"malformed", "invalid", "efbig"}
 
 
-async def test_the_published_sample_of_a_dump_is_taken(tmp_path, corpus):
+@pytest.mark.parametrize(
+    "name", ["nccl-formats/recorder-2.5.json", "corpus/nccl/pytorch/sample-flight-recorder-2.5.json"]
+)
+async def test_sample_dumps_are_accepted(tmp_path, request, name):
     async with bench(tmp_path, "recorder") as made:
-        data = (corpus / "nccl" / "pytorch" / "sample-flight-recorder-2.5.json").read_bytes()
+        data = sample_path(request, name).read_bytes()
         (tmp_path / "recorder" / "nccl_trace_rank_0").write_bytes(data)
         await settled(made)
-        assert made.counts(flight_recorder.DUMPS, "dumps_total") == {"taken": 1}
+        assert made.counts(metrics.RECORDER_DUMPS, "dumps_total") == {"accepted": 1}
         assert sum(entries_of(made).values()) == len(json.loads(data)["entries"])
 
 
 # --- CoMMA
 
 
-async def test_comma_tells_sums_of_kinds_and_no_operations(tmp_path):
+async def test_comma_provides_totals_without_operations(tmp_path):
     async with bench(tmp_path, "comma") as made:
         append(tmp_path / "comma" / "latency-169.txt", (FORMATS / "comma.json").read_bytes())
         await made.read()
-        assert made.cells(comma.KINDS, "collectives_total") == {("unknown", "AllReduce"): 1}
-        assert made.cells(comma.KINDS, "collective_duration_seconds_total") == {("unknown", "AllReduce"): 140}
-        assert made.counts(comma.OBJECTS, "objects_total") == {
+        assert made.cells(metrics.COMMA_COLLECTIVES, "collectives_total") == {("unknown", "AllReduce"): 1}
+        assert made.cells(metrics.COMMA_COLLECTIVES, "collective_duration_seconds_total") == {
+            ("unknown", "AllReduce"): 140
+        }
+        assert made.counts(metrics.COMMA_OBJECTS, "objects_total") == {
             "collective": 1,
             "untimed": 1,
             "other_category": 1,
@@ -491,7 +501,7 @@ async def test_comma_tells_sums_of_kinds_and_no_operations(tmp_path):
         assert (made.operations(), made.failures()) == ({}, set())
 
 
-async def test_comma_is_read_on_and_what_was_there_before_is_not_counted(tmp_path):
+async def test_comma_history_is_not_counted(tmp_path):
     path = tmp_path / "comma" / "j" / "latency-1.txt"
     first, second = (FORMATS / "comma.json").read_bytes().splitlines(keepends=True)[:2]
     path.parent.mkdir(parents=True)
@@ -500,7 +510,7 @@ async def test_comma_is_read_on_and_what_was_there_before_is_not_counted(tmp_pat
         await made.read()
         append(path, second)
         await made.read()
-        assert made.cells(comma.KINDS, "collectives_total") == {("j", "AllReduce"): 1}
+        assert made.cells(metrics.COMMA_COLLECTIVES, "collectives_total") == {("j", "AllReduce"): 1}
 
 
 async def test_jobs_of_comma_are_bounded(tmp_path, monkeypatch):
@@ -510,14 +520,14 @@ async def test_jobs_of_comma_are_bounded(tmp_path, monkeypatch):
         for job in "abcd":
             append(tmp_path / "comma" / job / "x.txt", event)
         await made.read()
-        assert len(made.cells(comma.KINDS, "collectives_total")) == 2
-        assert made.counts(comma.OBJECTS, "objects_total") == {"collective": 2, "over_limit": 2}
+        assert len(made.cells(metrics.COMMA_COLLECTIVES, "collectives_total")) == 2
+        assert made.counts(metrics.COMMA_OBJECTS, "objects_total") == {"collective": 2, "over_limit": 2}
 
 
 # --- xpu_timer
 
 
-async def test_xpu_timer_tells_statistics_and_hangs(tmp_path):
+async def test_xpu_timer_provides_statistics_and_hangs(tmp_path):
     async with bench(tmp_path, "xpu_timer") as made:
         (tmp_path / "xpu_timer" / "metric_9").write_bytes(
             (FORMATS / "xpu_timer.prom").read_bytes()
@@ -527,30 +537,30 @@ async def test_xpu_timer_tells_statistics_and_hangs(tmp_path):
         )
         await made.read()
         kind = ("j", "9", "AllGather")
-        assert made.cells(xpu_timer.KINDS, "collective_longest_seconds") == {kind: pytest.approx(900e-6)}
-        assert made.cells(xpu_timer.KINDS, "collective_shortest_seconds") == {kind: pytest.approx(20e-6)}
-        assert made.cells(xpu_timer.KINDS, "highest_bytes_per_second") == {kind: pytest.approx(45.5e9)}
-        assert made.cells(xpu_timer.RANKS, "hang") == {("j", "9"): 1}
-        assert made.counts(xpu_timer.LINES, "lost_lines_total") == {"invalid": 1}
+        assert made.cells(metrics.XPU_COLLECTIVES, "collective_longest_seconds") == {kind: pytest.approx(900e-6)}
+        assert made.cells(metrics.XPU_COLLECTIVES, "collective_shortest_seconds") == {kind: pytest.approx(20e-6)}
+        assert made.cells(metrics.XPU_COLLECTIVES, "highest_bytes_per_second") == {kind: pytest.approx(45.5e9)}
+        assert made.cells(metrics.XPU_RANKS, "hang") == {("j", "9"): 1}
+        assert made.counts(metrics.XPU_LINES, "lost_lines_total") == {"invalid": 1}
 
 
-async def test_what_xpu_timer_says_no_more_is_not_shown(tmp_path, monkeypatch):
+async def test_stale_xpu_timer_values_expire(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(xpu_timer, "monotonic", lambda: now[0])
     path = tmp_path / "xpu_timer" / "metric_9"
     path.parent.mkdir()
     path.write_bytes((FORMATS / "xpu_timer.prom").read_bytes())
     async with bench(tmp_path, "xpu_timer") as made:
-        assert made.cells(xpu_timer.RANKS, "hang") == {}, "it was there before the start"
-        path.write_bytes((FORMATS / "xpu_timer.prom").read_bytes() + b"# anew\n")
+        assert made.cells(metrics.XPU_RANKS, "hang") == {}, "from before the start"
+        path.write_bytes((FORMATS / "xpu_timer.prom").read_bytes() + b"# rewritten\n")
         await made.read()
-        assert made.cells(xpu_timer.RANKS, "hang") == {("j", "9"): 1}
-        now[0] += xpu_timer.STALE
+        assert made.cells(metrics.XPU_RANKS, "hang") == {("j", "9"): 1}
+        now[0] += xpu_timer.STALE_SECONDS
         await made.read()
-        assert made.cells(xpu_timer.RANKS, "hang") == {}
+        assert made.cells(metrics.XPU_RANKS, "hang") == {}
 
 
-async def test_a_file_of_xpu_timer_cannot_speak_for_another_job_than_that_of_its_folder(tmp_path):
+async def test_xpu_timer_file_cannot_claim_another_job_than_its_folder(tmp_path):
     async with bench(tmp_path, "xpu_timer", exclude=("hidden",)) as made:
         for folder, job in (("a", "b"), (".", "b"), (".", "hidden")):
             (tmp_path / "xpu_timer" / folder).mkdir(exist_ok=True)
@@ -558,7 +568,7 @@ async def test_a_file_of_xpu_timer_cannot_speak_for_another_job_than_that_of_its
                 f'XPU_TIMER_COMMON_HANG{{job_name="{job}",rank="0"}} 1\n'
             )
         await made.read()
-        assert set(made.cells(xpu_timer.RANKS, "hang")) == {("a", "0"), ("b", "0")}
+        assert set(made.cells(metrics.XPU_RANKS, "hang")) == {("a", "0"), ("b", "0")}
 
 
 async def test_rows_of_xpu_timer_are_bounded(tmp_path, monkeypatch):
@@ -568,24 +578,35 @@ async def test_rows_of_xpu_timer_are_bounded(tmp_path, monkeypatch):
             rows = b"".join(b'XPU_TIMER_COMMON_HANG{job_name="%d",rank="9"} 0\n' % number for number in range(50))
             (tmp_path / "xpu_timer" / name).write_bytes(rows)
         await made.read()
-        assert len(made.cells(xpu_timer.RANKS, "hang")) == 10
-        assert made.counts(xpu_timer.LINES, "lost_lines_total") == {"over_limit": 80}
+        assert len(made.cells(metrics.XPU_RANKS, "hang")) == 10
+        assert made.counts(metrics.XPU_LINES, "lost_lines_total") == {"over_limit": 80}
 
 
-async def test_published_scrapes_of_xpu_timer_are_taken(tmp_path, corpus):
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("nccl-formats/xpu_timer-running.prom", "nccl-formats/xpu_timer-some-hang.prom"),
+        (
+            "corpus/nccl/other/xpu_timer-normal-xpu_timer_metric_0.prom",
+            "corpus/nccl/other/xpu_timer-hang-xpu_timer_metric_all.prom",
+        ),
+    ],
+    ids=["own", "published"],
+)
+async def test_sample_scrapes_of_xpu_timer_are_read(tmp_path, request, names):
     async with bench(tmp_path, "xpu_timer") as made:
-        for name in ("normal-xpu_timer_metric_0", "hang-xpu_timer_metric_all"):
-            data = (corpus / "nccl" / "other" / f"xpu_timer-{name}.prom").read_bytes()
-            (tmp_path / "xpu_timer" / name).write_bytes(data)
+        for name in names:
+            path = sample_path(request, name)
+            (tmp_path / "xpu_timer" / path.name).write_bytes(path.read_bytes())
         await made.read()
-        assert max(made.cells(xpu_timer.RANKS, "hang").values()) == 1
+        assert max(made.cells(metrics.XPU_RANKS, "hang").values()) == 1
         assert made.failures() == set()
 
 
-# --- all together
+# --- several feeds
 
 
-async def test_a_feed_that_fails_costs_the_others_nothing(tmp_path, monkeypatch):
+async def test_feed_fails_alone(tmp_path, monkeypatch):
     async with bench(tmp_path, "socket", "recorder", "comma", "xpu_timer") as made:
         monkeypatch.setattr(flight_recorder, "find", refuse)
         append(tmp_path / "inspector" / "h-pid1.log", line())
@@ -599,7 +620,7 @@ def refuse(*_):
     raise OSError(5, "Input/output error")
 
 
-async def test_where_the_only_feed_fails_the_source_is_down(tmp_path, monkeypatch):
+async def test_source_fails_if_its_only_feed_fails(tmp_path, monkeypatch):
     async with bench(tmp_path) as made:
         monkeypatch.setattr(inspector, "find", refuse)
         with pytest.raises(SourceError, match="Input/output error"):

@@ -1,4 +1,4 @@
-"""The nccl source on files that a simulated job writes: sums, ranks, jobs, failures, bounds, and the whole chain."""
+"""The nccl source on Inspector files of a simulated job: totals, ranks, jobs, failures, bounds, and the verdicts."""
 
 import json
 import os
@@ -13,15 +13,15 @@ from exporter.core.vocabulary import check
 from exporter.linux.tail import FILE_BUDGET, MAX_LINE
 from exporter.meaning.ports import rates
 from exporter.meaning.training import jobs
-from exporter.simulator.inspector import InspectorJob, Operation
+from exporter.simulator.inspector import InspectorJob, SimulatedCollective
 from exporter.sources.nccl import processes
 from exporter.sources.nccl import source as nccl
+from exporter.sources.nccl.metrics import COLLECTIVES, INSPECTOR_LINES, RANKS, STREAMS
+from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.readers import inspector
-from exporter.sources.nccl.readers.inspector import LINES
-from exporter.sources.nccl.source import DEFINITION, NcclOptions
-from exporter.sources.nccl.streams import STREAMS
-from exporter.sources.nccl.tables import COLLECTIVES, RANKS
+from exporter.sources.nccl.source import DEFINITION
 from tests.helpers.paths import FIXTURES
+from tests.helpers.samples import sample_path
 
 NOWHERE = Path("/nonexistent")
 HOST = Host("gpu-001", NOWHERE, NOWHERE)
@@ -29,7 +29,7 @@ STEPS = (rates.step, partial(jobs.step, jobs.JobKnowledge()))
 
 
 class Bench:
-    """A source on a folder of Inspector's files alone, and what its reads gave."""
+    """A source with a folder of Inspector files only, and its last reading."""
 
     def __init__(self, folder, **options):
         self.folder = folder
@@ -45,15 +45,15 @@ class Bench:
         return {} if table is None else dict(zip(table.rows.keys, table.values(ending), strict=True))
 
     def ranks(self):
-        """Give host, pid, ranks and nodes of each rank."""
+        """Return host, PID, ranks and nodes of each rank."""
         return {key: facts[:4] for key, facts in self.cells(RANKS, "rank_info").items()}
 
     def operations(self):
-        """Give the operations of each stream."""
+        """Return the operations of each stream."""
         return {key: samples.taken for key, samples in self.cells(STREAMS, "operations").items()}
 
     def outcomes(self):
-        return {key[0]: count for key, count in self.cells(LINES, "lines_total").items() if count}
+        return {key[0]: count for key, count in self.cells(INSPECTOR_LINES, "lines_total").items() if count}
 
     def failures(self):
         return {(one.device, one.reason) for one in self.reading.failures}
@@ -61,7 +61,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path):
-    """Give a source that found its folder empty at the start."""
+    """A source whose folder was empty at the start."""
     made = Bench(tmp_path)
     assert await made.source.applies()
     yield made
@@ -80,7 +80,7 @@ def append(path, *lines):
         file.write(b"".join(lines))
 
 
-async def test_fixtures_become_exact_sums(bench):
+async def test_totals_of_the_fixtures(bench):
     for name, pid in (("v4.0", 4711), ("v4.3", 88)):
         append(bench.folder / "job" / f"gpu-001-pid{pid}.log", (FIXTURES / "inspector" / f"{name}.log").read_bytes())
     await bench.read()
@@ -117,22 +117,32 @@ async def test_fixtures_become_exact_sums(bench):
     assert bench.failures() == set()
 
 
-async def test_published_samples_are_taken(bench, corpus):
-    text = (corpus / "nccl" / "inspector" / "sample-json-v2.31.2.jsonl").read_bytes()
-    append(bench.folder / "a-pid1.log", text.splitlines()[0] + b"\n")
-    append(bench.folder / "a-pid2.log", text.splitlines()[1] + b"\n")
+@pytest.mark.parametrize(
+    ("name", "totals"),
+    [
+        (
+            "nccl-formats/inspector-v4.0-2.28.jsonl",
+            {"AllReduce": ("3", 8388608, 500), "ReduceScatter": ("3", 16 * 1048576, 250)},
+        ),
+        (
+            "corpus/nccl/inspector/sample-json-v2.31.2.jsonl",
+            {"AllReduce": ("2", 17179869184, 61974), "ReduceScatter": ("4", 17179869184, 41057)},
+        ),
+    ],
+)
+async def test_sample_lines_are_counted(bench, request, name, totals):
+    text = sample_path(request, name).read_bytes()
+    append(bench.folder / "a" / "h-pid1.log", text.splitlines()[0] + b"\n")
+    append(bench.folder / "b" / "h-pid2.log", text.splitlines()[1] + b"\n")
     await bench.read()
-    assert bench.cells(COLLECTIVES, "collective_bytes_total") == {
-        ("unknown", "2", "AllReduce"): 17179869184,
-        ("unknown", "4", "ReduceScatter"): 17179869184,
-    }
+    keys = {kind: (job, totals[kind][0], kind) for job, kind in (("a", "AllReduce"), ("b", "ReduceScatter"))}
+    assert bench.cells(COLLECTIVES, "collective_bytes_total") == {keys[kind]: totals[kind][1] for kind in totals}
     assert bench.cells(COLLECTIVES, "collective_duration_seconds_total") == {
-        ("unknown", "2", "AllReduce"): 61974,
-        ("unknown", "4", "ReduceScatter"): 41057,
+        keys[kind]: totals[kind][2] for kind in totals
     }
 
 
-async def test_what_is_written_in_pieces_is_counted_once(bench):
+async def test_partial_writes_are_counted_once(bench):
     job = InspectorJob(bench.folder, "77", ranks=2, seed=5)
     written = {}
     for number in range(12):
@@ -149,7 +159,7 @@ async def test_what_is_written_in_pieces_is_counted_once(bench):
     assert bench.outcomes() == {"collective": 2 * 12 * 4}
 
 
-async def test_jobs_are_told_by_their_folders(bench):
+async def test_folder_names_are_job_names(bench):
     folders = ("nccl-inspector-123", "nccl-inspector-unknown-jobid", "llama", ".", "too/deep")
     for rank, folder in enumerate(folders):
         (bench.folder / folder).mkdir(parents=True, exist_ok=True)
@@ -160,7 +170,7 @@ async def test_jobs_are_told_by_their_folders(bench):
     assert bench.outcomes() == {"collective": 4}
 
 
-async def test_a_pattern_may_name_the_folders_of_jobs(tmp_path):
+async def test_folders_may_be_patterns(tmp_path):
     append(tmp_path / "nccl-inspector-5" / "h-pid1.log")
     made = Bench(tmp_path / "nccl-inspector-*")
     assert await made.source.applies()
@@ -181,18 +191,18 @@ async def test_excluded_jobs_are_not_opened(tmp_path):
     await made.source.close()
 
 
-async def test_without_a_folder_there_is_nothing_to_read(tmp_path):
+async def test_source_does_not_apply_without_a_folder(tmp_path):
     made = Bench(tmp_path / "absent")
     assert not await made.source.applies()
     (tmp_path / "absent").mkdir()
     append(tmp_path / "absent" / "h-pid1.log", line())
     assert await made.source.applies()
     await made.read()
-    assert made.outcomes() == {"collective": 1}, "a file that came after the start is no history"
+    assert made.outcomes() == {"collective": 1}, "a file created after the start is new"
     await made.source.close()
 
 
-async def test_history_tells_who_is_who_and_is_not_counted(tmp_path):
+async def test_history_is_used_for_identity_and_not_counted(tmp_path):
     path = tmp_path / "h-pid1.log"
     append(path, line(rank=500, n_ranks=1024, comm="0xb"), line(rank=3, n_ranks=8), b"broken\n")
     made = Bench(tmp_path)
@@ -207,7 +217,7 @@ async def test_history_tells_who_is_who_and_is_not_counted(tmp_path):
     await made.source.close()
 
 
-async def test_the_rank_is_that_in_the_largest_communicator_and_the_first_of_several(bench):
+async def test_rank_is_that_in_the_first_largest_communicator(bench):
     path = bench.folder / "h-pid1.log"
     append(path, line(rank=3, n_ranks=8))
     await bench.read()
@@ -221,7 +231,7 @@ async def test_the_rank_is_that_in_the_largest_communicator_and_the_first_of_sev
     assert bench.cells(COLLECTIVES, "collectives_total") == {("unknown", "77", "AllReduce"): 5}
 
 
-async def test_two_processes_that_claim_one_rank_are_told_apart(bench):
+async def test_two_processes_with_the_same_rank_get_different_labels(bench):
     for pid, comm in ((11, "0xa"), (12, "0xb")):
         append(bench.folder / "j" / f"h-pid{pid}.log", line(rank=2, comm=comm))
     await bench.read()
@@ -229,19 +239,19 @@ async def test_two_processes_that_claim_one_rank_are_told_apart(bench):
     assert len(bench.operations()) == 2
 
 
-async def test_a_process_that_was_restarted_takes_its_rank_over(bench):
+async def test_restarted_process_takes_over_its_rank(bench):
     append(bench.folder / "j" / "h-pid11.log", line(rank=2), line(rank=2, sequence=1))
     await bench.read()
     append(bench.folder / "j" / "h-pid12.log", line(rank=2, comm="0xb"))
     await bench.read()
     assert {key: value[1] for key, value in bench.ranks().items()} == {("j", "2"): "12"}
     assert bench.cells(COLLECTIVES, "collectives_total") == {("j", "2", "AllReduce"): 1}
-    append(bench.folder / "j" / "h-pid11.log", line(rank=2, sequence=2))  # it was only slow
+    append(bench.folder / "j" / "h-pid11.log", line(rank=2, sequence=2))  # it was slow, not gone
     await bench.read()
     assert {key: value[1] for key, value in bench.ranks().items()} == {("j", "2"): "11", ("j", "2-12"): "12"}
 
 
-async def test_a_file_that_is_begun_anew_adds_to_the_sums_and_may_be_another_rank(bench):
+async def test_rewritten_file_adds_to_the_totals_and_may_have_another_rank(bench):
     path = bench.folder / "h-pid1.log"
     append(path, line(rank=2, n_ranks=64), line(rank=2, n_ranks=64, sequence=1))
     await bench.read()
@@ -250,10 +260,10 @@ async def test_a_file_that_is_begun_anew_adds_to_the_sums_and_may_be_another_ran
     assert bench.cells(COLLECTIVES, "collectives_total") == {("unknown", "9", "AllReduce"): 3}
     path.write_bytes(b'{"coll_perf":{"coll":"Reduce","coll_sn":1,"coll_msg_size_bytes":1,"coll_exec_time_us":1}}\n')
     await bench.read()
-    assert bench.failures() == {("unknown", "orphan")}, "who spoke before the file was begun anew does not speak here"
+    assert bench.failures() == {("unknown", "no_header")}, "the header of the previous content does not apply"
 
 
-async def test_ranks_vanish_with_their_files_and_after_a_long_silence(bench, monkeypatch):
+async def test_ranks_expire_with_their_files_and_after_a_timeout(bench, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(nccl, "monotonic", lambda: now[0])
     gone, quiet = bench.folder / "j" / "h-pid1.log", bench.folder / "j" / "h-pid2.log"
@@ -262,7 +272,7 @@ async def test_ranks_vanish_with_their_files_and_after_a_long_silence(bench, mon
     await bench.read()
     assert set(bench.ranks()) == {("j", "1"), ("j", "2")}
     gone.unlink()
-    now[0] += processes.SILENCE - 1
+    now[0] += processes.EXPIRY_SECONDS - 1
     await bench.read()
     assert set(bench.ranks()) == {("j", "2")}
     assert bench.failures() == set()
@@ -274,12 +284,12 @@ async def test_ranks_vanish_with_their_files_and_after_a_long_silence(bench, mon
     assert bench.cells(COLLECTIVES, "collectives_total") == {("j", "2", "AllReduce"): 1}
 
 
-async def test_bad_lines_lose_nothing_else_and_say_where_they_are(bench):
+async def test_malformed_lines_are_skipped_and_reported_with_offset(bench):
     path = bench.folder / "j" / "h-pid1.log"
-    orphan = b'{"coll_perf":{"coll":"AllReduce","coll_sn":1,"coll_msg_size_bytes":1,"coll_exec_time_us":1}}\n'
+    headless = b'{"coll_perf":{"coll":"AllReduce","coll_sn":1,"coll_msg_size_bytes":1,"coll_exec_time_us":1}}\n'
     append(
         path,
-        orphan,
+        headless,
         line(),
         b"{broken\n",
         line(sequence=1),
@@ -290,12 +300,12 @@ async def test_bad_lines_lose_nothing_else_and_say_where_they_are(bench):
     append(bench.folder / "other" / "h-pid2.log", line(rank=5))
     await bench.read()
     assert bench.cells(COLLECTIVES, "collectives_total") == {("j", "0", "AllReduce"): 3, ("other", "5", "AllReduce"): 1}
-    assert bench.outcomes() == {"collective": 4, "orphan": 1, "malformed": 1, "invalid": 1, "too_long": 1}
+    assert bench.outcomes() == {"collective": 4, "no_header": 1, "malformed": 1, "invalid": 1, "too_long": 1}
     details = {one.reason: one.detail for one in bench.reading.failures}
-    assert bench.failures() == {("j", reason) for reason in ("orphan", "malformed", "invalid", "too_long")}
-    assert f"{path}: at byte {len(orphan) + len(line())}: " in details["malformed"]
+    assert bench.failures() == {("j", reason) for reason in ("no_header", "malformed", "invalid", "too_long")}
+    assert f"{path}: at byte {len(headless) + len(line())}: " in details["malformed"]
     assert "coll_exec_time_us" in details["invalid"]
-    assert "broken" not in details["malformed"], "what a file says is not repeated in the log"
+    assert "broken" not in details["malformed"], "content of files is not logged"
 
 
 async def test_a_file_that_cannot_be_read_fails_alone(bench, monkeypatch):
@@ -314,10 +324,10 @@ async def test_a_file_that_cannot_be_read_fails_alone(bench, monkeypatch):
     assert bench.failures() == {("a", "eacces")}
     monkeypatch.undo()
     await bench.read()
-    assert set(bench.ranks()) == {("a", "0"), ("b", "0")}, "nothing of it was lost"
+    assert set(bench.ranks()) == {("a", "0"), ("b", "0")}, "nothing was lost"
 
 
-async def test_links_and_fifos_below_the_folder_are_passed_over(bench, tmp_path_factory):
+async def test_links_and_fifos_below_the_folder_are_skipped(bench, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     append(outside / "h-pid1.log", line())
     (bench.folder / "linked").symlink_to(outside)
@@ -329,7 +339,7 @@ async def test_links_and_fifos_below_the_folder_are_passed_over(bench, tmp_path_
     assert bench.failures() == set()
 
 
-async def test_jobs_and_processes_without_number_are_bounded_and_counted(bench):
+async def test_jobs_and_processes_are_bounded_and_counted(bench):
     for number in range(processes.MAX_JOBS + 5):
         append(bench.folder / f"job{number:03}" / "h-pid1.log", line())
     for number in range(processes.MAX_PROCESSES + 3):
@@ -341,7 +351,7 @@ async def test_jobs_and_processes_without_number_are_bounded_and_counted(bench):
     assert {reason for _, reason in bench.failures()} == {"over_limit"}
 
 
-async def test_kinds_communicators_and_ranks_without_number_make_no_rows_without_number(bench):
+async def test_rows_are_bounded_for_any_kinds_communicators_and_ranks(bench):
     lines = [
         line(kind=f"Kind{number}", comm=f"0x{number:x}", rank=number % 7, n_ranks=7 + number % 3, sequence=number)
         for number in range(20_000)
@@ -353,7 +363,7 @@ async def test_kinds_communicators_and_ranks_without_number_make_no_rows_without
     assert bench.outcomes() == {"collective": 20_000}
 
 
-async def test_one_poll_reads_a_bounded_share_and_the_next_goes_on(bench, monkeypatch):
+async def test_poll_budget_is_bounded_and_the_next_poll_continues(bench, monkeypatch):
     monkeypatch.setattr(inspector, "POLL_BUDGET", 2 * FILE_BUDGET)
     count = 3 * FILE_BUDGET // 2 // len(line())
     for rank in range(3):
@@ -361,13 +371,13 @@ async def test_one_poll_reads_a_bounded_share_and_the_next_goes_on(bench, monkey
     await bench.read()
     assert set(bench.ranks()) == {("j", "0"), ("j", "1")}
     await bench.read()
-    assert ("j", "2") in bench.ranks(), "who had nothing comes first"
+    assert ("j", "2") in bench.ranks(), "files that were not read come first"
     for _ in range(3):
         await bench.read()
     assert set(bench.cells(COLLECTIVES, "collectives_total").values()) == {count}
 
 
-async def test_the_chain_scales_times_and_names_the_late_rank(bench):
+async def test_meaning_of_simulated_job_finds_the_late_rank(bench):
     poller = Poller(bench.source, STEPS)
     await poller.poll()
     job = InspectorJob(bench.folder, "77", ranks=8, first_rank=8, n_ranks=16, n_nodes=2, seed=3)
@@ -406,7 +416,7 @@ async def test_the_chain_scales_times_and_names_the_late_rank(bench):
     assert 13 <= len(of_rank) <= 20, "a rank may cost 20 series"
 
 
-async def test_the_job_goes_on_when_a_rank_is_restarted_under_the_same_label(bench):
+async def test_restarted_rank_with_the_same_label_has_another_epoch(bench):
     poller = Poller(bench.source, STEPS)
     await poller.poll()
     epochs = []
@@ -419,7 +429,7 @@ async def test_the_job_goes_on_when_a_rank_is_restarted_under_the_same_label(ben
     assert epochs[0] != epochs[1]
 
 
-def test_what_the_source_declares_is_well_named():
+def test_declared_metrics_follow_the_naming_rules():
     metrics = [metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]
     for schema in DEFINITION.schemas:
         metrics += [*rates.outputs(schema), *jobs.outputs(schema)]
@@ -429,10 +439,12 @@ def test_what_the_source_declares_is_well_named():
     )
 
 
-def test_the_same_seed_writes_the_same_files(tmp_path):
+def test_simulated_job_is_deterministic(tmp_path):
     texts = []
     for folder in ("a", "b"):
-        job = InspectorJob(tmp_path / folder, "1", ranks=3, seed=9, operations=(Operation("AllReduce", 1 << 20),))
+        job = InspectorJob(
+            tmp_path / folder, "1", ranks=3, seed=9, operations=(SimulatedCollective("AllReduce", 1 << 20),)
+        )
         for _ in range(5):
             job.step(hold_back=10)
         texts.append([path.read_bytes() for path in sorted(job.folder.iterdir())])

@@ -1,4 +1,4 @@
-"""The socket for timings: what the kernel tells of a sender, what is refused, and that all is bounded."""
+"""The timing socket: identification of senders, rejection of datagrams, and bounds."""
 
 import array
 import asyncio
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.linux.cgroup import Owner, owner_of
-from exporter.nccl.datagram import MAX_DATAGRAM, DatagramError, parse
+from exporter.nccl.datagram import MAX_DATAGRAM, DatagramError, parse_datagram
 from exporter.sources.nccl import timing_socket
 from exporter.sources.nccl.identity import job_of
 from exporter.sources.nccl.timing_socket import MAX_SENDERS, SENDER_BURST, TimingSocket
@@ -29,8 +29,8 @@ STATIC = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 
 
 def message(**changes):
-    """Give a datagram as a process of a job sends it; the values are made up."""
-    told = {
+    """Return the values of a datagram; `...` removes a key."""
+    received = {
         "v": 1,
         "n": 0,
         "pid": 17,
@@ -48,23 +48,23 @@ def message(**changes):
         "counts": [[1, "AllReduce", 43, 42]],
         "steps": [[7, 49_900_000, 4096, None]],
     }
-    return {key: value for key, value in {**told, **changes}.items() if value is not ...}
+    return {key: value for key, value in {**received, **changes}.items() if value is not ...}
 
 
 def encoded(**changes):
     return json.dumps(message(**changes)).encode()
 
 
-# --- what a datagram says
+# --- datagrams
 
 
-def test_all_of_a_datagram_is_read():
-    told = parse(encoded())
-    assert (told.number, told.pid, told.host, told.rank, told.world) == (0, 17, "node1", 3, 16)
-    assert (told.dropped, told.untimed, told.faults) == (2, 1, 0)
-    assert told.gpu.pci == "0000:c8:00.0"
-    (first, second) = told.operations
-    assert told.groups[first.communicator].id == "a0a0a0a0a0a0a0a0"
+def test_all_fields_of_a_datagram_are_parsed():
+    received = parse_datagram(encoded())
+    assert (received.number, received.pid, received.host, received.rank, received.world) == (0, 17, "node1", 3, 16)
+    assert (received.dropped, received.untimed, received.faults) == (2, 1, 0)
+    assert received.gpu.pci == "0000:c8:00.0"
+    (first, second) = received.operations
+    assert received.groups[first.communicator].id == "a0a0a0a0a0a0a0a0"
     assert (first.kind, first.sequence, first.message_bytes, first.microseconds, first.timing) == (
         "AllReduce",
         41,
@@ -72,15 +72,15 @@ def test_all_of_a_datagram_is_read():
         350,
         "gpu",
     )
-    assert told.age(first) == 1.0
-    assert (second.kind, told.age(second)) == ("Barrier", 0.5)
-    assert (told.counts[0].begun, told.counts[0].ended) == (43, 42)
-    assert (told.steps[0].tokens, told.steps[0].flops) == (4096, None)
+    assert received.age(first) == 1.0
+    assert (second.kind, received.age(second)) == ("Barrier", 0.5)
+    assert (received.counts[0].begun, received.counts[0].ended) == (43, 42)
+    assert (received.steps[0].tokens, received.steps[0].flops) == (4096, None)
 
 
-def test_keys_of_later_versions_are_passed_over_and_what_may_lack_may_lack():
-    told = parse(encoded(news={"a": 1}, rank=..., world=..., gpu=..., steps=..., counts=...))
-    assert (told.rank, told.world, told.gpu.uuid, told.steps) == (None, None, "", ())
+def test_unknown_keys_are_ignored_and_optional_keys_may_be_absent():
+    received = parse_datagram(encoded(news={"a": 1}, rank=..., world=..., gpu=..., steps=..., counts=...))
+    assert (received.rank, received.world, received.gpu.uuid, received.steps) == (None, None, "", ())
 
 
 OPERATION = [0, "AllReduce", 1, 8, 5, 1, "gpu"]
@@ -93,8 +93,8 @@ WRONG = {
     "nothing": (b"", "malformed"),
     "a list": (b"[1]", "invalid"),
     "too long": (encoded(more="x" * MAX_DATAGRAM), "too_long"),
-    "of a later form": (encoded(v=2), "version"),
-    "of a form that has other types": (encoded(v=2, ops={"a": 1}), "version"),
+    "of a later form": (encoded(v=2), "unsupported_version"),
+    "of a form that has other types": (encoded(v=2, ops={"a": 1}), "unsupported_version"),
     "without a clock": (encoded(clock=...), "invalid"),
     "NaN": (encoded(steps=[[1, 2, None, float("nan")]]), "malformed"),
     "more operations per second than there is": (encoded(steps=[[1, 2, None, 1e300]]), "invalid"),
@@ -120,18 +120,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("data", "reason"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_refused(data, reason):
+def test_invalid_datagrams_are_rejected(data, reason):
     with pytest.raises(DatagramError) as refused:
-        parse(data)
+        parse_datagram(data)
     assert refused.value.reason == reason
 
 
 @given(
     st.binary(max_size=300) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(repr).map(str.encode)
 )
-def test_nothing_but_the_declared_error_comes_of_any_bytes(data):
+def test_random_bytes_raise_the_declared_error(data):
     with pytest.raises(DatagramError):
-        parse(data)
+        parse_datagram(data)
 
 
 JSON = st.recursive(
@@ -142,12 +142,12 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(sorted(message())), JSON)
-def test_nothing_but_the_declared_error_comes_of_a_wrong_value(key, value):
+def test_random_values_raise_the_declared_error_only(key, value):
     with suppress(DatagramError):
-        parse(json.dumps(message(**{key: value})).encode())
+        parse_datagram(json.dumps(message(**{key: value})).encode())
 
 
-# --- whose a process is
+# --- owners
 
 PATHS = {
     "0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_3": Owner("123", "0"),
@@ -179,14 +179,14 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("text", "owner"), PATHS.items())
-def test_a_control_group_tells_whose_a_process_is(text, owner):
+def test_owner_is_read_from_the_control_group(text, owner):
     assert owner_of(text + "\n") == owner
 
 
 @pytest.mark.parametrize(
     ("text", "owner"),
     {
-        # Groups that a user, or who is root in a container, may make and name at will.
+        # Groups that a user, or root in a container, can create with any name.
         "0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_123/step_0": Owner(),
         "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_123": Owner(),
         f"0::/../user.slice/user-1000.slice/kubepods/pod{POD}/{ID}": Owner(),
@@ -197,16 +197,16 @@ def test_a_control_group_tells_whose_a_process_is(text, owner):
         "0::/system.slice/slurmstepd.scope/job_12x/step_0": Owner(),
     }.items(),
 )
-def test_what_may_be_made_up_in_a_control_group_is_not_believed(text, owner):
+def test_control_groups_that_users_can_create_are_ignored(text, owner):
     assert owner_of(text) == owner
 
 
 @given(st.text())
-def test_any_text_of_a_control_group_is_read(text):
+def test_any_control_group_text_is_parsed(text):
     assert isinstance(owner_of(text), Owner)
 
 
-def test_a_job_is_named_by_the_best_that_is_told():
+def test_job_name_precedence():
     env = {"FABRIC_TIMING_JOB": "llama", "SLURM_JOB_ID": "5", "TORCHELASTIC_RUN_ID": "none"}
     assert job_of(env, Owner(pod=POD)) == "llama"
     assert job_of({"TORCHELASTIC_RUN_ID": "none"}, Owner(pod=POD)) == POD
@@ -218,7 +218,7 @@ def test_a_job_is_named_by_the_best_that_is_told():
 
 @pytest.fixture
 async def opened(tmp_path):
-    """Give a socket that listens, and how to send to it; /proc is a folder whose files a test may write."""
+    """An open socket, and a sender connected to it; procfs is a folder that the test can write to."""
     made = TimingSocket(str(tmp_path / "run" / "timing.sock"), tmp_path / "proc")
     await made.open()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -227,8 +227,8 @@ async def opened(tmp_path):
     await made.close()
 
 
-async def taken(made, count):
-    """Wait until so many datagrams came, refused ones included; give those that are accepted."""
+async def take_until(made, count):
+    """Wait for a number of datagrams, rejected ones included; return the accepted ones."""
     found = []
     while sum(made.counts.values()) < count:
         await asyncio.sleep(0.005)
@@ -242,10 +242,10 @@ def put_cgroup(tmp_path, text, pid=None):
     (folder / "cgroup").write_text(text)
 
 
-async def test_the_kernel_tells_who_sends(opened):
+async def test_sender_is_identified_by_the_kernel(opened):
     made, sender = opened
     sender.send(encoded(pid=1))
-    (one,) = await taken(made, 1)
+    (one,) = await take_until(made, 1)
     assert one.sender == (os.getpid(), os.getuid(), Owner())
     assert one.job == "123"
     assert one.datagram.rank == 3
@@ -254,69 +254,69 @@ async def test_the_kernel_tells_who_sends(opened):
     assert made.senders == 1
 
 
-async def test_anybody_may_send_and_the_folder_is_made(opened, tmp_path):
+async def test_socket_is_writable_for_all_and_its_folder_created(opened, tmp_path):
     assert stat.S_IMODE((tmp_path / "run" / "timing.sock").stat().st_mode) == 0o666
     assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o755
 
 
-async def test_the_job_of_the_control_group_counts(opened, tmp_path):
+async def test_job_of_the_control_group_takes_precedence(opened, tmp_path):
     made, sender = opened
     put_cgroup(tmp_path, "0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0\n")
     sender.send(encoded())
     sender.send(encoded(env={"FABRIC_TIMING_JOB": "124"}))
-    assert [one.job for one in await taken(made, 2)] == ["123", "123"]
+    assert [one.job for one in await take_until(made, 2)] == ["123", "123"]
 
 
-async def test_another_jobs_name_is_refused(opened, tmp_path):
+async def test_job_name_of_another_job_is_rejected(opened, tmp_path):
     made, sender = opened
     put_cgroup(tmp_path, "0::/system.slice/slurmstepd.scope/job_124/step_0/user/task_0\n")
     sender.send(encoded())
-    assert await taken(made, 1) == []
-    assert made.counts["foreign_job"] == 1
+    assert await take_until(made, 1) == []
+    assert made.counts["job_mismatch"] == 1
 
 
-async def test_a_job_that_is_known_to_be_another_users_is_refused(opened, tmp_path):
+async def test_job_of_another_user_is_rejected(opened, tmp_path):
     made, _ = opened
     put_cgroup(tmp_path, "0::/system.slice/slurmstepd.scope/job_123/step_0\n", pid=70)
     put_cgroup(tmp_path, "0::/system.slice/cron.service\n", pid=71)
     for pid, uid in ((70, 1000), (71, 1001), (71, 1000)):
-        assert made._take_in(encoded(), credentials(pid, uid), monotonic()) == ""
+        assert made._enqueue(encoded(), credentials(pid, uid), monotonic()) == ""
     assert [(one.sender.pid, one.sender.uid) for one in await made.take()] == [(70, 1000), (71, 1000)]
-    assert made.counts["foreign_job"] == 1
+    assert made.counts["job_mismatch"] == 1
 
 
-async def test_whose_a_process_is_is_asked_again_as_its_number_may_go_to_another(opened, tmp_path, stopped_clock):
+async def test_owner_is_read_again_after_the_cache_expires(opened, tmp_path, stopped_clock):
     made, _ = opened
     clock = stopped_clock(timing_socket)
     jobs = []
     for job in ("123", "124", "124"):
         put_cgroup(tmp_path, f"0::/system.slice/slurmstepd.scope/job_{job}/step_0\n", pid=70)
-        made._take_in(encoded(env={}), credentials(70, 1000), clock.now)
+        made._enqueue(encoded(env={}), credentials(70, 1000), clock.now)
         jobs += [one.job for one in await made.take()]
         clock.now += 6.0
     assert jobs == ["123", "123", "124"]
 
 
-async def test_what_is_wrong_is_counted_and_the_rest_is_read(opened):
+async def test_invalid_datagrams_are_counted_and_valid_ones_returned(opened):
     made, sender = opened
     for data in (b"\x80\x04.", encoded(v=3), encoded(rank=-1), b" " * (MAX_DATAGRAM + 100), encoded()):
         sender.send(data)
-    assert len(await taken(made, 5)) == 1
+    assert len(await take_until(made, 5)) == 1
     counted = {name: count for name, count in made.counts.items() if count}
-    assert counted == {"malformed": 1, "version": 1, "invalid": 1, "too_long": 1, "accepted": 1}
+    assert counted == {"malformed": 1, "unsupported_version": 1, "invalid": 1, "too_long": 1, "accepted": 1}
 
 
 def descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_descriptors_that_are_passed_are_closed(opened):
+async def test_passed_file_descriptors_are_closed(opened):
     made, sender = opened
     before = descriptors()
     rights = array.array("i", [0] * 200)
     for _ in range(3):
         sender.sendmsg([encoded()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-    assert len(await taken(made, 3)) == 3
+    assert len(await take_until(made, 3)) == 3
     assert descriptors() == before
 
 
@@ -324,54 +324,54 @@ def credentials(pid, uid):
     return [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, array.array("i", [pid, uid, 0]).tobytes())]
 
 
-async def test_a_sender_may_send_so_much_and_others_are_not_held_up_by_it(opened, stopped_clock):
+async def test_senders_are_rate_limited_individually(opened, stopped_clock):
     made, _ = opened
     clock = stopped_clock(timing_socket)
     data = encoded().ljust(4096)
-    told = [made._take_in(data, credentials(70, 1000), clock.now) for _ in range(SENDER_BURST // 4096 + 3)]
-    assert told.count("") == SENDER_BURST // 4096
-    assert told[-3:] == ["rate"] * 3
-    assert made._take_in(data, credentials(71, 1000), clock.now) == ""
-    assert made._take_in(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == ""
-    assert made._take_in(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == "rate"
+    received = [made._enqueue(data, credentials(70, 1000), clock.now) for _ in range(SENDER_BURST // 4096 + 3)]
+    assert received.count("") == SENDER_BURST // 4096
+    assert received[-3:] == ["rate_limited"] * 3
+    assert made._enqueue(data, credentials(71, 1000), clock.now) == ""
+    assert made._enqueue(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == ""
+    assert made._enqueue(data, credentials(70, 1000), clock.now + 4096 / timing_socket.SENDER_RATE) == "rate_limited"
 
 
-async def test_senders_and_what_waits_are_bounded(opened, stopped_clock, monkeypatch):
+async def test_senders_and_queue_are_bounded(opened, stopped_clock, monkeypatch):
     made, _ = opened
     clock = stopped_clock(timing_socket)
     data = encoded()
-    monkeypatch.setattr(timing_socket, "MAX_WAITING", len(data) * (MAX_SENDERS - 1))
-    told = [made._take_in(data, credentials(pid, 0), clock.now) for pid in range(1, MAX_SENDERS + 3)]
-    assert told == [""] * (MAX_SENDERS - 1) + ["queue", "senders", "senders"]
+    monkeypatch.setattr(timing_socket, "MAX_QUEUED", len(data) * (MAX_SENDERS - 1))
+    received = [made._enqueue(data, credentials(pid, 0), clock.now) for pid in range(1, MAX_SENDERS + 3)]
+    assert received == [""] * (MAX_SENDERS - 1) + ["queue_full", "too_many_senders", "too_many_senders"]
     assert len(await made.take()) == MAX_SENDERS - 1
-    assert made._take_in(data, credentials(1, 0), clock.now) == ""
-    clock.now += timing_socket.SILENCE
+    assert made._enqueue(data, credentials(1, 0), clock.now) == ""
+    clock.now += timing_socket.EXPIRY_SECONDS
     await made.take()
     assert made.senders == 0
 
 
-async def test_processes_that_cannot_be_seen_share_what_a_user_may_send(opened):
+async def test_hidden_processes_of_a_user_share_a_larger_budget(opened):
     made, _ = opened
     data = encoded().ljust(4096)
-    told = [made._take_in(data, credentials(0, 1000), 0.0) for _ in range(SENDER_BURST // 4096 * 2)]
-    assert set(told) == {""}
+    received = [made._enqueue(data, credentials(0, 1000), 0.0) for _ in range(SENDER_BURST // 4096 * 2)]
+    assert set(received) == {""}
     (first, *_) = await made.take()
     assert first.sender == (0, 1000, Owner())
 
 
-async def test_without_credentials_nothing_is_taken(opened):
+async def test_datagrams_without_credentials_are_rejected(opened):
     made, _ = opened
-    assert made._take_in(encoded(), [], 0.0) == "no_sender"
+    assert made._enqueue(encoded(), [], 0.0) == "no_credentials"
 
 
-async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path):
+async def test_stale_socket_is_replaced(tmp_path):
     path = tmp_path / "timing.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as old:
         old.bind(str(path))
     made = TimingSocket(str(path))
     await made.open()
     again = TimingSocket(str(path))
-    with pytest.raises(FileExistsError, match="another exporter listens there"):
+    with pytest.raises(FileExistsError, match="another exporter is listening"):
         await again.open()
     await again.close()
     assert path.is_socket()
@@ -380,14 +380,20 @@ async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path):
     assert not path.exists()
 
 
-async def test_what_is_no_socket_is_left_alone(tmp_path):
+async def test_other_file_at_the_socket_path_is_not_replaced(tmp_path):
     path = tmp_path / "timing.sock"
     path.write_text("kept")
     made = TimingSocket(str(path))
-    with pytest.raises(FileExistsError, match="remove it, or name another place"):
+    with pytest.raises(FileExistsError, match="remove it, or configure another path"):
         await made.open()
     await made.close()
     assert path.read_text() == "kept"
+
+
+def make_accessible(folder):
+    """Make a temporary folder accessible to other users, with the folders that pytest created above it."""
+    for one in (folder, *(above for above in folder.parents if above.name.startswith(("pytest-", "popen-")))):
+        one.chmod(0o755)
 
 
 SENDS = """
@@ -399,17 +405,16 @@ one.send(sys.argv[2].encode())
 """
 
 
-async def test_a_process_of_another_user_is_heard_and_told(tmp_path_factory):
+async def test_datagrams_of_another_user_are_accepted(tmp_path_factory):
     if os.getuid() != 0:
         pytest.skip("needs root")
     folder = tmp_path_factory.mktemp("other")
-    for above in (folder, *list(folder.parents)[:2]):
-        above.chmod(0o755)
+    make_accessible(folder)
     made = TimingSocket(str(folder / "run" / "timing.sock"))
     await made.open()
     command = [sys.executable, "-c", SENDS, str(folder / "run" / "timing.sock"), encoded().decode()]
     await asyncio.to_thread(subprocess.run, command, check=True)
-    (one,) = await taken(made, 1)
+    (one,) = await take_until(made, 1)
     assert (one.sender.pid > 1, one.sender.uid) == (True, 65534)
     await made.close()
 
@@ -430,12 +435,11 @@ asyncio.run(main())
 """
 
 
-def test_it_works_as_an_unprivileged_user(tmp_path_factory):
+def test_socket_works_as_an_unprivileged_user(tmp_path_factory):
     if os.getuid() != 0:
         pytest.skip("needs root")
     folder = tmp_path_factory.mktemp("plain")
-    for above in (folder, *list(folder.parents)[:2]):
-        above.chmod(0o755)
+    make_accessible(folder)
     folder.chmod(0o777)
     path = str(folder / "run" / "timing.sock")
     with subprocess.Popen([sys.executable, "-c", LISTENS, path], stdout=subprocess.PIPE, text=True) as daemon:

@@ -1,4 +1,4 @@
-"""Inspector's text files: extremes over GPUs, classes and sizes, and what becomes of a file that is not rewritten."""
+"""Inspector's text files: minimum and maximum over GPUs, classes and sizes, and files that are not rewritten."""
 
 import os
 import time
@@ -7,14 +7,10 @@ import pytest
 
 from exporter.sources.nccl_facts import inspector_windows
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts.inspector_windows import (
-    TEXT_LINES,
-    TEXTFILES,
-    WINDOWS,
-    class_of,
-    size_label,
-)
+from exporter.sources.nccl_facts.inspector_windows import class_of, size_label
+from exporter.sources.nccl_facts.metrics import TEXT_LINES, TEXTFILES, WINDOWS
 from tests.helpers.paths import FIXTURES
+from tests.helpers.samples import sample_path
 from tests.sources.nccl_facts.test_source import Bench
 
 FOLDER = FIXTURES / "nccl-formats"
@@ -24,7 +20,7 @@ LABELS = 'version="v5.1",slurm_job_id="42",node="n1",gpu="GPU0",comm_name="dp"'
 
 @pytest.fixture
 async def bench(tmp_path, monkeypatch):
-    """Give a source on an empty folder, at a wall clock that stands still."""
+    """A source with an empty folder, and a wall clock that the test sets."""
     monkeypatch.setattr(nccl_facts, "time", lambda: made.now)
     made = Bench(tmp_path, logs=(), textfiles=(str(tmp_path),))
     made.now = NOW
@@ -33,7 +29,7 @@ async def bench(tmp_path, monkeypatch):
 
 
 def put(path, *lines, age=0.0, data=None):
-    """Write a file as of some seconds ago."""
+    """Write a file with the modification time of `age` seconds ago."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data if data is not None else "".join(f"{line}\n" for line in lines).encode())
     os.utime(path, (NOW - age, NOW - age))
@@ -52,7 +48,7 @@ def file(folder, gpu):
     return folder / f"nccl_inspector_metrics_GPU-{gpu}.prom"
 
 
-async def test_of_several_gpus_the_extremes_are_told_and_no_rank(bench):
+async def test_minimum_and_maximum_over_gpus_are_exported(bench):
     put(file(bench.folder / "llama", 1), *window(90.5, 11000))
     put(file(bench.folder / "llama", 2), *window(45.25, 22000))
     put(file(bench.folder / "llama", 3), *window(300, 900, ranks=8, nodes=1))
@@ -71,14 +67,14 @@ async def test_sizes_are_those_of_nccl_tests(bench):
     assert list(bench.cells(WINDOWS, "gpus")) == [("j", "AllGather", "1GiB", "mixed")]
 
 
-async def test_a_single_rank_moves_nothing_and_is_passed_over(bench):
+async def test_single_rank_communicators_are_skipped(bench):
     put(file(bench.folder / "j", 1), *window(0, 5, ranks=1, nodes=1))
     await bench.read()
     assert bench.cells(WINDOWS, "gpus") == {}
-    assert bench.cells(TEXT_LINES, "lines_total")["passed_over",] == 2
+    assert bench.cells(TEXT_LINES, "lines_total")["skipped",] == 2
 
 
-async def test_what_has_no_bytes_has_no_bandwidth_and_other_statistics_are_no_means(bench):
+async def test_empty_messages_and_other_statistics_are_skipped(bench):
     put(file(bench.folder / "j", 1), *window(0, 5, size="0B"))
     put(file(bench.folder / "j", 2), data=(FOLDER / "inspector-fork-v5.5.prom").read_bytes() + b"\n")
     await bench.read()
@@ -86,22 +82,22 @@ async def test_what_has_no_bytes_has_no_bandwidth_and_other_statistics_are_no_me
 
 
 @pytest.mark.parametrize("newer", [1, 2])
-async def test_of_two_files_of_one_gpu_the_newer_tells_its_age(bench, newer):
+async def test_age_of_a_gpu_is_that_of_its_newest_file(bench, newer):
     for place in (1, 2):
         put(file(bench.folder / f"j{place}", 7), *window(1, 1), age=10 if place == newer else 1000)
     await bench.read()
     assert bench.cells(TEXTFILES, "age_seconds") == {("GPU-7",): 10.0}
 
 
-async def test_a_file_that_is_not_rewritten_loses_its_numbers_and_shows_its_age(bench):
+async def test_values_of_a_stale_file_expire_and_its_age_remains(bench):
     path = put(file(bench.folder / "j", 1), *window(90, 11000))
     await bench.read()
     assert bench.cells(TEXTFILES, "age_seconds") == {("GPU-1",): 0.0}
-    bench.now += inspector_windows.STALE + 1
+    bench.now += inspector_windows.STALE_SECONDS + 1
     await bench.read()
     assert bench.cells(WINDOWS, "gpus") == {}
-    assert bench.cells(TEXTFILES, "age_seconds") == {("GPU-1",): inspector_windows.STALE + 1}
-    bench.now += inspector_windows.FORGOTTEN
+    assert bench.cells(TEXTFILES, "age_seconds") == {("GPU-1",): inspector_windows.STALE_SECONDS + 1}
+    bench.now += inspector_windows.MAX_AGE_SECONDS
     await bench.read()
     assert bench.cells(TEXTFILES, "age_seconds") == {}
     path.unlink()
@@ -109,13 +105,13 @@ async def test_a_file_that_is_not_rewritten_loses_its_numbers_and_shows_its_age(
     assert bench.reading.tables == []
 
 
-async def test_a_file_from_the_future_is_never_fresh(bench):
+async def test_file_from_the_future_is_not_exported(bench):
     put(file(bench.folder / "j", 1), *window(90, 11000), age=-3600)
     await bench.read()
     assert (bench.cells(WINDOWS, "gpus"), bench.cells(TEXTFILES, "age_seconds")) == ({}, {})
 
 
-async def test_a_file_that_is_just_being_written_keeps_what_it_told_before(bench):
+async def test_file_being_written_keeps_its_previous_values(bench):
     path = put(file(bench.folder / "j", 1), *window(90, 11000))
     await bench.read()
     for data in (b"", b"\n".join(one.encode() for one in window(10, 1000))):
@@ -127,30 +123,30 @@ async def test_a_file_that_is_just_being_written_keeps_what_it_told_before(bench
     assert list(bench.cells(WINDOWS, "longest_seconds").values()) == [pytest.approx(0.001)]
 
 
-async def test_what_inspector_lost_is_told(bench):
+async def test_inspector_drop_counts_are_exported(bench):
     put(file(bench.folder / "j", 1), data=(FOLDER / "nccl_inspector_metrics_GPU-1.prom").read_bytes())
     await bench.read()
     assert bench.cells(TEXTFILES, "collectives_total") == {("GPU-1",): 9000}
     assert bench.cells(TEXTFILES, "collectives_dropped_total") == {("GPU-1",): 17}
-    assert bench.cells(TEXT_LINES, "lines_total")["torn",] == 1
+    assert bench.cells(TEXT_LINES, "lines_total")["truncated",] == 1
 
 
-async def test_the_series_of_each_operation_of_2_29_are_read_too(bench):
+async def test_per_operation_series_of_2_29_are_read(bench):
     put(file(bench.folder, 4), data=(FOLDER / "inspector-2.29.7.prom").read_bytes() + b"\n")
     await bench.read()
-    row = ("7", "AllReduce", "2GiB", "one_node")  # nothing but the file tells the job
+    row = ("7", "AllReduce", "2GiB", "one_node")  # only the file names the job
     assert bench.cells(WINDOWS, "shortest_seconds") == {row: pytest.approx(0.021421)}
     assert bench.cells(WINDOWS, "lowest_bus_bandwidth_bytes_per_second") == {row: pytest.approx(175.4375e9)}
 
 
-async def test_the_folder_tells_the_job_and_not_the_file(bench):
+async def test_job_is_named_by_the_folder_not_the_file(bench):
     put(file(bench.folder / "mine", 1), *window(90, 11000))
     put(file(bench.folder, 2), *window(90, 11000))
     await bench.read()
     assert {key[0] for key in bench.cells(WINDOWS, "gpus")} == {"mine", "42"}
 
 
-async def test_rows_and_files_are_bounded_and_what_is_left_out_is_told(bench):
+async def test_rows_and_files_are_bounded_and_the_limit_is_reported(bench):
     sizes = [f"{place}-{place + 1}KB" for place in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)]
     for gpu in range(inspector_windows.MAX_JOBS + 2):
         lines = [line.replace('"42"', f'"{gpu}"') for size in sizes for line in window(1, 1, size=size)]
@@ -177,7 +173,7 @@ async def test_hostile_files_are_harmless(bench):
     assert bench.cells(TEXT_LINES, "lines_total")["too_large",] == 1
 
 
-async def test_a_file_that_cannot_be_read_costs_no_other(bench, monkeypatch):
+async def test_unreadable_file_fails_alone(bench, monkeypatch):
     put(file(bench.folder / "a", 1), *window(90, 11000))
     put(file(bench.folder / "b", 2), *window(90, 11000))
     read = nccl_facts.read_file
@@ -205,11 +201,18 @@ def test_sizes_are_written_as_powers_of_two(size, label):
     ("ranks", "nodes", "name"),
     [(8, 1, "one_node"), (4, 4, "rail_only"), (16, 2, "mixed"), (None, 2, ""), (2, None, "")],
 )
-def test_communicators_are_told_apart_by_what_connects_them(ranks, nodes, name):
+def test_communicator_classes(ranks, nodes, name):
     assert class_of(ranks, nodes) == name
 
 
-async def test_a_real_file_is_read(bench, corpus):
-    put(file(bench.folder / "j", 1), data=(corpus / "nccl" / "inspector" / "sample-prom-v2.30.7.prom").read_bytes())
+@pytest.mark.parametrize(
+    ("name", "bandwidth"),
+    [
+        ("nccl-formats/nccl_inspector_metrics_GPU-1.prom", 90.5e9),
+        ("corpus/nccl/inspector/sample-prom-v2.30.7.prom", 678.263e9),
+    ],
+)
+async def test_sample_files_are_read(bench, request, name, bandwidth):
+    put(file(bench.folder / "j", 1), data=sample_path(request, name).read_bytes())
     await bench.read()
-    assert pytest.approx(678.263e9) in bench.cells(WINDOWS, "highest_bus_bandwidth_bytes_per_second").values()
+    assert pytest.approx(bandwidth) in bench.cells(WINDOWS, "highest_bus_bandwidth_bytes_per_second").values()

@@ -1,4 +1,4 @@
-"""Facts from NCCL's logs: how jobs reach others, what goes wrong, whose it is, and bounds against hostile logs."""
+"""Facts from NCCL's logs: transports, errors, jobs, and bounds against hostile logs."""
 
 import os
 import shutil
@@ -9,14 +9,13 @@ import pytest
 
 from exporter.core.source import Host, is_exported
 from exporter.core.vocabulary import check
-from exporter.nccl.debug_log import read_line
+from exporter.nccl.debug_log import parse_line
+from exporter.sources.nccl_facts import log_state
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts import state as nccl_facts_state
 from exporter.sources.nccl_facts.files import find
-from exporter.sources.nccl_facts.problems import CAUSES
-from exporter.sources.nccl_facts.source import DEFINITION, NcclFactsOptions
-from exporter.sources.nccl_facts.state import Book, Process
-from exporter.sources.nccl_facts.tables import (
+from exporter.sources.nccl_facts.log_process import LoggedProcess
+from exporter.sources.nccl_facts.log_state import LogState
+from exporter.sources.nccl_facts.metrics import (
     ADAPTERS,
     COUNTERS,
     EVENTS,
@@ -25,7 +24,11 @@ from exporter.sources.nccl_facts.tables import (
     PROBLEMS,
     TRANSPORT,
 )
+from exporter.sources.nccl_facts.options import NcclFactsOptions
+from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
+from exporter.sources.nccl_facts.source import DEFINITION
 from tests.helpers.paths import FIXTURES
+from tests.helpers.samples import sample_path
 
 FOLDER = FIXTURES / "nccl-facts"
 ROCE = (FOLDER / "roce.log").read_bytes()
@@ -34,7 +37,7 @@ HOST = Host("gpu-001", Path("/sys"), Path("/nowhere"))
 
 
 class Bench:
-    """A source on a folder, and what its reads gave."""
+    """A source with a folder of logs, and its last reading."""
 
     def __init__(self, folder, **options):
         self.folder = folder
@@ -76,7 +79,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path):
-    """Give a source that found its folder empty at the start."""
+    """A source whose folder was empty at the start."""
     made = Bench(tmp_path)
     await made.read()
     yield made
@@ -90,12 +93,12 @@ def write(path, *parts, mode="ab"):
     return path
 
 
-def test_metrics_are_named_well():
+def test_declared_metrics_follow_the_naming_rules():
     assert check([metric for schema in DEFINITION.schemas for metric in schema.metrics.values()]) == []
     assert all(is_exported(metric, (), ()) for schema in DEFINITION.schemas for metric in schema.metrics.values())
 
 
-async def test_a_host_without_files_has_no_such_source(tmp_path):
+async def test_source_does_not_apply_without_files(tmp_path):
     made = Bench(tmp_path)
     assert not await made.source.applies()
     await made.read()
@@ -105,7 +108,7 @@ async def test_a_host_without_files_has_no_such_source(tmp_path):
     await made.source.close()
 
 
-async def test_how_processes_reach_others_is_told_with_its_causes(bench):
+async def test_transport_and_problems_of_a_log(bench):
     write(bench.folder / "llama" / "nccl.log", ROCE)
     await bench.read()
     assert bench.transport() == {
@@ -113,7 +116,7 @@ async def test_how_processes_reach_others_is_told_with_its_causes(bench):
             "library": "NCCL",
             "version": "2.23.4",
             "network": "IB",
-            "gdr": "partly",
+            "gdr": "partial",
             "sharp": "unused",
             "nvls": "used",
         }
@@ -129,8 +132,8 @@ async def test_how_processes_reach_others_is_told_with_its_causes(bench):
         "no_adapter": 0,
         "no_libibverbs": 0,
         "gdr_off": 1,
-        "gdr_partly": 0,
-        "mixed_links": 0,
+        "gdr_partial": 0,
+        "mixed_link_layers": 0,
         "bonded_adapter": 2,
         "short_timeout": 0,
     }
@@ -138,7 +141,7 @@ async def test_how_processes_reach_others_is_told_with_its_causes(bench):
     assert bench.cells(FILES, "log_files") == {(): 1}
 
 
-async def test_what_goes_wrong_is_counted_with_consequences_apart(bench):
+async def test_errors_are_counted_with_flushed_completions_separate(bench):
     write(bench.folder / "llama" / "nccl.log", TROUBLE)
     await bench.read()
     host = ("llama", "gpu-001")
@@ -154,7 +157,7 @@ async def test_what_goes_wrong_is_counted_with_consequences_apart(bench):
     assert bench.cells(EVENTS, "failovers_total") == {host: 1}
     assert bench.cells(EVENTS, "recoveries_total") == {host: 0}
     assert bench.cells(TRANSPORT, "failed_adapters") == {host: 1}
-    assert bench.problems()["adapter_given_up"] == 1
+    assert bench.problems()["adapter_failed"] == 1
     write(
         bench.folder / "llama" / "nccl.log",
         b"gpu-001:4101:4291 [1] NCCL INFO NET/IB: Device 1 has been recovered\n",
@@ -162,10 +165,10 @@ async def test_what_goes_wrong_is_counted_with_consequences_apart(bench):
     await bench.read()
     assert bench.cells(TRANSPORT, "failed_adapters") == {host: 0}
     assert bench.cells(EVENTS, "recoveries_total") == {host: 1}
-    assert "adapter_given_up" not in bench.problems()
+    assert "adapter_failed" not in bench.problems()
 
 
-async def test_what_was_there_before_the_start_tells_how_things_are_and_counts_for_nothing(tmp_path):
+async def test_history_updates_processes_and_is_not_counted(tmp_path):
     path = write(tmp_path / "llama" / "nccl.log", ROCE, TROUBLE, b"." * 99 + b"\n", b"noise\n" * 200_000)
     assert path.stat().st_size > 3 * nccl_facts.MAX_HEAD
     made = Bench(tmp_path)
@@ -180,7 +183,7 @@ async def test_what_was_there_before_the_start_tells_how_things_are_and_counts_f
     await made.source.close()
 
 
-async def test_jobs_are_told_apart_by_where_logs_lie_and_never_by_what_they_say(tmp_path):
+async def test_job_is_named_by_the_path_not_the_content(tmp_path):
     line = b"gpu-001:%d:1 [0] NCCL INFO Using network IB\n"
     for place, path in enumerate(("jobs/a/nccl.log", "jobs/b/deep/nccl.log", "flat/slurm-77.out", "flat/x.log")):
         write(tmp_path / path, line % place)
@@ -194,7 +197,7 @@ async def test_jobs_are_told_apart_by_where_logs_lie_and_never_by_what_they_say(
     await made.source.close()
 
 
-def test_which_files_are_found_and_whose_they_are(tmp_path):
+def test_discovery_of_files_and_their_jobs(tmp_path):
     for path in ("nccl-inspector-12/a.log", "top.log", "one/a.log", "one/two/deeper.log", "wild-3/sub/a.log"):
         write(tmp_path / path, b"x")
     os.mkfifo(tmp_path / "pipe.log")
@@ -214,7 +217,7 @@ def test_which_files_are_found_and_whose_they_are(tmp_path):
     assert found("nowhere", "no*where") == {}
 
 
-async def test_files_of_a_dead_job_take_all_that_was_known_of_it_along(bench):
+async def test_state_of_a_job_is_removed_with_its_files(bench):
     write(bench.folder / "a" / "nccl.log", ROCE, TROUBLE)
     write(bench.folder / "b" / "nccl.log", TROUBLE)
     await bench.read()
@@ -226,7 +229,7 @@ async def test_files_of_a_dead_job_take_all_that_was_known_of_it_along(bench):
     assert bench.cells(ADAPTERS, "hca_info") == {}
 
 
-async def test_a_log_that_is_begun_anew_forgets_the_processes_before(bench):
+async def test_rewritten_log_drops_its_previous_processes(bench):
     path = write(bench.folder / "a" / "nccl.log", b"NCCL version 2.21.5+cuda12.4\n", ROCE)
     await bench.read()
     write(path, b"gpu-001:9:9 [0] NCCL INFO Using network Socket\n", mode="wb")
@@ -235,27 +238,27 @@ async def test_a_log_that_is_begun_anew_forgets_the_processes_before(bench):
     assert bench.problems() == {"tcp": 1}
 
 
-def take(book, text, now=0.0, history=False, job="j", path="/log"):
-    entry = read_line(text.encode())
+def add_line(state, text, now=0.0, history=False, job="j", path="/log"):
+    entry = parse_line(text.encode())
     assert entry is not None, text
-    book.take(job, path, entry, now, history=history)
+    state.add(job, path, entry, now, history=history)
 
 
-def test_processes_that_come_long_after_others_of_their_log_are_those_of_a_new_start():
-    book = Book()
+def test_much_younger_processes_belong_to_a_restart():
+    state = LogState()
     for pid in (1, 2):
-        take(book, f"n1:{pid}:1 [0] NCCL INFO Using network IB", now=float(pid))
-    take(book, "n1:3:1 [0] NCCL INFO Using network IB", now=300.0)
-    assert set(book.groups["j", "/log", "n1"]) == {1, 2, 3}
-    take(book, "n1:4:1 [0] NCCL INFO Using network Socket", now=610.0)
-    assert set(book.groups["j", "/log", "n1"]) == {3, 4}
+        add_line(state, f"n1:{pid}:1 [0] NCCL INFO Using network IB", now=float(pid))
+    add_line(state, "n1:3:1 [0] NCCL INFO Using network IB", now=300.0)
+    assert set(state.groups["j", "/log", "n1"]) == {1, 2, 3}
+    add_line(state, "n1:4:1 [0] NCCL INFO Using network Socket", now=610.0)
+    assert set(state.groups["j", "/log", "n1"]) == {3, 4}
 
 
 def process(*lines):
-    book = Book()
+    state = LogState()
     for one in lines:
-        take(book, one)
-    (group,) = book.groups.values()
+        add_line(state, one)
+    (group,) = state.groups.values()
     (found,) = group.values()
     return found
 
@@ -271,18 +274,21 @@ SHAPE = "n1:1:2 [0] NCCL INFO comm 0x1 rank 0 nRanks 8 nNodes {} localRanks 8 lo
     [
         ([CHANNEL + "/GDRDMA", SEND], "on"),
         ([CHANNEL, SEND + "/GDRDMA"], "off"),
-        ([CHANNEL, CHANNEL + "/GDRDMA"], "partly"),
+        ([CHANNEL, CHANNEL + "/GDRDMA"], "partial"),
         ([SEND], "off"),
         ([RINGS], "off"),
         ([RINGS.replace("GDR 0", "GDR 1")], "on"),
-        ([RINGS, SHAPE.format(1)], ""),  # nothing leaves the node
+        ([RINGS, SHAPE.format(1)], ""),  # within one node
         ([RINGS, SHAPE.format(2)], "off"),
         (["n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"], "off"),
-        (["n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"], ""),  # able is not used
+        (
+            ["n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"],
+            "",
+        ),  # only supported
         (["n1:1:2 [0] NCCL INFO Using network Socket", RINGS], ""),
     ],
 )
-def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
+def test_gdr_state_is_that_of_receiving_channels(lines, gdr):
     assert process(*lines).gdr == gdr
 
 
@@ -303,7 +309,7 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
             True,
         ),
         (
-            "gdr_too_far",  # off for another reason
+            "gdr_too_far",  # disabled for another reason
             "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 3 <= 4)",
             False,
         ),
@@ -312,18 +318,22 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
             "n1:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for GPU 81000 / HCA 1 (distance 6 <= 7), read 1",
             False,
         ),
-        ("gdr_forbidden", "n1:1:2 [0] NCCL INFO NCCL_NET_GDR_LEVEL set by environment to LOC", True),
-        ("adapter_across_processor", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (5/12.0/PHB)", True),
-        ("adapter_across_processor", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (4/24.0/PXB)", False),
-        ("mixed_links", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_2:1/RoCE [RO]; OOB e:1<0>", True),
+        ("gdr_disabled", "n1:1:2 [0] NCCL INFO NCCL_NET_GDR_LEVEL set by environment to LOC", True),
+        ("adapter_across_cpu", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (5/12.0/PHB)", True),
+        ("adapter_across_cpu", "n1:1:2 [0] NCCL INFO GPU/8F000 :NET/0 (6/24.0/SYS) NET/1 (4/24.0/PXB)", False),
+        (
+            "mixed_link_layers",
+            "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_2:1/RoCE [RO]; OOB e:1<0>",
+            True,
+        ),
         ("bonded_adapter", "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB e:1<0>", True),
         (
-            "connection_establishment",
+            "ece",
             "n1:1:2 [7] NCCL INFO NET/IB: IbDev 4 Port 1 qpn 3 set_ece={supported=1, vendor_id=0x15b3}",
             True,
         ),
         (
-            "memory_protection",
+            "protection_errors",
             "n1:1:2 [1] NCCL WARN NET/IB : Got completion from peer n2<5> with error 4, vendor err 81 (Send)",
             True,
         ),
@@ -332,17 +342,17 @@ def test_whether_gpudirect_is_on_is_told_by_what_receives(lines, gdr):
         ("ib_disabled", "n1:1:2 [6] NCCL INFO NCCL_IB_DISABLE set by environment to 0.", False),
     ],
 )
-def test_each_cause_asks_the_right_thing(name, line, holds):
-    (cause,) = [one for one in CAUSES if one.name == name]
-    assert cause.holds(process(line)) is holds
+def test_problem_checks(name, line, holds):
+    (problem,) = [one for one in KNOWN_PROBLEMS if one.name == name]
+    assert problem.check(process(line)) is holds
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
-def test_a_process_that_told_nothing_has_no_problem_and_no_clean_bill(cause):
-    assert cause.holds(Process("/log", "n1", 0.0)) is None
+@pytest.mark.parametrize("problem", KNOWN_PROBLEMS, ids=lambda problem: problem.name)
+def test_problems_of_a_process_without_facts_are_unknown(problem):
+    assert problem.check(LoggedProcess("/log", "n1", 0.0)) is None
 
 
-async def test_processes_of_a_host_that_differ_are_mixed(bench):
+async def test_different_processes_of_a_host_are_mixed(bench):
     for pid, network in ((1, "IB"), (2, "Socket")):
         write(bench.folder / "a" / "x.log", b"n1:%d:1 [0] NCCL INFO Using network %s\n" % (pid, network.encode()))
     write(bench.folder / "a" / "x.log", b"NCCL version 2.21.5+cuda12.4\n")
@@ -351,7 +361,7 @@ async def test_processes_of_a_host_that_differ_are_mixed(bench):
     assert bench.problems() == {"tcp": 1}
 
 
-async def test_adapters_that_are_merged_are_all_used(bench):
+async def test_merged_nics_are_all_used(bench):
     using = (
         b"n1:1:1 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} [2]mlx5_2:1/IB [RO]; OOB e:1<0>\n"
     )
@@ -372,41 +382,41 @@ async def test_adapters_that_are_merged_are_all_used(bench):
 # --- hostile logs
 
 
-def test_hosts_processes_jobs_and_rows_are_bounded_and_what_is_left_out_is_counted():
-    book = Book()
-    for place in range(nccl_facts_state.MAX_HOSTS + 5):
-        take(book, f"h{place}:1:1 [0] NCCL INFO Using network IB")
-    assert (len(book.groups), book.over_limit) == (nccl_facts_state.MAX_HOSTS, 5)
-    book = Book()
-    for pid in range(nccl_facts_state.MAX_PROCESSES + 7):
-        take(book, f"n1:{pid}:1 [0] NCCL INFO Using network IB")
-    assert (sum(map(len, book.groups.values())), book.over_limit) == (nccl_facts_state.MAX_PROCESSES, 7)
-    book = Book()
-    for place in range(nccl_facts_state.MAX_JOBS + 3):
-        take(book, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}")
-    assert (len(book.groups), book.over_limit) == (nccl_facts_state.MAX_JOBS, 3)
-    book = Book()
-    for place in range(nccl_facts_state.MAX_COUNTED + 9):
-        take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx{place}:1 Got non-fatal async event: port error(10)")
-    assert (len(book.counts["port_events"]), book.over_limit) == (nccl_facts_state.MAX_COUNTED, 9)
+def test_hosts_processes_jobs_and_rows_are_bounded_and_counted():
+    state = LogState()
+    for place in range(log_state.MAX_HOSTS + 5):
+        add_line(state, f"h{place}:1:1 [0] NCCL INFO Using network IB")
+    assert (len(state.groups), state.over_limit) == (log_state.MAX_HOSTS, 5)
+    state = LogState()
+    for pid in range(log_state.MAX_PROCESSES + 7):
+        add_line(state, f"n1:{pid}:1 [0] NCCL INFO Using network IB")
+    assert (sum(map(len, state.groups.values())), state.over_limit) == (log_state.MAX_PROCESSES, 7)
+    state = LogState()
+    for place in range(log_state.MAX_JOBS + 3):
+        add_line(state, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}")
+    assert (len(state.groups), state.over_limit) == (log_state.MAX_JOBS, 3)
+    state = LogState()
+    for place in range(log_state.MAX_COUNTED + 9):
+        add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx{place}:1 Got non-fatal async event: port error(10)")
+    assert (len(state.counts["port_events"]), state.over_limit) == (log_state.MAX_COUNTED, 9)
 
 
-def test_hosts_that_are_gone_make_room():
-    book = Book()
-    for place in range(nccl_facts_state.MAX_HOSTS):
-        take(book, f"h{place}:1:1 [0] NCCL INFO Using network IB", path=f"/{place}")
-    book.forget(["/0"], ["j"])
-    take(book, "late:1:1 [0] NCCL INFO Using network IB")
-    assert (len(book.groups), book.over_limit) == (2, 0)
+def test_removed_hosts_free_their_slots():
+    state = LogState()
+    for place in range(log_state.MAX_HOSTS):
+        add_line(state, f"h{place}:1:1 [0] NCCL INFO Using network IB", path=f"/{place}")
+    state.retain(["/0"], ["j"])
+    add_line(state, "late:1:1 [0] NCCL INFO Using network IB")
+    assert (len(state.groups), state.over_limit) == (2, 0)
 
 
-def test_channels_by_tcp_use_no_adapter():
+def test_tcp_channels_use_no_nic():
     found = process("n1:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0")
-    assert (found.used, found.received, found.chosen) == (set(), {}, "Socket")
+    assert (found.used, found.received, found.effective_network) == (set(), {}, "Socket")
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_nvls_that_is_used_somewhere_is_used(first):
+def test_nvls_is_used_if_any_communicator_uses_it(first):
     lines = [
         "n1:1:2 [0] NCCL INFO Connected NVLS tree",
         "n1:1:2 [0] NCCL INFO NVLS multicast support is not available on dev 0",
@@ -415,7 +425,7 @@ def test_nvls_that_is_used_somewhere_is_used(first):
     assert process(lines[1]).nvls == "unavailable"
 
 
-async def test_a_log_that_goes_between_listing_and_reading_is_no_failure(bench, monkeypatch):
+async def test_log_removed_between_listing_and_reading_is_not_a_failure(bench, monkeypatch):
     write(bench.folder / "a" / "x.log", ROCE)
 
     def gone(*_):
@@ -426,31 +436,31 @@ async def test_a_log_that_goes_between_listing_and_reading_is_no_failure(bench, 
     assert bench.failures() == set()
 
 
-def test_room_comes_back_when_files_go():
-    book = Book()
-    for place in range(nccl_facts_state.MAX_JOBS):
-        take(book, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}", path=f"/{place}")
-    book.forget(["/0"], ["j0"])
-    take(book, "n1:1:1 [0] NCCL INFO Using network IB", job="late", path="/late")
-    assert (len(book.groups), book.over_limit) == (2, 0)
+def test_removed_jobs_free_their_slots():
+    state = LogState()
+    for place in range(log_state.MAX_JOBS):
+        add_line(state, "n1:1:1 [0] NCCL INFO Using network IB", job=f"j{place}", path=f"/{place}")
+    state.retain(["/0"], ["j0"])
+    add_line(state, "n1:1:1 [0] NCCL INFO Using network IB", job="late", path="/late")
+    assert (len(state.groups), state.over_limit) == (2, 0)
 
 
-def test_names_that_are_not_known_do_not_become_labels():
-    book = Book()
+def test_unknown_names_do_not_become_labels():
+    state = LogState()
     for text in ("evil\\", "other"):
-        take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: {text}(10)")
-    take(book, "n1:1:1 [0] NCCL WARN Call to ibv_made_up failed with error something new")
-    take(
-        book, "n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status=99 opcode=0 len=0 vendor err 0"
+        add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: {text}(10)")
+    add_line(state, "n1:1:1 [0] NCCL WARN Call to ibv_made_up failed with error something new")
+    add_line(
+        state, "n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status=99 opcode=0 len=0 vendor err 0"
     )
-    assert list(book.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", "other")]
-    assert list(book.counts["verbs_failures"]) == [("j", "n1", "", "other", "other")]
-    assert list(book.counts["completion_errors"]) == [("j", "n1", "", "other")]
-    assert "unreachable_peers" not in book.counts
+    assert list(state.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", "other")]
+    assert list(state.counts["verbs_failures"]) == [("j", "n1", "", "other", "other")]
+    assert list(state.counts["completion_errors"]) == [("j", "n1", "", "other")]
+    assert "unreachable_peers" not in state.counts
 
 
 @pytest.mark.parametrize(
-    ("said", "event"),
+    ("text", "event"),
     [
         ("local catastrophic error", "device_fatal"),
         ("local work queue catastrophic error", "queue_pair_fatal"),
@@ -463,11 +473,11 @@ def test_names_that_are_not_known_do_not_become_labels():
         ("communication established", "other"),
     ],
 )
-def test_events_have_names_of_few_words(said, event):
-    """What is said are the texts of libibverbs."""
-    book = Book()
-    take(book, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : {said}")
-    assert list(book.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", event)]
+def test_port_event_label_values(text, event):
+    """The texts are those of libibverbs."""
+    state = LogState()
+    add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : {text}")
+    assert list(state.counts["port_events"]) == [("j", "n1", "mlx5_0", "1", event)]
 
 
 @pytest.mark.parametrize(
@@ -480,23 +490,23 @@ def test_events_have_names_of_few_words(said, event):
         (13, "receiver_not_ready"),
     ],
 )
-def test_reasons_of_failed_transfers_are_those_of_libibverbs(status, name):
-    book = Book()
-    take(book, f"n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status={status} opcode=0 len=0")
-    assert list(book.counts["completion_errors"]) == [("j", "n1", "", name)]
-    assert ("unreachable_peers" in book.counts) is (status == 12)
+def test_completion_status_label_values(status, name):
+    state = LogState()
+    add_line(state, f"n1:1:1 [0] NCCL WARN NET/IB : Got completion from peer n2<5> with status={status} opcode=0 len=0")
+    assert list(state.counts["completion_errors"]) == [("j", "n1", "", name)]
+    assert ("unreachable_peers" in state.counts) is (status == 12)
 
 
-def test_a_flood_of_new_processes_costs_no_more_than_its_lines():
-    entries = [read_line(b"n1:%d:1 [0] NCCL INFO Using network IB" % pid) for pid in range(40_000)]
-    book = Book()
+def test_many_new_processes_take_linear_time():
+    entries = [parse_line(b"n1:%d:1 [0] NCCL INFO Using network IB" % pid) for pid in range(40_000)]
+    state = LogState()
     begin = time.process_time()
     for entry in entries:
-        book.take("j", "/log", entry, 0.0, history=False)
-    assert time.process_time() - begin < 5  # a scan of all processes a line took a minute
+        state.add("j", "/log", entry, 0.0, history=False)
+    assert time.process_time() - begin < 5  # quadratic time took a minute
 
 
-async def test_huge_lines_odd_bytes_and_links_are_harmless_and_counted(bench):
+async def test_oversized_lines_control_characters_and_links_are_harmless(bench):
     write(bench.folder / "a" / "huge.log", b"NCCL INFO Using network " + b"x" * 20_000 + b"\n", b"y" * (3 << 20), b"\n")
     write(bench.folder / "a" / "odd.log", b"n\x1b[31m1:7:7 [0] NCCL INFO Using network I\x00B\xff\n\xff\xfe\n")
     (bench.folder / "a" / "link.log").symlink_to("/etc/passwd")
@@ -508,7 +518,7 @@ async def test_huge_lines_odd_bytes_and_links_are_harmless_and_counted(bench):
     assert all("\x1b" not in text and "\0" not in text for key in bench.transport() for text in key)
 
 
-async def test_a_log_that_cannot_be_read_costs_no_other(bench, monkeypatch):
+async def test_unreadable_log_fails_alone(bench, monkeypatch):
     write(bench.folder / "a" / "x.log", ROCE)
     write(bench.folder / "b" / "x.log", ROCE)
     read = nccl_facts.Tail.read
@@ -524,20 +534,22 @@ async def test_a_log_that_cannot_be_read_costs_no_other(bench, monkeypatch):
     assert {job for job, _ in bench.transport()} == {"b"}
 
 
-async def test_inspectors_own_files_are_no_logs(bench):
+async def test_inspector_files_are_not_read_as_logs(bench):
     write(bench.folder / "a" / "gpu-001-pid12.log", ROCE)
     write(bench.folder / "a" / "x.prom", ROCE)
     await bench.read()
     assert bench.reading.tables == []
 
 
-# --- real logs
+# --- samples
 
 
-async def test_every_real_log_is_read_without_a_failure(corpus, tmp_path):
-    shutil.copytree(corpus / "nccl" / "logs", tmp_path / "logs", ignore=shutil.ignore_patterns("*.rst"))
+@pytest.mark.parametrize("name", ["nccl-facts", "corpus/nccl/logs"])
+async def test_sample_logs_are_read_without_failures(request, tmp_path, name):
+    shutil.copytree(sample_path(request, name), tmp_path / "logs", ignore=shutil.ignore_patterns("*.rst"))
     made = Bench(tmp_path, logs=(f"{tmp_path}/logs/*.log",))
     await made.read()
+    assert made.reading.tables
     assert made.reading.failures == []
     await made.source.close()
 
@@ -545,22 +557,29 @@ async def test_every_real_log_is_read_without_a_failure(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("name", "transport", "problems"),
     [
-        ("03", {}, {"mixed_links"}),
-        ("08", {"network": "Socket"}, {"tcp", "no_libibverbs"}),
-        ("21", {"network": "IB", "gdr": "off"}, {"gdr_off"}),
-        ("22", {"version": "2.23.4", "gdr": "on", "network": "AWS Libfabric"}, set()),
-        ("23", {"provider": "tcp;ofi_rxm"}, {"provider_tcp"}),
-        ("24", {"gdr": "off", "nvls": "used"}, {"gdr_off"}),
-        ("29", {"version": "2.27.5"}, {"no_adapter"}),
-        ("32", {"gdr": "off"}, {"gdr_off"}),
+        ("nccl-facts/mixed-links.log", {}, {"mixed_link_layers"}),
+        ("nccl-facts/socket.log", {"version": "2.10.3", "network": "Socket"}, {"tcp", "no_libibverbs"}),
+        ("nccl-facts/gdr-off.log", {"network": "IB", "gdr": "off", "nvls": "used"}, {"gdr_off", "protection_errors"}),
+        ("nccl-facts/efa-gdr.log", {"version": "2.23.4", "gdr": "on", "network": "AWS Libfabric"}, set()),
+        ("nccl-facts/efa-tcp.log", {"provider": "tcp;ofi_rxm"}, {"provider_tcp"}),
+        ("nccl-facts/no-device.log", {"version": "2.27.5"}, {"no_adapter"}),
+        ("corpus/nccl/logs/03-*.log", {}, {"mixed_link_layers"}),
+        ("corpus/nccl/logs/08-*.log", {"network": "Socket"}, {"tcp", "no_libibverbs"}),
+        ("corpus/nccl/logs/21-*.log", {"network": "IB", "gdr": "off"}, {"gdr_off"}),
+        ("corpus/nccl/logs/22-*.log", {"version": "2.23.4", "gdr": "on", "network": "AWS Libfabric"}, set()),
+        ("corpus/nccl/logs/23-*.log", {"provider": "tcp;ofi_rxm"}, {"provider_tcp"}),
+        ("corpus/nccl/logs/24-*.log", {"gdr": "off", "nvls": "used"}, {"gdr_off"}),
+        ("corpus/nccl/logs/29-*.log", {"version": "2.27.5"}, {"no_adapter"}),
+        ("corpus/nccl/logs/32-*.log", {"gdr": "off"}, {"gdr_off"}),
     ],
 )
-async def test_real_logs_show_what_was_behind_them(corpus, tmp_path, name, transport, problems):
-    (path,) = (corpus / "nccl" / "logs").glob(f"{name}-*.log")
+async def test_sample_logs_show_the_known_problems(request, tmp_path, name, transport, problems):
+    pattern = sample_path(request, name)
+    (path,) = pattern.parent.glob(pattern.name)
     shutil.copy(path, tmp_path)
     made = Bench(tmp_path)
     await made.read()
-    told = {word: text for about in made.transport().values() for word, text in about.items()}
-    assert transport.items() <= told.items()
+    labels = {word: text for about in made.transport().values() for word, text in about.items()}
+    assert transport.items() <= labels.items()
     assert problems <= {name for name, count in made.problems().items() if count}
     await made.source.close()

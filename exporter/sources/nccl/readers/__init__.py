@@ -1,1 +1,1 @@
-"""Readers of collective timings: one module per format."""
+"""Readers of collective timings: one module per format, and what they share."""

@@ -1,7 +1,7 @@
-"""A feed: one way in which processes of training jobs tell the timings of their collectives.
+"""A feed: one source of collective timings of the training jobs' processes.
 
-Whatever the way, at one poll a feed gives what each process said: who it is as far as is told, its sums, and its single
-operations where others can be told by them. What became of lines, files or datagrams the feed counts itself.
+At each poll, a feed returns a report per process: its identity as far as known, its totals, and its single collectives
+where these can be compared across ranks. Each feed counts its own lines, files or datagrams.
 """
 
 from collections import Counter
@@ -13,26 +13,26 @@ from exporter.core.collectives import SYNCHRONISING, algorithm_bytes
 from exporter.core.source import Failure
 from exporter.core.table import Schema, Table
 
-Unused = Literal["over_limit", "duplicate", "excluded"]
-"""Why what was said is not used: there are too many processes, a better feed tells the same, or the job is excluded."""
+UnusedReason = Literal["over_limit", "duplicate", "excluded"]
+"""Why a report is not used: too many processes, a preferred feed reports the same process, or the job is excluded."""
 
 
 class Membership(NamedTuple):
-    """A process in a communicator: its rank, and the communicator's ranks and nodes; 0 nodes where not known."""
+    """Membership in a communicator: rank, number of ranks, and number of nodes; 0 nodes if unknown."""
 
     rank: int
     ranks: int
     nodes: int = 0
 
 
-class Record(NamedTuple):
+class CollectiveRecord(NamedTuple):
     """One synchronising collective on one rank.
 
     Attributes:
-        sequence: Its number, the same on all its ranks.
+        sequence: Sequence number, equal on all ranks.
         size: Bytes as nccl-tests counts them.
-        microseconds: Time it took on this rank.
-        timed: Whether the time is that of the collective alone; None where not told.
+        microseconds: Execution time on this rank.
+        timed: Whether the time is that of the kernel alone; None if unknown.
     """
 
     sequence: int
@@ -41,51 +41,51 @@ class Record(NamedTuple):
     timed: bool | None
 
 
-class Progress(NamedTuple):
-    """How far a process is with a kind in a communicator: where it is there, what it began, and what of that ended."""
+class CollectiveProgress(NamedTuple):
+    """Collectives of one kind in one communicator that a process began, and how many of them completed."""
 
-    place: Membership
+    membership: Membership
     begun: int
     ended: int
 
 
-class Stream(NamedTuple):
-    """Where a process is in a communicator, and the collectives of one kind that it took part in there."""
+class CollectiveStream(NamedTuple):
+    """Collectives of one kind in one communicator, with the process's membership."""
 
-    place: Membership
-    records: list[Record]
+    membership: Membership
+    records: list[CollectiveRecord]
 
 
 @dataclass(slots=True)
-class Totals:
-    """Sums over the collectives of one kind."""
+class CollectiveTotals:
+    """Totals over the collectives of one kind."""
 
     count: int = 0
     microseconds: int = 0
     size: int = 0
 
-    def add(self, other: "Totals") -> None:
-        """Add other sums."""
+    def add(self, other: "CollectiveTotals") -> None:
+        """Add other totals."""
         self.count += other.count
         self.microseconds += other.microseconds
         self.size += other.size
 
 
 @dataclass(slots=True)
-class Facts:
-    """What is known of a process; what is not is empty, 0 or None.
+class ProcessFacts:
+    """Identity of a process; what is unknown is empty, 0 or None.
 
     Attributes:
-        job: Its job; `unknown` where nobody says.
-        folder: Name of the job by the folder that its files lie in.
-        pid: Its number as it sees it itself, inside its container.
-        host: Its host as it calls it.
-        host_pid: Its number on this host.
-        uid: Its user on this host; None where not known.
-        world_rank: Its rank in the job.
+        job: Job name, or `unknown`.
+        folder: Job name from the folder of its files.
+        pid: Process ID in its innermost PID namespace.
+        host: Host name as the process sees it.
+        host_pid: Process ID on this host.
+        uid: User ID on this host; None if unknown.
+        world_rank: Rank in the job.
         gpu: PCI address of its GPU, or the GPU's UUID.
-        nic: RDMA devices that are nearest to its GPU, with commas between.
-        ports: Their ports with all their names, see `nearness.names_of`, with commas between.
+        nic: RDMA devices nearest to the GPU, separated by commas.
+        ports: Ports of these with all their names, see `gpu_affinity.port_names`, separated by commas.
         pod: Name of its pod, or the pod's UID.
     """
 
@@ -101,8 +101,8 @@ class Facts:
     ports: str = ""
     pod: str = ""
 
-    def fill_in(self, other: "Facts") -> None:
-        """Take what is not known from another feed's facts of the same process."""
+    def fill_in(self, other: "ProcessFacts") -> None:
+        """Fill in what is unknown from another feed's facts of the same process."""
         self.pid = self.pid or other.pid
         self.host_pid = self.host_pid or other.host_pid
         if not self.gpu:
@@ -113,40 +113,40 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Said:
-    """What one process said since the last poll.
+class ProcessReport:
+    """What a feed read about one process since the last poll.
 
     Attributes:
-        speaker: Tells it from all others of its feed.
-        facts: Who it is.
-        largest: Where it is in the largest communicator that was told, the first of several that large.
-        totals: Its sums by kind.
-        streams: Its single operations that can be compared with those of others, by communicator and kind.
-        progress: How far it is with kinds that all ranks of a communicator take part in, by communicator and kind.
-        restarted: Whether what tells of it was begun anew, so that it may be another process.
-        lost: Records that it says it lost itself, by what they were.
-        steps: Steps of the training that it marked: `steps`, and where it tells them their `tokens` and `flops`.
+        key: Identifies the process within its feed.
+        facts: Identity of the process.
+        largest: Membership in the largest communicator reported, the first of several of that size.
+        totals: Totals by kind.
+        streams: Single collectives that can be compared across ranks, by communicator and kind.
+        progress: Progress of kinds that all ranks take part in, by communicator and kind.
+        restarted: Whether its file or stream was restarted, so that it may be another process.
+        lost: Records that it reports as lost, by type of record.
+        steps: Training steps that it marked: `steps`, and where reported `tokens` and `flops`.
     """
 
-    speaker: str
-    facts: Facts
+    key: str
+    facts: ProcessFacts
     largest: Membership | None = None
-    totals: dict[str, Totals] = field(default_factory=dict)
-    streams: dict[tuple[str, str], Stream] = field(default_factory=dict)
-    progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
+    totals: dict[str, CollectiveTotals] = field(default_factory=dict)
+    streams: dict[tuple[str, str], CollectiveStream] = field(default_factory=dict)
+    progress: dict[tuple[str, str], CollectiveProgress] = field(default_factory=dict)
     restarted: bool = False
     lost: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
 
-    def meets(self, place: Membership) -> None:
-        """Take note of a communicator that it is in."""
-        if self.largest is None or place.ranks > self.largest.ranks:
-            self.largest = place
+    def add_membership(self, membership: Membership) -> None:
+        """Record a communicator of the process."""
+        if self.largest is None or membership.ranks > self.largest.ranks:
+            self.largest = membership
 
-    def did(
+    def add_collective(
         self,
         communicator: str,
-        place: Membership,
+        membership: Membership,
         kind: str,
         sequence: int,
         message_bytes: int,
@@ -156,72 +156,72 @@ class Said:
         """Add one collective.
 
         Args:
-            communicator: Its name on all its ranks.
-            place: Where the process is in it.
-            kind: As `kinds.KINDS`.
-            sequence: Its number, the same on all its ranks.
+            communicator: Identifier, equal on all ranks.
+            membership: Membership of the process.
+            kind: One of `collectives.KINDS`, or `other`.
+            sequence: Sequence number, equal on all ranks.
             message_bytes: Bytes as NCCL counts them.
-            microseconds: Time it took on this rank.
-            timed: Whether that is the time of the collective alone; None where not told.
+            microseconds: Execution time on this rank.
+            timed: Whether that is the time of the kernel alone; None if unknown.
         """
-        size = algorithm_bytes(kind, message_bytes, place.ranks)
+        size = algorithm_bytes(kind, message_bytes, membership.ranks)
         totals = self.totals.get(kind)
         if totals is None:
-            totals = self.totals[kind] = Totals()
+            totals = self.totals[kind] = CollectiveTotals()
         totals.count += 1
         totals.microseconds += microseconds
         totals.size += size
         if kind in SYNCHRONISING:
             stream = self.streams.get((communicator, kind))
             if stream is None:
-                stream = self.streams[communicator, kind] = Stream(place, [])
-            stream.records.append(Record(sequence, size, microseconds, timed))
+                stream = self.streams[communicator, kind] = CollectiveStream(membership, [])
+            stream.records.append(CollectiveRecord(sequence, size, microseconds, timed))
 
     @property
     def count(self) -> int:
-        """Collectives that it told."""
+        """Number of collectives in the totals."""
         return sum(totals.count for totals in self.totals.values())
 
 
 @dataclass(slots=True)
-class Heard:
-    """What a feed heard at one poll: what processes said, who is gone for good, and what failed beside."""
+class FeedReport:
+    """Result of polling a feed: reports of processes, keys of processes that are gone, and failures."""
 
-    said: list[Said] = field(default_factory=list)
+    processes: list[ProcessReport] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
     failures: Sequence[Failure] = ()
 
 
 class Feed(Protocol):
-    """One way in which timings are told. It fails alone."""
+    """One source of timings. Feeds fail alone."""
 
     @property
     def name(self) -> str:
-        """Give a word for it."""
+        """Return the name of the feed."""
 
     @property
     def schemas(self) -> Sequence[Schema]:
-        """Give all that its tables can hold."""
+        """Return the schemas of its tables."""
 
     async def applies(self) -> bool:
-        """Tell whether there is anything to hear: its folders are there. Cheap.
+        """Return whether its folders exist. Cheap.
 
         Raises:
-            SourceError: That cannot be told.
+            SourceError: They cannot be accessed.
         """
 
-    async def hear(self) -> Heard:
-        """Give what was said since the last time.
+    async def poll(self) -> FeedReport:
+        """Return the reports since the last poll.
 
         Raises:
             SourceError: Nothing could be read.
         """
 
-    def unused(self, said: Said, why: Unused) -> None:
-        """Take note that what was said is not used, so that it is counted as that."""
+    def mark_unused(self, report: ProcessReport, reason: UnusedReason) -> None:
+        """Count the collectives of a report as unused."""
 
     def tables(self, now: float) -> list[Table]:
-        """Give what the feed counts of itself."""
+        """Return the feed's own counters."""
 
     async def close(self) -> None:
-        """Let go of threads and sockets."""
+        """Release threads and sockets."""

@@ -1,8 +1,7 @@
-"""The files that jobs leave for this host's exporter: in a folder of the job's, or in the common one.
+"""Discovery of the files that jobs write for this host's exporter, in the job's own folder or in the common one.
 
-A file's job is named by the folder below the common one that it lies in (`nccl-inspector-<job>`, or any name). Links
-below the folders are not followed, and how many entries are looked at is bounded: whoever may write there is not
-trusted.
+A file's job is named by its folder below the common one (`nccl-inspector-<job>`, or any name). Links below the folders
+are not followed, and the number of entries is bounded: writers are untrusted.
 """
 
 import glob
@@ -18,13 +17,13 @@ from exporter.sources.common.failures import failure_of
 from exporter.sources.nccl.identity import MAX_NAME, UNKNOWN
 
 MAX_ENTRIES = 20_000
-"""Entries of all folders together that are looked at."""
+"""Entries of all folders together."""
 
-CALL_DEADLINE = 2.0
-"""Seconds that listing, or reading one file, may take."""
+CALL_TIMEOUT_SECONDS = 2.0
+"""Timeout of listing the folders, or of reading one file."""
 
 JOB_FOLDER = "nccl-inspector-"
-"""How Inspector begins the name of the folder that it makes for a job of Slurm."""
+"""Prefix of the folder that Inspector creates for a Slurm job."""
 
 _END = object()
 
@@ -32,15 +31,15 @@ Result = TypeVar("Result")
 
 
 class Found(NamedTuple):
-    """The folders there are, their files (job by the folder, and state), and whether there were too many entries."""
+    """The existing folders, their files (job and stat by path), and whether there were more than MAX_ENTRIES."""
 
     folders: list[str]
     files: dict[str, tuple[str, os.stat_result]]
-    cut: bool
+    truncated: bool
 
 
 def find_folders(patterns: Iterable[str]) -> list[str]:
-    """Give the folders that are there."""
+    """Return the folders that exist."""
     found: dict[str, None] = {}
     for pattern in patterns:
         # Path.glob takes no absolute patterns
@@ -50,15 +49,15 @@ def find_folders(patterns: Iterable[str]) -> list[str]:
 
 
 def find(
-    patterns: Sequence[str], endings: tuple[str, ...], wants: Callable[[str], bool], failures: list[Failure]
+    patterns: Sequence[str], endings: tuple[str, ...], is_selected: Callable[[str], bool], failures: list[Failure]
 ) -> Found:
     """Find the files in folders and one level below; blocks.
 
     Args:
         patterns: Folders, or shell patterns of folders.
-        endings: How the files' names may end.
-        wants: Tells by the name of its job whether a file may be touched.
-        failures: Takes the folders that cannot be listed.
+        endings: Possible endings of file names.
+        is_selected: Filter by job name; other files are not touched.
+        failures: Receives the folders that cannot be listed.
     """
     folders = find_folders(patterns)
     entries = _entries_of(folders, endings, failures)
@@ -67,18 +66,18 @@ def find(
         if entry is None or entry[0] in files:
             continue
         path, job = entry
-        if wants(job):
+        if is_selected(job):
             try:
                 files[path] = (job, os.lstat(path))
             except OSError:
-                continue  # gone between listing and now
+                continue  # removed since it was listed
     return Found(folders, files, next(entries, _END) is not _END)
 
 
 def _entries_of(
     folders: Iterable[str], endings: tuple[str, ...], failures: list[Failure]
 ) -> Iterator[tuple[str, str] | None]:
-    """List files with their jobs. Other entries are None, so that who asks can bound how many are looked at."""
+    """Yield files with their jobs. Other entries are yielded as None, so that the caller can bound their number."""
     for folder in folders:
         name = os.path.basename(folder.rstrip("/"))  # noqa: PTH119
         own = job_of_folder(name)[:MAX_NAME] if name.startswith(JOB_FOLDER) else UNKNOWN
@@ -93,7 +92,7 @@ def _entries_of(
 
 
 def listed(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirEntry[str]]:
-    """List a folder, of a job; that it cannot be listed is put to the failures, and that it is gone is none."""
+    """List a folder of a job; errors are appended to `failures`, a missing folder is not an error."""
     try:
         with os.scandir(folder) as entries:
             yield from entries
@@ -104,18 +103,18 @@ def listed(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirEnt
 
 
 def job_of_folder(folder: str) -> str:
-    """Read the name of a job off the name of its folder."""
+    """Return the job name in the name of a folder."""
     job = folder.removeprefix(JOB_FOLDER)
     return UNKNOWN if job in {"", "unknown-jobid"} else job
 
 
-async def off_loop(serial: BlockingCalls, call: Callable[[], Result]) -> Result:
-    """Make one call off the loop.
+async def off_loop(serial: Serial, call: Callable[[], Result]) -> Result:
+    """Run one call in the thread.
 
     Raises:
-        SourceError: It hangs, or failed.
+        SourceError: It timed out, or failed.
     """
-    result = (await serial.run([("look", partial(_boxed, call))]))["look"]
+    result = (await serial.run([("call", partial(_boxed, call))]))["call"]
     if isinstance(result, HungError):
         raise SourceError("timeout", str(result))
     if isinstance(result, Exception):
@@ -124,5 +123,5 @@ async def off_loop(serial: BlockingCalls, call: Callable[[], Result]) -> Result:
 
 
 def _boxed(call: Callable[[], Result]) -> tuple[Result]:
-    """Put a result in a box, so that it is told from an exception whatever it is."""
+    """Wrap a result, so that it can be distinguished from an exception."""
     return (call(),)

@@ -1,7 +1,7 @@
-"""What PyTorch's Flight Recorder tells: dumps as JSON, one for each rank, whose number ends the file's name.
+"""Feed of PyTorch's Flight Recorder: JSON dumps, one per rank; the rank is the number at the end of the file name.
 
-A dump holds the last collectives of its rank, with the time of each where the job has it measured
-(TORCH_NCCL_ENABLE_TIMING). Two dumps of one rank overlap; what was told is not told again. Pickles are refused.
+A dump holds the last collectives of its rank, with durations if the job measures them (TORCH_NCCL_ENABLE_TIMING).
+Consecutive dumps of a rank overlap; entries are counted once. Pickles are rejected.
 """
 
 import re
@@ -11,131 +11,105 @@ from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
-from exporter.core import vocabulary
-from exporter.core.blocking import BlockingCalls
+from exporter.core.blocking import Serial
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
-from exporter.core.vocabulary import counter
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.flight_recorder import (
-    Dump,
-    Entry,
-    Group,
-    parse,
+    ProcessGroup,
+    RecorderDump,
+    RecorderEntry,
+    parse_dump,
 )
 from exporter.sources.common.failures import failure_of
 from exporter.sources.nccl.identity import UNKNOWN
-from exporter.sources.nccl.readers.dumps import MAX_FILES, Dumps
+from exporter.sources.nccl.metrics import RECORDER_DUMPS, RECORDER_ENTRIES
+from exporter.sources.nccl.readers.dump_files import MAX_FILES, DumpFiles
 from exporter.sources.nccl.readers.feed import (
-    Facts,
-    Heard,
+    FeedReport,
     Membership,
-    Said,
-    Unused,
+    ProcessFacts,
+    ProcessReport,
+    UnusedReason,
 )
 from exporter.sources.nccl.readers.files import (
-    CALL_DEADLINE,
+    CALL_TIMEOUT_SECONDS,
     find,
     find_folders,
     off_loop,
 )
 
-DUMP_OUTCOMES = ("taken", "pickle", "malformed", "invalid", "too_large", "unreadable")
+DUMP_OUTCOMES = ("accepted", "pickle", "malformed", "invalid", "too_large", "unreadable")
 ENTRY_OUTCOMES = (
     "collective",
     "point_to_point",
     "unfinished",
     "untimed",
     "incomplete",
-    "bad",
+    "invalid",
     "over_limit",
     "duplicate",
     "excluded",
 )
 
-DUMPS = vocabulary.schema(
-    "fabric_nccl_recorder_",
-    ("outcome",),
-    own={
-        "dumps_total": counter(
-            "Dumps of PyTorch's Flight Recorder by what became of them: taken; pickle (refused, since loading one runs"
-            " what its writer chose), malformed, invalid, too_large and unreadable (lost)."
-        )
-    },
-    origins={"dumps_total": ["nccl_trace_rank_<rank>, comm_lib_trace_rank_<rank>"]},
-)
-
-ENTRIES = vocabulary.schema(
-    "fabric_nccl_recorder_",
-    ("outcome",),
-    own={
-        "entries_total": counter(
-            "New entries of these dumps by what became of them: collective (used), point_to_point and unfinished"
-            " (passed over), untimed (the job does not measure), incomplete (sizes or ranks of the group are not told),"
-            " bad (lost), over_limit, duplicate and excluded (not used)."
-        )
-    },
-    origins={"entries_total": ["entries"]},
-)
-
 _RANK = re.compile(r"(?:^|[^0-9])([0-9]{1,7})(?:\.json)?$", re.ASCII)
 
 MAX_RANKS = 256
-"""Files of which it is remembered what they told; of more, those that told it last."""
+"""Files whose entries are remembered; of more, the most recently read."""
 
-Key = tuple[int, int, int]
-"""What tells an entry from others of its rank: its number, its group, its number in that."""
+EntryKey = tuple[int, int, int]
+"""Identity of an entry within its rank: record ID, group, and sequence number in the group."""
 
 
-class _Told(NamedTuple):
-    """What one dump gave."""
+class _DumpReading(NamedTuple):
+    """Result of reading one dump."""
 
-    said: Said
+    report: ProcessReport
     entries: Counter[str]
     failures: list[Failure]
 
 
-class RecorderFeed:
+class FlightRecorderFeed:
     """Reads dumps of the Flight Recorder."""
 
     name = "recorder"
-    schemas = (DUMPS, ENTRIES)
+    schemas = (RECORDER_DUMPS, RECORDER_ENTRIES)
 
-    def __init__(self, folders: Sequence[str], wants: Callable[[str], bool]) -> None:
-        """Take folders or patterns of folders, and which jobs are wanted: files of others are not opened."""
-        self._folders, self._wants = folders, wants
-        self._serial = BlockingCalls("recorder", CALL_DEADLINE)
-        self._dumps = Dumps(settled=True)
-        self._told: dict[str, frozenset[Key]] = {}
+    def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
+        """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
+        self._folders, self._is_selected = folders, is_selected
+        self._serial = Serial("recorder", CALL_TIMEOUT_SECONDS)
+        self._dumps = DumpFiles(settled=True)
+        self._completed: dict[str, frozenset[EntryKey]] = {}
         self._outcomes: Counter[str] = Counter()
         self._entries: Counter[str] = Counter()
         self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}
 
     async def applies(self) -> bool:
-        """Tell whether any of the folders is there."""
+        """Return whether any of the folders exists."""
         return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
 
-    async def hear(self) -> Heard:
-        """Read the dumps that are new and whole; they fail alone."""
+    async def poll(self) -> FeedReport:
+        """Read the dumps that are new and complete; they fail alone."""
         failures: list[Failure] = []
-        found = await off_loop(self._serial, partial(find, self._folders, ("",), self._wants, failures))
-        ready, gone, too_many = self._dumps.look(
+        found = await off_loop(self._serial, partial(find, self._folders, ("",), self._is_selected, failures))
+        ready, gone, too_many = self._dumps.update(
             {path: state for path, (_, state) in found.files.items() if _RANK.search(path)}
         )
-        if too_many or found.cut:
+        if too_many or found.truncated:
             failures.append(Failure("", "too_many_files", f"more than {MAX_FILES} dumps; remove those of old jobs"))
         for path in gone:
-            self._told.pop(path, None)
+            self._completed.pop(path, None)
         results = await self._serial.run(
             (path, partial(self._read, path, found.files[path][0], found.files[path][1].st_uid)) for path in ready
         )
-        heard = Heard(gone=gone, failures=failures)
+        feed_report = FeedReport(gone=gone, failures=failures)
         for path in ready:
             result, job = results[path], found.files[path][0]
-            if isinstance(result, _Told):
-                self._outcomes["taken"] += 1
+            if isinstance(result, _DumpReading):
+                self._outcomes["accepted"] += 1
                 self._entries.update(result.entries)
-                heard.said.append(result.said)
+                feed_report.processes.append(result.report)
                 failures += result.failures
             elif isinstance(result, FormatError):
                 self._outcomes[result.reason] += 1
@@ -143,88 +117,89 @@ class RecorderFeed:
             elif not isinstance(result, FileNotFoundError):
                 self._outcomes["unreadable"] += 1
                 failures.append(failure_of(job, result, path))
-        return heard
+        return feed_report
 
-    def unused(self, said: Said, why: Unused) -> None:
-        """Count the collectives as what became of them."""
-        self._entries["collective"] -= said.count
-        self._entries[why] += said.count
+    def mark_unused(self, report: ProcessReport, reason: UnusedReason) -> None:
+        """Move the report's collectives to another outcome."""
+        self._entries["collective"] -= report.count
+        self._entries[reason] += report.count
 
     def tables(self, now: float) -> list[Table]:
-        """Give what became of dumps and entries; nothing before the first dump."""
+        """Return outcomes of dumps and entries; nothing before the first dump."""
         if not self._outcomes:
             return []
         tables = []
         for schema, ending, names, counts in (
-            (DUMPS, "dumps_total", DUMP_OUTCOMES, self._outcomes),
-            (ENTRIES, "entries_total", ENTRY_OUTCOMES, self._entries),
+            (RECORDER_DUMPS, "dumps_total", DUMP_OUTCOMES, self._outcomes),
+            (RECORDER_ENTRIES, "entries_total", ENTRY_OUTCOMES, self._entries),
         ):
             column = Column(schema.metrics[ending], [counts[name] for name in names])
             tables.append(Table(schema, self._keepers[schema].rows([(name,) for name in names]), {ending: column}, now))
         return tables
 
     async def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._serial.close()
 
-    def _read(self, path: str, job: str, uid: int) -> _Told:
+    def _read(self, path: str, job: str, uid: int) -> _DumpReading:
         """Read one dump; runs in the thread."""
-        dump = parse(self._dumps.read(path))
+        dump = parse_dump(self._dumps.read(path))
         named = _RANK.search(path)
         rank = int(named[1]) if named else 0
-        said = Said(path, Facts(job, folder="" if job == UNKNOWN else job, uid=uid, world_rank=rank))
-        entries = Counter({"bad": dump.bad} if dump.bad else {})
-        self._take(dump, rank, said, entries)
+        facts = ProcessFacts(job, folder="" if job == UNKNOWN else job, uid=uid, world_rank=rank)
+        report = ProcessReport(path, facts)
+        entries = Counter({"invalid": dump.bad} if dump.bad else {})
+        self._add_dump(dump, rank, report, entries)
         failures = []
         if dump.bad:
             failures.append(
                 Failure(job, "invalid", f"{path}: {dump.bad} entries or groups; the first: {dump.first_error}")
             )
-        return _Told(said, entries, failures)
+        return _DumpReading(report, entries, failures)
 
-    def _take(self, dump: Dump, rank: int, said: Said, outcomes: Counter[str]) -> None:
-        """Add the entries that are over and were not told before."""
-        before = self._told.pop(said.speaker, frozenset())
+    def _add_dump(self, dump: RecorderDump, rank: int, report: ProcessReport, outcomes: Counter[str]) -> None:
+        """Add the completed entries that no earlier dump contained."""
+        before = self._completed.pop(report.key, frozenset())
         if max((one.record_id for one in dump.entries), default=0) < max(
             (number for number, _, _ in before), default=0
         ):
-            before, said.restarted = frozenset(), True  # a process that counts anew
-        places: dict[tuple[int, str], tuple[str, Membership] | None] = {}
-        over = set()
+            before, report.restarted = frozenset(), True  # record IDs restarted: another process
+        memberships: dict[tuple[int, str], tuple[str, Membership] | None] = {}
+        completed = set()
         for one in dump.entries:
             key = (one.record_id, one.pg_id, one.sequence)
             if one.state == "completed":
-                over.add(key)
+                completed.add(key)
             if key in before:
                 continue
             group = (one.pg_id, one.process_group[0] if one.process_group else "")
-            if group not in places:
-                places[group] = _place(_group_of(dump, *group), rank)
-            outcomes[_add(one, places[group], said)] += 1
-        self._told[said.speaker] = frozenset(over)
-        if len(self._told) > MAX_RANKS:
-            del self._told[next(iter(self._told))]
+            if group not in memberships:
+                memberships[group] = _membership(_group_of(dump, *group), rank)
+            outcomes[_add_entry(one, memberships[group], report)] += 1
+        self._completed[report.key] = frozenset(completed)
+        if len(self._completed) > MAX_RANKS:
+            del self._completed[next(iter(self._completed))]
 
 
-def _group_of(dump: Dump, number: int, name: str) -> Group | None:
-    """Find a group: by its number, else by its name."""
+def _group_of(dump: RecorderDump, number: int, name: str) -> ProcessGroup | None:
+    """Return a group by its number, else by its name."""
     found = dump.groups.get(str(number))
     if found is not None and name in {"", found.name}:
         return found
     return dump.groups.get(name) or next((one for one in dump.groups.values() if one.name == name), None)
 
 
-def _place(group: Group | None, rank: int) -> tuple[str, Membership] | None:
-    """Give a group's name on all its ranks, and a rank's place in it; None where that is not told."""
+def _membership(group: ProcessGroup | None, rank: int) -> tuple[str, Membership] | None:
+    """Return an identifier that is equal on all ranks of a group, and the membership; None where ranks are unknown."""
     if group is None or group.ranks is None or rank not in group.ranks:
         return None
-    about = repr((group.name, group.ranks)).encode("utf-8", "backslashreplace")
-    name = f"recorder-{blake2b(about, digest_size=8).hexdigest()}"
+    identity = repr((group.name, group.ranks)).encode("utf-8", "backslashreplace")
+    name = f"recorder-{blake2b(identity, digest_size=8).hexdigest()}"
     return name, Membership(group.ranks.index(rank), len(group.ranks))
 
 
-def _add(entry: Entry, place: tuple[str, Membership] | None, said: Said) -> str:
-    """Add an entry to what was said, and tell what it was."""
+def _add_entry(entry: RecorderEntry, membership: tuple[str, Membership] | None, report: ProcessReport) -> str:
+    """Add an entry to the report, and return its outcome."""
     if entry.is_p2p:
         return "point_to_point"
     if entry.state != "completed":
@@ -233,11 +208,11 @@ def _add(entry: Entry, place: tuple[str, Membership] | None, said: Said) -> str:
         return "untimed"
     microseconds = round(entry.duration_ms * 1000)
     size = entry.input_bytes
-    if place is None or size is None or not microseconds:
+    if membership is None or size is None or not microseconds:
         return "incomplete"
-    name, member = place
-    said.meets(member)
+    name, member = membership
+    report.add_membership(member)
     if entry.kind == "ReduceScatter":
-        size //= member.ranks  # torch tells the whole input, NCCL counts what one rank gets
-    said.did(name, member, entry.kind, entry.sequence, size, microseconds, timed=True)
+        size //= member.ranks  # PyTorch records the whole input, NCCL counts what one rank receives
+    report.add_collective(name, member, entry.kind, entry.sequence, size, microseconds, timed=True)
     return "collective"

@@ -1,7 +1,7 @@
-"""What `fabric_timing.py` tells from within a job: datagrams at this host's socket.
+"""Feed of `fabric_timing.py`: datagrams from within jobs, received on this host's socket.
 
-Its times are comparable whether they are those of events on the GPU or those of the host's clock, which are all that
-gloo has. Its communicators have names of their own, so what it tells is never put together with another feed's.
+Its times can be compared across ranks, whether measured by CUDA events or by the host clock (all that gloo has). Its
+communicators have identifiers of their own, so its collectives are never combined with those of another feed.
 """
 
 import os
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.core import vocabulary
-from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.blocking import HungError, Serial
 from exporter.core.collectives import COMMON, known_kind
 from exporter.core.source import Failure
 from exporter.core.table import (
@@ -20,19 +19,24 @@ from exporter.core.table import (
     Schema,
     Table,
 )
-from exporter.core.vocabulary import counter, gauge
 from exporter.nccl.datagram import Datagram
 from exporter.sources.common.failures import failure_of
 from exporter.sources.nccl.identity import world_rank
-from exporter.sources.nccl.readers.feed import (
-    Facts,
-    Heard,
-    Membership,
-    Progress,
-    Said,
-    Unused,
+from exporter.sources.nccl.metrics import (
+    TIMING_COLLECTIVES,
+    TIMING_DATAGRAMS,
+    TIMING_LOSSES,
+    TIMING_SENDERS,
 )
-from exporter.sources.nccl.readers.files import CALL_DEADLINE, off_loop
+from exporter.sources.nccl.readers.feed import (
+    CollectiveProgress,
+    FeedReport,
+    Membership,
+    ProcessFacts,
+    ProcessReport,
+    UnusedReason,
+)
+from exporter.sources.nccl.readers.files import CALL_TIMEOUT_SECONDS, off_loop
 from exporter.sources.nccl.timing_socket import (
     OUTCOMES,
     SOCKET,
@@ -40,102 +44,58 @@ from exporter.sources.nccl.timing_socket import (
     TimingSocket,
 )
 
-MAX_NUMBERS = 1024
-"""Processes of which the numbers of datagrams are remembered; more than send at a time."""
+MAX_TRACKED_PROCESSES = 1024
+"""Processes whose datagram numbers are tracked; more than can send at a time."""
 
 LOSSES = ("dropped", "untimed", "faults", "missing")
-
-DATAGRAMS = vocabulary.schema(
-    "fabric_nccl_timing_",
-    ("outcome",),
-    own={
-        "datagrams_total": counter(
-            "Datagrams of fabric_timing.py by what became of them: accepted; too_long, malformed, invalid and version"
-            " (of a later form), no_sender (the kernel does not tell who), foreign_job (of another job than it says),"
-            " rate, senders and queue (too many), all of which are lost."
-        )
-    },
-    origins={"datagrams_total": ["datagrams of fabric_timing.py"]},
-)
-
-RECORDS = vocabulary.schema(
-    "fabric_nccl_timing_",
-    ("reason",),
-    own={
-        "lost_total": counter(
-            "Losses that processes with fabric_timing.py tell: records dropped, collectives untimed, faults of the hook"
-            " itself; and datagrams missing by their numbers."
-        )
-    },
-    origins={"lost_total": ["dropped, untimed, faults and n of datagrams"]},
-)
-
-UNUSED = vocabulary.schema(
-    "fabric_nccl_timing_",
-    ("outcome",),
-    own={
-        "collectives_total": counter(
-            "Collectives that fabric_timing.py told, by what became of them: used, duplicate (told by Inspector too),"
-            " over_limit (too many processes), excluded (of a job that is)."
-        )
-    },
-    origins={"collectives_total": ["ops of datagrams"]},
-)
-
-SENDERS = vocabulary.schema(
-    "fabric_nccl_timing_",
-    (),
-    own={"senders": gauge("Processes that sent datagrams of fabric_timing.py within the last minutes.")},
-    origins={"senders": ["credentials on the socket"]},
-)
 
 _USES = ("used", "duplicate", "over_limit", "excluded")
 
 
 @dataclass(slots=True)
-class _Numbers:
-    """What a process told last: the number of its datagram, and its losses so far."""
+class _Numbering:
+    """State of a process: number of its last datagram, and its losses so far."""
 
     last: int = -1
     losses: Counter[str] = field(default_factory=Counter)
 
 
-class _Look(NamedTuple):
-    """Whether there is a folder for the socket, and whether the socket is there."""
+class _Survey(NamedTuple):
+    """Whether the socket's folder, and the socket itself, exist."""
 
     folder: bool
     socket: bool
 
 
 class HookFeed:
-    """Listens at the socket."""
+    """Receives from the socket."""
 
     name = "hook"
-    schemas = (DATAGRAMS, RECORDS, UNUSED, SENDERS)
+    schemas = (TIMING_DATAGRAMS, TIMING_LOSSES, TIMING_COLLECTIVES, TIMING_SENDERS)
 
     def __init__(self, path: str, procfs: Path) -> None:
-        """Take where to listen, and where to ask about processes."""
+        """Create the feed for a socket path, and the procfs to identify senders with."""
         self._path = Path(path)
-        self._serial = BlockingCalls("timing", CALL_DEADLINE)
+        self._serial = Serial("timing", CALL_TIMEOUT_SECONDS)
         self._socket = TimingSocket(path, procfs)
         self._open = False
-        self._numbers: dict[str, _Numbers] = {}
+        self._numberings: dict[str, _Numbering] = {}
         self._lost: Counter[str] = Counter()
         self._uses: Counter[str] = Counter()
         self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}
 
     async def applies(self) -> bool:
-        """Tell whether there is a folder for the socket."""
-        return (await off_loop(self._serial, self._look)).folder
+        """Return whether the socket's folder exists."""
+        return (await off_loop(self._serial, self._survey)).folder
 
-    async def hear(self) -> Heard:
-        """Give what came since the last time; a socket that cannot be made, or is gone, is made at the next poll."""
+    async def poll(self) -> FeedReport:
+        """Return the reports since the last poll; a socket that is missing is recreated at the next poll."""
         failures: list[Failure] = []
-        look = await off_loop(self._serial, self._look)
-        if self._open and not look.socket:
-            await self._socket.close()  # somebody removed it, so nobody can send to it
+        survey = await off_loop(self._serial, self._survey)
+        if self._open and not survey.socket:
+            await self._socket.close()  # it was removed, so no process can send to it
             self._open = False
-        if not self._open and look.folder:
+        if not self._open and survey.folder:
             try:
                 await self._socket.open()
                 self._open = True
@@ -143,111 +103,113 @@ class HookFeed:
                 failures.append(Failure("", "in_use", str(error)))
             except (OSError, HungError) as error:
                 failures.append(failure_of("", error, self._path))
-        said: dict[str, Said] = {}
+        reports: dict[str, ProcessReport] = {}
         for one in await self._socket.take():
-            self._take(one, said)
-        return Heard(list(said.values()), failures=failures)
+            self._add_datagram(one, reports)
+        return FeedReport(list(reports.values()), failures=failures)
 
-    def unused(self, said: Said, why: Unused) -> None:
-        """Count the collectives as what became of them."""
-        self._uses["used"] -= said.count
-        self._uses[why] += said.count
+    def mark_unused(self, report: ProcessReport, reason: UnusedReason) -> None:
+        """Move the report's collectives to another outcome."""
+        self._uses["used"] -= report.count
+        self._uses[reason] += report.count
 
     def tables(self, now: float) -> list[Table]:
-        """Give what became of datagrams and collectives; nothing while the socket was never there."""
+        """Return outcomes of datagrams and collectives; nothing if the socket was never open."""
         if not self._open and not self._uses:
             return []
         return [
-            self._counts(DATAGRAMS, "datagrams_total", OUTCOMES, self._socket.counts, now),
-            self._counts(RECORDS, "lost_total", LOSSES, self._lost, now),
-            self._counts(UNUSED, "collectives_total", _USES, self._uses, now),
+            self._counts(TIMING_DATAGRAMS, "datagrams_total", OUTCOMES, self._socket.counts, now),
+            self._counts(TIMING_LOSSES, "lost_total", LOSSES, self._lost, now),
+            self._counts(TIMING_COLLECTIVES, "collectives_total", _USES, self._uses, now),
             Table(
-                SENDERS,
-                self._keepers[SENDERS].rows([()]),
-                {"senders": Column(SENDERS.metrics["senders"], [self._socket.senders])},
+                TIMING_SENDERS,
+                self._keepers[TIMING_SENDERS].rows([()]),
+                {"senders": Column(TIMING_SENDERS.metrics["senders"], [self._socket.senders])},
                 now,
             ),
         ]
 
     async def close(self) -> None:
-        """Take the socket away, where it is this one's."""
+        """Close the socket, and remove it if it is ours."""
         self._serial.close()
         self._open = False
         await self._socket.close()
 
-    def _look(self) -> _Look:
-        """Look for the folder and the socket; runs in the thread.
+    def _survey(self) -> _Survey:
+        """Return whether folder and socket exist; runs in the thread.
 
-        A folder at the usual place that may not be written to is as good as none: nobody prepared it for this. Where
-        another place is configured, that fails, and so is told.
+        The default folder counts as missing where it is not writable: it was not created for the socket. A configured
+        folder that is not writable is an error when the socket is opened.
         """
         folder = self._path.parent
-        usual = str(self._path) == SOCKET
-        ready = folder.is_dir() and (not usual or os.access(folder, os.W_OK | os.X_OK))
-        return _Look(ready, self._path.exists())
+        default = str(self._path) == SOCKET
+        ready = folder.is_dir() and (not default or os.access(folder, os.W_OK | os.X_OK))
+        return _Survey(ready, self._path.exists())
 
     def _counts(self, schema: Schema, ending: str, names: tuple[str, ...], counts: Counter[str], now: float) -> Table:
         rows = self._keepers[schema].rows([(name,) for name in names])
         return Table(schema, rows, {ending: Column(schema.metrics[ending], [counts[name] for name in names])}, now)
 
-    def _take(self, one: Received, heard: dict[str, Said]) -> None:
-        """Add a datagram to what its process said."""
-        told, sender = one.datagram, one.sender
-        # Behind user and number of what cannot be seen there may be several; what they say of themselves tells them.
-        speaker = f"{sender.pid or f'{sender.uid}:{told.host}:{told.pid}'}:{one.job}"
-        self._note(speaker, told)
-        said = heard.get(speaker)
-        if said is None:
-            said = heard[speaker] = Said(speaker, _facts(one))
-        places = [Membership(group.rank, group.size, group.nodes) for group in told.groups]
-        for place in places:
-            said.meets(place)
-        for done in told.operations:
-            said.did(
-                told.groups[done.communicator].id,
-                places[done.communicator],
-                known_kind(done.kind),
-                done.sequence,
-                done.message_bytes,
-                done.microseconds,
-                timed=True if done.timing == "gpu" else None,
+    def _add_datagram(self, one: Received, reports: dict[str, ProcessReport]) -> None:
+        """Add a datagram to the report of its process."""
+        received, sender = one.datagram, one.sender
+        # Processes whose PIDs are not visible here share a sender; host and PID in their datagrams differ.
+        key = f"{sender.pid or f'{sender.uid}:{received.host}:{received.pid}'}:{one.job}"
+        self._count_losses(key, received)
+        report = reports.get(key)
+        if report is None:
+            report = reports[key] = ProcessReport(key, _facts(one))
+        memberships = [Membership(group.rank, group.size, group.nodes) for group in received.groups]
+        for membership in memberships:
+            report.add_membership(membership)
+        for operation in received.operations:
+            report.add_collective(
+                received.groups[operation.communicator].id,
+                memberships[operation.communicator],
+                known_kind(operation.kind),
+                operation.sequence,
+                operation.message_bytes,
+                operation.microseconds,
+                timed=True if operation.timing == "gpu" else None,
             )
-        for count in told.counts:
-            group = told.groups[count.communicator]
-            if count.kind in COMMON:  # by its own name alone: of two names for one kind each has its own count
-                said.progress[group.id, count.kind] = Progress(places[count.communicator], count.begun, count.ended)
-        for step in told.steps:
-            said.steps["steps"] += 1
-            said.steps["tokens"] += step.tokens or 0
-            said.steps["flops"] += round(step.flops or 0)
-        self._uses["used"] += len(told.operations)
+        for count in received.counts:
+            group = received.groups[count.communicator]
+            if count.kind in COMMON:  # not its aliases: each alias has its own count
+                report.progress[group.id, count.kind] = CollectiveProgress(
+                    memberships[count.communicator], count.begun, count.ended
+                )
+        for step in received.steps:
+            report.steps["steps"] += 1
+            report.steps["tokens"] += step.tokens or 0
+            report.steps["flops"] += round(step.flops or 0)
+        self._uses["used"] += len(received.operations)
 
-    def _note(self, speaker: str, told: Datagram) -> None:
-        """Add what was lost on the way, and what the process says that it lost since it said so last."""
-        losses = Counter(dropped=told.dropped, untimed=told.untimed, faults=told.faults)
-        before = self._numbers.pop(speaker, None)
-        if before is None and told.number:
-            before = _Numbers(told.number - 1, losses)  # it began before this program did: that is no news
-        if before is None or told.number < before.last:
-            before = _Numbers(told.number - 1)
-        self._numbers[speaker] = before
-        if len(self._numbers) > MAX_NUMBERS:
-            del self._numbers[next(iter(self._numbers))]
-        self._lost["missing"] += max(0, told.number - before.last - 1)
-        before.last = told.number
+    def _count_losses(self, key: str, received: Datagram) -> None:
+        """Count datagrams lost in transit, and the increase of the losses that the process reports."""
+        losses = Counter(dropped=received.dropped, untimed=received.untimed, faults=received.faults)
+        before = self._numberings.pop(key, None)
+        if before is None and received.number:
+            before = _Numbering(received.number - 1, losses)  # started before the exporter: not new losses
+        if before is None or received.number < before.last:
+            before = _Numbering(received.number - 1)
+        self._numberings[key] = before
+        if len(self._numberings) > MAX_TRACKED_PROCESSES:
+            del self._numberings[next(iter(self._numberings))]
+        self._lost["missing"] += max(0, received.number - before.last - 1)
+        before.last = received.number
         self._lost += losses - before.losses
         before.losses = losses
 
 
-def _facts(one: Received) -> Facts:
-    told, sender = one.datagram, one.sender
-    return Facts(
+def _facts(one: Received) -> ProcessFacts:
+    received, sender = one.datagram, one.sender
+    return ProcessFacts(
         one.job,
-        pid=told.pid,
-        host=told.host,
+        pid=received.pid,
+        host=received.host,
         host_pid=sender.pid,
         uid=sender.uid,
-        world_rank=world_rank(told.env) if told.rank is None else told.rank,
-        gpu=told.gpu.pci or told.gpu.uuid,
-        pod=told.env.get("POD_NAME", "") or sender.owner.pod,
+        world_rank=world_rank(received.env) if received.rank is None else received.rank,
+        gpu=received.gpu.pci or received.gpu.uuid,
+        pod=received.env.get("POD_NAME", "") or sender.owner.pod,
     )

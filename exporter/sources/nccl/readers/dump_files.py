@@ -1,7 +1,7 @@
-"""Files that are written anew as a whole: each is given once for each time that it was.
+"""Tracking of files that are rewritten as a whole: each version is read once.
 
-Of a file that was there before the start nothing is news until it changes: it may be that of a job long dead. No
-clock is asked: a file whose half is of no use is given when two looks in a row find it the same.
+A file that existed before the start is not read until it changes: it may be of a job that ended long ago. No clock is
+used: a file that is only useful when complete is read when two consecutive polls find it unchanged.
 """
 
 import errno
@@ -13,37 +13,37 @@ from dataclasses import dataclass
 from exporter.linux.untrusted_files import file_version, open_untrusted
 
 MAX_FILES = 4096
-"""Files that are told apart; of more, those written last."""
+"""Files tracked; of more, the most recently modified."""
 
 POLL_BUDGET = 64 << 20
-"""Bytes read at one poll, and so of one file; what is left waits for the next."""
+"""Bytes read per poll, and so per file; the remainder is read at the next poll."""
 
 
 @dataclass(slots=True)
 class _File:
-    """A file: its state at the last look, and that which was given last."""
+    """A file: its state at the last poll, and the state that was last read."""
 
     state: tuple[int, ...]
-    given: tuple[int, ...]
+    read_state: tuple[int, ...]
 
 
-class Dumps:
-    """Tells which files were written anew."""
+class DumpFiles:
+    """Reports which files were rewritten since they were last read."""
 
     def __init__(self, *, settled: bool) -> None:
-        """Take whether files are of use only when they no longer change."""
+        """Create the tracker; `settled` means that a file is only read once it no longer changes."""
         self.files: dict[str, _File] = {}
         self._settled = settled
-        self._looks = 0
+        self._polls = 0
 
-    def look(self, found: Mapping[str, os.stat_result]) -> tuple[list[str], set[str], int]:
-        """Take note of the files there are now.
+    def update(self, found: Mapping[str, os.stat_result]) -> tuple[list[str], set[str], int]:
+        """Update the files that exist.
 
         Args:
-            found: Path and state of each, from lstat; what is no regular file is passed over.
+            found: lstat of each file by path; anything but regular files is skipped.
 
         Returns:
-            Those to read at this poll, those that are gone, and how many were too many.
+            Paths to read at this poll, paths that no longer exist, and the number of files beyond MAX_FILES.
         """
         paths = [path for path, state in found.items() if stat.S_ISREG(state.st_mode)]
         too_many = max(0, len(paths) - MAX_FILES)
@@ -57,27 +57,27 @@ class Dumps:
             state, size = file_version(found[path]), found[path].st_size
             one = self.files.get(path)
             if one is None:
-                one = self.files[path] = _File((), () if self._looks else state)
+                one = self.files[path] = _File((), () if self._polls else state)
             same, one.state = one.state == state, state
-            if one.given == state or (self._settled and not same):
+            if one.read_state == state or (self._settled and not same):
                 continue
             if size > POLL_BUDGET:
-                ready.append(path)  # its reading fails, and so that is told
+                ready.append(path)  # reading it fails, which is reported
             elif size <= left:
                 left -= size
                 ready.append(path)
-        self._looks += 1
+        self._polls += 1
         return ready, gone, too_many
 
     def read(self, path: str) -> bytes:
-        """Read a file; it is not given again until it changes.
+        """Read a file and mark this version as read.
 
         Raises:
-            OSError: It cannot be read, or is larger than what is read at one poll (EFBIG).
+            OSError: It cannot be read, or exceeds POLL_BUDGET (EFBIG).
         """
         one = self.files[path]
-        one.given = one.state
-        with open_untrusted(path) as (descriptor, state):
+        one.read_state = one.state
+        with opened(path) as (descriptor, state):
             if state.st_size > POLL_BUDGET:
                 raise OSError(errno.EFBIG, f"{state.st_size} bytes; at most {POLL_BUDGET} are read")
             parts, left = [], POLL_BUDGET

@@ -1,0 +1,373 @@
+"""Encoding of batches of collective timings in MessagePack.
+
+A batch is one array. Names are in tables at its front, and the operations of a stream in columns: sequence numbers as
+differences (none where all are 1), sizes as indices into a table (none where there is one size), times in tenths of a
+microsecond. An operation thus takes about five bytes instead of the hundreds of an Inspector line, and decoding creates
+few objects. MessagePack rather than JSON: the same columns of numbers take a third fewer bytes.
+
+Publishers are untrusted: decoding is bounded and strict, and rejects input with `FormatError` only.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, chain, pairwise, repeat, zip_longest
+from typing import Annotated, Any
+
+import msgspec
+
+from exporter.nccl.batch import (
+    MAX_BATCH,
+    MAX_OPERATIONS,
+    MAX_PROGRESS,
+    MAX_STREAMS,
+    VERSION,
+    Batch,
+    Operation,
+    Progress,
+    Stream,
+)
+from exporter.nccl.decoding import (
+    MAX_MICROSECONDS,
+    Count,
+    FormatError,
+    MessageBytes,
+    Rank,
+    Ranks,
+)
+
+TENTHS = 10
+"""Resolution of times: parts of a microsecond."""
+
+_TIMED = (False, True, None)
+"""Values of the column `timed`, by number."""
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,128}\Z")]
+"""Printable ASCII only: labels and log lines that contain the text get neither line ends nor look-alike characters."""
+
+Host = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,253}\Z")]
+Epoch = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16}\Z")]
+Kind = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]{1,32}\Z")]
+Hash = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}\Z")]
+Gpu = Annotated[str, msgspec.Meta(pattern=r"^[ -~]{0,64}\Z")]
+Ports = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{0,1024}\Z")]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=MAX_OPERATIONS)]
+Step = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+Tenths = Annotated[int, msgspec.Meta(ge=0, le=MAX_MICROSECONDS * TENTHS)]
+
+
+class _Communicator(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    hash: Hash
+    ranks: Ranks
+    nodes: Ranks | None
+
+
+class _Process(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    pid: Count
+    world_rank: Rank | None
+    gpu: Gpu
+    ports: Ports
+
+
+class _Columns(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """One stream: indices into the tables, and its operations by column."""
+
+    communicator: Index
+    process: Index
+    kind: Index
+    rank: Rank
+    first: Count
+    steps: Annotated[list[Step], msgspec.Meta(max_length=MAX_OPERATIONS)]
+    sizes: Annotated[list[MessageBytes], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)]
+    size_indices: Annotated[list[Index], msgspec.Meta(max_length=MAX_OPERATIONS)]
+    tenths: Annotated[list[Tenths], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)]
+    timed: Annotated[
+        list[Annotated[int, msgspec.Meta(ge=0, le=2)]], msgspec.Meta(min_length=1, max_length=MAX_OPERATIONS)
+    ]
+
+
+class _Progress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    communicator: Index
+    process: Index
+    kind: Index
+    rank: Rank
+    begun: Count
+    ended: Count
+
+
+class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    version: int
+    job: Name
+    host: Host
+    epoch: Epoch
+    tick: Count
+    sent: Seconds
+    dropped: Count
+    communicators: Annotated[list[_Communicator], msgspec.Meta(max_length=MAX_STREAMS)]
+    processes: Annotated[list[_Process], msgspec.Meta(max_length=MAX_STREAMS)]
+    kinds: Annotated[list[Kind], msgspec.Meta(max_length=MAX_STREAMS)]
+    streams: Annotated[list[_Columns], msgspec.Meta(max_length=MAX_STREAMS)]
+    progress: Annotated[list[_Progress], msgspec.Meta(max_length=MAX_PROGRESS)]
+
+
+class _Versioned(msgspec.Struct, array_like=True):
+    version: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Wire)
+_version_decoder = msgspec.msgpack.Decoder(_Versioned)
+_operation: Callable[[tuple[Any, ...]], Operation] = partial(tuple.__new__, Operation)
+"""Create an operation from a tuple without a Python-level constructor, which is three times as fast."""
+
+
+# --- encoding
+
+
+def encode(batch: Batch) -> list[bytes]:
+    """Encode a batch as one message, or as several with consecutive ticks where it exceeds the limits.
+
+    Empty streams are omitted, operations sorted, and of operations with the same sequence number the first is kept.
+
+    Raises:
+        FormatError: A value would be rejected by the decoder.
+    """
+    streams = [(stream, _in_order(operations)) for stream, operations in batch.streams if operations]
+    found: list[bytes] = []
+    progress = [batch.progress[at : at + MAX_PROGRESS] for at in range(0, len(batch.progress), MAX_PROGRESS)]
+    for part, rows in zip_longest(_split(streams), progress, fillvalue=()):
+        _encode_part(replace(batch, streams=part, progress=rows), found)
+    return found
+
+
+def _encode_part(batch: Batch, found: list[bytes]) -> None:
+    """Append the encoded batch to `found`, or its halves where it exceeds MAX_BATCH."""
+    try:
+        data = _encoder.encode(_wire(replace(batch, tick=batch.tick + len(found))))
+        if len(data) <= MAX_BATCH:
+            _decode_wire(data)  # a batch that collectors would reject is an error of the sender
+            found.append(data)
+            return
+    except (OverflowError, ValueError) as error:  # NaN or infinity
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError("invalid", str(error)) from None
+    count = batch.operations()
+    if count <= 1:
+        raise FormatError("too_large", f"{count} operations in {len(data)} bytes")
+    for place, part in enumerate(_split(batch.streams, (count + 1) // 2)):
+        _encode_part(replace(batch, streams=part, progress=() if place else batch.progress), found)
+
+
+def _split(
+    streams: Sequence[tuple[Stream, Sequence[Operation]]], limit: int = MAX_OPERATIONS
+) -> Iterator[list[tuple[Stream, Sequence[Operation]]]]:
+    """Split streams into parts of at most `limit` operations and MAX_STREAMS streams; a stream may span parts."""
+    part: list[tuple[Stream, Sequence[Operation]]] = []
+    room = limit
+    for stream, operations in streams:
+        begin = 0
+        while begin < len(operations):
+            if room == 0 or len(part) == MAX_STREAMS:
+                yield part
+                part, room = [], limit
+            taken = operations[begin : begin + room]
+            part.append((stream, taken))
+            begin += len(taken)
+            room -= len(taken)
+    if part:
+        yield part
+
+
+def _in_order(operations: Sequence[Operation]) -> Sequence[Operation]:
+    numbers = [one.sequence for one in operations]
+    if all(map(int.__lt__, numbers, numbers[1:])):
+        return operations
+    first = {one.sequence: one for one in reversed(operations)}
+    return [first[number] for number in sorted(first)]
+
+
+def _wire(batch: Batch) -> _Wire:
+    communicators: dict[_Communicator, int] = {}
+    processes: dict[_Process, int] = {}
+    kinds: dict[str, int] = {}
+
+    def table_indices(stream: Stream) -> tuple[int, int, int, int]:
+        """Return the table indices of a stream, and its rank."""
+        if stream.job != batch.job or stream.host != batch.host:
+            raise FormatError("invalid", f"a stream of {stream.job} on {stream.host} does not belong to this batch")
+        communicator = _Communicator(stream.communicator, stream.ranks, stream.nodes)
+        process = _Process(stream.pid, stream.world_rank, stream.gpu, stream.ports)
+        return (
+            communicators.setdefault(communicator, len(communicators)),
+            processes.setdefault(process, len(processes)),
+            kinds.setdefault(stream.kind, len(kinds)),
+            stream.rank,
+        )
+
+    streams = [_columns(*table_indices(stream), operations) for stream, operations in batch.streams]
+    progress = [_Progress(*table_indices(one.stream), one.begun, one.ended) for one in batch.progress]
+    return _Wire(
+        batch.version,
+        batch.job,
+        batch.host,
+        batch.epoch,
+        batch.tick,
+        float(batch.sent),
+        batch.dropped,
+        list(communicators),
+        list(processes),
+        list(kinds),
+        streams,
+        progress,
+    )
+
+
+def _columns(communicator: int, process: int, kind: int, rank: int, operations: Sequence[Operation]) -> _Columns:
+    numbers, sizes, times, timed = (list(column) for column in zip(*operations, strict=True))
+    steps = [after - before for before, after in pairwise(numbers)]
+    indices = {size: index for index, size in enumerate(dict.fromkeys(sizes))}
+    timings = [_TIMED.index(one) for one in timed]
+    return _Columns(
+        communicator,
+        process,
+        kind,
+        rank,
+        numbers[0],
+        steps if any(step != 1 for step in steps) else [],
+        list(indices),
+        [indices[size] for size in sizes] if len(indices) > 1 else [],
+        [round(time * TENTHS) for time in times],
+        timings if any(one != timings[0] for one in timings) else timings[:1],
+    )
+
+
+# --- decoding
+
+
+def decode(data: bytes) -> Batch:
+    """Decode and validate a batch.
+
+    Raises:
+        FormatError: It cannot be used.
+    """
+    wire = _decode_wire(data)
+    return Batch(
+        wire.job,
+        wire.host,
+        [(_stream(wire, columns), _operations(columns)) for columns in wire.streams],
+        wire.sent,
+        wire.dropped,
+        [Progress(_stream(wire, one), one.begun, one.ended) for one in wire.progress],
+        wire.epoch,
+        wire.tick,
+        wire.version,
+    )
+
+
+def _decode_wire(data: bytes) -> _Wire:
+    """Decode a message and validate it.
+
+    Raises:
+        FormatError: It cannot be used.
+    """
+    if len(data) > MAX_BATCH:
+        raise FormatError("too_large", f"{len(data)} bytes; at most {MAX_BATCH} are read")
+    try:
+        wire = _decoder.decode(data)
+    except msgspec.ValidationError as error:
+        _check_version(data)
+        raise FormatError("invalid", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError("malformed", str(error) or "nested too deeply") from None
+    if wire.version != VERSION:
+        raise FormatError("unsupported", f"version {wire.version}; {VERSION} is supported")
+    if sum(len(columns.tenths) for columns in wire.streams) > MAX_OPERATIONS:
+        raise FormatError("too_large", f"more than {MAX_OPERATIONS} operations")
+    for columns in wire.streams:
+        _check_indices(wire, columns)
+        _check_columns(columns)
+    for progress in wire.progress:
+        _check_indices(wire, progress)
+    return wire
+
+
+def _check_version(data: bytes) -> None:
+    """Distinguish a newer version from an invalid message.
+
+    Raises:
+        FormatError: The version is not ours.
+    """
+    try:
+        version = _version_decoder.decode(data).version
+    except msgspec.MsgspecError:
+        return
+    if version != VERSION:
+        raise FormatError("unsupported", f"version {version}; {VERSION} is supported")
+
+
+def _check_indices(wire: _Wire, one: _Columns | _Progress) -> None:
+    """Validate table indices and the rank.
+
+    Raises:
+        FormatError: One is out of range.
+    """
+    tables: Iterable[tuple[str, int, Sequence[object]]] = (
+        ("communicator", one.communicator, wire.communicators),
+        ("process", one.process, wire.processes),
+        ("kind", one.kind, wire.kinds),
+    )
+    for name, index, table in tables:
+        if index >= len(table):
+            raise FormatError("invalid", f"{name} {index} of {len(table)}")
+    ranks = wire.communicators[one.communicator].ranks
+    if one.rank >= ranks:
+        raise FormatError("invalid", f"rank {one.rank} of {ranks} ranks")
+
+
+def _check_columns(columns: _Columns) -> None:
+    """Validate that columns have the same length.
+
+    Raises:
+        FormatError: They do not.
+    """
+    count = len(columns.tenths)
+    if max(columns.size_indices, default=0) >= len(columns.sizes):
+        raise FormatError("invalid", f"size {max(columns.size_indices)} of {len(columns.sizes)}")
+    if len(columns.steps) not in (0, count - 1):
+        raise FormatError("invalid", f"{len(columns.steps)} steps for {count} operations")
+    if len(columns.size_indices) != count and (columns.size_indices or len(columns.sizes) != 1):
+        raise FormatError("invalid", f"{len(columns.size_indices)} sizes for {count} operations")
+    if len(columns.timed) not in (1, count):
+        raise FormatError("invalid", f"{len(columns.timed)} values of timed for {count} operations")
+    if columns.first + (sum(columns.steps) or count) >= 1 << 63:
+        raise FormatError("invalid", "sequence number out of range")
+
+
+def _stream(wire: _Wire, one: _Columns | _Progress) -> Stream:
+    communicator = wire.communicators[one.communicator]
+    process = wire.processes[one.process]
+    return Stream(
+        wire.job,
+        communicator.hash,
+        wire.kinds[one.kind],
+        one.rank,
+        communicator.ranks,
+        communicator.nodes,
+        process.world_rank,
+        wire.host,
+        process.pid,
+        process.gpu,
+        process.ports,
+    )
+
+
+def _operations(columns: _Columns) -> list[Operation]:
+    count = len(columns.tenths)
+    first, steps, sizes, timed = columns.first, columns.steps, columns.sizes, columns.timed
+    numbers = accumulate(chain((first,), steps)) if steps else range(first, first + count)
+    size = map(sizes.__getitem__, columns.size_indices) if columns.size_indices else repeat(sizes[0], count)
+    known = map(_TIMED.__getitem__, timed) if len(timed) == count else repeat(_TIMED[timed[0]], count)
+    times = [tenths / TENTHS for tenths in columns.tenths]
+    return list(map(_operation, zip(numbers, size, times, known, strict=True)))

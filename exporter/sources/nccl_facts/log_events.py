@@ -1,0 +1,137 @@
+"""What is counted in NCCL's logs: names for the texts of libibverbs and the system, and the counter of each fact.
+
+Logs are untrusted, so label values come from the tables below; text that is in none of them is `other`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from exporter.core.collectives import OTHER, known_kind
+from exporter.core.table import LabelValues
+from exporter.nccl import log_facts as facts
+
+PORT_EVENTS = (
+    ("port error", "port_error"),
+    ("port active", "port_active"),
+    ("GID table change", "gid_change"),
+    ("work queue catastrophic", "queue_pair_fatal"),
+    ("SRQ catastrophic", "queue_pair_fatal"),
+    ("local catastrophic", "device_fatal"),
+    ("access violation", "queue_pair_access"),
+    ("invalid request", "queue_pair_request"),
+    ("path migra", "path_migration"),
+    ("LID change", "lid_change"),
+    ("P_Key change", "pkey_change"),
+    ("SM change", "subnet_manager_change"),
+    ("client reregist", "reregistration"),
+    ("CQ error", "completion_queue_error"),
+)
+"""Part of libibverbs' text of an asynchronous event, and the label value."""
+
+STATUSES = {
+    1: "local_length",
+    2: "local_queue_pair",
+    4: "local_protection",
+    6: "memory_window",
+    7: "bad_response",
+    8: "local_access",
+    9: "remote_invalid_request",
+    10: "remote_access",
+    11: "remote_operation",
+    12: "retries_exceeded",
+    13: "receiver_not_ready",
+    16: "remote_abort",
+    19: "fatal",
+    20: "response_timeout",
+    21: "general",
+}
+"""Values of ibv_wc_status, and the label value. 5 (flushed) is counted separately: it follows from another error."""
+
+RETRIES_EXCEEDED = 12
+
+CALLS = frozenset(
+    {
+        "ibv_modify_qp",
+        "ibv_create_qp",
+        "ibv_create_cq",
+        "ibv_create_srq",
+        "ibv_alloc_pd",
+        "ibv_reg_mr",
+        "ibv_reg_mr_iova2",
+        "ibv_reg_dmabuf_mr",
+        "ibv_open_device",
+        "ibv_query_device",
+        "ibv_query_port",
+        "ibv_query_gid",
+        "ibv_post_send",
+        "ibv_post_recv",
+        "ibv_poll_cq",
+    }
+)
+"""Functions of libibverbs that are label values."""
+
+ERRORS = (
+    ("timed out", "timed_out"),
+    ("unreachable", "unreachable"),
+    ("Cannot allocate memory", "no_memory"),
+    ("Invalid argument", "invalid_argument"),
+    ("not permitted", "not_permitted"),
+    ("Permission denied", "not_permitted"),
+    ("not supported", "not_supported"),
+    ("Bad address", "bad_address"),
+    ("No such device", "no_device"),
+)
+"""Part of the system's text of an error (strerror), and the label value."""
+
+CountedRows = Iterable[tuple[str, LabelValues]]
+"""Counters that a fact increments: kind of counter, and label values after the job."""
+
+
+def label_value(text: str, names: Iterable[tuple[str, str]]) -> str:
+    """Return the label value of the first entry that `text` contains; `other` if there is none."""
+    return next((name for part, name in names if part in text), OTHER)
+
+
+def _completion(host: str, fact: facts.Completion) -> CountedRows:
+    if fact.consequence:
+        yield "flushed_completions", (host,)
+        return
+    yield "completion_errors", (host, fact.device, STATUSES.get(fact.status, OTHER))
+    if fact.status == RETRIES_EXCEEDED and fact.peer:
+        yield "unreachable_peers", (fact.peer,)
+
+
+def _port_event(host: str, fact: facts.AsyncEvent) -> CountedRows:
+    yield "port_events", (host, fact.device, _port(fact.port), label_value(fact.event, PORT_EVENTS))
+
+
+def _speed_change(host: str, fact: facts.SpeedChange) -> CountedRows:
+    yield "port_events", (host, fact.device, _port(fact.port), "speed_change")
+
+
+def _verbs_failure(host: str, fact: facts.VerbsFailure) -> CountedRows:
+    call = fact.call if fact.call in CALLS else OTHER
+    yield "verbs_failures", (host, fact.device, call, label_value(fact.error, ERRORS) if fact.error else "")
+
+
+def _by_host(kind: str) -> Callable[[str, Any], CountedRows]:
+    """Return a function that counts facts by host."""
+    return lambda host, _fact: ((kind, (host,)),)
+
+
+def _port(port: int | None) -> str:
+    return "" if port is None else str(port)
+
+
+COUNTED: Mapping[type, Callable[[str, Any], CountedRows]] = {
+    facts.AsyncEvent: _port_event,
+    facts.SpeedChange: _speed_change,
+    facts.Completion: _completion,
+    facts.VerbsFailure: _verbs_failure,
+    facts.WatchdogTimeout: lambda _host, fact: (("watchdog_timeouts", (known_kind(fact.operation),)),),
+    facts.Failover: _by_host("failovers"),
+    facts.Recovered: _by_host("recoveries"),
+    facts.FatalError: _by_host("fatal_errors"),
+    facts.PeerClosed: _by_host("peers_closed"),
+}
+"""The counters that each type of fact increments; called with the host and the fact."""
