@@ -15,7 +15,8 @@ from time import monotonic
 import msgspec
 
 from exporter.core.source import Host, Source
-from exporter.daemon import daemon
+from exporter.daemon import daemon, sources
+from exporter.daemon.settings import Settings
 from exporter.linux.ethtool import Statistics
 from exporter.linux.netlink.ethtool import Fec
 from exporter.linux.netlink.rtnetlink import Link
@@ -284,9 +285,9 @@ def serve(folder: Path, port: int) -> None:
     def build(options: NicOptions, host: Host) -> Sequence[Source]:
         return [NicSource(options, host, partial(_Running, folder / "nic"))]
 
-    daemon.SOURCES = tuple(replace(one, build=build) if one.name == "nic" else one for one in daemon.SOURCES)
+    sources.SOURCES = tuple(replace(one, build=build) if one.name == "nic" else one for one in sources.SOURCES)
     logging.basicConfig(level=logging.ERROR)
-    settings = daemon.Settings(listen_addresses=(f"127.0.0.1:{port}",), sysfs=folder / "sys")
+    settings = Settings(listen_addresses=(f"127.0.0.1:{port}",), sysfs=folder / "sys")
     asyncio.run(daemon.Daemon(settings).run())
 
 

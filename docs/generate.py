@@ -13,7 +13,7 @@ import shtab
 
 from exporter import cli
 from exporter.core.table import Kind, Metric
-from exporter.daemon import daemon, pipeline
+from exporter.daemon import pipeline, sources
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,11 +56,11 @@ def metrics_page() -> str:
     """Give the text of docs/metrics.md."""
     computed = computed_names()
     parts = [HEAD]
-    homeless = [one.name for one in daemon.metrics() if not one.name.startswith(tuple(SECTIONS))]
+    homeless = [one.name for one in sources.metrics() if not one.name.startswith(tuple(SECTIONS))]
     if homeless:
         raise SystemExit(f"{homeless[0]} has no section: say in SECTIONS what the rows of its prefix are")
     for prefix, text in SECTIONS.items():
-        rows = [_row(one, computed) for one in daemon.metrics() if one.name.startswith(prefix)]
+        rows = [_row(one, computed) for one in sources.metrics() if one.name.startswith(prefix)]
         table = ["| metric | type | labels | meaning | from |", "|---|---|---|---|---|", *sorted(rows)]
         parts.append(f"## {prefix}\n\n{text}\n\n" + "\n".join(table) + "\n")
     return "\n".join(parts)
@@ -70,7 +70,7 @@ def computed_names() -> set[str]:
     """Name the metrics that meaning makes of what sources read."""
     return {
         metric.name
-        for definition in daemon.SOURCES
+        for definition in sources.SOURCES
         for schema in definition.schemas
         for meaning in pipeline.MEANINGS
         for metric in meaning.outputs(schema)

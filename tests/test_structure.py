@@ -15,8 +15,8 @@ import pytest
 
 from exporter.core import vocabulary
 from exporter.daemon import health, probe
-from exporter.daemon.daemon import SOURCES, metrics
 from exporter.daemon.pipeline import MEANINGS
+from exporter.daemon.sources import SOURCES, metrics
 from tests.helpers.paths import FIXTURES, ROOT
 
 PACKAGE = ROOT / "exporter"

@@ -1,7 +1,7 @@
-"""Service discovery: the switches of the configuration, and those that they see, as Prometheus's HTTP discovery has it.
+"""Prometheus HTTP service discovery: configured switches, and their LLDP neighbours that are not configured.
 
-Those that are not polled in the background have the parameter of a probe with them, so that Prometheus, once it is told
-by relabelling where this exporter is, asks `/probe` for each.
+Switches that are not polled in the background have the label `__param_target`, so that Prometheus can request `/probe`
+for each; relabelling has to set the address to that of the exporter.
 """
 
 import ipaddress
@@ -16,22 +16,22 @@ from exporter.sources.switch.registry import Known
 PREFIX = "__meta_fabric_"
 
 SWITCHING = frozenset(("bridge", "router"))
-"""What a neighbour can that is a switch."""
+"""LLDP system capabilities of a switch."""
 
 
 class TargetGroup(TypedDict):
-    """One entry of the answer: targets that have the same labels."""
+    """One entry of the response: targets that share labels."""
 
     targets: list[str]
     labels: dict[str, str]
 
 
 def configured(targets: Iterable[tuple[Target, str]], known: Mapping[str, Known]) -> list[TargetGroup]:
-    """List the switches of the configuration, those of other shards too.
+    """Return the configured switches, including those of other shards.
 
     Args:
-        targets: Each with the name of its group.
-        known: What is known of each, by its name.
+        targets: Switches, each with the name of its group.
+        known: State of the switches that were read, by their names.
     """
     found: list[TargetGroup] = []
     for target, group in targets:
@@ -52,9 +52,9 @@ def configured(targets: Iterable[tuple[Target, str]], known: Mapping[str, Known]
 
 
 def discovered(known: Iterable[Known]) -> list[TargetGroup]:
-    """List the switches that those of the configuration see by LLDP, and that are not among them.
+    """Return the switches that configured ones see by LLDP and that are not configured.
 
-    One that several see stands once, with the first that sees it.
+    A switch that is seen by several is returned once, with the first that sees it.
     """
     switches = list(known)
     names = {canonical(name) for one in switches for name in (one.target, one.label) if name}
@@ -89,12 +89,12 @@ def _labels(seen_by: Known, neighbour: Neighbour, address: str) -> dict[str, str
 
 
 def _entry(target: str, labels: Mapping[str, str], *, probed: bool) -> TargetGroup:
-    given = {f"{PREFIX}{name}": value for name, value in labels.items() if value}
-    return {"targets": [target], "labels": given | ({"__param_target": target} if probed else {})}
+    meta = {f"{PREFIX}{name}": value for name, value in labels.items() if value}
+    return {"targets": [target], "labels": meta | ({"__param_target": target} if probed else {})}
 
 
 def _reachable(addresses: Sequence[str]) -> str | None:
-    """Give the management address that is best asked: of IPv4 before IPv6, and none of the link alone."""
+    """Return the preferred management address: IPv4 before IPv6, and no link-local one."""
     usable = []
     for text in addresses:
         try:

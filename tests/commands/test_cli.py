@@ -13,7 +13,9 @@ import pytest
 from exporter import __version__, cli
 from exporter.commands import demo
 from exporter.config.shard import Shard
-from exporter.daemon import daemon, log
+from exporter.daemon import daemon, loading, log
+from exporter.daemon import settings as daemon_settings
+from exporter.daemon.settings import Settings
 from exporter.simulator.faults import FAULTS
 
 
@@ -59,11 +61,11 @@ FLAGS = [
 @pytest.mark.parametrize("command", [[], ["run"]])
 @pytest.mark.parametrize(("flags", "setting", "value"), FLAGS)
 def test_flags_of_run_which_is_what_the_bare_command_does(ran, monkeypatch, command, flags, setting, value):
-    monkeypatch.setattr(daemon, "check_roots", lambda _: None)
+    monkeypatch.setattr(daemon_settings, "check_roots", lambda _: None)
     assert cli.main([*command, *flags]) == 0
     (settings,) = ran
-    usual = daemon.Settings()
-    for name in daemon.Settings.__dataclass_fields__:
+    usual = Settings()
+    for name in Settings.__dataclass_fields__:
         assert getattr(settings, name) == (value if name == setting else getattr(usual, name))
 
 
@@ -90,7 +92,7 @@ def test_flags_of_the_log(ran, monkeypatch, command, flags, expected):
         pass
 
     seen = []
-    monkeypatch.setattr(demo, "run", nothing)
+    monkeypatch.setattr(demo, "serve", nothing)
     monkeypatch.setattr(log, "set_up", lambda *given: seen.append(given))
     assert cli.main([command, *flags]) == 0
     assert seen == [expected]
@@ -102,7 +104,7 @@ def test_flags_of_the_demo(monkeypatch):
     async def noted(**given):
         seen.append(given)
 
-    monkeypatch.setattr(demo, "run", noted)
+    monkeypatch.setattr(demo, "serve", noted)
     flags = ["--demo.directory", "d", "--demo.fault", "link-down", "--demo.fault=straggler", "--web.max-requests=1"]
     assert cli.main(["demo", *flags, "--web.telemetry-path", "/m", "--web.config.file", "w"]) == 0
     assert seen == [
@@ -128,8 +130,8 @@ def test_flags_of_the_demo(monkeypatch):
         (["--config.file"], "expected one argument"),
         (["--log.level", "loud"], "invalid choice: 'loud'"),
         (["--log.format", "xml"], "invalid choice: 'xml'"),
-        (["--web.max-requests", "many"], "'many' is no whole number from 0 up"),
-        (["--web.max-requests=-1"], "'-1' is no whole number from 0 up"),
+        (["--web.max-requests", "many"], "'many' is not a whole number of 0 or more"),
+        (["--web.max-requests=-1"], "'-1' is not a whole number of 0 or more"),
         (["check-config", "--log.level", "info"], "unrecognized arguments: --log.level info"),
         (["demo", "--path.sysfs", "/"], "unrecognized arguments: --path.sysfs /"),
         (["demo", "--demo.fault", "fire"], "'fire'"),
@@ -161,9 +163,9 @@ def test_help(capsys, command, flag):
     assert stopped.value.code == 0
     told = " ".join(capsys.readouterr().out.split())
     if command:
-        assert cli.COMMANDS[command] in told
+        assert cli.COMMANDS[command].HELP in told
     else:
-        assert all(f"{name} {text}" in told for name, text in cli.COMMANDS.items())
+        assert all(f"{name} {module.HELP}" in told for name, module in cli.COMMANDS.items())
     for action in cli.parser()._actions[-1].choices[command or "run"]._actions if command else ():
         assert action.option_strings[-1] in told
         assert action.help
@@ -213,7 +215,7 @@ def test_a_wrong_web_configuration_is_one_line(capsys, tmp_path, command):
     ("flags", "says"),
     [
         (["--web.listen-address", "localhost"], "--web.listen-address: 'localhost': write :PORT, HOST:PORT"),
-        (["--web.listen-address", ":99999"], "the port '99999' is no number from 0 to 65535"),
+        (["--web.listen-address", ":99999"], "the port '99999' is not a number from 0 to 65535"),
         (["--web.telemetry-path", "metrics"], "--web.telemetry-path: 'metrics': start it with /"),
         (["--shard", "5/5"], "--shard: '5/5' is no shard: the number goes from 0 to 4"),
     ],
@@ -238,7 +240,7 @@ def test_a_fault_in_the_program_is_not_hidden(monkeypatch):
     def broken(*_):
         raise Broken
 
-    monkeypatch.setattr(daemon, "check", broken)
+    monkeypatch.setattr(loading, "check", broken)
     with pytest.raises(Broken):
         cli.main(["check-config", "--config.file", "x"])
 
@@ -247,7 +249,7 @@ def test_an_interrupt_is_exit_status_130(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(daemon, "check", interrupted)
+    monkeypatch.setattr(loading, "check", interrupted)
     assert cli.main(["check-config", "--config.file", "x"]) == 130
 
 
@@ -271,8 +273,8 @@ def test_good_files_are_said_to_be(capsys, tmp_path):
     assert told.err == ""
     first, second = told.out.splitlines()
     ways = r"2 targets \(1 by onyx, 1 by snmp\)"
-    assert re.fullmatch(re.escape(str(config)) + r": good; \d sources of this host, " + ways, first)
-    assert second == f"{web}: good"
+    assert re.fullmatch(re.escape(str(config)) + r": valid; \d sources of this host, " + ways, first)
+    assert second == f"{web}: valid"
 
 
 def test_nothing_to_check(capsys):
@@ -337,14 +339,21 @@ def test_version_and_help_load_little():
     code = "import sys; from exporter import cli; cli.parser().format_help(); print(*sorted(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(answer.stdout.split())
-    assert not loaded & {"httptools", "yaml", "httpx", "msgspec", "exporter.daemon.daemon", "exporter.commands.demo"}
+    assert not loaded & {
+        "httptools",
+        "yaml",
+        "httpx",
+        "msgspec",
+        "exporter.daemon.daemon",
+        "exporter.simulator.cluster",
+    }
 
 
 @pytest.mark.parametrize(("flag", "missing"), [("--path.sysfs", "nowhere/class"), ("--path.procfs", "nowhere")])
 def test_a_file_system_that_is_not_where_it_is_said_to_be(tmp_path, capsys, flag, missing):
     """A lost mount would look like a host without hardware, and no alert would ever tell."""
     assert cli.main([flag, str(tmp_path / "nowhere")]) == 1
-    said = f"fabric-exporter: {flag}: there is no folder {tmp_path / missing}; "
+    said = f"fabric-exporter: {flag}: there is no directory {tmp_path / missing}; "
     assert capsys.readouterr().err.startswith(said)
 
 

@@ -18,11 +18,11 @@ from blockbuster import blockbuster_ctx
 
 from exporter import cli
 from exporter.commands import demo
-from exporter.daemon.daemon import load_config
+from exporter.daemon.loading import load_config
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.faults import FAULTS
 
-URL = re.compile(r"look at +(http://\S+)/ \(page\)")
+URL = re.compile(r"open +(http://\S+)/ \(page\)")
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def test_a_folder_that_was_asked_for_stays(tmp_path):
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path, capsys):
     (tmp_path / "mine").write_text("precious")
     assert cli.main(["demo", "--demo.directory", str(tmp_path)]) == 1
-    assert f"--demo.directory: {tmp_path} is not empty; name a new folder" in capsys.readouterr().err
+    assert f"--demo.directory: {tmp_path} is not empty; name a new directory" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine"]
 
 
@@ -141,7 +141,7 @@ async def test_it_never_blocks_the_loop(tmp_path, capsys, monkeypatch):
         # What the kernel says of this process comes from its memory; a scrape that is quick is made on the loop.
         watch.functions["os.stat"].can_block_in("exporter/daemon/health.py", {"values"})
         watch.functions["os.listdir"].can_block_in("exporter/daemon/health.py", {"values"})
-        running = asyncio.create_task(demo.run(listen_addresses=["127.0.0.1:0"], faults=list(FAULTS)))
+        running = asyncio.create_task(demo.serve(listen_addresses=["127.0.0.1:0"], faults=list(FAULTS)))
         said = ""
         while "Ctrl-C" not in said:
             assert not running.done(), running.result()

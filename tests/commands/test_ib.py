@@ -12,7 +12,7 @@ from pathlib import Path
 import promql_parser as promql
 import pytest
 
-from exporter.daemon import daemon
+from exporter.daemon.loading import load_config
 from tests.helpers import promtool
 from tests.helpers.ibsim import Simulator, simulator
 from tests.helpers.paths import ROOT
@@ -311,14 +311,14 @@ def test_the_page_shows_what_its_commands_print(start, program):
 def test_the_configuration_of_the_page_is_read(tmp_path):
     (text,) = (block for kind, block in BLOCKS if kind == "yaml")
     (tmp_path / "fabric.yml").write_text(text)
-    options = daemon.load_config(tmp_path / "fabric.yml").sources["ibfabric"]
+    options = load_config(tmp_path / "fabric.yml").sources["ibfabric"]
     assert options.enabled
     assert [(choice.device, choice.port) for choice in options.ports] == [("mlx5_0", 1)]
 
 
 def test_the_page_says_the_limits_that_there_are(tmp_path):
     (tmp_path / "fabric.yml").write_text("sources: {ibfabric: {enabled: true}}")
-    options = daemon.load_config(tmp_path / "fabric.yml").sources["ibfabric"]
+    options = load_config(tmp_path / "fabric.yml").sources["ibfabric"]
     text = " ".join(PAGE.partition("## What it costs")[2].partition("\n## ")[0].split())
     assert (options.per_destination, options.window, options.per_second) == (1, 64, 10_000)
     assert (options.retries, options.timeout, options.interval, options.survey_interval) == (2, 0.5, 30.0, 600.0)

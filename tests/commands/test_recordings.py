@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from exporter import cli
+from exporter.commands import probe
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp import recording
 from exporter.snmp.ber import (
@@ -66,8 +67,8 @@ def test_a_snapshot_goes_into_a_file_without_names(capsys, tmp_path, switch, com
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == (
-        f"{file}: {len(ROWS)} rows; names, addresses and serial numbers are replaced; look at it all the same before"
-        " you give it away\n"
+        f"{file}: {len(ROWS)} rows; names, addresses and serial numbers are replaced; review it all the same before"
+        " you share it\n"
     )
     rows = recording.load(file).rows
     assert rows.keys() == ROWS.keys()
@@ -83,7 +84,7 @@ def test_a_snapshot_goes_into_a_file_without_names(capsys, tmp_path, switch, com
 def test_a_raw_snapshot_says_what_is_in_it(capsys, tmp_path, switch, community):
     file = tmp_path / "leaf.rec"
     assert cli.main(["snapshot", switch, str(file), "--raw", *community]) == 0
-    assert "names, addresses and serial numbers are in it: look before you give it away" in capsys.readouterr().err
+    assert "names, addresses and serial numbers are in it: review it before you share it" in capsys.readouterr().err
     assert recording.load(file).rows == ROWS
 
 
@@ -99,7 +100,7 @@ def test_a_switch_of_the_configuration_is_asked_as_it_says(capsys, tmp_path, swi
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ([], "'leaf-1': how is it asked? Name a switch of --config.file that has snmp, or give --snmp.community-file"),
+        ([], "'leaf-1': no SNMP options; name a switch of --config.file that has snmp, or give --snmp.community-file"),
         (["--snmp.version", "4"], "--snmp.version: is '4'; known are 1, 2c, 3"),
         (["--snmp.version", "3"], "version 3 needs a user; give its name"),
         (["--snmp.auth", "md4", "--snmp.user", "u"], "--snmp.auth: is 'md4'; known are md5"),
@@ -148,7 +149,7 @@ def test_a_probe_by_flags_with_its_metrics(capsys, switch, community):
 
 def test_a_probe_that_fails_says_why_and_a_status_of_1(capsys, monkeypatch, switch):
     monkeypatch.setenv("COMMUNITY", "wrong-hush")
-    monkeypatch.setattr(cli, "PROBE_SECONDS", 0.8)
+    monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.8)
     assert cli.main(["probe", switch, "--snmp.community-env", "COMMUNITY"]) == 1
     told = capsys.readouterr()
     assert told.out.startswith("FAILURE after")
@@ -206,4 +207,4 @@ def test_an_address_that_is_taken_is_named(capsys, tmp_path):
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert cli.main(["replay", str(tmp_path / "leaf.rec"), "--listen", address]) == 1
-    assert f"fabric-exporter: {address}: nobody can listen there: " in capsys.readouterr().err
+    assert f"fabric-exporter: {address}: cannot be listened on: " in capsys.readouterr().err

@@ -24,8 +24,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from exporter.commands import demo
 from exporter.config import yaml_reader
 from exporter.daemon import daemon as module
-from exporter.daemon import runtime as own_process
-from exporter.daemon.daemon import Daemon, Settings
+from exporter.daemon import loading, runtime, sources
+from exporter.daemon import running as running_sources
+from exporter.daemon.daemon import Daemon
+from exporter.daemon.running import RunningSource
+from exporter.daemon.settings import Settings
+from exporter.meaning.ports import states as port_states
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.host import HostFiles
 from exporter.simulator.snmp_agent import SnmpAgent
@@ -157,8 +161,8 @@ def is_all_up(page):
     ups = page.all("fabric_source_up")
     names = sorted(dict(labels)["source"] for _, labels in ups)
     absent = {"lldp", "ibfabric", "nccl_facts", "collector"}  # no neighbours, no fabric, no logs, no broker
-    sources = {one.name for one in module.SOURCES} - absent
-    return names == sorted([*sources, "switch"]) and set(ups.values()) == {1}
+    expected = {one.name for one in sources.SOURCES} - absent
+    return names == sorted([*expected, "switch"]) and set(ups.values()) == {1}
 
 
 # Serving.
@@ -176,7 +180,7 @@ async def test_a_whole_cluster_is_served_on_every_path(tmp_path):
                 await served.until(lambda page: page.all("fabric_switch_receive_bytes_per_second"))
                 exact = samples_of((await client.get("/metrics", headers=OPENMETRICS)).text, parse_openmetrics)
                 assert len(exact) > 1000
-                names = {metric.name for metric in module.metrics()}
+                names = {metric.name for metric in sources.metrics()}
                 made = {key[0].removesuffix("_bucket").removesuffix("_count").removesuffix("_sum") for key in exact}
                 assert {name for name in made if name not in names} == set()
                 look = await client.get("/")
@@ -275,7 +279,7 @@ async def test_details_are_there_where_they_are_kept(tmp_path, keep, there):
 
 def load(folder, text):
     (folder / "config.yml").write_text(text)
-    return module.load_config(folder / "config.yml")
+    return loading.load_config(folder / "config.yml")
 
 
 @pytest.mark.parametrize(
@@ -283,27 +287,27 @@ def load(folder, text):
     [
         (
             'sources: {nic: {keep: ["fabric_nic_kernel_recieve_*"]}}',
-            "1: sources.nic.keep[0]: 'fabric_nic_kernel_recieve_*' fits no detail; {LISTED}",
+            "1: sources.nic.keep[0]: 'fabric_nic_kernel_recieve_*' matches no detail; {LISTED}",
         ),
         (  # that is exported anyway
             "sources: {rdma: {keep: [fabric_rdma_link_up]}}",
-            "1: sources.rdma.keep[0]: 'fabric_rdma_link_up' fits no detail; {LISTED}",
+            "1: sources.rdma.keep[0]: 'fabric_rdma_link_up' matches no detail; {LISTED}",
         ),
         (
             'sources: {nic: {keep: ["fabric_rdma_vl15_*"]}}',
-            "1: sources.nic.keep[0]: 'fabric_rdma_vl15_*' fits no detail; {LISTED}",
+            "1: sources.nic.keep[0]: 'fabric_rdma_vl15_*' matches no detail; {LISTED}",
         ),
         (
             "switches: {keep: [cnp_sent_ratio]}",
-            "1: switches.keep[0]: 'cnp_sent_ratio' fits no detail; {LISTED}",
+            "1: switches.keep[0]: 'cnp_sent_ratio' matches no detail; {LISTED}",
         ),
         (
             "probe:\n  keep:\n  - fabric_nic_kernel_*\n",
-            "3: probe.keep[0]: 'fabric_nic_kernel_*' fits no detail; {LISTED}",
+            "3: probe.keep[0]: 'fabric_nic_kernel_*' matches no detail; {LISTED}",
         ),
         (
             'sources: {rdma: {drop: ["fabric_rmda_*"]}}',
-            "1: sources.rdma.drop[0]: 'fabric_rmda_*' fits no metric; {LISTED}",
+            "1: sources.rdma.drop[0]: 'fabric_rmda_*' matches no metric; {LISTED}",
         ),
     ],
 )
@@ -373,8 +377,8 @@ class NeverRead:
 
 @pytest.mark.parametrize(("read", "seconds", "said"), [(False, 10.0, False), (False, 10.1, True), (True, 0.0, True)])
 async def test_a_first_read_that_hangs_is_none_ready_after_a_while(stopped_clock, read, seconds, said):
-    clock = stopped_clock(module)
-    running = module._Running(NeverRead(read=read), (), None, 8, (), since=clock.now)
+    clock = stopped_clock(running_sources)
+    running = RunningSource(NeverRead(read=read), (), None, 8, (), since=clock.now)
     clock.now += seconds
     values = [table.values("ports_ready") for table in running.tables()]
     assert values == ([[0]] if said else [])
@@ -441,7 +445,7 @@ def test_a_file_that_is_checked_for_a_fleet_is_judged_for_every_class_of_hosts(t
     text = "host: head\nexpect:\n  classes:\n  - hosts: [gpu-*]\n    rdma_ports: 8\nsources: {rdma: {enabled: false}}\n"
     load(tmp_path, text)
     with pytest.raises(yaml_reader.ConfigError) as caught:
-        module.check(tmp_path / "config.yml", None)
+        loading.check(tmp_path / "config.yml", None)
     assert str(caught.value).startswith(f"{tmp_path}/config.yml:5: expect.classes[0].rdma_ports: is 8, and sources.")
 
 
@@ -472,8 +476,8 @@ def test_plans_stand_in_any_order_that_makes_sense(tmp_path):
 def test_a_check_says_what_follows_from_plans(tmp_path):
     path = tmp_path / "config.yml"
     path.write_text(f"jobs:\n  llama-*: {PLANNED}\n  other: {{parameters: 7B, data_parallel: 8}}\n")
-    first, large, small = module.check(path, None)
-    assert first.startswith(f"{path}: good; ")
+    first, large, small = loading.check(path, None)
+    assert first.startswith(f"{path}: valid; ")
     groups = "512 ranks, data-parallel groups of 32 on 32 hosts"
     assert large == f"{path}: jobs.llama-*: {groups}, 0.339 s of network a step at least"
     assert small == f"{path}: jobs.other: 8 ranks, data-parallel groups of 8 on 1 host"
@@ -511,7 +515,7 @@ async def test_states_are_told_again_after_a_broker_was_taken_away_meanwhile(tmp
         go.wait(LONG)
         raise ValueError("told once")
 
-    monkeypatch.setattr(module.port_states, "step", slow)
+    monkeypatch.setattr(port_states, "step", slow)
     async with serving(tmp_path, "mqtt: {broker: '127.0.0.1:1'}\n") as served:
         assert await asyncio.to_thread(asked.wait, LONG)
         assert (await served.reload("{}")).status_code == 200
@@ -519,7 +523,7 @@ async def test_states_are_told_again_after_a_broker_was_taken_away_meanwhile(tmp
         go.set()
         assert (await served.reload("mqtt: {broker: '127.0.0.1:1'}\n")).status_code == 200
         assert await asyncio.to_thread(asked.wait, LONG)
-    assert "the states of ports are not told this time" in caplog.text
+    assert "the states of ports are not published this time" in caplog.text
 
 
 async def test_a_reload_leaves_alone_what_did_not_change(tmp_path):
@@ -597,7 +601,7 @@ async def test_a_wrong_configuration_changes_nothing_and_is_told(tmp_path, caplo
             assert answer.status_code == 500
             assert answer.text.startswith(f"{served.config_file}:")
             assert says in answer.text
-            assert "stays in use" in caplog.records[-1].getMessage()
+            assert "remains in use" in caplog.records[-1].getMessage()
             page = await served.page()
             assert page.value("fabric_exporter_config_last_reload_successful") == 0
             assert page.value("fabric_exporter_config_last_reload_success_timestamp_seconds") == since
@@ -613,7 +617,7 @@ async def test_a_wrong_configuration_changes_nothing_and_is_told(tmp_path, caplo
 
 async def test_all_who_ask_for_a_reload_while_one_waits_share_it(tmp_path, monkeypatch):
     async with serving(tmp_path) as served:
-        load, reads, gate = module.load_config, [], threading.Event()
+        load, reads, gate = loading.load_config, [], threading.Event()
 
         def slowly(path):
             reads.append(path)
@@ -684,8 +688,8 @@ async def test_nothing_blocks_the_loop(tmp_path):
 
 def test_the_lag_is_the_worst_of_this_half_minute_and_the_last(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(own_process, "monotonic", lambda: now[0])
-    lag = own_process.Lag(turned=0.0)
+    monkeypatch.setattr(runtime, "monotonic", lambda: now[0])
+    lag = runtime.LoopLag(since=0.0)
     assert lag.longest() is None
     seen = []
     for at, late in ((1, 0.5), (29, 0.2), (31, 0.1), (62, 0.3), (93, 0.0), (124, 0.0)):
@@ -705,8 +709,8 @@ def test_a_daemon_in_a_namespace_of_its_own_says_that_it_sees_other_ports(tmp_pa
     folder.mkdir(parents=True)
     devices = Path("/proc/self/net/dev").read_text()
     (folder / "dev").write_text(devices if same else devices.replace("lo:", "lo: 1\n gpu0:"))
-    own_process.warn_of_own_namespace(tmp_path)
-    own_process.warn_of_own_namespace(tmp_path / "none")
+    runtime.warn_of_own_namespace(tmp_path)
+    runtime.warn_of_own_namespace(tmp_path / "none")
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == (
         [] if same else ["this process is not in the host's network namespace"]
     )

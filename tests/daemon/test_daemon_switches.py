@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from exporter.config import yaml_reader
 from exporter.config.shard import Shard, owner
-from exporter.daemon import daemon as module
+from exporter.daemon.loading import load_config
 from exporter.sources.switch import source as switch
 from tests.daemon.test_daemon import (
     OPENMETRICS,
@@ -115,11 +115,11 @@ def test_what_is_polled_must_not_be_probed_as_well(tmp_path, address):
     config = {"switches": {"targets": [target]}, "probe": {"allow": ["192.0.2.0/24", "leaf-*"]}}
     (tmp_path / "config.yml").write_text(yaml.safe_dump(config))
     with pytest.raises(yaml_reader.ConfigError) as caught:
-        module.load_config(tmp_path / "config.yml")
+        load_config(tmp_path / "config.yml")
     assert f"config.yml:2: probe.allow: allows {address!r}, which is the switch 'a' that is polled" in str(caught.value)
     target["poll"] = False
     (tmp_path / "config.yml").write_text(yaml.safe_dump(config))
-    module.load_config(tmp_path / "config.yml")
+    load_config(tmp_path / "config.yml")
 
 
 # Files of targets.
@@ -187,7 +187,7 @@ def test_mistakes_are_told_with_file_and_line(tmp_path, main, file, error):
     text = f"switches:\n  defaults:\n    snmp: {{community: c}}\n  files: [more.yml]\n  {main}\n"
     (tmp_path / "c.yml").write_text(text)
     with pytest.raises(yaml_reader.ConfigError) as caught:
-        module.load_config(tmp_path / "c.yml")
+        load_config(tmp_path / "c.yml")
     assert str(caught.value).startswith(f"{tmp_path}/{error}")
 
 
@@ -198,7 +198,7 @@ def test_version_1_has_no_counters_for_traffic(tmp_path, profile):
     with pytest.raises(
         yaml_reader.ConfigError, match=r"c\.yml:3: switches\.targets\[0\]\.snmp: version 1 has no counters"
     ):
-        module.load_config(tmp_path / "c.yml")
+        load_config(tmp_path / "c.yml")
     own = {
         "name": "old",
         "tables": {
@@ -216,7 +216,7 @@ def test_version_1_has_no_counters_for_traffic(tmp_path, profile):
     )
     with (tmp_path / "c.yml").open("a") as file:
         file.write("  profiles: [old.yml]\n")
-    module.load_config(tmp_path / "c.yml")
+    load_config(tmp_path / "c.yml")
 
 
 # Sharding.
@@ -248,7 +248,7 @@ async def test_prometheus_understands_what_is_listed(tmp_path, program):
         job["http_sd_configs"] = [{"url": f"{served.client.base_url}/sd"}]
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
         command = [program("promtool"), "check", "service-discovery", tmp_path / "prometheus.yml", "switches"]
-        done = await module.asyncio.to_thread(
+        done = await asyncio.to_thread(
             subprocess.run, [*command, "--timeout=2s"], capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from exporter.daemon.daemon import SOURCES, metrics
+from exporter.daemon.sources import SOURCES, metrics
 from exporter.simulator import recording
 from exporter.simulator.cluster import Cluster
 from exporter.snmp.ber import COUNTER32, Typed

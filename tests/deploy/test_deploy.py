@@ -413,10 +413,10 @@ def test_flags_exist(args: list[str]) -> None:
 
 @ALL
 def test_configuration_is_accepted(manifests: list[Manifest], tmp_path: Path) -> None:
-    daemon = importlib.import_module("exporter.daemon.daemon")
+    loading = importlib.import_module("exporter.daemon.loading")
     path = tmp_path / "config.yaml"
     path.write_text(config_text(manifests))
-    daemon.load_config(path)
+    loading.load_config(path)
 
 
 # --- Container image

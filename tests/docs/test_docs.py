@@ -26,9 +26,10 @@ import pytest
 import yaml
 
 from exporter import cli
+from exporter.config import schema
 from exporter.config.jobs import JobPlan
 from exporter.config.units import Amount, BitRate, Duration
-from exporter.daemon import daemon
+from exporter.daemon import loading, sources
 from exporter.meaning.training.step_budget import Algorithm, Precision
 from exporter.outputs import webconfig
 from exporter.sources.switch import options, targets
@@ -92,7 +93,7 @@ def test_what_is_made_from_the_code_is_current(generate):
 
 def test_every_metric_is_listed_once():
     listed = re.findall(r"^\| `(\w+)`(?: \*detail\*)? \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(one.name for one in daemon.metrics())
+    assert sorted(listed) == sorted(one.name for one in sources.metrics())
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def fields(wanted: type, path: str = "") -> Iterator[tuple[str, object, object]]
 
 
 def all_keys() -> dict[str, tuple[object, object]]:
-    root = daemon.config._root_type(daemon.SECTIONS)
+    root = schema._root_type(sources.SECTIONS)
     return {place: (kind, default) for place, kind, default in fields(root)}
 
 
@@ -226,11 +227,11 @@ def paths(value: object, path: str = "") -> Iterator[str]:
 
 
 def test_the_example_sets_every_key_and_is_good():
-    loaded = daemon.load_config(DOCS / "example.yml")
+    loaded = loading.load_config(DOCS / "example.yml")
     names = {target.name for target, _ in targets.resolved(loaded.sources["switch"])}
     assert {"leaf-01", "leaf-12", "spine-03", "lab-01"} <= names
     assert loaded.expect.rdma_speed == 400e9 / 8
-    of_host = {f"sources.{one.name}" for one in daemon.SOURCES if not one.section}
+    of_host = {f"sources.{one.name}" for one in sources.SOURCES if not one.section}
     containers = {
         "sources",
         *of_host,
@@ -347,7 +348,7 @@ def test_the_source_of_the_document_keeps_the_rules(program):
     with own_folder() as temporary, with_toy(temporary) as folder:
         code = (
             "from exporter import daemon, vocabulary\n"
-            "ours = [one for one in daemon.metrics() if not one.name.startswith('process_')]\n"
+            "ours = [one for one in sources.metrics() if not one.name.startswith('process_')]\n"
             "print(sum('softnet' in one.name for one in ours), vocabulary.check(ours))"
         )
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
@@ -433,8 +434,8 @@ def try_curl(command: str) -> None:
 
 def try_check(command: str) -> None:
     done = run(*shlex.split(command.replace(".venv/bin", str(BIN))))
-    of_host = len(daemon.SOURCES) - 3 + 1  # not switches, which are targets, nor optics and ibfabric, off; and traps
-    said = f"docs/example.yml: good; {of_host} sources of this host, 16 targets ("
+    of_host = len(sources.SOURCES) - 3 + 1  # not switches, which are targets, nor optics and ibfabric, off; and traps
+    said = f"docs/example.yml: valid; {of_host} sources of this host, 16 targets ("
     assert (done.returncode, done.stdout[: len(said)]) == (0, said)
 
 

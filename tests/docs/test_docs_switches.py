@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from exporter import cli
-from exporter.daemon import daemon
+from exporter.daemon.loading import load_config
 from exporter.sources.switch.merge import Support
 from exporter.sources.switch.readers.snmp import profile as snmp_profiles
 from exporter.sources.switch.source import READERS
@@ -47,7 +47,7 @@ def test_every_example_has_a_name():
 
 
 def test_the_configuration_is_read_with_all_its_files(folder):
-    options = daemon.load_config(folder / "fabric.yml").sources["switch"]
+    options = load_config(folder / "fabric.yml").sources["switch"]
     found = {target.name: (target, group) for target, group in resolved(options)}
     assert sorted(found) == ["leaf-01", "leaf-02", "leaf-201", "leaf-202", "old-leaf", "spine-01"]
     leaf, group = found["leaf-01"]
@@ -63,7 +63,7 @@ def test_the_configuration_is_read_with_all_its_files(folder):
 
 
 def test_the_profile_is_one(folder):
-    daemon.load_config(folder / "fabric.yml")
+    load_config(folder / "fabric.yml")
     profile = snmp_profiles.used().of((1, 3, 6, 1, 4, 1, 99999, 7))
     assert profile is snmp_profiles.used().of((), "AcmeOS 4.2")
     assert (profile.name, profile.interval, profile.refresh, profile.optics) == ("acme", 30.0, 10.0, "entity")
@@ -173,9 +173,9 @@ def test_the_configuration_of_the_readme_is_read(tmp_path):
         r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
     )
     (tmp_path / "fabric.yml").write_text(collector)
-    assert daemon.load_config(tmp_path / "fabric.yml").sources["mqtt"].broker == "mqtt.example.net"
+    assert load_config(tmp_path / "fabric.yml").sources["mqtt"].broker == "mqtt.example.net"
     (tmp_path / "fabric.yml").write_text(switches)
-    options = daemon.load_config(tmp_path / "fabric.yml").sources["switch"]
+    options = load_config(tmp_path / "fabric.yml").sources["switch"]
     assert [(target.name, target.snmp.is_v3) for target, _ in resolved(options)] == [
         ("leaf-01", True),
         ("leaf-02", True),

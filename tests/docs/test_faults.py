@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from exporter.daemon import daemon
+from exporter.daemon.sources import metrics
 from tests.helpers.paths import ROOT
 
 TEXT = (ROOT / "docs" / "faults.md").read_text()
@@ -67,6 +67,6 @@ def test_a_row_has_tests_or_a_reason(row):
 
 def test_no_metric_has_a_label_that_is_given_to_targets():
     """A metric's own `pod` was the exporter's, or took the place of the target's."""
-    taken = {metric.name: OF_TARGETS & {*metric.labels, *metric.extra} for metric in daemon.metrics()}
+    taken = {metric.name: OF_TARGETS & {*metric.labels, *metric.extra} for metric in metrics()}
     assert len(taken) > 100
     assert {name: labels for name, labels in taken.items() if labels} == {}

@@ -184,7 +184,7 @@ async def test_a_rendering_is_never_made_beside_another():
     daemon = Daemon()
     renderings = Renderings(daemon.metrics)
     await renderings.get(Format.TEXT, gzip=False)
-    renderings._quick.add((Format.TEXT, False))
+    renderings._inline.add((Format.TEXT, False))
     daemon.started.clear()
     daemon.gate.clear()
     first = renderings.get(Format.TEXT, gzip=True)
@@ -464,7 +464,7 @@ def test_page_tells_the_sources_and_escapes_what_they_say():
                 age=7200,
                 rows=0,
                 failures={"time<out": 3, "parse": 0},
-                why="<b>no" + "n" * 999,
+                error="<b>no" + "n" * 999,
             ),
             SourceStatus("nccl", "", up=None, age=None, rows=0),
         ],

@@ -13,7 +13,7 @@ import trustme
 
 from exporter.outputs import webauth
 from exporter.outputs.web import Handlers, WebServer
-from exporter.outputs.webauth import BasicAuth, Verdict, parse_basic
+from exporter.outputs.webauth import AuthResult, BasicAuth, parse_basic
 from exporter.outputs.webconfig import WebConfigError
 from exporter.outputs.webtls import subject_names
 
@@ -128,12 +128,12 @@ async def test_password_is_computed_once_when_right_and_as_often_for_unknown_use
     auth = BasicAuth()
     right = "Basic " + httpx.BasicAuth("alice", "right")._auth_header.removeprefix("Basic ")
     unknown = httpx.BasicAuth("mallory", "right")._auth_header
-    assert [await auth.check(right, users) for _ in range(3)] == [Verdict.ALLOWED] * 3
+    assert [await auth.check(right, users) for _ in range(3)] == [AuthResult.ALLOWED] * 3
     assert len(computed) == 1
     # The only known hash is computed for an unknown user, matches, and still lets nobody in.
-    assert [await auth.check(unknown, users) for _ in range(2)] == [Verdict.DENIED] * 2
+    assert [await auth.check(unknown, users) for _ in range(2)] == [AuthResult.DENIED] * 2
     assert computed == [users["alice"]] * 3
-    assert await auth.check(right, {"alice": hashed("changed").encode()}) is Verdict.DENIED
+    assert await auth.check(right, {"alice": hashed("changed").encode()}) is AuthResult.DENIED
     auth.close()
 
 
@@ -142,8 +142,8 @@ async def test_a_flood_of_passwords_is_bounded():
     users = {"alice": hashed("right").encode()}
     headers = [httpx.BasicAuth("alice", f"wrong{n}")._auth_header for n in range(20)]
     verdicts = await asyncio.gather(*(auth.check(header, users) for header in headers))
-    assert verdicts.count(Verdict.BUSY) == 4
-    assert verdicts.count(Verdict.DENIED) == 16
+    assert verdicts.count(AuthResult.BUSY) == 4
+    assert verdicts.count(AuthResult.DENIED) == 16
     auth.close()
 
 
@@ -155,7 +155,7 @@ def test_malformed_credentials(header):
 async def test_password_longer_than_bcrypt_reads(tmp_path):
     auth = BasicAuth()
     users = {"alice": hashed("x" * 72).encode()}
-    assert await auth.check(httpx.BasicAuth("alice", "x" * 100)._auth_header, users) is Verdict.ALLOWED
+    assert await auth.check(httpx.BasicAuth("alice", "x" * 100)._auth_header, users) is AuthResult.ALLOWED
     auth.close()
 
 

@@ -10,8 +10,8 @@ import pytest
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import (
     Handlers,
-    ProbeAsked,
-    Probed,
+    ProbeAnswer,
+    ProbeRequest,
     WebServer,
 )
 
@@ -23,7 +23,7 @@ class Switches:
     """Stands for the daemon; takes note of what it was asked for."""
 
     def __init__(self, answer=None):
-        self.answer = answer or Probed(200, METRICS)
+        self.answer = answer or ProbeAnswer(200, METRICS)
         self.asked = []
 
     async def probe(self, asked, form):
@@ -54,15 +54,15 @@ async def serving(switches, **options):
 @pytest.mark.parametrize(
     ("query", "headers", "asked"),
     [
-        ("target=leaf-01", {}, ProbeAsked("leaf-01", "", "", None, debug=False)),
+        ("target=leaf-01", {}, ProbeRequest("leaf-01", "", "", None, debug=False)),
         (
             "target=%5B2001:db8::1%5D:161&module=arista&auth=lab&debug=true",
             {"x-prometheus-scrape-timeout-seconds": "9.5"},
-            ProbeAsked("[2001:db8::1]:161", "arista", "lab", 9.5, debug=True),
+            ProbeRequest("[2001:db8::1]:161", "arista", "lab", 9.5, debug=True),
         ),
-        ("target=a&module=&debug=false", {}, ProbeAsked("a", "", "", None, debug=False)),
+        ("target=a&module=&debug=false", {}, ProbeRequest("a", "", "", None, debug=False)),
         *(
-            ("target=a", {"x-prometheus-scrape-timeout-seconds": text}, ProbeAsked("a", "", "", None, debug=False))
+            ("target=a", {"x-prometheus-scrape-timeout-seconds": text}, ProbeRequest("a", "", "", None, debug=False))
             for text in ("0", "-1", "nan", "inf", "soon", "")
         ),
     ],
@@ -112,7 +112,7 @@ async def test_the_format_is_negotiated_as_for_a_scrape():
 
 @pytest.mark.parametrize("status", [200, 400, 403, 503])
 async def test_words_are_plain_text(status):
-    async with serving(Switches(Probed(status, None, "why <b>"))) as (client, _):
+    async with serving(Switches(ProbeAnswer(status, None, "why <b>"))) as (client, _):
         answer = await client.get("/probe?target=a")
     assert (answer.status_code, answer.text) == (status, "why <b>\n")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
