@@ -1,5 +1,6 @@
 """The daemon's ways to switches: polled or probed, each by its shard, listed for Prometheus, told of while down."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -74,7 +75,7 @@ async def test_a_page_for_people_tells_how_it_went_and_no_secret(tmp_path):
         bad = await served.client.get("/probe", params={"target": "leaf-0", "debug": "true"}, headers=headers)
     assert (good.status_code, bad.status_code) == (200, 200)
     assert good.text.startswith("success after")
-    assert f"asked {agent.address} by snmp" in good.text
+    assert f"requested {agent.address} by snmp" in good.text
     assert "  receive_bytes_total: 33" in good.text
     assert bad.text.startswith("FAILURE after")
     assert "timeout: no answer within 0.5 s" in bad.text
@@ -84,8 +85,8 @@ async def test_a_page_for_people_tells_how_it_went_and_no_secret(tmp_path):
 @pytest.mark.parametrize(
     ("params", "status", "says"),
     [
-        ({"target": "127.0.0.1"}, 403, "neither a switch of the configuration nor allowed by probe.allow"),
-        ({"target": "leaf-0", "module": "arista"}, 400, "leave module and auth away"),
+        ({"target": "127.0.0.1"}, 403, "neither a configured switch nor allowed by probe.allow"),
+        ({"target": "leaf-0", "module": "arista"}, 400, "remove module and auth"),
         ({}, 400, "give target=HOST"),
     ],
 )
@@ -102,7 +103,7 @@ async def test_a_reload_changes_what_may_be_probed_and_keeps_what_is_known_where
         await served.reload(on_demand(agent.address) + "\n# the same")
         assert served.daemon._prober is before
         await served.reload(on_demand(agent.address, drop=["*_bytes_*"]))
-        assert not before._kept
+        assert not before._cache
         found = Page((await served.client.get("/probe", params={"target": "leaf-0"})).text)
     assert found.value("fabric_probe_success") == 1
     assert not found.all(BYTES)

@@ -147,7 +147,7 @@ async def test_faults_of_the_loop_are_told_once_a_minute_for_each_kind(caplog, m
     loop = asyncio.get_running_loop()
     now = [1000.0]
     monkeypatch.setattr(loop, "time", lambda: now[0])
-    take = log.LoopFaults()
+    take = log.LoopErrorHandler()
     for number in range(100):
         take(loop, {"message": f"Exception in callback number {number}", "exception": OSError(number)})
     take(loop, {"message": "Exception in callback number 1", "exception": KeyError(1)})

@@ -368,7 +368,7 @@ async def test_a_failing_application_is_500_and_logged(path, caplog):
     async with serving() as server, Client(server) as client:
         server.app.gate.set()
         client.send(head(f"GET {path} HTTP/1.1") + GET)
-        assert await client.answer() == (500, "internal error; the log tells more\n")
+        assert await client.answer() == (500, "internal error; see the log\n")
         assert (await client.answer())[0] == 200
         assert server.app.over == [(path, 500), ("/", 200)]
     assert f"GET {path} failed" in caplog.text

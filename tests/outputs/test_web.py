@@ -221,7 +221,7 @@ async def test_failing_rendering_is_500_and_logged(caplog):
     daemon.body = [None]
     async with serving(daemon) as server, client_of(server) as client:
         response = await client.get("/metrics")
-        assert (response.status_code, response.text) == (500, "internal error; the log tells more\n")
+        assert (response.status_code, response.text) == (500, "internal error; see the log\n")
     assert "GET /metrics failed" in caplog.text
 
 
@@ -439,9 +439,9 @@ SHAPE = "write :PORT, HOST:PORT or [IPV6]:PORT"
         ("::1:10315", SHAPE),
         ("[host]:1", SHAPE),
         ("vsock://:10315", SHAPE),
-        (":http", "the port 'http' is no number from 0 to 65535"),
-        (":65536", "the port '65536' is no number from 0 to 65535"),
-        ("host:", "the port '' is no number from 0 to 65535"),
+        (":http", "the port 'http' is not a number from 0 to 65535"),
+        (":65536", "the port '65536' is not a number from 0 to 65535"),
+        ("host:", "the port '' is not a number from 0 to 65535"),
     ],
 )
 def test_wrong_listen_address(text, error):

@@ -188,7 +188,7 @@ async def test_tls_and_rotation_of_certificates(site, caplog):
             assert await site.served_names(server) == {"127.0.0.1", "rotated.example"}
         errors = [record for record in caplog.records if record.levelname == "ERROR"]
         assert len(errors) == 1
-        assert "the previous certificates stay in force" in errors[0].getMessage()
+        assert "the previous certificates remain in use" in errors[0].getMessage()
 
         site.issue("127.0.0.1", "healed.example")
         assert await site.served_names(server) == {"127.0.0.1", "healed.example"}
@@ -305,7 +305,7 @@ def test_key_of_another_certificate(site):
     other = site.authority.issue_cert("other.example")
     replace(site.folder / "key.pem", other.private_key_pem.bytes())
     with pytest.raises(
-        WebConfigError, match=r"cert\.pem with .*key\.pem: no certificate and its unencrypted key in PEM"
+        WebConfigError, match=r"cert\.pem with .*key\.pem: not a certificate and its unencrypted key in PEM"
     ):
         WebServer(HANDLERS, [":0"], config_file=site.config)
 
@@ -313,5 +313,5 @@ def test_key_of_another_certificate(site):
 def test_authority_without_a_certificate(site):
     site.write(REQUIRED)
     (site.folder / "ca.pem").write_text("nothing")
-    with pytest.raises(WebConfigError, match=r"ca\.pem: no certificate of an authority in PEM"):
+    with pytest.raises(WebConfigError, match=r"ca\.pem: not a certificate of an authority in PEM"):
         WebServer(HANDLERS, [":0"], config_file=site.config)

@@ -78,10 +78,10 @@ async def test_what_is_asked_for(query, headers, asked):
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("", "give target=HOST, target=HOST:PORT or target=NAME of a switch of the configuration"),
+        ("", "give target=HOST, target=HOST:PORT or target=NAME of a configured switch"),
         ("target=", "give target=HOST"),
         ("module=arista", "give target=HOST"),
-        ("target=a&target=b", "a parameter stands twice; give each once"),
+        ("target=a&target=b", "a parameter is given twice; give each once"),
         ("target=a&modul=b", "there is no parameter 'modul'; known are target, module, auth and debug"),
         ("target=a&debug=yes", "debug is true or false"),
         ("target=%ff", "the query cannot be read"),

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from exporter.simulator.replay import replay
-from exporter.simulator.snmp_agent import Faults, SnmpAgent
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.simulator.snmp_rows import Raw, Rows
 from exporter.snmp import ber
 from exporter.snmp import recording as snmp_recording
@@ -83,7 +84,7 @@ def test_a_bulk_ends_where_the_reply_is_full():
 def test_the_quick_walk_and_the_one_step_by_step_agree():
     """A fault that never strikes takes the way of single steps."""
     quick = SnmpAgent(ROWS)
-    slow = SnmpAgent(ROWS, faults=Faults(truncate={(1, 3, 9): 1}))
+    slow = SnmpAgent(ROWS, faults=SnmpFaults(truncate={(1, 3, 9): 1}))
     for names in ([(1, 3)], [COLUMN, OTHER], [(*COLUMN, 5), (*OTHER, 4), (1, 3)], [(2, 5)]):
         for repetitions in (0, 1, 4, 30):
             assert ask(quick, GETBULK, names, repetitions=repetitions) == ask(
@@ -131,13 +132,13 @@ def test_a_row_may_have_any_bytes_and_costs_the_others_nothing(content, tag, val
 
 
 def test_unsorted_columns_have_each_two_rows_swapped_and_lose_none():
-    agent = SnmpAgent(ROWS, faults=Faults(unsorted={COLUMN}))
+    agent = SnmpAgent(ROWS, faults=SnmpFaults(unsorted={COLUMN}))
     assert order(agent) == [(2,), (1,), (4,), (3,), (5,)]
     assert order(agent, OTHER) == [(1,), (2,), (3,), (4,), (5,)]
 
 
 def test_late_answers_come_to_the_second_try_with_the_id_of_the_first():
-    agent = SnmpAgent(ROWS, faults=Faults(late=True))
+    agent = SnmpAgent(ROWS, faults=SnmpFaults(late=True))
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=1) is None
     assert ask(agent, GET, [(*COLUMN, 2)], request_id=2) is None
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=3)[0] == 1
@@ -145,14 +146,14 @@ def test_late_answers_come_to_the_second_try_with_the_id_of_the_first():
 
 
 def test_an_agent_that_filters_duplicates_answers_no_id_twice():
-    agent = SnmpAgent(ROWS, faults=Faults(filter_duplicates=True))
+    agent = SnmpAgent(ROWS, faults=SnmpFaults(filter_duplicates=True))
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=1) is not None
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=1) is None
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=2) is not None
 
 
 async def test_a_client_gets_on_with_agents_that_answer_late_or_filter_duplicates():
-    for faults in (Faults(late=True), Faults(filter_duplicates=True, drop_every=3)):
+    for faults in (SnmpFaults(late=True), SnmpFaults(filter_duplicates=True, drop_every=3)):
         async with SnmpAgent(ROWS, faults=faults, max_reply=120) as agent:
             address = "{}:{}".format(*await agent.start())
             async with SnmpClient(address, "public", timeout=0.1, retries=3, deadline=60) as client:
@@ -170,7 +171,7 @@ async def test_a_reply_may_come_from_another_port():
         def datagram_received(self, data, addr):
             came.set_result((data, addr))
 
-    async with SnmpAgent(ROWS, faults=Faults(other_port=True)) as agent:
+    async with SnmpAgent(ROWS, faults=SnmpFaults(other_port=True)) as agent:
         target = await agent.start()
         transport, _ = await loop.create_datagram_endpoint(Asker, local_addr=("127.0.0.1", 0))
         pdu = encode_pdu(GET, 5, 0, 0, [encode_varbind(encode_oid((*COLUMN, 1)))])

@@ -4,7 +4,6 @@ import pytest
 
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switch_kinds import KINDS
 from exporter.simulator.switches import fill_agent, update_agent
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import (
@@ -23,6 +22,7 @@ from exporter.snmp.message import (
     encode_pdu,
     encode_varbind,
 )
+from tests.simulators.switch_kinds import KINDS
 from tests.simulators.switch_model import BYTES_RECEIVED, FAULTS, SimulatedSwitch
 
 UPTIME = "1.3.6.1.2.1.1.3.0"

@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from exporter.simulator.snmp_agent import Faults, SnmpAgent
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.snmp import ber
 from exporter.snmp.ber import Typed, encode_oid, encode_value
 from exporter.snmp.client import SnmpClient, parse_address
@@ -203,11 +204,11 @@ async def test_a_cancelled_call_leaves_the_client_usable(agent, client):
 @pytest.mark.parametrize(
     ("faults", "counted"),
     [
-        (Faults(wrong_id_first=True), "stray"),
-        (Faults(junk_first=True), "junk"),
-        (Faults(delay=0.001), None),
-        (Faults(too_big_above=7), None),
-        (Faults(truncate={(1, 3, 9): 1}), None),
+        (SnmpFaults(wrong_id_first=True), "stray"),
+        (SnmpFaults(junk_first=True), "junk"),
+        (SnmpFaults(delay=0.001), None),
+        (SnmpFaults(too_big_above=7), None),
+        (SnmpFaults(truncate={(1, 3, 9): 1}), None),
     ],
 )
 async def test_faults_that_cost_nothing(agent, client, faults, counted):

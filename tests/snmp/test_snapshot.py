@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from exporter.simulator.snmp_agent import Faults, SnmpAgent
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.snmp import recording as snmp_recording
 from exporter.snmp.anonymise import anonymise
 from exporter.snmp.ber import (
@@ -296,7 +297,7 @@ async def test_a_replay_of_a_snapshot_has_the_same_ports_and_counters(tmp_path):
 async def test_a_part_that_never_ends_is_cut_off_and_the_others_are_read():
     rows = {**ROWS, **{parse_oid(f"{V1}.4.1.1.9.0.{port}.1"): text("h") for port in range(3, 9)}}
     loop = parse_oid(f"{V1}.4.1.1.9")
-    async with SnmpAgent(rows, faults=Faults(loop={loop})) as agent:
+    async with SnmpAgent(rows, faults=SnmpFaults(loop={loop})) as agent:
         address = "{}:{}".format(*await agent.start())
         recording = await snapshot(address, "public", limit=Limit(rows=50, seconds=20, bytes=10**6))
     (problem,) = recording.problems
@@ -313,7 +314,7 @@ def impatient(monkeypatch):
 
 
 async def test_a_table_that_is_never_answered_costs_only_itself(impatient):
-    async with SnmpAgent(ROWS, faults=Faults(silent_on={parse_oid("1.3.6.1.2.1.31")})) as agent:
+    async with SnmpAgent(ROWS, faults=SnmpFaults(silent_on={parse_oid("1.3.6.1.2.1.31")})) as agent:
         address = "{}:{}".format(*await agent.start())
         recording = await snapshot(address, "public")
     assert any(problem.startswith("ifXTable: ") for problem in recording.problems)
@@ -345,7 +346,7 @@ async def test_what_is_over_the_limits_is_left_out_and_told():
 
 
 async def test_a_switch_that_does_not_answer_is_an_error():
-    async with SnmpAgent(ROWS, faults=Faults(silent=True)) as agent:
+    async with SnmpAgent(ROWS, faults=SnmpFaults(silent=True)) as agent:
         address = "{}:{}".format(*await agent.start())
         with pytest.raises(SnmpTimeout):
             await snapshot(address, "public", limit=Limit(seconds=0.2))

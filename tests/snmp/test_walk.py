@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.simulator.snmp_agent import Faults, SnmpAgent
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.snmp import ber
 from exporter.snmp import walk as walk_module
 from exporter.snmp.ber import Typed, encode_oid, encode_value
@@ -133,7 +134,7 @@ def test_columns_of_one_table_with_different_rows_are_kept_as_they_are():
 
 
 def test_a_truncated_column_costs_no_other_and_the_rest_is_there_for_get():
-    agent = SnmpAgent(rows(), faults=Faults(truncate={IN: 5}))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(truncate={IN: 5}))
     result, _ = walk(agent)
     assert list(result.columns[IN].rows) == [(port,) for port in PORTS[:5]]
     assert result.columns[OUT].rows == expected(OUT)
@@ -145,7 +146,7 @@ def test_a_truncated_column_costs_no_other_and_the_rest_is_there_for_get():
 
 
 def test_a_looping_column_ends_with_its_rows():
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(loop={IN})))
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(loop={IN})))
     assert reasons(result) == {IN: Reason.NOT_INCREASING}
     assert "row 1 came after row 436207616" in str(result.problems[0])
     assert {oid: column.rows for oid, column in result.columns.items()} == {oid: expected(oid) for oid in COLUMNS}
@@ -154,16 +155,16 @@ def test_a_looping_column_ends_with_its_rows():
 
 def test_rows_in_any_order_are_kept_where_that_is_wanted():
     """As tables of neighbours have them whose first index is a time, which goes back."""
-    strict, _ = walk(SnmpAgent(rows(), faults=Faults(unsorted={IN})), [IN])
+    strict, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(unsorted={IN})), [IN])
     assert reasons(strict) == {IN: Reason.NOT_INCREASING}
-    loose, _ = walk(SnmpAgent(rows(), faults=Faults(unsorted={IN})), [IN], unordered=True)
+    loose, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(unsorted={IN})), [IN], unordered=True)
     assert loose.problems == []
     assert loose.columns[IN].complete
     assert loose.columns[IN].rows == expected(IN)
 
 
 def test_a_looping_column_ends_also_where_any_order_is_taken():
-    result, requests = walk(SnmpAgent(rows(), faults=Faults(loop={IN})), [IN], unordered=True)
+    result, requests = walk(SnmpAgent(rows(), faults=SnmpFaults(loop={IN})), [IN], unordered=True)
     assert reasons(result) == {IN: Reason.NOT_INCREASING}
     assert result.columns[IN].rows == expected(IN)
     assert requests == 1
@@ -196,7 +197,7 @@ def test_an_agent_whose_texts_would_fill_the_memory_is_cut_off(monkeypatch):
 
 @pytest.mark.parametrize("most", [40, 10, 3, 1])
 def test_too_big_is_met_with_smaller_requests_and_remembered(most):
-    agent = SnmpAgent(rows(), faults=Faults(too_big_above=most))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(too_big_above=most))
     memory = Memory()
     result, _ = walk(agent, memory=memory)
     assert result.problems == []
@@ -207,13 +208,13 @@ def test_too_big_is_met_with_smaller_requests_and_remembered(most):
 
 
 def test_too_big_for_anything_is_a_problem_of_each_column():
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(too_big_above=0)))
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(too_big_above=0)))
     assert reasons(result) == dict.fromkeys(COLUMNS, Reason.TOO_BIG)
     assert result.empty
 
 
 def test_more_is_tried_again_after_clean_polls():
-    agent = SnmpAgent(rows(), faults=Faults(too_big_above=5))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(too_big_above=5))
     memory = Memory()
     walk(agent, memory=memory)
     small = memory.varbinds
@@ -226,7 +227,7 @@ def test_more_is_tried_again_after_clean_polls():
 
 @pytest.mark.parametrize("without_index", [False, True])
 def test_gen_err_is_isolated_and_remembered(without_index):
-    agent = SnmpAgent(rows(), faults=Faults(gen_err={OUT}, gen_err_without_index=without_index))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(gen_err={OUT}, gen_err_without_index=without_index))
     memory = Memory()
     # Without a column between them, the end of IN would lie in OUT, and the agent could not tell it either.
     agent.set((*IFX_TABLE, 7, 1), Typed(ber.COUNTER64, 1))
@@ -241,14 +242,14 @@ def test_gen_err_is_isolated_and_remembered(without_index):
 
 
 def test_an_agent_with_errors_everywhere_ends():
-    result, requests = walk(SnmpAgent(rows(), faults=Faults(gen_err={(1,)})))
+    result, requests = walk(SnmpAgent(rows(), faults=SnmpFaults(gen_err={(1,)})))
     assert reasons(result) == dict.fromkeys(COLUMNS, Reason.ERROR_STATUS)
     assert result.empty
     assert requests < 20
 
 
 def test_a_column_that_is_never_answered_costs_only_itself():
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_on={ERRORS})))
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(silent_on={ERRORS})))
     # DISCARDS ends where ERRORS begins, so its last question is not answered either; its rows are kept.
     assert reasons(result)[ERRORS] is Reason.TIMEOUT
     assert set(reasons(result)) <= {ERRORS, DISCARDS}
@@ -258,7 +259,7 @@ def test_a_column_that_is_never_answered_costs_only_itself():
 
 def test_silence_at_large_requests_is_met_with_smaller_ones_and_remembered():
     memory = Memory()
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_above=9)), memory=memory)
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(silent_above=9)), memory=memory)
     assert result.problems == []
     assert result.columns[PAUSES].rows == expected(PAUSES)
     assert memory.varbinds <= 9
@@ -267,7 +268,7 @@ def test_silence_at_large_requests_is_met_with_smaller_ones_and_remembered():
 def test_silence_alone_teaches_nothing():
     memory = Memory()
     machine = Walk(COLUMNS, memory)
-    drive(machine, SnmpAgent(rows(), faults=Faults(silent=True)))
+    drive(machine, SnmpAgent(rows(), faults=SnmpFaults(silent=True)))
     result = machine.result()
     assert not machine.pace.heard
     assert result.empty
@@ -372,7 +373,7 @@ def test_any_responses_are_survived_with_rows_in_order(responses, status):
 
 
 def test_get_tells_missing_from_broken():
-    agent = SnmpAgent(rows(), faults=Faults(gen_err={ERRORS}))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(gen_err={ERRORS}))
     get = Get([(*IN, 1), (*ERRORS, 1), (*IN, 5000), (*NAME, 16384)], Memory())
     drive(get, agent)
     result = get.result()
@@ -384,7 +385,7 @@ def test_get_tells_missing_from_broken():
 
 
 def test_get_of_many_objects_meets_too_big():
-    agent = SnmpAgent(rows(), faults=Faults(too_big_above=4))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(too_big_above=4))
     wanted = [(*PAUSES, port, priority) for port in PORTS for priority in range(8)]
     get = Get(wanted, Memory())
     drive(get, agent)
@@ -395,7 +396,7 @@ def test_get_of_many_objects_meets_too_big():
 
 def test_get_with_one_object_too_big():
     get = Get([(*IN, 1)], Memory())
-    drive(get, SnmpAgent(rows(), faults=Faults(too_big_above=0)))
+    drive(get, SnmpAgent(rows(), faults=SnmpFaults(too_big_above=0)))
     assert reasons(get.result()) == {(*IN, 1): Reason.TOO_BIG}
 
 
@@ -409,7 +410,7 @@ def test_get_of_unreadable_and_forgotten_values():
 
 def test_get_of_a_silent_object_and_an_end():
     get = Get([(*IN, 1), (*IN, 2)], Memory())
-    drive(get, SnmpAgent(rows(), faults=Faults(silent_on={(*IN, 2)})))
+    drive(get, SnmpAgent(rows(), faults=SnmpFaults(silent_on={(*IN, 2)})))
     result = get.result()
     assert set(result.values) == {(*IN, 1)}
     assert reasons(result) == {(*IN, 2): Reason.TIMEOUT}
@@ -452,7 +453,7 @@ def test_recorded_switches_are_walked_completely(corpus, most):
     walked = 0
     for path in recordings:
         recorded = read_recording(path)
-        result, _ = walk(SnmpAgent(recorded, faults=Faults(too_big_above=most)), columns)
+        result, _ = walk(SnmpAgent(recorded, faults=SnmpFaults(too_big_above=most)), columns)
         assert result.problems == [], path.name
         seen = {
             (*oid, *index): Typed(column.odd.get(index, column.tag), value)

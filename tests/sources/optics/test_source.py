@@ -14,7 +14,7 @@ from exporter.config import yaml_reader
 from exporter.core import vocabulary
 from exporter.core.blocking import Serial
 from exporter.core.source import Host, SourceError
-from exporter.daemon.sources import SOURCES
+from exporter.daemon import sources
 from exporter.linux.netlink.rtnetlink import Link
 from exporter.sources.optics import cage
 from exporter.sources.optics import source as optics
@@ -478,8 +478,8 @@ async def test_events_that_nobody_waits_for_do_not_pile_up_and_all_is_closed(nic
 async def scrape(tmp_path, monkeypatch):
     """Run a daemon that reads recordings of modules, more often than it would be let."""
     monkeypatch.setattr(optics, "LEAST_INTERVAL", 0.1)
-    others = [definition for definition in SOURCES if definition.name != "optics"]
-    monkeypatch.setattr(daemon, "SOURCES", (*others, DEFINITION))
+    others = [definition for definition in sources.SOURCES if definition.name != "optics"]
+    monkeypatch.setattr(sources, "SOURCES", (*others, DEFINITION))
     lines = [f"  {one.name}: {{enabled: false}}" for one in others if not one.section]
     path = tmp_path / "config.yml"
     path.write_text("\n".join(["host: gpu-001", "sources:", *lines, "  optics: {enabled: true, interval: 100ms}", ""]))

@@ -10,7 +10,6 @@ import pytest
 
 from exporter.config.yaml_reader import ConfigError
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switch_kinds import KINDS
 from exporter.snmp.ber import (
     COUNTER32,
     COUNTER64,
@@ -37,6 +36,7 @@ from exporter.sources.switch.readers.snmp import profile
 from exporter.sources.switch.readers.snmp.profile import builtin, load
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from tests.helpers.paths import FIXTURES
+from tests.simulators.switch_kinds import KINDS
 from tests.simulators.switch_model import SimulatedSwitch
 
 PLACE = FIXTURES / "switch-snmp"
