@@ -1,7 +1,7 @@
 """A simulated training job whose ranks on this host write the files of NCCL Inspector.
 
-Each step computes and then runs its collectives. All ranks of a collective end together, and a rank that comes late
-shows the shortest time; so the numbers say who is late as those of a real job do. The same seed gives the same files.
+Each step computes and then runs its collectives. All ranks of a collective end together, so that a late rank has the
+shortest time, as in a real job. The same seed gives the same files.
 """
 
 import json
@@ -11,29 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0}
-"""Of each kind, the factor k of nccl-tests: bus bandwidth = size / time * k * (n - 1) / n."""
+"""Factor k of nccl-tests for each kind: bus bandwidth = size / time * k * (n - 1) / n."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """One collective of a step: its kind, and the bytes that one rank hands in."""
+class SimulatedCollective:
+    """One collective of a step: its kind, and the message size of one rank in bytes."""
 
     kind: str
     message_bytes: int
 
 
 STEP = (
-    Operation("AllGather", 16 << 20),
-    Operation("AllGather", 16 << 20),
-    Operation("ReduceScatter", 16 << 20),
-    Operation("AllReduce", 64 << 20),
+    SimulatedCollective("AllGather", 16 << 20),
+    SimulatedCollective("AllGather", 16 << 20),
+    SimulatedCollective("ReduceScatter", 16 << 20),
+    SimulatedCollective("AllReduce", 64 << 20),
 )
-"""What a step of a sharded training runs."""
+"""The collectives of a step of sharded training."""
 
 
 @dataclass(slots=True)
 class _Rank:
-    """One process: its rank in the communicator, its file, and what of that is not written yet."""
+    """One process: its rank in the communicator, its file, and the part of it that is not written yet."""
 
     rank: int
     pid: int
@@ -45,9 +45,9 @@ class InspectorJob:
     """A job whose ranks on this host share one communicator with those of other hosts.
 
     Attributes:
-        folder: Where its files are.
-        bus_bandwidth: Bytes per second of a collective that nobody is late for; may be changed between steps.
-        late: Seconds that ranks come late to every collective; may be changed between steps.
+        folder: Directory of its files.
+        bus_bandwidth: Bytes per second of a collective without late ranks; may be changed between steps.
+        late: Delay in seconds by rank, for every collective; may be changed between steps.
     """
 
     def __init__(
@@ -60,25 +60,25 @@ class InspectorJob:
         n_ranks: int | None = None,
         n_nodes: int = 1,
         hostname: str = "gpu-001",
-        operations: Sequence[Operation] = STEP,
+        operations: Sequence[SimulatedCollective] = STEP,
         bus_bandwidth: float = 350e9,
         jitter: float = 20e-6,
         seed: int = 0,
     ) -> None:
-        """Lay the job's folder.
+        """Create the job's directory.
 
         Args:
-            folder: Where Inspector's files go; the job gets the folder `nccl-inspector-<job>` in it.
+            folder: Directory of Inspector's files; that of the job is `nccl-inspector-<job>` in it.
             job: Name of the job.
-            ranks: Ranks on this host.
+            ranks: Number of ranks on this host.
             first_rank: Rank of the first of them.
-            n_ranks: Ranks of the communicator; those of this host where not given.
-            n_nodes: Its nodes.
-            hostname: Name of the host as the job sees it.
+            n_ranks: Number of ranks of the communicator; by default those of this host.
+            n_nodes: Number of its nodes.
+            hostname: Host name of the job's processes.
             operations: Collectives of one step, in order.
-            bus_bandwidth: Bytes per second of a collective that nobody is late for.
-            jitter: Seconds by which ranks come late at most, by chance.
-            seed: Of chance, and of the communicator's hash.
+            bus_bandwidth: Bytes per second of a collective without late ranks.
+            jitter: Maximum random delay of a rank in seconds.
+            seed: Seed of the random generator, also for the communicator's hash.
         """
         self.folder = folder / f"nccl-inspector-{job}"
         self.bus_bandwidth = bus_bandwidth
@@ -104,12 +104,12 @@ class InspectorJob:
         """Run one step of training and write its records.
 
         Args:
-            seconds: Time that the step computes.
-            hold_back: Bytes at the end of each file that are not written before the next step or flush, as a buffer
+            seconds: Computing time of the step.
+            hold_back: Bytes at the end of each file that are written by the next step or flush only, as of a buffer
                 that was flushed in the middle of a line.
 
         Returns:
-            Microseconds that were written, by kind and sequence number, and by rank.
+            Recorded microseconds, by kind and sequence number, and by rank.
         """
         self._micros += round(seconds * 1e6)
         timings = {}
@@ -122,7 +122,7 @@ class InspectorJob:
         return timings
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Write the bytes that were held back."""
         for one in self._ranks:
             self._write(one, len(one.unwritten))
 
@@ -132,8 +132,8 @@ class InspectorJob:
             one.path.unlink(missing_ok=True)
         self.folder.rmdir()
 
-    def _run(self, operation: Operation, sequence: int) -> dict[int, int]:
-        """Run one collective: a rank's time is the transfer and what it waited for the last to come."""
+    def _run(self, operation: SimulatedCollective, sequence: int) -> dict[int, int]:
+        """Run one collective: the time of a rank is that of the transfer and its wait for the last rank."""
         size = operation.message_bytes * (1 if operation.kind == "AllReduce" else self._n_ranks)
         share = FACTORS[operation.kind] * (self._n_ranks - 1) / self._n_ranks
         transfer = size * share / self.bus_bandwidth
@@ -150,9 +150,9 @@ class InspectorJob:
         return timings
 
     def _line(
-        self, one: _Rank, operation: Operation, sequence: int, microseconds: int, size: int, share: float
+        self, one: _Rank, operation: SimulatedCollective, sequence: int, microseconds: int, size: int, share: float
     ) -> bytes:
-        """Print one record as Inspector 2.30 does."""
+        """Return one record, encoded as by Inspector 2.30."""
         bandwidth = size / microseconds / 1e3
         record = {
             "header": {

@@ -172,7 +172,7 @@ class SnmpAgent:
     # --- the protocol --------------------------------------------------------------------------------------------
 
     def answer(self, datagram: bytes) -> list[bytes]:
-        """Return the datagrams to send for a received one: none if it is malformed, unauthorized or dropped by a fault."""
+        """Return the datagrams to send for a received one: none if it is malformed, unauthorized or dropped."""
         self.requests += 1
         request = self._open(datagram)
         if isinstance(request, bytes):  # a report
@@ -256,7 +256,7 @@ class SnmpAgent:
         return self._datagrams(pdu, NO_ERROR, 0, encoded)
 
     def _reply_v1(self, pdu: Pdu, names: list[bytes]) -> list[bytes]:
-        """Respond in v1, which has neither GETBULK nor Counter64, and the error noSuchName for each missing row."""
+        """Respond in v1, which has neither GETBULK nor Counter64, and noSuchName for a missing row."""
         if pdu.kind == GETBULK:
             return []
         found = [self._get(name) if pdu.kind == GET else self._next(name) for name in names]
@@ -278,7 +278,7 @@ class SnmpAgent:
         return [_MALFORMED, *replies] if self.faults.junk_first else replies
 
     def _bulk(self, pdu: Pdu, names: list[bytes]) -> list[bytes]:
-        """Return the variables of a GETBULK that fit the response, up to the end of the view (RFC 3416, section 4.2.3)."""
+        """Return the variables of a GETBULK that fit the response (RFC 3416, section 4.2.3)."""
         once = max(0, min(pdu.error_status, len(names)))  # non-repeaters
         out = [self._next(name).encoded for name in names[:once]]
         size = sum(map(len, out))

@@ -1,4 +1,4 @@
-"""The authoritative SNMPv3 engine of a simulated agent: users, keys, boots and time, and reports (RFC 3414, section 3.2).
+"""The authoritative SNMPv3 engine of a simulated agent: users, keys, boots, time and reports (RFC 3414, section 3.2).
 
 Its counterpart is `exporter.snmp.session`.
 """

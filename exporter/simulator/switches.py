@@ -6,8 +6,8 @@ from exporter.simulator.onyx import OnyxNeighbour, OnyxPort, OnyxSwitch
 from exporter.simulator.ports import (
     HOST,
     UNICAST,
-    Leaf,
-    Port,
+    LeafSwitch,
+    SimulatedPort,
 )
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.traffic import Training
@@ -41,7 +41,7 @@ _MANAGEMENT_INDEX = 999001
 _DESCRIPTION = "Simulated leaf switch of fabric-exporter's demo"
 
 
-def fill_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
+def fill_agent(agent: SnmpAgent, leaf: LeafSwitch, training: Training) -> None:
     """Add all rows of a switch to an agent: system group, ifTable, ifXTable, LLDP and PFC."""
     indexed = _indexed(leaf)
     rows: dict[Oid, Typed] = {
@@ -69,7 +69,7 @@ def fill_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
     update_agent(agent, leaf, training)
 
 
-def update_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
+def update_agent(agent: SnmpAgent, leaf: LeafSwitch, training: Training) -> None:
     """Update the states and counters of an agent from the model, all at once."""
     rows: dict[Oid, Typed] = {(*_SYSTEM, 3, 0): Typed(TIME_TICKS, round(training.uptime * 100) % 2**32)}
     for index, port in _indexed(leaf).items():
@@ -83,7 +83,7 @@ def update_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
     agent.faults.silent = "switch-silent" in training.faults
 
 
-def fill_onyx(switch: OnyxSwitch, leaf: Leaf, training: Training) -> None:
+def fill_onyx(switch: OnyxSwitch, leaf: LeafSwitch, training: Training) -> None:
     """Add the ports of an Onyx switch and their neighbours."""
     update_onyx(switch, leaf)
     for name, one in _neighbours(leaf, training).items():
@@ -91,26 +91,26 @@ def fill_onyx(switch: OnyxSwitch, leaf: Leaf, training: Training) -> None:
         switch.ports[name].neighbours = [OnyxNeighbour(one.chassis.hex(":"), port, one.name)]
 
 
-def update_onyx(switch: OnyxSwitch, leaf: Leaf) -> None:
+def update_onyx(switch: OnyxSwitch, leaf: LeafSwitch) -> None:
     """Update an Onyx switch from the model."""
     for port in leaf.ports:
         interface = switch.ports.setdefault(port.name, OnyxPort(description=port.alias or "N/A"))
         interface.up = port.up
         interface.speed = f"{port.speed // 10**9}G" if port.up else "Unknown"
         interface.ecn_marked_packets = port.counters["ecn_marked"]
-        for way, traffic in (("receive", interface.receive), ("transmit", interface.transmit)):
-            traffic.packets = port.packets(way)
-            traffic.bytes = port.wire_bytes(way)
-            traffic.error_packets = port.counters[f"{way}_errors"]
+        for direction, traffic in (("receive", interface.receive), ("transmit", interface.transmit)):
+            traffic.packets = port.packets(direction)
+            traffic.bytes = port.wire_bytes(direction)
+            traffic.error_packets = port.counters[f"{direction}_errors"]
         interface.transmit.pause_packets = port.counters["sent_pause_frames"]
         interface.receive.pause_packets = port.counters["pause_frames"]
 
 
-def _indexed(leaf: Leaf) -> dict[int, Port]:
+def _indexed(leaf: LeafSwitch) -> dict[int, SimulatedPort]:
     return {_MANAGEMENT_INDEX: leaf.management} | dict(enumerate(leaf.ports, start=1))
 
 
-def _neighbours(leaf: Leaf, training: Training) -> dict[str, Neighbour]:
+def _neighbours(leaf: LeafSwitch, training: Training) -> dict[str, Neighbour]:
     """Return the neighbours by port: four hosts with a NIC on each rail, and four spines with two links each."""
     found = {}
     for rail, hosts in leaf.hosts.items():
@@ -128,7 +128,7 @@ def _neighbours(leaf: Leaf, training: Training) -> dict[str, Neighbour]:
     return found
 
 
-def _pfc(index: int, port: Port) -> dict[Oid, Typed]:
+def _pfc(index: int, port: SimulatedPort) -> dict[Oid, Typed]:
     """Return the PFC frames; all pauses of the model are of the lossless priority."""
     rows: dict[Oid, Typed] = {}
     for column, name in ((_PFC_SENT, "sent_pause_frames"), (_PFC_RECEIVED, "pause_frames")):
@@ -142,7 +142,7 @@ def _text(text: str) -> Typed:
     return Typed(OCTET_STRING, text.encode())
 
 
-def _states(index: int, port: Port) -> dict[Oid, Typed]:
+def _states(index: int, port: SimulatedPort) -> dict[Oid, Typed]:
     speed = port.speed if port.up else 0
     return {
         (*_IF, 5, index): Typed(GAUGE32, min(speed, _LARGEST_GAUGE)),
@@ -152,11 +152,11 @@ def _states(index: int, port: Port) -> dict[Oid, Typed]:
     }
 
 
-def _traffic(index: int, port: Port, way: str, octets: Oid, discards: Oid) -> dict[Oid, Typed]:
+def _traffic(index: int, port: SimulatedPort, direction: str, octets: Oid, discards: Oid) -> dict[Oid, Typed]:
     """Return the columns of one direction: four of 64 bits from `octets` on, and two of 32 bits from `discards` on."""
-    values = (port.wire_bytes(way), port.packets(way, UNICAST), port.packets(way, ["multicast"]), 0)
+    values = (port.wire_bytes(direction), port.packets(direction, UNICAST), port.packets(direction, ["multicast"]), 0)
     rows = {(*octets[:-1], octets[-1] + place, index): Typed(COUNTER64, value) for place, value in enumerate(values)}
-    errors = port.counters[f"{way}_errors"] % 2**32
+    errors = port.counters[f"{direction}_errors"] % 2**32
     return rows | {
         (*discards, index): Typed(COUNTER32, 0),
         (*discards[:-1], discards[-1] + 1, index): Typed(COUNTER32, errors),

@@ -302,13 +302,23 @@ def patch(path: Path, difference: str) -> None:
     path.write_text(text)
 
 
+def toy_modules() -> dict[str, str]:
+    """Return the modules of the document's source by path: the last path that is named before each block of Python."""
+    *before, _ = SOURCES.split("```python\n")
+    paths = [re.findall(r"`(exporter/sources/softnet/\w+\.py)`", text) for text in before]
+    assert len(paths) >= 2
+    assert all(paths)
+    return {found[-1]: block for found, block in zip(paths, fenced(SOURCES, "python"), strict=True)}
+
+
 @contextmanager
 def with_toy(folder: Path) -> Iterator[Path]:
-    """Copy the package and do to the copy what the document says; gives the folder to run it from."""
+    """Copy the package, apply the document to the copy, and yield the directory to run it from."""
     shutil.copytree(ROOT / "exporter", folder / "exporter", ignore=shutil.ignore_patterns("__pycache__"))
-    (module,) = fenced(SOURCES, "python")
-    (folder / "exporter" / "sources" / "softnet.py").write_text(module)
-    patch(folder / "exporter" / "daemon" / "daemon.py", fenced(SOURCES, "diff")[0])
+    for path, text in toy_modules().items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+    patch(folder / "exporter" / "daemon" / "sources.py", fenced(SOURCES, "diff")[0])
     proc = folder / "proc" / "net"
     proc.mkdir(parents=True)
     (proc / "softnet_stat").write_text(fenced(SOURCES, "text")[0])
@@ -341,22 +351,26 @@ def test_a_source_is_added_as_the_document_says():
 
 
 def test_the_source_of_the_document_keeps_the_rules(program):
-    module = fenced(SOURCES, "python")[0]
-    tree = ast.parse(module)
-    assert parts_imported(tree) <= ALLOWED["sources"]
-    assert starters(tree) == set()
+    modules = toy_modules()
+    for module in modules.values():
+        tree = ast.parse(module)
+        assert parts_imported(tree) - {"sources"} <= ALLOWED["sources"]
+        assert starters(tree) == set()
     with own_folder() as temporary, with_toy(temporary) as folder:
         code = (
-            "from exporter import daemon, vocabulary\n"
+            "from exporter.core import vocabulary\n"
+            "from exporter.daemon import sources\n"
             "ours = [one for one in sources.metrics() if not one.name.startswith('process_')]\n"
             "print(sum('softnet' in one.name for one in ours), vocabulary.check(ours))"
         )
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
         assert (done.stdout, done.stderr) == ("4 []\n", "")
     ruff = shutil.which("ruff", path=BIN) or program("ruff")
-    for command in (["check"], ["format", "--check"]):
-        done = run(ruff, *command, "--stdin-filename", "exporter/sources/softnet.py", "-", input=module)
-        assert done.returncode == 0, done.stdout
+    for path, module in modules.items():
+        # The package exists in the copy only, so that each module is given by standard input.
+        for command in (["check", "--extend-ignore", "INP001"], ["format", "--check"]):
+            done = run(ruff, *command, "--stdin-filename", path, "-", input=module)
+            assert done.returncode == 0, done.stdout
 
 
 # --- the README
@@ -420,7 +434,7 @@ def try_make_test(command: str) -> None:
     assert torch == "PYTHON=python3 .ci/torch"
     assert packages.startswith(".ci/packages ")
     assert "promtool:prometheus" in packages
-    assert tests.strip() == f"{BIN}/python -m pytest -p tests.skips"
+    assert tests.strip() == f"{BIN}/python -m pytest -p tests.helpers.skips"
 
 
 def try_curl(command: str) -> None:
@@ -537,7 +551,7 @@ def test_packages_are_installed_without_starting_services(tools):
 def test_skipped_tests_are_counted_and_need_a_reason(tmp_path, reasons, status):
     skipping = [f"def test_{number}():\n    pytest.skip({reason!r})\n" for number, reason in enumerate(reasons)]
     (tmp_path / "test_some.py").write_text("\n\n".join(["import pytest", "def test_good(): pass", *skipping]))
-    done = run(sys.executable, "-m", "pytest", "-p", "tests.skips", "-c", os.devnull, tmp_path)
+    done = run(sys.executable, "-m", "pytest", "-p", "tests.helpers.skips", "-c", os.devnull, tmp_path)
     assert done.returncode == status, done.stdout
     told = done.stdout.partition("left out on this machine")[2]
     assert ("2 skipped: needs a thing" in told) == (len(reasons) == 2)

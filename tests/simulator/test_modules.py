@@ -7,9 +7,14 @@ import pytest
 from exporter.linux import optics
 from exporter.linux.optics.module import START, Lane
 from exporter.linux.recordings.module_memory import parse_memory
-from exporter.simulator.modules import Light, memory
+from exporter.simulator.modules import LaneReadings, memory
 
-LIGHTS = [Light(1.1e-3, 1.3e-3, 0.08), Light(0.06e-3, 1.26e-3, 0.081), Light(1.0e-3, 0.0, 0.0), Light(0.0, 1.2e-3, 0.1)]
+LIGHTS = [
+    LaneReadings(1.1e-3, 1.3e-3, 0.08),
+    LaneReadings(0.06e-3, 1.26e-3, 0.081),
+    LaneReadings(1.0e-3, 0.0, 0.0),
+    LaneReadings(0.0, 1.2e-3, 0.1),
+]
 
 
 @pytest.fixture

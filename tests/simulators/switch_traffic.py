@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from exporter.simulator.ports import Ledger
+from exporter.simulator.ports import CounterSet
 
 LOSSLESS: Final = 3
 """The priority of RDMA traffic."""
@@ -57,7 +57,7 @@ class SwitchPort:
         self.name, self.number, self.uplink, self.alias, self.speed = name, number, uplink, alias, speed
         self.up = True
         self.last_change = 0.0
-        self.counters = Ledger({})
+        self.counters = CounterSet({})
         self.levels: dict[str, int] = {}
         self._names: set[str] = set()
 
@@ -72,7 +72,7 @@ class SwitchPort:
 
     def restart(self, counters: Mapping[str, int]) -> None:
         """Reset all counters to these values."""
-        self.counters = Ledger(counters)
+        self.counters = CounterSet(counters)
         self.levels.clear()
         self._names = set(counters)
         self.last_change = 0.0

@@ -13,7 +13,7 @@ from exporter.core.vocabulary import check
 from exporter.linux.tail import FILE_BUDGET, MAX_LINE
 from exporter.meaning.ports import rates
 from exporter.meaning.training import jobs
-from exporter.simulator.inspector import InspectorJob, Operation
+from exporter.simulator.inspector import InspectorJob, SimulatedCollective
 from exporter.sources.nccl import processes
 from exporter.sources.nccl import source as nccl
 from exporter.sources.nccl.readers import inspector
@@ -432,7 +432,9 @@ def test_what_the_source_declares_is_well_named():
 def test_the_same_seed_writes_the_same_files(tmp_path):
     texts = []
     for folder in ("a", "b"):
-        job = InspectorJob(tmp_path / folder, "1", ranks=3, seed=9, operations=(Operation("AllReduce", 1 << 20),))
+        job = InspectorJob(
+            tmp_path / folder, "1", ranks=3, seed=9, operations=(SimulatedCollective("AllReduce", 1 << 20),)
+        )
         for _ in range(5):
             job.step(hold_back=10)
         texts.append([path.read_bytes() for path in sorted(job.folder.iterdir())])
