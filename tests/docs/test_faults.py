@@ -18,7 +18,7 @@ OF_TARGETS = {"pod", "namespace", "container", "node", "endpoint", "service", "j
 """Labels that Prometheus and its operator give to a target; one of ours would become `exported_…`."""
 
 NO_TEST = "\N{EN DASH} "
-NAMED = re.compile(r"`tests/(test_\w+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`tests/([\w/]+\.py)::(test_\w+)`")
 
 
 def cells(line: str) -> list[str]:

@@ -301,7 +301,7 @@ async def test_a_recording_is_served_and_net_snmp_reads_it(program, tmp_path):
         if "rows at" in line:
             ready.set()
 
-    serving = asyncio.create_task(replay(path, "127.0.0.1", 0, community="secret", tell=tell))
+    serving = asyncio.create_task(replay(path, "127.0.0.1", 0, community="secret", report=tell))
     try:
         await asyncio.wait_for(ready.wait(), 20)
         address = told[-1].split()[3].rstrip(",")
@@ -321,5 +321,5 @@ async def test_a_recording_is_served_and_net_snmp_reads_it(program, tmp_path):
 async def test_a_recording_without_rows_is_refused(tmp_path):
     path = tmp_path / "empty.snmprec"
     path.write_text("# nothing\n")
-    with pytest.raises(ValueError, match="no row in it"):
+    with pytest.raises(ValueError, match="contains no row"):
         await replay(path, "127.0.0.1", 0)

@@ -206,5 +206,5 @@ def test_bandwidth_falls_when_a_rail_is_slow():
 
 
 def test_an_unknown_fault_is_refused_by_name():
-    with pytest.raises(ValueError, match="'fire' is no fault; known are degraded-link, "):
+    with pytest.raises(ValueError, match="'fire' is not a fault; known are degraded-link, "):
         Training(["fire"])

@@ -129,7 +129,7 @@ def test_an_unsigned_answer_of_another_engine_or_user_is_not_taken(other):
     liar = Engine(**{"users": [User("nobody")], "engine_id": engine.engine_id} | other)
     (keys,) = liar._keys.values()
     with pytest.raises(ForeignError, match="another engine or user"):
-        session.unwrap(liar._wrapped(keys, b"", 3, encode_pdu(RESPONSE, 3, 0, 0, ())))
+        session.unwrap(liar._wrap(keys, b"", 3, encode_pdu(RESPONSE, 3, 0, 0, ())))
 
 
 def test_an_identity_that_is_too_long_is_not_taken():
@@ -184,7 +184,7 @@ async def test_answers_without_a_signature_are_dropped_and_counted(agent):
 
     def forge(_right):
         number = numbers[-1]
-        return [liar._wrapped(liar._keys[b"private"], b"", number, encode_pdu(RESPONSE, number, 0, 0, ()))]
+        return [liar._wrap(liar._keys[b"private"], b"", number, encode_pdu(RESPONSE, number, 0, 0, ()))]
 
     opened = agent.engine.open
 

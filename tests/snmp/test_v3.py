@@ -450,7 +450,7 @@ def test_a_changed_answer_is_not_taken(met, place):
 def test_an_answer_that_is_less_secure_than_the_question_is_not_taken(met, asking):
     engine, session = met
     lesser = engine._keys[asking.name.encode()]._replace(user=user())
-    data = engine._wrapped(lesser, b"", 8, encode_pdu(RESPONSE, 8, 0, 0, ()))
+    data = engine._wrap(lesser, b"", 8, encode_pdu(RESPONSE, 8, 0, 0, ()))
     with pytest.raises(ForeignError, match=r"less secure|signature"):
         session.unwrap(data)
 
