@@ -1,4 +1,4 @@
-"""The daemon's ways to switches: polled or probed, each by its shard, listed for Prometheus, told of while down."""
+"""Switches in the daemon: polls, probes, shards, service discovery, and metrics while a switch is down."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ async def test_a_probe_brings_one_switch_and_a_scrape_does_not(tmp_path):
         assert scraped.value("fabric_exporter_http_requests_total", path="/probe", code="200") == 1
 
 
-async def test_the_second_probe_has_rates_in_the_format_that_was_asked_for(tmp_path):
+async def test_the_second_probe_has_rates_in_the_requested_format(tmp_path):
     async with leaf() as agent, serving(tmp_path, on_demand(agent.address)) as served:
         await served.client.get("/probe", params={"target": "leaf-0"})
         agent.move(10.0)
@@ -67,7 +67,7 @@ async def test_the_second_probe_has_rates_in_the_format_that_was_asked_for(tmp_p
     assert max(rates) > 0
 
 
-async def test_a_page_for_people_tells_how_it_went_and_no_secret(tmp_path):
+async def test_the_report_of_a_probe_describes_its_course_without_secrets(tmp_path):
     async with leaf() as agent, serving(tmp_path, on_demand(agent.address)) as served:
         good = await served.client.get("/probe", params={"target": "leaf-0", "debug": "true"})
         agent.faults.silent = True
@@ -83,20 +83,20 @@ async def test_a_page_for_people_tells_how_it_went_and_no_secret(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("params", "status", "says"),
+    ("params", "status", "message"),
     [
         ({"target": "127.0.0.1"}, 403, "neither a configured switch nor allowed by probe.allow"),
         ({"target": "leaf-0", "module": "arista"}, 400, "remove module and auth"),
         ({}, 400, "give target=HOST"),
     ],
 )
-async def test_probes_that_are_not_made_say_why(tmp_path, params, status, says):
+async def test_refused_probes_return_the_reason(tmp_path, params, status, message):
     async with serving(tmp_path, on_demand("192.0.2.1")) as served:
         answer = await served.client.get("/probe", params=params)
-    assert (answer.status_code, says in answer.text) == (status, True)
+    assert (answer.status_code, message in answer.text) == (status, True)
 
 
-async def test_a_reload_changes_what_may_be_probed_and_keeps_what_is_known_where_nothing_changed(tmp_path):
+async def test_a_reload_replaces_the_prober_only_where_its_configuration_changed(tmp_path):
     async with leaf() as agent, serving(tmp_path, on_demand(agent.address)) as served:
         await served.client.get("/probe", params={"target": "leaf-0"})
         before = served.daemon._prober
@@ -110,7 +110,7 @@ async def test_a_reload_changes_what_may_be_probed_and_keeps_what_is_known_where
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "192.0.2.7:1161", "leaf-7.example.com", "https://192.0.2.7/"])
-def test_what_is_polled_must_not_be_probed_as_well(tmp_path, address):
+def test_polled_switches_must_not_be_allowed_for_probes(tmp_path, address):
     way = {"onyx": {"username": "u", "password": "p"}} if "//" in address else {"snmp": SNMP}
     target = {"name": "a", "address": address, **way}
     config = {"switches": {"targets": [target]}, "probe": {"allow": ["192.0.2.0/24", "leaf-*"]}}
@@ -147,7 +147,7 @@ async def test_files_of_targets_are_read_at_the_start_and_at_a_reload(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("main", "file", "error"),
+    ("main", "file", "message"),
     [
         (
             "targets: [{name: a, address: b}]",
@@ -183,7 +183,7 @@ async def test_files_of_targets_are_read_at_the_start_and_at_a_reload(tmp_path):
         ("profiles: [none.yml]", "", "c.yml:5: switches.profiles[0]: there is no file"),
     ],
 )
-def test_mistakes_are_told_with_file_and_line(tmp_path, main, file, error):
+def test_errors_name_file_and_line(tmp_path, main, file, error):
     (tmp_path / "more.yml").write_text(file)
     text = f"switches:\n  defaults:\n    snmp: {{community: c}}\n  files: [more.yml]\n  {main}\n"
     (tmp_path / "c.yml").write_text(text)
@@ -242,7 +242,7 @@ async def test_each_shard_polls_its_own_and_lists_all(tmp_path):
 # Service discovery.
 
 
-async def test_prometheus_understands_what_is_listed(tmp_path, program):
+async def test_prometheus_parses_the_service_discovery(tmp_path, program):
     async with leaf() as agent, serving(tmp_path, on_demand(agent.address)) as served:
         readme = (ROOT / "deploy" / "README.md").read_text()
         (job,) = yaml.safe_load(re.search(r"```yaml\n(.*?)```", readme, re.DOTALL)[1])["scrape_configs"]
@@ -273,7 +273,7 @@ async def test_prometheus_understands_what_is_listed(tmp_path, program):
 # Health.
 
 
-async def test_a_switch_that_is_down_is_told_of_with_its_reason(tmp_path):
+async def test_a_switch_that_is_down_is_listed_with_its_error(tmp_path):
     async with leaf() as agent, serving(tmp_path, targets(agent)) as served:
         page = await served.until(lambda page: page.all(BYTES))
         assert page.value("fabric_switch_up", switch="switch-0", target="leaf-0") == 1

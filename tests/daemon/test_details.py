@@ -1,4 +1,4 @@
-"""Details that nobody is shown: they are not read, and all that is made of the rest stays as it is."""
+"""Details that are not exported: they are not read, and computed metrics do not depend on them."""
 
 import errno
 import os
@@ -135,7 +135,7 @@ def counters_of(found):
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: f"{schema.prefix}{','.join(schema.labels)}")
-def test_what_other_metrics_are_made_of_is_always_read(schema):
+def test_inputs_of_computed_metrics_are_always_read(schema):
     parts = {
         part for one in congestion_ratios.SHARES for way in one.ways for part in (one.packets, *way.counted, *way.also)
     }
@@ -153,7 +153,7 @@ def test_what_other_metrics_are_made_of_is_always_read(schema):
         (("fabric_rdma_vl15_dropped_total",), (), False),
         (("*_dropped_*",), (), False),
         (("vl15_dropped_total", "fabric_rdma_vl15"), (), True),  # a pattern is of the whole name
-        (("*",), ("*_dropped_total",), True),  # what is dropped is shown to nobody either
+        (("*",), ("*_dropped_total",), True),  # dropped metrics are not exported either
     ],
 )
 def test_a_detail_is_read_where_it_is_exported(keep, drop, unread):
@@ -161,7 +161,7 @@ def test_a_detail_is_read_where_it_is_exported(keep, drop, unread):
     assert ("vl15_dropped_total" in options.unread(rdma_metrics.SCHEMA)) is unread
 
 
-def test_what_is_kept_of_ports_is_not_kept_of_devices():
+def test_details_kept_of_ports_are_not_kept_of_devices():
     options = PortOptions(keep=("fabric_rdma_device_*",))
     assert "receive_send_requests_total" in options.unread(rdma_metrics.SCHEMA)
     assert "keep_alives_received_total" not in options.unread(rdma_metrics.DEVICE)
@@ -194,7 +194,7 @@ def nonsense(path):
 
 
 @pytest.mark.parametrize("spoil", [unlink, fifo, nonsense])
-async def test_what_is_the_matter_with_the_files_of_details_is_no_concern(tree, spoil):
+async def test_unreadable_files_of_details_are_no_failure(tree, spoil):
     for path in paths(tree, DETAILS):
         spoil(path)
     async with opened(tree, keep=()) as source:
@@ -227,7 +227,7 @@ async def test_details_that_are_kept_are_read(tree, keep, more):
     assert (counters_of(found), failures) == (SHOWN | more, [])
 
 
-async def test_of_what_netlink_tells_details_are_left(tree):
+async def test_details_of_netlink_are_removed(tree):
     netlink = Netlink(RdmaDevice(0, "mlx5_0", "0200c0fffe000001", 1, ""))
     netlink.counters[0, 1] = statistics(**{name: value + 100 for name, value in HW.items()}, rdma_rx_bytes=9)
     more = {"cnp_sent_total": 115, "packet_sequence_errors_total": 116, "local_ack_timeouts_total": 117}
@@ -245,7 +245,7 @@ async def test_a_detail_is_not_raw_either(tree, keep):
     assert rows_of(reading, rdma_metrics.RAW) == {(*PORT, "resp_something_new"): {"raw": 7}}
 
 
-async def test_what_stands_in_for_a_refused_counter_is_read_by_default_too(tmp_path, monkeypatch):
+async def test_replacements_of_refused_counters_are_read_by_default(tmp_path, monkeypatch):
     make(tmp_path, "mana_0", {"rx_bytes": 5, "rx_read_requests": 6}, pma=PMA, driver="mana")
     files = Files(monkeypatch)
     files.faults["read", "counters/port_rcv_data"] = errno.EINVAL
@@ -313,7 +313,7 @@ async def test_details_of_a_driver_that_is_not_listed_are_left(reader):
     assert "receive_undersize_packets_total" not in found
 
 
-async def test_the_most_that_a_port_can_do_is_known_to_what_judges_its_speed(reader, tmp_path):
+async def test_the_maximum_speed_of_a_port_is_used_for_its_expected_speed(reader, tmp_path):
     (tmp_path / "class" / "net" / "eth0" / "device" / "infiniband").mkdir(parents=True)
     reader.add(hardware("eth0", 2), statistics=MLX5)
     reader.more["link_modes", "eth0"] = LinkModes(200_000_000_000, max_speed_bits_per_second=400_000_000_000)
@@ -338,7 +338,7 @@ RISES = {"packet_seq_err": 100, "local_ack_timeout_err": 50}
 
 
 def meanings(readings):
-    """Give what rates and shares make of readings, without details."""
+    """Return the rates and ratios computed from readings, without details."""
     states, made = {}, {}
     for reading in readings:
         made = {}
@@ -362,7 +362,7 @@ def meanings(readings):
     return made
 
 
-async def test_what_is_made_of_a_port_is_the_same_with_and_without_details(tree, stopped_clock):
+async def test_computed_metrics_of_a_port_do_not_depend_on_details(tree, stopped_clock):
     clock, made, names = stopped_clock(rdma, rdma_device, rdma_port), [], [*PMA, *HW]
     for keep in ((), ("*",)):
         readings = []
@@ -378,7 +378,7 @@ async def test_what_is_made_of_a_port_is_the_same_with_and_without_details(tree,
     assert made[0]["fabric_rdma_retransmission_ratio", *PORT] == 0.015
 
 
-async def test_what_is_made_of_a_network_device_is_the_same_with_and_without_details(reader, stopped_clock):
+async def test_computed_metrics_of_a_network_device_do_not_depend_on_details(reader, stopped_clock):
     clock, made = stopped_clock(nic, questions, nic_device), []
     for keep in ((), ("*",)):
         readings = []

@@ -1,4 +1,4 @@
-"""Service discovery: what is configured, and what the switches see that nobody configured."""
+"""Service discovery: configured switches, and their neighbours that are not configured."""
 
 import json
 
@@ -81,7 +81,7 @@ def test_a_switch_that_is_seen_and_not_configured():
     assert json.loads(json.dumps([found])) == [found]
 
 
-def test_a_switch_that_several_see_stands_once():
+def test_a_switch_seen_by_several_is_listed_once():
     both = [Known(name, name, neighbours=[neighbour(port=name)]) for name in ("leaf-01", "leaf-02")]
     assert [one["labels"]["__meta_fabric_seen_by"] for one in discovery.discovered(both)] == ["leaf-01"]
 
@@ -93,11 +93,11 @@ def test_hosts_and_switches_that_are_known_are_not_found():
     assert seen(neighbour(), chassis="02:00:00:00:00:09") == []
 
 
-def test_what_cannot_be_asked_is_not_found():
+def test_unreachable_addresses_are_not_discovered():
     assert seen(neighbour(addresses=())) == []
     assert seen(neighbour(addresses=("fe80::1", "127.0.0.1", "not-an-address", "0.0.0.0", "224.0.0.1"))) == []
 
 
-def test_the_address_that_is_best_asked():
+def test_the_preferred_management_address():
     (found,) = seen(neighbour(addresses=("2001:db8::9", "fe80::9", "192.0.2.10", "192.0.2.9")))
     assert found["targets"] == ["192.0.2.9"]

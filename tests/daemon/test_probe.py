@@ -1,4 +1,4 @@
-"""Probes: who may be asked, by whose credentials, how often, and what comes of it."""
+"""Probes: allowed targets, credentials, the cache, results and limits."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ async def prober(*, allow=(), modules=None, auths=None, targets=(), snmp=SNMP, *
 
 
 def values(result):
-    """Give the values of all columns by metric and labels."""
+    """Return the values of all columns by metric and labels."""
     return {
         (column.metric.name, key): value
         for table in result.tables
@@ -75,7 +75,7 @@ def values(result):
     }
 
 
-async def test_a_probe_of_what_is_allowed(agent):
+async def test_a_probe_of_an_allowed_target(agent):
     async with prober(allow=LOOPBACK) as probing:
         result = await probing.probe(agent.address)
     found = values(result)
@@ -91,7 +91,7 @@ async def test_a_probe_of_what_is_allowed(agent):
     assert "  receive_bytes_total: 1" in result.report
 
 
-async def test_the_next_probe_has_rates_and_asks_for_less(agent):
+async def test_the_next_probe_has_rates_and_sends_fewer_requests(agent):
     async with prober(allow=LOOPBACK) as probing:
         await probing.probe(agent.address)
         first, agent.requests = agent.requests, 0
@@ -102,7 +102,7 @@ async def test_the_next_probe_has_rates_and_asks_for_less(agent):
     assert 0 < agent.requests < first
 
 
-async def test_who_asks_at_the_same_time_shares_the_answer(agent):
+async def test_concurrent_probes_share_one_poll(agent):
     async with prober(allow=LOOPBACK) as probing:
         await probing.probe(agent.address)
         agent.requests = 0
@@ -113,7 +113,7 @@ async def test_who_asks_at_the_same_time_shares_the_answer(agent):
     assert all(values(result)["fabric_probe_success", ()] == 1 for result in results)
 
 
-# --- who may be asked
+# --- allowed targets
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ async def test_who_asks_at_the_same_time_shares_the_answer(agent):
         (("127.0.0.1/32",), "127.0.0.2"),
     ],
 )
-async def test_what_is_not_allowed_gets_no_packet(allow, host):
+async def test_targets_that_are_not_allowed_get_no_packet(allow, host):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
         listening.bind(("127.0.0.1", 0))
         listening.setblocking(False)
@@ -138,7 +138,7 @@ async def test_what_is_not_allowed_gets_no_packet(allow, host):
             listening.recv(1)
 
 
-async def test_without_networks_a_name_that_is_not_allowed_is_not_even_looked_up(monkeypatch):
+async def test_without_networks_a_name_that_is_not_allowed_is_not_resolved(monkeypatch):
     async with prober(allow=("leaf-*",)) as probing:
 
         async def refuse(*_, **__):
@@ -149,7 +149,7 @@ async def test_without_networks_a_name_that_is_not_allowed_is_not_even_looked_up
             await probing.probe("spine-01.example.com")
 
 
-async def test_a_name_is_looked_up_once_and_that_address_is_asked(agent, monkeypatch):
+async def test_a_name_is_resolved_once_and_that_address_is_polled(agent, monkeypatch):
     """Else a name could point elsewhere once it was checked."""
     port = agent.address.rpartition(":")[2]
     looked_up = []
@@ -162,22 +162,22 @@ async def test_a_name_is_looked_up_once_and_that_address_is_asked(agent, monkeyp
     async with prober(allow=LOOPBACK) as probing:
         loop = asyncio.get_running_loop()
         usual = loop.getaddrinfo
-        asked = []
+        resolved = []
 
         async def watched(host, *given, **more):
             if host == "leaf-a.example.com":
                 return await lookup(host)
-            asked.append(host)
+            resolved.append(host)
             return await usual(host, *given, **more)
 
         monkeypatch.setattr(loop, "getaddrinfo", watched)
         result = await probing.probe(f"leaf-a.example.com:{port}")
     assert values(result)["fabric_probe_success", ()] == 1
     assert looked_up == ["leaf-a.example.com"]
-    assert set(asked) <= {"127.0.0.1"}
+    assert set(resolved) <= {"127.0.0.1"}
 
 
-async def test_a_name_that_cannot_be_looked_up_is_a_failure_like_another(monkeypatch):
+async def test_a_name_that_cannot_be_resolved_is_a_failed_probe(monkeypatch):
     async with prober(allow=("leaf-*",)) as probing:
 
         async def unknown(*_, **__):
@@ -268,7 +268,7 @@ async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(addre
 # --- modules and credentials
 
 
-async def test_a_module_says_how_to_ask(agent):
+async def test_a_module_sets_the_options_of_a_probe(agent):
     modules = {"careful": Common(snmp=SNMP, exclude=("Ethernet*",))}
     async with prober(allow=LOOPBACK, modules=modules, snmp=None) as probing:
         with pytest.raises(RefusedError, match="gives no way to ask it"):
@@ -301,7 +301,7 @@ async def test_credentials_by_name(agent):
 # --- what goes wrong
 
 
-async def test_a_silent_switch_is_told_in_words_and_its_community_is_not(agent):
+async def test_the_report_of_a_silent_switch_has_no_community(agent):
     agent.faults.silent = True
     async with prober(allow=LOOPBACK, snmp=Snmp(community="hush-hush", timeout=0.1, retries=0)) as probing:
         result = await probing.probe(agent.address)
@@ -311,19 +311,19 @@ async def test_a_silent_switch_is_told_in_words_and_its_community_is_not(agent):
     assert "hush" not in result.report
 
 
-async def test_who_asks_is_answered_before_he_gives_up(agent):
+async def test_a_probe_ends_before_the_timeout_of_the_client(agent):
     agent.faults.silent = True
     patient = Snmp(community="public", timeout=60.0, retries=0)
     async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": Common(interval=60.0)}) as probing:
         result = await probing.probe(agent.address, timeout=0.7)
         assert not result.success
-        assert "before an answer to GET" in result.report  # what the switch was asked last
+        assert "before an answer to GET" in result.report  # the last request to the switch
         result = await probing.probe(agent.address, module="slow", timeout=0.7)
         assert not result.success
         assert "no response within 0.5 s" in result.report
 
 
-async def test_what_was_good_before_is_no_success_of_this_probe(agent):
+async def test_an_earlier_success_is_not_one_of_this_probe(agent):
     async with prober(allow=LOOPBACK) as probing:
         assert values(await probing.probe(agent.address))["fabric_probe_success", ()] == 1
         agent.faults.silent = True
@@ -332,7 +332,7 @@ async def test_what_was_good_before_is_no_success_of_this_probe(agent):
     assert found["fabric_probe_success", ()] == 0
 
 
-async def test_who_waits_longer_gives_the_switch_more_time(agent):
+async def test_a_longer_timeout_gives_the_switch_more_time(agent):
     async with prober(allow=LOOPBACK) as probing:
         for timeout, limit in ((5.0, 4.5), (20.0, 19.5), (5.0, 19.5)):
             assert (await probing.probe(agent.address, timeout=timeout)).success
@@ -340,7 +340,7 @@ async def test_who_waits_longer_gives_the_switch_more_time(agent):
             assert kept.source.interval == limit
 
 
-async def test_who_waits_while_the_configuration_changes_is_told(agent):
+async def test_a_reload_ends_waiting_probes_with_an_error(agent):
     agent.faults.silent = True
     async with prober(allow=LOOPBACK) as probing:
         waiting = asyncio.create_task(probing.probe(agent.address))
@@ -366,7 +366,7 @@ async def test_the_first_probe_blocks_nothing_though_profiles_are_read_for_it(ag
     assert profile.builtin.cache_info().currsize == 1
 
 
-async def test_too_many_at_once_are_turned_away(agent, monkeypatch):
+async def test_probes_above_the_maximum_are_refused(agent, monkeypatch):
     monkeypatch.setattr(probe, "MAX_PROBES", 1)
     agent.faults.silent = True
     async with prober(allow=LOOPBACK, snmp=QUICK) as probing:
@@ -379,7 +379,7 @@ async def test_too_many_at_once_are_turned_away(agent, monkeypatch):
         await probing.probe(agent.address)
 
 
-async def test_switches_that_nobody_asks_for_are_let_go(agent, monkeypatch):
+async def test_targets_that_are_not_probed_are_removed_from_the_cache(agent, monkeypatch):
     monkeypatch.setattr(probe, "MAX_CACHED", 2)
     async with prober(allow=LOOPBACK) as probing:
         for module in ("", "arista", "cumulus", "nxos"):
@@ -388,7 +388,7 @@ async def test_switches_that_nobody_asks_for_are_let_go(agent, monkeypatch):
         assert agent.address in switch.ROSTER.known
 
 
-async def test_what_is_let_go_is_forgotten_unless_it_is_configured(agent):
+async def test_removed_targets_leave_the_registry_unless_configured(agent):
     switch.ROSTER.configure({"leaf-1": agent.address})
     target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
     async with prober(allow=LOOPBACK, targets=[target]) as probing:
@@ -448,5 +448,5 @@ def test_nothing_is_allowed_unless_it_is_configured():
         ("::ffff:192.0.2.7", ("192.0.2.0/24",), False),
     ],
 )
-def test_what_a_list_allows(host, allow, allowed):
+def test_hosts_that_a_list_allows(host, allow, allowed):
     assert is_allowed(host, allow) is allowed

@@ -1,4 +1,4 @@
-"""What deploy/ ships is valid, holds no more rights than it says, and names only things that exist."""
+"""The files of deploy/ are valid, have no more rights than documented, and name existing objects only."""
 
 import configparser
 import importlib
@@ -34,7 +34,7 @@ Program = Callable[[str], str]
 
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error: the API server takes the last one without a word."""
+    """YAML in which a duplicate key is an error: the API server silently uses the last one."""
 
 
 def unique_mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -124,7 +124,7 @@ def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
         assert wanted.items() <= labels.items(), manifest["kind"]
 
 
-def test_selectors_tell_the_roles_apart() -> None:
+def test_selectors_distinguish_the_roles() -> None:
     labels = [pod_of(manifests)["metadata"]["labels"] for manifests in ROLES.values()]
     assert len({each["app.kubernetes.io/component"] for each in labels}) == len(ROLES)
 
@@ -326,7 +326,7 @@ def test_probes_and_discovery_ask_the_service() -> None:
 
 
 def creates_secret(name: str) -> list[str]:
-    """Give the command of the README that makes a Secret."""
+    """Return the command of the README that makes a Secret."""
     (create,) = (words for words in commands() if words[:1] == ["kubectl"] and "secret" in words and words[6] == name)
     return create
 
@@ -369,7 +369,7 @@ def test_switch_poller_reaches_its_switches_only() -> None:
     ]
     for target in configuration(SWITCHES)["switches"]["targets"]:
         address = ipaddress.ip_address(target["address"].partition(":")[0])
-        assert address in ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: nobody's switch is polled by an example
+        assert address in ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: an example address
         assert any(address in block for block in blocks)
 
 
@@ -393,7 +393,7 @@ def configuration(manifests: list[Manifest]) -> Manifest:
 
 
 def unit_args() -> list[str]:
-    """Give the flags of /etc/default/fabric-exporter as shipped, and those that its comments propose."""
+    """Return the flags of /etc/default/fabric-exporter, and those in its comments."""
     lines = (DEPLOY / "systemd" / "fabric-exporter.default").read_text().splitlines()
     values = [line.lstrip("# ").removeprefix("ARGS=") for line in lines if line.lstrip("# ").startswith("ARGS=")]
     assert len(values) == 2
@@ -470,7 +470,7 @@ def copied() -> set[str]:
     }
 
 
-def test_image_copies_what_exists_and_the_build_context_holds_that_alone() -> None:
+def test_image_copies_existing_files_and_the_build_context_has_no_others() -> None:
     assert [source for source in sorted(copied()) if not (ROOT / source).exists()] == []
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in lines
@@ -482,7 +482,7 @@ def test_image_copies_what_exists_and_the_build_context_holds_that_alone() -> No
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
-    """Give the unit with a program that this machine has, for systemd-analyze looks whether it exists."""
+    """Return the unit with an existing program, since systemd-analyze checks that it exists."""
     path = tmp_path / UNIT.name
     text = UNIT.read_text()
     assert PROGRAM in text
@@ -542,7 +542,7 @@ def settings() -> dict[str, list[str]]:
     return found
 
 
-def test_unit_leaves_what_the_daemon_needs() -> None:
+def test_unit_allows_what_the_daemon_needs() -> None:
     unit = settings()
     assert "AF_NETLINK" in unit["RestrictAddressFamilies"][0].split()
     assert "AF_UNIX" in unit["RestrictAddressFamilies"][0].split()
@@ -599,7 +599,7 @@ def test_links_in_the_readme_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("words", [p for p in COMMANDS if p.values[0][0] == "kubectl"])
 def test_objects_in_the_readme_exist(words: list[str]) -> None:
-    """Every namespace and every kind/name that kubectl is told of is one that the manifests make."""
+    """Every namespace and every kind/name in commands of kubectl is one of the manifests."""
     made = {(m["kind"].lower(), m["metadata"]["name"]) for manifests in ROLES.values() for m in manifests}
     if "-n" in words:
         assert ("namespace", words[words.index("-n") + 1]) in made

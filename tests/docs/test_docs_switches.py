@@ -1,4 +1,4 @@
-"""The guide to switches: its examples are loaded, its commands parsed, and its questions to Prometheus answered for."""
+"""The guide to switches: its examples are loaded, its commands parsed, and its PromQL queries evaluated."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ from tests.helpers.promql import exported, faults
 PAGE = (ROOT / "docs" / "switches.md").read_text()
 
 FILES = dict(re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-"""Each example under the name that stands in its first line."""
+"""Each example by the name in its first line."""
 
 COMMANDS = [
     line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
@@ -31,7 +31,7 @@ QUESTIONS = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
 
 @pytest.fixture
 def folder(tmp_path):
-    """Give a folder with the examples as files."""
+    """Return a folder with the examples as files."""
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -81,12 +81,12 @@ def test_prometheus_takes_the_example(folder, program):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_relabelling_keeps_what_service_discovery_says_of_switches_that_are_not_polled():
+def test_relabelling_keeps_switches_that_are_not_polled():
     """Names that relabelling asks for are those that /sd gives."""
     job = yaml.safe_load(FILES["prometheus.yml"])["scrape_configs"][1]
-    asked = {label for rule in job["relabel_configs"] for label in rule.get("source_labels", ())}
+    used = {label for rule in job["relabel_configs"] for label in rule.get("source_labels", ())}
     given = set(re.findall(r"`(?:__meta_fabric)?(_\w+)`", PAGE.partition("`/sd` lists")[2].partition("\n\n")[0]))
-    assert {label.removeprefix("__meta_fabric") for label in asked} - {"__param_target"} <= given
+    assert {label.removeprefix("__meta_fabric") for label in used} - {"__param_target"} <= given
     kept = next(rule for rule in job["relabel_configs"] if rule.get("action") == "keep")
     assert re.fullmatch(kept["regex"], "false;configuration")
     assert not re.fullmatch(kept["regex"], "true;configuration")
@@ -107,22 +107,22 @@ def test_questions_ask_for_what_exists(question):
 
 NIC = 'fabric_nic_info{job="node", instance="n1", host="gpu-001", device="eth2", mac="a0:88:c2:00:10:08"}'
 RANK = 'fabric_nccl_rank_info{job="node", instance="n1", train_job="demo", rank="0", host="gpu-001"}'
-HEARD = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e1", peer_mac="a0:88:c2:00:10:08"}'
+LINK = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e1", peer_mac="a0:88:c2:00:10:08"}'
 SPINE = 'fabric_link_info{job="sw", instance="p", switch="leaf-01", port="e49", peer="spine-01", peer_port="e1"}'
 DROPS = 'fabric_switch_transmit_discards_total{job="sw", instance="p", switch="leaf-01", port="%s"}'
 
 
 def test_questions_lead_from_a_job_to_its_switch_port(tmp_path, program):
     """Evaluated by promtool over one host at port e1, which drops two packets a second, and an uplink."""
-    whose = 'host="gpu-001", device="eth2"'
+    nic_labels = 'host="gpu-001", device="eth2"'
     mac = 'mac="a0:88:c2:00:10:08"'
-    place = f"{{{HEARD.partition('{')[2].removesuffix('}')}, {whose}, {mac}}}"
-    dropped = f'{{job="sw", instance="p", switch="leaf-01", port="e1", {whose}}}'
+    place = f"{{{LINK.partition('{')[2].removesuffix('}')}, {nic_labels}, {mac}}}"
+    dropped = f'{{job="sw", instance="p", switch="leaf-01", port="e1", {nic_labels}}}'
     answers = [(place, 1), (place, 1), (dropped, 2)]
     series = {
         NIC: "1x20",
         RANK: "1x20",
-        HEARD: "1x20",
+        LINK: "1x20",
         SPINE: "1x20",
         DROPS % "e1": "0+60x20",
         DROPS % "e49": "0+90x20",
@@ -145,7 +145,7 @@ def test_the_tables_name_ways_profiles_and_states_that_there_are():
 
 MAKERS = {"Arista": "arista", "NX-OS": "nxos", "Onyx": "onyx", "Cumulus": "cumulus", "SONiC": "sonic", "Junos": "junos"}
 
-TOLD = {
+COLUMNS = {
     1: {"receive_bytes_total"},
     2: {"receive_pfc_frames_total"},
     3: {"receive_pfc_paused_seconds_total"},
@@ -153,18 +153,18 @@ TOLD = {
     5: {"queue_full_discards_total", "congestion_discards_total"},
     6: {"priority_group_discards_total"},
 }
-"""Columns of the table of what each way tells, and metrics of which a profile must have one."""
+"""Columns of the table of protocols, and metrics of which a profile must have one."""
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_the_table_says_of_snmp_what_the_profiles_have(maker):
+def test_the_table_of_snmp_is_that_of_the_profiles(maker):
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `snmp`, {maker} |"))
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     counters = {one.ending for table in snmp_profiles.builtin().named(MAKERS[maker]).tables for one in table.counters}
     if maker == "Junos":
-        counters -= {"receive_pfc_frames_total"}  # what any switch is asked for; no MIB of Junos has it
-    assert {place: bool(cells[place]) for place in TOLD} == {
-        place: bool(counters & ones) for place, ones in TOLD.items()
+        counters -= {"receive_pfc_frames_total"}  # requested from any switch; no MIB of Junos has it
+    assert {place: bool(cells[place]) for place in COLUMNS} == {
+        place: bool(counters & ones) for place, ones in COLUMNS.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""What docs/training.md says of verdicts is what the code does, and what it asks for exists."""
+"""docs/training.md: its numbers are those of the code, and its PromQL queries use existing metrics."""
 
 import re
 
@@ -16,11 +16,11 @@ PAGE = (ROOT / "docs" / "training.md").read_text()
 QUESTIONS = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_verdicts_are_all_told_of_in_their_order():
+def test_all_verdicts_are_documented_in_order():
     assert re.findall(r"^\| `([a-z_]+)` \| ", PAGE, re.MULTILINE) == [one.value for one in Verdict]
 
 
-SAID = {
+SENTENCES = {
     "fewer than {} operations could be compared": verdicts.LEAST_OPERATIONS,
     "fewer than {} % of the ranks": verdicts.MATCHED * 100,
     "no verdict below {} % of the ranks": verdicts.MATCHED * 100,
@@ -46,14 +46,14 @@ SAID = {
     "on a host {} jobs": processes.MAX_JOBS,
     "with {} processes each": processes.MAX_PROCESSES,
 }
-"""Sentences of the page by the number that stands in them."""
+"""Sentences of the page by their number."""
 
 
-@pytest.mark.parametrize(("sentence", "number"), SAID.items(), ids=SAID)
+@pytest.mark.parametrize(("sentence", "number"), SENTENCES.items(), ids=SENTENCES)
 def test_numbers_are_those_of_the_code(sentence, number):
     before, after = sentence.split("{}")
-    (said,) = re.findall(rf"{re.escape(before)}([0-9][0-9,.]*){re.escape(after)}", PAGE)
-    assert float(said.replace(",", "")) == pytest.approx(number)
+    (documented,) = re.findall(rf"{re.escape(before)}([0-9][0-9,.]*){re.escape(after)}", PAGE)
+    assert float(documented.replace(",", "")) == pytest.approx(number)
 
 
 def test_words_for_numbers_are_those_of_the_code():

@@ -27,7 +27,7 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
 class Daemon:
-    """Stands for the daemon: what the handlers give can be changed by a test."""
+    """Replaces the daemon; a test can change the results of its handlers."""
 
     def __init__(self):
         self.reason = None
@@ -253,7 +253,7 @@ async def until(condition):
 
 
 async def talk(server, data):
-    """Send bytes, give all that comes back until the server closes."""
+    """Send bytes, return all that is received until the server closes."""
     reader, writer = await asyncio.open_connection(*server.addresses[0])
     writer.write(data)
     try:
@@ -371,7 +371,7 @@ async def test_stop_finishes_the_running_answer_and_closes_idle_and_half_open_co
     await slow_loris[1].wait_closed()
 
 
-async def test_stop_cuts_what_outlives_its_grace(caplog):
+async def test_stop_aborts_connections_after_the_grace_period(caplog):
     daemon = Daemon()
     daemon.gate.clear()
     async with serving(daemon) as server, client_of(server) as client:
@@ -450,7 +450,7 @@ def test_wrong_listen_address(text, error):
     assert str(raised.value) == f"--web.listen-address: {text!r}: {error}"
 
 
-def test_page_tells_the_sources_and_escapes_what_they_say():
+def test_page_lists_the_sources_and_escapes_their_texts():
     text = page(
         name="fabric-exporter",
         version="1.2.3",

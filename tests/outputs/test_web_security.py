@@ -79,7 +79,7 @@ class Site:
             return await client.get(f"https://{host}:{port}{path}")
 
     async def served_names(self, server):
-        """Connect without a server name, as Prometheus does to an address, and give the names in the certificate."""
+        """Connect without a server name, as Prometheus does to an address, and return the names in the certificate."""
         context = self.context()
         context.check_hostname = False
         reader, writer = await asyncio.open_connection(*server.addresses[0], ssl=context)
@@ -130,7 +130,7 @@ async def test_password_is_computed_once_when_right_and_as_often_for_unknown_use
     unknown = httpx.BasicAuth("mallory", "right")._auth_header
     assert [await auth.check(right, users) for _ in range(3)] == [AuthResult.ALLOWED] * 3
     assert len(computed) == 1
-    # The only known hash is computed for an unknown user, matches, and still lets nobody in.
+    # The only known hash is computed for an unknown user, matches, and is still denied.
     assert [await auth.check(unknown, users) for _ in range(2)] == [AuthResult.DENIED] * 2
     assert computed == [users["alice"]] * 3
     assert await auth.check(right, {"alice": hashed("changed").encode()}) is AuthResult.DENIED

@@ -27,7 +27,7 @@ def read(path):
     return path.read_text().strip()
 
 
-def test_an_rdma_device_is_what_sysfs_shows_of_one(files):
+def test_an_rdma_device_has_the_files_of_sysfs(files):
     device = files.sysfs / "class" / "infiniband" / "mlx5_3"
     port = device / "ports" / "1"
     assert (device / "device").resolve().name == "0000:5e:00.0"
@@ -56,7 +56,7 @@ def test_data_is_in_words_of_four_bytes(files, training):
     assert words * 4 == training.rails[0].port.packets("transmit", ["rdma"]) * 4112
 
 
-def test_a_link_that_is_down_looks_as_mlx5_shows_it(files, training):
+def test_a_link_that_is_down_has_the_files_of_mlx5(files, training):
     training.begin("link-down")
     files.write()
     port = files.sysfs / "class" / "infiniband" / "mlx5_6" / "ports" / "1"
@@ -114,7 +114,7 @@ def _statistics(reader):
 @pytest.mark.parametrize(
     ("device", "speed", "lanes", "pfc"), [("eth0", 25_000_000_000, 1, ()), ("eth9", 400_000_000_000, 4, (3,))]
 )
-def test_recordings_have_what_is_asked_beside_statistics(files, device, speed, lanes, pfc):
+def test_recordings_have_the_other_replies_besides_statistics(files, device, speed, lanes, pfc):
     reader = ReplayNic(files.recordings)
     modes, fec = reader.link_modes(device), reader.fec(device)
     assert (modes.speed_bits_per_second, modes.max_speed_bits_per_second, modes.lanes) == (speed, speed, lanes)
@@ -166,7 +166,7 @@ def word(half, place):
     return int(digits[place - 128] + digits[place - 127], 16)
 
 
-def test_a_missing_port_is_nowhere_and_comes_back_whole_as_another_device(files, training):
+def test_a_missing_port_has_no_files_and_is_added_again_as_another_device(files, training):
     def traces():
         places = [*files.sysfs.rglob("*"), *files.recordings.iterdir()]
         return sorted(str(path) for path in places if path.name in {"mlx5_7", "eth9", "eth9.json", "0000:dc:00.0"})

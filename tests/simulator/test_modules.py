@@ -23,7 +23,7 @@ def made():
 
 
 def byte(made, key, place):
-    """Give one byte as text; `place` is that of the standard, which counts upper halves from 128."""
+    """Return one byte as text; `place` is that of the standard, which counts upper halves from 128."""
     return made[key].split()[place % 128]
 
 

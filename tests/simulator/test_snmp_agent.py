@@ -32,7 +32,7 @@ ROWS = {(*column, port): Typed(ber.COUNTER64, port) for column in (COLUMN, OTHER
 
 
 def ask(agent, kind, oids, *, repetitions=0, request_id=7):
-    """Ask an agent once; give the numbers of each reply and its variables, or None for silence."""
+    """Send one request to an agent; return the numbers of each response and its variables, or None without one."""
     pdu = encode_pdu(kind, request_id, 0, repetitions, [encode_varbind(encode_oid(oid)) for oid in oids])
     replies = agent.answer(encode_message(V2C, b"public", pdu))
     if not replies:
@@ -63,7 +63,7 @@ def test_a_bulk_goes_row_by_row_and_on_into_the_next_column():
     ]  # fmt: skip
 
 
-def test_a_bulk_says_once_for_each_name_that_the_view_ends():
+def test_a_bulk_returns_end_of_mib_view_once_for_each_name():
     _, varbinds = ask(SnmpAgent(ROWS), GETBULK, [(*OTHER, 4), (1, 4)], repetitions=50)
     assert varbinds == [
         ((*OTHER, 5), ber.COUNTER64, 5),
@@ -92,7 +92,7 @@ def test_the_quick_walk_and_the_one_step_by_step_agree():
             )
 
 
-def test_rows_that_come_and_go_are_walked_in_order():
+def test_added_and_removed_rows_are_walked_in_order():
     agent = SnmpAgent(ROWS)
     agent.set_many({(*COLUMN, 300): Typed(ber.COUNTER64, 1), (*COLUMN, 128): Typed(ber.COUNTER64, 1)})
     agent.remove((*COLUMN, 2))
@@ -137,7 +137,7 @@ def test_unsorted_columns_have_each_two_rows_swapped_and_lose_none():
     assert order(agent, OTHER) == [(1,), (2,), (3,), (4,), (5,)]
 
 
-def test_late_answers_come_to_the_second_try_with_the_id_of_the_first():
+def test_a_late_response_follows_the_retry_with_the_first_request_id():
     agent = SnmpAgent(ROWS, faults=SnmpFaults(late=True))
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=1) is None
     assert ask(agent, GET, [(*COLUMN, 2)], request_id=2) is None
@@ -257,7 +257,7 @@ def test_each_type_of_a_recording_is_read_and_written():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("1.3.6.1.2.1.1.1.0", "is not OID|TAG|VALUE"),
         ("1.3.6.1.2.1.1.3.0|67:numeric|rate=1", "1.3.6.1.2.1.1.3.0: the value is made by the program 'numeric'"),
@@ -273,12 +273,12 @@ def test_each_type_of_a_recording_is_read_and_written():
         ("1.3.6.1.2.1.1.3.0|65|" + "9" * 5000, "is not a number"),
     ],
 )
-def test_a_line_that_cannot_be_read_costs_only_itself_and_is_told(line, told):
+def test_an_unreadable_line_of_a_recording_is_skipped_and_reported(line, message):
     recording = parse(f"1.3.6.1.1|2|1\n{line}\n1.3.6.1.2|2|2\n".encode())
     assert recording.rows == {(1, 3, 6, 1, 1): Typed(ber.INTEGER, 1), (1, 3, 6, 1, 2): Typed(ber.INTEGER, 2)}
     (problem,) = recording.problems
     assert problem.startswith("line 2: ")
-    assert told in problem
+    assert message in problem
     assert len(problem) < 300
 
 
@@ -293,18 +293,18 @@ def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
 async def test_a_recording_is_served_and_net_snmp_reads_it(program, tmp_path):
     path = tmp_path / "one.snmprec"
     path.write_text("1.3.6.1.2.1.1.3.0|67|4711\n1.3.6.1.2.1.31.1.1.1.6.1|70|18446744073709551615\nbroken\n")
-    told = []
+    lines = []
     ready = asyncio.Event()
 
-    def tell(line):
-        told.append(line)
+    def report(line):
+        lines.append(line)
         if "rows at" in line:
             ready.set()
 
-    serving = asyncio.create_task(replay(path, "127.0.0.1", 0, community="secret", report=tell))
+    serving = asyncio.create_task(replay(path, "127.0.0.1", 0, community="secret", report=report))
     try:
         await asyncio.wait_for(ready.wait(), 20)
-        address = told[-1].split()[3].rstrip(",")
+        address = lines[-1].split()[3].rstrip(",")
         command = [program("snmpget"), "-v2c", "-c", "secret", "-m", "", "-On", "-t", "20", f"udp:{address}"]
         process = await asyncio.create_subprocess_exec(
             *command, ".1.3.6.1.2.1.31.1.1.1.6.1", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -315,7 +315,7 @@ async def test_a_recording_is_served_and_net_snmp_reads_it(program, tmp_path):
         with contextlib.suppress(asyncio.CancelledError):
             await serving
     assert out.decode().split() == [".1.3.6.1.2.1.31.1.1.1.6.1", "=", "Counter64:", "18446744073709551615"]
-    assert told[0] == f"{path}: line 3: 'broken' is not OID|TAG|VALUE"
+    assert lines[0] == f"{path}: line 3: 'broken' is not OID|TAG|VALUE"
 
 
 async def test_a_recording_without_rows_is_refused(tmp_path):
