@@ -19,17 +19,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 SECTIONS = {
     "fabric_rdma_": "RDMA ports of this host, InfiniBand and RoCE, read by the sources `rdma` and `bursts`.",
-    "fabric_nic_": "Physical network devices of this host, and bonds, read by the source `nic`; their optical modules are "
-    "read by the source `optics`, where enabled.",
+    "fabric_nic_": "Physical network devices of this host, and bonds, read by the source `nic`; their optical modules are"
+    " read by the source `optics`, where enabled.",
     "fabric_pci_": "PCI functions of this host's ports, read from sysfs by the source `pci`.",
     "fabric_switch_": "Ethernet switches and their ports, polled by the source `switch`.",
     "fabric_link_": "Links, by one of their ends: a port of a switch (source `switch`) or a device of this host (source"
     " `lldp`).",
-    "fabric_ib_": "Ports and nodes of InfiniBand fabrics, and the sweeps of them, read by the source `ibfabric` by MADs,"
-    " where enabled; `guid` is the node GUID.",
+    "fabric_ib_": "Ports and nodes of InfiniBand fabrics, and their sweeps, by MADs of the source `ibfabric`, where"
+    " enabled; `guid` is the node GUID.",
     "fabric_nccl_": "Jobs, their ranks and collectives. The source `nccl` reads timings of this host's jobs from files"
-    " and receives them from jobs; the source `nccl_facts` reads NCCL's logs. On a collector, verdicts cover all ranks of"
-    " a job.",
+    " and receives them from jobs; the source `nccl_facts` reads NCCL's logs. On a collector, verdicts cover all ranks"
+    " of a job.",
     "fabric_collector_": "Messages that the source `collector` receives over MQTT.",
     "fabric_source_": "Reads of each source and polls of each switch.",
     "fabric_probe_": "The result of a probe; only in the responses of `/probe`.",
@@ -47,8 +47,8 @@ Values are in base units. Counters are integers where those of the device are. A
 absent, never 0. Counters are exported with 64 bits, even where those of the device are narrower. Rates, ratios and
 verdicts are computed by the exporter from two reads and the time between them; they are marked *computed*. The column
 **from** names the file, statistic, object or key of a value; where there are several, they belong to different drivers
-or protocols. Each metric can be disabled by `drop`. Those marked *detail* are disabled by default and enabled by `keep`;
-those of RDMA ports and network devices are not even read before (see [configuration](configuration.md)).
+or protocols. Each metric can be disabled by `drop`. Those marked *detail* are disabled by default; `keep` enables them,
+and those of RDMA ports and network devices are not even read before (see [configuration](configuration.md)).
 """
 
 

@@ -103,12 +103,14 @@ def test_everything_lies_in_the_namespace_that_the_file_makes(manifests: list[Ma
 
 
 def test_no_secret_is_shipped() -> None:
+    assert MANIFESTS
     assert all(parameter.values[0]["kind"] != "Secret" for parameter in MANIFESTS)
 
 
 @ALL
 def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
     labels = pod_of(manifests)["metadata"]["labels"]
+    assert {"DaemonSet", "StatefulSet", "Deployment"} & {manifest["kind"] for manifest in manifests}
     for manifest in manifests:
         spec = manifest.get("spec", {})
         match manifest["kind"]:
@@ -165,7 +167,7 @@ def test_ports_agree(manifests: list[Manifest]) -> None:
     assert ports == {"metrics": int(listen.rpartition(":")[2])}
     for probe in ("readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["port"] in ports
-    for manifest in manifests:
+    for manifest in manifests:  # which need not have a Service
         if manifest["kind"] == "Service":
             assert {port["targetPort"] for port in manifest["spec"]["ports"]} <= set(ports)
 
@@ -200,6 +202,7 @@ def test_container_has_no_rights(manifests: list[Manifest]) -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+    assert container["volumeMounts"]
     assert all(mount["readOnly"] is True for mount in container["volumeMounts"])
     assert "initContainers" not in pod
     assert not pod.get("hostPID", False)
@@ -266,6 +269,7 @@ def test_node_role_never_preempts_a_job() -> None:
 def test_switch_poller_stays_off_the_host() -> None:
     pod = pod_of(SWITCHES)["spec"]
     assert not pod.get("hostNetwork", False)
+    assert pod["volumes"]
     assert all("hostPath" not in volume for volume in pod["volumes"])
     level = one(SWITCHES, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
     assert level == "restricted"
@@ -333,6 +337,7 @@ def creates_secret(name: str) -> list[str]:
 
 def test_the_collector_is_one_and_its_password_comes_from_the_secret_that_the_readme_makes() -> None:
     settings = configuration(COLLECTOR)
+    assert settings["sources"]
     assert not any(keys["enabled"] for keys in settings["sources"].values())
     assert settings["collector"] == {"slots": "00-ff"}
     (volume,) = (v for v in pod_of(COLLECTOR)["spec"]["volumes"] if "secret" in v)
@@ -354,7 +359,9 @@ def test_switch_credentials_come_from_the_secret_that_the_readme_makes() -> None
     create = creates_secret(volume["secret"]["secretName"])
     keys = {word.removeprefix("--from-file=") for word in create if word.startswith("--from-file=")}
     files = set()
-    for target in configuration(SWITCHES)["switches"]["targets"]:
+    targets = configuration(SWITCHES)["switches"]["targets"]
+    assert targets
+    for target in targets:
         for login in (target[protocol] for protocol in ("snmp", "onyx") if protocol in target):
             assert not {"community", "password"} & login.keys()
             files |= {value for key, value in login.items() if key.endswith("_file")}
@@ -367,7 +374,10 @@ def test_switch_poller_reaches_its_switches_only() -> None:
     blocks = [
         ipaddress.ip_network(to["ipBlock"]["cidr"]) for e in policy["egress"] for to in e["to"] if "ipBlock" in to
     ]
-    for target in configuration(SWITCHES)["switches"]["targets"]:
+    targets = configuration(SWITCHES)["switches"]["targets"]
+    assert targets
+    assert blocks
+    for target in targets:
         address = ipaddress.ip_address(target["address"].partition(":")[0])
         assert address in ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: an example address
         assert any(address in block for block in blocks)
@@ -471,6 +481,7 @@ def copied() -> set[str]:
 
 
 def test_image_copies_existing_files_and_the_build_context_has_no_others() -> None:
+    assert copied()
     assert [source for source in sorted(copied()) if not (ROOT / source).exists()] == []
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in lines
