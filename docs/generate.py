@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 SECTIONS = {
     "fabric_rdma_": "RDMA ports of this host, InfiniBand and RoCE, read by the sources `rdma` and `bursts`.",
-    "fabric_nic_": "Physical network devices of this host, and bonds, read by the source `nic`; their optical modules are"
+    "fabric_nic_": "Physical network devices of this host, and bonds, read by the source `nic`; their modules are"
     " read by the source `optics`, where enabled.",
     "fabric_pci_": "PCI functions of this host's ports, read from sysfs by the source `pci`.",
     "fabric_switch_": "Ethernet switches and their ports, polled by the source `switch`.",

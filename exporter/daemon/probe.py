@@ -7,11 +7,9 @@ reads counters only.
 """
 
 import asyncio
-import ipaddress
-import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -20,24 +18,29 @@ import msgspec
 from exporter.config.schema import Config
 from exporter.core import vocabulary
 from exporter.core.poller import Poller, Step
-from exporter.core.source import Reading, SourceError
+from exporter.core.source import SourceError
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.core.vocabulary import gauge
 from exporter.daemon.pipeline import Expectation, steps
 from exporter.daemon.probe_options import (
     EVERYTHING,
-    Address,
     ProbeOptions,
     endpoints_of,
     is_allowed_name,
     networks_of,
 )
 from exporter.daemon.probe_report import describe
+from exporter.daemon.probe_targets import (
+    CachedTarget,
+    RecordingSource,
+    ResolvedTarget,
+    UnknownNameError,
+    lookup,
+)
 from exporter.snmp.client import parse_address
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.source import (
     ROSTER,
-    SwitchSource,
     prepare,
     source_of,
 )
@@ -83,10 +86,6 @@ class RefusedError(Exception):
         self.status = status
 
 
-class _UnknownNameError(Exception):
-    """A name that cannot be resolved."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """The result of a probe.
@@ -100,66 +99,6 @@ class ProbeResult:
     success: bool
     tables: Sequence[Table]
     report: str
-
-
-@dataclass(frozen=True, slots=True)
-class _ResolvedTarget:
-    """A target with the options to poll it.
-
-    Attributes:
-        target: The switch.
-        addresses: All addresses of the name that was probed; empty for a configured switch.
-    """
-
-    target: Target
-    addresses: tuple[str, ...] = ()
-
-
-class _RecordingSource:
-    """A switch source that stores its last result for the report."""
-
-    def __init__(self, source: SwitchSource) -> None:
-        self.name, self.target, self.interval = source.name, source.target, source.interval
-        self.changed: asyncio.Event | None = None
-        self.settings: object = source.settings
-        self.source = source
-        self.last: Reading | SourceError | None = None
-
-    async def applies(self) -> bool:
-        return True
-
-    async def read(self) -> Reading:
-        self.last = None
-        try:
-            self.last = await self.source.read()
-        except SourceError as error:
-            self.last = error
-            raise
-        return self.last
-
-    async def close(self) -> None:
-        await self.source.close()
-
-
-@dataclass(slots=True)
-class _CachedTarget:
-    """The state of a target between its probes.
-
-    Attributes:
-        resolved: The target.
-        limit: Time limit in seconds that the source was built for.
-        source: Its source.
-        poller: Its poller, which has the state for rates.
-        used: Monotonic time of the last probe.
-        running: The poll in progress.
-    """
-
-    resolved: _ResolvedTarget
-    limit: float
-    source: _RecordingSource
-    poller: Poller
-    used: float = field(default_factory=monotonic)
-    running: asyncio.Task[None] | None = None
 
 
 def make_prober(config: Config, *, trusted: bool = False) -> "Prober":
@@ -198,7 +137,7 @@ class Prober:
         polled = [target for target in self._configured.values() if target.poll and not trusted]
         self._polled = {endpoint: target.name for target in polled for endpoint in endpoints_of(target)}
         self._steps = steps
-        self._cache: OrderedDict[Key, _CachedTarget] = OrderedDict()
+        self._cache: OrderedDict[Key, CachedTarget] = OrderedDict()
         self._in_progress = 0
         self._closed = False
         self._rows = RowKeeper(PROBE.labels)
@@ -238,7 +177,7 @@ class Prober:
             if not clock.expired():
                 raise
             error_text = f"timeout: no response within {limit:g} s"
-        except _UnknownNameError as error:
+        except UnknownNameError as error:
             error_text = f"unreachable: {error}"
         finally:
             self._in_progress -= 1
@@ -262,7 +201,7 @@ class Prober:
 
     # --- the cache -----------------------------------------------------------------------------------------------
 
-    async def _cached(self, key: Key, limit: float) -> _CachedTarget:
+    async def _cached(self, key: Key, limit: float) -> CachedTarget:
         """Return the cached state of a target, or a new one.
 
         A name is resolved again after a failed probe. A source that was built for a shorter time limit is replaced.
@@ -284,13 +223,13 @@ class Prober:
         self._expire()
         return cached
 
-    def _start(self, target: _ResolvedTarget, limit: float) -> _CachedTarget:
+    def _start(self, target: ResolvedTarget, limit: float) -> CachedTarget:
         switch, options = target.target, self._options
-        source = _RecordingSource(source_of(switch, float(switch.interval or limit)))
+        source = RecordingSource(source_of(switch, float(switch.interval or limit)))
         if target.addresses:
             ROSTER.note(switch.name, address=switch.address)
         poller = Poller(source, self._steps(), drop=options.drop, keep=options.keep, deadline=MAX_TIMEOUT)
-        return _CachedTarget(target, limit, source, poller)
+        return CachedTarget(target, limit, source, poller)
 
     def _expire(self) -> None:
         """Remove the targets that were not probed for a while, and the oldest where there are too many."""
@@ -310,12 +249,12 @@ class Prober:
 
     # --- which target, and by which options ----------------------------------------------------------------------
 
-    async def _resolve(self, target: str, module: str, auth: str) -> _ResolvedTarget:
+    async def _resolve(self, target: str, module: str, auth: str) -> ResolvedTarget:
         """Return the switch to poll.
 
         Raises:
             RefusedError: The target is not allowed, or lacks options.
-            _UnknownNameError: The name cannot be resolved.
+            UnknownNameError: The name cannot be resolved.
         """
         configured = self._configured.get(target)
         if configured is not None:
@@ -326,11 +265,11 @@ class Prober:
             if module or auth:
                 raise RefusedError(400, f"{target!r} is polled as configured: remove module and auth")
             await asyncio.to_thread(prepare, configured)
-            return _ResolvedTarget(configured)
+            return ResolvedTarget(configured)
         merged = await asyncio.to_thread(self._merge_options, module, auth)  # as profiles may have to be read
         address, found = await self._allowed_address(target)
         try:
-            resolved_target = _ResolvedTarget(Target(name=target, address=address, **merged), found)
+            resolved_target = ResolvedTarget(Target(name=target, address=address, **merged), found)
         except ValueError as error:
             raise RefusedError(400, f"target {target!r}: {error}; give a module or auth that has one") from None
         await asyncio.to_thread(prepare, resolved_target.target)
@@ -369,7 +308,7 @@ class Prober:
 
         Raises:
             RefusedError: The target is not allowed.
-            _UnknownNameError: Its name cannot be resolved.
+            UnknownNameError: Its name cannot be resolved.
         """
         if not target or len(target) > MAX_TARGET_LENGTH or not target.isprintable():
             raise RefusedError(400, "give target=HOST or target=HOST:PORT, or the name of a switch")
@@ -382,7 +321,7 @@ class Prober:
         is_named = is_allowed_name(host, self._options.allow)
         if not (is_named or networks):
             raise refused  # without a DNS lookup
-        addresses = await _lookup(host)
+        addresses = await lookup(host)
         if not is_named and not all(any(one in network for network in networks) for one in addresses):
             raise refused
         found = tuple(map(str, addresses))
@@ -393,7 +332,7 @@ class Prober:
         chosen = f"[{found[0]}]" if addresses[0].version == 6 else found[0]
         return f"{chosen}:{port}" if ":" in target.rpartition("]")[2] else chosen, found
 
-    def _result(self, cached: _CachedTarget | None, seconds: float, error_text: str) -> ProbeResult:
+    def _result(self, cached: CachedTarget | None, seconds: float, error_text: str) -> ProbeResult:
         success = not error_text and cached is not None and cached.poller.status.up is True
         builder = TableBuilder(PROBE)
         builder.row((), {"success": int(success), "duration_seconds": seconds})
@@ -407,19 +346,6 @@ class Prober:
             result = None if error_text and not isinstance(last, SourceError) else last
             lines += describe(cached.resolved.target, cached.resolved.addresses, result)
         return ProbeResult(success, tables, "\n".join(lines))
-
-
-async def _lookup(host: str) -> list[Address]:
-    """Resolve a host.
-
-    Raises:
-        _UnknownNameError: It has no address.
-    """
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError) as error:
-        raise _UnknownNameError(f"the name {host!r} cannot be resolved: {error}") from None
-    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]
 
 
 def _list(names: Iterable[str] | Mapping[str, object]) -> str:
