@@ -25,6 +25,7 @@ from exporter.snmp.message import (
     encode_varbind,
 )
 from exporter.snmp.recording import dump, load, parse
+from tests.helpers.paths import FIXTURES
 
 COLUMN = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)
 OTHER = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 10)
@@ -204,18 +205,35 @@ RECORDED = [
 """Rows and problems: together the lines of each file that are no comments."""
 
 
+def check_recording(path, rows, problems):
+    lines = [line for line in path.read_bytes().splitlines() if line and not line.startswith(b"#")]
+    recording = load(path)
+    assert (path.name, len(recording.rows), len(recording.problems)) == (path.name, rows, problems)
+    assert rows + problems == len(lines)
+    again = parse(dump(recording.rows).encode())
+    assert again.rows == recording.rows
+    assert again.problems == []
+
+
 def test_every_recording_of_a_real_switch_is_read(corpus):
     folder = corpus / "switch" / "snmprec"
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.snmprec"))
     assert found == sorted(name for name, _, _ in RECORDED)
     for name, rows, problems in RECORDED:
-        lines = [line for line in (folder / name).read_bytes().splitlines() if line and not line.startswith(b"#")]
-        recording = load(folder / name)
-        assert (name, len(recording.rows), len(recording.problems)) == (name, rows, problems)
-        assert rows + problems == len(lines)
-        again = parse(dump(recording.rows).encode())
-        assert again.rows == recording.rows
-        assert again.problems == []
+        check_recording(folder / name, rows, problems)
+
+
+OWN_RECORDINGS = sorted((FIXTURES / "switch-snmp").glob("*.snmprec"))
+
+
+def test_there_are_recordings_without_the_corpus():
+    assert len(OWN_RECORDINGS) >= 9
+
+
+@pytest.mark.parametrize("path", OWN_RECORDINGS, ids=lambda path: path.stem)
+def test_every_recording_of_the_project_is_read(path):
+    lines = path.read_text().splitlines()
+    check_recording(path, sum(bool(line) and not line.startswith("#") for line in lines), 0)
 
 
 def test_each_type_of_a_recording_is_read_and_written():
