@@ -44,7 +44,7 @@ FREE = {"daemon", "commands", "cli", "__main__"}
 FRONT = {"commands", "cli", "__main__"}
 """Where the program begins: imported by nothing else."""
 
-SIMULATORS = {"commands/demo.py", "commands/replay.py", "cli.py"}
+SIMULATORS = {"commands/demo.py", "commands/replay.py"}
 """The modules outside `simulator` that may import it: the demo and `replay`, which serves a recording."""
 
 LONGEST = 600
