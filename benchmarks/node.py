@@ -284,9 +284,9 @@ def serve(folder: Path, port: int) -> None:
     def build(options: NicOptions, host: Host) -> Sequence[Source]:
         return [NicSource(options, host, partial(_Running, folder / "nic"))]
 
-    daemon.SOURCES = tuple(replace(one, build=build) if one.name == "nic" else one for one in daemon.SOURCES)
+    sources.SOURCES = tuple(replace(one, build=build) if one.name == "nic" else one for one in sources.SOURCES)
     logging.basicConfig(level=logging.ERROR)
-    settings = daemon.Settings(listen_addresses=(f"127.0.0.1:{port}",), sysfs=folder / "sys")
+    settings = Settings(listen_addresses=(f"127.0.0.1:{port}",), sysfs=folder / "sys")
     asyncio.run(daemon.Daemon(settings).run())
 
 

@@ -1,5 +1,6 @@
-"""The demo: an exporter beside a simulated cluster whose traffic moves, in one process, to look at without hardware."""
+"""The command `demo`: an exporter and a simulated cluster with moving traffic, in one process."""
 
+import argparse
 import asyncio
 import os
 import signal
@@ -8,23 +9,74 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from exporter.daemon.daemon import Daemon, Settings
-from exporter.simulator.cluster import Cluster
+from exporter.commands.flags import DEFAULT_LISTEN_ADDRESS, add_log_flags, add_web_flags, listen_addresses
+from exporter.daemon import log
 from exporter.simulator.faults import FAULTS
+
+if TYPE_CHECKING:
+    from exporter.daemon.daemon import Daemon
+    from exporter.daemon.settings import Settings
+    from exporter.simulator.cluster import Cluster
+
+HELP = "serve simulated devices with moving traffic; needs no hardware"
 
 _BOLD, _YELLOW, _PLAIN = "\033[1m", "\033[33m", "\033[0m"
 
 
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this command."""
+    add_web_flags(parser)
+    add_log_flags(parser)
+    parser.add_argument(
+        "--demo.directory",
+        dest="directory",
+        type=Path,
+        metavar="DIR",
+        help="new or empty directory for the simulated host, not removed at the end (default a temporary one)",
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # the default one breaks names at their hyphens
+    width = max(map(len, FAULTS)) + 1
+    parser.epilog = "faults:\n" + "\n".join(f"  {name + ':':{width}} {text}" for name, text in FAULTS.items())
+    parser.add_argument(
+        "--demo.fault",
+        dest="faults",
+        action="append",
+        default=[],
+        choices=FAULTS,
+        metavar="FAULT",
+        help="one of the faults below, repeatable",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP."""
+    log.set_up(arguments.log_level, arguments.log_format)
+    asyncio.run(
+        serve(
+            directory=arguments.directory,
+            listen_addresses=listen_addresses(arguments),
+            telemetry_path=arguments.telemetry_path,
+            web_config_file=arguments.web_config_file,
+            max_requests=arguments.max_requests,
+            faults=arguments.faults,
+        )
+    )
+    return 0
+
+
 def settings(
-    cluster: Cluster,
+    cluster: "Cluster",
     *,
     listen_addresses: Sequence[str] = ("localhost:0",),
     telemetry_path: str = "/metrics",
     web_config_file: Path | None = None,
     max_requests: int = 40,
-) -> Settings:
-    """Give the settings of a daemon that watches a started cluster; the rest are those of the command line."""
+) -> "Settings":
+    """Return the settings of a daemon that reads a started cluster."""
+    from exporter.daemon.settings import Settings
+
     return Settings(
         config_file=cluster.config_file,
         listen_addresses=tuple(listen_addresses),
@@ -37,35 +89,38 @@ def settings(
     )
 
 
-async def run(
+async def serve(
     *,
     directory: Path | None = None,
-    listen_addresses: Sequence[str] = (":10315",),
+    listen_addresses: Sequence[str] = (DEFAULT_LISTEN_ADDRESS,),
     telemetry_path: str = "/metrics",
     web_config_file: Path | None = None,
     max_requests: int = 40,
     faults: Sequence[str] = (),
 ) -> None:
-    """Serve the demo until told to stop by SIGTERM, SIGINT, or SIGHUP, which is the terminal that closes.
+    """Serve the demo until SIGTERM, SIGINT, or SIGHUP, which a closing terminal sends.
 
     Args:
-        directory: New or empty folder for the simulated host, which is left there; None for one that is removed.
-        listen_addresses: As of the command line, like all that follow.
-        telemetry_path: The same.
-        web_config_file: The same.
-        max_requests: The same.
-        faults: What is wrong with the cluster, see `FAULTS`.
+        directory: New or empty directory for the simulated host, not removed; None for a temporary one.
+        listen_addresses: See `--web.listen-address`.
+        telemetry_path: See `--web.telemetry-path`.
+        web_config_file: See `--web.config.file`.
+        max_requests: See `--web.max-requests`.
+        faults: Faults of the cluster, see `FAULTS`.
 
     Raises:
-        ValueError: The directory is not empty, or a fault or address is none.
-        OSError: The directory cannot be written, or an address not be had.
+        ValueError: The directory is not empty, or a fault or address is invalid.
+        OSError: The directory cannot be written, or an address cannot be listened on.
     """
+    from exporter.daemon.daemon import Daemon
+    from exporter.simulator.cluster import Cluster
+
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
-        folder = await stack.enter_async_context(_folder(directory))
+        folder = await stack.enter_async_context(_host_directory(directory))
         cluster = await stack.enter_async_context(Cluster(folder, faults=faults))
         daemon = Daemon(
             settings(
@@ -78,12 +133,12 @@ async def run(
         )
         await daemon.start()
         stack.push_async_callback(daemon.stop)
-        _tell(_welcome(cluster, _url(daemon), telemetry_path))
-        await _until(stopping, cluster)
+        _print(_banner(cluster, _url(daemon), telemetry_path))
+        await _simulate_until(stopping, cluster)
 
 
-def _url(daemon: Daemon) -> str:
-    """Give the URL by which the daemon is reached from this machine."""
+def _url(daemon: "Daemon") -> str:
+    """Return the URL of the daemon on this machine."""
     scheme = "http" if daemon.web.tls is None else "https"
     host, port = daemon.web.addresses[0]
     if host in {"0.0.0.0", "::"}:  # noqa: S104  # compared, not bound
@@ -91,23 +146,23 @@ def _url(daemon: Daemon) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-async def _until(stopping: asyncio.Event, cluster: Cluster) -> None:
-    """Move the cluster until told to stop; what goes wrong with it is raised."""
-    moving = asyncio.ensure_future(cluster.run())
-    told = asyncio.ensure_future(stopping.wait())
+async def _simulate_until(stopping: asyncio.Event, cluster: "Cluster") -> None:
+    """Run the cluster until `stopping` is set; raise what the cluster raises."""
+    simulation = asyncio.ensure_future(cluster.run())
+    stop = asyncio.ensure_future(stopping.wait())
     try:
-        await asyncio.wait([moving, told], return_when=asyncio.FIRST_COMPLETED)
-        if moving.done():
-            moving.result()
+        await asyncio.wait([simulation, stop], return_when=asyncio.FIRST_COMPLETED)
+        if simulation.done():
+            simulation.result()
     finally:
-        for one in (moving, told):
-            one.cancel()
-        await asyncio.wait([moving, told])
+        for task in (simulation, stop):
+            task.cancel()
+        await asyncio.wait([simulation, stop])
 
 
 @asynccontextmanager
-async def _folder(directory: Path | None) -> AsyncIterator[Path]:
-    """Give the folder to live in: the one asked for, or a temporary one, which goes at the end."""
+async def _host_directory(directory: Path | None) -> AsyncIterator[Path]:
+    """Yield the directory of the simulated host; a temporary one is removed at the end."""
     if directory is None:
         temporary = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="fabric-exporter-demo-")
         try:
@@ -115,22 +170,22 @@ async def _folder(directory: Path | None) -> AsyncIterator[Path]:
         finally:
             await asyncio.to_thread(temporary.cleanup)
         return
-    yield await asyncio.to_thread(_made, directory)
+    yield await asyncio.to_thread(_create_empty, directory)
 
 
-def _made(directory: Path) -> Path:
+def _create_empty(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
-        raise ValueError(f"--demo.directory: {directory} is not empty; name a new folder, or remove what is in it")
+        raise ValueError(f"--demo.directory: {directory} is not empty; name a new directory, or remove its contents")
     return directory.resolve()
 
 
-def _welcome(cluster: Cluster, url: str, telemetry_path: str) -> list[str]:
-    """Say what there is to see, with marks that a terminal shows as colours."""
+def _banner(cluster: "Cluster", url: str, telemetry_path: str) -> list[str]:
+    """Return the lines printed at the start, with colours."""
     faults = cluster.training.faults
     lines = [
         f"{_BOLD}fabric-exporter demo{_PLAIN}: gpu-001 with eight rails and a job, leaf-01 (SNMP), leaf-02 (Onyx)",
-        f"  look at   {_BOLD}{url}/{_PLAIN} (page) and {_BOLD}{url}{telemetry_path}{_PLAIN} (metrics)",
+        f"  open      {_BOLD}{url}/{_PLAIN} (page) and {_BOLD}{url}{telemetry_path}{_PLAIN} (metrics)",
         f"  files     {cluster.config_file.parent} (the configuration is {cluster.config_file.name})",
     ]
     lines += [f"  {_YELLOW}fault{_PLAIN}     {name}: {FAULTS[name]}" for name in FAULTS if name in faults]
@@ -139,11 +194,11 @@ def _welcome(cluster: Cluster, url: str, telemetry_path: str) -> list[str]:
     return [*lines, "  stop      Ctrl-C"]
 
 
-def _tell(lines: Sequence[str]) -> None:
-    """Print for people; colours on a terminal alone."""
+def _print(lines: Sequence[str]) -> None:
+    """Print to standard error; colours on a terminal only."""
     text = "".join(f"{line}\n" for line in lines)
     if not sys.stderr.isatty() or os.environ.get("NO_COLOR"):
-        for mark in (_BOLD, _YELLOW, _PLAIN):
-            text = text.replace(mark, "")
+        for code in (_BOLD, _YELLOW, _PLAIN):
+            text = text.replace(code, "")
     sys.stderr.write(text)
     sys.stderr.flush()

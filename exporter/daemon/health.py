@@ -1,4 +1,4 @@
-"""How the exporter itself and each of its sources are doing, as tables like any other."""
+"""The exporter's own metrics: sources, polls of switches, HTTP requests, the event loop and the process."""
 
 import os
 import platform
@@ -25,19 +25,21 @@ SOURCE = vocabulary.schema(
     "fabric_source_",
     ("source", "target"),
     own={
-        "up": gauge("Whether the last read was good (1) or not (0); absent while there is nothing to read."),
-        "last_success_timestamp_seconds": gauge("When the last good read ended, as Unix time."),
-        "read_duration_seconds": gauge("How long the last read took."),
-        "reads_total": counter("Reads begun."),
-        "overruns_total": counter("Reads that were skipped because the one before took too long."),
-        "rows": gauge("Rows that are exported now; none once the last good read is two intervals old."),
+        "up": gauge(
+            "Whether the last read of the source succeeded (1) or failed (0); absent where no device is found."
+        ),
+        "last_success_timestamp_seconds": gauge("Unix time at which the last successful read ended."),
+        "read_duration_seconds": gauge("Duration of the last read."),
+        "reads_total": counter("Reads started."),
+        "overruns_total": counter("Reads skipped because the previous one took longer than the interval."),
+        "rows": gauge("Rows exported now; 0 once the last successful read is two intervals old."),
     },
 )
 
 FAILURE = vocabulary.schema(
     "fabric_source_",
     ("source", "target", "device", "reason"),
-    own={"failures_total": counter("What could not be read, by device and reason; nothing else was lost by it.")},
+    own={"failures_total": counter("Failed reads of single devices, files or objects, by device and reason.")},
 )
 
 SWITCH = vocabulary.schema(
@@ -45,34 +47,36 @@ SWITCH = vocabulary.schema(
     ("switch", "target"),
     own={
         "up": gauge(
-            "Whether the last poll of the switch was good (1) or not (0); target is its name in the configuration, and"
-            " switch the label that its ports have."
+            "Whether the last poll of the switch succeeded (1) or failed (0); target is its name in the configuration,"
+            " switch is the label of its ports."
         ),
-        "poll_duration_seconds": gauge("How long the last poll of the switch took, good or bad."),
+        "poll_duration_seconds": gauge("Duration of the last poll of the switch, successful or not."),
         "overruns_total": counter(
-            "Polls of the switch that were left out, as the one before was still under way or began late."
+            "Polls of the switch skipped because the previous one was in progress or started late."
         ),
     },
 )
-"""How each switch is doing; there while a switch is down too, when its ports have gone."""
+"""The polls of a switch; these rows remain while it is down and its ports are not exported."""
 
 BUILD = vocabulary.schema(
     "fabric_exporter_",
     (),
     own={
-        "build_info": info("The running program.", "version", "python"),
+        "build_info": info("Version of the running exporter and of Python.", "version", "python"),
         "config_last_reload_successful": gauge(
-            "Whether the last reading of the configuration was good (1) or not (0)."
+            "Whether the last load of the configuration succeeded (1) or failed (0)."
         ),
-        "config_last_reload_success_timestamp_seconds": gauge("When the configuration in use was read, as Unix time."),
-        "event_loop_lag_seconds": gauge("Longest time in the last minute that the program was late to what was due."),
+        "config_last_reload_success_timestamp_seconds": gauge(
+            "Unix time of the last successful load of the configuration."
+        ),
+        "event_loop_lag_seconds": gauge("Maximum delay of a scheduled poll in the last minute."),
     },
 )
 
 REQUEST = vocabulary.schema(
     "fabric_exporter_",
     ("path", "code"),
-    own={"http_requests_total": counter("HTTP requests answered, by path and status.")},
+    own={"http_requests_total": counter("HTTP responses sent, by path and status code.")},
 )
 
 REFUSAL = vocabulary.schema(
@@ -80,8 +84,8 @@ REFUSAL = vocabulary.schema(
     ("reason",),
     own={
         "http_refused_total": counter(
-            "Clients that were turned away: too many connections, a client certificate of a name that is not allowed,"
-            " a malformed request, too slow, or a wrong password."
+            "Connections and requests refused, by reason: too many connections, a client certificate whose name is"
+            " not allowed, a malformed request, a timeout, or a failed authentication."
         )
     },
 )
@@ -98,7 +102,7 @@ PROCESS = vocabulary.schema(
         "max_fds": gauge("Maximum number of open file descriptors."),
     },
 )
-"""The process's own metrics, under the names and texts that every Prometheus client library gives them."""
+"""Metrics of the process, with the names and texts of the Prometheus client libraries."""
 
 SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, SWITCH, BUILD, REQUEST, REFUSAL, PROCESS)
 
@@ -106,16 +110,16 @@ _PAGE = resource.getpagesize()
 
 
 class Process:
-    """Reads what the kernel tells of this process; cheaply, since it is asked at each scrape."""
+    """Reads the metrics of this process from procfs, which is done at each scrape."""
 
     def __init__(self) -> None:
-        """Find out when the process started."""
-        stat = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()  # after the name: it may hold blanks
+        """Read the start time of the process."""
+        stat = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()  # the name may contain blanks
         self._start = time() - clock_gettime(CLOCK_BOOTTIME) + int(stat[19]) / os.sysconf("SC_CLK_TCK")
         self._memory = open_cached("/proc/self/statm")
 
     def values(self) -> dict[str, Value | None]:
-        """Give the values by ending."""
+        """Return the values by the ending of their metric."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         size, resident = os.pread(self._memory, PAGE_SIZE, 0).split()[:2]
         return {
@@ -123,7 +127,7 @@ class Process:
             "virtual_memory_bytes": int(size) * _PAGE,
             "resident_memory_bytes": int(resident) * _PAGE,
             "start_time_seconds": self._start,
-            # Since Linux 6.2 the folder's size is the number of descriptors; before, it is 0.
+            # Since Linux 6.2 the size of this directory is the number of descriptors; before, it is 0.
             "open_fds": os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")),  # noqa: PTH116, PTH208
             "max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         }
@@ -131,17 +135,16 @@ class Process:
 
 @dataclass(slots=True)
 class Reloads:
-    """How the reading of the configuration went."""
+    """Result of the last load of the configuration, and the Unix time of the last successful one."""
 
     good: bool = True
     good_at: float = 0.0
 
 
 class Health:
-    """Makes the tables about the exporter itself."""
+    """Builds the tables of the exporter's own metrics."""
 
     def __init__(self) -> None:
-        """Start without rows."""
         self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
         self._process = Process()
 
@@ -153,14 +156,14 @@ class Health:
         refused: Mapping[str, int],
         lag: float | None,
     ) -> Sequence[Table]:
-        """Give the tables as of now.
+        """Return the current tables.
 
         Args:
-            pollers: Of every source.
-            reloads: How the reading of the configuration went.
-            requests: Answers by path and status.
-            refused: Clients that were turned away, by reason.
-            lag: Seconds that the event loop was late at most; None where nothing was due.
+            pollers: Of all sources.
+            reloads: Result of the last load of the configuration.
+            requests: Responses by path and status code.
+            refused: Refused connections and requests by reason.
+            lag: Maximum event loop lag in seconds; None where nothing was measured.
         """
         sources, failures, switches = TableBuilder(SOURCE), TableBuilder(FAILURE), TableBuilder(SWITCH)
         for poller in pollers:
@@ -177,7 +180,7 @@ class Health:
                     "rows": poller.count_rows(),
                 },
             )
-            label = getattr(poller.source, "label", "")  # of a switch alone: it is known by it in other tables
+            label = getattr(poller.source, "label", "")  # only switches have one: the label of their ports
             if label:
                 up = None if status.up is None else int(status.up)
                 values = {"up": up, "poll_duration_seconds": status.duration, "overruns_total": status.overruns}
@@ -194,14 +197,14 @@ class Health:
                 "event_loop_lag_seconds": lag,
             },
         )
-        answered = TableBuilder(REQUEST)
+        responses = TableBuilder(REQUEST)
         for (path, code), count in list(requests.items()):
-            answered.row((path, str(code)), {"http_requests_total": count})
-        away = TableBuilder(REFUSAL)
+            responses.row((path, str(code)), {"http_requests_total": count})
+        refusals = TableBuilder(REFUSAL)
         for reason, count in refused.items():
-            away.row((reason,), {"http_refused_total": count})
+            refusals.row((reason,), {"http_refused_total": count})
         process = TableBuilder(PROCESS)
         process.row((), self._process.values())
         now = monotonic()
-        builders = (sources, failures, switches, build, answered, away, process)
+        builders = (sources, failures, switches, build, responses, refusals, process)
         return [one.table(self._keepers[one.schema], now) for one in builders]

@@ -1,4 +1,4 @@
-"""Log lines as logfmt or JSON on standard error; levels in colour where a person reads them on a terminal."""
+"""Log lines as logfmt or JSON on standard error; levels in colour on a terminal."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
 ALIASES = {"warn": "warning"}
-"""How Prometheus's own programs call a level."""
+"""Names of levels in Prometheus's own programs."""
 
 FORMATS = ("logfmt", "json")
 
@@ -18,7 +18,7 @@ _COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "cri
 
 
 class _Formatter(logging.Formatter):
-    """One line a record: time, level, message, and where it came from."""
+    """One line per record: time, level, message, logger."""
 
     def __init__(self, form: str, *, colour: bool) -> None:
         super().__init__()
@@ -26,11 +26,11 @@ class _Formatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line, without its end."""
+        """Return the line, without its newline."""
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"
-        # Half characters, as which Python keeps bytes that are no UTF-8, would make a line that nobody can read.
+        # Lone surrogates, by which Python represents bytes that are not UTF-8, would make the line undecodable.
         message = message.encode("utf-8", "backslashreplace").decode()
         fields = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -40,48 +40,47 @@ class _Formatter(logging.Formatter):
         }
         if self._form == "json":
             return json.dumps(fields)
-        line = " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())
-        start = _COLOURS.get(fields["level"], "") if self._colour else ""
-        return f"{start}{line}\x1b[0m" if start else line
+        line = " ".join(f"{key}={_quote(value)}" for key, value in fields.items())
+        colour = _COLOURS.get(fields["level"], "") if self._colour else ""
+        return f"{colour}{line}\x1b[0m" if colour else line
 
 
-def _quoted(value: str) -> str:
-    """Quote as logfmt does: what holds blanks, quotes, equal signs or control characters, which are escaped."""
+def _quote(value: str) -> str:
+    """Quote a value with blanks, quotes, equal signs or control characters, and escape the latter, as logfmt does."""
     if value and value.isascii() and value.isprintable() and not set(value) & set(' "=\\'):
         return value
     quoted = json.dumps(value, ensure_ascii=False)
     if quoted.isprintable():
         return quoted
-    # JSON lets some control characters pass, of which a terminal would take orders.
+    # JSON does not escape all control characters; a terminal would interpret them.
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in quoted)
 
 
 def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
-    """Send all log lines from `level` up to `stream`, by default standard error."""
+    """Log all records from `level` up to `stream`, by default standard error."""
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Formatter(form, colour=stream.isatty() and not os.environ.get("NO_COLOR")))
     logging.basicConfig(level=ALIASES.get(level, level).upper(), handlers=[handler], force=True)
-    for library in ("httpx", "httpcore", "asyncio"):  # their lines about each request say nothing to an operator
+    for library in ("httpx", "httpcore", "asyncio"):  # they log every request
         logging.getLogger(library).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
-REPEAT = 60.0
-"""Seconds after which a fault of the same kind is told again."""
+REPEAT_SECONDS = 60.0
+"""Seconds after which an error of the same kind is logged again."""
 
 
-class LoopFaults:
-    """Logs the faults that an event loop reports, one a minute of each kind: some come by the thousand."""
+class LoopErrorHandler:
+    """The exception handler of an event loop; it logs each kind of error once a minute, as some are very frequent."""
 
     def __init__(self) -> None:
-        """Start with nothing told."""
-        self._told: dict[tuple[str, type], float] = {}
+        self._logged: dict[tuple[str, type], float] = {}
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take one; to be a loop's exception handler."""
-        words = str(context.get("message", "")).split()[:3]  # what follows names the one object it happened to
+        """Log an error; see `asyncio.loop.set_exception_handler`."""
+        words = str(context.get("message", "")).split()[:3]  # the rest names the object concerned
         kind = (" ".join(words), type(context.get("exception")))
         now = loop.time()
-        if now - self._told.get(kind, float("-inf")) >= REPEAT:
-            self._told[kind] = now
+        if now - self._logged.get(kind, float("-inf")) >= REPEAT_SECONDS:
+            self._logged[kind] = now
             loop.default_exception_handler(context)

@@ -1,4 +1,4 @@
-"""What is made of the tables of a source, and in which order."""
+"""The pipeline of a source: the steps that compute metrics from its tables, in their order."""
 
 from functools import partial
 from typing import NamedTuple
@@ -18,48 +18,48 @@ from exporter.meaning.ports import (
 from exporter.meaning.training import jobs
 
 MEANINGS = (rates, burst_shares, congestion_ratios, links, imbalance, oversubscription, jobs, expectations)
-"""What is made of the tables, in this order."""
+"""The modules of all steps."""
 
 
 class Expectation(NamedTuple):
-    """What is expected of a source's links; bytes per second.
+    """Expected links of a source; speeds in bytes per second.
 
     Attributes:
         speed: Of each link.
-        of_carriers: Of links that carry RDMA, where the one before says nothing.
-        ports: How many ports should be ready.
+        carrier_speed: Of links that carry RDMA, where `speed` is None.
+        ports: Number of ports that should be ready.
     """
 
     speed: float | None = None
-    of_carriers: float | None = None
+    carrier_speed: float | None = None
     ports: int | None = None
 
 
-def steps(expected: Expectation, relay: Relay | None = None, judging: Step | None = None) -> list[Step]:
-    """Give the meanings for a source, with what is expected of its links and of their number.
+def steps(expected: Expectation, relay: Relay | None = None, verdicts: Step | None = None) -> list[Step]:
+    """Return the steps of a source.
 
     Args:
-        expected: What.
-        relay: Takes timings away to those who judge them.
-        judging: Judges jobs; None where nothing is known of them beside their timings.
+        expected: Expected speed and number of its links.
+        relay: Publishes timings of jobs, of which no verdict is computed here then.
+        verdicts: Computes verdicts on jobs; by default from their timings alone.
     """
-    made: list[Step] = [] if relay is None else [relay.step]
-    made += [
+    pipeline: list[Step] = [] if relay is None else [relay.step]
+    pipeline += [
         rates.step,
         burst_shares.step,
         congestion_ratios.step,
-        partial(links.step, expected.speed, expected.of_carriers),
+        partial(links.step, expected.speed, expected.carrier_speed),
         imbalance.step,
         oversubscription.step,
-        judging or partial(jobs.step, jobs.JobKnowledge()),
+        verdicts or partial(jobs.step, jobs.Known()),
     ]
-    return made if expected.ports is None else [*made, expectations.step]
+    return pipeline if expected.ports is None else [*pipeline, expectations.step]
 
 
 def expected_of(name: str, expected: Expected) -> Expectation:
-    """Give what the configuration expects of a source."""
+    """Return the expected links of a source, by its name."""
     known = {
         "rdma": Expectation(expected.rdma_speed, ports=expected.rdma_ports),
-        "nic": Expectation(expected.nic_speed, of_carriers=expected.rdma_speed),
+        "nic": Expectation(expected.nic_speed, carrier_speed=expected.rdma_speed),
     }
     return known.get(name, Expectation())

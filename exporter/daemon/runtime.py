@@ -1,4 +1,4 @@
-"""The process that a daemon is: how late its loop is, its descriptors, its namespace, and how it ends."""
+"""The process of a daemon: event loop lag, descriptor limit, network namespace, and exit."""
 
 import asyncio
 import logging
@@ -13,49 +13,57 @@ from time import monotonic
 logger = logging.getLogger(__name__)
 
 THREADS = "blocking"
-"""Name of the threads for single blocking calls: the look-up of a name, the file of a secret."""
+"""Name of the threads that run single blocking calls, such as a name lookup or the read of a secret."""
 
-THREADS_GRACE = 0.5
-"""Seconds that such calls have to come back at the end."""
+THREADS_SECONDS = 0.5
+"""Seconds that such calls have to return when the process ends."""
+
+WINDOW_SECONDS = 30.0
+"""Window of the maximum lag; the current and the last one are reported."""
 
 
 @dataclass(slots=True)
-class Lag:
-    """How late the event loop was to ticks, by the half minute: the worst of this one and of the last."""
+class LoopLag:
+    """The maximum event loop lag in the current half minute and in the last.
 
-    worst: list[float | None] = field(default_factory=lambda: [None, None])
-    turned: float = field(default_factory=monotonic)
+    Attributes:
+        maxima: Of the current and of the last window; None where nothing was measured.
+        since: Monotonic time at which the current window began.
+    """
 
-    def note(self, late: float) -> None:
-        """Take one measurement."""
-        self._turn()
-        self.worst[0] = max(self.worst[0] or 0.0, late)
+    maxima: list[float | None] = field(default_factory=lambda: [None, None])
+    since: float = field(default_factory=monotonic)
+
+    def note(self, seconds: float) -> None:
+        """Add a measurement."""
+        self._advance()
+        self.maxima[0] = max(self.maxima[0] or 0.0, seconds)
 
     def longest(self) -> float | None:
-        """Give the longest of the last minute; None where nothing was due in it."""
-        self._turn()
-        return max((late for late in self.worst if late is not None), default=None)
+        """Return the maximum of the last minute; None where nothing was measured."""
+        self._advance()
+        return max((seconds for seconds in self.maxima if seconds is not None), default=None)
 
-    def _turn(self) -> None:
-        passed = monotonic() - self.turned
-        if passed >= 30:
-            self.worst = [None, self.worst[0] if passed < 60 else None]
-            self.turned = monotonic()
+    def _advance(self) -> None:
+        passed = monotonic() - self.since
+        if passed >= WINDOW_SECONDS:
+            self.maxima = [None, self.maxima[0] if passed < 2 * WINDOW_SECONDS else None]
+            self.since = monotonic()
 
 
-async def leave_what_hangs() -> None:
-    """End the process when a thread does not come back: Python would wait for it for ever, and so would SIGTERM."""
+async def exit_despite_blocked_threads() -> None:
+    """Exit the process if a blocking call does not return: Python would wait for its thread without a limit."""
     for _ in range(10):
         if not any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
             return
-        await asyncio.sleep(THREADS_GRACE / 10)
-    logger.warning("stopped without waiting for a call that hangs: a name server or a file that does not answer")
+        await asyncio.sleep(THREADS_SECONDS / 10)
+    logger.warning("exiting despite a blocked call: a name server or a file system does not respond")
     logging.shutdown()
     os._exit(0)
 
 
 def raise_descriptor_limit() -> None:
-    """Take as many descriptors as we may have: counter files stay open."""
+    """Raise the soft limit of open files to the hard limit: counter files are kept open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):
@@ -63,16 +71,17 @@ def raise_descriptor_limit() -> None:
 
 
 def warn_of_own_namespace(procfs: Path) -> None:
-    """Say it when this process is not in the host's network namespace: it would see a pod's ports, not the host's."""
+    """Log a warning if this process is not in the host's network namespace: it would read a pod's network devices."""
     with suppress(OSError):
-        if _namespace(Path("/proc/self")) != _namespace(procfs / "1"):
+        if _network_devices(Path("/proc/self")) != _network_devices(procfs / "1"):
             logger.warning(
-                "this process is not in the host's network namespace: NICs seen are those of its own; set hostNetwork"
+                "this process is not in the host's network namespace, so that it reads the network devices of its own;"
+                " set hostNetwork"
             )
 
 
-def _namespace(process: Path) -> object:
-    """Tell a process's network namespace by the names of its devices: those anybody may read, the namespace root alone.
+def _network_devices(process: Path) -> set[str]:
+    """Return the network devices that a process sees. They stand in for its namespace, which only root may read.
 
     Raises:
         OSError: There is no such process.

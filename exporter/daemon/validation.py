@@ -1,7 +1,7 @@
-"""What is wrong with a configuration only as a whole, though every part of it is good; and how many switches it has.
+"""Checks of a configuration as a whole: errors that no section has on its own.
 
-A pattern that fits no metric is a typo; what is expected of ports that nobody reads is never told; a switch that is
-polled and probed is asked twice as often as anybody meant.
+A pattern that matches no metric is a typo. Expected ports are not checked where ports are not read. A switch that is
+both polled and probed is polled twice as often as intended.
 """
 
 from collections import Counter
@@ -11,37 +11,33 @@ from fnmatch import fnmatchcase
 from exporter.config.errors import RuleError
 from exporter.config.schema import Config
 from exporter.core.table import Metric
-from exporter.daemon.probe import ProbeOptions, is_allowed, places_of
+from exporter.daemon.probe_options import ProbeOptions, endpoints_of, is_allowed
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.targets import SwitchOptions, resolve_targets
 
 
-def check_fits(
+def check_matches(
     steps: Sequence[str | int], patterns: Iterable[str], metrics: Sequence[Metric], *, details: bool
 ) -> None:
-    """See that every pattern of `drop` fits a metric, and of `keep` a detail: one that fits none is a typo.
+    """Check that each pattern of `drop` matches a metric, or of `keep` a detail.
 
     Args:
         steps: Keys that lead to the patterns.
         patterns: The patterns.
-        metrics: All that they may fit.
-        details: Whether they are to fit details.
+        metrics: The metrics.
+        details: Whether only details count.
 
     Raises:
-        RuleError: One fits none.
+        RuleError: A pattern matches none.
     """
     for place, pattern in enumerate(patterns):
         if not any(fnmatchcase(metric.name, pattern) for metric in metrics if metric.detail or not details):
             what = "detail" if details else "metric"
-            raise RuleError([*steps, place], f"{pattern!r} fits no {what}; docs/metrics.md lists their full names")
+            raise RuleError([*steps, place], f"{pattern!r} matches no {what}; docs/metrics.md lists their full names")
 
 
 def check_expectations(config: Config, host: str) -> None:
-    """See that ports whose number is expected are read: else nothing would be said of them, whatever is gone.
-
-    Args:
-        config: The configuration.
-        host: The name of this host.
+    """Check that ports are read where their number is expected: otherwise a missing port is never reported.
 
     Raises:
         RuleError: They are not.
@@ -56,10 +52,10 @@ def check_expectations(config: Config, host: str) -> None:
 
 
 def check_classes(config: Config) -> None:
-    """See the same for every class of hosts, where a file is checked for a whole fleet.
+    """Check the same for each class of hosts, where one file serves a fleet.
 
     Raises:
-        RuleError: They are not.
+        RuleError: Ports are expected of a class and not read.
     """
     for place, one in enumerate(config.expect.classes):
         if one.rdma_ports is not None and not config.sources["rdma"].enabled:
@@ -71,13 +67,13 @@ def check_classes(config: Config) -> None:
 
 
 def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
-    """See that nothing that is polled in the background may be probed as well.
+    """Check that `probe.allow` allows no switch that is polled in the background.
 
     Raises:
-        RuleError: Something may.
+        RuleError: It does.
     """
-    for target, _ in resolve_targets(switches):
-        if target.poll and any(is_allowed(host, options.allow) for host, _ in places_of(target)):
+    for target, _ in resolved(switches):
+        if target.poll and any(is_allowed(host, options.allow) for host, _ in endpoints_of(target)):
             raise RuleError(
                 ["probe", "allow"],
                 f"allows {target.address!r}, which is the switch {target.name!r} that is polled in the background; give"
@@ -85,12 +81,12 @@ def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
             )
 
 
-def counted(switches: Sequence[Target]) -> str:
-    """Say how many switches there are, of each role and by each way, and how many are not polled."""
+def count_targets(switches: Sequence[Target]) -> str:
+    """Return the number of switches in words, with those of each role and protocol and those that are not polled."""
     roles = Counter(target.role for target in switches if target.role)
     ways = Counter(way for target in switches for way in target.protocols())
     on_demand = sum(not target.poll for target in switches)
-    told = [f"{count} {role}" for role, count in sorted(roles.items())]
-    told += [f"{count} by {way}" for way, count in sorted(ways.items())]
-    told += [f"{on_demand} on demand"] if on_demand else []
-    return f"{len(switches)} target{'' if len(switches) == 1 else 's'}" + (f" ({', '.join(told)})" if told else "")
+    parts = [f"{count} {role}" for role, count in sorted(roles.items())]
+    parts += [f"{count} by {way}" for way, count in sorted(ways.items())]
+    parts += [f"{on_demand} on demand"] if on_demand else []
+    return f"{len(switches)} target{'' if len(switches) == 1 else 's'}" + (f" ({', '.join(parts)})" if parts else "")

@@ -1,1 +1,1 @@
-"""From tables to whoever asks: text for scrapers, a page for people, and the sockets that carry both."""
+"""Outputs: the text formats of Prometheus, the status page, and the HTTP server."""

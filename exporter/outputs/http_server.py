@@ -1,13 +1,13 @@
-"""An HTTP/1.1 server: connections with deadlines and bounds, and the writing of answers.
+"""An HTTP/1.1 server for an `Application`: connections with deadlines and limits.
 
-It knows nothing of what is served: an `Application` makes the answers. An answer that is ready at once costs no task
-and, where it is short, a single send. Each connection is in one of these states:
+A response that is ready at once needs no task and, where it is short, a single send. Each connection is in one of these
+states:
 
-* a request is awaited or on its way: within HEADER_TIMEOUT of its first byte it has to be there whole;
-* an answer is made: that takes as long as the application needs, and what the client sends meanwhile waits;
-* an answer is sent: the client has to take it in, with no pause longer than STALL_TIMEOUT;
-* nothing is to do: the connection is kept for KEEP_ALIVE_TIMEOUT;
-* it ends: what is not sent yet is sent.
+* a request is expected or being received: it has to be complete within HEADER_TIMEOUT of its first byte;
+* the application produces the response: without a time limit; data that the client sends in the meantime is buffered;
+* the response is sent: the client has to read it, with no pause longer than STALL_TIMEOUT;
+* idle: the connection is kept open for KEEP_ALIVE_TIMEOUT;
+* closing: unsent data is sent first.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ from exporter.outputs.request import (
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
-DESCRIPTORS_PER_CONNECTION = 8  # of those the process may have: connections leave the others to what is served
+DESCRIPTORS_PER_CONNECTION = 8  # open files allowed to the process per connection; the sources need the others
 HANDSHAKE_TIMEOUT = 10.0
 SHUTDOWN_TIMEOUT = 1.0
 HEADER_TIMEOUT = 10.0
-STALL_TIMEOUT = 30.0  # a client that takes nothing of its answer for so long
+STALL_TIMEOUT = 30.0  # maximum pause of a client in reading its response
 KEEP_ALIVE_TIMEOUT = 120.0  # longer than usual scrape intervals: a TLS handshake costs more than a scrape
 LINGER_TIMEOUT = 2.0
 BACKLOG = 512
@@ -48,28 +48,28 @@ READ_SIZE = 32 * 1024
 
 
 class Application:
-    """What a server serves. Of a request's body up to `max_body` bytes are read.
+    """The application of a server. Bodies of requests are read up to `max_body` bytes.
 
-    With 0 no body is read, and the connection ends after the answer to a request that has one.
+    With 0 no body is read, and the connection is closed after the response to a request that has one.
     """
 
     max_body = 0
 
     def answer(self, request: Request) -> Reply | Awaitable[Reply]:
-        """Give the answer, or, where it takes time, what to await; that is cancelled when the client hangs up."""
+        """Return the response, or an awaitable of it, which is cancelled when the client disconnects."""
         raise NotImplementedError
 
     def ended(self, request: Request, status: int | None) -> None:
-        """Learn, once for each call of `answer`, what was sent; None is what the client did not wait for."""
+        """Called once for each call of `answer` with the status sent; None where the client disconnected before."""
 
     def headers(self) -> Headers:
-        """Give headers for every answer; they replace those of the same names, which are in lower case."""
+        """Return headers added to each response, names in lower case; they replace those of the same name."""
         return ()
 
 
 @dataclass(slots=True)
 class ConnectionStats:
-    """What happened to connections so far; all only grow."""
+    """Counters of connections."""
 
     refused_connections: int = 0
     refused_client_names: int = 0
@@ -78,7 +78,7 @@ class ConnectionStats:
 
 
 class Server:
-    """Serves `app` on the sockets that it is told to listen on; `admits` judges clients after the TLS handshake."""
+    """Serves `app` on sockets; `admits` accepts or rejects a client after the TLS handshake."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Server:
         self.stats = stats
         self.admits = admits
         self.stopping = False
-        self.connections: dict[Connection, None] = {}  # in the order of their last answers, or of their coming
+        self.connections: dict[Connection, None] = {}  # ordered by their last response, or by their start
         self.empty = asyncio.Event()
         self.buffer = memoryview(bytearray(READ_SIZE))
         self.max_connections = MAX_CONNECTIONS
@@ -101,17 +101,17 @@ class Server:
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """Give the sockets that are listened on."""
+        """The listening sockets."""
         return [sock for listener in self._listeners for sock in listener.sockets]
 
     async def listen(self, sock: socket.socket) -> None:
-        """Accept connections on a bound socket, which is the server's from now on."""
+        """Accept connections on a bound socket, which the server closes at its end."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.max_connections = min(MAX_CONNECTIONS, max(1, limit // DESCRIPTORS_PER_CONNECTION))
         listener = await asyncio.get_running_loop().create_server(
             lambda: Connection(self),
             sock=sock,
-            backlog=1,  # accepted at a time: asyncio logs as many tracebacks when there are no descriptors left
+            backlog=1,  # accepted at a time: asyncio logs one traceback for each when no descriptors are left
             ssl=self._tls,
             ssl_handshake_timeout=HANDSHAKE_TIMEOUT if self._tls is not None else None,
             ssl_shutdown_timeout=SHUTDOWN_TIMEOUT if self._tls is not None else None,
@@ -120,7 +120,7 @@ class Server:
         self._listeners.append(listener)
 
     async def stop(self, grace: float) -> None:
-        """Accept no more, finish the answers that are being made or sent within `grace` seconds, cut what is left."""
+        """Stop accepting, finish responses in progress within `grace` seconds, then abort the remaining connections."""
         self.stopping = True
         for listener in self._listeners:
             listener.close()
@@ -132,86 +132,86 @@ class Server:
                 await asyncio.wait_for(self.empty.wait(), grace)
         tasks = [connection.task for connection in self.connections if connection.task is not None]
         for connection in tuple(self.connections):
-            connection.cut()
+            connection.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Connection(asyncio.BufferedProtocol):
     """One connection: reads and answers one request at a time.
 
-    All connections are read into the server's buffer, each as its turn comes: asyncio's other kind of protocol takes
-    256 KiB anew for every read, which costs more than the parsing of the request.
+    All connections are read into one buffer of the server: asyncio's `Protocol` allocates 256 KiB for each read, which
+    costs more than parsing the request.
     """
 
     def __init__(self, server: Server) -> None:
-        self.task: asyncio.Task[None] | None = None  # makes or sends an answer that takes time
+        self.task: asyncio.Task[None] | None = None  # produces or sends a response that is not ready at once
         self._server = server
         self._app = server.app
         self._loop = asyncio.get_running_loop()
         self._reader = RequestReader(server.app.max_body)
-        self._request: Request | None = None  # what is being answered
+        self._request: Request | None = None  # the request being answered
         self._last = False  # no request is read after this one
-        self._room: asyncio.Future[None] | None = None  # what waits for the client to take in what was sent
+        self._room: asyncio.Future[None] | None = None  # done when the client has read what was sent
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: float | None = None
         self._idle = False
 
-    # What the transport calls.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless there are too many connections or the client's certificate is not for us."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream, as asyncio promises
+        """Start, unless there are too many connections or the client's certificate is not allowed."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio guarantees it for a stream
         self._transport = transport
         server = self._server
         server.connections[self] = None
         server.empty.clear()
         if len(server.connections) > server.max_connections:
-            # Who waits longest makes room: clients that forget their connections, or send slowly, keep nobody out.
+            # The connection that is idle for longest is closed, so that abandoned and slow clients block no others.
             server.stats.refused_connections += 1
-            next((one for one in server.connections if one.waits), self).cut()
+            next((one for one in server.connections if one.is_idle), self).abort()
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if self._last:
             return
         if server.stopping:
             server.stats.refused_connections += 1
-            self.cut()
+            self.abort()
         elif tls is not None and server.admits is not None and not server.admits(tls):
             server.stats.refused_client_names += 1
-            self.cut()
+            self.abort()
         else:
             self._expect_within(HEADER_TIMEOUT)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the signature is asyncio's
-        """Give the place for what the client sent."""
+        """Return the buffer for received data."""
         return self._server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what the client sent."""
+        """Process received data."""
         if self._last:
             return
         self._reader.received += self._server.buffer[:nbytes]
         if self._request is None and self._room is None:
             self._read()
         elif len(self._reader.received) > MAX_HEAD_SIZE:
-            self._transport.pause_reading()  # a client that sends on and on while it is being answered
+            self._transport.pause_reading()  # a client that keeps sending while its request is answered
 
     def pause_writing(self) -> None:
-        """Wait for the client to take in what was sent."""
+        """Start the deadline for the client to read what was sent."""
         self._room = self._loop.create_future()
         self._expect_within(STALL_TIMEOUT)
 
     def resume_writing(self) -> None:
-        """Go on sending."""
+        """Continue sending."""
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
         self._room = None
         if self._request is not None:
             self._deadline = None
         elif not self._last:
-            self._rest()
+            self._await_next()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the signature is asyncio's
-        """Drop everything; nobody waits for the answer any more."""
+        """Release the connection; a response in progress is cancelled."""
         self._last = True
         if self._timer is not None:
             self._timer.cancel()
@@ -224,30 +224,30 @@ class Connection(asyncio.BufferedProtocol):
         if not self._server.connections:
             self._server.empty.set()
 
-    # What the server calls.
+    # Called by the server.
 
     @property
-    def waits(self) -> bool:
-        """Tell whether no answer is being made or sent, so that nothing is lost when it is cut."""
+    def is_idle(self) -> bool:
+        """Whether no response is in progress, so that nothing is lost by an abort."""
         busy = self._last or self._request is not None or self._room is not None
         return not busy and not self._transport.get_write_buffer_size()
 
     def finish(self) -> None:
-        """End after the answer that is being made or sent, at once if there is none."""
+        """Close after the response in progress, at once if there is none."""
         if self._request is None:
             self._end()
 
-    def cut(self) -> None:
-        """End now; what was not sent is lost."""
+    def abort(self) -> None:
+        """Close at once; unsent data is lost."""
         self._last = True
         if self.task is not None:
             self.task.cancel()
         self._transport.abort()
 
-    # From request to answer.
+    # From request to response.
 
     def _read(self) -> None:
-        """Answer the next request if it is there whole."""
+        """Answer the next request if it is complete."""
         if self._last or self._request is not None or self._room is not None:
             return
         try:
@@ -260,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._reader.begun:
             if self._idle:
                 self._expect_within(HEADER_TIMEOUT)
-            if self._reader.wants_leave():
+            if self._reader.expects_continue():
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _answer(self, request: Request) -> None:
@@ -283,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - logged in full
             reply = _failure(request, error)
         for part in self._send_first(reply):
-            await asyncio.sleep(0)  # a fast client never makes this wait; others get their turn here
+            await asyncio.sleep(0)  # yields to other tasks, as writes to a fast client never wait
             if self._room is not None:
                 await self._room
             self._transport.write(part)
@@ -291,14 +291,14 @@ class Connection(asyncio.BufferedProtocol):
         self._answered(reply.status)
 
     def _send_first(self, reply: Reply) -> Sequence[bytes]:
-        """Send the head and the first part of the body, together as each write is a send; give the other parts."""
+        """Send the head and the first part of the body in one write, which is one send; return the other parts."""
         request, parts = self._request, reply.parts
         self._last = self._last or self._server.stopping
         connection = b""
         if self._last:
             connection = b"close"
         elif request is not None and b"connection" in request.headers:
-            connection = b"keep-alive"  # clients of HTTP/1.0 ask, and want to hear
+            connection = b"keep-alive"  # required for clients of HTTP/1.0
         head = head_of(reply, self._app.headers(), connection)
         if not parts or (request is not None and request.method == "HEAD"):
             self._transport.write(head)
@@ -307,23 +307,23 @@ class Connection(asyncio.BufferedProtocol):
         return parts[1:]
 
     def _answered(self, status: int) -> None:
-        """Go on to the next request, or end."""
+        """Continue with the next request, or close."""
         request, self._request = self._request, None
         if request is not None:
             self._app.ended(request, status)
         if self._last or self._server.stopping:
             self._end(unread=request is not None and request.length != 0 and not self._app.max_body)
         elif self._room is None:
-            self._rest()
+            self._await_next()
 
-    def _rest(self) -> None:
+    def _await_next(self) -> None:
         """Wait for the next request."""
         self._idle = True
         self._server.connections[self] = self._server.connections.pop(self, None)
         self._expect_within(KEEP_ALIVE_TIMEOUT, idle=True)
         if self._reader.received:
             self._transport.resume_reading()
-            self._loop.call_soon(self._read)  # others get their turn between requests that were sent ahead
+            self._loop.call_soon(self._read)  # yields to other connections between pipelined requests
 
     def _refuse(self, refusal: RefusedError) -> None:
         self._server.stats.malformed_requests += 1
@@ -332,11 +332,11 @@ class Connection(asyncio.BufferedProtocol):
         self._end(unread=True)
 
     def _end(self, *, unread: bool = False) -> None:
-        """End when all is sent; `unread` when the client may be sending still."""
+        """Close when all is sent; `unread` where the client may still be sending."""
         self._last = True
         unsent = self._transport.get_write_buffer_size() > 0
         if unread and self._transport.can_write_eof():
-            # To close a socket with something unread resets it, and may destroy the answer on its way.
+            # Closing a socket with unread data resets the connection, and may discard the response in transit.
             self._transport.resume_reading()
             self._transport.write_eof()
             self._expect_within(STALL_TIMEOUT if unsent else LINGER_TIMEOUT, idle=not unsent)
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
             self._expect_within(STALL_TIMEOUT)
 
-    # Deadlines: the timer is left as it is where it fires before the deadline, and then looks again.
+    # Deadlines. A timer that fires before the deadline is not replaced: it is started again when it fires.
 
     def _expect_within(self, seconds: float, *, idle: bool = False) -> None:
         self._idle = idle
@@ -352,21 +352,21 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is None or self._timer.when() > deadline:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._look)
+            self._timer = self._loop.call_at(deadline, self._check_deadline)
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         self._timer = None
         if self._deadline is None:
             return
         if self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._look)
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
         elif self._idle and not self._transport.get_write_buffer_size():
             self._transport.close()
         else:
             self._server.stats.timeouts += 1
-            self.cut()
+            self.abort()
 
 
 def _failure(request: Request, error: Exception) -> Reply:
     log.error("%s %s failed", request.method, request.target, exc_info=error)
-    return text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log tells more")
+    return text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")

@@ -1,7 +1,6 @@
-"""Choose the answer's format and encoding from what a client says it accepts (RFC 9110, section 12.5).
+"""Content negotiation: the format and encoding of a response by Accept and Accept-Encoding (RFC 9110, section 12.5).
 
-Prometheus sends quality values and means them: its order of preference differs with its configuration, so the first
-type that happens to be known is not the right one.
+Quality values are honoured: the order of preference that Prometheus sends depends on its configuration.
 """
 
 import re
@@ -9,7 +8,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-# A header longer than this is no scraper's; what lies beyond is not looked at.
+# The headers of scrapers are shorter; the rest of a longer one is ignored.
 MAX_HEADER_LENGTH = 4096
 _MAX_RANGES = 64
 
@@ -24,12 +23,12 @@ class Format(Enum):
 
     @property
     def content_type(self) -> str:
-        """Give the value of the Content-Type header."""
+        """The value of the Content-Type header."""
         return self.value
 
 
 class _Offer(NamedTuple):
-    """How a format is asked for: its type, the version served, and other versions whose readers can read it."""
+    """Media type of a format, the version served, and other versions whose readers can read it."""
 
     kind: str
     subtype: str
@@ -53,15 +52,15 @@ class _Range(NamedTuple):
 
 
 def choose_format(accept: str) -> Format:
-    """Choose the format for an Accept header ("" when there is none).
+    """Return the format for an Accept header ("" where there is none).
 
-    Of the ranges that match a format the most specific one gives its quality. The highest quality wins, then what the
-    client mentioned first, then plain text; when nothing matches the answer is plain text too, as the protocol says.
+    The quality of a format is that of the most specific range that matches it. The highest quality wins, then the
+    first range of the header, then plain text, which is also the format where no range matches.
     """
     best, chosen = (0.0, 0), Format.TEXT
     ranges = list(_ranges(accept))
     for candidate, offer in _OFFERS.items():
-        # (specificity, quality, first mention); of equally specific ranges the client means its highest.
+        # (specificity, quality, first mention); of equally specific ranges the one of the highest quality applies.
         ranks = [(_specificity(r, offer), r.quality, -place) for place, r in enumerate(ranges)]
         specificity, quality, place = max(ranks, default=(0, 0.0, 0))
         if specificity and quality > 0 and (quality, place) > best:
@@ -70,7 +69,7 @@ def choose_format(accept: str) -> Format:
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Tell whether an Accept-Encoding header ("" when there is none) allows gzip and does not prefer identity."""
+    """Return whether an Accept-Encoding header ("" where there is none) allows gzip and does not prefer identity."""
     qualities: dict[str, float] = {}
     for coding in _ranges(accept_encoding):
         name = "gzip" if coding.value == "x-gzip" else coding.value
@@ -79,9 +78,9 @@ def accepts_gzip(accept_encoding: str) -> bool:
     return gzip > 0 and gzip >= qualities.get("identity", 0.0)
 
 
-def _specificity(asked: _Range, offer: _Offer) -> int:
-    """Rank how precisely a range names an offer: 4 down to 1, or 0 when it does not match."""
-    kind, _, subtype = asked.value.partition("/")
+def _specificity(accepted: _Range, offer: _Offer) -> int:
+    """Return how specific a range is for an offer: 4 to 1, or 0 where it does not match."""
+    kind, _, subtype = accepted.value.partition("/")
     if (kind, subtype) == ("*", "*"):
         return 1
     if kind != offer.kind:
@@ -90,14 +89,14 @@ def _specificity(asked: _Range, offer: _Offer) -> int:
         return 2
     if subtype != offer.subtype:
         return 0
-    version = asked.parameters.get("version")
+    version = accepted.parameters.get("version")
     if version == offer.version:
         return 4
     return 3 if version is None or version in offer.also else 0
 
 
 def _ranges(header: str) -> Iterator[_Range]:
-    """Split a header into its elements; an element whose quality is no number between 0 and 1 is left out."""
+    """Yield the elements of a header; one whose quality is not a number from 0 to 1 is skipped."""
     for element in header[:MAX_HEADER_LENGTH].split(",")[:_MAX_RANGES]:
         value, *rest = element.split(";")
         parameters: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""The page for people at `/`: what this daemon reads, and how well that goes.
+"""The status page at `/`: the sources of this daemon and their state.
 
-One self-contained document: no scripts, no external files, readable on a phone and in the dark.
+One HTML document without scripts and external files, for small screens and dark mode too.
 """
 
 import math
@@ -28,20 +28,25 @@ small { color: var(--soft); font-weight: 400; }
 @media (max-width: 30rem) { body { padding: .75rem; } th, td { padding: .4rem .2rem; font-size: .875rem; } }
 """
 
-MAX_WHY = 400
-"""Characters of what is said of one source that is down."""
+MAX_ERROR_LENGTH = 400
+"""Characters shown of the error of a source that is down."""
 
 _COLUMNS = (("Source", ""), ("Target", ""), ("State", ""), ("Last success", "n"), ("Rows", "n"), ("Failures", ""))
-"""Heads, and the class of those that stand over numbers."""
+"""Heads of columns, and the CSS class of those with numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
     """One source as the page shows it.
 
-    `target` is the device or address, "" for this host. `up` is None before the first reading, and while there is
-    nothing to read. `age` is the time since the last success in seconds, None when there was none yet. `failures`
-    counts by reason. `why` says why it is down, in words.
+    Attributes:
+        name: Name of the source.
+        target: Device or address; empty for this host.
+        up: None before the first read, and while no device is found.
+        age: Seconds since the last success; None where there was none.
+        rows: Exported rows.
+        failures: Counts by reason.
+        error: Why the source is down.
     """
 
     name: str
@@ -50,11 +55,11 @@ class SourceStatus:
     age: float | None
     rows: int
     failures: Mapping[str, int] = field(default_factory=dict)
-    why: str = ""
+    error: str = ""
 
 
 def page(*, name: str, version: str, telemetry_path: str, sources: Iterable[SourceStatus], summary: str = "") -> str:
-    """Write the page. All text is escaped: names of switches and ports come from the network."""
+    """Return the HTML. All text is escaped: names of switches and ports come from the network."""
     title, path = escape(name), escape(telemetry_path)
     rows = "".join(map(_row, sources))
     table = _table(rows) if rows else "<p>No source is active.</p>"
@@ -72,29 +77,28 @@ def page(*, name: str, version: str, telemetry_path: str, sources: Iterable[Sour
 
 
 def _table(rows: str) -> str:
-    """Put the head on the rows; the wrapper scrolls, so that the page does not on a narrow screen."""
-    heads = "".join(f'<th scope="col" class="{look}">{head}</th>' for head, look in _COLUMNS)
+    """Return the table in a wrapper that scrolls, so that the page does not on a narrow screen."""
+    heads = "".join(f'<th scope="col" class="{style}">{head}</th>' for head, style in _COLUMNS)
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _row(source: SourceStatus) -> str:
-    """Write one source; the state is a word as well as a colour."""
-    state, look = {True: ("up", "up"), False: ("down", "down"), None: ("nothing found", "")}[source.up]
+    """Return the row of a source; its state is shown as a word and a colour."""
+    state, style = {True: ("up", "up"), False: ("down", "down"), None: ("nothing found", "")}[source.up]
     failures = ", ".join(f"{reason}: {count}" for reason, count in sorted(source.failures.items()) if count)
     return (
         f"<tr><td>{escape(source.name)}</td><td>{escape(source.target) or 'this host'}</td>"
-        f'<td class="{look}">{state}{_why(source.why)}</td><td class="n">{_age(source.age)}</td>'
+        f'<td class="{style}">{state}{_error(source.error)}</td><td class="n">{_age(source.age)}</td>'
         f'<td class="n">{source.rows}</td><td>{escape(failures) or "none"}</td></tr>'
     )
 
 
-def _why(text: str) -> str:
-    """Write why a source is down; agents can say much."""
-    return f"<br><small>{escape(text[:MAX_WHY])}</small>" if text else ""
+def _error(text: str) -> str:
+    return f"<br><small>{escape(text[:MAX_ERROR_LENGTH])}</small>" if text else ""  # texts of agents can be long
 
 
 def _age(seconds: float | None) -> str:
-    """Write a time span in the unit that a reader would choose."""
+    """Return a duration in seconds, minutes or hours."""
     if seconds is None or not math.isfinite(seconds):
         return "never"
     seconds = max(seconds, 0.0)

@@ -1,6 +1,6 @@
-"""Tables for programs that embed us: a collector for a registry of prometheus_client.
+"""A collector for a registry of prometheus_client, for programs that embed the exporter.
 
-Our own server does not use it, since printing tables directly costs a twentieth of what this way does.
+The exporter's own server does not use it: rendering tables directly takes a twentieth of the time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,14 +29,14 @@ _NUMBERS = CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
 
 
 class TableCollector(Collector):
-    """Gives tables as metric families; register it with `registry.register(TableCollector(daemon.tables))`."""
+    """Collects tables as metric families; register it with `registry.register(TableCollector(daemon.tables))`."""
 
     def __init__(self, tables: Callable[[], Iterable[Table]]) -> None:
-        """Take what gives the tables at each collection."""
+        """Args: tables: Called at each collection."""
         self._tables = tables
 
     def collect(self) -> Iterator[Metric]:
-        """Give one family for each metric that has a value, over all tables that carry it."""
+        """Yield one family for each metric that has a value, from all tables with that metric."""
         families: dict[str, Metric] = {}
         for table in self._tables():
             if not table.schema.internal:
@@ -48,12 +48,11 @@ class TableCollector(Collector):
         yield from (family for family in families.values() if family.samples)
 
     def describe(self) -> Iterator[Metric]:
-        """Describe nothing: what there is changes with the devices."""
+        """Describe no metric: the set of metrics depends on the devices."""
         return iter(())
 
 
 def _family(metric: Declared) -> Metric:
-    """Make an empty family."""
     kinds: dict[Kind, Callable[..., Metric]] = {
         Kind.COUNTER: CounterMetricFamily,
         Kind.GAUGE: GaugeMetricFamily,
@@ -65,7 +64,7 @@ def _family(metric: Declared) -> Metric:
 
 
 def _fill(family: Metric, rows: Rows, column: Column) -> None:
-    """Add the rows that have a value."""
+    """Add the rows with a value."""
     metric = column.metric
     bounds = [*(str(float(bound)) for bound in metric.buckets), "+Inf"]
     for key, value in zip(rows.keys, column.values, strict=True):

@@ -1,4 +1,4 @@
-"""HTTP answers, and their heads as bytes."""
+"""HTTP responses, and the encoding of their heads."""
 
 import time
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 class Reply(NamedTuple):
-    """A whole answer. `parts` of the body go out one by one; None is a body that was not made, for HEAD alone."""
+    """A response. The `parts` of its body are sent one by one; None where there is no body, as for HEAD."""
 
     status: int
     headers: Headers
@@ -25,17 +25,17 @@ class Reply(NamedTuple):
 
 
 def text(status: int, words: str, *headers: tuple[bytes, bytes]) -> Reply:
-    """Give an answer of one line of plain text."""
+    """Return a response with one line of plain text."""
     return Reply(status, (TEXT, *headers), (f"{words}\n".encode(errors="replace"),))
 
 
 def head_of(reply: Reply, added: Headers, connection: bytes) -> bytes:
-    """Give all that goes before the body.
+    """Return the status line and the headers, encoded.
 
     Args:
-        reply: the answer.
-        added: headers that replace those of the same names.
-        connection: value of the Connection header; empty for none.
+        reply: The response.
+        added: Headers that replace those of the same name.
+        connection: Value of the Connection header; empty for none.
     """
     headers = reply.headers
     if added:
@@ -53,7 +53,7 @@ def head_of(reply: Reply, added: Headers, connection: bytes) -> bytes:
 
 @lru_cache(maxsize=1)
 def _date_line(second: int) -> bytes:
-    """Give the Date header; email.utils, which also makes it, takes a megabyte."""
+    """Return the Date header; importing email.utils for it would take a megabyte of memory."""
     now = time.gmtime(second)
     day, month = _DAYS[now.tm_wday], _MONTHS[now.tm_mon - 1]
     return (

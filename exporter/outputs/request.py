@@ -1,4 +1,4 @@
-"""HTTP requests from bytes: llhttp judges the head, strictly; what it leaves open is decided here."""
+"""Parsing of HTTP requests: llhttp parses the head, strictly; limits and semantics are checked here."""
 
 import re
 from dataclasses import dataclass
@@ -11,30 +11,30 @@ MAX_HEAD_SIZE = 16 * 1024
 MAX_TARGET_LENGTH = 8 * 1024
 MAX_HEADERS = 100
 
-_BLANK_LINE = re.compile(rb"\n\r?\n")  # what any parser might take for the end of a head
+_BLANK_LINE = re.compile(rb"\n\r?\n")  # what any parser might treat as the end of a head
 
 
 class RefusedError(Exception):
-    """A request that is not answered by the application, with the status and words to answer instead."""
+    """A request that is refused before the application receives it, with status and text of the response."""
 
-    def __init__(self, status: HTTPStatus, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
         self.status = status
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request whose head, and body if that is wanted, is there whole.
+    """A complete request.
 
     Attributes:
-        method: one that llhttp knows, in capitals.
-        target: as sent.
-        path: of the target, percent-decoded; "*" or "host:port" where the target has that form.
-        query: of the target, as sent.
-        headers: names are in lower case; a repeated header is a list (RFC 9110, section 5.3).
-        keep_alive: whether another request can follow on the connection.
-        length: of the body in bytes, None when the client does not tell.
-        body: empty where bodies are not read.
+        method: One that llhttp knows, in capitals.
+        target: As sent.
+        path: Path of the target, percent-decoded; "*" or "host:port" where the target has that form.
+        query: Query of the target, as sent.
+        headers: Names in lower case; values of a repeated header are joined as a list (RFC 9110, section 5.3).
+        keep_alive: Whether another request can follow on the connection.
+        length: Length of the body in bytes; None where the client does not state it.
+        body: Empty where bodies are not read.
     """
 
     method: str
@@ -48,48 +48,48 @@ class Request:
 
 
 class RequestReader:
-    """Takes one request after the other from what a connection `received`, to which the connection appends.
+    """Parses one request after the other from `received`, to which the connection appends.
 
-    Bodies of up to `max_body` bytes are read; with 0 none is, and nothing can follow a request that has one.
+    Bodies of up to `max_body` bytes are read; with 0 none is, and no request can follow one that has a body.
     """
 
     def __init__(self, max_body: int) -> None:
         self.received = b""
         self._max_body = max_body
-        self._bodiless: Request | None = None  # whose body is not there yet
+        self._incomplete: Request | None = None  # its body is not complete
         self._head = _Head()
         self._parser = HttpRequestParser(self._head)
 
     @property
     def begun(self) -> bool:
-        """Tell whether something of the next request is there."""
-        return bool(self.received) or self._bodiless is not None
+        """Whether a part of the next request was received."""
+        return bool(self.received) or self._incomplete is not None
 
     def next_request(self) -> Request | None:
-        """Give the next request, None while it is not there whole.
+        """Return the next request, None while it is incomplete.
 
         Raises:
-            RefusedError: it cannot be answered, and where the next one begins is not known.
+            RefusedError: The request is refused, and the start of the next one is unknown.
         """
-        request = self._bodiless or self._next_head()
+        request = self._incomplete or self._next_head()
         if request is None or not request.length or not self._max_body:
             return request
         if len(self.received) < request.length:
-            self._bodiless = request
+            self._incomplete = request
             return None
-        self._bodiless = None
+        self._incomplete = None
         request.body, self.received = self.received[: request.length], self.received[request.length :]
-        if request.keep_alive:  # else llhttp is not asked again
+        if request.keep_alive:  # otherwise llhttp is not used again
             self._parser.feed_data(request.body)
         return request
 
-    def wants_leave(self) -> bool:
-        """Tell, once, that the client waits to hear that it may send the body."""
-        request = self._bodiless
+    def expects_continue(self) -> bool:
+        """Return True once where the client waits for status 100 before it sends the body."""
+        request = self._incomplete
         return request is not None and request.headers.pop(b"expect", b"").lower() == b"100-continue"
 
     def _next_head(self) -> Request | None:
-        received = self.received.lstrip(b"\r\n")  # empty lines before a request count for nothing: RFC 9112, 2.2
+        received = self.received.lstrip(b"\r\n")  # empty lines before a request are ignored (RFC 9112, section 2.2)
         blank = _BLANK_LINE.search(received)
         end = len(received) if blank is None else blank.end()
         if end > MAX_HEAD_SIZE:
@@ -99,7 +99,7 @@ class RequestReader:
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head is longer than {MAX_HEAD_SIZE} bytes"
             )
         if blank is None:
-            if received and not received[:1].isalpha():  # such as a TLS handshake, which would be waited for in vain
+            if received and not received[:1].isalpha():  # such as a TLS handshake, which never completes a head
                 raise _malformed()
             self.received = received
             return None
@@ -113,7 +113,7 @@ class RequestReader:
         try:
             self._parser.feed_data(text)
         except HttpParserUpgrade:
-            upgrade = True  # is ignored, as a server may; but llhttp has lost its way for whatever follows
+            upgrade = True  # ignored, as a server may; but llhttp cannot parse what follows
         except HttpParserError as error:
             raise _malformed() from error
         if len(head.target) > MAX_TARGET_LENGTH:
@@ -122,7 +122,7 @@ class RequestReader:
             raise RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {MAX_HEADERS} headers")
         end_of_line = text.index(b"\r\n")
         version = text[end_of_line - 9 : end_of_line]
-        if version not in {b" HTTP/1.1", b" HTTP/1.0"}:  # llhttp takes 2.0, 0.9, none at all, and RTSP
+        if version not in {b" HTTP/1.1", b" HTTP/1.0"}:  # llhttp accepts 2.0, 0.9, no version, and RTSP
             raise RefusedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 and HTTP/1.0 are served")
         headers = _joined(head.fields)
         host = headers.get(b"host", b"," if version == b" HTTP/1.1" else b"")
@@ -135,16 +135,16 @@ class RequestReader:
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {self._max_body} bytes")
         unread = length != 0 and not self._max_body
         keep_alive = not (upgrade or unread) and _keeps_alive(version, headers.get(b"connection"))
-        target = head.target.decode("ascii")  # llhttp lets no other character pass
+        target = head.target.decode("ascii")  # llhttp accepts no other character
         path, _, query = target.partition("?")
-        if "://" in path and path[0] != "/":  # the form for proxies, which servers have to understand as well
+        if "://" in path and path[0] != "/":  # the absolute form, which servers have to accept as well
             path = "/" + path.partition("://")[2].partition("/")[2]
         method = text[: text.index(b" ")].decode("ascii")
         return Request(method, target, unquote(path), query, headers, keep_alive, length)
 
 
 class _Head:
-    """What llhttp finds in a head."""
+    """Collects target and headers from the callbacks of llhttp."""
 
     def __init__(self) -> None:
         self.target = b""
@@ -166,7 +166,7 @@ def _joined(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def _keeps_alive(version: bytes, connection: bytes | None) -> bool:
-    """Tell whether the client wants to go on (RFC 9112, section 9.3)."""
+    """Return whether the connection persists (RFC 9112, section 9.3)."""
     if connection is None:
         return version == b" HTTP/1.1"
     options = {option.strip() for option in connection.lower().split(b",")}

@@ -1,7 +1,7 @@
-"""Tables to the text formats of Prometheus: text 0.0.4 and OpenMetrics 1.0.
+"""Rendering of tables in the text formats of Prometheus: text 0.0.4 and OpenMetrics 1.0.
 
-Each family is printed once, over all tables that carry it, as name, the row's kept label text, and value; rows that
-have none are left out. The text is made in pieces so that the thread that makes it never holds the interpreter long.
+Each family is rendered once, from all tables with that metric: name, the row's cached label text, and value. Rows
+without a value are skipped. The text is rendered in pieces, so that its thread never holds the GIL for long.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,25 +19,25 @@ from exporter.core.table import (
 )
 
 PIECE = 2000
-"""Rows that are printed in one go; about a millisecond."""
+"""Rows rendered at a time; about a millisecond."""
 
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 class Renderer:
-    """Prints tables, and keeps what it printed: a part of a family that did not change since is not printed anew.
+    """Renders tables, and caches the text: a column whose values did not change is not rendered again.
 
-    Most counters of a healthy fabric stand still, so most of a scrape is the text of the one before.
+    Most error counters of a healthy fabric do not change, so most of a scrape is cached text.
     """
 
     def __init__(self, *, openmetrics: bool) -> None:
-        """Print OpenMetrics 1.0 where told so, else text 0.0.4."""
+        """Args: openmetrics: Whether to render OpenMetrics 1.0 instead of text 0.0.4."""
         self._openmetrics = openmetrics
-        self._kept: dict[tuple[str, int], tuple[Rows, Sequence[Value | None], tuple[bytes, ...]]] = {}
+        self._cache: dict[tuple[str, int], tuple[Rows, Sequence[Value | None], tuple[bytes, ...]]] = {}
         self._heads: dict[Metric, bytes] = {}
 
     def render(self, tables: Iterable[Table]) -> Iterator[bytes]:
-        """Print tables, families in order of their names; those of internal schemas are left out.
+        """Render tables, families in order of their names; those of internal schemas are skipped.
 
         Yields:
             Pieces of UTF-8 text, each of whole lines.
@@ -47,17 +47,17 @@ class Renderer:
             if not table.schema.internal:
                 for column in table.columns.values():
                     families.setdefault(column.metric.name, []).append((table.rows, column))
-        kept, self._kept = self._kept, {}
+        cache, self._cache = self._cache, {}
         for name in sorted(families):
             headed = False
             for part, (rows, column) in enumerate(families[name]):
-                before = kept.get((name, part))
-                if before is not None and before[0] is rows and before[1] == column.values:
-                    pieces = before[2]
+                cached = cache.get((name, part))
+                if cached is not None and cached[0] is rows and cached[1] == column.values:
+                    pieces = cached[2]
                 else:
                     pieces = tuple(_pieces(rows, column))
-                self._kept[name, part] = (rows, column.values, pieces)
-                if pieces and not headed:  # a family of which no row has a value is not there at all
+                self._cache[name, part] = (rows, column.values, pieces)
+                if pieces and not headed:  # a family without a value has no head either
                     yield self._head(column.metric)
                     headed = True
                 yield from pieces
@@ -72,15 +72,15 @@ class Renderer:
 
 
 def _pieces(rows: Rows, column: Column) -> Iterator[bytes]:
-    """Print the rows of one column, some at a time."""
+    """Yield the text of one column, `PIECE` rows at a time."""
     for start in range(0, len(rows), PIECE):
         piece = _lines(column.metric, rows.texts[start : start + PIECE], column.values[start : start + PIECE])
         if piece:
-            yield piece.encode("latin-1")  # the rows' texts are utf8_as_latin1, all else is ASCII
+            yield piece.encode("latin-1")  # the rows' texts are bytewise, the rest is ASCII
 
 
 def _head(metric: Metric, *, openmetrics: bool) -> str:
-    """Print TYPE, UNIT and HELP."""
+    """Return the lines TYPE, UNIT and HELP."""
     name, kind = metric.name, metric.kind.value
     text = metric.help.translate(_HELP_ESCAPES)
     if not openmetrics:
@@ -96,7 +96,7 @@ def _head(metric: Metric, *, openmetrics: bool) -> str:
 
 
 def _lines(metric: Metric, texts: Sequence[str], values: Sequence[Value | None]) -> str:
-    """Print the rows that have a value, each line with its end; empty where none has."""
+    """Return the lines of rows with a value; empty where none has one."""
     name = metric.name
     if metric.kind is Kind.INFO:
         return "".join(
@@ -107,7 +107,7 @@ def _lines(metric: Metric, texts: Sequence[str], values: Sequence[Value | None])
             [_histogram(metric, text, value) for text, value in zip(texts, values, strict=True) if value is not None]
         )
     lines = [f"{text} {value}" for text, value in zip(texts, values, strict=True) if value is not None]
-    between = f"\n{name}"  # joined by the name, lines cost less than with the name in each
+    between = f"\n{name}"  # faster than a format with the name in each line
     return f"{name}{between.join(lines)}\n" if lines else ""
 
 
@@ -122,7 +122,7 @@ def _info_line(metric: Metric, text: str, value: Value) -> str:
 
 
 def _histogram(metric: Metric, text: str, value: Value) -> str:
-    assert isinstance(value, HistogramValue)  # noqa: S101  # what the kind of the metric promises
+    assert isinstance(value, HistogramValue)  # noqa: S101  # guaranteed by the kind of the metric
     bounds = [*(f"{float(bound)}" for bound in metric.buckets), "+Inf"]
     lines = []
     for bound, count in zip(bounds, value.counts, strict=True):

@@ -1,4 +1,4 @@
-"""The web server: the application on its listening sockets, secured by the web configuration file."""
+"""The web server: the application on its listening sockets, with the web configuration file."""
 
 import asyncio
 import errno
@@ -12,8 +12,8 @@ from exporter.outputs.http_server import BACKLOG, Connection, Server
 from exporter.outputs.webapp import (
     DEFAULT_MAX_REQUESTS,
     Handlers,
-    ProbeAsked,
-    Probed,
+    ProbeAnswer,
+    ProbeRequest,
     WebApp,
     WebStats,
 )
@@ -22,27 +22,27 @@ if TYPE_CHECKING:  # only with a web configuration file; YAML and bcrypt cost me
     from exporter.outputs.webconfig import WebConfigFile
     from exporter.outputs.webtls import TlsListener
 
-__all__ = ["Handlers", "ListenError", "ProbeAsked", "Probed", "WebServer", "WebStats", "parse_listen_address"]
+__all__ = ["Handlers", "ListenError", "ProbeAnswer", "ProbeRequest", "WebServer", "WebStats", "parse_listen_address"]
 
 
 class ListenError(OSError):
-    """An address cannot be listened on: the text names it, the reason and the remedy."""
+    """An address cannot be listened on; the text names it, the reason and the remedy."""
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
     """Split ":10315", "host:10315" or "[::1]:10315" into host and port; host "" means all addresses.
 
     Raises:
-        ValueError: names the value and what it should look like.
+        ValueError: The text is malformed.
     """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:  # an address, of either family: `[$(HOST_IP)]:10315` is how manifests write it
+    if bracketed:  # an address of either family: manifests have `[$(HOST_IP)]:10315`
         host = host[1:-1]
     if not colon or (":" in host and not bracketed) or "/" in host or (bracketed and not _is_address(host)):
         raise ValueError(f"--web.listen-address: {text!r}: write :PORT, HOST:PORT or [IPV6]:PORT")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise ValueError(f"--web.listen-address: {text!r}: the port {port!r} is no number from 0 to 65535")
+        raise ValueError(f"--web.listen-address: {text!r}: the port {port!r} is not a number from 0 to 65535")
     return host, int(port)
 
 
@@ -55,11 +55,11 @@ def _is_address(text: str) -> bool:
 
 
 class WebServer:
-    """Serves `handlers` on all `addresses` (see parse_listen_address), by the web configuration file if there is one.
+    """Serves `handlers` on all `addresses` (see parse_listen_address), with the web configuration file if there is one.
 
     Raises:
-        WebConfigError: the web configuration, or a file it names, is wrong.
-        ValueError: an address or the telemetry path is wrong.
+        WebConfigError: The web configuration, or a file it names, is invalid.
+        ValueError: An address or the telemetry path is invalid.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class WebServer:
         max_requests: int = DEFAULT_MAX_REQUESTS,
         config_file: Path | None = None,
     ) -> None:
-        self._wanted = [(text, *parse_listen_address(text)) for text in addresses]
+        self._addresses = [(text, *parse_listen_address(text)) for text in addresses]
         security: WebConfigFile | None = None
         self.tls: TlsListener | None = None
         if config_file is not None:
@@ -86,19 +86,23 @@ class WebServer:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Give (host, port) of every socket that is bound."""
+        """Host and port of each bound socket."""
         return [sock.getsockname()[:2] for sock in self._server.sockets]
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """Give the connections that are open."""
+        """The open connections."""
         return tuple(self._server.connections)
 
     async def start(self) -> None:
-        """Bind every address, then accept connections; raise ListenError with nothing left open."""
+        """Bind every address, then accept connections.
+
+        Raises:
+            ListenError: An address cannot be bound; all sockets are closed.
+        """
         bound: list[socket.socket] = []
         try:
-            for text, host, port in self._wanted:
+            for text, host, port in self._addresses:
                 bound.append(await _bind(text, host, port))
         except ListenError:
             for sock in bound:
@@ -108,13 +112,13 @@ class WebServer:
             await self._server.listen(sock)
 
     async def stop(self, grace: float) -> None:
-        """Accept no more, finish the answers under way within `grace` seconds, cut what is left."""
+        """Stop accepting, finish responses in progress within `grace` seconds, then abort the remaining connections."""
         await self._server.stop(grace)
         self._app.close()
 
 
 def _secure(config_file: Path) -> "tuple[WebConfigFile, TlsListener | None]":
-    from exporter.outputs.webconfig import WebConfigFile  # noqa: PLC0415 - YAML and bcrypt only where asked for
+    from exporter.outputs.webconfig import WebConfigFile  # noqa: PLC0415 - YAML and bcrypt only where configured
     from exporter.outputs.webtls import TlsListener  # noqa: PLC0415 - the same
 
     security = WebConfigFile(config_file)
@@ -141,7 +145,7 @@ async def _bind(text: str, host: str, port: int) -> socket.socket:
 
 
 def _socket(family: int) -> socket.socket:
-    # asyncio sets TCP_NODELAY only where the protocol is named; without it each answer waits 40 ms for an ACK.
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it each response waits 40 ms for an ACK.
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
 
@@ -153,14 +157,14 @@ def _bind_all(port: int) -> socket.socket:
     except OSError as error:
         if error.errno not in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
             raise
-        return _bind_one(_socket(socket.AF_INET), ("0.0.0.0", port))  # noqa: S104 - asked for
+        return _bind_one(_socket(socket.AF_INET), ("0.0.0.0", port))  # noqa: S104 - as configured
 
 
 def _bind_one(sock: socket.socket, address: tuple[object, ...]) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        sock.listen(BACKLOG)  # not bind but listen finds some ports in use
+        sock.listen(BACKLOG)  # some ports in use are found by listen, not by bind
         sock.setblocking(False)
     except OSError:
         sock.close()

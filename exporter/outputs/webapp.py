@@ -1,4 +1,4 @@
-"""The web application: routes, authentication, limits, and metrics rendered and compressed for all who ask."""
+"""The web application: routes, authentication, limits, and the rendering and compression of metrics."""
 
 import asyncio
 import zlib
@@ -22,14 +22,14 @@ if TYPE_CHECKING:  # only with a web configuration file; YAML and bcrypt cost me
     from exporter.outputs.webconfig import WebConfigFile
 
 DEFAULT_MAX_REQUESTS = 40
-# What the loop hands to the kernel at a time: large enough to be few, small enough that other work gets its turn.
+# Written to a socket at a time: large enough for few writes, small enough not to block the loop.
 CHUNK_SIZE = 256 * 1024
 _FEED_SIZE = 64 * 1024
-QUICK = 0.002
-"""Seconds of a rendering below which it is made on the loop: to a thread and back is a matter of 0.25 to 0.5 ms."""
+MAX_INLINE_SECONDS = 0.002
+"""Duration of a rendering below which it runs on the event loop: a thread costs 0.25 to 0.5 ms."""
 
 SCRAPE_TIMEOUT = b"x-prometheus-scrape-timeout-seconds"
-"""Header in which Prometheus says how long it waits."""
+"""Header in which Prometheus sends its timeout."""
 
 MAX_PARAMETERS = 20
 
@@ -40,52 +40,62 @@ _PAGE_HEADERS = (
 )
 
 
-class ProbeAsked(NamedTuple):
-    """What a request for a probe asks for; empty where it does not say.
+class ProbeRequest(NamedTuple):
+    """The parameters of `/probe`; empty where they are not given.
 
-    `seconds` is how long the one who asks waits, None where he does not say; `debug` asks for a story, not metrics.
+    Attributes:
+        target: Name of a switch, or host or host and port.
+        module: Name of a module.
+        auth: Name of credentials.
+        timeout: Timeout of the client in seconds; None where it is not stated.
+        debug: Whether to return a report instead of metrics.
     """
 
     target: str
     module: str
     auth: str
-    seconds: float | None
+    timeout: float | None
     debug: bool
 
 
-class Probed(NamedTuple):
-    """The answer to a probe: metrics in UTF-8 in the format that was asked for, or words."""
+class ProbeAnswer(NamedTuple):
+    """The response to a probe: metrics in UTF-8 in the requested format, or a text."""
 
     status: int
     metrics: Iterable[bytes] | None
-    words: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What the application serves.
+    """The functions behind the paths.
 
-    `metrics` is called in a thread that is not the event loop's, or in the loop's where it took less than a millisecond
-    the last time; never twice at a time. It may be a generator and yields UTF-8 in pieces of any size. `page` gives the
-    HTML for people. `ready` gives None, or the reason why not yet. `reload` gives None, or the text of what is wrong
-    with the new configuration. `probe` asks one switch; `discovery` gives the JSON of service discovery; where one of
-    them is None, its path is not served.
+    Attributes:
+        metrics: Returns the metrics as UTF-8 in pieces of any size. Called in a thread, or on the event loop where it
+            was fast the last time; never twice at a time.
+        page: Returns the HTML of the status page.
+        ready: Returns None, or why the exporter is not ready.
+        reload: Returns None, or the error of the new configuration.
+        probe: Polls one switch; None where the path is not served.
+        discovery: Returns the JSON of service discovery; None where the path is not served.
     """
 
     metrics: Callable[[Format], Iterable[bytes]]
     page: Callable[[], str]
     ready: Callable[[], str | None]
     reload: Callable[[], Awaitable[str | None]]
-    probe: Callable[[ProbeAsked, Format], Awaitable[Probed]] | None = None
+    probe: Callable[[ProbeRequest, Format], Awaitable[ProbeAnswer]] | None = None
     discovery: Callable[[], bytes] | None = None
 
 
 @dataclass(slots=True)
 class WebStats(ConnectionStats):
-    """What happened so far, for the exporter's own metrics; all only grow, but for `in_flight`.
+    """Counters for the exporter's own metrics.
 
-    `requests` counts answers by (path, status code), where a path that is not served is "other"; `in_flight` are the
-    requests for metrics that are being answered.
+    Attributes:
+        requests: Responses by (path, status code); the path is "other" where it is not served.
+        in_flight: Requests for metrics in progress.
+        authentication_failures: Requests with wrong or missing credentials.
     """
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -93,7 +103,7 @@ class WebStats(ConnectionStats):
     authentication_failures: int = 0
 
     def refused(self) -> dict[str, int]:
-        """Give how many clients were turned away, by reason."""
+        """Return the refused connections and requests by reason."""
         return {
             "connections": self.refused_connections,
             "client_name": self.refused_client_names,
@@ -112,7 +122,7 @@ _READ = ("GET", "HEAD")
 
 
 class WebApp(Application):
-    """The application; `security` is the web configuration file, or None for a server open to all."""
+    """The application; `security` is the web configuration file, None for a server without TLS and users."""
 
     def __init__(
         self,
@@ -146,13 +156,13 @@ class WebApp(Application):
     def answer(self, request: Request) -> Reply | Awaitable[Reply]:
         """Serve one request."""
         if request.path == self._telemetry_path:
-            # The place is held until the last byte is sent: a slow reader keeps its copy of the body.
+            # Counted until the last byte is sent: a slow reader holds its copy of the body.
             self.stats.in_flight += 1
         users = self._security.current().users if self._security is not None else None
         return self._route(request) if not users else self._answer_user(request, users)
 
     def ended(self, request: Request, status: int | None) -> None:
-        """Count what was answered."""
+        """Count a response."""
         path = request.path
         if path == self._telemetry_path:
             self.stats.in_flight -= 1
@@ -160,26 +170,26 @@ class WebApp(Application):
             self.stats.requests[path if path in self._routes else "other", status] += 1
 
     def headers(self) -> Headers:
-        """Give the headers that the web configuration adds to every answer."""
+        """Return the headers that the web configuration adds to each response."""
         return self._security.current().headers if self._security is not None else ()
 
     def close(self) -> None:
-        """Let the threads end; what is being rendered is finished."""
+        """Stop the threads; a rendering in progress is finished."""
         self._renderings.close()
         if self._auth is not None:
             self._auth.close()
 
     async def _answer_user(self, request: Request, users: Mapping[str, bytes]) -> Reply:
-        """Answer those who are among the users, refuse others."""
-        from exporter.outputs.webauth import BasicAuth, Verdict  # noqa: PLC0415 - only where there are users
+        """Answer requests with valid credentials, refuse others."""
+        from exporter.outputs.webauth import AuthResult, BasicAuth  # noqa: PLC0415 - only where there are users
 
         if self._auth is None:
             self._auth = BasicAuth()
         authorization = request.headers.get(b"authorization", b"").decode("latin-1")
-        verdict = await self._auth.check(authorization, users)
-        if verdict is Verdict.BUSY:
+        result = await self._auth.check(authorization, users)
+        if result is AuthResult.BUSY:
             return text(503, "too many passwords are being checked", (b"retry-after", b"1"))
-        if verdict is Verdict.DENIED:
+        if result is AuthResult.DENIED:
             self.stats.authentication_failures += 1
             return text(401, "unauthorized", (b"www-authenticate", b'Basic realm="fabric-exporter", charset="UTF-8"'))
         reply = self._route(request)
@@ -205,40 +215,40 @@ class WebApp(Application):
         return text(200, "ready") if reason is None else text(503, f"not ready: {reason}")
 
     async def _reload(self, _request: Request) -> Reply:
-        # Whoever asked may hang up; what was asked is done all the same.
+        # The reload continues if the client disconnects.
         error = await asyncio.shield(asyncio.ensure_future(self._handlers.reload()))
         return text(200, "reloaded") if error is None else text(500, error)
 
     async def _probe(self, request: Request) -> Reply:
-        assert self._handlers.probe is not None  # noqa: S101  # else there is no route
-        asked = _probe_asked(request)
-        if isinstance(asked, str):
-            return text(400, asked)
+        assert self._handlers.probe is not None  # noqa: S101  # otherwise there is no route
+        parameters = _parse_probe(request)
+        if isinstance(parameters, str):
+            return text(400, parameters)
         headers = request.headers
         chosen, gzip, answer_headers = _negotiate(headers.get(b"accept", b""), headers.get(b"accept-encoding", b""))
-        probed = await self._handlers.probe(asked, chosen)
-        if probed.metrics is None:
-            return text(probed.status, probed.words)
-        chunks = _compressed(probed.metrics) if gzip else probed.metrics
-        return Reply(probed.status, answer_headers, list(_blocks(chunks, CHUNK_SIZE)))
+        answer = await self._handlers.probe(parameters, chosen)
+        if answer.metrics is None:
+            return text(answer.status, answer.text)
+        chunks = _compressed(answer.metrics) if gzip else answer.metrics
+        return Reply(answer.status, answer_headers, list(_blocks(chunks, CHUNK_SIZE)))
 
     def _discover(self, _request: Request) -> Reply:
-        assert self._handlers.discovery is not None  # noqa: S101  # else there is no route
+        assert self._handlers.discovery is not None  # noqa: S101  # otherwise there is no route
         return Reply(200, ((b"content-type", b"application/json"),), (self._handlers.discovery(),))
 
     def _metrics(self, request: Request) -> Reply | Awaitable[Reply]:
         if self.stats.in_flight > self._max_requests:
             return text(503, f"more than {self._max_requests} requests at a time", (b"retry-after", b"1"))
-        asked = request.headers
-        chosen, gzip, headers = _negotiate(asked.get(b"accept", b""), asked.get(b"accept-encoding", b""))
+        given = request.headers
+        chosen, gzip, headers = _negotiate(given.get(b"accept", b""), given.get(b"accept-encoding", b""))
         if request.method == "HEAD":
             return Reply(200, headers, None)
         body = self._renderings.get(chosen, gzip)
         return Reply(200, headers, body) if isinstance(body, list) else _rendered(headers, body)
 
 
-def _probe_asked(request: Request) -> ProbeAsked | str:
-    """Read the parameters of a probe; or say what is wrong with them."""
+def _parse_probe(request: Request) -> ProbeRequest | str:
+    """Return the parameters of a probe, or what is wrong with them."""
     try:
         given = parse_qs(request.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
     except ValueError as error:
@@ -247,21 +257,21 @@ def _probe_asked(request: Request) -> ProbeAsked | str:
     if unknown:
         return f"there is no parameter {min(unknown)!r}; known are target, module, auth and debug"
     if any(len(values) > 1 for values in given.values()):
-        return "a parameter stands twice; give each once"
+        return "a parameter is given twice; give each once"
     one = {name: values[0] for name, values in given.items()}
     if not one.get("target"):
-        return "give target=HOST, target=HOST:PORT or target=NAME of a switch of the configuration"
+        return "give target=HOST, target=HOST:PORT or target=NAME of a configured switch"
     if one.get("debug", "") not in ("", "true", "false", "1", "0"):
         return "debug is true or false"
-    text = request.headers.get(SCRAPE_TIMEOUT, b"").decode("latin-1")
+    header = request.headers.get(SCRAPE_TIMEOUT, b"").decode("latin-1")
     try:
-        seconds = float(text) if text else None
+        timeout = float(header) if header else None
     except ValueError:
-        seconds = None
-    if seconds is not None and not 0 < seconds < inf:
-        seconds = None
+        timeout = None
+    if timeout is not None and not 0 < timeout < inf:
+        timeout = None
     debug = one.get("debug", "") in ("true", "1")
-    return ProbeAsked(one["target"], one.get("module", ""), one.get("auth", ""), seconds, debug)
+    return ProbeRequest(one["target"], one.get("module", ""), one.get("auth", ""), timeout, debug)
 
 
 async def _rendered(headers: Headers, body: Awaitable[list[bytes]]) -> Reply:
@@ -270,7 +280,7 @@ async def _rendered(headers: Headers, body: Awaitable[list[bytes]]) -> Reply:
 
 @lru_cache(maxsize=32)  # scrapers send the same each time
 def _negotiate(accept: bytes, accept_encoding: bytes) -> tuple[Format, bool, Headers]:
-    """Choose format and whether to compress; give them with the headers that say so."""
+    """Return the format, whether to compress, and the headers of the response."""
     chosen = choose_format(accept.decode("latin-1"))
     gzip = accepts_gzip(accept_encoding.decode("latin-1"))
     headers = [(b"content-type", chosen.content_type.encode()), (b"vary", b"accept, accept-encoding")]
@@ -280,22 +290,22 @@ def _negotiate(accept: bytes, accept_encoding: bytes) -> tuple[Format, bool, Hea
 
 
 class Renderings:
-    """Renders in one thread, so that the loop stays free; whoever asks for what is being rendered shares it.
+    """Renders in one thread, so that the event loop is not blocked; concurrent requests share a rendering.
 
-    What took less than QUICK the last time is rendered at once: handing it over would cost more. The first time of
-    each kind is the thread's, and so is the next one after a time that was slow.
+    A rendering that took less than MAX_INLINE_SECONDS the last time runs on the event loop, as a thread would cost
+    more. The first one of each format runs in the thread, and so does the one after a slow one.
     """
 
     def __init__(self, render: Callable[[Format], Iterable[bytes]]) -> None:
         self._render = render
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="render")
         self._running: dict[tuple[Format, bool], asyncio.Future[list[bytes]]] = {}
-        self._quick: set[tuple[Format, bool]] = set()
+        self._inline: set[tuple[Format, bool]] = set()
 
     def get(self, chosen: Format, gzip: bool) -> list[bytes] | Awaitable[list[bytes]]:
-        """Give the body in parts of about CHUNK_SIZE bytes, or what to await for it."""
+        """Return the body in parts of about CHUNK_SIZE bytes, or an awaitable of it."""
         key = (chosen, gzip)
-        if key in self._quick and not self._running:  # never two renderings at a time
+        if key in self._inline and not self._running:  # never two renderings at a time
             return self._body(chosen, gzip)
         running = self._running.get(key)
         if running is None:
@@ -306,7 +316,7 @@ class Renderings:
         return asyncio.shield(running)
 
     def close(self) -> None:
-        """Start no more renderings."""
+        """Stop the thread after the rendering in progress."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _body(self, chosen: Format, gzip: bool) -> list[bytes]:
@@ -315,15 +325,15 @@ class Renderings:
         if gzip:
             chunks = _compressed(chunks)
         body = list(_blocks(chunks, CHUNK_SIZE))
-        if perf_counter() - start < QUICK:
-            self._quick.add((chosen, gzip))
+        if perf_counter() - start < MAX_INLINE_SECONDS:
+            self._inline.add((chosen, gzip))
         else:
-            self._quick.discard((chosen, gzip))
+            self._inline.discard((chosen, gzip))
         return body
 
 
 def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress at level 1: within a fifth of the best size for a quarter of the time; zlib runs without the GIL."""
+    """Compress at level 1: at most a fifth larger than the best in a quarter of the time; zlib releases the GIL."""
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
     for block in _blocks(chunks, _FEED_SIZE):
         yield packer.compress(block)
@@ -331,7 +341,7 @@ def _compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _blocks(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Give the same bytes in blocks of `size`, the last one shorter: no call on a block takes long."""
+    """Yield the same bytes in blocks of `size`, the last one shorter, so that no call on a block takes long."""
     pending: list[bytes] = []
     held = 0
     for chunk in chunks:

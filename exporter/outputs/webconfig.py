@@ -1,7 +1,7 @@
 """The web configuration file of Prometheus's exporter-toolkit: TLS, client certificates, users, response headers.
 
-The keys and their meaning are the toolkit's (its docs/web-configuration.md), so the file that serves other exporters
-serves this one. A key that cannot be honoured here is an error at start, never silently weaker security.
+The keys and their meaning are the toolkit's (its docs/web-configuration.md), so that one file serves all
+exporters. A key that is not supported here is an error at start, so that security is never weaker than configured.
 """
 
 import logging
@@ -22,7 +22,7 @@ MAX_FILE_SIZE = 1 << 20
 
 _BCRYPT = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}\Z")
 _UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
-_MAX_COST = 16  # 2**16 rounds are about 4 s of CPU for each new password: enough for anybody, too much for a scrape
+_MAX_COST = 16  # 2**16 rounds take about 4 s of CPU for each new password, too long for a scrape
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _AUTH_TYPES = {
@@ -31,7 +31,7 @@ _AUTH_TYPES = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
-# Python's ssl has no mode that takes a certificate without verifying it.
+# Python's ssl has no mode that accepts a certificate without verification.
 _UNVERIFIED_AUTH_TYPES = frozenset({"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"})
 
 # The suites that Go's crypto/tls calls secure, by the names the toolkit's file uses, and OpenSSL's names for them.
@@ -59,7 +59,7 @@ _HEADERS: dict[str, tuple[str, ...]] = {
 
 
 class WebConfigError(ValueError):
-    """The web configuration is wrong: the text names the file, the key, the value and the remedy."""
+    """The web configuration is invalid; the text names the file, the key, the value and the remedy."""
 
 
 class _Tls(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,7 +98,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 class TlsConfig(msgspec.Struct, frozen=True):
     """TLS as configured; paths are absolute or relative to the working directory, `ciphers` is for TLS 1.2 only.
 
-    `allowed_sans` is None when any verified client certificate will do.
+    `allowed_sans` is None where any verified client certificate is allowed.
     """
 
     cert_file: Path
@@ -113,17 +113,17 @@ class TlsConfig(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Give the files that are read again when they change."""
+        """The files that are read again when they change."""
         return tuple(f for f in (self.cert_file, self.key_file, self.client_ca_file) if f is not None)
 
     @property
     def fixed(self) -> tuple[object, ...]:
-        """Give what a listening socket cannot change while it listens."""
+        """The options that a listening socket cannot change."""
         return (self.verify_mode, self.min_version, self.max_version, self.ciphers, self.prefer_server_ciphers)
 
 
 class WebConfig(msgspec.Struct, frozen=True):
-    """The file's meaning: TLS or None for plain HTTP, bcrypt hashes by user, headers for every response."""
+    """The parsed file: TLS or None for plain HTTP, bcrypt hashes by user, headers for each response."""
 
     tls: TlsConfig | None
     users: dict[str, bytes]
@@ -131,12 +131,16 @@ class WebConfig(msgspec.Struct, frozen=True):
 
 
 def parse(content: bytes, path: Path) -> WebConfig:
-    """Read the content of the file at `path`, to whose folder relative paths refer; raise WebConfigError."""
+    """Parse the content of the file at `path`; relative paths in it refer to the file's directory.
+
+    Raises:
+        WebConfigError: The content is invalid.
+    """
     if len(content) > MAX_FILE_SIZE:
-        raise WebConfigError(f"{path}: {len(content)} bytes is no web configuration; at most {MAX_FILE_SIZE} are read")
+        raise WebConfigError(f"{path}: {len(content)} bytes; a web configuration has at most {MAX_FILE_SIZE}")
     try:
-        document = yaml.load(content, _UniqueKeyLoader)  # noqa: S506 - a SafeLoader that refuses repeated keys
-        file = msgspec.convert(_given(document) if document is not None else {}, _File)
+        document = yaml.load(content, _UniqueKeyLoader)  # noqa: S506 - a SafeLoader that rejects repeated keys
+        file = msgspec.convert(_without_nulls(document) if document is not None else {}, _File)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise WebConfigError(f"{path}: is not valid YAML: {_yaml_reason(error)}") from error
     except msgspec.ValidationError as error:
@@ -151,22 +155,22 @@ def parse(content: bytes, path: Path) -> WebConfig:
 
 
 def _yaml_reason(error: Exception) -> str:
-    """Say what is wrong and where, without the parser's quotation of the line: that may hold a secret."""
+    """Return the error and its place, without the quoted line, which may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return type(error).__name__
     return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', None)}"
 
 
-def _given(value: Any) -> Any:  # noqa: ANN401 - whatever YAML can say
-    """Leave out keys without a value: they mean the default, as in the toolkit."""
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any YAML value
+    """Remove keys without a value: they stand for the default, as in the toolkit."""
     if isinstance(value, dict):
-        return {key: _given(item) for key, item in value.items() if item is not None}
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return value
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key given twice, as the toolkit does: the last of two passwords for one user must not win silently."""
+    """Rejects a key given twice, as the toolkit does: the last of two passwords for one user must not win silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -182,7 +186,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 class _Reader:
-    """Turns the file's keys into their meaning; knows the path of the file for errors and relative names."""
+    """Converts the file; it has the path of the file for errors and relative names."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -190,17 +194,17 @@ class _Reader:
     def web(self, file: _File) -> WebConfig:
         http = file.http_server_config or _Http()
         if http.http2:
-            self._refuse("http_server_config.http2", "true", "HTTP/2 is not served; set it to false or remove it")
+            self._reject("http_server_config.http2", "true", "HTTP/2 is not served; set it to false or remove it")
         limit = file.rate_limit or _RateLimit()
         if limit.interval not in (0, "0", "0s"):
-            self._refuse(
+            self._reject(
                 "rate_limit.interval",
                 repr(limit.interval),
                 "requests are not rate-limited; remove rate_limit and bound concurrency with --web.max-requests",
             )
         tls = file.tls_server_config
         return WebConfig(
-            # The toolkit's files often carry the section with nothing in it; that means plain HTTP there too.
+            # The toolkit's files often contain an empty section, which stands for plain HTTP there too.
             tls=self._tls(tls) if tls is not None and tls != _Tls() else None,
             users=self._users(file.basic_auth_users or {}),
             headers=self._headers(http.headers),
@@ -210,20 +214,20 @@ class _Reader:
         for key in ("cert", "key", "client_ca"):
             if getattr(tls, key):
                 remedy = f"PEM text is not read from this file; write it to a file of its own and name it in {key}_file"
-                self._refuse(f"tls_server_config.{key}", "(hidden)" if key == "key" else "(inline)", remedy)
+                self._reject(f"tls_server_config.{key}", "(hidden)" if key == "key" else "(inline)", remedy)
         if tls.curve_preferences:
-            self._refuse(
+            self._reject(
                 "tls_server_config.curve_preferences",
                 repr(tls.curve_preferences),
                 "curves cannot be chosen; remove it to use OpenSSL's order",
             )
         for key in ("cert_file", "key_file"):
             if not getattr(tls, key):
-                self._refuse(f"tls_server_config.{key}", '""', "TLS needs both cert_file and key_file; name the file")
+                self._reject(f"tls_server_config.{key}", '""', "TLS needs both cert_file and key_file; name the file")
         verify_mode = self._verify_mode(tls)
         oldest, newest = self._version("min_version", tls.min_version), self._version("max_version", tls.max_version)
         if oldest > newest:
-            self._refuse("tls_server_config.max_version", tls.max_version, f"it is below min_version {tls.min_version}")
+            self._reject("tls_server_config.max_version", tls.max_version, f"it is below min_version {tls.min_version}")
         return TlsConfig(
             cert_file=self._file(tls.cert_file),
             key_file=self._file(tls.key_file),
@@ -239,69 +243,69 @@ class _Reader:
     def _verify_mode(self, tls: _Tls) -> ssl.VerifyMode:
         key = "tls_server_config.client_auth_type"
         if tls.client_auth_type in _UNVERIFIED_AUTH_TYPES:
-            remedy = "client certificates are not taken unverified; use RequireAndVerifyClientCert with client_ca_file"
-            self._refuse(key, tls.client_auth_type, remedy)
+            remedy = "client certificates are always verified; use RequireAndVerifyClientCert with client_ca_file"
+            self._reject(key, tls.client_auth_type, remedy)
         if tls.client_auth_type not in _AUTH_TYPES:
             known = ", ".join(name for name in _AUTH_TYPES if name)
-            self._refuse(key, repr(tls.client_auth_type), f"it is not known; use one of {known}")
+            self._reject(key, repr(tls.client_auth_type), f"unknown; use one of {known}")
         mode = _AUTH_TYPES[tls.client_auth_type]
         if mode is ssl.CERT_NONE and tls.client_ca_file:
             remedy = (
                 "it has no effect without client_auth_type: RequireAndVerifyClientCert; add that or remove the file"
             )
-            self._refuse("tls_server_config.client_ca_file", tls.client_ca_file, remedy)
+            self._reject("tls_server_config.client_ca_file", tls.client_ca_file, remedy)
         if mode is not ssl.CERT_NONE and not tls.client_ca_file:
-            self._refuse(
+            self._reject(
                 key, tls.client_auth_type, "it needs client_ca_file, the authority that signs client certificates"
             )
         if tls.client_allowed_sans is not None and mode is not ssl.CERT_REQUIRED:
             remedy = "names are checked only with client_auth_type: RequireAndVerifyClientCert; add that"
-            self._refuse("tls_server_config.client_allowed_sans", repr(tls.client_allowed_sans), remedy)
+            self._reject("tls_server_config.client_allowed_sans", repr(tls.client_allowed_sans), remedy)
         return mode
 
     def _version(self, key: str, name: str) -> ssl.TLSVersion:
         if name not in _VERSIONS:
             remedy = "TLS 1.2 is the oldest version served; use TLS12 or TLS13"
-            self._refuse(f"tls_server_config.{key}", repr(name), remedy)
+            self._reject(f"tls_server_config.{key}", repr(name), remedy)
         return _VERSIONS[name]
 
     def _ciphers(self, names: list[str], oldest: ssl.TLSVersion) -> str:
-        """Give OpenSSL's cipher list for TLS 1.2, "" for its default."""
+        """Return OpenSSL's cipher list for TLS 1.2, "" for its default."""
         chosen = []
         for place, name in enumerate(names):
             if name in _TLS12_SUITES:
                 chosen.append(_TLS12_SUITES[name])
             elif name not in _TLS13_SUITES:
-                remedy = f"the cipher suite is not known; use some of {', '.join(sorted(_TLS12_SUITES))}"
-                self._refuse(f"tls_server_config.cipher_suites[{place}]", repr(name), remedy)
+                remedy = f"unknown cipher suite; use some of {', '.join(sorted(_TLS12_SUITES))}"
+                self._reject(f"tls_server_config.cipher_suites[{place}]", repr(name), remedy)
         if names and not chosen and oldest < ssl.TLSVersion.TLSv1_3:
             remedy = "it leaves no suite for TLS 1.2; add one, or set min_version: TLS13"
-            self._refuse("tls_server_config.cipher_suites", repr(names), remedy)
+            self._reject("tls_server_config.cipher_suites", repr(names), remedy)
         return ":".join(chosen)
 
     def _users(self, users: dict[str, str]) -> dict[str, bytes]:
         for user, hashed in users.items():
             key = f"basic_auth_users.{user}"
             if not user or ":" in user:
-                self._refuse(key, repr(user), "a user name must not be empty and has no colon")
+                self._reject(key, repr(user), "a user name must not be empty and has no colon")
             match = _BCRYPT.match(hashed)
             if match is None:
-                remedy = "it is no bcrypt hash; make one with `htpasswd -nBC 10 NAME`"
-                self._refuse(key, "(hidden)", remedy)
+                remedy = "not a bcrypt hash; make one with `htpasswd -nBC 10 NAME`"
+                self._reject(key, "(hidden)", remedy)
             if not 4 <= int(match[1]) <= _MAX_COST:
-                remedy = f"its cost must lie between 4 and {_MAX_COST}; make a new hash with `htpasswd -nBC 10 NAME`"
-                self._refuse(key, f"cost {match[1]}", remedy)
+                remedy = f"its cost must be between 4 and {_MAX_COST}; make a new hash with `htpasswd -nBC 10 NAME`"
+                self._reject(key, f"cost {match[1]}", remedy)
         return {user: hashed.encode() for user, hashed in users.items()}
 
     def _headers(self, headers: dict[str, str]) -> tuple[tuple[bytes, bytes], ...]:
         for name, value in headers.items():
             key = f"http_server_config.headers.{name}"
             if name not in _HEADERS:
-                self._refuse(key, repr(value), f"only these headers can be set: {', '.join(_HEADERS)}")
+                self._reject(key, repr(value), f"only these headers can be set: {', '.join(_HEADERS)}")
             if _HEADERS[name] and value and value not in _HEADERS[name]:
-                self._refuse(key, repr(value), f"use {' or '.join(_HEADERS[name])}")
+                self._reject(key, repr(value), f"use {' or '.join(_HEADERS[name])}")
             if not value.isascii() or not (value.isprintable()):
-                self._refuse(key, repr(value), "a header is one line of printable ASCII")
+                self._reject(key, repr(value), "a header is one line of printable ASCII")
         return tuple(
             (name.lower().encode(), value.strip().encode()) for name, value in headers.items() if value.strip()
         )
@@ -309,7 +313,7 @@ class _Reader:
     def _file(self, name: str) -> Path:
         return self._path.parent / name
 
-    def _refuse(self, key: str, value: str, remedy: str) -> NoReturn:
+    def _reject(self, key: str, value: str, remedy: str) -> NoReturn:
         raise WebConfigError(f"{self._path}: {key}: {value}: {remedy}")
 
 
@@ -317,12 +321,12 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 def stamp(*files: Path) -> Stamp:
-    """Give what changes when a file does: (mtime, size, inode) of each, zeros for a missing one."""
+    """Return (mtime, size, inode) of each file, zeros for a missing one; it differs when a file changed."""
     result = []
     for file in files:
         try:
-            state = os.stat(file)  # noqa: PTH116 - asked at every request, and half the time of Path.stat
-        except (OSError, ValueError):  # a name may hold a NUL
+            state = os.stat(file)  # noqa: PTH116 - called at every request, and twice as fast as Path.stat
+        except (OSError, ValueError):  # a name may contain a NUL
             result.append((0, 0, 0))
         else:
             result.append((state.st_mtime_ns, state.st_size, state.st_ino))
@@ -330,7 +334,7 @@ def stamp(*files: Path) -> Stamp:
 
 
 class WebConfigFile:
-    """The file as it is now. A new version that is wrong is logged once, and the last good one stays in force."""
+    """The current file. A new version that is invalid is logged once, and the previous one remains in use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -339,7 +343,7 @@ class WebConfigFile:
         self._config = self._read()
 
     def current(self) -> WebConfig:
-        """Give the configuration; costs one stat of the file unless that has changed."""
+        """Return the configuration; costs one stat of the file unless that has changed."""
         now = stamp(self.path)
         if now != self._stamp:
             self._stamp = now
@@ -347,11 +351,11 @@ class WebConfigFile:
                 self._config = self._read(self._config)
             except WebConfigError as error:
                 self._broken = True
-                log.error(  # noqa: TRY400 - the text says it all
-                    "%s; the previous web configuration stays in force", error
+                log.error(  # noqa: TRY400 - the text is complete
+                    "%s; the previous web configuration remains in use", error
                 )
             else:
-                log.info("%s: read again%s", self.path, ", and it is right now" if self._broken else "")
+                log.info("%s: reloaded%s", self.path, ", and it is valid again" if self._broken else "")
                 self._broken = False
         return self._config
 

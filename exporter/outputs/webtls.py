@@ -1,4 +1,4 @@
-"""Server-side TLS contexts that follow their files: certificates and authorities rotate without a restart."""
+"""Server-side TLS contexts that are reloaded when their files change: certificates rotate without a restart."""
 
 import ipaddress
 import logging
@@ -17,7 +17,11 @@ log = logging.getLogger(__name__)
 
 
 def make_context(tls: TlsConfig) -> ssl.SSLContext:
-    """Load certificate, key and authority into a new context; raise WebConfigError that names the file."""
+    """Load certificate, key and authority into a new context.
+
+    Raises:
+        WebConfigError: A file cannot be used; the text names it.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version, context.maximum_version = tls.min_version, tls.max_version
     # A resumed session skips the client's certificate, so it would outlive a rotated authority.
@@ -31,22 +35,22 @@ def make_context(tls: TlsConfig) -> ssl.SSLContext:
         context.set_ciphers(tls.ciphers)
     for file in tls.files:
         try:
-            read_regular(file, MAX_FILE_SIZE)  # OpenSSL would wait for a pipe for ever
-        except (OSError, ValueError) as error:  # a name may hold a NUL
+            read_regular(file, MAX_FILE_SIZE)  # OpenSSL would wait for a pipe without a limit
+        except (OSError, ValueError) as error:  # a name may contain a NUL
             reason = getattr(error, "strerror", None) or error
             raise WebConfigError(f"{file}: cannot be read: {reason}; correct the path or permissions") from error
     try:
-        # Without a password given OpenSSL would ask the terminal for one.
+        # Without a password OpenSSL would prompt for one on the terminal.
         context.load_cert_chain(tls.cert_file, tls.key_file, password=_no_password)
     except (OSError, ValueError) as error:
-        text = f"{tls.cert_file} with {tls.key_file}: no certificate and its unencrypted key in PEM: {error}"
+        text = f"{tls.cert_file} with {tls.key_file}: not a certificate and its unencrypted key in PEM: {error}"
         raise WebConfigError(text) from error
     if tls.client_ca_file is not None:
         try:
             context.load_verify_locations(tls.client_ca_file)
         except (OSError, ValueError) as error:
-            raise WebConfigError(f"{tls.client_ca_file}: no certificate of an authority in PEM: {error}") from error
-        # Go, for whose file this is, trusts whatever certificate stands in it, an intermediate one too.
+            raise WebConfigError(f"{tls.client_ca_file}: not a certificate of an authority in PEM: {error}") from error
+        # As Go does, trust each certificate in the file, also an intermediate one.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_mode = tls.verify_mode
     return context
@@ -57,9 +61,9 @@ def _no_password() -> str:
 
 
 class TlsListener:
-    """The context to listen with. At each handshake changed files are loaded, and the new context takes over.
+    """The context to listen with. At each handshake changed files are loaded, and the new context is used.
 
-    Files that cannot be loaded are logged once, and the last good ones stay in force.
+    Files that cannot be loaded are logged once, and the previous ones remain in use.
     """
 
     def __init__(self, file: WebConfigFile, tls: TlsConfig) -> None:
@@ -84,15 +88,15 @@ class TlsListener:
         try:
             self._current = make_context(tls)
         except WebConfigError as error:
-            log.error(  # noqa: TRY400 - the text says it all
-                "%s; the previous certificates stay in force", error
+            log.error(  # noqa: TRY400 - the text is complete
+                "%s; the previous certificates remain in use", error
             )
         else:
             self._generation += 1
-            log.info("%s: certificates loaded again", tls.cert_file)
+            log.info("%s: certificates reloaded", tls.cert_file)
 
     def admits(self, connection: ssl.SSLObject) -> bool:
-        """Tell whether the client of a finished handshake may go on, by the names in its certificate."""
+        """Return whether the client of a completed handshake is allowed, by the names in its certificate."""
         if self._tls.verify_mode is not ssl.CERT_NONE and connection.session_reused and self._generation:
             return False  # verified before the rotation, perhaps by an authority that is no longer trusted
         allowed = self._tls.allowed_sans
@@ -100,7 +104,7 @@ class TlsListener:
 
 
 def subject_names(certificate: object) -> set[str]:
-    """Give DNS names, addresses, e-mail addresses and URIs of a certificate as ssl.SSLObject.getpeercert gives it."""
+    """Return DNS names, addresses, e-mail addresses and URIs of a certificate as returned by SSLObject.getpeercert."""
     if not isinstance(certificate, dict):
         return set()
     names = set()
@@ -109,7 +113,7 @@ def subject_names(certificate: object) -> set[str]:
             names.add(value)
         elif kind == "IP Address":
             try:
-                # OpenSSL writes IPv6 in full and upper case; the file has the usual short form.
+                # OpenSSL returns IPv6 uncompressed and in upper case; the configuration has the short form.
                 names.add(str(ipaddress.ip_address(value.strip())))
             except ValueError:
                 continue

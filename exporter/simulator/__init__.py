@@ -1,1 +1,1 @@
-"""Simulated devices that speak the real protocols: the demo and the end-to-end tests use the same ones."""
+"""Simulated devices with the real protocols, for the demo and the end-to-end tests."""

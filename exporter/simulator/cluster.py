@@ -1,10 +1,10 @@
-"""The simulated cluster at work: all devices started on loopback and in a folder, moved together, and stopped.
+"""The running simulated cluster: all devices, on loopback and in a directory, started, advanced and stopped together.
 
     async with Cluster(folder, faults=["link-down"]) as cluster:
-        await cluster.advance(1.0)      # by hand …
-        await cluster.run()             # … or by the clock, until cancelled
+        await cluster.advance(1.0)      # simulated time …
+        await cluster.run()             # … or real time, until cancelled
 
-The exporter is pointed at it by `config_file` and the folders `sysfs`, `procfs` and `recordings`.
+The exporter reads it by `config_file` and the folders `sysfs`, `procfs` and `recordings`.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ from exporter.simulator.switches import (
 from exporter.simulator.traffic import Training
 
 TICK = 0.5
-"""Seconds between moves by the clock."""
+"""Seconds between updates in real time."""
 
-LONGEST_TICK = 5.0
-"""Seconds that one move stands for at most: after a suspended laptop wakes, hours are not made up for."""
+MAX_TICK = 5.0
+"""Maximum simulated time of one update: the hours of a suspended machine are not simulated afterwards."""
 
 RECORD_EVERY = 0.25
-"""Seconds of training in which each collective is recorded once: as a job of small steps does it."""
+"""Seconds of training in which each collective is recorded once, as by a job with small steps."""
 
 LATENESS = 0.02
-"""Seconds that a late rank comes late to each collective."""
+"""Delay of a late rank in each collective, in seconds."""
 
 BUS_BANDWIDTH = 350e9
-"""Bytes per second of a collective when all rails are well."""
+"""Bus bandwidth of a collective without faults, in bytes per second."""
 
 _CONFIG = """\
-# The configuration of the demo, as complete as that of a real node. Every key is optional but those of targets.
+# The configuration of the demo, as complete as that of a real node. All keys but those of targets are optional.
 host: {host}                    # default: $NODE_NAME, else the host name
 
 sources:
@@ -69,11 +69,11 @@ sources:
     interval: {interval}
     inspector: [{inspector}]
 
-expect:                          # what is slower is degraded; without it a link is measured against its siblings
+expect:                          # a slower link is degraded; without it a link is compared with its siblings
   rdma_ports: 8
   rdma_speed: 400Gb/s
 
-jobs:                            # what the steps of a job should take
+jobs:                            # for the expected duration of the steps of a job
   demo:
     parameters: 268435456
     data_parallel: 32
@@ -95,8 +95,8 @@ switches:
         timeout: 500ms
         retries: 1
     - name: leaf-02
-      address: "{onyx}"         # a real switch: https, which the bare host name stands for
-      role: leaf                 # default: by its neighbours, where these say what they are
+      address: "{onyx}"         # a real switch: a host name, for https
+      role: leaf                 # default: by its neighbours, where their role is known
       uplinks: ["Eth1/2[5-9]", "Eth1/3?"]
       onyx:
         username: monitor
@@ -105,11 +105,11 @@ switches:
 
 
 class Cluster:
-    """One GPU node with eight rails and a job on it, and the two leaf switches that it is plugged into.
+    """One GPU node with eight rails and a training job, and its two leaf switches.
 
     Attributes:
-        training: The model behind all of it; faults begin and end there.
-        agent: What answers for leaf-01.
+        training: The model; faults begin and end there.
+        agent: The SNMP agent of leaf-01.
         onyx: The model of leaf-02.
         config_file: Configuration of an exporter for this cluster; written at the start.
     """
@@ -123,17 +123,17 @@ class Cluster:
         interval: str = "1s",
         switch_interval: str = "5s",
     ) -> None:
-        """Take what is to be simulated; `async with` starts it.
+        """Create the model; `async with` starts the devices.
 
         Args:
-            folder: Empty folder to live in.
-            faults: What is wrong from the start, see `faults.FAULTS`.
-            seed: Of chance.
-            interval: In the configuration, time between reads of the host.
-            switch_interval: The same of switches.
+            folder: Empty directory for the files.
+            faults: Faults from the start, see `faults.FAULTS`.
+            seed: Seed of the random generator.
+            interval: Interval of the host's sources in the configuration.
+            switch_interval: Interval of switches in the configuration.
 
         Raises:
-            ValueError: A fault is none.
+            ValueError: A fault is unknown.
         """
         self.training = Training(faults, seed=seed)
         self.agent = SnmpAgent(community="demo")
@@ -149,24 +149,24 @@ class Cluster:
 
     @property
     def sysfs(self) -> Path:
-        """What stands for /sys."""
+        """Directory in place of /sys."""
         return self._files.sysfs
 
     @property
     def procfs(self) -> Path:
-        """What stands for /proc: nothing."""
+        """Empty directory in place of /proc."""
         return self._folder / "proc"
 
     @property
     def recordings(self) -> Path:
-        """What stands for the answers of the kernel about NICs."""
+        """Directory of recordings in place of the kernel's netlink replies about NICs."""
         return self._files.recordings
 
     async def __aenter__(self) -> Self:
         """Start all devices and write the configuration.
 
         Raises:
-            OSError: The folder cannot be written, or a port not be had.
+            OSError: The directory cannot be written, or no port is free.
         """
         async with AsyncExitStack() as stack:
             fill_agent(self.agent, self.training.leaves[0], self.training)
@@ -179,13 +179,13 @@ class Cluster:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop all devices; the folder stays."""
+        """Stop all devices; the directory is not removed."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
         await self._open.aclose()
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass for all devices; files are written in a thread, and are when this returns.
+        """Advance all devices; files are written in a thread, and are complete when this returns.
 
         Raises:
             OSError: A file cannot be written.
@@ -197,12 +197,12 @@ class Cluster:
         update_onyx(self.onyx, self.training.leaves[1])
         self._unrecorded += seconds
         steps, self._unrecorded = divmod(self._unrecorded, RECORD_EVERY)
-        # Whoever cancels this must not have the folder removed while the thread still writes to it.
+        # After a cancellation the directory must not be removed while the thread still writes to it.
         self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, int(steps)))
         await asyncio.shield(self._writing)
 
     async def run(self) -> None:
-        """Move by the clock until cancelled.
+        """Advance in real time until cancelled.
 
         Raises:
             OSError: A file cannot be written.
@@ -211,11 +211,11 @@ class Cluster:
         while True:
             await asyncio.sleep(TICK)
             now = monotonic()
-            await self.advance(min(now - last, LONGEST_TICK))
+            await self.advance(min(now - last, MAX_TICK))
             last = now
 
     def _create(self, snmp: str, onyx: str) -> None:
-        """Write all that is a file; in a thread."""
+        """Write all files; runs in a thread."""
         self._files.create()
         self.procfs.mkdir()
         self._job = InspectorJob(
@@ -234,14 +234,14 @@ class Cluster:
         self.config_file.write_text(config, encoding="utf-8")
 
     def _secret(self, name: str, text: str) -> str:
-        """Write a secret as it should be, readable for its owner alone; give its place as YAML has it."""
+        """Write a secret, readable by its owner only; return its path as a YAML string."""
         path = self._folder / name
         path.touch(mode=0o600)
         path.write_text(f"{text}\n", encoding="utf-8")
         return json.dumps(str(path))
 
     def _write(self, steps: int) -> None:
-        """Bring all files to what the model says; in a thread."""
+        """Update all files from the model; runs in a thread."""
         self._files.write()
         if self._job is not None:
             self._job.bus_bandwidth = BUS_BANDWIDTH * self.training.bandwidth_share()

@@ -1,12 +1,12 @@
-"""The simulated host in files: a tree as sysfs shows its PCI functions, and the folder of recordings of its NICs.
+"""The files of the simulated host: a sysfs tree of its PCI functions, and the directory of recordings of its NICs.
 
-The exporter keeps counter files open and reads them in place, so they are rewritten in place: each keeps its inode
-and its size, the text is filled up with newlines, and one write replaces all of it. That is as whole as a plain file
-can be: the kernel copies those bytes in two or three machine words, and only a read in the same nanosecond would meet
-it between them (one in four million, when both sides do nothing else). Files that do not change are left alone.
-Recordings are replaced by renaming. Everything here blocks and belongs in a thread.
+The exporter keeps counter files open and reads them in place, so they are rewritten in place: each keeps its inode and
+its size, the text is padded with newlines, and one write replaces all of it. That is as atomic as a regular file can
+be: the kernel copies these bytes in two or three machine words, and only a read in the same nanosecond returns a mixed
+text (one in four million, when both sides do nothing else). Files whose text does not change are not written.
+Recordings are replaced by renaming. Everything here blocks and has to run in a thread.
 
-There are no recordings of RDMA netlink: what it tells of these devices, the files tell as well.
+There are no recordings of RDMA netlink: the files contain the same facts of these devices.
 """
 
 import json
@@ -21,14 +21,14 @@ from exporter.simulator.recording import BOARD, FIRMWARE, recording
 from exporter.simulator.traffic import Training
 
 COUNTER_SIZE = 24
-"""Bytes of a counter's file: 64 bits have 20 digits."""
+"""Size of a counter's file in bytes: 64 bits have 20 digits."""
 
 STATE_SIZE = 32
 
 FIRST_INDEX = 2
-"""Index of the first network device; 1 is the loopback's."""
+"""ifindex of the first network device; that of the loopback device is 1."""
 
-_QUIET_COUNTERS = (
+_ZERO_COUNTERS = (
     "VL15_dropped",
     "excessive_buffer_overrun_errors",
     "link_error_recovery",
@@ -43,9 +43,9 @@ _QUIET_COUNTERS = (
     "port_xmit_discards",
     "port_xmit_wait",
 )
-"""Files of `counters` in which nothing happens."""
+"""Files of `counters` that remain 0."""
 
-_QUIET_HW_COUNTERS = (
+_ZERO_HW_COUNTERS = (
     "duplicate_request",
     "implied_nak_seq_err",
     "local_ack_timeout_err",
@@ -72,59 +72,59 @@ _QUIET_HW_COUNTERS = (
     "rx_icrc_encapsulated",
     "rx_read_requests",
 )
-"""The same of `hw_counters`."""
+"""Files of `hw_counters` that remain 0."""
 
 
 class HostFiles:
-    """Writes the host of a model below a folder.
+    """Writes the files of the host below a directory.
 
     Attributes:
-        sysfs: What stands for /sys.
-        recordings: The folder of NIC recordings.
+        sysfs: Directory in place of /sys.
+        recordings: Directory of NIC recordings.
     """
 
     def __init__(self, folder: Path, training: Training) -> None:
-        """Take the folder, and what is shown in it."""
+        """Args: folder: Directory for the files. training: The model."""
         self.sysfs = folder / "sys"
         self.recordings = folder / "nic"
         self._training = training
         self._nics = (training.management, *training.rails)
-        self._indices: dict[str, int] = {}  # of the network devices that are there
+        self._indices: dict[str, int] = {}  # ifindex by name of the present network devices
         self._next_index = FIRST_INDEX
         self._written: dict[Path, bytes] = {}
 
     def create(self) -> None:
-        """Make the tree.
+        """Create the tree.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
         """
         self.recordings.mkdir(parents=True)
         for nic in self._nics:
-            self._create_surroundings(nic)
+            self._create_bridges_and_gpu(nic)
         self.write()
 
     def write(self) -> None:
-        """Bring all files to what the model says now.
+        """Update all files from the model.
 
         Raises:
-            OSError: The folder is gone, or full.
+            OSError: The directory was removed, or the file system is full.
         """
         for nic in self._nics:
-            if self._training.hits("missing-port", nic):
+            if self._training.has_fault("missing-port", nic):
                 self._remove_nic(nic)
             else:
                 self._write_nic(nic)
 
     def _write_nic(self, nic: Nic) -> None:
-        """Bring the files of a NIC up to date; one that was not there is there then, as another device."""
+        """Update the files of a NIC; one that was absent is created, with another ifindex."""
         name, function = nic.port.name, self._function(nic)
         is_new = name not in self._indices
         if is_new:
             self._indices[name] = self._next_index
             self._next_index += 1
             self._create_nic(nic, self._indices[name])
-        for file, text in pci.nic_link(nic, slow=self._training.hits("slow-pcie", nic)).items():
+        for file, text in pci.nic_link(nic, slow=self._training.has_fault("slow-pcie", nic)).items():
             self._put(function / file, text, STATE_SIZE)
         self._put(function / "aer_dev_correctable", pci.nic_errors(nic), pci.AER_SIZE)
         if nic.device:
@@ -137,12 +137,12 @@ class HostFiles:
         new = path.with_name(f".{path.name}.new")
         new.write_text(json.dumps(recording(self._training, nic, self._indices[name]), indent=1), encoding="utf-8")
         new.replace(path)
-        if is_new:  # last, as whoever finds it by these wants it whole
+        if is_new:  # last, so that readers that find the device by its links find it complete
             for link, target in self._links(nic).items():
                 _link(link, target)
 
     def _remove_nic(self, nic: Nic) -> None:
-        """Take a NIC away, if it is there: first what leads to it, as the kernel does."""
+        """Remove a NIC, if it is present: first its links, as the kernel does."""
         if self._indices.pop(nic.port.name, None) is None:
             return
         function = self._function(nic)
@@ -152,11 +152,11 @@ class HostFiles:
         self._written = {path: data for path, data in self._written.items() if not path.is_relative_to(function)}
 
     def _function(self, nic: Nic) -> Path:
-        """Give the folder of a NIC's PCI function."""
-        return self.sysfs.joinpath("devices", *nic.seat.way, nic.pci)
+        """Return the directory of a NIC's PCI function."""
+        return self.sysfs.joinpath("devices", *nic.slot.bridges, nic.pci)
 
     def _links(self, nic: Nic) -> dict[Path, Path]:
-        """Give the links of classes and buses to a NIC, and where they lead."""
+        """Return the links of classes and buses to a NIC, with their targets."""
         function = self._function(nic)
         found = {
             self.sysfs / "class" / "net" / nic.port.name: function / "net" / nic.port.name,
@@ -167,7 +167,7 @@ class HostFiles:
         return found
 
     def _put(self, path: Path, text: str, size: int) -> None:
-        """Replace a file's text by one write of its full size, so that nobody sees a shorter one."""
+        """Replace a file's text by one write of its full size, so that no reader sees a shorter one."""
         data = text.encode().ljust(size, b"\n")
         if self._written.get(path) == data:
             return
@@ -178,13 +178,13 @@ class HostFiles:
             os.close(descriptor)
         self._written[path] = data
 
-    def _create_surroundings(self, nic: Nic) -> None:
-        """Make the bridges above a NIC, and the GPU beside it with its own."""
-        way = nic.seat.way
-        bridges = [self.sysfs.joinpath("devices", *way[:end]) for end in range(2, len(way) + 1)]
+    def _create_bridges_and_gpu(self, nic: Nic) -> None:
+        """Create the bridges above a NIC, and the GPU below the same PCIe switch with its bridge."""
+        bridges_above = nic.slot.bridges
+        bridges = [self.sysfs.joinpath("devices", *bridges_above[:end]) for end in range(2, len(bridges_above) + 1)]
         gpus = []
-        if nic.seat.gpu:
-            bridge, gpu = nic.seat.gpu
+        if nic.slot.gpu:
+            bridge, gpu = nic.slot.gpu
             bridges.append(bridges[-1].with_name(bridge))
             gpus.append(bridges[-1] / gpu)
         for found, facts in ((bridges, pci.bridge_facts(nic)), (gpus, pci.gpu_facts(nic))):
@@ -193,7 +193,7 @@ class HostFiles:
                 _link(self.sysfs / "bus" / "pci" / "devices" / function.name, function)
 
     def _create_nic(self, nic: Nic, index: int) -> None:
-        """Make the folders of a PCI function and its devices."""
+        """Create the directories of a PCI function and its devices."""
         function = self._function(nic)
         _facts(function, pci.nic_facts(nic))
         netdev = function / "net" / nic.port.name
@@ -216,30 +216,30 @@ class HostFiles:
 
 
 def _facts(folder: Path, facts: Mapping[str, str]) -> None:
-    """Make a folder of files that never change."""
+    """Create a directory with files that never change."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in facts.items():
         (folder / name).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _link(path: Path, target: Path) -> None:
-    """Link to another place of the tree, relatively, so that the tree can be moved."""
+    """Create a relative link within the tree, so that the tree can be moved."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(os.path.relpath(target, path.parent))
 
 
 def _guid(mac: str) -> str:
-    """Make a node GUID of an address, as the cards come from the factory."""
+    """Return the node GUID for a MAC address, derived as by the factory."""
     digits = mac.replace(":", "")
     digits = f"{digits[:6]}0300{digits[6:]}"
     return ":".join(digits[place : place + 4] for place in range(0, 16, 4))
 
 
 def _counters(rail: Nic) -> dict[str, int]:
-    """Give the files of `counters`; data is in words of four bytes."""
+    """Return the files of `counters`; data counters are in units of four bytes."""
     port = rail.port
     received, sent = port.packets("receive", ["rdma"]), port.packets("transmit", ["rdma"])
-    values = dict.fromkeys(_QUIET_COUNTERS, 0) | {
+    values = dict.fromkeys(_ZERO_COUNTERS, 0) | {
         "port_rcv_data": port.counted_bytes("receive", ["rdma"]) // 4,
         "port_xmit_data": port.counted_bytes("transmit", ["rdma"]) // 4,
         "port_rcv_packets": received,
@@ -253,9 +253,9 @@ def _counters(rail: Nic) -> dict[str, int]:
 
 
 def _hw_counters(rail: Nic) -> dict[str, int]:
-    """Give the files of `hw_counters`; those of queues have 32 bits."""
+    """Return the files of `hw_counters`; queue counters have 32 bits."""
     counters = rail.port.counters
-    values = dict.fromkeys(_QUIET_HW_COUNTERS, 0) | {
+    values = dict.fromkeys(_ZERO_HW_COUNTERS, 0) | {
         "np_ecn_marked_roce_packets": counters["ecn_marked"],
         "np_cnp_sent": counters["cnp_sent"],
         "rp_cnp_handled": counters["cnp_handled"],
@@ -267,7 +267,7 @@ def _hw_counters(rail: Nic) -> dict[str, int]:
 
 
 def _states(rail: Nic) -> dict[str, str]:
-    """Give the files about the link, as mlx5 shows them on Ethernet: a port that is down has the speed of none."""
+    """Return the files about the link, as of mlx5 on Ethernet, where a port that is down has the rate 40 Gb/sec."""
     if not rail.port.up:
         return {"state": "1: DOWN", "phys_state": "3: Disabled", "rate": "40 Gb/sec (4X QDR)"}
     rate = "400 Gb/sec (4X NDR)" if rail.port.speed == RAIL_SPEED else "100 Gb/sec (4X EDR)"

@@ -111,7 +111,7 @@ class InspectorJob:
                 that was flushed in the middle of a line.
 
         Returns:
-            Microseconds that were written, by kind and sequence number, and by rank.
+            Recorded microseconds, by kind and sequence number, and by rank.
         """
         self._micros += round(seconds * 1e6)
         timings = {}
@@ -124,7 +124,7 @@ class InspectorJob:
         return timings
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Write the bytes that were held back."""
         for one in self._ranks:
             self._write(one, len(one.unwritten))
 

@@ -1,7 +1,7 @@
-"""The memory of a simulated optical module: an OSFP of four lanes that speaks CMIS (OIF-CMIS 5.2).
+"""The memory of a simulated optical module: an OSFP of four lanes with CMIS (OIF-CMIS 5.2).
 
-Halves of 128 bytes as a recording of a NIC has them. Latched flags are not in it, as in one made of a real module:
-reading those would clear them.
+It consists of halves of 128 bytes, as in a recording of a NIC. Latched flags are not included, as in the recording of a
+real module: reading them would clear them.
 """
 
 import struct
@@ -14,13 +14,13 @@ VENDOR, PART = "SIMULATED OPTICS", "SIM-OSFP-400-DR4"
 LANES = 4
 
 CELSIUS, VOLT, WATT, AMPERE = 256, 10_000, 10_000_000, 500_000
-"""Steps of a word in one unit."""
+"""Units of a register per unit of measurement."""
 
 BIAS_FACTOR = 2
-"""Currents are told in steps that are this much larger."""
+"""Multiplier of the bias current, as page 01h states it."""
 
 RECEIVE_POWER_LEVELS = (3.2e-3, 0.1e-3, 2.5e-3, 0.2e-3)
-"""Watts of light received: high alarm, low alarm, high warning, low warning."""
+"""Received power in watts: high alarm, low alarm, high warning, low warning."""
 
 _LEVELS = (
     (128, ">4h", CELSIUS, (80.0, -10.0, 75.0, -5.0)),
@@ -29,27 +29,27 @@ _LEVELS = (
     (184, ">4H", AMPERE / BIAS_FACTOR, (0.130, 0.030, 0.120, 0.040)),
     (192, ">4H", WATT, RECEIVE_POWER_LEVELS),
 )
-"""Where limits stand on page 02h: temperature, supply, light sent, current, light received."""
+"""Thresholds on page 02h: temperature, supply voltage, transmitted power, bias current, received power."""
 
 _LATCHED = {"lower": range(8, 14), "page_11h_bank_0": range(134 - 128, 154 - 128)}
 
 
-class Light(NamedTuple):
-    """A lane: watts of light received and sent, and amperes of its laser."""
+class LaneReadings(NamedTuple):
+    """Readings of a lane: received and transmitted power in watts, bias current in amperes."""
 
     received: float
-    sent: float
+    transmitted: float
     bias: float
 
 
-def memory(serial: str, temperature: float, supply: float, lanes: Sequence[Light]) -> dict[str, str]:
-    """Write the memory of a module.
+def memory(serial: str, temperature: float, supply: float, lanes: Sequence[LaneReadings]) -> dict[str, str]:
+    """Return the memory of a module, by half.
 
     Args:
-        serial: Its serial number, at most 16 characters.
+        serial: Serial number, at most 16 characters.
         temperature: Degrees Celsius.
-        supply: Volts.
-        lanes: Of the fibre's side, `LANES` of them.
+        supply: Supply voltage in volts.
+        lanes: Readings of the `LANES` media lanes.
     """
     halves = {
         "lower": _lower(temperature, supply),
@@ -65,7 +65,7 @@ def memory(serial: str, temperature: float, supply: float, lanes: Sequence[Light
 
 
 def _lower(temperature: float, supply: float) -> bytes:
-    """Write the lower memory: OSFP, CMIS 5.2, with pages, ready; one way of work, 400GAUI-4 to 400GBASE-DR4."""
+    """Return the lower memory: OSFP, CMIS 5.2, paged, ready; one application, 400GAUI-4 to 400GBASE-DR4."""
     values = {
         0: b"\x19\x52\x00\x07",
         14: struct.pack(">hH", round(temperature * CELSIUS), round(supply * VOLT)),
@@ -76,14 +76,14 @@ def _lower(temperature: float, supply: float) -> bytes:
 
 
 def _identity(serial: str) -> bytes:
-    """Write page 00h: names, 12 W, an MPO connector, lanes 5 to 8 not there, lasers of 1310 nm."""
+    """Return page 00h: vendor, part, 12 W, MPO connector, lanes 5 to 8 not implemented, 1310 nm lasers."""
     values = {
         128: b"\x19",
-        129: _padded(VENDOR, 16),
-        148: _padded(PART, 16),
+        129: _pad(VENDOR, 16),
+        148: _pad(PART, 16),
         164: b"A1",
-        166: _padded(serial, 16),
-        182: _padded("250301", 8),
+        166: _pad(serial, 16),
+        182: _pad("250301", 8),
         200: b"\xc0\x30\x00\x0c",
         210: b"\xf0",
         212: b"\x06",
@@ -91,12 +91,12 @@ def _identity(serial: str) -> bytes:
     return _half(values, checked=(128, 222))
 
 
-def _lanes(lanes: Sequence[Light]) -> bytes:
-    """Write page 11h: data paths that work, and the light of each lane."""
+def _lanes(lanes: Sequence[LaneReadings]) -> bytes:
+    """Return page 11h: activated data paths, and the readings of each lane."""
     words = f">{len(lanes)}H"
     values = {
         128: b"\x44\x44\x00\x00\x0f\x0f",
-        154: struct.pack(words, *(round(lane.sent * WATT) for lane in lanes)),
+        154: struct.pack(words, *(round(lane.transmitted * WATT) for lane in lanes)),
         170: struct.pack(words, *(round(lane.bias * AMPERE / BIAS_FACTOR) for lane in lanes)),
         186: struct.pack(words, *(round(lane.received * WATT) for lane in lanes)),
     }
@@ -104,7 +104,7 @@ def _lanes(lanes: Sequence[Light]) -> bytes:
 
 
 def _half(values: Mapping[int, bytes], *, start: int = 128, checked: tuple[int, int] | None = None) -> bytes:
-    """Put bytes at their places; `checked` is where the checksum begins, and where it stands."""
+    """Return a half with bytes at their addresses; `checked` is the first address of the checksum, and its own."""
     half = bytearray(128)
     for at, data in values.items():
         half[at - start : at - start + len(data)] = data
@@ -114,10 +114,10 @@ def _half(values: Mapping[int, bytes], *, start: int = 128, checked: tuple[int, 
     return bytes(half)
 
 
-def _padded(text: str, length: int) -> bytes:
+def _pad(text: str, length: int) -> bytes:
     return text.encode("ascii").ljust(length)
 
 
 def _text(half: bytes, latched: Sequence[int]) -> str:
-    """Write bytes as a recording has them, with dots for those that are not in it."""
+    """Return bytes as in a recording, with dots for those that are not included."""
     return " ".join(".." if place in latched else f"{byte:02x}" for place, byte in enumerate(half))

@@ -1,14 +1,14 @@
-"""What the kernel says of a simulated NIC: its recording, as the exporter replays them."""
+"""The recording of a simulated NIC: the kernel's replies about it, which the exporter replays."""
 
 from math import sin
 
 from exporter.simulator import modules
 from exporter.simulator.pci import identity
 from exporter.simulator.ports import (
+    DIRECTIONS,
     KERNEL,
     MANAGEMENT_SPEED,
     RAIL_SPEED,
-    WAYS,
     Nic,
 )
 from exporter.simulator.traffic import Training
@@ -19,14 +19,14 @@ FIRMWARE = "28.39.1002"
 BOARD = "MT_0000000838"
 
 DOWN_REASONS = {"link-down": "no_cable", "flapping-link": "cable_issue"}
-"""Why a link is down, in the kernel's words, by fault."""
+"""Reason of a link that is down, in the kernel's terms, by fault."""
 
 DIM_LANE = 1
-"""Place of the lane that gets too little light when the optic is dirty."""
+"""Index of the lane with too little received power in the fault `dirty-optic`."""
 
 
 def recording(training: Training, nic: Nic, ifindex: int) -> dict[str, object]:
-    """Give all answers about a NIC."""
+    """Return all replies about a NIC."""
     return {
         "link": _link(nic, ifindex),
         "driver": {
@@ -43,13 +43,13 @@ def recording(training: Training, nic: Nic, ifindex: int) -> dict[str, object]:
 
 
 def _link(nic: Nic, ifindex: int) -> dict[str, object]:
-    """Give what rtnetlink says."""
+    """Return the reply of rtnetlink."""
     port = nic.port
     changes = port.counters["carrier_changes"]
     kernel = {}
-    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
-        kernel[f"{short}_packets"] = port.packets(way, KERNEL)
-        kernel[f"{short}_bytes"] = port.counted_bytes(way, KERNEL)
+    for direction, short in zip(DIRECTIONS, ("rx", "tx"), strict=True):
+        kernel[f"{short}_packets"] = port.packets(direction, KERNEL)
+        kernel[f"{short}_bytes"] = port.counted_bytes(direction, KERNEL)
         kernel |= {f"{short}_errors": 0, f"{short}_dropped": 0}
     return {
         "ifindex": ifindex,
@@ -74,14 +74,14 @@ def _settings(nic: Nic) -> dict[str, object]:
 
 
 def _link_modes(nic: Nic) -> dict[str, object]:
-    lanes, most = (4, RAIL_SPEED) if nic.device else (1, MANAGEMENT_SPEED)
-    return _settings(nic) | {"lanes": lanes if nic.port.up else None, "max_speed_bits_per_second": most}
+    lanes, max_speed = (4, RAIL_SPEED) if nic.device else (1, MANAGEMENT_SPEED)
+    return _settings(nic) | {"lanes": lanes if nic.port.up else None, "max_speed_bits_per_second": max_speed}
 
 
 def _rail(training: Training, nic: Nic) -> dict[str, object]:
-    """Give what only rails have: PFC on priority 3, which ECN and DSCP go with, in the place of 802.3x pauses."""
+    """Return the replies about a rail, which has PFC on priority 3 with ECN and DSCP instead of 802.3x pause."""
     port, counters = nic.port, nic.port.counters
-    reason = next((word for fault, word in DOWN_REASONS.items() if training.hits(fault, nic)), None)
+    reason = next((reason for fault, reason in DOWN_REASONS.items() if training.has_fault(fault, nic)), None)
     state: dict[str, object] = {"up": port.up, "down_count": counters["link_down"]}
     fec: dict[str, object] = {
         "corrected_blocks": counters["fec_corrected_blocks"],
@@ -102,33 +102,34 @@ def _rail(training: Training, nic: Nic) -> dict[str, object]:
             "classes": [20, 0, 0, 80, 0, 0, 0, 0],
             "priority_classes": list(range(8)),
         },
-        # Without a cable there is no module: nobody answers on the i2c bus.
-        "module": {"errno": "EIO"} if training.hits("link-down", nic) else _module(training, nic),
+        # Without a cable there is no module on the I2C bus.
+        "module": {"errno": "EIO"} if training.has_fault("link-down", nic) else _module(training, nic),
     }
 
 
 def _module(training: Training, nic: Nic) -> dict[str, str]:
-    """Give the memory of a rail's module: a little warmer or cooler all the time, no two alike."""
+    """Return the memory of a rail's module; its temperature varies over time and differs between rails."""
     temperature = 46 + nic.number + 3 * sin(training.uptime / 300 + nic.number)
     lanes = [
-        modules.Light((1.1 - 0.05 * lane) * 1e-3, (1.3 - 0.04 * lane) * 1e-3, 0.08) for lane in range(modules.LANES)
+        modules.LaneReadings((1.1 - 0.05 * lane) * 1e-3, (1.3 - 0.04 * lane) * 1e-3, 0.08)
+        for lane in range(modules.LANES)
     ]
-    if training.hits("dirty-optic", nic):
+    if training.has_fault("dirty-optic", nic):
         lanes[DIM_LANE] = lanes[DIM_LANE]._replace(received=0.6 * modules.RECEIVE_POWER_LEVELS[1])
     return modules.memory(f"SIM25030{nic.number:04d}", temperature, 3.29, lanes)
 
 
 def mlx5(nic: Nic) -> dict[str, int]:
-    """Give statistics of a rail by its driver's names; PFC counters are there for the priority that has it."""
+    """Return the statistics of a rail by the names of mlx5; with PFC counters of the lossless priority."""
     port, counters = nic.port, nic.port.counters
     values = {}
-    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
-        values[f"{short}_packets"] = port.packets(way, KERNEL)
-        values[f"{short}_bytes"] = port.counted_bytes(way, KERNEL)
-        values[f"{short}_vport_rdma_unicast_packets"] = port.packets(way, ["rdma"])
-        values[f"{short}_vport_rdma_unicast_bytes"] = port.counted_bytes(way, ["rdma"])
-        values[f"{short}_packets_phy"] = port.packets(way)
-        values[f"{short}_bytes_phy"] = port.wire_bytes(way)
+    for direction, short in zip(DIRECTIONS, ("rx", "tx"), strict=True):
+        values[f"{short}_packets"] = port.packets(direction, KERNEL)
+        values[f"{short}_bytes"] = port.counted_bytes(direction, KERNEL)
+        values[f"{short}_vport_rdma_unicast_packets"] = port.packets(direction, ["rdma"])
+        values[f"{short}_vport_rdma_unicast_bytes"] = port.counted_bytes(direction, ["rdma"])
+        values[f"{short}_packets_phy"] = port.packets(direction)
+        values[f"{short}_bytes_phy"] = port.wire_bytes(direction)
         values[f"{short}_discards_phy"] = 0
     return values | {
         "tx_errors_phy": 0,
@@ -152,7 +153,7 @@ def mlx5(nic: Nic) -> dict[str, int]:
 
 
 def _management(nic: Nic) -> dict[str, object]:
-    """Give what the card for management has: no RDMA, no PFC, and a copper cable without a memory that is read."""
+    """Return the replies about the management NIC: no RDMA, no PFC, a copper cable without module memory."""
     return {
         "statistics": _ice(nic),
         "link_state": {"up": nic.port.up},
@@ -163,13 +164,13 @@ def _management(nic: Nic) -> dict[str, object]:
 
 
 def _ice(nic: Nic) -> dict[str, int]:
-    """Give its statistics by its driver's names."""
+    """Return the statistics of the management NIC by the names of ice."""
     port = nic.port
     values = {}
-    for way, short in zip(WAYS, ("rx", "tx"), strict=True):
-        values[f"{short}_bytes.nic"] = port.wire_bytes(way)
-        values[f"{short}_unicast.nic"] = port.packets(way, ["bulk"])
-        values[f"{short}_multicast.nic"] = port.packets(way, ["multicast"])
+    for direction, short in zip(DIRECTIONS, ("rx", "tx"), strict=True):
+        values[f"{short}_bytes.nic"] = port.wire_bytes(direction)
+        values[f"{short}_unicast.nic"] = port.packets(direction, ["bulk"])
+        values[f"{short}_multicast.nic"] = port.packets(direction, ["multicast"])
         values |= {f"{short}_broadcast.nic": 0, f"{short}_errors.nic": 0}
         values |= {f"link_xon_{short}.nic": 0, f"link_xoff_{short}.nic": 0}
     return values | {"rx_dropped.nic": 0, "tx_dropped_link_down.nic": 0, "rx_crc_errors.nic": 0}

@@ -1,6 +1,6 @@
-"""A simulated SNMP agent: rows in, GET, GETNEXT and GETBULK answered, and the faults of real agents at a switch.
+"""A simulated SNMP agent: it responds to GET, GETNEXT and GETBULK from its rows, with the faults of real agents.
 
-It knows nothing of switches. Whoever simulates one fills the rows, and sets values as the traffic goes on:
+The simulator of a switch adds the rows, and updates their values:
 
     agent = SnmpAgent({(1, 3, 6, 1, 2, 1, 2, 2, 1, 10, 1): Typed(COUNTER32, 0)})
     host, port = await agent.start()
@@ -12,11 +12,11 @@ It knows nothing of switches. Whoever simulates one fills the rows, and sets val
 import asyncio
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self, cast
 
+from exporter.simulator.snmp_faults import SnmpFaults, next_unsorted
 from exporter.simulator.snmp_rows import Rows, RowValue, end_of_view
-from exporter.simulator.snmp_v3 import Asked, Engine
+from exporter.simulator.snmp_v3 import Engine, OpenedRequest
 from exporter.snmp.ber import (
     COUNTER64,
     NO_SUCH_INSTANCE,
@@ -46,58 +46,17 @@ from exporter.snmp.message import (
 )
 
 MAX_REPLY_BYTES: Final = 1472
-"""What fits an Ethernet frame; real agents have limits from 484 to 65,507 bytes."""
+"""Size of a response that fits an Ethernet frame; real agents have limits from 484 to 65,507 bytes."""
 
-_REPLY_OVERHEAD: Final = 40  # headers around the variables, beside the community
-_JUNK: Final = b"\x30\x84\xff\xff\xff\xff junk"
+_REPLY_OVERHEAD: Final = 40  # headers around the variables, without the community
+_MALFORMED: Final = b"\x30\x84\xff\xff\xff\xff junk"
 _NO_SUCH_INSTANCE: Final = encode_value(NO_SUCH_INSTANCE, None)
-_MOST_IDS: Final = 1000
-"""Request-ids that an agent which filters duplicates remembers."""
+_MAX_IDS: Final = 1000
+"""Request-ids that an agent with the fault `filter_duplicates` stores."""
 
 
-@dataclass(slots=True)
-class Faults:
-    """How the agent misbehaves. All off at first; each may be changed at any time.
-
-    Attributes:
-        silent: answer nothing.
-        delay: seconds to wait before each reply.
-        too_big_above: answer tooBig, instead of a shorter reply, when more variables than this are asked for.
-        silent_above: answer nothing when more variables than this are asked for.
-        loop: columns whose last row is followed by their first.
-        gen_err: columns that turn any answer they would be part of into genErr.
-        gen_err_without_index: leave the error index 0.
-        silent_on: columns that nothing is answered about, nor about others in the same request.
-        truncate: columns that walks leave after so many rows, although GET finds the rest.
-        unsorted: columns that a walk gets with each two neighbouring rows in the wrong order.
-        wrong_id_first: send each reply with another request-id before the right one.
-        junk_first: send a datagram of junk before each reply.
-        drop_every: leave every n-th request unanswered; 0 drops none.
-        late: answer each question only when it is asked again, and then as it was asked first.
-        filter_duplicates: answer no request-id twice.
-        other_port: reply from another port than was asked.
-    """
-
-    silent: bool = False
-    delay: float = 0.0
-    too_big_above: int | None = None
-    silent_above: int | None = None
-    loop: set[Oid] = field(default_factory=set)
-    gen_err: set[Oid] = field(default_factory=set)
-    gen_err_without_index: bool = False
-    silent_on: set[Oid] = field(default_factory=set)
-    truncate: dict[Oid, int] = field(default_factory=dict)
-    unsorted: set[Oid] = field(default_factory=set)
-    wrong_id_first: bool = False
-    junk_first: bool = False
-    drop_every: int = 0
-    late: bool = False
-    filter_duplicates: bool = False
-    other_port: bool = False
-
-
-class _Found(NamedTuple):
-    """One variable of an answer: its name, and name and value as they go on the wire."""
+class _Variable(NamedTuple):
+    """One variable of a response: its name, and the encoding of name and value."""
 
     oid: Oid
     encoded: bytes
@@ -105,11 +64,11 @@ class _Found(NamedTuple):
 
 
 class SnmpAgent:
-    """An agent that serves typed rows. Each row is encoded when it is set, not when it is asked for.
+    """An agent that serves typed rows. Each row is encoded when it is set, not when it is requested.
 
     Attributes:
-        faults: see `Faults`.
-        requests: datagrams received, whatever became of them.
+        faults: See `SnmpFaults`.
+        requests: Number of datagrams received, also of those without a response.
     """
 
     def __init__(
@@ -119,21 +78,21 @@ class SnmpAgent:
         community: str | bytes = "public",
         engine: Engine | None = None,
         max_reply: int = MAX_REPLY_BYTES,
-        faults: Faults | None = None,
+        faults: SnmpFaults | None = None,
     ) -> None:
-        """Make an agent.
+        """Create an agent.
 
         Args:
-            rows: identifier of each instance to its typed value; or rows that are shared with other agents.
-            community: the only one it answers, in v1 and v2c.
-            engine: of v3, with its users; without one, v3 is not answered.
-            max_reply: bytes of a reply, at which GETBULK is cut short and GET is answered tooBig.
-            faults: see `Faults`.
+            rows: Typed values by identifier of the instance; or rows that are shared with other agents.
+            community: The accepted community of v1 and v2c.
+            engine: Engine of v3, with its users; without one, v3 is not supported.
+            max_reply: Maximum size of a response; a longer one of GETBULK is shortened, of GET it is tooBig.
+            faults: See `SnmpFaults`.
 
         Raises:
-            ValueError: an identifier or a value cannot be encoded.
+            ValueError: An identifier or a value cannot be encoded.
         """
-        self.faults = faults or Faults()
+        self.faults = faults or SnmpFaults()
         self.requests = 0
         self._community = community.encode() if isinstance(community, str) else community
         self._room = max_reply - _REPLY_OVERHEAD - len(self._community)
@@ -155,24 +114,24 @@ class SnmpAgent:
         self._rows.set_many(rows)
 
     def clear(self) -> None:
-        """Take all rows away."""
+        """Remove all rows."""
         self._rows.remove(0, len(self._rows))
 
     def remove(self, oid: Oid) -> None:
-        """Take a row away. Raises KeyError if there is none."""
+        """Remove a row. Raises KeyError if there is none."""
         place = self._rows.place(oid)
         if place is None:
             raise KeyError(oid)
         self._rows.remove(place, place + 1)
 
     def remove_below(self, prefix: Oid) -> None:
-        """Take all rows away whose identifiers begin with `prefix`: a column, or a table."""
+        """Remove all rows whose identifiers begin with `prefix`: a column, or a table."""
         self._rows.remove(*self._rows.span(prefix))
 
     # --- the network ---------------------------------------------------------------------------------------------
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> tuple[str, int]:
-        """Listen; give the address and the port, which the system chooses if it is 0."""
+        """Listen; return the address and the port, which is a free one for 0."""
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_datagram_endpoint(lambda: _Server(self), local_addr=(host, port))
         name = transport.get_extra_info("sockname")
@@ -187,12 +146,12 @@ class SnmpAgent:
             self._other.close()
             self._other = None
 
-    def listening(self, transport: asyncio.DatagramTransport) -> None:
-        """Take the socket to send from."""
+    def set_transport(self, transport: asyncio.DatagramTransport) -> None:
+        """Set the socket to send from."""
         self._transport = transport
 
     def send(self, reply: bytes, to: tuple[str, int]) -> None:
-        """Send a datagram, from the port that was asked or, as a fault, from another one."""
+        """Send a datagram, with the fault `other_port` from another port."""
         if self._transport is None:  # closed while a delayed reply waited
             return
         if not self.faults.other_port:
@@ -213,20 +172,20 @@ class SnmpAgent:
     # --- the protocol --------------------------------------------------------------------------------------------
 
     def answer(self, datagram: bytes) -> list[bytes]:
-        """Give the datagrams to send back for one that came: none for junk, strangers and faults, else one or more."""
+        """Return the datagrams to send for a received one: none if it is malformed, unauthorized or dropped."""
         self.requests += 1
-        asked = self._opened(datagram)
-        if isinstance(asked, bytes):  # a report
-            return [] if self.faults.silent else [asked]
-        return [] if asked is None or self._is_ignored(asked) else self._answer_to(asked)
+        request = self._open(datagram)
+        if isinstance(request, bytes):  # a report
+            return [] if self.faults.silent else [request]
+        return [] if request is None or self._is_ignored(request) else self._respond(request)
 
-    def _opened(self, datagram: bytes) -> Pdu | bytes | None:
-        """Give the question in a datagram, a report that answers it, or None where nobody is answered."""
+    def _open(self, datagram: bytes) -> Pdu | bytes | None:
+        """Return the request in a datagram, a report to send, or None where no response is due."""
         try:
             message = decode_message(datagram)
         except DecodeError:
             opened = self.engine.open(datagram) if self.engine is not None else None
-            if not isinstance(opened, Asked):
+            if not isinstance(opened, OpenedRequest):
                 return opened
             self._wrap, self._version = opened.wrap, V3
             return opened.pdu
@@ -238,9 +197,9 @@ class SnmpAgent:
     def _in_community(self, pdu: bytes) -> bytes:
         return encode_message(self._version, self._community, pdu)
 
-    def _answer_to(self, pdu: Pdu) -> list[bytes]:
+    def _respond(self, pdu: Pdu) -> list[bytes]:
         faults = self.faults
-        if faults.too_big_above is not None and _asked(pdu) > faults.too_big_above:
+        if faults.too_big_above is not None and _requested_variables(pdu) > faults.too_big_above:
             return self._datagrams(pdu, TOO_BIG, 0, [])
         if faults.late:
             first = self._first_try(pdu)
@@ -251,29 +210,29 @@ class SnmpAgent:
         return self._reply(pdu)
 
     def _is_ignored(self, pdu: Pdu) -> bool:
-        """Tell whether a fault leaves a request without an answer."""
+        """Return whether a fault leaves a request without a response."""
         faults = self.faults
         if faults.silent or (faults.drop_every and self.requests % faults.drop_every == 0):
             return True
-        if faults.silent_above is not None and _asked(pdu) > faults.silent_above:
+        if faults.silent_above is not None and _requested_variables(pdu) > faults.silent_above:
             return True
         return faults.filter_duplicates and self._is_duplicate(pdu)
 
     def _is_duplicate(self, pdu: Pdu) -> bool:
-        """Tell whether a request-id was seen before; remember it."""
+        """Return whether a request-id was received before; store it."""
         if pdu.request_id in self._answered:
             return True
         self._answered[pdu.request_id] = None
-        if len(self._answered) > _MOST_IDS:
+        if len(self._answered) > _MAX_IDS:
             del self._answered[next(iter(self._answered))]
         return False
 
     def _first_try(self, pdu: Pdu) -> tuple[int, Callable[[bytes], bytes]] | None:
-        """Give request-id of the first try of a question and what wraps its answer, None if this is the first."""
-        question = (pdu.kind, pdu.error_index, *(name for name, _, _ in pdu.varbinds))
-        first = self._late.pop(question, None)
+        """Return request-id and wrapper of the first try of a request; None if this is the first."""
+        request = (pdu.kind, pdu.error_index, *(name for name, _, _ in pdu.varbinds))
+        first = self._late.pop(request, None)
         if first is None:
-            self._late[question] = (pdu.request_id, self._wrap)
+            self._late[request] = (pdu.request_id, self._wrap)
         return first
 
     def _reply(self, pdu: Pdu) -> list[bytes]:
@@ -282,7 +241,7 @@ class SnmpAgent:
         if self._version == V1:
             return self._reply_v1(pdu, names)
         if pdu.kind != GETBULK or faults.silent_on or faults.gen_err:
-            first = [self._found(name) if pdu.kind == GET else self._next(name) for name in names]
+            first = [self._get(name) if pdu.kind == GET else self._next(name) for name in names]
             if any(_within(found.oid, faults.silent_on) for found in first):
                 return []
             for place, found in enumerate(first, start=1):
@@ -297,14 +256,16 @@ class SnmpAgent:
         return self._datagrams(pdu, NO_ERROR, 0, encoded)
 
     def _reply_v1(self, pdu: Pdu, names: list[bytes]) -> list[bytes]:
-        """Answer in v1, which has neither GETBULK nor 64-bit counters, and one error for all that is not there."""
+        """Respond in v1, which has neither GETBULK nor Counter64, and noSuchName for a missing row."""
         if pdu.kind == GETBULK:
             return []
-        found = [self._found(name) if pdu.kind == GET else self._next(name) for name in names]
+        found = [self._get(name) if pdu.kind == GET else self._next(name) for name in names]
         for place, name in enumerate(names):
-            while pdu.kind != GET and not found[place].ended and _is_wide(found[place].encoded):
+            while pdu.kind != GET and not found[place].ended and _is_counter64(found[place].encoded):
                 found[place] = self._next(encode_oid(found[place].oid))
-            missing = pdu.kind == GET and (self._rows.place(decode_oid(name)) is None or _is_wide(found[place].encoded))
+            missing = pdu.kind == GET and (
+                self._rows.place(decode_oid(name)) is None or _is_counter64(found[place].encoded)
+            )
             if missing or found[place].ended:
                 return self._datagrams(pdu, NO_SUCH_NAME, place + 1, [encode_varbind(one) for one in names])
         return self._datagrams(pdu, NO_ERROR, 0, [one.encoded for one in found])
@@ -314,10 +275,10 @@ class SnmpAgent:
         if self.faults.wrong_id_first:
             ids.insert(0, pdu.request_id ^ 0x2A)
         replies = [self._wrap(encode_pdu(RESPONSE, number, status, index, varbinds)) for number in ids]
-        return [_JUNK, *replies] if self.faults.junk_first else replies
+        return [_MALFORMED, *replies] if self.faults.junk_first else replies
 
     def _bulk(self, pdu: Pdu, names: list[bytes]) -> list[bytes]:
-        """Step as often as asked, as far as the reply has room and the view goes on (RFC 3416, 4.2.3)."""
+        """Return the variables of a GETBULK that fit the response (RFC 3416, section 4.2.3)."""
         once = max(0, min(pdu.error_status, len(names)))  # non-repeaters
         out = [self._next(name).encoded for name in names[:once]]
         size = sum(map(len, out))
@@ -337,39 +298,39 @@ class SnmpAgent:
             row = [encode_oid(one.oid) for one in found]
         return out
 
-    def _found(self, name: bytes) -> _Found:
+    def _get(self, name: bytes) -> _Variable:
         oid = decode_oid(name)
         place = self._rows.place(oid)
         encoded = encode_varbind(name, _NO_SUCH_INSTANCE) if place is None else self._rows.varbind(place)
-        return _Found(oid, encoded)
+        return _Variable(oid, encoded)
 
-    def _next(self, name: bytes) -> _Found:
-        """Find the row behind an identifier."""
+    def _next(self, name: bytes) -> _Variable:
+        """Return the row after an identifier."""
         rows = self._rows
-        at = rows.behind(name)
+        at = rows.place_after(name)
         oid: Oid | None = None
         for column in self.faults.unsorted:
             oid = oid or decode_oid(name)
-            at = _next_unsorted(rows.place(oid), at, rows.span(column))
+            at = next_unsorted(rows.place(oid), at, rows.span(column))
         for column in self.faults.loop:
             oid = oid or decode_oid(name)
-            first, behind = rows.span(column)
-            if at == behind > first and oid[: len(column)] == column:
+            first, end = rows.span(column)
+            if at == end > first and oid[: len(column)] == column:
                 at = first
-        for column, most in self.faults.truncate.items():
-            first, behind = rows.span(column)
-            if first + most <= at < behind:
-                at = behind
+        for column, limit in self.faults.truncate.items():
+            first, end = rows.span(column)
+            if first + limit <= at < end:
+                at = end
         if at == len(rows):
-            return _Found(decode_oid(name), end_of_view(name), ended=True)
-        return _Found(rows.oid(at), rows.varbind(at))
+            return _Variable(decode_oid(name), end_of_view(name), ended=True)
+        return _Variable(rows.oid(at), rows.varbind(at))
 
 
-def _is_wide(varbind: bytes) -> bool:
-    """Tell whether the value of an encoded variable is a 64-bit counter."""
+def _is_counter64(varbind: bytes) -> bool:
+    """Return whether the value of an encoded variable is a Counter64."""
     _, start, _ = read_header(varbind, 0, len(varbind))
-    _, _, behind = read_header(varbind, start, len(varbind))
-    return varbind[behind] == COUNTER64
+    _, _, end = read_header(varbind, start, len(varbind))
+    return varbind[end] == COUNTER64
 
 
 class _Server(asyncio.DatagramProtocol):
@@ -377,7 +338,7 @@ class _Server(asyncio.DatagramProtocol):
         self._agent = agent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._agent.listening(cast(asyncio.DatagramTransport, transport))
+        self._agent.set_transport(cast(asyncio.DatagramTransport, transport))
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         replies = self._agent.answer(data)
@@ -391,29 +352,8 @@ class _Server(asyncio.DatagramProtocol):
             self._agent.send(reply, addr)
 
 
-def _next_unsorted(place: int | None, at: int, span: tuple[int, int]) -> int:
-    """Give the place of the next row where those of a column come with each two neighbours swapped.
-
-    Args:
-        place: of the row that was asked for; None if it is none.
-        at: place of the next row in the right order.
-        span: places of the column's first row, and of the first one behind it.
-    """
-    first, behind = span
-
-    def swapped(step: int) -> int:
-        """Give the place of the row that comes at a step, which is also the step at which the row of a place comes."""
-        other = first + ((step - first) ^ 1)
-        return other if other < behind else step
-
-    if place is not None and first <= place < behind:
-        step = swapped(place) + 1
-        return swapped(step) if step < behind else behind
-    return swapped(first) if at == first < behind else at
-
-
-def _asked(pdu: Pdu) -> int:
-    """Count the variables that the full answer to a request would have."""
+def _requested_variables(pdu: Pdu) -> int:
+    """Return the number of variables in a complete response to a request."""
     if pdu.kind != GETBULK:
         return len(pdu.varbinds)
     once = min(max(0, pdu.error_status), len(pdu.varbinds))

@@ -1,4 +1,4 @@
-"""The rows of a simulated agent: in order, each encoded once, so that to walk them is to take slices.
+"""The rows of a simulated agent: sorted, each encoded once, so that a walk takes slices.
 
 rows = Rows({(1, 3, 6, 1, 2, 1, 2, 2, 1, 10, 1): Typed(COUNTER32, 7)})
 rows.set_many({(1, 3, 6, 1, 2, 1, 2, 2, 1, 10, 1): Typed(COUNTER32, 8)})
@@ -22,17 +22,17 @@ from exporter.snmp.ber import (
     encode_value,
 )
 
-_LEAST_VARBIND: Final = 8
+_MIN_VARBIND: Final = 8
 """Bytes of the smallest variable that has a value: three headers, one byte of name and of value."""
 
-_MAX_STRANGERS: Final = 4096
-"""Identifiers asked for that are no row, of which the place is remembered: the beginnings of columns."""
+_MAX_CACHED: Final = 4096
+"""Requested identifiers without a row whose place is cached: the beginnings of columns."""
 
 _END_OF_MIB_VIEW: Final = encode_value(END_OF_MIB_VIEW, None)
 
 
 class Raw(NamedTuple):
-    """A value as it goes on the wire, tag and length included, whatever is wrong with it."""
+    """An encoded value with tag and length, which may be malformed."""
 
     encoded: bytes
 
@@ -41,20 +41,20 @@ RowValue: TypeAlias = Typed | Raw
 
 
 class Rows:
-    """Instances and their values, in the order of a walk. Several agents may share them."""
+    """Instances and their values, in lexicographic order. Several agents may share them."""
 
     def __init__(self, rows: Mapping[Oid, RowValue] | None = None) -> None:
-        """Take the rows. Raises ValueError if an identifier or a value cannot be encoded."""
+        """Raises ValueError if an identifier or a value cannot be encoded."""
         self._names: dict[Oid, bytes] = {}
         self._order: list[Oid] = []
         self._places: dict[Oid, int] = {}
         self._varbinds: list[bytes] = []
-        self._behind: dict[bytes, int] = {}
-        self._strangers: dict[bytes, int] = {}
+        self._places_after: dict[bytes, int] = {}
+        self._cached_places: dict[bytes, int] = {}
         self.set_many(rows or {})
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return len(self._order)
 
     def set_many(self, rows: Mapping[Oid, RowValue]) -> None:
@@ -70,57 +70,57 @@ class Rows:
         for oid, value in values.items():
             varbinds_[places[oid]] = encode_tlv(SEQUENCE, encode_tlv(OBJECT_IDENTIFIER, names[oid]) + value)
 
-    def remove(self, first: int, behind: int) -> None:
-        """Take the rows from one place up to another away."""
-        for oid in self._order[first:behind]:
+    def remove(self, first: int, end: int) -> None:
+        """Remove the rows from one place up to another."""
+        for oid in self._order[first:end]:
             del self._names[oid]
         varbinds = dict(zip(self._order, self._varbinds, strict=True))
         self._arrange({oid: varbinds[oid] for oid in self._names})
 
     def span(self, prefix: Oid) -> tuple[int, int]:
-        """Give the places of the first row below `prefix`, and of the first one behind all of these."""
+        """Return the places of the first row below `prefix`, and of the first one after these."""
         return bisect_left(self._order, prefix), bisect_left(self._order, (*prefix[:-1], prefix[-1] + 1))
 
     def place(self, oid: Oid) -> int | None:
-        """Give the place of a row, None if there is none of this name."""
+        """Return the place of a row, None if there is no such row."""
         return self._places.get(oid)
 
     def oid(self, place: int) -> Oid:
-        """Give the identifier of the row at a place."""
+        """Return the identifier of the row at a place."""
         return self._order[place]
 
     def varbind(self, place: int) -> bytes:
-        """Give the row at a place as it goes on the wire."""
+        """Return the encoded row at a place."""
         return self._varbinds[place]
 
-    def behind(self, name: bytes) -> int:
-        """Give the place of the first row behind an encoded identifier, which may be that of a row or any other."""
-        place = self._behind.get(name)
+    def place_after(self, name: bytes) -> int:
+        """Return the place of the first row after an encoded identifier, which need not have a row."""
+        place = self._places_after.get(name)
         if place is None:
-            place = self._strangers.get(name)
+            place = self._cached_places.get(name)
         if place is None:
-            if len(self._strangers) >= _MAX_STRANGERS:
-                self._strangers.clear()
-            place = self._strangers[name] = bisect_right(self._order, decode_oid(name))
+            if len(self._cached_places) >= _MAX_CACHED:
+                self._cached_places.clear()
+            place = self._cached_places[name] = bisect_right(self._order, decode_oid(name))
         return place
 
     def bulk(self, names: Sequence[bytes], repetitions: int, room: int) -> list[bytes]:
-        """Step from each of the names as often as asked, as far as the room and the rows go (RFC 3416, 4.2.3).
+        """Return the repetitions of a GETBULK that fit the response (RFC 3416, section 4.2.3).
 
         Args:
-            names: encoded identifiers to go on behind.
-            repetitions: steps of each.
-            room: bytes that all variables together may take.
+            names: Encoded identifiers to start after.
+            repetitions: Maximum number of repetitions.
+            room: Maximum size of all variables together, in bytes.
 
         Returns:
             The variables, row by row.
         """
         if not names:
             return []
-        steps = max(0, min(repetitions, room // (_LEAST_VARBIND * len(names)) + 1))
-        starts = [self.behind(name) for name in names]
+        steps = max(0, min(repetitions, room // (_MIN_VARBIND * len(names)) + 1))
+        starts = [self.place_after(name) for name in names]
         columns = [self._varbinds[start : start + steps] for start in starts]
-        # Where all have come to the end they say so once.
+        # Where all columns have ended, endOfMibView is returned once for each.
         steps = min(steps, max(map(len, columns)) + 1)
         for place, column in enumerate(columns):
             if len(column) < steps:
@@ -130,16 +130,16 @@ class Rows:
         return varbinds[: bisect_right(list(accumulate(map(len, varbinds))), room)]
 
     def _arrange(self, varbinds: dict[Oid, bytes]) -> None:
-        """Put the rows in order anew."""
+        """Sort the rows."""
         self._order = sorted(varbinds)
         self._varbinds = [varbinds[oid] for oid in self._order]
         self._places = {oid: place for place, oid in enumerate(self._order)}
-        self._behind = {self._names[oid]: place for place, oid in enumerate(self._order, start=1)}
-        self._strangers.clear()
+        self._places_after = {self._names[oid]: place for place, oid in enumerate(self._order, start=1)}
+        self._cached_places.clear()
 
 
 def end_of_view(name: bytes) -> bytes:
-    """Give the variable that says that no row is behind an encoded identifier."""
+    """Return the encoded variable endOfMibView for an encoded identifier."""
     return encode_tlv(SEQUENCE, encode_tlv(OBJECT_IDENTIFIER, name) + _END_OF_MIB_VIEW)
 
 

@@ -1,6 +1,6 @@
-"""The engine of a simulated agent that speaks SNMPv3: users, keys, boots and time, and the reports that go with them.
+"""The authoritative SNMPv3 engine of a simulated agent: users, keys, boots, time and reports (RFC 3414, section 3.2).
 
-It is the authoritative side of what `exporter.snmp.session` is the other side of (RFC 3414, section 3.2).
+Its counterpart is `exporter.snmp.session`.
 """
 
 import time
@@ -42,8 +42,8 @@ _STATISTICS: Final = (1, 3, 6, 1, 6, 3, 15, 1, 1)  # usmStats
 _LEVELS, _WINDOWS, _USERS, _ENGINES, _DIGESTS, _DECRYPTIONS = range(1, 7)
 
 
-class Asked(NamedTuple):
-    """A question that may be answered: its PDU, and what makes a datagram of an encoded answer."""
+class OpenedRequest(NamedTuple):
+    """An authenticated request: its PDU, and a function that wraps an encoded response PDU in a message."""
 
     pdu: Pdu
     wrap: Callable[[bytes], bytes]
@@ -61,11 +61,11 @@ class Engine:
     """One engine.
 
     Attributes:
-        users: Who may ask.
-        engine_id: Its identity.
-        boots: How often it has started.
-        clock: Seconds, from wherever.
-        reports: How often each statistic of usmStats was reported, by its number.
+        users: Its users.
+        engine_id: snmpEngineID.
+        boots: snmpEngineBoots.
+        clock: Returns seconds of a monotonic clock.
+        reports: Counters of usmStats by their number.
     """
 
     users: Iterable[User]
@@ -77,39 +77,39 @@ class Engine:
     _keys: dict[bytes, _Keys] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Make the keys, and start the time."""
+        """Compute the keys, and start the time."""
         self._started = self.clock()
-        self.become(self.engine_id)
+        self.set_engine_id(self.engine_id)
 
-    def become(self, engine_id: bytes) -> None:
-        """Take another identity, as an agent that was replaced."""
+    def set_engine_id(self, engine_id: bytes) -> None:
+        """Change the engine ID, as of a replaced device."""
         self.engine_id = engine_id
         self._keys = {user.name.encode(): _keys(user, engine_id) for user in self.users}
 
     def reboot(self, boots: int | None = None) -> None:
-        """Start anew; `boots` is then how often, one more than before where not given."""
+        """Reset the time; `boots` is increased by one where it is not given."""
         self.boots = self.boots + 1 if boots is None else boots
         self._started = self.clock()
 
-    def open(self, data: bytes) -> Asked | bytes | None:
-        """Give the question in a datagram, or the report that answers it, or None for what is to be passed over."""
+    def open(self, data: bytes) -> OpenedRequest | bytes | None:
+        """Return the request in a datagram, a report to send, or None where no response is due."""
         try:
             message = decode(data)
         except DecodeError:
             return None
         keys = self._keys.get(message.user)
-        wrong = self._wrong(data, message, keys)
-        if wrong is not None or keys is None:
-            signing = keys if wrong == _WINDOWS else None
-            return self._report(wrong or _USERS, message, signing)
+        statistic = self._failed_check(data, message, keys)
+        if statistic is not None or keys is None:
+            signing = keys if statistic == _WINDOWS else None
+            return self._report(statistic or _USERS, message, signing)
         try:
-            scoped = _content(message, keys)
+            scoped = _decrypt(message, keys)
         except DecodeError:
             return self._report(_DECRYPTIONS, message)
-        return Asked(scoped.pdu, partial(self._wrapped, keys, scoped.context, message.number))
+        return OpenedRequest(scoped.pdu, partial(self._wrap, keys, scoped.context, message.number))
 
-    def _wrong(self, data: bytes, message: V3Message, keys: _Keys | None) -> int | None:
-        """Give the statistic that counts what is wrong with a message, None where it is well."""
+    def _failed_check(self, data: bytes, message: Message, keys: _Keys | None) -> int | None:
+        """Return the statistic that counts the failed check of a message; None where all succeed."""
         if message.engine_id != self.engine_id:
             return _ENGINES
         if keys is None:
@@ -118,12 +118,11 @@ class Engine:
             return _LEVELS
         if keys.signer is None:
             return None
-        right = message.signature_size == keys.signer.size
-        if not right or not keys.signer.is_signed(data, message.signature_offset):
+        if message.signature_size != keys.signer.size or not keys.signer.is_signed(data, message.signature_at):
             return _DIGESTS
         return _WINDOWS if message.boots != self.boots or abs(message.time - self._time()) > TIME_WINDOW else None
 
-    def _wrapped(self, keys: _Keys, context: bytes, number: int, pdu: bytes) -> bytes:
+    def _wrap(self, keys: _Keys, context: bytes, number: int, pdu: bytes) -> bytes:
         boots, now = self.boots, self._time()
         content, salt = encode_scoped(self.engine_id, context, pdu), b""
         if keys.cipher is not None:
@@ -131,13 +130,13 @@ class Engine:
         size = keys.signer.size if keys.signer is not None else 0
         name = keys.user.name.encode()
         engine = (self.engine_id, boots, now)
-        made, at = encode(number, keys.flags, engine, name, content, signature_size=size, salt=salt)
+        encoded, at = encode(number, keys.flags, engine, name, content, signature_size=size, salt=salt)
         if keys.signer is None:
-            return made
-        return made[:at] + keys.signer.sign(made) + made[at + size :]
+            return encoded
+        return encoded[:at] + keys.signer.sign(encoded) + encoded[at + size :]
 
-    def _report(self, statistic: int, message: V3Message, keys: _Keys | None = None) -> bytes | None:
-        """Make a report, which is signed where the user is known and its signature was right."""
+    def _report(self, statistic: int, message: Message, keys: _Keys | None = None) -> bytes | None:
+        """Return a report, authenticated where the user is known and the message was."""
         self.reports[statistic] = self.reports.get(statistic, 0) + 1
         if not message.flags & REPORTABLE:
             return None
@@ -145,7 +144,7 @@ class Engine:
         pdu = encode_pdu(REPORT, 0, 0, 0, [encode_varbind(encode_oid((*_STATISTICS, statistic, 0)), value)])
         if keys is not None:
             signing = keys._replace(flags=AUTHENTICATED, cipher=None)
-            return self._wrapped(signing, b"", message.number, pdu)
+            return self._wrap(signing, b"", message.number, pdu)
         engine = (self.engine_id, self.boots, self._time())
         return encode(message.number, 0, engine, message.user, encode_scoped(self.engine_id, b"", pdu))[0]
 
@@ -164,8 +163,8 @@ def _keys(user: User, engine_id: bytes) -> _Keys:
     return _Keys(user, flags, signer, cipher)
 
 
-def _content(message: V3Message, keys: _Keys) -> ScopedPdu:
-    """Decrypt, where it is, and decode what a message holds."""
+def _decrypt(message: Message, keys: _Keys) -> Scoped:
+    """Decrypt the scoped PDU of a message, if it is encrypted, and decode it."""
     content = message.content
     if keys.cipher is not None:
         content = keys.cipher.decrypt(content, message.salt, message.boots, message.time)

@@ -1,22 +1,15 @@
-"""The simulated leaf switches by their protocols: one answers SNMP, the other is an Onyx with its JSON API."""
+"""The simulated leaf switches on the network: one has an SNMP agent, the other the JSON API of Onyx."""
 
+from exporter.simulator import lldp_rows
+from exporter.simulator.lldp_rows import HOSTS, SWITCHES, Neighbour, mac
 from exporter.simulator.onyx import OnyxNeighbour, OnyxPort, OnyxSwitch
 from exporter.simulator.ports import (
     HOST,
     UNICAST,
-    Leaf,
-    Port,
+    LeafSwitch,
+    SimulatedPort,
 )
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switch_kinds import CISCO_PFC, PRIORITIES
-from exporter.simulator.switch_rows import (
-    HOSTS,
-    SWITCHES,
-    Neighbour,
-    lldp_local,
-    lldp_port,
-    mac,
-)
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import (
     COUNTER32,
@@ -35,9 +28,11 @@ _IF_NUMBER = (1, 3, 6, 1, 2, 1, 2, 1, 0)
 _IF = (1, 3, 6, 1, 2, 1, 2, 2, 1)
 _IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 
-_PFC_SENT, _PFC_RECEIVED = (column.oid for column in CISCO_PFC)
+_CISCO_PFC = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)  # CISCO-PFC-EXT-MIB, frames by priority
+_PFC_SENT, _PFC_RECEIVED = (*_CISCO_PFC, 2), (*_CISCO_PFC, 3)
+PRIORITIES = range(8)
 LOSSLESS = 3
-"""The priority that RDMA travels in, as on the host."""
+"""The priority of RDMA traffic, as on the host."""
 
 _ETHERNET = 6
 _UP, _DOWN = 1, 2
@@ -46,12 +41,12 @@ _MANAGEMENT_INDEX = 999001
 _DESCRIPTION = "Simulated leaf switch of fabric-exporter's demo"
 
 
-def fill_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
-    """Give an agent all rows of a switch: the system group, the two tables of interfaces, LLDP and PFC."""
+def fill_agent(agent: SnmpAgent, leaf: LeafSwitch, training: Training) -> None:
+    """Add all rows of a switch to an agent: system group, ifTable, ifXTable, LLDP and PFC."""
     indexed = _indexed(leaf)
     rows: dict[Oid, Typed] = {
         (*_SYSTEM, 1, 0): _text(_DESCRIPTION),
-        # 2.999 is the arc for examples: no vendor's.
+        # 2.999 is the arc for examples.
         (*_SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (2, 999, 1)),
         (*_SYSTEM, 4, 0): _text("demo@example.com"),
         (*_SYSTEM, 5, 0): _text(leaf.name),
@@ -66,20 +61,20 @@ def fill_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
             (*_IFX, 1, index): _text(port.name),
             (*_IFX, 18, index): _text(port.alias),
         }
-    rows |= lldp_local(leaf.name, _DESCRIPTION, mac(0x02, 1))
+    rows |= lldp_rows.local_system(leaf.name, _DESCRIPTION, mac(0x02, 1))
     neighbours = _neighbours(leaf, training)
     for index, port in indexed.items():
-        rows |= lldp_port(port.name, port.alias, index, neighbours.get(port.name))
+        rows |= lldp_rows.port(port.name, port.alias, index, neighbours.get(port.name))
     agent.set_many(rows)
     update_agent(agent, leaf, training)
 
 
-def update_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
-    """Bring an agent's states and counters to what the model says now, all at once."""
+def update_agent(agent: SnmpAgent, leaf: LeafSwitch, training: Training) -> None:
+    """Update the states and counters of an agent from the model, all at once."""
     rows: dict[Oid, Typed] = {(*_SYSTEM, 3, 0): Typed(TIME_TICKS, round(training.uptime * 100) % 2**32)}
     for index, port in _indexed(leaf).items():
         rows |= _states(index, port)
-        # Where the columns of a direction stand: octets, then packets by cast; discards and errors.
+        # First columns of a direction: octets, then packets by cast; discards, then errors.
         rows |= _traffic(index, port, "receive", (*_IFX, 6), (*_IF, 13))
         rows |= _traffic(index, port, "transmit", (*_IFX, 10), (*_IF, 19))
         if index != _MANAGEMENT_INDEX:
@@ -88,35 +83,35 @@ def update_agent(agent: SnmpAgent, leaf: Leaf, training: Training) -> None:
     agent.faults.silent = "switch-silent" in training.faults
 
 
-def fill_onyx(switch: OnyxSwitch, leaf: Leaf, training: Training) -> None:
-    """Give an Onyx switch its ports and their neighbours."""
+def fill_onyx(switch: OnyxSwitch, leaf: LeafSwitch, training: Training) -> None:
+    """Add the ports of an Onyx switch and their neighbours."""
     update_onyx(switch, leaf)
     for name, one in _neighbours(leaf, training).items():
         port = one.port if isinstance(one.port, str) else one.port.hex(":")
         switch.ports[name].neighbours = [OnyxNeighbour(one.chassis.hex(":"), port, one.name)]
 
 
-def update_onyx(switch: OnyxSwitch, leaf: Leaf) -> None:
-    """Bring an Onyx switch to what the model says now."""
+def update_onyx(switch: OnyxSwitch, leaf: LeafSwitch) -> None:
+    """Update an Onyx switch from the model."""
     for port in leaf.ports:
-        shown = switch.ports.setdefault(port.name, OnyxPort(description=port.alias or "N/A"))
-        shown.up = port.up
-        shown.speed = f"{port.speed // 10**9}G" if port.up else "Unknown"
-        shown.ecn_marked_packets = port.counters["ecn_marked"]
-        for way, traffic in (("receive", shown.receive), ("transmit", shown.transmit)):
-            traffic.packets = port.packets(way)
-            traffic.bytes = port.wire_bytes(way)
-            traffic.error_packets = port.counters[f"{way}_errors"]
-        shown.transmit.pause_packets = port.counters["sent_pause_frames"]
-        shown.receive.pause_packets = port.counters["pause_frames"]
+        interface = switch.ports.setdefault(port.name, OnyxPort(description=port.alias or "N/A"))
+        interface.up = port.up
+        interface.speed = f"{port.speed // 10**9}G" if port.up else "Unknown"
+        interface.ecn_marked_packets = port.counters["ecn_marked"]
+        for direction, traffic in (("receive", interface.receive), ("transmit", interface.transmit)):
+            traffic.packets = port.packets(direction)
+            traffic.bytes = port.wire_bytes(direction)
+            traffic.error_packets = port.counters[f"{direction}_errors"]
+        interface.transmit.pause_packets = port.counters["sent_pause_frames"]
+        interface.receive.pause_packets = port.counters["pause_frames"]
 
 
-def _indexed(leaf: Leaf) -> dict[int, Port]:
+def _indexed(leaf: LeafSwitch) -> dict[int, SimulatedPort]:
     return {_MANAGEMENT_INDEX: leaf.management} | dict(enumerate(leaf.ports, start=1))
 
 
-def _neighbours(leaf: Leaf, training: Training) -> dict[str, Neighbour]:
-    """Give who is plugged in, by port: four hosts with a NIC on each rail, and four spines with two links each."""
+def _neighbours(leaf: LeafSwitch, training: Training) -> dict[str, Neighbour]:
+    """Return the neighbours by port: four hosts with a NIC on each rail, and four spines with two links each."""
     found = {}
     for rail, hosts in leaf.hosts.items():
         for place, port in enumerate(hosts):
@@ -126,15 +121,15 @@ def _neighbours(leaf: Leaf, training: Training) -> dict[str, Neighbour]:
             found[port.name] = Neighbour(name, "Simulated host", HOSTS, chassis, nic, device, (10, 1, 0, place + 1))
     for place, port in enumerate(leaf.uplinks):
         name, spine = port.alias.partition(" ")[0], place // 2 + 1
-        there = f"Ethernet1/{place % 2 + 1}"
+        spine_port = f"Ethernet1/{place % 2 + 1}"
         found[port.name] = Neighbour(
-            name, "Simulated spine", SWITCHES, mac(0x06, spine), there, "", (10, 255, 0, spine)
+            name, "Simulated spine", SWITCHES, mac(0x06, spine), spine_port, "", (10, 255, 0, spine)
         )
     return found
 
 
-def _pfc(index: int, port: Port) -> dict[Oid, Typed]:
-    """Give the frames of priority flow control; all pauses of the model are of the one lossless priority."""
+def _pfc(index: int, port: SimulatedPort) -> dict[Oid, Typed]:
+    """Return the PFC frames; all pauses of the model are of the lossless priority."""
     rows: dict[Oid, Typed] = {}
     for column, name in ((_PFC_SENT, "sent_pause_frames"), (_PFC_RECEIVED, "pause_frames")):
         for priority in PRIORITIES:
@@ -147,7 +142,7 @@ def _text(text: str) -> Typed:
     return Typed(OCTET_STRING, text.encode())
 
 
-def _states(index: int, port: Port) -> dict[Oid, Typed]:
+def _states(index: int, port: SimulatedPort) -> dict[Oid, Typed]:
     speed = port.speed if port.up else 0
     return {
         (*_IF, 5, index): Typed(GAUGE32, min(speed, _LARGEST_GAUGE)),
@@ -157,11 +152,11 @@ def _states(index: int, port: Port) -> dict[Oid, Typed]:
     }
 
 
-def _traffic(index: int, port: Port, way: str, octets: Oid, discards: Oid) -> dict[Oid, Typed]:
-    """Give the columns of one direction: four of 64 bits from `octets` on, and two of 32 bits from `discards` on."""
-    values = (port.wire_bytes(way), port.packets(way, UNICAST), port.packets(way, ["multicast"]), 0)
+def _traffic(index: int, port: SimulatedPort, direction: str, octets: Oid, discards: Oid) -> dict[Oid, Typed]:
+    """Return the columns of one direction: four of 64 bits from `octets` on, and two of 32 bits from `discards` on."""
+    values = (port.wire_bytes(direction), port.packets(direction, UNICAST), port.packets(direction, ["multicast"]), 0)
     rows = {(*octets[:-1], octets[-1] + place, index): Typed(COUNTER64, value) for place, value in enumerate(values)}
-    errors = port.counters[f"{way}_errors"] % 2**32
+    errors = port.counters[f"{direction}_errors"] % 2**32
     return rows | {
         (*discards, index): Typed(COUNTER32, 0),
         (*discards[:-1], discards[-1] + 1, index): Typed(COUNTER32, errors),

@@ -1,8 +1,7 @@
-"""The traffic of a training job over eight rails, and how all that carries it counts it.
+"""The traffic of a training job over eight rails, and the counters of all devices that carry it.
 
-A model without I/O. The job computes, then its ranks exchange gradients in rings over all rails, and the step ends
-when the slowest rail is done. Both ends of a link move by the same packets, so what one sent the other received. The
-same seed and the same calls give the same counters.
+A model without I/O. The job computes, then its ranks exchange gradients in rings over all rails, and the step ends with
+the slowest rail. Both ends of a link count the same packets. The same seed and the same calls give the same counters.
 """
 
 import random
@@ -15,57 +14,57 @@ from exporter.simulator.ports import (
     FRAMES,
     RAIL_SPEED,
     RAILS_A_LEAF,
-    Ledger,
+    CounterSet,
     Nic,
-    Port,
+    SimulatedPort,
 )
 
 DEGRADED_SPEED = 100_000_000_000
 
 COMPUTE = 4.0
-"""Seconds that a step computes, about."""
+"""Mean computing time of a step, in seconds."""
 
 STRAGGLER_DELAY = 1.0
 """Seconds that a late rank adds to a step."""
 
 BURST_PACKETS = 40_000_000
-"""Packets that a rail sends in the exchange of a step, about: 165 GB."""
+"""Mean number of packets that a rail sends in the exchange of a step: 165 GB."""
 
 EFFICIENCY = 0.9
-"""Share of a link's speed that RDMA reaches."""
+"""Share of a link's speed that RDMA achieves."""
 
 STORM = 0.6
-"""Share of time that a rail stands still in a pause storm."""
+"""Share of the time for which a rail is paused in a pause storm."""
 
 PAUSE = 0.002
-"""The same in an exchange when all is well."""
+"""The same in an exchange without faults."""
 
 PAUSE_FRAME = 40
-"""Microseconds that one pause frame stops a port."""
+"""Duration of the pause of one frame, in microseconds."""
 
 FLAP_DOWN, FLAP_UP = 5.0, 15.0
 """Seconds that a flapping link is down, and up."""
 
 SLOW_PCI_RATE = 107_000_000_000
-"""Bits per second of data that pass 8 lanes of 16 GT/s, less the headers of PCIe's packets."""
+"""Data rate of 8 lanes of 16 GT/s without the headers of TLPs, in bits per second."""
 
-WRONG_BITS, WRONG_BITS_DIRTY = 20_000, 8_000_000
-"""Bits a second that forward error correction mends: one of 20 million, and one of 50,000 with too little light."""
+CORRECTED_BITS, CORRECTED_BITS_DIRTY = 20_000, 8_000_000
+"""Bits per second corrected by FEC: one in 20 million, and one in 50,000 with too little received power."""
 
 LOST, RESENDING = 2e-4, 0.15
-"""Shares behind too little light: of packets that are lost, and of the time that goes into sending them again."""
+"""Effects of too little received power: share of lost packets, and share of the time spent on retransmission."""
 
 
 class Training:
-    """The job, and everything that counts its traffic.
+    """The job, and all devices that count its traffic.
 
     Attributes:
-        faults: What is wrong now; changed by `begin` and `end`.
+        faults: Current faults; changed by `begin` and `end`.
         rails: The eight RDMA ports of the host.
-        management: Its other NIC.
+        management: Its management NIC.
         leaves: The two switches; the first has rails 0 to 3, the second 4 to 7.
-        uptime: Seconds since everything was switched on.
-        steps: Steps of training that ended.
+        uptime: Seconds since all devices were started.
+        steps: Completed steps of training.
     """
 
     def __init__(self, faults: Iterable[str] = (), *, seed: int = 1) -> None:
@@ -86,40 +85,40 @@ class Training:
             self.begin(fault)
 
     def begin(self, fault: str) -> None:
-        """Let something go wrong from now on.
+        """Start a fault.
 
         Raises:
-            ValueError: It is no fault.
+            ValueError: The fault is unknown.
         """
         if fault not in FAULTS:
-            raise ValueError(f"{fault!r} is no fault; known are {', '.join(FAULTS)}")
+            raise ValueError(f"{fault!r} is not a fault; known are {', '.join(FAULTS)}")
         if fault == "flapping-link" and fault not in self.faults:
             self._flapped, self._until_flap = True, FLAP_DOWN
         self.faults.add(fault)
         self._set_links()
 
     def end(self, fault: str) -> None:
-        """Put something right again."""
+        """End a fault."""
         if fault == "missing-port" and fault in self.faults:
-            self.rails[RAILS[fault]].port.counters = Ledger({})  # a card that comes back counts from nothing
+            self.rails[RAILS[fault]].port.counters = CounterSet({})  # a NIC that is added again counts from 0
         self.faults.discard(fault)
         self._set_links()
 
-    def hits(self, fault: str, nic: Nic) -> bool:
-        """Tell whether a fault is there now, and on this NIC."""
+    def has_fault(self, fault: str, nic: Nic) -> bool:
+        """Return whether a fault is active on this NIC."""
         return fault in self.faults and nic is self.rails[RAILS[fault]]
 
-    def leaf_port(self, rail: int) -> ports.Port:
-        """Give the switch's end of a rail of the host."""
+    def leaf_port(self, rail: int) -> SimulatedPort:
+        """Return the switch port of a rail of the host."""
         return self._leaf_ports[rail][0]
 
     def bandwidth_share(self) -> float:
-        """Give what collectives reach now, where 1 is what they reach when all rails are well."""
+        """Return the bandwidth of collectives, as a share of that without faults."""
         bits = self._burst_packets * FRAMES["rdma"].wire * 8
         return bits / (RAIL_SPEED * EFFICIENCY) / self._burst_seconds()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the model."""
         self.uptime += seconds
         while seconds > 0:
             spent = min(seconds, self._until_flap) if "flapping-link" in self.faults else seconds
@@ -128,7 +127,7 @@ class Training:
             self._flap(spent)
 
     def _work(self, seconds: float) -> None:
-        """Compute and exchange, with links as they are."""
+        """Compute and exchange for a period in which links do not change."""
         self._background(seconds)
         while seconds > 0:
             if self._compute_left > 0:
@@ -139,13 +138,13 @@ class Training:
                 spent = min(seconds, self._burst_left * whole)
                 self._exchange(spent, spent / whole)
                 self._burst_left -= spent / whole
-                if self._burst_left < 1e-9:  # what floating point left over
+                if self._burst_left < 1e-9:  # the rounding error of floats
                     self.steps += 1
                     self._next_step()
             seconds -= spent
 
     def _flap(self, seconds: float) -> None:
-        """Take a flapping link up or down when it is time for that."""
+        """Change the state of a flapping link when its period ends."""
         self._until_flap -= seconds
         if "flapping-link" in self.faults and self._until_flap <= 0:
             self._flapped = not self._flapped
@@ -160,13 +159,13 @@ class Training:
         self._shares = [self._random.uniform(0.99, 1.0) for _ in self.rails]
 
     def _set_links(self) -> None:
-        """Bring both ends of each rail to what the faults say."""
+        """Set state and speed of both ends of each rail according to the faults."""
         for rail in self.rails:
             port, other = rail.port, self.leaf_port(rail.number)
-            flapped = self._flapped and self.hits("flapping-link", rail)
-            up = not (flapped or self.hits("link-down", rail) or self.hits("missing-port", rail))
-            speed = DEGRADED_SPEED if self.hits("degraded-link", rail) else RAIL_SPEED
-            if port.speed != speed and port.up:  # a link comes up anew at another speed
+            flapped = self._flapped and self.has_fault("flapping-link", rail)
+            up = not (flapped or self.has_fault("link-down", rail) or self.has_fault("missing-port", rail))
+            speed = DEGRADED_SPEED if self.has_fault("degraded-link", rail) else RAIL_SPEED
+            if port.speed != speed and port.up:  # a change of speed takes the link down and up
                 port.counters.add("carrier_changes", 2)
             if port.up != up:
                 port.counters.add("carrier_changes", 1)
@@ -175,60 +174,60 @@ class Training:
             port.speed = other.speed = speed
 
     def _weight(self, rail: Nic) -> float:
-        """Give a rail's traffic, where 1 is an equal share of all of them."""
+        """Return a rail's share of the traffic, where 1 is the mean."""
         if not rail.port.up:
             return 0.0
         weight = self._shares[rail.number] * len(self.rails) / sum(one.port.up for one in self.rails)
         if rail.port.speed < RAIL_SPEED:
-            weight *= 0.5  # the library puts fewer channels on it
-        return weight * 1.5 if self.hits("imbalance", rail) else weight
+            weight *= 0.5  # NCCL assigns fewer channels to it
+        return weight * 1.5 if self.has_fault("imbalance", rail) else weight
 
     def _rate(self, rail: Nic) -> float:
-        """Give the bits per second that a rail can exchange as things are now."""
+        """Return the data rate of a rail in an exchange, in bits per second."""
         rate = rail.port.speed * EFFICIENCY
-        if self.hits("pause-storm", rail):
+        if self.has_fault("pause-storm", rail):
             rate *= 1 - STORM
-        if self.hits("dirty-optic", rail):
+        if self.has_fault("dirty-optic", rail):
             rate *= 1 - RESENDING
-        return min(rate, SLOW_PCI_RATE) if self.hits("slow-pcie", rail) else rate
+        return min(rate, SLOW_PCI_RATE) if self.has_fault("slow-pcie", rail) else rate
 
     def _burst_seconds(self) -> float:
-        """Give how long a whole exchange takes as things are now: as long as on the slowest rail."""
+        """Return the duration of an exchange, which is that of the slowest rail."""
         bits = self._burst_packets * FRAMES["rdma"].wire * 8
         return max(bits * self._weight(rail) / self._rate(rail) for rail in self.rails)
 
     def _exchange(self, seconds: float, share: float) -> None:
-        """Move a share of the step's exchange."""
+        """Count the traffic of a share of the step's exchange."""
         for rail in self.rails:
-            packets = self._carry(rail, "rdma", self._burst_packets * self._weight(rail) * share)
+            packets = self._forward(rail, "rdma", self._burst_packets * self._weight(rail) * share)
             if not rail.port.up:
                 continue
             counters, leaf_port = rail.port.counters, self.leaf_port(rail.number)
-            stormy, slow = self.hits("pause-storm", rail), self.hits("slow-pcie", rail)
-            congestion = 100 if stormy or slow else 1
+            in_storm, slow = self.has_fault("pause-storm", rail), self.has_fault("slow-pcie", rail)
+            congestion = 100 if in_storm or slow else 1
             marked = counters.add("ecn_marked", packets * 2e-6 * congestion)
             leaf_port.counters.add("ecn_marked", marked)
             counters.add("cnp_sent", marked)
             counters.add("cnp_handled", packets * 1.5e-6 * congestion)
             counters.add("write_requests", packets / 256)
-            if not stormy:
+            if not in_storm:
                 _pause(rail.port, leaf_port, PAUSE * seconds)
             if slow:
                 _pause(leaf_port, rail.port, (1 - SLOW_PCI_RATE / (rail.port.speed * EFFICIENCY)) * seconds)
                 counters.add("pause_storm_warnings", seconds / 5)
                 counters.add("pci_overflows", 2 * seconds)
-            if self.hits("dirty-optic", rail):
-                self._lose(rail, packets * LOST)
+            if self.has_fault("dirty-optic", rail):
+                self._drop(rail, packets * LOST)
 
-    def _lose(self, rail: Nic, packets: float) -> None:
-        """Lose packets both ways; those that both ends count as sent and received are the ones that came through."""
+    def _drop(self, rail: Nic, packets: float) -> None:
+        """Count packets lost in both directions; the other counters of packets do not include them."""
         lost = rail.port.counters.add("fec_uncorrectable_blocks", packets)
         rail.port.counters.add("symbol_errors", lost)
         rail.port.counters.add("out_of_sequence", lost)
         self.leaf_port(rail.number).counters.add("receive_errors", lost)
 
-    def _carry(self, rail: Nic, kind: str, amount: float) -> int:
-        """Move packets over a rail, out and in, and over the ports of its leaf; the peers' rails carry the same."""
+    def _forward(self, rail: Nic, kind: str, amount: float) -> int:
+        """Count packets of a rail in both directions and at the ports of its leaf; the peers have the same traffic."""
         sent = rail.port.counters.add(f"transmit_{kind}", amount)
         received = rail.port.counters.add(f"receive_{kind}", amount)
         hosts = self._leaf_ports[rail.number]
@@ -237,41 +236,43 @@ class Training:
             port.counters.add(f"transmit_{kind}", received)
         if kind == "rdma":
             uplinks = self.leaves[rail.number // RAILS_A_LEAF].uplinks
-            for way, packets in (("transmit", sent), ("receive", received)):
+            for direction, packets in (("transmit", sent), ("receive", received)):
                 each, more = divmod(packets * len(hosts), len(uplinks))
                 for place, port in enumerate(uplinks):
-                    port.counters.add(f"{way}_rdma", each + (place < more))
+                    port.counters.add(f"{direction}_rdma", each + (place < more))
         return sent
 
     def _background(self, seconds: float) -> None:
-        """Move what goes on whatever the job does."""
+        """Count the traffic and the errors that do not depend on the job."""
         for rail in self.rails:
             if not rail.port.up:
                 continue
-            self._carry(rail, "kernel", 3.0 * seconds)
-            self._carry(rail, "multicast", seconds / 30)
+            self._forward(rail, "kernel", 3.0 * seconds)
+            self._forward(rail, "multicast", seconds / 30)
             counters = rail.port.counters
-            wrong = WRONG_BITS_DIRTY if self.hits("dirty-optic", rail) else WRONG_BITS
-            counters.add("fec_corrected_blocks", FEC_BLOCKS_A_BIT * counters.add("fec_corrected_bits", wrong * seconds))
+            corrected = CORRECTED_BITS_DIRTY if self.has_fault("dirty-optic", rail) else CORRECTED_BITS
+            counters.add(
+                "fec_corrected_blocks", FEC_BLOCKS_A_BIT * counters.add("fec_corrected_bits", corrected * seconds)
+            )
             counters.add("out_of_sequence", 0.02 * seconds)
-            if self.hits("slow-pcie", rail):
+            if self.has_fault("slow-pcie", rail):
                 counters.add("pci_errors", seconds)
             if rail.port.speed < RAIL_SPEED:
                 counters.add("symbol_errors", 3 * seconds)
                 self.leaf_port(rail.number).counters.add("receive_errors", seconds)
-            if self.hits("pause-storm", rail):
+            if self.has_fault("pause-storm", rail):
                 _pause(rail.port, self.leaf_port(rail.number), STORM * seconds)
-        for way, packets in (("receive", 24_000), ("transmit", 9_000)):
-            self.management.port.counters.add(f"{way}_bulk", packets * seconds)
+        for direction, packets in (("receive", 24_000), ("transmit", 9_000)):
+            self.management.port.counters.add(f"{direction}_bulk", packets * seconds)
             for leaf in self.leaves:
-                leaf.management.counters.add(f"{way}_bulk", packets / 1000 * seconds)
+                leaf.management.counters.add(f"{direction}_bulk", packets / 1000 * seconds)
         self.management.port.counters.add("receive_multicast", seconds / 30)
 
 
-def _pause(port: Port, by: Port, seconds: float) -> None:
-    """Have one end of a link pause the other."""
+def _pause(port: SimulatedPort, sender: SimulatedPort, seconds: float) -> None:
+    """Count pause frames that one end of a link sends to the other."""
     paused = port.counters.add("paused_microseconds", seconds * 1e6)
     frames = port.counters.add("pause_frames", paused / PAUSE_FRAME)
     port.counters.add("pause_transitions", frames / 2)
-    by.counters.add("sent_paused_microseconds", paused)
-    by.counters.add("sent_pause_frames", frames)
+    sender.counters.add("sent_paused_microseconds", paused)
+    sender.counters.add("sent_pause_frames", frames)

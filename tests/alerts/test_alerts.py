@@ -8,7 +8,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from exporter.daemon.daemon import metrics
+from exporter.daemon.sources import metrics
 from tests.helpers import promtool
 from tests.helpers.paths import ROOT
 from tests.helpers.promql import exported, faults, selectors

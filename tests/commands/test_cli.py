@@ -1,4 +1,4 @@
-"""The command line: what each flag does, what each mistake is answered by, and that nobody is shown a traceback."""
+"""The command line: the effect of each flag, the text of each error, and no traceback."""
 
 import json
 import re
@@ -13,7 +13,9 @@ import pytest
 from exporter import __version__, cli
 from exporter.commands import demo
 from exporter.config.shard import Shard
-from exporter.daemon import daemon, log
+from exporter.daemon import daemon, loading, log
+from exporter.daemon import settings as daemon_settings
+from exporter.daemon.settings import Settings
 from exporter.simulator.faults import FAULTS
 
 
@@ -25,7 +27,7 @@ def _no_logging(monkeypatch):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Give the settings that daemons were run with, in place of running them."""
+    """Return the settings of daemons, which are not run."""
     found = []
 
     class Noted:
@@ -58,12 +60,12 @@ FLAGS = [
 
 @pytest.mark.parametrize("command", [[], ["run"]])
 @pytest.mark.parametrize(("flags", "setting", "value"), FLAGS)
-def test_flags_of_run_which_is_what_the_bare_command_does(ran, monkeypatch, command, flags, setting, value):
-    monkeypatch.setattr(daemon, "check_roots", lambda _: None)
+def test_flags_of_run_the_default_command(ran, monkeypatch, command, flags, setting, value):
+    monkeypatch.setattr(daemon_settings, "check_roots", lambda _: None)
     assert cli.main([*command, *flags]) == 0
     (settings,) = ran
-    usual = daemon.Settings()
-    for name in daemon.Settings.__dataclass_fields__:
+    usual = Settings()
+    for name in Settings.__dataclass_fields__:
         assert getattr(settings, name) == (value if name == setting else getattr(usual, name))
 
 
@@ -90,7 +92,7 @@ def test_flags_of_the_log(ran, monkeypatch, command, flags, expected):
         pass
 
     seen = []
-    monkeypatch.setattr(demo, "run", nothing)
+    monkeypatch.setattr(demo, "serve", nothing)
     monkeypatch.setattr(log, "set_up", lambda *given: seen.append(given))
     assert cli.main([command, *flags]) == 0
     assert seen == [expected]
@@ -102,7 +104,7 @@ def test_flags_of_the_demo(monkeypatch):
     async def noted(**given):
         seen.append(given)
 
-    monkeypatch.setattr(demo, "run", noted)
+    monkeypatch.setattr(demo, "serve", noted)
     flags = ["--demo.directory", "d", "--demo.fault", "link-down", "--demo.fault=straggler", "--web.max-requests=1"]
     assert cli.main(["demo", *flags, "--web.telemetry-path", "/m", "--web.config.file", "w"]) == 0
     assert seen == [
@@ -118,7 +120,7 @@ def test_flags_of_the_demo(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--no.such-flag"], "unrecognized arguments: --no.such-flag"),
         (["run", "--no.such-flag"], "unrecognized arguments: --no.such-flag"),
@@ -128,8 +130,8 @@ def test_flags_of_the_demo(monkeypatch):
         (["--config.file"], "expected one argument"),
         (["--log.level", "loud"], "invalid choice: 'loud'"),
         (["--log.format", "xml"], "invalid choice: 'xml'"),
-        (["--web.max-requests", "many"], "'many' is no whole number from 0 up"),
-        (["--web.max-requests=-1"], "'-1' is no whole number from 0 up"),
+        (["--web.max-requests", "many"], "'many' is not a whole number of 0 or more"),
+        (["--web.max-requests=-1"], "'-1' is not a whole number of 0 or more"),
         (["check-config", "--log.level", "info"], "unrecognized arguments: --log.level info"),
         (["demo", "--path.sysfs", "/"], "unrecognized arguments: --path.sysfs /"),
         (["demo", "--demo.fault", "fire"], "'fire'"),
@@ -137,13 +139,13 @@ def test_flags_of_the_demo(monkeypatch):
         (["replay"], "the following arguments are required: FILE"),
     ],
 )
-def test_a_wrong_flag_is_exit_status_2(capsys, arguments, says):
+def test_a_wrong_flag_is_exit_status_2(capsys, arguments, message):
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     assert stopped.value.code == 2
-    told = capsys.readouterr()
-    assert says in told.err
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
 
 
 def test_the_version(capsys):
@@ -159,27 +161,27 @@ def test_help(capsys, command, flag):
     with pytest.raises(SystemExit) as stopped:
         cli.main([*([command] if command else []), flag])
     assert stopped.value.code == 0
-    told = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     if command:
-        assert cli.COMMANDS[command] in told
+        assert cli.COMMANDS[command].HELP in output
     else:
-        assert all(f"{name} {text}" in told for name, text in cli.COMMANDS.items())
+        assert all(f"{name} {module.HELP}" in output for name, module in cli.COMMANDS.items())
     for action in cli.parser()._actions[-1].choices[command or "run"]._actions if command else ():
-        assert action.option_strings[-1] in told
+        assert action.option_strings[-1] in output
         assert action.help
     if command == "demo":
-        assert all(f"{name}: {text}" in told for name, text in FAULTS.items())
+        assert all(f"{name}: {text}" in output for name, text in FAULTS.items())
 
 
 # Mistakes.
 
 
 def failed(capsys, arguments):
-    """Run a command that is to fail with exit status 1; give the one line that it says."""
+    """Run a command that fails with exit status 1; return its one line of error."""
     assert cli.main(arguments) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    (line,) = told.err.splitlines()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
     assert "Traceback" not in line
     return line.removeprefix("fabric-exporter: ")
 
@@ -210,24 +212,24 @@ def test_a_wrong_web_configuration_is_one_line(capsys, tmp_path, command):
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "message"),
     [
         (["--web.listen-address", "localhost"], "--web.listen-address: 'localhost': write :PORT, HOST:PORT"),
-        (["--web.listen-address", ":99999"], "the port '99999' is no number from 0 to 65535"),
+        (["--web.listen-address", ":99999"], "the port '99999' is not a number from 0 to 65535"),
         (["--web.telemetry-path", "metrics"], "--web.telemetry-path: 'metrics': start it with /"),
         (["--shard", "5/5"], "--shard: '5/5' is not a shard: the number must be from 0 to 4"),
     ],
 )
-def test_a_flag_that_cannot_be_used_is_one_line(capsys, flags, says):
-    assert says in failed(capsys, flags)
+def test_a_flag_that_cannot_be_used_is_one_line(capsys, flags, message):
+    assert message in failed(capsys, flags)
 
 
 def test_a_port_in_use_is_one_line(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         line = failed(capsys, ["--web.listen-address", address])
-    said, _, remedy = line.partition("; ")
-    assert said == f"cannot listen on {address}: the port is in use"
+    error, _, remedy = line.partition("; ")
+    assert error == f"cannot listen on {address}: the port is in use"
     assert remedy == "stop what uses it, or choose another with --web.listen-address"
 
 
@@ -238,7 +240,7 @@ def test_a_fault_in_the_program_is_not_hidden(monkeypatch):
     def broken(*_):
         raise Broken
 
-    monkeypatch.setattr(daemon, "check", broken)
+    monkeypatch.setattr(loading, "check", broken)
     with pytest.raises(Broken):
         cli.main(["check-config", "--config.file", "x"])
 
@@ -247,7 +249,7 @@ def test_an_interrupt_is_exit_status_130(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(daemon, "check", interrupted)
+    monkeypatch.setattr(loading, "check", interrupted)
     assert cli.main(["check-config", "--config.file", "x"]) == 130
 
 
@@ -262,17 +264,17 @@ switches:
 """
 
 
-def test_good_files_are_said_to_be(capsys, tmp_path):
+def test_valid_files_are_reported(capsys, tmp_path):
     config, web = tmp_path / "config.yml", tmp_path / "web.yml"
     config.write_text(GOOD)
     web.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
     assert cli.main(["check-config", "--config.file", str(config), "--web.config.file", str(web)]) == 0
-    told = capsys.readouterr()
-    assert told.err == ""
-    first, second = told.out.splitlines()
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    first, second = captured.out.splitlines()
     ways = r"2 targets \(1 by onyx, 1 by snmp\)"
-    assert re.fullmatch(re.escape(str(config)) + r": good; \d sources of this host, " + ways, first)
-    assert second == f"{web}: good"
+    assert re.fullmatch(re.escape(str(config)) + r": valid; \d sources of this host, " + ways, first)
+    assert second == f"{web}: valid"
 
 
 def test_nothing_to_check(capsys):
@@ -280,7 +282,7 @@ def test_nothing_to_check(capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", ""),
         (GOOD.replace("leaf-02", "leaf-01"), "two targets are named 'leaf-01'"),
@@ -291,18 +293,18 @@ def test_nothing_to_check(capsys):
         (GOOD.replace(", snmp: {community: x}", ""), "leaf-01 gives no way to ask it; give one or more of snmp, onyx"),
     ],
 )
-def test_switches_that_cannot_be_polled_are_found(capsys, tmp_path, text, says):
+def test_switches_that_cannot_be_polled_are_found(capsys, tmp_path, text, message):
     file = tmp_path / "config.yml"
     file.write_text(text)
-    if not says:
+    if not message:
         assert cli.main(["check-config", "--config.file", str(file)]) == 0
         return
     line = failed(capsys, ["check-config", "--config.file", str(file)])
     assert line.startswith(f"{file}:")
-    assert says in line
+    assert message in line
 
 
-def test_what_is_wrong_with_a_secret_is_said_without_it(capsys, tmp_path):
+def test_errors_of_secrets_do_not_contain_them(capsys, tmp_path):
     file = tmp_path / "config.yml"
     file.write_text(GOOD.replace("community: x", "community: [hunter2]"))
     assert "hunter2" not in failed(capsys, ["check-config", "--config.file", str(file)])
@@ -333,23 +335,30 @@ def test_exit_statuses_of_the_program(tmp_path):
 
 
 def test_version_and_help_load_little():
-    """They are asked by people and by packages' scripts: no sources, no web server, no YAML."""
+    """Both are run by scripts of packages: no sources, no web server, no YAML."""
     code = "import sys; from exporter import cli; cli.parser().format_help(); print(*sorted(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(answer.stdout.split())
-    assert not loaded & {"httptools", "yaml", "httpx", "msgspec", "exporter.daemon.daemon", "exporter.commands.demo"}
+    assert not loaded & {
+        "httptools",
+        "yaml",
+        "httpx",
+        "msgspec",
+        "exporter.daemon.daemon",
+        "exporter.simulator.cluster",
+    }
 
 
 @pytest.mark.parametrize(("flag", "missing"), [("--path.sysfs", "nowhere/class"), ("--path.procfs", "nowhere")])
-def test_a_file_system_that_is_not_where_it_is_said_to_be(tmp_path, capsys, flag, missing):
-    """A lost mount would look like a host without hardware, and no alert would ever tell."""
+def test_a_file_system_that_is_not_mounted_is_an_error(tmp_path, capsys, flag, missing):
+    """A missing mount would look like a host without hardware, without an alert."""
     assert cli.main([flag, str(tmp_path / "nowhere")]) == 1
-    said = f"fabric-exporter: {flag}: there is no folder {tmp_path / missing}; "
-    assert capsys.readouterr().err.startswith(said)
+    error = f"fabric-exporter: {flag}: there is no directory {tmp_path / missing}; "
+    assert capsys.readouterr().err.startswith(error)
 
 
 @pytest.mark.parametrize("form", log.FORMATS)
-def test_lines_of_a_run_are_in_the_form_that_was_asked_for(tmp_path, form):
+def test_log_lines_of_run_have_the_format_of_the_flag(tmp_path, form):
     command = [sys.executable, "-m", "exporter", "--web.listen-address=127.0.0.1:0", "--log.format", form]
     (tmp_path / "class").mkdir()
     command += ["--path.sysfs", str(tmp_path), "--path.nic-replay", str(tmp_path)]

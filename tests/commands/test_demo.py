@@ -1,4 +1,4 @@
-"""The command `demo` as people start it, and that it never stalls the loop it shares with the exporter."""
+"""The command `demo` as a process, and that it never blocks the event loop that it shares with the exporter."""
 
 import asyncio
 import errno
@@ -18,11 +18,11 @@ from blockbuster import blockbuster_ctx
 
 from exporter import cli
 from exporter.commands import demo
-from exporter.daemon.daemon import load_config
+from exporter.daemon.loading import load_config
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.faults import FAULTS
 
-URL = re.compile(r"look at +(http://\S+)/ \(page\)")
+URL = re.compile(r"open +(http://\S+)/ \(page\)")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def _logging_as_before():
 
 @contextmanager
 def started(tmp_path, *flags):
-    """Run the command with its temporary files in a folder of their own; give the process and what it said at first."""
+    """Run the command with its temporary files in a directory of their own; yield the process and its first output."""
     with subprocess.Popen(
         [sys.executable, "-m", "exporter", "demo", "--web.listen-address", "127.0.0.1:0", *flags],
         stderr=subprocess.PIPE,
@@ -45,12 +45,12 @@ def started(tmp_path, *flags):
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as process:
         try:
-            said = ""
-            while "Ctrl-C" not in said:
+            output = ""
+            while "Ctrl-C" not in output:
                 line = process.stderr.readline()
-                assert line, said
-                said += line
-            yield process, said
+                assert line, output
+                output += line
+            yield process, output
         finally:
             process.kill()
 
@@ -62,12 +62,12 @@ def fetch(url):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_serves_and_stops_and_leaves_nothing(tmp_path, number):
-    with started(tmp_path) as (process, said):
-        assert "faults    none; try --demo.fault degraded-link | link-down" in said
-        assert "\033" not in said
+    with started(tmp_path) as (process, output):
+        assert "faults    none; try --demo.fault degraded-link | link-down" in output
+        assert "\033" not in output
         (folder,) = tmp_path.iterdir()
-        assert f"files     {folder} " in said
-        url = URL.search(said)[1]
+        assert f"files     {folder} " in output
+        url = URL.search(output)[1]
         assert "fabric-exporter" in fetch(url)
         assert "fabric_exporter_build_info" in fetch(f"{url}/metrics")
         process.send_signal(number)
@@ -75,10 +75,10 @@ def test_it_serves_and_stops_and_leaves_nothing(tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_was_asked_for_stays(tmp_path):
+def test_a_named_directory_is_not_removed(tmp_path):
     kept = tmp_path / 'ke"p[t]: #'  # characters that mean something to YAML or a shell pattern
-    with started(tmp_path, "--demo.directory", str(kept), "--demo.fault", "link-down") as (process, said):
-        assert f"fault     link-down: {FAULTS['link-down']}" in said
+    with started(tmp_path, "--demo.directory", str(kept), "--demo.fault", "link-down") as (process, output):
+        assert f"fault     link-down: {FAULTS['link-down']}" in output
         process.terminate()
         assert process.wait(timeout=5) == 0
     assert (kept / "leaf-02.password").stat().st_mode & 0o077 == 0
@@ -90,11 +90,11 @@ def test_a_folder_that_was_asked_for_stays(tmp_path):
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path, capsys):
     (tmp_path / "mine").write_text("precious")
     assert cli.main(["demo", "--demo.directory", str(tmp_path)]) == 1
-    assert f"--demo.directory: {tmp_path} is not empty; name a new folder" in capsys.readouterr().err
+    assert f"--demo.directory: {tmp_path} is not empty; name a new directory" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine"]
 
 
-def test_an_address_that_is_taken_is_told_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+def test_an_address_in_use_is_reported_and_leaves_no_files(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -103,7 +103,7 @@ def test_an_address_that_is_taken_is_told_and_leaves_nothing(tmp_path, capsys, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_fills_up_ends_it_and_is_told(tmp_path, capsys, monkeypatch):
+def test_a_full_disk_ends_the_demo_with_an_error(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def full(_self, _steps):
@@ -134,24 +134,24 @@ def test_help_names_every_fault(capsys):
 async def test_it_never_blocks_the_loop(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with blockbuster_ctx() as watch:
-        # Once, before anything is served: the configuration, and what the kernel says of this process.
+        # Once, before anything is served: the configuration, and procfs files of this process.
         for call in ("io.BufferedReader.read", "os.stat", "os.scandir"):
             watch.functions[call].can_block_in("exporter/daemon/daemon.py", {"__init__"})
         watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon/runtime.py", {"warn_of_own_namespace"})
-        # What the kernel says of this process comes from its memory; a scrape that is quick is made on the loop.
+        # procfs files of this process are in memory; a fast rendering runs on the event loop.
         watch.functions["os.stat"].can_block_in("exporter/daemon/health.py", {"values"})
         watch.functions["os.listdir"].can_block_in("exporter/daemon/health.py", {"values"})
-        running = asyncio.create_task(demo.run(listen_addresses=["127.0.0.1:0"], faults=list(FAULTS)))
-        said = ""
-        while "Ctrl-C" not in said:
+        running = asyncio.create_task(demo.serve(listen_addresses=["127.0.0.1:0"], faults=list(FAULTS)))
+        output = ""
+        while "Ctrl-C" not in output:
             assert not running.done(), running.result()
             await asyncio.sleep(0.05)
-            said += capsys.readouterr().err
-        url = URL.search(said)[1]
+            output += capsys.readouterr().err
+        url = URL.search(output)[1]
         for _ in range(3):  # a second and more of moves and reads
             await asyncio.sleep(0.5)
             if running.done():
-                await running  # says what blocked
+                await running  # raises what blocked
             assert "fabric_rdma_" in await asyncio.to_thread(fetch, f"{url}/metrics")
         signal.raise_signal(signal.SIGTERM)
         await running

@@ -12,7 +12,7 @@ from pathlib import Path
 import promql_parser as promql
 import pytest
 
-from exporter.daemon import daemon
+from exporter.daemon.loading import load_config
 from tests.helpers import promtool
 from tests.helpers.ibsim import Simulator, simulator
 from tests.helpers.paths import ROOT
@@ -311,7 +311,7 @@ def test_the_page_shows_the_output_of_its_commands(start, program):
 def test_the_configuration_of_the_page_is_valid(tmp_path):
     (text,) = (block for kind, block in BLOCKS if kind == "yaml")
     (tmp_path / "fabric.yml").write_text(text)
-    options = daemon.load_config(tmp_path / "fabric.yml").sources["ibfabric"]
+    options = load_config(tmp_path / "fabric.yml").sources["ibfabric"]
     assert options.enabled
     assert [(choice.device, choice.port) for choice in options.ports] == [("mlx5_0", 1)]
 

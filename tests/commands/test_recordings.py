@@ -1,4 +1,4 @@
-"""The commands `probe`, `snapshot` and `replay`: by which credentials, to where, and what is said to whom."""
+"""The commands `probe`, `snapshot` and `replay`: credentials, output files, and messages."""
 
 import asyncio
 import socket
@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from exporter import cli
+from exporter.commands import probe
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp import recording
 from exporter.snmp.ber import (
@@ -34,7 +35,7 @@ ROWS = {
 
 @pytest.fixture
 def switch():
-    """Give the address of an agent that answers to `right`, in a thread of its own."""
+    """Yield the address of an agent with the community `right`, in a thread of its own."""
     made, found = threading.Event(), []
     loop = asyncio.new_event_loop()
 
@@ -55,7 +56,7 @@ def switch():
 
 @pytest.fixture
 def community(tmp_path):
-    """Give flags that name a file with the community."""
+    """Return flags that name a file with the community."""
     (tmp_path / "community").write_text("right\n")
     return ["--snmp.community-file", str(tmp_path / "community")]
 
@@ -63,11 +64,11 @@ def community(tmp_path):
 def test_a_snapshot_goes_into_a_file_without_names(capsys, tmp_path, switch, community):
     file = tmp_path / "leaf.rec"
     assert cli.main(["snapshot", switch, str(file), *community]) == 0
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err == (
-        f"{file}: {len(ROWS)} rows; names, addresses and serial numbers are replaced; look at it all the same before"
-        " you give it away\n"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        f"{file}: {len(ROWS)} rows; names, addresses and serial numbers are replaced; review it all the same before"
+        " you share it\n"
     )
     rows = recording.load(file).rows
     assert rows.keys() == ROWS.keys()
@@ -80,49 +81,49 @@ def test_a_snapshot_goes_into_a_file_without_names(capsys, tmp_path, switch, com
     assert file.read_bytes() == file_before
 
 
-def test_a_raw_snapshot_says_what_is_in_it(capsys, tmp_path, switch, community):
+def test_a_raw_snapshot_warns_of_its_content(capsys, tmp_path, switch, community):
     file = tmp_path / "leaf.rec"
     assert cli.main(["snapshot", switch, str(file), "--raw", *community]) == 0
-    assert "names, addresses and serial numbers are in it: look before you give it away" in capsys.readouterr().err
+    assert "names, addresses and serial numbers are in it: review it before you share it" in capsys.readouterr().err
     assert recording.load(file).rows == ROWS
 
 
-def test_a_switch_of_the_configuration_is_asked_as_it_says(capsys, tmp_path, switch):
+def test_a_configured_switch_is_recorded_with_its_own_options(capsys, tmp_path, switch):
     config = tmp_path / "config.yml"
     config.write_text(f"switches: {{targets: [{{name: leaf-7, address: '{switch}', snmp: {{community: right}}}}]}}")
     assert cli.main(["snapshot", "leaf-7", "--config.file", str(config)]) == 0
-    told = capsys.readouterr()
-    assert recording.parse(told.out.encode()).rows.keys() == ROWS.keys()
-    assert told.err == ""  # no progress where it is no terminal
+    captured = capsys.readouterr()
+    assert recording.parse(captured.out.encode()).rows.keys() == ROWS.keys()
+    assert captured.err == ""  # no progress where it is no terminal
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "message"),
     [
-        ([], "'leaf-1': how is it asked? Name a switch of --config.file that has snmp, or give --snmp.community-file"),
-        (["--snmp.version", "4"], "--snmp.version: is '4'; expected one of 1, 2c, 3"),
+        ([], "'leaf-1': no SNMP options; name a switch of --config.file that has snmp, or give --snmp.community-file"),
+        (["--snmp.version", "4"], "--snmp.version: is '4'; known are 1, 2c, 3"),
         (["--snmp.version", "3"], "version 3 needs a user; give its name"),
         (["--snmp.auth", "md4", "--snmp.user", "u"], "--snmp.auth: is 'md4'; expected one of md5"),
         (["--snmp.community-file", "/nowhere"], "/nowhere: the secret cannot be read: No such file or directory"),
         (["--snmp.community-env", "NOT_SET"], "environment variable NOT_SET: the secret is empty or not set"),
     ],
 )
-def test_what_is_missing_is_one_line(capsys, flags, says):
+def test_missing_options_are_one_line_of_error(capsys, flags, message):
     assert cli.main(["snapshot", "leaf-1", *flags]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert len(told.err.splitlines()) == 1
-    assert says in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert message in captured.err
 
 
 def test_a_wrong_community_is_one_line_without_it(capsys, monkeypatch, switch):
     monkeypatch.setattr("exporter.snmp.snapshot._TIMEOUT", 0.2)
     monkeypatch.setenv("COMMUNITY", "wrong-hush")
     assert cli.main(["snapshot", switch, "--snmp.community-env", "COMMUNITY"]) == 1
-    told = capsys.readouterr()
-    assert len(told.err.splitlines()) == 1
-    assert switch in told.err
-    assert "hush" not in told.err + told.out
+    captured = capsys.readouterr()
+    assert len(captured.err.splitlines()) == 1
+    assert switch in captured.err
+    assert "hush" not in captured.err + captured.out
 
 
 @pytest.mark.parametrize("poll", ["true", "false"])
@@ -131,33 +132,33 @@ def test_a_probe_of_a_switch_of_the_configuration_whether_polled_or_not(capsys, 
     text = f"{{name: leaf-7, address: '{switch}', poll: {poll}, snmp: {{community: right}}}}"
     config.write_text(f"switches: {{targets: [{text}]}}")
     assert cli.main(["probe", "leaf-7", "--config.file", str(config)]) == 0
-    told = capsys.readouterr()
-    assert told.err == ""
-    assert told.out.startswith("success after")
-    assert "  receive_bytes_total: 1\n" in told.out
-    assert "right" not in told.out
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert captured.out.startswith("success after")
+    assert "  receive_bytes_total: 1\n" in captured.out
+    assert "right" not in captured.out
 
 
 def test_a_probe_by_flags_with_its_metrics(capsys, switch, community):
     assert cli.main(["probe", switch, "--metrics", *community]) == 0
-    told = capsys.readouterr()
-    assert 'fabric_switch_receive_bytes_total{switch="leaf-secret-7",port="Ethernet1"} 1000\n' in told.out
-    assert "fabric_probe_success 1\n" in told.out
-    assert told.err.startswith("success after")
+    captured = capsys.readouterr()
+    assert 'fabric_switch_receive_bytes_total{switch="leaf-secret-7",port="Ethernet1"} 1000\n' in captured.out
+    assert "fabric_probe_success 1\n" in captured.out
+    assert captured.err.startswith("success after")
 
 
-def test_a_probe_that_fails_says_why_and_a_status_of_1(capsys, monkeypatch, switch):
+def test_a_failed_probe_prints_the_reason_and_exits_with_1(capsys, monkeypatch, switch):
     monkeypatch.setenv("COMMUNITY", "wrong-hush")
-    monkeypatch.setattr(cli, "PROBE_SECONDS", 0.8)
+    monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.8)
     assert cli.main(["probe", switch, "--snmp.community-env", "COMMUNITY"]) == 1
-    told = capsys.readouterr()
-    assert told.out.startswith("FAILURE after")
-    assert "timeout: " in told.out
-    assert "hush" not in told.out + told.err
+    captured = capsys.readouterr()
+    assert captured.out.startswith("FAILURE after")
+    assert "timeout: " in captured.out
+    assert "hush" not in captured.out + captured.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 gives no way to ask it; give one or more of snmp"),
         (["127.0.0.1", "--auth", "lab"], "there is no auth 'lab'; probe.auths has none"),
@@ -165,11 +166,11 @@ def test_a_probe_that_fails_says_why_and_a_status_of_1(capsys, monkeypatch, swit
         (["127.0.0.1", "--snmp.version", "4"], "--snmp.version: is '4'; expected one of 1, 2c, 3"),
     ],
 )
-def test_a_probe_that_nobody_can_make_is_one_line(capsys, arguments, says):
+def test_an_invalid_probe_is_one_line_of_error(capsys, arguments, message):
     assert cli.main(["probe", *arguments]) == 1
-    told = capsys.readouterr()
-    assert (told.out, len(told.err.splitlines())) == ("", 1)
-    assert says in told.err
+    captured = capsys.readouterr()
+    assert (captured.out, len(captured.err.splitlines())) == ("", 1)
+    assert message in captured.err
 
 
 def test_a_recording_is_served_as_a_switch(tmp_path):
@@ -206,4 +207,4 @@ def test_an_address_that_is_taken_is_named(capsys, tmp_path):
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert cli.main(["replay", str(tmp_path / "leaf.rec"), "--listen", address]) == 1
-    assert f"fabric-exporter: {address}: nobody can listen there: " in capsys.readouterr().err
+    assert f"fabric-exporter: {address}: cannot be listened on: " in capsys.readouterr().err

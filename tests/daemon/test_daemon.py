@@ -1,4 +1,4 @@
-"""The daemon as a whole: it serves, reloads, stands what is sick around it, and stops when it is told to."""
+"""The daemon as a whole: it serves, reloads, tolerates faults of devices, and stops on a signal."""
 
 import asyncio
 import contextlib
@@ -24,8 +24,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from exporter.commands import demo
 from exporter.config import yaml_reader
 from exporter.daemon import daemon as module
-from exporter.daemon import runtime as own_process
-from exporter.daemon.daemon import Daemon, Settings
+from exporter.daemon import loading, runtime, sources
+from exporter.daemon import running as running_sources
+from exporter.daemon.daemon import Daemon
+from exporter.daemon.running import RunningSource
+from exporter.daemon.settings import Settings
+from exporter.meaning.ports import states as port_states
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.host import HostFiles
 from exporter.simulator.snmp_agent import SnmpAgent
@@ -45,7 +49,7 @@ def _no_names_taken():
 
 
 def samples_of(text, parse=parse_text):
-    """Give value by name and labels; a series that stands twice is a fault."""
+    """Return values by name and labels; a duplicate series is an error."""
     found = {}
     for family in parse(text):
         for sample in family.samples:
@@ -56,7 +60,7 @@ def samples_of(text, parse=parse_text):
 
 
 class Page:
-    """One scrape, to be asked for values."""
+    """The samples of one scrape."""
 
     def __init__(self, text):
         self.samples = samples_of(text)
@@ -82,10 +86,10 @@ class Served:
         assert answer.status_code == 200
         return Page(answer.text)
 
-    async def until(self, look):
+    async def until(self, condition):
         """Scrape until there is something to see."""
         async with asyncio.timeout(LONG):
-            while not look(page := await self.page()):  # noqa: ASYNC110  # what is looked at is what a scrape shows
+            while not condition(page := await self.page()):  # noqa: ASYNC110  # the condition is on a scrape
                 await asyncio.sleep(0.01)
         return page
 
@@ -153,12 +157,12 @@ def targets(*agents, **changed):
 
 
 def is_all_up(page):
-    """Tell whether every kind of source is read that the demo has, of switches two."""
+    """Return whether every source of the demo is up, with two switches."""
     ups = page.all("fabric_source_up")
     names = sorted(dict(labels)["source"] for _, labels in ups)
     absent = {"lldp", "ibfabric", "nccl_facts", "collector"}  # no neighbours, no fabric, no logs, no broker
-    sources = {one.name for one in module.SOURCES} - absent
-    return names == sorted([*sources, "switch"]) and set(ups.values()) == {1}
+    expected = {one.name for one in sources.SOURCES} - absent
+    return names == sorted([*expected, "switch"]) and set(ups.values()) == {1}
 
 
 # Serving.
@@ -176,7 +180,7 @@ async def test_a_whole_cluster_is_served_on_every_path(tmp_path):
                 await served.until(lambda page: page.all("fabric_switch_receive_bytes_per_second"))
                 exact = samples_of((await client.get("/metrics", headers=OPENMETRICS)).text, parse_openmetrics)
                 assert len(exact) > 1000
-                names = {metric.name for metric in module.metrics()}
+                names = {metric.name for metric in sources.metrics()}
                 made = {key[0].removesuffix("_bucket").removesuffix("_count").removesuffix("_sum") for key in exact}
                 assert {name for name in made if name not in names} == set()
                 look = await client.get("/")
@@ -190,7 +194,7 @@ async def test_a_whole_cluster_is_served_on_every_path(tmp_path):
             await daemon.stop()
 
 
-async def test_what_is_absent_is_neither_up_nor_a_failure(tmp_path, caplog):
+async def test_absent_hardware_is_neither_up_nor_a_failure(tmp_path, caplog):
     async with serving(tmp_path) as served:
         async with asyncio.timeout(LONG):
             for poller in served.pollers().values():
@@ -204,7 +208,7 @@ async def test_what_is_absent_is_neither_up_nor_a_failure(tmp_path, caplog):
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_it_is_ready_when_every_source_was_read_or_after_a_while(tmp_path, monkeypatch):
+async def test_it_is_ready_after_the_first_reads_or_ten_seconds(tmp_path, monkeypatch):
     async with leaf() as agent:
         agent.faults.silent = True
         async with serving(tmp_path, targets(agent, leaf_0="60s")) as served:
@@ -249,7 +253,7 @@ async def test_the_hosts_name_is_that_of_the_configuration_of_kubernetes_or_its_
         assert page.value("fabric_nic_info", host=name, device="eth0") == 1
 
 
-async def test_metrics_that_are_dropped_are_not_there(tmp_path):
+async def test_dropped_metrics_are_not_exported(tmp_path):
     (tmp_path / "nic").mkdir()
     (tmp_path / "nic" / "eth0.json").write_text(
         '{"link": {"ifindex": 2, "mtu": 9000, "carrier_changes": 1, "parent_dev_name": "x"}}'
@@ -263,7 +267,7 @@ async def test_metrics_that_are_dropped_are_not_there(tmp_path):
     ("keep", "there"),
     [("[]", set()), ('["fabric_nic_kernel_receive_p*"]', {"fabric_nic_kernel_receive_packets_total"})],
 )
-async def test_details_are_there_where_they_are_kept(tmp_path, keep, there):
+async def test_kept_details_are_exported(tmp_path, keep, there):
     (tmp_path / "nic").mkdir()
     (tmp_path / "nic" / "eth0.json").write_text(
         '{"link": {"ifindex": 2, "parent_dev_name": "x", "stats": {"rx_packets": 5, "tx_packets": 6, "rx_dropped": 0}}}'
@@ -275,46 +279,46 @@ async def test_details_are_there_where_they_are_kept(tmp_path, keep, there):
 
 def load(folder, text):
     (folder / "config.yml").write_text(text)
-    return module.load_config(folder / "config.yml")
+    return loading.load_config(folder / "config.yml")
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
+    ("text", "message"),
     [
         (
             'sources: {nic: {keep: ["fabric_nic_kernel_recieve_*"]}}',
-            "1: sources.nic.keep[0]: 'fabric_nic_kernel_recieve_*' fits no detail; {LISTED}",
+            "1: sources.nic.keep[0]: 'fabric_nic_kernel_recieve_*' matches no detail; {LISTED}",
         ),
         (  # that is exported anyway
             "sources: {rdma: {keep: [fabric_rdma_link_up]}}",
-            "1: sources.rdma.keep[0]: 'fabric_rdma_link_up' fits no detail; {LISTED}",
+            "1: sources.rdma.keep[0]: 'fabric_rdma_link_up' matches no detail; {LISTED}",
         ),
         (
             'sources: {nic: {keep: ["fabric_rdma_vl15_*"]}}',
-            "1: sources.nic.keep[0]: 'fabric_rdma_vl15_*' fits no detail; {LISTED}",
+            "1: sources.nic.keep[0]: 'fabric_rdma_vl15_*' matches no detail; {LISTED}",
         ),
         (
             "switches: {keep: [cnp_sent_ratio]}",
-            "1: switches.keep[0]: 'cnp_sent_ratio' fits no detail; {LISTED}",
+            "1: switches.keep[0]: 'cnp_sent_ratio' matches no detail; {LISTED}",
         ),
         (
             "probe:\n  keep:\n  - fabric_nic_kernel_*\n",
-            "3: probe.keep[0]: 'fabric_nic_kernel_*' fits no detail; {LISTED}",
+            "3: probe.keep[0]: 'fabric_nic_kernel_*' matches no detail; {LISTED}",
         ),
         (
             'sources: {rdma: {drop: ["fabric_rmda_*"]}}',
-            "1: sources.rdma.drop[0]: 'fabric_rmda_*' fits no metric; {LISTED}",
+            "1: sources.rdma.drop[0]: 'fabric_rmda_*' matches no metric; {LISTED}",
         ),
     ],
 )
-def test_a_pattern_that_fits_nothing_is_an_error_since_it_is_a_typo(tmp_path, text, error):
+def test_a_pattern_that_matches_no_metric_is_an_error(tmp_path, text, error):
     with pytest.raises(yaml_reader.ConfigError) as caught:
         load(tmp_path, text)
     listed = "docs/metrics.md lists their full names"
     assert str(caught.value) == f"{tmp_path}/config.yml:{error.replace('{LISTED}', listed)}"
 
 
-def test_patterns_fit_what_meaning_makes_too(tmp_path):
+def test_patterns_match_computed_metrics_too(tmp_path):
     patterns = {"keep": ["fabric_rdma_cnp_sent_ratio"], "drop": ["fabric_rdma_ports_*", "*_asymmetry_ratio"]}
     found = load(tmp_path, json.dumps({"sources": {"rdma": patterns}})).sources["rdma"]
     assert (found.keep, found.drop) == (tuple(patterns["keep"]), tuple(patterns["drop"]))
@@ -349,7 +353,7 @@ async def test_as_many_ports_as_expected_until_their_whole_class_vanishes(tmp_pa
         assert (page.value(EXPECTED), page.value(READY)) == (4, 0)
 
 
-async def test_nothing_is_said_of_ports_where_no_number_is_expected(tmp_path):
+async def test_numbers_of_ports_are_exported_only_where_expected(tmp_path):
     add_ports(tmp_path, "400 Gb/sec (4X NDR)")
     async with serving(tmp_path, "{expect: {rdma_speed: 400Gb/s}}") as served:
         page = await served.until(lambda page: page.all("fabric_rdma_link_up"))
@@ -360,7 +364,7 @@ async def test_nothing_is_said_of_ports_where_no_number_is_expected(tmp_path):
 
 
 class NeverRead:
-    """A poller whose first read hangs, or is over and found nothing."""
+    """A poller whose first read hangs, or has ended without a device."""
 
     def __init__(self, *, read):
         self.first_read = asyncio.Event()
@@ -371,13 +375,15 @@ class NeverRead:
         return ()
 
 
-@pytest.mark.parametrize(("read", "seconds", "said"), [(False, 10.0, False), (False, 10.1, True), (True, 0.0, True)])
-async def test_a_first_read_that_hangs_is_none_ready_after_a_while(stopped_clock, read, seconds, said):
-    clock = stopped_clock(module)
-    running = module._Running(NeverRead(read=read), (), None, 8, (), since=clock.now)
+@pytest.mark.parametrize(
+    ("read", "seconds", "is_exported"), [(False, 10.0, False), (False, 10.1, True), (True, 0.0, True)]
+)
+async def test_ready_ports_are_0_after_a_first_read_that_hangs(stopped_clock, read, seconds, is_exported):
+    clock = stopped_clock(running_sources)
+    running = RunningSource(NeverRead(read=read), (), None, 8, (), since=clock.now)
     clock.now += seconds
     values = [table.values("ports_ready") for table in running.tables()]
-    assert values == ([[0]] if said else [])
+    assert values == ([[0]] if is_exported else [])
 
 
 @pytest.mark.parametrize(
@@ -432,16 +438,16 @@ def test_report_97_ports_that_are_expected_and_not_read_are_an_error(tmp_path, m
 
 
 @pytest.mark.parametrize("expect", ["{rdma_speed: 400Gb/s}", "{classes: [{hosts: ['gpu-*'], rdma_ports: 8}]}"])
-def test_what_is_expected_of_other_hosts_needs_no_ports_read_here(tmp_path, expect):
+def test_expectations_of_other_hosts_need_no_ports_of_this_one(tmp_path, expect):
     text = f"{{host: head, expect: {expect}, sources: {{rdma: {{enabled: false}}}}}}"
     assert load(tmp_path, text).sources["rdma"].enabled is False
 
 
-def test_a_file_that_is_checked_for_a_fleet_is_judged_for_every_class_of_hosts(tmp_path):
+def test_check_config_checks_every_class_of_hosts(tmp_path):
     text = "host: head\nexpect:\n  classes:\n  - hosts: [gpu-*]\n    rdma_ports: 8\nsources: {rdma: {enabled: false}}\n"
     load(tmp_path, text)
     with pytest.raises(yaml_reader.ConfigError) as caught:
-        module.check(tmp_path / "config.yml", None)
+        loading.check(tmp_path / "config.yml", None)
     assert str(caught.value).startswith(f"{tmp_path}/config.yml:5: expect.classes[0].rdma_ports: is 8, and sources.")
 
 
@@ -449,7 +455,7 @@ PLANNED = "{parameters: 70B, data_parallel: 32, model_parallel: 16, link_speed: 
 
 
 @pytest.mark.parametrize(
-    ("jobs", "said"),
+    ("jobs", "message"),
     [
         ('"llama-[0-9": %s', "jobs.llama-[0-9: the pattern 'llama-[0-9' has an unclosed ["),
         ('"*": %s\n  llama-*: %s', "jobs.llama-*: is never used: '*' comes before it and matches the same names"),
@@ -458,10 +464,10 @@ PLANNED = "{parameters: 70B, data_parallel: 32, model_parallel: 16, link_speed: 
         ('"": %s', "jobs: a pattern is empty"),
     ],
 )
-def test_a_plan_that_no_job_can_have_is_an_error(tmp_path, jobs, said):
+def test_a_plan_that_no_job_can_have_is_an_error(tmp_path, jobs, message):
     with pytest.raises(yaml_reader.ConfigError) as caught:
         load(tmp_path, "jobs:\n  " + jobs.replace("%s", PLANNED) + "\n")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_plans_stand_in_any_order_that_makes_sense(tmp_path):
@@ -469,11 +475,11 @@ def test_plans_stand_in_any_order_that_makes_sense(tmp_path):
     assert len(load(tmp_path, f"jobs:\n{text}").jobs) == 5
 
 
-def test_a_check_says_what_follows_from_plans(tmp_path):
+def test_check_config_prints_what_follows_from_job_plans(tmp_path):
     path = tmp_path / "config.yml"
     path.write_text(f"jobs:\n  llama-*: {PLANNED}\n  other: {{parameters: 7B, data_parallel: 8}}\n")
-    first, large, small = module.check(path, None)
-    assert first.startswith(f"{path}: good; ")
+    first, large, small = loading.check(path, None)
+    assert first.startswith(f"{path}: valid; ")
     groups = "512 ranks, data-parallel groups of 32 on 32 hosts"
     assert large == f"{path}: jobs.llama-*: {groups}, 0.339 s of network a step at least"
     assert small == f"{path}: jobs.other: 8 ranks, data-parallel groups of 8 on 1 host"
@@ -491,7 +497,7 @@ async def test_a_reload_that_stops_reading_the_ports_that_are_expected_changes_n
 # Reloading.
 
 
-async def test_a_configuration_without_the_broker_that_collectors_need_leaves_the_one_before_at_work(tmp_path):
+async def test_a_collector_without_a_broker_is_an_error_of_the_reload(tmp_path):
     with_broker = "mqtt: {broker: '127.0.0.1:1'}\ncollector: {slots: 00-ff}\n"
     async with serving(tmp_path, with_broker) as served:
         relay = served.daemon._relay
@@ -502,27 +508,27 @@ async def test_a_configuration_without_the_broker_that_collectors_need_leaves_th
         assert served.daemon._relay.host == "another"
 
 
-async def test_states_are_told_again_after_a_broker_was_taken_away_meanwhile(tmp_path, monkeypatch, caplog):
+async def test_states_are_published_after_the_broker_was_removed_and_added_again(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(module, "STATES_INTERVAL", 0.01)
-    asked, go = threading.Event(), threading.Event()
+    called, go = threading.Event(), threading.Event()
 
     def slow(*_):
-        asked.set()
+        called.set()
         go.wait(LONG)
-        raise ValueError("told once")
+        raise ValueError("once")
 
-    monkeypatch.setattr(module.port_states, "step", slow)
+    monkeypatch.setattr(port_states, "step", slow)
     async with serving(tmp_path, "mqtt: {broker: '127.0.0.1:1'}\n") as served:
-        assert await asyncio.to_thread(asked.wait, LONG)
+        assert await asyncio.to_thread(called.wait, LONG)
         assert (await served.reload("{}")).status_code == 200
-        asked.clear()
+        called.clear()
         go.set()
         assert (await served.reload("mqtt: {broker: '127.0.0.1:1'}\n")).status_code == 200
-        assert await asyncio.to_thread(asked.wait, LONG)
-    assert "the states of ports are not told this time" in caplog.text
+        assert await asyncio.to_thread(called.wait, LONG)
+    assert "the states of ports are not published this time" in caplog.text
 
 
-async def test_a_reload_leaves_alone_what_did_not_change(tmp_path):
+async def test_a_reload_restarts_changed_sources_only(tmp_path):
     async with leaf(0) as first, leaf(1) as second, serving(tmp_path, targets(first, second)) as served:
         name = "fabric_switch_receive_bytes_total"
         both = {"switch-0", "switch-1"}
@@ -545,7 +551,7 @@ async def test_a_reload_leaves_alone_what_did_not_change(tmp_path):
         assert page.all("fabric_switch_receive_bytes_per_second", switch="switch-1")
 
 
-async def test_a_link_speed_that_is_expected_is_no_concern_of_switches(tmp_path):
+async def test_a_changed_nic_speed_does_not_restart_switches(tmp_path):
     async with leaf() as agent, serving(tmp_path, targets(agent)) as served:
         before = served.pollers()
         config = json.loads(targets(agent)) | {"expect": {"nic_speed": "400Gb/s"}}
@@ -554,7 +560,7 @@ async def test_a_link_speed_that_is_expected_is_no_concern_of_switches(tmp_path)
         assert {key for key in after if after[key] is not before[key]} == {("nic", "")}
 
 
-async def test_a_change_of_what_is_known_of_jobs_restarts_nothing_and_counts_at_once(tmp_path):
+async def test_changed_job_plans_restart_no_source_and_apply_at_once(tmp_path):
     text = "collector: {slots: 00-ff}\nmqtt: {broker: '127.0.0.1:1'}\nsources: {nccl: {inspector: [.]}}\n"
     async with serving(tmp_path, text) as served:
         before = served.pollers()
@@ -565,7 +571,7 @@ async def test_a_change_of_what_is_known_of_jobs_restarts_nothing_and_counts_at_
         assert served.daemon._known.plan("llama-70b") is None
 
 
-async def test_the_pollers_of_what_is_gone_end_and_their_series_vanish(tmp_path):
+async def test_pollers_of_removed_targets_end_and_their_series_are_removed(tmp_path):
     async with leaf(0) as first, leaf(1) as second, serving(tmp_path, targets(first, second)) as served:
         name = "fabric_switch_link_up"
         await served.until(lambda page: len({dict(key[1])["switch"] for key in page.all(name)}) == 2)
@@ -576,19 +582,19 @@ async def test_the_pollers_of_what_is_gone_end_and_their_series_vanish(tmp_path)
         assert page.all("fabric_source_up", target="leaf-1") == {}
         async with asyncio.timeout(LONG):
             await asyncio.wait([task])
-        asked = second.requests
+        requests = second.requests
         await served.until(lambda page: page.value("fabric_source_reads_total", target="leaf-0") > 5)
-        assert second.requests == asked
+        assert second.requests == requests
         await served.reload("sources: {nic: {enabled: false}, rdma: {enabled: false}}")
         assert not {("nic", ""), ("rdma", ""), ("switch", "leaf-0")} & served.pollers().keys()
 
 
-async def test_a_wrong_configuration_changes_nothing_and_is_told(tmp_path, caplog):
+async def test_an_invalid_configuration_changes_nothing_and_is_reported(tmp_path, caplog):
     async with leaf() as agent, serving(tmp_path, targets(agent)) as served:
         page = await served.page()
         since = page.value("fabric_exporter_config_last_reload_success_timestamp_seconds")
         before = served.pollers()
-        for wrong, says in (
+        for wrong, message in (
             ("nonsense: 1", "unknown key"),
             ("a: [", "is not valid YAML"),
             (targets(agent, agent).replace("leaf-1", "leaf-0"), "two targets are named 'leaf-0'"),
@@ -596,8 +602,8 @@ async def test_a_wrong_configuration_changes_nothing_and_is_told(tmp_path, caplo
             answer = await served.reload(wrong)
             assert answer.status_code == 500
             assert answer.text.startswith(f"{served.config_file}:")
-            assert says in answer.text
-            assert "stays in use" in caplog.records[-1].getMessage()
+            assert message in answer.text
+            assert "remains in use" in caplog.records[-1].getMessage()
             page = await served.page()
             assert page.value("fabric_exporter_config_last_reload_successful") == 0
             assert page.value("fabric_exporter_config_last_reload_success_timestamp_seconds") == since
@@ -611,9 +617,9 @@ async def test_a_wrong_configuration_changes_nothing_and_is_told(tmp_path, caplo
         assert served.pollers() == before
 
 
-async def test_all_who_ask_for_a_reload_while_one_waits_share_it(tmp_path, monkeypatch):
+async def test_concurrent_reload_requests_share_one_reload(tmp_path, monkeypatch):
     async with serving(tmp_path) as served:
-        load, reads, gate = module.load_config, [], threading.Event()
+        load, reads, gate = loading.load_config, [], threading.Event()
 
         def slowly(path):
             reads.append(path)
@@ -623,7 +629,7 @@ async def test_all_who_ask_for_a_reload_while_one_waits_share_it(tmp_path, monke
         monkeypatch.setattr(module, "load_config", slowly)
         first = asyncio.create_task(served.daemon.reload())
         async with asyncio.timeout(LONG):
-            while not reads:  # noqa: ASYNC110  # told by a thread
+            while not reads:  # noqa: ASYNC110  # appended by a thread
                 await asyncio.sleep(0.001)
         others = [asyncio.create_task(served.daemon.reload()) for _ in range(100)]
         await asyncio.sleep(0)
@@ -632,7 +638,7 @@ async def test_all_who_ask_for_a_reload_while_one_waits_share_it(tmp_path, monke
         assert len(reads) == 2  # the one under way may have read the file before it changed
 
 
-async def test_reloads_at_the_same_time_take_their_turn(tmp_path):
+async def test_concurrent_reloads_run_one_after_the_other(tmp_path):
     async with leaf() as agent, serving(tmp_path, targets(agent)) as served:
         assert await asyncio.gather(*[served.daemon.reload() for _ in range(5)]) == [None] * 5
         assert len(served.pollers()) == len(set(served.pollers().values()))
@@ -644,11 +650,11 @@ async def test_reloads_at_the_same_time_take_their_turn(tmp_path):
 async def test_nothing_blocks_the_loop(tmp_path):
     """Polls, scrapes in both formats, the page, reloads good and bad, a silent switch and a dead one, and the end."""
     with blockbuster_ctx() as watch, socket.socket() as dead:
-        # Once, before anything is served: the configuration, and what the kernel says of this process.
+        # Once, before anything is served: the configuration, and procfs files of this process.
         for call in ("io.BufferedReader.read", "os.stat", "os.scandir"):
             watch.functions[call].can_block_in("exporter/daemon/daemon.py", {"__init__"})
         watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon/runtime.py", {"warn_of_own_namespace"})
-        # What the kernel says of this process comes from its memory; a scrape that is quick is made on the loop.
+        # procfs files of this process are in memory; a fast rendering runs on the event loop.
         watch.functions["io.BufferedReader.read"].can_block_in("exporter/daemon/health.py", {"__init__"})
         watch.functions["os.stat"].can_block_in("exporter/daemon/health.py", {"values"})
         watch.functions["os.listdir"].can_block_in("exporter/daemon/health.py", {"values"})
@@ -682,10 +688,10 @@ async def test_nothing_blocks_the_loop(tmp_path):
                 await daemon.stop()
 
 
-def test_the_lag_is_the_worst_of_this_half_minute_and_the_last(monkeypatch):
+def test_the_lag_is_the_maximum_of_the_current_and_the_last_half_minute(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(own_process, "monotonic", lambda: now[0])
-    lag = own_process.Lag(turned=0.0)
+    monkeypatch.setattr(runtime, "monotonic", lambda: now[0])
+    lag = runtime.LoopLag(since=0.0)
     assert lag.longest() is None
     seen = []
     for at, late in ((1, 0.5), (29, 0.2), (31, 0.1), (62, 0.3), (93, 0.0), (124, 0.0)):
@@ -700,14 +706,14 @@ def test_the_lag_is_the_worst_of_this_half_minute_and_the_last(monkeypatch):
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_daemon_in_a_namespace_of_its_own_says_that_it_sees_other_ports(tmp_path, caplog, same):
+def test_a_daemon_in_another_network_namespace_logs_a_warning(tmp_path, caplog, same):
     folder = tmp_path / "1" / "net"
     folder.mkdir(parents=True)
     devices = Path("/proc/self/net/dev").read_text()
     (folder / "dev").write_text(devices if same else devices.replace("lo:", "lo: 1\n gpu0:"))
-    own_process.warn_of_own_namespace(tmp_path)
-    own_process.warn_of_own_namespace(tmp_path / "none")
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == (
+    runtime.warn_of_own_namespace(tmp_path)
+    runtime.warn_of_own_namespace(tmp_path / "none")
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == (
         [] if same else ["this process is not in the host's network namespace"]
     )
 
@@ -728,7 +734,7 @@ def statistics(self, device):
 ReplayNic.statistics = statistics
 sys.exit(cli.main(sys.argv[2:]))
 """
-"""The program, but for one NIC whose driver never answers."""
+"""The program with one NIC whose driver never returns."""
 
 
 class Process:
@@ -737,9 +743,9 @@ class Process:
     def __init__(self, process, log):
         self.process, self.log, self.url = process, log, ""
 
-    def until(self, look):
+    def until(self, condition):
         end = monotonic() + LONG
-        while not (found := look()):
+        while not (found := condition()):
             assert self.process.poll() is None, self.log.read_text()
             assert monotonic() < end, self.log.read_text()
             sleep(0.02)
@@ -749,8 +755,8 @@ class Process:
         return Page(httpx.get(f"{self.url}/metrics", trust_env=False, timeout=LONG).text)
 
     def listening(self):
-        said = [line for line in self.log.read_text().splitlines() if "listening on" in line]
-        self.url = f"http://{said[0].split('listening on ')[1].split(chr(34))[0]}" if said else ""
+        lines = [line for line in self.log.read_text().splitlines() if "listening on" in line]
+        self.url = f"http://{lines[0].split('listening on ')[1].split(chr(34))[0]}" if lines else ""
         return bool(self.url)
 
 
@@ -788,7 +794,7 @@ def test_sighup_reloads_and_sigterm_ends(tmp_path):
     assert running.log.read_text().splitlines()[-1].count("stopping") == 1
 
 
-def test_all_that_is_sick_at_once_holds_up_nothing_else_and_the_daemon_stops(tmp_path):
+def test_several_blocked_devices_delay_no_others_and_the_daemon_stops(tmp_path):
     """A pipe among the counters, a driver and a file that hang, a switch without an answer and one that is dead."""
     HostFiles(tmp_path, Training(())).create()
     (tmp_path / "proc").mkdir()
@@ -838,10 +844,10 @@ def test_all_that_is_sick_at_once_holds_up_nothing_else_and_the_daemon_stops(tmp
             assert received == {f"eth{number}" for number in range(10) if number not in {1, 4}}
             assert page.value("fabric_nic_link_up", device="eth4") == 1
             assert page.value("fabric_source_failures_total", source="nic", device="eth4", reason="timeout") >= 2
-            asked = calls.read_text().split()
-            assert asked.count("eth4") == 1
-            assert asked.count("eth5") >= 3
+            called = calls.read_text().split()
+            assert called.count("eth4") == 1
+            assert called.count("eth5") >= 3
             assert page.value("fabric_exporter_event_loop_lag_seconds") is not None
             running.process.send_signal(signal.SIGTERM)
             assert running.process.wait(timeout=5) == 0
-            assert "stopped without waiting for a call that hangs" in running.log.read_text().splitlines()[-1]
+            assert "exiting despite a blocked call" in running.log.read_text().splitlines()[-1]

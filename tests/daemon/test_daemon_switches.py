@@ -1,5 +1,6 @@
-"""The daemon's ways to switches: polled or probed, each by its shard, listed for Prometheus, told of while down."""
+"""Switches in the daemon: polls, probes, shards, service discovery, and metrics while a switch is down."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -10,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from exporter.config import yaml_reader
 from exporter.config.shard import Shard, owner
-from exporter.daemon import daemon as module
+from exporter.daemon.loading import load_config
 from exporter.sources.switch import source as switch
 from tests.daemon.test_daemon import (
     OPENMETRICS,
@@ -74,7 +75,7 @@ async def test_the_debug_page_shows_the_result_and_no_secret(tmp_path):
         bad = await served.client.get("/probe", params={"target": "leaf-0", "debug": "true"}, headers=headers)
     assert (good.status_code, bad.status_code) == (200, 200)
     assert good.text.startswith("success after")
-    assert f"asked {agent.address} by snmp" in good.text
+    assert f"requested {agent.address} by snmp" in good.text
     assert "  receive_bytes_total: 33" in good.text
     assert bad.text.startswith("FAILURE after")
     assert "timeout: no answer within 0.5 s" in bad.text
@@ -82,17 +83,17 @@ async def test_the_debug_page_shows_the_result_and_no_secret(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("params", "status", "says"),
+    ("params", "status", "message"),
     [
-        ({"target": "127.0.0.1"}, 403, "neither a switch of the configuration nor allowed by probe.allow"),
-        ({"target": "leaf-0", "module": "arista"}, 400, "leave module and auth away"),
+        ({"target": "127.0.0.1"}, 403, "neither a configured switch nor allowed by probe.allow"),
+        ({"target": "leaf-0", "module": "arista"}, 400, "remove module and auth"),
         ({}, 400, "give target=HOST"),
     ],
 )
 async def test_refused_probes_have_a_reason(tmp_path, params, status, says):
     async with serving(tmp_path, on_demand("192.0.2.1")) as served:
         answer = await served.client.get("/probe", params=params)
-    assert (answer.status_code, says in answer.text) == (status, True)
+    assert (answer.status_code, message in answer.text) == (status, True)
 
 
 async def test_a_reload_changes_the_allowed_probes_and_keeps_unchanged_ones(tmp_path):
@@ -102,7 +103,7 @@ async def test_a_reload_changes_the_allowed_probes_and_keeps_unchanged_ones(tmp_
         await served.reload(on_demand(agent.address) + "\n# the same")
         assert served.daemon._prober is before
         await served.reload(on_demand(agent.address, drop=["*_bytes_*"]))
-        assert not before._kept
+        assert not before._cache
         found = Page((await served.client.get("/probe", params={"target": "leaf-0"})).text)
     assert found.value("fabric_probe_success") == 1
     assert not found.all(BYTES)
@@ -115,11 +116,11 @@ def test_a_polled_target_cannot_be_probed(tmp_path, address):
     config = {"switches": {"targets": [target]}, "probe": {"allow": ["192.0.2.0/24", "leaf-*"]}}
     (tmp_path / "config.yml").write_text(yaml.safe_dump(config))
     with pytest.raises(yaml_reader.ConfigError) as caught:
-        module.load_config(tmp_path / "config.yml")
+        load_config(tmp_path / "config.yml")
     assert f"config.yml:2: probe.allow: allows {address!r}, which is the switch 'a' that is polled" in str(caught.value)
     target["poll"] = False
     (tmp_path / "config.yml").write_text(yaml.safe_dump(config))
-    module.load_config(tmp_path / "config.yml")
+    load_config(tmp_path / "config.yml")
 
 
 # Files of targets.
@@ -146,7 +147,7 @@ async def test_files_of_targets_are_read_at_the_start_and_at_a_reload(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("main", "file", "error"),
+    ("main", "file", "message"),
     [
         (
             "targets: [{name: a, address: b}]",
@@ -187,7 +188,7 @@ def test_errors_have_file_and_line(tmp_path, main, file, error):
     text = f"switches:\n  defaults:\n    snmp: {{community: c}}\n  files: [more.yml]\n  {main}\n"
     (tmp_path / "c.yml").write_text(text)
     with pytest.raises(yaml_reader.ConfigError) as caught:
-        module.load_config(tmp_path / "c.yml")
+        load_config(tmp_path / "c.yml")
     assert str(caught.value).startswith(f"{tmp_path}/{error}")
 
 
@@ -198,7 +199,7 @@ def test_version_1_has_no_counters_for_traffic(tmp_path, profile):
     with pytest.raises(
         yaml_reader.ConfigError, match=r"c\.yml:3: switches\.targets\[0\]\.snmp: version 1 has no counters"
     ):
-        module.load_config(tmp_path / "c.yml")
+        load_config(tmp_path / "c.yml")
     own = {
         "name": "old",
         "tables": {
@@ -216,7 +217,7 @@ def test_version_1_has_no_counters_for_traffic(tmp_path, profile):
     )
     with (tmp_path / "c.yml").open("a") as file:
         file.write("  profiles: [old.yml]\n")
-    module.load_config(tmp_path / "c.yml")
+    load_config(tmp_path / "c.yml")
 
 
 # Sharding.
@@ -248,7 +249,7 @@ async def test_prometheus_accepts_the_service_discovery(tmp_path, program):
         job["http_sd_configs"] = [{"url": f"{served.client.base_url}/sd"}]
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
         command = [program("promtool"), "check", "service-discovery", tmp_path / "prometheus.yml", "switches"]
-        done = await module.asyncio.to_thread(
+        done = await asyncio.to_thread(
             subprocess.run, [*command, "--timeout=2s"], capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr

@@ -79,7 +79,7 @@ def inhibitions() -> object:
 
 @pytest.fixture
 def watch(program) -> Iterator[Callable]:
-    """Give what starts all of it for a demo with faults."""
+    """Return a function that starts all programs for a demo with faults."""
     programs = program("prometheus"), program("prometheus-alertmanager")
 
     @contextmanager
@@ -167,7 +167,7 @@ def test_the_inhibitions_of_the_runbook_mute_consequences_and_nothing_else(progr
         one | {"alertname": "FabricRailImbalance", "layer": "rdma", "group": "Ethernet MT4129 MT_0000000838"},
         other | {"alertname": "FabricSourceStale", "layer": "source", "source": "switch", "target": "leaf-01"},
     ]
-    told = [
+    sent = [
         down,
         other | slow,
         third | slow | {"layer": "nic", "device": "eth3"},
@@ -184,8 +184,8 @@ def test_the_inhibitions_of_the_runbook_mute_consequences_and_nothing_else(progr
         alertmanager(program("prometheus-alertmanager"), folder, hook, inhibit_rules=inhibitions()) as manager,
     ):
         alerts = f"http://{manager}/api/v2/alerts"
-        assert httpx.post(alerts, json=[{"labels": labels} for labels in (*muted, *told)]).is_success
-        until("the inhibited alerts", lambda: len(httpx.get(alerts, params={"inhibited": "false"}).json()) == len(told))
+        assert httpx.post(alerts, json=[{"labels": labels} for labels in (*muted, *sent)]).is_success
+        until("the inhibited alerts", lambda: len(httpx.get(alerts, params={"inhibited": "false"}).json()) == len(sent))
         found = httpx.get(alerts).json()
     inhibited = [alert["labels"] for alert in found if alert["status"]["inhibitedBy"]]
     assert sorted(map(sorted, map(dict.items, inhibited))) == sorted(map(sorted, map(dict.items, muted)))

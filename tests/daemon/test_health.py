@@ -18,7 +18,7 @@ from exporter.outputs.webapp import WebStats
 
 
 def poller(name="rdma", target="", rows=0, label="", **status):
-    """Stand for a poller of which only its state is looked at."""
+    """A poller with a state only."""
     table = SimpleNamespace(rows=Rows(("device",), [(str(number),) for number in range(rows)], {}))
     return SimpleNamespace(
         source=SimpleNamespace(name=name, target=target, **({"label": label} if label else {})),
@@ -62,7 +62,7 @@ def test_a_source_that_was_read(up):
 
 
 @pytest.mark.parametrize("up", [True, False, None])
-def test_a_switch_is_told_of_also_while_it_is_down(up):
+def test_the_metrics_of_polls_remain_while_a_switch_is_down(up):
     one = poller("switch", "leaf-01", label="leaf-01.example.com", up=up, duration=0.25, overruns=2)
     labels = '{switch="leaf-01.example.com",target="leaf-01"}'
     found = [line for line in lines([one, poller()]) if line.startswith("fabric_switch_")]
@@ -121,7 +121,7 @@ def test_the_process_as_the_usual_client_library_sees_it():
             assert value == pytest.approx(theirs[name], rel=0.1), name
 
 
-def test_descriptors_are_counted_also_where_the_kernel_does_not_tell_by_size(monkeypatch):
+def test_open_descriptors_are_counted_on_kernels_before_6_2(monkeypatch):
     process = Process()
     exact = len(list(health.Path("/proc/self/fd").iterdir())) - 1
     size = health.Path("/proc/self/fd").stat().st_size
@@ -133,7 +133,7 @@ def test_descriptors_are_counted_also_where_the_kernel_does_not_tell_by_size(mon
         assert abs(size - exact) <= 1
 
 
-def test_no_limit_on_descriptors_is_told_as_the_limit(monkeypatch):
+def test_an_unlimited_number_of_descriptors_is_exported(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1234, 5678))
     assert Process().values()["max_fds"] == 1234
 
@@ -147,10 +147,10 @@ def test_a_process_name_with_blanks_and_brackets(monkeypatch):
     assert Process().values()["start_time_seconds"] == pytest.approx(began, abs=0.1)
 
 
-def test_clients_that_were_turned_away_are_told_by_reason():
+def test_refused_clients_are_counted_by_reason():
     stats = WebStats(malformed_requests=3, timeouts=2, refused_connections=1, authentication_failures=7)
-    told = {line for line in lines(refused=stats.refused()) if "refused" in line}
-    assert told == {
+    refused = {line for line in lines(refused=stats.refused()) if "refused" in line}
+    assert refused == {
         'fabric_exporter_http_refused_total{reason="connections"} 1',
         'fabric_exporter_http_refused_total{reason="client_name"} 0',
         'fabric_exporter_http_refused_total{reason="malformed"} 3',

@@ -27,7 +27,7 @@ def _logging_as_before():
 
 
 def read_logfmt(line):
-    """Read a line of logfmt; nothing may stand between the pairs."""
+    """Parse a line of logfmt; no text is allowed between the pairs."""
     found = {key: json.loads(value) if value.startswith('"') else value for key, value in TOKEN.findall(line)}
     assert " ".join(match[0] for match in TOKEN.finditer(line)) == line
     return found
@@ -49,7 +49,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("message", MESSAGES)
 @pytest.mark.parametrize("form", log.FORMATS)
-def test_lines_read_back_as_what_was_said(message, form):
+def test_log_lines_parse_to_the_logged_text(message, form):
     stream = io.StringIO()
     log.set_up("info", form, stream)
     logging.getLogger("exporter.test").info("%s", message)
@@ -86,7 +86,7 @@ def test_a_trace_is_part_of_its_line():
 
 
 @pytest.mark.parametrize(("level", "shown"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_what_is_below_the_level_is_not_logged(level, shown):
+def test_records_below_the_level_are_not_logged(level, shown):
     stream = io.StringIO()
     log.set_up(level, "json", stream)
     for name in log.LEVELS:
@@ -94,7 +94,7 @@ def test_what_is_below_the_level_is_not_logged(level, shown):
     assert [json.loads(line)["level"] for line in stream.getvalue().splitlines()] == list(log.LEVELS)[4 - shown :]
 
 
-def test_libraries_do_not_tell_of_each_request():
+def test_libraries_do_not_log_each_request():
     stream = io.StringIO()
     log.set_up("debug", "json", stream)
     for name in ("httpx", "httpcore.connection", "asyncio"):
@@ -103,7 +103,7 @@ def test_libraries_do_not_tell_of_each_request():
     assert [json.loads(line)["msg"] for line in stream.getvalue().splitlines()] == ["odd"] * 3
 
 
-def test_setting_up_twice_does_not_say_all_twice():
+def test_a_second_set_up_does_not_log_twice():
     first, second = io.StringIO(), io.StringIO()
     log.set_up("info", "json", first)
     log.set_up("info", "json", second)
@@ -143,11 +143,11 @@ def test_colours_are_for_terminals(monkeypatch, environment, form, coloured):
     assert [line.endswith("\x1b[0m") for line in shown] == [mark is not None for mark in marks]
 
 
-async def test_faults_of_the_loop_are_told_once_a_minute_for_each_kind(caplog, monkeypatch):
+async def test_errors_of_the_event_loop_are_logged_once_a_minute_for_each_kind(caplog, monkeypatch):
     loop = asyncio.get_running_loop()
     now = [1000.0]
     monkeypatch.setattr(loop, "time", lambda: now[0])
-    take = log.LoopFaults()
+    take = log.LoopErrorHandler()
     for number in range(100):
         take(loop, {"message": f"Exception in callback number {number}", "exception": OSError(number)})
     take(loop, {"message": "Exception in callback number 1", "exception": KeyError(1)})

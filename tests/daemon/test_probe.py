@@ -1,4 +1,4 @@
-"""Probes: who may be asked, by whose credentials, how often, and what comes of it."""
+"""Probes: allowed targets, credentials, the cache, results and limits."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,8 @@ from blockbuster import blockbuster_ctx
 
 from exporter.config.yaml_reader import ConfigError, parse
 from exporter.daemon import probe
-from exporter.daemon.probe import ProbeOptions, Prober, RefusedError
+from exporter.daemon.probe import Prober, RefusedError
+from exporter.daemon.probe_options import ProbeOptions, is_allowed
 from exporter.meaning.ports import rates
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp.ber import (
@@ -63,34 +64,34 @@ async def prober(*, allow=(), modules=None, auths=None, targets=(), snmp=SNMP, *
         await made.close()
 
 
-def values(outcome):
-    """Give the values of all columns by metric and labels."""
+def values(result):
+    """Return the values of all columns by metric and labels."""
     return {
         (column.metric.name, key): value
-        for table in outcome.tables
+        for table in result.tables
         for column in table.columns.values()
         for key, value in zip(table.rows.keys, column.values, strict=True)
         if value is not None
     }
 
 
-async def test_a_probe_of_what_is_allowed(agent):
+async def test_a_probe_of_an_allowed_target(agent):
     async with prober(allow=LOOPBACK) as probing:
-        outcome = await probing.probe(agent.address)
-    found = values(outcome)
+        result = await probing.probe(agent.address)
+    found = values(result)
     assert found["fabric_switch_receive_bytes_total", ("leaf-a", "Ethernet1")] == 1_000
     assert found["fabric_switch_link_up", ("leaf-a", "Ethernet1")] == 1
     assert found["fabric_probe_success", ()] == 1
     assert found["fabric_probe_duration_seconds", ()] > 0
-    assert outcome.story.startswith("success after")
-    assert f"asked {agent.address} by snmp, profile as it says what it is" in outcome.story
-    assert "traffic: counted" in outcome.story
-    assert "pfc: unsupported" in outcome.story
-    assert "1 row of switch, port by snmp\n" in outcome.story
-    assert "  receive_bytes_total: 1" in outcome.story
+    assert result.report.startswith("success after")
+    assert f"requested {agent.address} by snmp, profile chosen by sysDescr and sysObjectID" in result.report
+    assert "traffic: counted" in result.report
+    assert "pfc: unsupported" in result.report
+    assert "1 row of switch, port by snmp\n" in result.report
+    assert "  receive_bytes_total: 1" in result.report
 
 
-async def test_the_next_probe_has_rates_and_asks_for_less(agent):
+async def test_the_next_probe_has_rates_and_sends_fewer_requests(agent):
     async with prober(allow=LOOPBACK) as probing:
         await probing.probe(agent.address)
         first, agent.requests = agent.requests, 0
@@ -101,18 +102,18 @@ async def test_the_next_probe_has_rates_and_asks_for_less(agent):
     assert 0 < agent.requests < first
 
 
-async def test_who_asks_at_the_same_time_shares_the_answer(agent):
+async def test_concurrent_probes_share_one_poll(agent):
     async with prober(allow=LOOPBACK) as probing:
         await probing.probe(agent.address)
         agent.requests = 0
         await probing.probe(agent.address)
         alone, agent.requests = agent.requests, 0
-        outcomes = await asyncio.gather(*(probing.probe(agent.address) for _ in range(20)))
+        results = await asyncio.gather(*(probing.probe(agent.address) for _ in range(20)))
     assert agent.requests == alone
-    assert all(values(outcome)["fabric_probe_success", ()] == 1 for outcome in outcomes)
+    assert all(values(result)["fabric_probe_success", ()] == 1 for result in results)
 
 
-# --- who may be asked
+# --- allowed targets
 
 
 @pytest.mark.parametrize(
@@ -125,19 +126,19 @@ async def test_who_asks_at_the_same_time_shares_the_answer(agent):
         (("127.0.0.1/32",), "127.0.0.2"),
     ],
 )
-async def test_what_is_not_allowed_gets_no_packet(allow, host):
+async def test_targets_that_are_not_allowed_get_no_packet(allow, host):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
         listening.bind(("127.0.0.1", 0))
         listening.setblocking(False)
         async with prober(allow=allow) as probing:
-            with pytest.raises(RefusedError, match="neither a switch of the configuration nor allowed") as caught:
+            with pytest.raises(RefusedError, match="neither a configured switch nor allowed") as caught:
                 await probing.probe(f"{host}:{listening.getsockname()[1]}")
         assert caught.value.status == 403
         with pytest.raises(BlockingIOError):
             listening.recv(1)
 
 
-async def test_without_networks_a_name_that_is_not_allowed_is_not_even_looked_up(monkeypatch):
+async def test_without_networks_a_name_that_is_not_allowed_is_not_resolved(monkeypatch):
     async with prober(allow=("leaf-*",)) as probing:
 
         async def refuse(*_, **__):
@@ -148,7 +149,7 @@ async def test_without_networks_a_name_that_is_not_allowed_is_not_even_looked_up
             await probing.probe("spine-01.example.com")
 
 
-async def test_a_name_is_looked_up_once_and_that_address_is_asked(agent, monkeypatch):
+async def test_a_name_is_resolved_once_and_that_address_is_polled(agent, monkeypatch):
     """Else a name could point elsewhere once it was checked."""
     port = agent.address.rpartition(":")[2]
     looked_up = []
@@ -161,31 +162,31 @@ async def test_a_name_is_looked_up_once_and_that_address_is_asked(agent, monkeyp
     async with prober(allow=LOOPBACK) as probing:
         loop = asyncio.get_running_loop()
         usual = loop.getaddrinfo
-        asked = []
+        resolved = []
 
         async def watched(host, *given, **more):
             if host == "leaf-a.example.com":
                 return await lookup(host)
-            asked.append(host)
+            resolved.append(host)
             return await usual(host, *given, **more)
 
         monkeypatch.setattr(loop, "getaddrinfo", watched)
-        outcome = await probing.probe(f"leaf-a.example.com:{port}")
-    assert values(outcome)["fabric_probe_success", ()] == 1
+        result = await probing.probe(f"leaf-a.example.com:{port}")
+    assert values(result)["fabric_probe_success", ()] == 1
     assert looked_up == ["leaf-a.example.com"]
-    assert set(asked) <= {"127.0.0.1"}
+    assert set(resolved) <= {"127.0.0.1"}
 
 
-async def test_a_name_that_cannot_be_looked_up_is_a_failure_like_another(monkeypatch):
+async def test_a_name_that_cannot_be_resolved_is_a_failed_probe(monkeypatch):
     async with prober(allow=("leaf-*",)) as probing:
 
         async def unknown(*_, **__):
             raise socket.gaierror(-2, "Name or service not known")
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
-        outcome = await probing.probe("leaf-1.example.com")
-    assert values(outcome)["fabric_probe_success", ()] == 0
-    assert "unreachable: the name 'leaf-1.example.com' cannot be looked up" in outcome.story
+        result = await probing.probe("leaf-1.example.com")
+    assert values(result)["fabric_probe_success", ()] == 0
+    assert "unreachable: the name 'leaf-1.example.com' cannot be resolved" in result.report
 
 
 async def test_a_switch_that_moved_is_found_where_its_name_leads_to_now(agent, monkeypatch):
@@ -239,7 +240,7 @@ async def test_a_switch_of_the_configuration_that_is_not_polled(agent):
     target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
     async with prober(targets=[target]) as probing:
         assert values(await probing.probe("leaf-1"))["fabric_probe_success", ()] == 1
-        with pytest.raises(RefusedError, match="leave module and auth away"):
+        with pytest.raises(RefusedError, match="remove module and auth"):
             await probing.probe("leaf-1", module="arista")
 
 
@@ -267,8 +268,8 @@ async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(addre
 # --- modules and credentials
 
 
-async def test_a_module_says_how_to_ask(agent):
-    modules = {"careful": CommonOptions(snmp=SNMP, exclude=("Ethernet*",))}
+async def test_a_module_sets_the_options_of_a_probe(agent):
+    modules = {"careful": Common(snmp=SNMP, exclude=("Ethernet*",))}
     async with prober(allow=LOOPBACK, modules=modules, snmp=None) as probing:
         with pytest.raises(RefusedError, match="has no protocol to poll it"):
             await probing.probe(agent.address)
@@ -300,56 +301,56 @@ async def test_credentials_by_name(agent):
 # --- what goes wrong
 
 
-async def test_a_silent_switch_is_told_in_words_and_its_community_is_not(agent):
+async def test_the_report_of_a_silent_switch_has_no_community(agent):
     agent.faults.silent = True
     async with prober(allow=LOOPBACK, snmp=Snmp(community="hush-hush", timeout=0.1, retries=0)) as probing:
-        outcome = await probing.probe(agent.address)
-    assert values(outcome)["fabric_probe_success", ()] == 0
-    assert outcome.story.startswith("FAILURE after")
-    assert "timeout: " in outcome.story
-    assert "hush" not in outcome.story
+        result = await probing.probe(agent.address)
+    assert values(result)["fabric_probe_success", ()] == 0
+    assert result.report.startswith("FAILURE after")
+    assert "timeout: " in result.report
+    assert "hush" not in result.report
 
 
-async def test_who_asks_is_answered_before_he_gives_up(agent):
+async def test_a_probe_ends_before_the_timeout_of_the_client(agent):
     agent.faults.silent = True
     patient = Snmp(community="public", timeout=60.0, retries=0)
-    async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": CommonOptions(interval=60.0)}) as probing:
-        outcome = await probing.probe(agent.address, seconds=0.7)
-        assert not outcome.good
-        assert "before an answer to GET" in outcome.story  # what the switch was asked last
-        outcome = await probing.probe(agent.address, module="slow", seconds=0.7)
-        assert not outcome.good
-        assert "no answer within 0.5 s" in outcome.story
+    async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": Common(interval=60.0)}) as probing:
+        result = await probing.probe(agent.address, timeout=0.7)
+        assert not result.success
+        assert "before an answer to GET" in result.report  # the last request to the switch
+        result = await probing.probe(agent.address, module="slow", timeout=0.7)
+        assert not result.success
+        assert "no response within 0.5 s" in result.report
 
 
-async def test_what_was_good_before_is_no_success_of_this_probe(agent):
+async def test_an_earlier_success_is_not_one_of_this_probe(agent):
     async with prober(allow=LOOPBACK) as probing:
         assert values(await probing.probe(agent.address))["fabric_probe_success", ()] == 1
         agent.faults.silent = True
-        found = values(await probing.probe(agent.address, seconds=0.6))
+        found = values(await probing.probe(agent.address, timeout=0.6))
     assert set(found) == {("fabric_probe_success", ()), ("fabric_probe_duration_seconds", ())}
     assert found["fabric_probe_success", ()] == 0
 
 
-async def test_who_waits_longer_gives_the_switch_more_time(agent):
+async def test_a_longer_timeout_gives_the_switch_more_time(agent):
     async with prober(allow=LOOPBACK) as probing:
-        for seconds, limit in ((5.0, 4.5), (20.0, 19.5), (5.0, 19.5)):
-            assert (await probing.probe(agent.address, seconds=seconds)).good
-            (kept,) = probing._kept.values()
+        for timeout, limit in ((5.0, 4.5), (20.0, 19.5), (5.0, 19.5)):
+            assert (await probing.probe(agent.address, timeout=timeout)).success
+            (kept,) = probing._cache.values()
             assert kept.source.interval == limit
 
 
-async def test_who_waits_while_the_configuration_changes_is_told(agent):
+async def test_a_reload_ends_waiting_probes_with_an_error(agent):
     agent.faults.silent = True
     async with prober(allow=LOOPBACK) as probing:
         waiting = asyncio.create_task(probing.probe(agent.address))
         while not agent.requests:  # noqa: ASYNC110  # the agent has nothing to wait for
             await asyncio.sleep(0)
         await probing.close()
-        outcome = await waiting
-        assert not outcome.good
-        assert "the configuration was read anew meanwhile; ask again" in outcome.story
-        with pytest.raises(RefusedError, match="read anew") as caught:
+        result = await waiting
+        assert not result.success
+        assert "the configuration was reloaded in the meantime; try again" in result.report
+        with pytest.raises(RefusedError, match="reloaded") as caught:
             await probing.probe(agent.address)
     assert caught.value.status == 503
 
@@ -360,13 +361,13 @@ async def test_the_first_probe_blocks_nothing_though_profiles_are_read_for_it(ag
     monkeypatch.setattr(profile, "_used", [])
     async with prober(allow=LOOPBACK) as probing:
         with blockbuster_ctx("exporter"):
-            outcome = await probing.probe(agent.address, module=module)
-    assert outcome.good, outcome.story
+            result = await probing.probe(agent.address, module=module)
+    assert result.success, result.report
     assert profile.builtin.cache_info().currsize == 1
 
 
-async def test_too_many_at_once_are_turned_away(agent, monkeypatch):
-    monkeypatch.setattr(probe, "MOST_AT_ONCE", 1)
+async def test_probes_above_the_maximum_are_refused(agent, monkeypatch):
+    monkeypatch.setattr(probe, "MAX_PROBES", 1)
     agent.faults.silent = True
     async with prober(allow=LOOPBACK, snmp=QUICK) as probing:
         first = asyncio.create_task(probing.probe(agent.address))
@@ -378,28 +379,28 @@ async def test_too_many_at_once_are_turned_away(agent, monkeypatch):
         await probing.probe(agent.address)
 
 
-async def test_switches_that_nobody_asks_for_are_let_go(agent, monkeypatch):
-    monkeypatch.setattr(probe, "MOST_KEPT", 2)
+async def test_targets_that_are_not_probed_are_removed_from_the_cache(agent, monkeypatch):
+    monkeypatch.setattr(probe, "MAX_CACHED", 2)
     async with prober(allow=LOOPBACK) as probing:
         for module in ("", "arista", "cumulus", "nxos"):
             await probing.probe(agent.address, module=module)
-        assert [key[1] for key in probing._kept] == ["cumulus", "nxos"]
-        assert agent.address in switch.REGISTRY.known
+        assert [key[1] for key in probing._cache] == ["cumulus", "nxos"]
+        assert agent.address in switch.ROSTER.known
 
 
-async def test_what_is_let_go_is_forgotten_unless_it_is_configured(agent):
-    switch.REGISTRY.configure({"leaf-1": agent.address})
+async def test_removed_targets_leave_the_registry_unless_configured(agent):
+    switch.ROSTER.configure({"leaf-1": agent.address})
     target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
     async with prober(allow=LOOPBACK, targets=[target]) as probing:
         for name in (agent.address, "leaf-1"):
             await probing.probe(name)
-        assert set(switch.REGISTRY.known) == {agent.address, "leaf-1"}
-        for kept in probing._kept.values():
-            kept.used -= probe.IDLE
-        probing._tidy()
+        assert set(switch.ROSTER.known) == {agent.address, "leaf-1"}
+        for kept in probing._cache.values():
+            kept.used -= probe.CACHE_SECONDS
+        probing._expire()
         await asyncio.gather(*probing._closing)
-        assert not probing._kept
-        assert list(switch.REGISTRY.known) == ["leaf-1"]
+        assert not probing._cache
+        assert list(switch.ROSTER.known) == ["leaf-1"]
 
 
 # --- configuration
@@ -408,15 +409,15 @@ async def test_what_is_let_go_is_forgotten_unless_it_is_configured(agent):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("allow: [leaf-*, 10.0.0.0/33]", r"^c\.yml:1: allow\[1\]: is no network: '10\.0\.0\.0/33'"),
-        ("allow: [10.0.0.1/24]", r"is no network: 10\.0\.0\.1/24 has host bits set"),
-        ("allow: ['10.0.*']", r"'10\.0\.\*' is no name; write addresses as a network, such as 192\.0\.2\.0/24"),
-        ("allow: ['2001:db8:*']", "is no name; write addresses as a network"),
+        ("allow: [leaf-*, 10.0.0.0/33]", r"^c\.yml:1: allow\[1\]: is not a network: '10\.0\.0\.0/33'"),
+        ("allow: [10.0.0.1/24]", r"is not a network: 10\.0\.0\.1/24 has host bits set"),
+        ("allow: ['10.0.*']", r"'10\.0\.\*' is not a name; write addresses as a network, such as 192\.0\.2\.0/24"),
+        ("allow: ['2001:db8:*']", "is not a name; write addresses as a network"),
         ("allow: ['leaf-[0']", r"allow\[0\]: the pattern 'leaf-\[0' has a \[ that no \] closes"),
         ("auths: {a: {profile: arista}}", r"auths\.a\.profile: does not belong here; known are snmp, onyx"),
         (
             "modules: {a: {snmp: {community: c, address: 192.0.2.1}}}",
-            r"modules\.a\.snmp\.address: does not belong here: it is the target of a probe that says who is asked",
+            r"modules\.a\.snmp\.address: does not belong here: the address is that of the probe's target",
         ),
         ("modules: {a: {profle: arista}}", "unknown key; did you mean 'profile'"),
         ("allowed: [x]", "unknown key; did you mean 'allow'"),
@@ -447,5 +448,5 @@ def test_nothing_is_allowed_unless_it_is_configured():
         ("::ffff:192.0.2.7", ("192.0.2.0/24",), False),
     ],
 )
-def test_what_a_list_allows(host, allow, allowed):
-    assert probe.is_allowed(host, allow) is allowed
+def test_hosts_that_a_list_allows(host, allow, allowed):
+    assert is_allowed(host, allow) is allowed

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from exporter.daemon.daemon import SOURCES, metrics
+from exporter.daemon.sources import SOURCES, metrics
 from exporter.simulator import recording
 from exporter.simulator.cluster import Cluster
 from exporter.snmp.ber import COUNTER32, Typed
@@ -30,7 +30,7 @@ ABSENT = (
     "fabric_rdma_retransmitted_*_total",
     "fabric_rdma_transmit_errors_total",
     "fabric_rdma_unresponsive_peers_total",
-    # By counters that somebody has to enable in the device.
+    # Of counters that have to be enabled in the device.
     "fabric_rdma_*optional_*",
     "fabric_rdma_cnp_received_total",
     # Of what the configuration has to ask for.
@@ -39,7 +39,7 @@ ABSENT = (
     "fabric_rdma_queue_pairs",
     # Of a host that caps what a port transmits.
     "fabric_nic_transmit_rate_limit_bytes_per_second",
-    # Of a link that is down, in the place of its speed and its lanes; of counters that stand at their top.
+    # Of a link that is down, instead of its speed and lanes; of saturated counters.
     "fabric_nic_link_down_reason_info",
     "fabric_*saturated",
 )
@@ -59,14 +59,14 @@ OF_HOST = ("rdma", "bursts", "nic", "pci", "optics", "lldp", "nccl")
 
 
 def every_statistic(statistics):
-    """Give a recording's statistics, and the rest of what the driver counts, for all eight priorities."""
+    """Return a recording's statistics with the other counters of the driver, for all eight priorities."""
     names = [name for one in (*MLX5.port, *MLX5.priority) for name in one.names]
     full = {name.replace("{p}", str(priority)): 1 for priority in range(8) for name in names}
     return {**full, **statistics}
 
 
 def pfc(ports):
-    """Give the frames of priority flow control by port and priority, as an agent with CISCO-PFC-EXT-MIB has them."""
+    """Return the frames of priority flow control by port and priority, as rows of CISCO-PFC-EXT-MIB."""
     table = (1, 3, 6, 1, 4, 1, 9, 9, 813, 1, 2, 1)
     places = [(column, port, priority) for column in (2, 3) for port in range(1, ports + 1) for priority in range(8)]
     return {(*table, *place): Typed(COUNTER32, 1) for place in places}
@@ -143,7 +143,7 @@ OWN = (
     "process_",
     *(f"fabric_switch_{name}" for name in ("up", "poll_duration_seconds", "overruns_total")),
 )
-"""What is told of the exporter's own doings, which no source can drop."""
+"""The exporter's own metrics, which no source can drop."""
 
 
 async def test_the_series_of_a_full_cluster_keep_to_the_budget(tmp_path, full):

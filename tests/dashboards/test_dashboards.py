@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from exporter.core.table import Kind
-from exporter.daemon import daemon
+from exporter.daemon.sources import metrics
 from exporter.simulator.faults import FAULTS
 from tests.helpers.paths import ROOT
 from tests.helpers.promql import exported, faults, selectors
@@ -96,7 +96,7 @@ every_target = pytest.mark.parametrize(("panel", "target"), TARGETS.values(), id
 def series() -> dict[str, set[str]]:
     """Give what can be asked for with its labels: what is exported without being kept, histograms by their parts."""
     known = exported()
-    for metric in daemon.metrics():
+    for metric in metrics():
         labels = known[metric.name]
         if metric.detail:
             del known[metric.name]

@@ -1,4 +1,4 @@
-"""What deploy/ ships is valid, holds no more rights than it says, and names only things that exist."""
+"""The files of deploy/ are valid, have no more rights than documented, and name existing objects only."""
 
 import configparser
 import importlib
@@ -34,7 +34,7 @@ Program = Callable[[str], str]
 
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error: the API server takes the last one without a word."""
+    """YAML in which a duplicate key is an error: the API server silently uses the last one."""
 
 
 def unique_mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -103,12 +103,14 @@ def test_everything_lies_in_the_namespace_that_the_file_makes(manifests: list[Ma
 
 
 def test_no_secret_is_shipped() -> None:
+    assert MANIFESTS
     assert all(parameter.values[0]["kind"] != "Secret" for parameter in MANIFESTS)
 
 
 @ALL
 def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
     labels = pod_of(manifests)["metadata"]["labels"]
+    assert {"DaemonSet", "StatefulSet", "Deployment"} & {manifest["kind"] for manifest in manifests}
     for manifest in manifests:
         spec = manifest.get("spec", {})
         match manifest["kind"]:
@@ -124,7 +126,7 @@ def test_selectors_find_the_pod(manifests: list[Manifest]) -> None:
         assert wanted.items() <= labels.items(), manifest["kind"]
 
 
-def test_selectors_tell_the_roles_apart() -> None:
+def test_selectors_distinguish_the_roles() -> None:
     labels = [pod_of(manifests)["metadata"]["labels"] for manifests in ROLES.values()]
     assert len({each["app.kubernetes.io/component"] for each in labels}) == len(ROLES)
 
@@ -165,7 +167,7 @@ def test_ports_agree(manifests: list[Manifest]) -> None:
     assert ports == {"metrics": int(listen.rpartition(":")[2])}
     for probe in ("readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["port"] in ports
-    for manifest in manifests:
+    for manifest in manifests:  # which need not have a Service
         if manifest["kind"] == "Service":
             assert {port["targetPort"] for port in manifest["spec"]["ports"]} <= set(ports)
 
@@ -200,6 +202,7 @@ def test_container_has_no_rights(manifests: list[Manifest]) -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+    assert container["volumeMounts"]
     assert all(mount["readOnly"] is True for mount in container["volumeMounts"])
     assert "initContainers" not in pod
     assert not pod.get("hostPID", False)
@@ -266,6 +269,7 @@ def test_node_role_never_preempts_a_job() -> None:
 def test_switch_poller_stays_off_the_host() -> None:
     pod = pod_of(SWITCHES)["spec"]
     assert not pod.get("hostNetwork", False)
+    assert pod["volumes"]
     assert all("hostPath" not in volume for volume in pod["volumes"])
     level = one(SWITCHES, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
     assert level == "restricted"
@@ -326,13 +330,14 @@ def test_probes_and_discovery_ask_the_service() -> None:
 
 
 def creates_secret(name: str) -> list[str]:
-    """Give the command of the README that makes a Secret."""
+    """Return the command of the README that makes a Secret."""
     (create,) = (words for words in commands() if words[:1] == ["kubectl"] and "secret" in words and words[6] == name)
     return create
 
 
 def test_the_collector_is_one_and_its_password_comes_from_the_secret_that_the_readme_makes() -> None:
     settings = configuration(COLLECTOR)
+    assert settings["sources"]
     assert not any(keys["enabled"] for keys in settings["sources"].values())
     assert settings["collector"] == {"slots": "00-ff"}
     (volume,) = (v for v in pod_of(COLLECTOR)["spec"]["volumes"] if "secret" in v)
@@ -354,7 +359,9 @@ def test_switch_credentials_come_from_the_secret_that_the_readme_makes() -> None
     create = creates_secret(volume["secret"]["secretName"])
     keys = {word.removeprefix("--from-file=") for word in create if word.startswith("--from-file=")}
     files = set()
-    for target in configuration(SWITCHES)["switches"]["targets"]:
+    targets = configuration(SWITCHES)["switches"]["targets"]
+    assert targets
+    for target in targets:
         for login in (target[protocol] for protocol in ("snmp", "onyx") if protocol in target):
             assert not {"community", "password"} & login.keys()
             files |= {value for key, value in login.items() if key.endswith("_file")}
@@ -367,9 +374,12 @@ def test_switch_poller_reaches_its_switches_only() -> None:
     blocks = [
         ipaddress.ip_network(to["ipBlock"]["cidr"]) for e in policy["egress"] for to in e["to"] if "ipBlock" in to
     ]
-    for target in configuration(SWITCHES)["switches"]["targets"]:
+    targets = configuration(SWITCHES)["switches"]["targets"]
+    assert targets
+    assert blocks
+    for target in targets:
         address = ipaddress.ip_address(target["address"].partition(":")[0])
-        assert address in ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: nobody's switch is polled by an example
+        assert address in ipaddress.ip_network("192.0.2.0/24")  # RFC 5737: an example address
         assert any(address in block for block in blocks)
 
 
@@ -393,7 +403,7 @@ def configuration(manifests: list[Manifest]) -> Manifest:
 
 
 def unit_args() -> list[str]:
-    """Give the flags of /etc/default/fabric-exporter as shipped, and those that its comments propose."""
+    """Return the flags of /etc/default/fabric-exporter, and those in its comments."""
     lines = (DEPLOY / "systemd" / "fabric-exporter.default").read_text().splitlines()
     values = [line.lstrip("# ").removeprefix("ARGS=") for line in lines if line.lstrip("# ").startswith("ARGS=")]
     assert len(values) == 2
@@ -413,10 +423,10 @@ def test_flags_exist(args: list[str]) -> None:
 
 @ALL
 def test_configuration_is_accepted(manifests: list[Manifest], tmp_path: Path) -> None:
-    daemon = importlib.import_module("exporter.daemon.daemon")
+    loading = importlib.import_module("exporter.daemon.loading")
     path = tmp_path / "config.yaml"
     path.write_text(config_text(manifests))
-    daemon.load_config(path)
+    loading.load_config(path)
 
 
 # --- Container image
@@ -470,7 +480,8 @@ def copied() -> set[str]:
     }
 
 
-def test_image_copies_what_exists_and_the_build_context_holds_that_alone() -> None:
+def test_image_copies_existing_files_and_the_build_context_has_no_others() -> None:
+    assert copied()
     assert [source for source in sorted(copied()) if not (ROOT / source).exists()] == []
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in lines
@@ -482,7 +493,7 @@ def test_image_copies_what_exists_and_the_build_context_holds_that_alone() -> No
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
-    """Give the unit with a program that this machine has, for systemd-analyze looks whether it exists."""
+    """Return the unit with an existing program, since systemd-analyze checks that it exists."""
     path = tmp_path / UNIT.name
     text = UNIT.read_text()
     assert PROGRAM in text
@@ -542,7 +553,7 @@ def settings() -> dict[str, list[str]]:
     return found
 
 
-def test_unit_leaves_what_the_daemon_needs() -> None:
+def test_unit_allows_what_the_daemon_needs() -> None:
     unit = settings()
     assert "AF_NETLINK" in unit["RestrictAddressFamilies"][0].split()
     assert "AF_UNIX" in unit["RestrictAddressFamilies"][0].split()
@@ -599,7 +610,7 @@ def test_links_in_the_readme_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("words", [p for p in COMMANDS if p.values[0][0] == "kubectl"])
 def test_objects_in_the_readme_exist(words: list[str]) -> None:
-    """Every namespace and every kind/name that kubectl is told of is one that the manifests make."""
+    """Every namespace and every kind/name in commands of kubectl is one of the manifests."""
     made = {(m["kind"].lower(), m["metadata"]["name"]) for manifests in ROLES.values() for m in manifests}
     if "-n" in words:
         assert ("namespace", words[words.index("-n") + 1]) in made

@@ -1,4 +1,4 @@
-"""What the documents say is so: commands run, examples work, tables are complete, output looks as it is shown.
+"""The documents are correct: commands run, examples work, tables are complete, example output matches.
 
 `make test` cannot be run from inside itself. Its parts are looked at one by one: what it would run, the installer of
 packages, and the plugin that counts skipped tests; the tests themselves are what is running now.
@@ -26,9 +26,10 @@ import pytest
 import yaml
 
 from exporter import cli
+from exporter.config import schema
 from exporter.config.jobs import JobPlan
 from exporter.config.units import Amount, BitRate, Duration
-from exporter.daemon import daemon
+from exporter.daemon import loading, sources
 from exporter.meaning.training.step_budget import Algorithm, Precision
 from exporter.outputs import webconfig
 from exporter.sources.switch import options, targets
@@ -52,12 +53,12 @@ PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
 
 
 def fenced(text: str, kind: str) -> list[str]:
-    """Give the fenced blocks of one kind."""
+    """Return the fenced blocks of one kind."""
     return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """Give the cells of the table below a heading."""
+    """Return the cells of the table below a heading."""
     below = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in below.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
@@ -86,13 +87,13 @@ def generate():
     return module
 
 
-def test_what_is_made_from_the_code_is_current(generate):
+def test_generated_files_are_current(generate):
     assert [path.name for path, text in generate.files().items() if path.read_text() != text] == [], "run `make docs`"
 
 
 def test_every_metric_is_listed_once():
     listed = re.findall(r"^\| `(\w+)`(?: \*detail\*)? \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(one.name for one in daemon.metrics())
+    assert sorted(listed) == sorted(one.name for one in sources.metrics())
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ SAME = {
     **{f"switches.groups[].{key}": f"switches.targets[].{key}" for key in targets.CommonOptions.__struct_fields__},
     "switches.groups[].targets": "switches.targets",
 }
-"""Places that take the keys of another one: they are said there alone."""
+"""Places that take the keys of another one: they are documented there only."""
 
 IN_YAML = {f"{seconds}s": Duration(seconds) for seconds in (1, 2, 5, 15, 30, 35)} | {
     "1m": Duration(60),
@@ -197,7 +198,7 @@ def fields(wanted: type, path: str = "") -> Iterator[tuple[str, object, object]]
 
 
 def all_keys() -> dict[str, tuple[object, object]]:
-    root = daemon.config._root_type(daemon.SECTIONS)
+    root = schema._root_type(sources.SECTIONS)
     return {place: (kind, default) for place, kind, default in fields(root)}
 
 
@@ -226,11 +227,11 @@ def paths(value: object, path: str = "") -> Iterator[str]:
 
 
 def test_the_example_sets_every_key_and_is_good():
-    loaded = daemon.load_config(DOCS / "example.yml")
-    names = {target.name for target, _ in targets.resolve_targets(loaded.sources["switch"])}
+    loaded = loading.load_config(DOCS / "example.yml")
+    names = {target.name for target, _ in targets.resolved(loaded.sources["switch"])}
     assert {"leaf-01", "leaf-12", "spine-03", "lab-01"} <= names
     assert loaded.expect.rdma_speed == 400e9 / 8
-    of_host = {f"sources.{one.name}" for one in daemon.SOURCES if not one.section}
+    of_host = {f"sources.{one.name}" for one in sources.SOURCES if not one.section}
     containers = {
         "sources",
         *of_host,
@@ -243,15 +244,15 @@ def test_the_example_sets_every_key_and_is_good():
         "collector",
     }
     given = set(paths(yaml.safe_load((DOCS / "example.yml").read_text())))
-    # Keys that are said elsewhere stand for those; names of modules and the like are free.
-    said = {one.replace("switches.groups[].targets[]", "switches.targets[]") for one in given}
+    # Keys that are documented elsewhere are checked there; names of modules and the like are free.
+    documented = {one.replace("switches.groups[].targets[]", "switches.targets[]") for one in given}
     own = {"switches.groups", "switches.groups[].name"}
-    said = {one for one in said if not one.startswith("switches.groups") or one in own}
+    documented = {one for one in documented if not one.startswith("switches.groups") or one in own}
     alike = (*(f"{place}." for place in SAME), "probe.modules.", "probe.auths.")
-    said = {one for one in said if not one.startswith(alike)}
-    # Others of which one excludes what stands there.
-    said |= {"sources.ibfabric.m_key_env", "mqtt.password_env", "mqtt.sha256", "mqtt.insecure"}
-    assert said - containers == all_keys().keys()
+    documented = {one for one in documented if not one.startswith(alike)}
+    # Keys that exclude one of the example.
+    documented |= {"sources.ibfabric.m_key_env", "mqtt.password_env", "mqtt.sha256", "mqtt.insecure"}
+    assert documented - containers == all_keys().keys()
 
 
 def test_every_flag_is_documented_with_its_commands_and_default():
@@ -274,7 +275,7 @@ def test_every_flag_is_documented_with_its_commands_and_default():
 WEB_VALUES = {"curve_preferences": ["CurveP256"], "http2": True, "interval": "1s"}
 
 
-def test_every_key_of_the_web_configuration_is_documented_and_refused_where_it_says_so():
+def test_every_key_of_the_web_configuration_is_documented_and_rejected_as_documented():
     listed = {cells[0].strip("`"): cells[1] for cells in rows(CONFIGURATION, "The web configuration file")}
     parts = {"tls_server_config": webconfig._Tls, "http_server_config": webconfig._Http}
     parts["rate_limit"] = webconfig._RateLimit
@@ -292,7 +293,7 @@ def test_every_key_of_the_web_configuration_is_documented_and_refused_where_it_s
 
 
 def patch(path: Path, difference: str) -> None:
-    """Apply a difference whose parts are set apart by empty lines."""
+    """Apply a diff whose parts are separated by empty lines."""
     text = path.read_text()
     for part in difference.split("\n\n"):
         old, new = ([line[1:] for line in part.splitlines() if line[0] in kept] for kept in (" -", " +"))
@@ -301,13 +302,23 @@ def patch(path: Path, difference: str) -> None:
     path.write_text(text)
 
 
+def toy_modules() -> dict[str, str]:
+    """Return the modules of the document's source by path: the last path that is named before each block of Python."""
+    *before, _ = SOURCES.split("```python\n")
+    paths = [re.findall(r"`(exporter/sources/softnet/\w+\.py)`", text) for text in before]
+    assert len(paths) >= 2
+    assert all(paths)
+    return {found[-1]: block for found, block in zip(paths, fenced(SOURCES, "python"), strict=True)}
+
+
 @contextmanager
 def with_toy(folder: Path) -> Iterator[Path]:
-    """Copy the package and do to the copy what the document says; gives the folder to run it from."""
+    """Copy the package, apply the document to the copy, and yield the directory to run it from."""
     shutil.copytree(ROOT / "exporter", folder / "exporter", ignore=shutil.ignore_patterns("__pycache__"))
-    (module,) = fenced(SOURCES, "python")
-    (folder / "exporter" / "sources" / "softnet.py").write_text(module)
-    patch(folder / "exporter" / "daemon" / "daemon.py", fenced(SOURCES, "diff")[0])
+    for path, text in toy_modules().items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text)
+    patch(folder / "exporter" / "daemon" / "sources.py", fenced(SOURCES, "diff")[0])
     proc = folder / "proc" / "net"
     proc.mkdir(parents=True)
     (proc / "softnet_stat").write_text(fenced(SOURCES, "text")[0])
@@ -318,7 +329,7 @@ def with_toy(folder: Path) -> Iterator[Path]:
     yield folder
 
 
-def test_a_source_is_added_as_the_document_says():
+def test_the_source_of_the_document_works():
     with own_folder() as temporary, with_toy(temporary) as folder:
         address, log = f"127.0.0.1:{free_port()}", folder / "log"
         flags = ["--config.file", folder / "config.yml", "--path.procfs", folder / "proc"]
@@ -340,22 +351,26 @@ def test_a_source_is_added_as_the_document_says():
 
 
 def test_the_source_of_the_document_keeps_the_rules(program):
-    module = fenced(SOURCES, "python")[0]
-    tree = ast.parse(module)
-    assert parts_imported(tree) <= ALLOWED["sources"]
-    assert starters(tree) == set()
+    modules = toy_modules()
+    for module in modules.values():
+        tree = ast.parse(module)
+        assert parts_imported(tree) - {"sources"} <= ALLOWED["sources"]
+        assert starters(tree) == set()
     with own_folder() as temporary, with_toy(temporary) as folder:
         code = (
-            "from exporter import daemon, vocabulary\n"
-            "ours = [one for one in daemon.metrics() if not one.name.startswith('process_')]\n"
+            "from exporter.core import vocabulary\n"
+            "from exporter.daemon import sources\n"
+            "ours = [one for one in sources.metrics() if not one.name.startswith('process_')]\n"
             "print(sum('softnet' in one.name for one in ours), vocabulary.check(ours))"
         )
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
         assert (done.stdout, done.stderr) == ("4 []\n", "")
     ruff = shutil.which("ruff", path=BIN) or program("ruff")
-    for command in (["check"], ["format", "--check"]):
-        done = run(ruff, *command, "--stdin-filename", "exporter/sources/softnet.py", "-", input=module)
-        assert done.returncode == 0, done.stdout
+    for path, module in modules.items():
+        # The package exists in the copy only, so that each module is given by standard input.
+        for command in (["check", "--extend-ignore", "INP001"], ["format", "--check"]):
+            done = run(ruff, *command, "--stdin-filename", path, "-", input=module)
+            assert done.returncode == 0, done.stdout
 
 
 # --- the README
@@ -366,7 +381,7 @@ def commands(text: str) -> list[str]:
 
 
 def plain(command: str) -> list[str]:
-    """Give a make command that uses this very environment as it is: nothing is installed by a test."""
+    """Return a make command that uses this environment, so that a test installs nothing."""
     if not (BIN / "fabric-exporter").exists():
         pytest.skip("needs fabric-exporter installed beside the interpreter")
     stamps = [word for name in ("runtime", "dev") for word in ("-o", f".venv/{name}.stamp")]
@@ -419,7 +434,7 @@ def try_make_test(command: str) -> None:
     assert torch == "PYTHON=python3 .ci/torch"
     assert packages.startswith(".ci/packages ")
     assert "promtool:prometheus" in packages
-    assert tests.strip() == f"{BIN}/python -m pytest -p tests.skips"
+    assert tests.strip() == f"{BIN}/python -m pytest -p tests.helpers.skips"
 
 
 def try_curl(command: str) -> None:
@@ -433,9 +448,9 @@ def try_curl(command: str) -> None:
 
 def try_check(command: str) -> None:
     done = run(*shlex.split(command.replace(".venv/bin", str(BIN))))
-    of_host = len(daemon.SOURCES) - 3 + 1  # not switches, which are targets, nor optics and ibfabric, off; and traps
-    said = f"docs/example.yml: good; {of_host} sources of this host, 16 targets ("
-    assert (done.returncode, done.stdout[: len(said)]) == (0, said)
+    of_host = len(sources.SOURCES) - 3 + 1  # not switches, which are targets, nor optics and ibfabric, off; and traps
+    output = f"docs/example.yml: valid; {of_host} sources of this host, 16 targets ("
+    assert (done.returncode, done.stdout[: len(output)]) == (0, output)
 
 
 README_COMMANDS = {
@@ -449,12 +464,12 @@ README_COMMANDS = {
 
 
 @pytest.mark.parametrize("command", commands(README))
-def test_a_command_of_the_readme_does_what_it_says(command, program):
+def test_commands_of_the_readme_work(command, program):
     program("make")
     README_COMMANDS[command](command)
 
 
-def test_the_output_shown_looks_as_the_demo_prints_it():
+def test_the_example_output_of_the_readme_is_that_of_the_demo():
     (shown,) = fenced(README, "text")
     wanted = {line.rpartition(" ")[0] for line in shown.splitlines()}
     assert len(wanted) >= 10
@@ -498,7 +513,7 @@ def test_an_old_python_is_refused_in_words(program, tmp_path):
 
 @pytest.fixture
 def tools(tmp_path, program):
-    """Give a folder for PATH with what the installer needs and nothing else."""
+    """Return a directory for PATH with the programs that the installer needs."""
     for name in ("bash", "id"):
         (tmp_path / name).symlink_to(program(name))
     return tmp_path
@@ -522,11 +537,11 @@ def test_packages_that_cannot_be_installed_are_named(tools):
 def test_packages_are_installed_without_starting_services(tools):
     if os.geteuid() != 0 or Path("/run/systemd/system").exists():
         pytest.skip("needs root and no systemd")
-    (tools / "apt-get").write_text(f'#!{tools}/bash\necho "$RUNLEVEL $*" >> "{tools}/said"\n')
+    (tools / "apt-get").write_text(f'#!{tools}/bash\necho "$RUNLEVEL $*" >> "{tools}/calls"\n')
     (tools / "apt-get").chmod(0o755)
     done = packages(tools, "no-such-program:one")
     assert (done.returncode, done.stderr) == (0, "")
-    assert (tools / "said").read_text().splitlines() == [
+    assert (tools / "calls").read_text().splitlines() == [
         "1 update -qq",
         "1 install -qq --yes --no-install-recommends one",
     ]
@@ -536,9 +551,9 @@ def test_packages_are_installed_without_starting_services(tools):
 def test_skipped_tests_are_counted_and_need_a_reason(tmp_path, reasons, status):
     skipping = [f"def test_{number}():\n    pytest.skip({reason!r})\n" for number, reason in enumerate(reasons)]
     (tmp_path / "test_some.py").write_text("\n\n".join(["import pytest", "def test_good(): pass", *skipping]))
-    done = run(sys.executable, "-m", "pytest", "-p", "tests.skips", "-c", os.devnull, tmp_path)
+    done = run(sys.executable, "-m", "pytest", "-p", "tests.helpers.skips", "-c", os.devnull, tmp_path)
     assert done.returncode == status, done.stdout
-    told = done.stdout.partition("left out on this machine")[2]
-    assert ("2 skipped: needs a thing" in told) == (len(reasons) == 2)
-    assert ("ERROR: skipped for another reason" in told) == (status == 1)
-    assert ("\nnothing\n" in told) == ("needs a thing" not in reasons)
+    summary = done.stdout.partition("left out on this machine")[2]
+    assert ("2 skipped: needs a thing" in summary) == (len(reasons) == 2)
+    assert ("ERROR: skipped for another reason" in summary) == (status == 1)
+    assert ("\nnothing\n" in summary) == ("needs a thing" not in reasons)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from exporter import cli
-from exporter.daemon import daemon
+from exporter.daemon.loading import load_config
 from exporter.sources.switch.merge import Support
 from exporter.sources.switch.readers.snmp import profile as snmp_profiles
 from exporter.sources.switch.source import READERS
@@ -173,7 +173,7 @@ def test_the_configuration_in_the_readme_is_valid(tmp_path):
         r"^```yaml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
     )
     (tmp_path / "fabric.yml").write_text(collector)
-    assert daemon.load_config(tmp_path / "fabric.yml").sources["mqtt"].broker == "mqtt.example.net"
+    assert load_config(tmp_path / "fabric.yml").sources["mqtt"].broker == "mqtt.example.net"
     (tmp_path / "fabric.yml").write_text(switches)
     options = daemon.load_config(tmp_path / "fabric.yml").sources["switch"]
     assert [(target.name, target.snmp.is_v3) for target, _ in resolve_targets(options)] == [

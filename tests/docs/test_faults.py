@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from exporter.daemon import daemon
+from exporter.daemon.sources import metrics
 from tests.helpers.paths import ROOT
 
 TEXT = (ROOT / "docs" / "faults.md").read_text()
@@ -15,10 +15,10 @@ FAULTS, SWITCHES, HABITS = 110, 51, 44
 """Rows of each kind; a number that was given stays, so these only grow."""
 
 OF_TARGETS = {"pod", "namespace", "container", "node", "endpoint", "service", "job", "instance", "prometheus"}
-"""Labels that Prometheus and its operator give to a target; one of ours would become `exported_…`."""
+"""Labels that Prometheus and its operator set for a target; a metric's own would be renamed to `exported_…`."""
 
 NO_TEST = "\N{EN DASH} "
-NAMED = re.compile(r"`tests/(test_\w+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`tests/([\w/]+\.py)::(test_\w+)`")
 
 
 def cells(line: str) -> list[str]:
@@ -32,7 +32,7 @@ every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].replace(
 
 @functools.cache
 def _defined(file: str) -> set[str]:
-    """Give the names of the tests in a file, without running it."""
+    """Return the names of the tests in a file, without running it."""
     tree = ast.parse((ROOT / "tests" / file).read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
@@ -53,7 +53,7 @@ def test_tables_have_one_shape():
 
 @every_row
 def test_a_row_has_tests_or_a_reason(row):
-    """Whatever is named exists, and is all that the cell says; without a test the row says why in words."""
+    """Named tests exist, and the cell has no other text; without a test the row gives the reason."""
     _, went_wrong, here, shown = row
     assert went_wrong
     assert here
@@ -65,8 +65,8 @@ def test_a_row_has_tests_or_a_reason(row):
     assert [f"{file}::{test}" for file, test in named if test not in _defined(file)] == []
 
 
-def test_no_metric_has_a_label_that_is_given_to_targets():
+def test_no_metric_has_a_label_of_targets():
     """A metric's own `pod` was the exporter's, or took the place of the target's."""
-    taken = {metric.name: OF_TARGETS & {*metric.labels, *metric.extra} for metric in daemon.metrics()}
+    taken = {metric.name: OF_TARGETS & {*metric.labels, *metric.extra} for metric in metrics()}
     assert len(taken) > 100
     assert {name: labels for name, labels in taken.items() if labels} == {}

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import httpx
 
-from exporter.daemon.daemon import Daemon, Settings
+from exporter.daemon.daemon import Daemon
+from exporter.daemon.settings import Settings
 from tests.helpers.paths import FIXTURES
 
 GOLDEN = FIXTURES / "golden"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import promql_parser as promql
 
-from exporter.daemon import daemon
+from exporter.daemon.sources import metrics
 
 TARGET_LABELS = {"job", "instance"}
 

@@ -25,11 +25,11 @@ class Echo(Application):
     def __init__(self, max_body=0):
         self.max_body = max_body
         self.gate = asyncio.Event()
-        self.asked = []
+        self.requests = []
         self.over = []
 
     def answer(self, request):
-        self.asked.append(request)
+        self.requests.append(request)
         return self.slowly(request) if request.path.startswith("/slow") else self.now(request)
 
     def now(self, request):
@@ -75,7 +75,7 @@ class Client:
         self.writer.write(data)
 
     async def answer(self, body=True):
-        """Give the status and body of the next answer, after a look that it is well formed."""
+        """Return the status and body of the next response, which has to be well formed."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         first, *lines = head.split("\r\n")[:-2]
         self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -84,7 +84,7 @@ class Client:
         return int(first.split(" ")[1]), content.decode()
 
     async def ended(self):
-        """Tell that the server closed, and sent nothing more."""
+        """Return whether the server closed, and sent nothing more."""
         return await self.reader.read() == b""
 
 
@@ -183,7 +183,7 @@ async def test_closed_connections(request_):
         assert (status, client.headers["connection"]) == (200, "close")
         client.writer.write_eof()
         assert await client.ended()
-        assert len(server.app.asked) == 1
+        assert len(server.app.requests) == 1
 
 
 @pytest.mark.parametrize(("request_", "status"), REFUSED)
@@ -194,7 +194,7 @@ async def test_refused_requests(request_, status):
         assert client.headers["connection"] == "close"
         client.writer.write_eof()
         assert await client.ended()
-        assert (server.app.asked, server.stats.malformed_requests) == ([], 1)
+        assert (server.app.requests, server.stats.malformed_requests) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ async def test_requests_sent_ahead_are_answered_in_order():
     async with serving() as server, Client(server) as client:
         paths = [f"/{'slow' if n % 3 else ''}{n}" for n in range(1000)]
         client.send(b"\r\n".join(head(f"GET {path} HTTP/1.1") for path in paths))
-        await until(lambda: server.app.asked[-1:] and server.app.asked[-1].path == "/slow1")
+        await until(lambda: server.app.requests[-1:] and server.app.requests[-1].path == "/slow1")
         assert [await client.answer() for _ in paths[:1]] == [(200, "GET /0 \n")]
-        assert len(server.app.asked) == 2
+        assert len(server.app.requests) == 2
         server.app.gate.set()
         assert [await client.answer() for _ in paths[1:]] == [(200, f"GET {path} \n") for path in paths[1:]]
         assert server.app.over == [(path, 200) for path in paths]
@@ -246,7 +246,7 @@ async def test_requests_sent_ahead_are_answered_in_order():
 async def test_a_malformed_request_sent_ahead_is_refused_in_its_turn():
     async with serving() as server, Client(server) as client:
         client.send(head("GET /slow HTTP/1.1") + head("NONSENSE") + GET)
-        await until(lambda: server.app.asked)
+        await until(lambda: server.app.requests)
         server.app.gate.set()
         assert [(await client.answer())[0] for _ in range(2)] == [200, 400]
         client.writer.write_eof()
@@ -256,7 +256,7 @@ async def test_a_malformed_request_sent_ahead_is_refused_in_its_turn():
 async def test_a_client_that_sends_on_and_on_is_not_listened_to():
     async with serving() as server, Client(server) as client:
         client.send(head("GET /slow HTTP/1.1"))
-        await until(lambda: server.app.asked)
+        await until(lambda: server.app.requests)
         (connection,) = server.connections
         client.send(GET * 300_000)
         await until(lambda: not connection._transport.is_reading())
@@ -267,12 +267,12 @@ async def test_a_client_that_sends_on_and_on_is_not_listened_to():
         client.writer.transport.abort()
 
 
-async def test_bodies_are_read_where_they_are_wanted():
+async def test_bodies_are_read_up_to_max_body():
     async with serving(Echo(max_body=10)) as server, Client(server) as client:
         first = head("POST /1 HTTP/1.1", "Content-Length: 10") + b"0123456789"
         client.send(first + head("POST /slow HTTP/1.1", "Content-Length: 3") + b"ab")
         assert await client.answer() == (200, "POST /1 0123456789\n")
-        assert len(server.app.asked) == 1
+        assert len(server.app.requests) == 1
         server.app.gate.set()
         client.send(b"c" + GET)
         assert await client.answer() == (200, "POST /slow abc\n")
@@ -342,7 +342,7 @@ async def test_time_that_an_answer_takes_is_not_the_clients(monkeypatch):
     monkeypatch.setattr(http, "HEADER_TIMEOUT", 0.02)
     async with serving() as server, Client(server) as client:
         client.send(head("GET /slow HTTP/1.1"))
-        await until(lambda: server.app.asked)
+        await until(lambda: server.app.requests)
         (connection,) = server.connections
         await until(lambda: connection._timer is None)
         server.app.gate.set()
@@ -354,7 +354,7 @@ async def test_a_client_that_hangs_up_ends_its_answer():
     async with serving() as server:
         async with Client(server) as client:
             client.send(head("GET /slow HTTP/1.1"))
-            await until(lambda: server.app.asked)
+            await until(lambda: server.app.requests)
             (connection,) = server.connections
             task = connection.task
         await until(lambda: not server.connections)
@@ -368,7 +368,7 @@ async def test_a_failing_application_is_500_and_logged(path, caplog):
     async with serving() as server, Client(server) as client:
         server.app.gate.set()
         client.send(head(f"GET {path} HTTP/1.1") + GET)
-        assert await client.answer() == (500, "internal error; the log tells more\n")
+        assert await client.answer() == (500, "internal error; see the log\n")
         assert (await client.answer())[0] == 200
         assert server.app.over == [(path, 500), ("/", 200)]
     assert f"GET {path} failed" in caplog.text
@@ -418,7 +418,7 @@ async def test_stop_finishes_answers_that_are_being_sent_and_ends_the_rest():
         await until(lambda: len(server.connections) == 1)
         status, body = await client.answer()
         assert (status, len(body)) == (200, 30_000_000)
-        assert await client.ended()  # the request that was sent ahead is left to be sent anew
+        assert await client.ended()  # the pipelined request is left to be sent again
         await stop
         assert ("/large", 200) in server.app.over
 
@@ -457,7 +457,7 @@ class Wire(asyncio.Transport):
 
 
 async def exchange(pieces, max_body=0):
-    """Give what comes back for bytes that arrive in these pieces, and whether the server closed."""
+    """Return the responses to bytes that arrive in these pieces, and whether the server closed."""
     server = Server(Echo(max_body), ConnectionStats())
     connection = http.Connection(server)
     wire = Wire()
@@ -478,7 +478,7 @@ async def exchange(pieces, max_body=0):
 
 
 def answers(data):
-    """Give the statuses of answers, read by another parser."""
+    """Return the statuses of answers, read by another parser."""
     client = h11.Connection(h11.CLIENT)
     statuses = []
     while data:
@@ -488,7 +488,7 @@ def answers(data):
         event = client.next_event()
         while isinstance(event, h11.InformationalResponse):
             event = client.next_event()
-        if event is h11.NEED_DATA:  # told to send its body, and did not
+        if event is h11.NEED_DATA:  # expects a body that was not sent
             break
         statuses.append(event.status_code)
         while not isinstance(client.next_event(), h11.EndOfMessage):
@@ -522,7 +522,7 @@ def test_any_bytes_in_any_pieces(data, places, max_body):
     assert all(status == 200 for status in statuses[:-1])
     assert answers(whole) == statuses
     assert whole_closed == split_closed
-    assert len(server.app.asked) == statuses.count(200)
+    assert len(server.app.requests) == statuses.count(200)
     if statuses[-1:] and statuses[-1] != 200:
         assert split_closed
 
@@ -567,7 +567,7 @@ def test_another_parser_judges_alike(request_):
     assert request.headers.keys() == {name for name, _ in event.headers}
 
 
-async def test_connections_leave_descriptors_to_what_is_served(monkeypatch):
+async def test_connections_leave_descriptors_for_the_application(monkeypatch):
     monkeypatch.setattr(http.resource, "getrlimit", lambda _: (64, 64))
     async with serving() as server:
         assert server.max_connections == 8
@@ -576,22 +576,22 @@ async def test_connections_leave_descriptors_to_what_is_served(monkeypatch):
         assert server.max_connections == http.MAX_CONNECTIONS
 
 
-async def test_without_descriptors_a_fault_is_told_once_and_not_for_each_place_of_the_queue():
+async def test_without_descriptors_an_error_is_logged_once_and_not_for_each_connection():
     loop = asyncio.get_running_loop()
-    told = []
+    errors = []
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving() as server:
         with socket.socket() as client:
-            loop.set_exception_handler(lambda _, context: told.append(context["exception"].errno))
+            loop.set_exception_handler(lambda _, context: errors.append(context["exception"].errno))
             free = os.dup(0)
             os.close(free)
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
             try:
                 client.connect(server.sockets[0].getsockname())
-                await until(lambda: told)
+                await until(lambda: errors)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            assert told == [errno.EMFILE]
+            assert errors == [errno.EMFILE]
             client.setblocking(False)
             await loop.sock_sendall(client, b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
             assert (await loop.sock_recv(client, 100)).startswith(b"HTTP/1.1 200")  # taken when there are some again

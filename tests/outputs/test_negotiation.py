@@ -44,7 +44,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
         # equal quality: what was mentioned first
         ("text/plain,application/openmetrics-text", Format.TEXT),
         ("application/openmetrics-text,text/plain", Format.OPENMETRICS),
-        # the more specific range gives the quality, whatever the wider one says
+        # the more specific range gives the quality, regardless of the wider one
         ("application/openmetrics-text;q=0,*/*", Format.TEXT),
         ("*/*;q=1,text/plain;q=0", Format.OPENMETRICS),
         ("application/openmetrics-text;version=1.0.0;q=0.1,application/openmetrics-text,text/plain;q=0.5", Format.TEXT),

@@ -159,7 +159,7 @@ def test_values_are_those_the_official_client_prints(one):
     assert parsed([one]) == reference([one])
 
 
-def test_odd_labels_come_back_as_different_labels_from_both_parsers():
+def test_unusual_labels_remain_different_in_both_parsers():
     found = parsed([table(ODD_NAMES, g=list(range(len(ODD_NAMES))))])
     assert len({labels for _, labels, _ in found}) == len(ODD_NAMES)
     by_value = {int(value): dict(labels).get("device", "") for _, labels, value in found}
@@ -245,7 +245,7 @@ def test_large_tables_come_in_pieces_of_whole_lines_and_the_head_once():
     assert b"".join(pieces).count(b"fabric_t_link_up{") == size - text.PIECE
 
 
-def test_promtool_finds_nothing_to_say_of_any_declared_metric(program):
+def test_promtool_accepts_every_declared_metric(program):
     promtool = program("promtool")
     tables = []
     for metric in {one.name: one for one in declared()}.values():
@@ -264,8 +264,8 @@ def test_promtool_finds_nothing_to_say_of_any_declared_metric(program):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_renderer_that_remembers_prints_what_a_new_one_prints():
-    """Values change, stand still, come and go; rows change; tables change places."""
+def test_a_cached_rendering_equals_a_new_one():
+    """Values change, remain, appear and vanish; rows change; tables change places."""
     one, other = (
         table(["a", "b"], c=[1, 2], g=[1, None], i=[("d", "m"), None]),
         table(["c"], c=[3], h=[HistogramValue((1, 2, 3), 1.0)]),
@@ -287,12 +287,12 @@ def test_a_renderer_that_remembers_prints_what_a_new_one_prints():
             assert b"".join(renderer.render(tables)).decode() == whole(tables, openmetrics=openmetrics)
 
 
-def test_what_did_not_change_is_not_printed_anew(monkeypatch):
+def test_unchanged_columns_are_not_rendered_again(monkeypatch):
     renderer, one = text.Renderer(openmetrics=False), table(["a"], c=[1], g=[1])
     first = list(renderer.render([one]))
-    monkeypatch.setattr(text, "_lines", lambda *_: pytest.fail("printed anew"))
+    monkeypatch.setattr(text, "_lines", lambda *_: pytest.fail("rendered again"))
     assert list(renderer.render([one.with_columns([Column(GAUGE, [1])])])) == first
-    with pytest.raises(pytest.fail.Exception, match="printed anew"):
+    with pytest.raises(pytest.fail.Exception, match="rendered again"):
         list(renderer.render([one.with_columns([Column(GAUGE, [2])])]))
 
 

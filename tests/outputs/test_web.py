@@ -27,7 +27,7 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
 class Daemon:
-    """Stands for the daemon: what the handlers give can be changed by a test."""
+    """Replaces the daemon; a test can change the results of its handlers."""
 
     def __init__(self):
         self.reason = None
@@ -184,7 +184,7 @@ async def test_a_rendering_is_never_made_beside_another():
     daemon = Daemon()
     renderings = Renderings(daemon.metrics)
     await renderings.get(Format.TEXT, gzip=False)
-    renderings._quick.add((Format.TEXT, False))
+    renderings._inline.add((Format.TEXT, False))
     daemon.started.clear()
     daemon.gate.clear()
     first = renderings.get(Format.TEXT, gzip=True)
@@ -221,7 +221,7 @@ async def test_failing_rendering_is_500_and_logged(caplog):
     daemon.body = [None]
     async with serving(daemon) as server, client_of(server) as client:
         response = await client.get("/metrics")
-        assert (response.status_code, response.text) == (500, "internal error; the log tells more\n")
+        assert (response.status_code, response.text) == (500, "internal error; see the log\n")
     assert "GET /metrics failed" in caplog.text
 
 
@@ -253,7 +253,7 @@ async def until(condition):
 
 
 async def talk(server, data):
-    """Send bytes, give all that comes back until the server closes."""
+    """Send bytes, return all that is received until the server closes."""
     reader, writer = await asyncio.open_connection(*server.addresses[0])
     writer.write(data)
     try:
@@ -371,7 +371,7 @@ async def test_stop_finishes_the_running_answer_and_closes_idle_and_half_open_co
     await slow_loris[1].wait_closed()
 
 
-async def test_stop_cuts_what_outlives_its_grace(caplog):
+async def test_stop_aborts_connections_after_the_grace_period(caplog):
     daemon = Daemon()
     daemon.gate.clear()
     async with serving(daemon) as server, client_of(server) as client:
@@ -439,9 +439,9 @@ SHAPE = "write :PORT, HOST:PORT or [IPV6]:PORT"
         ("::1:10315", SHAPE),
         ("[host]:1", SHAPE),
         ("vsock://:10315", SHAPE),
-        (":http", "the port 'http' is no number from 0 to 65535"),
-        (":65536", "the port '65536' is no number from 0 to 65535"),
-        ("host:", "the port '' is no number from 0 to 65535"),
+        (":http", "the port 'http' is not a number from 0 to 65535"),
+        (":65536", "the port '65536' is not a number from 0 to 65535"),
+        ("host:", "the port '' is not a number from 0 to 65535"),
     ],
 )
 def test_wrong_listen_address(text, error):
@@ -450,7 +450,7 @@ def test_wrong_listen_address(text, error):
     assert str(raised.value) == f"--web.listen-address: {text!r}: {error}"
 
 
-def test_page_tells_the_sources_and_escapes_what_they_say():
+def test_page_lists_the_sources_and_escapes_their_texts():
     text = page(
         name="fabric-exporter",
         version="1.2.3",
@@ -464,7 +464,7 @@ def test_page_tells_the_sources_and_escapes_what_they_say():
                 age=7200,
                 rows=0,
                 failures={"time<out": 3, "parse": 0},
-                why="<b>no" + "n" * 999,
+                error="<b>no" + "n" * 999,
             ),
             SourceStatus("nccl", "", up=None, age=None, rows=0),
         ],

@@ -13,7 +13,7 @@ import trustme
 
 from exporter.outputs import webauth
 from exporter.outputs.web import Handlers, WebServer
-from exporter.outputs.webauth import BasicAuth, Verdict, parse_basic
+from exporter.outputs.webauth import AuthResult, BasicAuth, parse_basic
 from exporter.outputs.webconfig import WebConfigError
 from exporter.outputs.webtls import subject_names
 
@@ -79,7 +79,7 @@ class Site:
             return await client.get(f"https://{host}:{port}{path}")
 
     async def served_names(self, server):
-        """Connect without a server name, as Prometheus does to an address, and give the names in the certificate."""
+        """Connect without a server name, as Prometheus does to an address, and return the names in the certificate."""
         context = self.context()
         context.check_hostname = False
         reader, writer = await asyncio.open_connection(*server.addresses[0], ssl=context)
@@ -128,12 +128,12 @@ async def test_password_is_computed_once_when_right_and_as_often_for_unknown_use
     auth = BasicAuth()
     right = "Basic " + httpx.BasicAuth("alice", "right")._auth_header.removeprefix("Basic ")
     unknown = httpx.BasicAuth("mallory", "right")._auth_header
-    assert [await auth.check(right, users) for _ in range(3)] == [Verdict.ALLOWED] * 3
+    assert [await auth.check(right, users) for _ in range(3)] == [AuthResult.ALLOWED] * 3
     assert len(computed) == 1
-    # The only known hash is computed for an unknown user, matches, and still lets nobody in.
-    assert [await auth.check(unknown, users) for _ in range(2)] == [Verdict.DENIED] * 2
+    # The only known hash is computed for an unknown user, matches, and is still denied.
+    assert [await auth.check(unknown, users) for _ in range(2)] == [AuthResult.DENIED] * 2
     assert computed == [users["alice"]] * 3
-    assert await auth.check(right, {"alice": hashed("changed").encode()}) is Verdict.DENIED
+    assert await auth.check(right, {"alice": hashed("changed").encode()}) is AuthResult.DENIED
     auth.close()
 
 
@@ -142,8 +142,8 @@ async def test_a_flood_of_passwords_is_bounded():
     users = {"alice": hashed("right").encode()}
     headers = [httpx.BasicAuth("alice", f"wrong{n}")._auth_header for n in range(20)]
     verdicts = await asyncio.gather(*(auth.check(header, users) for header in headers))
-    assert verdicts.count(Verdict.BUSY) == 4
-    assert verdicts.count(Verdict.DENIED) == 16
+    assert verdicts.count(AuthResult.BUSY) == 4
+    assert verdicts.count(AuthResult.DENIED) == 16
     auth.close()
 
 
@@ -155,7 +155,7 @@ def test_malformed_credentials(header):
 async def test_password_longer_than_bcrypt_reads(tmp_path):
     auth = BasicAuth()
     users = {"alice": hashed("x" * 72).encode()}
-    assert await auth.check(httpx.BasicAuth("alice", "x" * 100)._auth_header, users) is Verdict.ALLOWED
+    assert await auth.check(httpx.BasicAuth("alice", "x" * 100)._auth_header, users) is AuthResult.ALLOWED
     auth.close()
 
 
@@ -188,7 +188,7 @@ async def test_tls_and_rotation_of_certificates(site, caplog):
             assert await site.served_names(server) == {"127.0.0.1", "rotated.example"}
         errors = [record for record in caplog.records if record.levelname == "ERROR"]
         assert len(errors) == 1
-        assert "the previous certificates stay in force" in errors[0].getMessage()
+        assert "the previous certificates remain in use" in errors[0].getMessage()
 
         site.issue("127.0.0.1", "healed.example")
         assert await site.served_names(server) == {"127.0.0.1", "healed.example"}
@@ -305,7 +305,7 @@ def test_key_of_another_certificate(site):
     other = site.authority.issue_cert("other.example")
     replace(site.folder / "key.pem", other.private_key_pem.bytes())
     with pytest.raises(
-        WebConfigError, match=r"cert\.pem with .*key\.pem: no certificate and its unencrypted key in PEM"
+        WebConfigError, match=r"cert\.pem with .*key\.pem: not a certificate and its unencrypted key in PEM"
     ):
         WebServer(HANDLERS, [":0"], config_file=site.config)
 
@@ -313,5 +313,5 @@ def test_key_of_another_certificate(site):
 def test_authority_without_a_certificate(site):
     site.write(REQUIRED)
     (site.folder / "ca.pem").write_text("nothing")
-    with pytest.raises(WebConfigError, match=r"ca\.pem: no certificate of an authority in PEM"):
+    with pytest.raises(WebConfigError, match=r"ca\.pem: not a certificate of an authority in PEM"):
         WebServer(HANDLERS, [":0"], config_file=site.config)

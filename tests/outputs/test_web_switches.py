@@ -10,8 +10,8 @@ import pytest
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import (
     Handlers,
-    ProbeAsked,
-    Probed,
+    ProbeAnswer,
+    ProbeRequest,
     WebServer,
 )
 
@@ -20,22 +20,22 @@ OPENMETRICS = {"accept": "application/openmetrics-text;version=1.0.0"}
 
 
 class Switches:
-    """Stands for the daemon; takes note of what it was asked for."""
+    """Replaces the daemon; records the requests."""
 
     def __init__(self, answer=None):
-        self.answer = answer or Probed(200, METRICS)
-        self.asked = []
+        self.answer = answer or ProbeAnswer(200, METRICS)
+        self.calls = []
 
-    async def probe(self, asked, form):
-        self.asked.append((asked, form))
+    async def probe(self, request, form):
+        self.calls.append((request, form))
         return self.answer
 
     def discovery(self):
-        self.asked.append("discovery")
+        self.calls.append("discovery")
         return b'[{"targets": ["leaf-01"], "labels": {}}]'
 
     async def reload(self):
-        self.asked.append("reload")
+        self.calls.append("reload")
 
 
 @asynccontextmanager
@@ -52,48 +52,48 @@ async def serving(switches, **options):
 
 
 @pytest.mark.parametrize(
-    ("query", "headers", "asked"),
+    ("query", "headers", "request_"),
     [
-        ("target=leaf-01", {}, ProbeAsked("leaf-01", "", "", None, debug=False)),
+        ("target=leaf-01", {}, ProbeRequest("leaf-01", "", "", None, debug=False)),
         (
             "target=%5B2001:db8::1%5D:161&module=arista&auth=lab&debug=true",
             {"x-prometheus-scrape-timeout-seconds": "9.5"},
-            ProbeAsked("[2001:db8::1]:161", "arista", "lab", 9.5, debug=True),
+            ProbeRequest("[2001:db8::1]:161", "arista", "lab", 9.5, debug=True),
         ),
-        ("target=a&module=&debug=false", {}, ProbeAsked("a", "", "", None, debug=False)),
+        ("target=a&module=&debug=false", {}, ProbeRequest("a", "", "", None, debug=False)),
         *(
-            ("target=a", {"x-prometheus-scrape-timeout-seconds": text}, ProbeAsked("a", "", "", None, debug=False))
+            ("target=a", {"x-prometheus-scrape-timeout-seconds": text}, ProbeRequest("a", "", "", None, debug=False))
             for text in ("0", "-1", "nan", "inf", "soon", "")
         ),
     ],
 )
-async def test_what_is_asked_for(query, headers, asked):
+async def test_parameters_of_probes(query, headers, request_):
     switches = Switches()
     async with serving(switches) as (client, _):
         answer = await client.get(f"/probe?{query}", headers={"accept": "", **headers})
     assert answer.status_code == 200
-    assert switches.asked == [(asked, Format.TEXT)]
+    assert switches.calls == [(request_, Format.TEXT)]
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "message"),
     [
-        ("", "give target=HOST, target=HOST:PORT or target=NAME of a switch of the configuration"),
+        ("", "give target=HOST, target=HOST:PORT or target=NAME of a configured switch"),
         ("target=", "give target=HOST"),
         ("module=arista", "give target=HOST"),
-        ("target=a&target=b", "a parameter stands twice; give each once"),
+        ("target=a&target=b", "a parameter is given twice; give each once"),
         ("target=a&modul=b", "there is no parameter 'modul'; known are target, module, auth and debug"),
         ("target=a&debug=yes", "debug is true or false"),
         ("target=%ff", "the query cannot be read"),
         ("target=a" + "&x=1" * 100, "the query cannot be read"),
     ],
 )
-async def test_parameters_that_are_wrong(query, says):
+async def test_parameters_that_are_wrong(query, message):
     switches = Switches()
     async with serving(switches) as (client, server):
         answer = await client.get(f"/probe?{query}")
-    assert (answer.status_code, switches.asked) == (400, [])
-    assert says in answer.text
+    assert (answer.status_code, switches.calls) == (400, [])
+    assert message in answer.text
     assert server.stats.requests["/probe", 400] == 1
 
 
@@ -107,12 +107,12 @@ async def test_the_format_is_negotiated_as_for_a_scrape():
         answer = await client.send(request, stream=True)
         assert gzip.decompress(b"".join([part async for part in answer.aiter_raw()])) == b"".join(METRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert [form for _, form in switches.asked] == [Format.TEXT, Format.OPENMETRICS]
+    assert [form for _, form in switches.calls] == [Format.TEXT, Format.OPENMETRICS]
 
 
 @pytest.mark.parametrize("status", [200, 400, 403, 503])
 async def test_words_are_plain_text(status):
-    async with serving(Switches(Probed(status, None, "why <b>"))) as (client, _):
+    async with serving(Switches(ProbeAnswer(status, None, "why <b>"))) as (client, _):
         answer = await client.get("/probe?target=a")
     assert (answer.status_code, answer.text) == (status, "why <b>\n")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
@@ -134,13 +134,13 @@ async def test_nothing_is_asked_or_told_without_a_password(tmp_path):
         for method, path in paths:
             for auth in (None, ("alice", "wrong"), ("bob", "right")):
                 assert (await client.request(method, path, auth=auth)).status_code == 401
-        assert switches.asked == []
+        assert switches.calls == []
         for method, path in paths:
             assert (await client.request(method, path, auth=("alice", "right"))).status_code == 200
-        assert len(switches.asked) == len(paths)
+        assert len(switches.calls) == len(paths)
 
 
-async def test_paths_that_nobody_serves_are_not_there():
+async def test_paths_without_a_handler_are_404():
     handlers = Handlers(lambda _: [b""], lambda: "", lambda: None, Switches().reload)
     server = WebServer(handlers, ["127.0.0.1:0"])
     await server.start()

@@ -141,7 +141,7 @@ def test_every_cipher_name_is_known_to_openssl():
         (
             f"{TLS}client_auth_type: Always}}",
             (
-                "tls_server_config.client_auth_type: 'Always': it is not known; "
+                "tls_server_config.client_auth_type: 'Always': unknown; "
                 "use one of NoClientCert, VerifyClientCertIfGiven, RequireAndVerifyClientCert"
             ),
         ),
@@ -177,7 +177,7 @@ def test_every_cipher_name_is_known_to_openssl():
         (
             f"{TLS}cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]}}",
             (
-                "tls_server_config.cipher_suites[0]: 'TLS_RSA_WITH_RC4_128_SHA': the cipher suite is not known; "
+                "tls_server_config.cipher_suites[0]: 'TLS_RSA_WITH_RC4_128_SHA': unknown cipher suite; "
                 f"use some of {TLS12_NAMES}"
             ),
         ),
@@ -190,12 +190,12 @@ def test_every_cipher_name_is_known_to_openssl():
         ),
         (
             "basic_auth_users: {bob: hunter2}",
-            "basic_auth_users.bob: (hidden): it is no bcrypt hash; make one with `htpasswd -nBC 10 NAME`",
+            "basic_auth_users.bob: (hidden): not a bcrypt hash; make one with `htpasswd -nBC 10 NAME`",
         ),
         (
             "basic_auth_users: {bob: $2y$31$" + "a" * 53 + "}",
             (
-                "basic_auth_users.bob: cost 31: its cost must lie between 4 and 16; "
+                "basic_auth_users.bob: cost 31: its cost must be between 4 and 16; "
                 "make a new hash with `htpasswd -nBC 10 NAME`"
             ),
         ),
@@ -226,7 +226,7 @@ def test_every_cipher_name_is_known_to_openssl():
             "is not valid YAML: line 1, column 87: key 'bob' is given twice",
         ),
         ("a: b: c", "is not valid YAML: line 1, column 5: mapping values are not allowed here"),
-        ("x" * (1 << 20) + "x", "1048577 bytes is no web configuration; at most 1048576 are read"),
+        ("x" * (1 << 20) + "x", "1048577 bytes; a web configuration has at most 1048576"),
     ],
 )
 def test_wrong_file(text, error):
@@ -254,7 +254,7 @@ def test_changed_file_takes_effect_and_a_broken_one_is_logged_once(tmp_path, cap
     assert list(file.current().users) == ["alice"]
     assert list(file.current().users) == ["alice"]
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "the previous web configuration stays in force" in caplog.text
+    assert "the previous web configuration remains in use" in caplog.text
 
     path.write_text(f"basic_auth_users: {{bob: {HASH}}}")
     assert list(file.current().users) == ["bob"]

@@ -1,4 +1,4 @@
-"""End to end: what the simulated devices counted is what /metrics says, to the byte, and each fault shows there."""
+"""End to end: /metrics has the counters of the simulated devices, exactly, and the effect of each fault."""
 
 import asyncio
 import re
@@ -32,7 +32,7 @@ class Watched:
         self._client = client
 
     async def scrape(self):
-        """Fetch /metrics; give name and sorted labels to the value as text."""
+        """Fetch /metrics; return values as text by name and sorted labels."""
         answer = await self._client.get("/metrics")
         answer.raise_for_status()
         found = {}
@@ -43,7 +43,7 @@ class Watched:
         return found
 
     async def until(self, wanted):
-        """Scrape until `wanted` is content with what it says; the test's time is the limit."""
+        """Scrape until `wanted` accepts the result; the time limit is that of the test."""
         async with asyncio.timeout(30):
             while True:
                 found = await self.scrape()
@@ -68,12 +68,12 @@ class Watched:
 
 
 def labels(**given):
-    """Give labels as `scrape` has them; those that are empty are not printed."""
+    """Return labels as `scrape` does, without empty ones."""
     return tuple(sorted((key, value) for key, value in given.items() if value))
 
 
 def get(found, name, **given):
-    """Give one value."""
+    """Return one value."""
     return found[name, labels(**given)]
 
 
@@ -122,7 +122,7 @@ async def test_metrics_are_what_the_devices_counted(tmp_path):
                 assert get(found, "fabric_switch_link_up", **label) == str(int(port.up))
 
 
-async def test_what_stands_beside_the_counters(tmp_path):
+async def test_other_files_of_an_rdma_device(tmp_path):
     async with watched(tmp_path) as run:
         await run.cluster.advance(1)
         found = await run.read_anew()
@@ -240,7 +240,7 @@ async def test_a_missing_port_shows_by_its_number_and_at_its_switch(tmp_path):
         assert int(get(found, "fabric_rdma_transmit_packets_total", **rail)) == counters["transmit_rdma"]
 
 
-async def test_a_slow_pcie_link_shows_with_the_pauses_that_come_of_it(tmp_path):
+async def test_a_slow_pcie_link_causes_pause_frames(tmp_path):
     async with watched(tmp_path, "slow-pcie") as run:
         await run.cluster.advance(20)
         found = await run.until(lambda found: ("fabric_pci_link_degraded", labels(pci="0000:c0:00.0")) in found)
@@ -266,7 +266,7 @@ async def test_a_slow_pcie_link_shows_with_the_pauses_that_come_of_it(tmp_path):
         assert paused(found) == {"Eth1/5"}
 
 
-async def test_a_dirty_optic_shows_from_the_light_to_what_is_sent_again(tmp_path):
+async def test_a_dirty_optic_affects_received_power_fec_and_retransmissions(tmp_path):
     async with watched(tmp_path, "dirty-optic") as run:
         first = await run.read_anew()
         dim = ("fabric_nic_module_lane_receive_power_watts", labels(device="eth4", lane="2"))
@@ -292,12 +292,12 @@ async def test_a_dirty_optic_shows_from_the_light_to_what_is_sent_again(tmp_path
             key = f"fabric_nic_fec_{ending}_blocks_total", labels(device=device)
             return int(found[key]) - int(first[key])
 
-        def told(found):
+        def has_verdict(found):
             return (
                 ratio(found, "mlx5_2") > 1e-4 and ratio(found, "mlx5_3") < 1e-5 and rise(found, "uncorrectable", "eth4")
             )
 
-        found = await run.until(told)
+        found = await run.until(has_verdict)
         moving.cancel()
         assert rise(found, "uncorrectable", "eth5") == 0
         assert rise(found, "corrected", "eth4") > 100 * rise(found, "corrected", "eth5") > 0
@@ -338,8 +338,8 @@ async def test_a_straggler_shows(tmp_path, faults, late):
         await run.read_anew()  # what was written before the first read is not counted
 
         def named(found):  # of all ranks: a read between two of their files sees some alone
-            told = {key: value for key, value in found.items() if key[0] == "fabric_nccl_straggler"}
-            return len(told) == 8 and late in told.values()
+            stragglers = {key: value for key, value in found.items() if key[0] == "fabric_nccl_straggler"}
+            return len(stragglers) == 8 and late in stragglers.values()
 
         await run.cluster.advance(10)
         found = await run.until(named)
@@ -366,7 +366,7 @@ async def test_a_silent_switch_costs_itself_alone(tmp_path):
         assert get(found, "fabric_switch_receive_bytes_total", switch="leaf-02", port="Eth1/1")
 
 
-async def test_a_disk_that_fails_is_told_to_whoever_moves_the_cluster(tmp_path, monkeypatch):
+async def test_a_failed_write_is_raised_by_advance(tmp_path, monkeypatch):
     async with Cluster(tmp_path) as cluster:
 
         def full():

@@ -1,4 +1,4 @@
-"""The simulated host's files: in the shape of the real ones, rewritten in place, and never seen torn."""
+"""The simulated host's files: those of a real host, rewritten in place, and never read truncated."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def read(path):
     return path.read_text().strip()
 
 
-def test_an_rdma_device_is_what_sysfs_shows_of_one(files):
+def test_an_rdma_device_has_the_files_of_sysfs(files):
     device = files.sysfs / "class" / "infiniband" / "mlx5_3"
     port = device / "ports" / "1"
     assert (device / "device").resolve().name == "0000:5e:00.0"
@@ -43,12 +43,82 @@ def test_an_rdma_device_is_what_sysfs_shows_of_one(files):
     assert (netdev / "device").resolve() == (device / "device").resolve()
 
 
-def test_counters_have_the_files_of_the_drivers_folder(files, corpus):
-    recorded = corpus / "host" / "sysfs" / "procfs" / "fixtures" / "sys" / "class" / "infiniband" / "mlx5_0" / "ports/1"
+DOCUMENTED = {
+    "counters": [
+        "VL15_dropped",
+        "excessive_buffer_overrun_errors",
+        "link_downed",
+        "link_error_recovery",
+        "local_link_integrity_errors",
+        "multicast_rcv_packets",
+        "multicast_xmit_packets",
+        "port_rcv_constraint_errors",
+        "port_rcv_data",
+        "port_rcv_errors",
+        "port_rcv_packets",
+        "port_rcv_remote_physical_errors",
+        "port_rcv_switch_relay_errors",
+        "port_xmit_constraint_errors",
+        "port_xmit_data",
+        "port_xmit_discards",
+        "port_xmit_packets",
+        "port_xmit_wait",
+        "symbol_error",
+        "unicast_rcv_packets",
+        "unicast_xmit_packets",
+    ],
+    "hw_counters": [
+        "duplicate_request",
+        "implied_nak_seq_err",
+        "lifespan",
+        "local_ack_timeout_err",
+        "np_cnp_sent",
+        "np_ecn_marked_roce_packets",
+        "out_of_buffer",
+        "out_of_sequence",
+        "packet_seq_err",
+        "req_cqe_error",
+        "req_cqe_flush_error",
+        "req_remote_access_errors",
+        "req_remote_invalid_request",
+        "resp_cqe_error",
+        "resp_cqe_flush_error",
+        "resp_local_length_error",
+        "resp_remote_access_errors",
+        "rnr_nak_retry_err",
+        "roce_adp_retrans",
+        "roce_adp_retrans_to",
+        "roce_slow_restart",
+        "roce_slow_restart_cnps",
+        "roce_slow_restart_trans",
+        "rp_cnp_handled",
+        "rp_cnp_ignored",
+        "rx_atomic_requests",
+        "rx_dct_connect",
+        "rx_icrc_encapsulated",
+        "rx_read_requests",
+        "rx_write_requests",
+    ],
+}
+"""Files of a RoCE port of mlx5, by Documentation/ABI/stable/sysfs-class-infiniband and the driver's source."""
+
+
+@pytest.fixture(params=["documented", "recorded"])
+def names_of_counters(request):
+    """Return the files of `counters` and `hw_counters`: those of the documentation, and of a recorded host."""
+    if request.param == "documented":
+        return DOCUMENTED
+    recorded = request.getfixturevalue("corpus").joinpath(
+        "host", "sysfs", "procfs", "fixtures", "sys", "class", "infiniband", "mlx5_0", "ports", "1"
+    )
+    return {folder: [entry.name for entry in (recorded / folder).iterdir()] for folder in DOCUMENTED}
+
+
+def test_counters_have_the_files_of_the_driver(files, names_of_counters):
     port = files.sysfs / "class" / "infiniband" / "mlx5_0" / "ports" / "1"
-    for folder in ("counters", "hw_counters"):
-        wanted = {entry.name for entry in (recorded / folder).iterdir()}
-        assert wanted - {entry.name for entry in (port / folder).iterdir()} == set()
+    for folder, names in names_of_counters.items():
+        assert names
+        assert set(names) - {entry.name for entry in (port / folder).iterdir()} == set()
 
 
 def test_data_is_in_words_of_four_bytes(files, training):
@@ -56,7 +126,7 @@ def test_data_is_in_words_of_four_bytes(files, training):
     assert words * 4 == training.rails[0].port.packets("transmit", ["rdma"]) * 4112
 
 
-def test_a_link_that_is_down_looks_as_mlx5_shows_it(files, training):
+def test_a_link_that_is_down_has_the_files_of_mlx5(files, training):
     training.begin("link-down")
     files.write()
     port = files.sysfs / "class" / "infiniband" / "mlx5_6" / "ports" / "1"
@@ -114,7 +184,7 @@ def _statistics(reader):
 @pytest.mark.parametrize(
     ("device", "speed", "lanes", "pfc"), [("eth0", 25_000_000_000, 1, ()), ("eth9", 400_000_000_000, 4, (3,))]
 )
-def test_recordings_have_what_is_asked_beside_statistics(files, device, speed, lanes, pfc):
+def test_recordings_have_the_other_replies_besides_statistics(files, device, speed, lanes, pfc):
     reader = ReplayNic(files.recordings)
     modes, fec = reader.link_modes(device), reader.fec(device)
     assert (modes.speed_bits_per_second, modes.max_speed_bits_per_second, modes.lanes) == (speed, speed, lanes)
@@ -166,7 +236,7 @@ def word(half, place):
     return int(digits[place - 128] + digits[place - 127], 16)
 
 
-def test_a_missing_port_is_nowhere_and_comes_back_whole_as_another_device(files, training):
+def test_a_missing_port_has_no_files_and_is_added_again_as_another_device(files, training):
     def traces():
         places = [*files.sysfs.rglob("*"), *files.recordings.iterdir()]
         return sorted(str(path) for path in places if path.name in {"mlx5_7", "eth9", "eth9.json", "0000:dc:00.0"})

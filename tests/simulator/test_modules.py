@@ -7,9 +7,14 @@ import pytest
 from exporter.linux import optics
 from exporter.linux.optics.module import HEADER, OpticalLane
 from exporter.linux.recordings.module_memory import parse_memory
-from exporter.simulator.modules import Light, memory
+from exporter.simulator.modules import LaneReadings, memory
 
-LIGHTS = [Light(1.1e-3, 1.3e-3, 0.08), Light(0.06e-3, 1.26e-3, 0.081), Light(1.0e-3, 0.0, 0.0), Light(0.0, 1.2e-3, 0.1)]
+LIGHTS = [
+    LaneReadings(1.1e-3, 1.3e-3, 0.08),
+    LaneReadings(0.06e-3, 1.26e-3, 0.081),
+    LaneReadings(1.0e-3, 0.0, 0.0),
+    LaneReadings(0.0, 1.2e-3, 0.1),
+]
 
 
 @pytest.fixture
@@ -18,7 +23,7 @@ def made():
 
 
 def byte(made, key, place):
-    """Give one byte as text; `place` is that of the standard, which counts upper halves from 128."""
+    """Return one byte as text; `place` is that of the standard, which counts upper halves from 128."""
     return made[key].split()[place % 128]
 
 

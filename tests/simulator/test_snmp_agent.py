@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from exporter.simulator.replay import replay
-from exporter.simulator.snmp_agent import Faults, SnmpAgent
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.simulator.snmp_rows import Raw, Rows
 from exporter.snmp import ber
 from exporter.snmp import recording as snmp_recording
@@ -24,6 +25,7 @@ from exporter.snmp.message import (
     encode_varbind,
 )
 from exporter.snmp.recording import dump, load, parse
+from tests.helpers.paths import FIXTURES
 
 COLUMN = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)
 OTHER = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 10)
@@ -31,7 +33,7 @@ ROWS = {(*column, port): Typed(ber.COUNTER64, port) for column in (COLUMN, OTHER
 
 
 def ask(agent, kind, oids, *, repetitions=0, request_id=7):
-    """Ask an agent once; give the numbers of each reply and its variables, or None for silence."""
+    """Send one request to an agent; return the numbers of each response and its variables, or None without one."""
     pdu = encode_pdu(kind, request_id, 0, repetitions, [encode_varbind(encode_oid(oid)) for oid in oids])
     replies = agent.answer(encode_message(V2C, b"public", pdu))
     if not replies:
@@ -62,7 +64,7 @@ def test_a_bulk_goes_row_by_row_and_on_into_the_next_column():
     ]  # fmt: skip
 
 
-def test_a_bulk_says_once_for_each_name_that_the_view_ends():
+def test_a_bulk_returns_end_of_mib_view_once_for_each_name():
     _, varbinds = ask(SnmpAgent(ROWS), GETBULK, [(*OTHER, 4), (1, 4)], repetitions=50)
     assert varbinds == [
         ((*OTHER, 5), ber.COUNTER64, 5),
@@ -83,7 +85,7 @@ def test_a_bulk_ends_where_the_reply_is_full():
 def test_the_quick_walk_and_the_one_step_by_step_agree():
     """A fault that never strikes takes the way of single steps."""
     quick = SnmpAgent(ROWS)
-    slow = SnmpAgent(ROWS, faults=Faults(truncate={(1, 3, 9): 1}))
+    slow = SnmpAgent(ROWS, faults=SnmpFaults(truncate={(1, 3, 9): 1}))
     for names in ([(1, 3)], [COLUMN, OTHER], [(*COLUMN, 5), (*OTHER, 4), (1, 3)], [(2, 5)]):
         for repetitions in (0, 1, 4, 30):
             assert ask(quick, GETBULK, names, repetitions=repetitions) == ask(
@@ -91,7 +93,7 @@ def test_the_quick_walk_and_the_one_step_by_step_agree():
             )
 
 
-def test_rows_that_come_and_go_are_walked_in_order():
+def test_added_and_removed_rows_are_walked_in_order():
     agent = SnmpAgent(ROWS)
     agent.set_many({(*COLUMN, 300): Typed(ber.COUNTER64, 1), (*COLUMN, 128): Typed(ber.COUNTER64, 1)})
     agent.remove((*COLUMN, 2))
@@ -131,13 +133,13 @@ def test_a_row_may_have_any_bytes_and_costs_the_others_nothing(content, tag, val
 
 
 def test_unsorted_columns_have_each_two_rows_swapped_and_lose_none():
-    agent = SnmpAgent(ROWS, faults=Faults(unsorted={COLUMN}))
+    agent = SnmpAgent(ROWS, faults=SnmpFaults(unsorted={COLUMN}))
     assert order(agent) == [(2,), (1,), (4,), (3,), (5,)]
     assert order(agent, OTHER) == [(1,), (2,), (3,), (4,), (5,)]
 
 
-def test_late_answers_come_to_the_second_try_with_the_id_of_the_first():
-    agent = SnmpAgent(ROWS, faults=Faults(late=True))
+def test_a_late_response_follows_the_retry_with_the_first_request_id():
+    agent = SnmpAgent(ROWS, faults=SnmpFaults(late=True))
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=1) is None
     assert ask(agent, GET, [(*COLUMN, 2)], request_id=2) is None
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=3)[0] == 1
@@ -145,14 +147,14 @@ def test_late_answers_come_to_the_second_try_with_the_id_of_the_first():
 
 
 def test_an_agent_that_filters_duplicates_answers_no_id_twice():
-    agent = SnmpAgent(ROWS, faults=Faults(filter_duplicates=True))
+    agent = SnmpAgent(ROWS, faults=SnmpFaults(filter_duplicates=True))
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=1) is not None
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=1) is None
     assert ask(agent, GET, [(*COLUMN, 1)], request_id=2) is not None
 
 
 async def test_a_client_gets_on_with_agents_that_answer_late_or_filter_duplicates():
-    for faults in (Faults(late=True), Faults(filter_duplicates=True, drop_every=3)):
+    for faults in (SnmpFaults(late=True), SnmpFaults(filter_duplicates=True, drop_every=3)):
         async with SnmpAgent(ROWS, faults=faults, max_reply=120) as agent:
             address = "{}:{}".format(*await agent.start())
             async with SnmpClient(address, "public", timeout=0.1, retries=3, deadline=60) as client:
@@ -170,7 +172,7 @@ async def test_a_reply_may_come_from_another_port():
         def datagram_received(self, data, addr):
             came.set_result((data, addr))
 
-    async with SnmpAgent(ROWS, faults=Faults(other_port=True)) as agent:
+    async with SnmpAgent(ROWS, faults=SnmpFaults(other_port=True)) as agent:
         target = await agent.start()
         transport, _ = await loop.create_datagram_endpoint(Asker, local_addr=("127.0.0.1", 0))
         pdu = encode_pdu(GET, 5, 0, 0, [encode_varbind(encode_oid((*COLUMN, 1)))])
@@ -203,18 +205,35 @@ RECORDED = [
 """Rows and problems: together the lines of each file that are no comments."""
 
 
+def check_recording(path, rows, problems):
+    lines = [line for line in path.read_bytes().splitlines() if line and not line.startswith(b"#")]
+    recording = load(path)
+    assert (path.name, len(recording.rows), len(recording.problems)) == (path.name, rows, problems)
+    assert rows + problems == len(lines)
+    again = parse(dump(recording.rows).encode())
+    assert again.rows == recording.rows
+    assert again.problems == []
+
+
 def test_every_recording_of_a_real_switch_is_read(corpus):
     folder = corpus / "switch" / "snmprec"
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.snmprec"))
     assert found == sorted(name for name, _, _ in RECORDED)
     for name, rows, problems in RECORDED:
-        lines = [line for line in (folder / name).read_bytes().splitlines() if line and not line.startswith(b"#")]
-        recording = load(folder / name)
-        assert (name, len(recording.rows), len(recording.problems)) == (name, rows, problems)
-        assert rows + problems == len(lines)
-        again = parse(dump(recording.rows).encode())
-        assert again.rows == recording.rows
-        assert again.problems == []
+        check_recording(folder / name, rows, problems)
+
+
+OWN_RECORDINGS = sorted((FIXTURES / "switch-snmp").glob("*.snmprec"))
+
+
+def test_there_are_recordings_without_the_corpus():
+    assert len(OWN_RECORDINGS) >= 9
+
+
+@pytest.mark.parametrize("path", OWN_RECORDINGS, ids=lambda path: path.stem)
+def test_every_recording_of_the_project_is_read(path):
+    lines = path.read_text().splitlines()
+    check_recording(path, sum(bool(line) and not line.startswith("#") for line in lines), 0)
 
 
 def test_each_type_of_a_recording_is_read_and_written():
@@ -256,7 +275,7 @@ def test_each_type_of_a_recording_is_read_and_written():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("1.3.6.1.2.1.1.1.0", "is not OID|TAG|VALUE"),
         ("1.3.6.1.2.1.1.3.0|67:numeric|rate=1", "1.3.6.1.2.1.1.3.0: the value is made by the program 'numeric'"),
@@ -272,12 +291,12 @@ def test_each_type_of_a_recording_is_read_and_written():
         ("1.3.6.1.2.1.1.3.0|65|" + "9" * 5000, "is not a number"),
     ],
 )
-def test_a_line_that_cannot_be_read_costs_only_itself_and_is_told(line, told):
+def test_an_unreadable_line_of_a_recording_is_skipped_and_reported(line, message):
     recording = parse(f"1.3.6.1.1|2|1\n{line}\n1.3.6.1.2|2|2\n".encode())
     assert recording.rows == {(1, 3, 6, 1, 1): Typed(ber.INTEGER, 1), (1, 3, 6, 1, 2): Typed(ber.INTEGER, 2)}
     (problem,) = recording.problems
     assert problem.startswith("line 2: ")
-    assert told in problem
+    assert message in problem
     assert len(problem) < 300
 
 
@@ -292,18 +311,18 @@ def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
 async def test_a_recording_is_served_and_net_snmp_reads_it(program, tmp_path):
     path = tmp_path / "one.snmprec"
     path.write_text("1.3.6.1.2.1.1.3.0|67|4711\n1.3.6.1.2.1.31.1.1.1.6.1|70|18446744073709551615\nbroken\n")
-    told = []
+    lines = []
     ready = asyncio.Event()
 
-    def tell(line):
-        told.append(line)
+    def report(line):
+        lines.append(line)
         if "rows at" in line:
             ready.set()
 
-    serving = asyncio.create_task(replay(path, "127.0.0.1", 0, community="secret", tell=tell))
+    serving = asyncio.create_task(replay(path, "127.0.0.1", 0, community="secret", report=report))
     try:
         await asyncio.wait_for(ready.wait(), 20)
-        address = told[-1].split()[3].rstrip(",")
+        address = lines[-1].split()[3].rstrip(",")
         command = [program("snmpget"), "-v2c", "-c", "secret", "-m", "", "-On", "-t", "20", f"udp:{address}"]
         process = await asyncio.create_subprocess_exec(
             *command, ".1.3.6.1.2.1.31.1.1.1.6.1", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -314,11 +333,11 @@ async def test_a_recording_is_served_and_net_snmp_reads_it(program, tmp_path):
         with contextlib.suppress(asyncio.CancelledError):
             await serving
     assert out.decode().split() == [".1.3.6.1.2.1.31.1.1.1.6.1", "=", "Counter64:", "18446744073709551615"]
-    assert told[0] == f"{path}: line 3: 'broken' is not OID|TAG|VALUE"
+    assert lines[0] == f"{path}: line 3: 'broken' is not OID|TAG|VALUE"
 
 
 async def test_a_recording_without_rows_is_refused(tmp_path):
     path = tmp_path / "empty.snmprec"
     path.write_text("# nothing\n")
-    with pytest.raises(ValueError, match="no row in it"):
+    with pytest.raises(ValueError, match="contains no row"):
         await replay(path, "127.0.0.1", 0)

@@ -4,7 +4,6 @@ import pytest
 
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switch_kinds import KINDS
 from exporter.simulator.switches import fill_agent, update_agent
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import (
@@ -23,14 +22,15 @@ from exporter.snmp.message import (
     encode_pdu,
     encode_varbind,
 )
-from tests.simulators.snmp_switch import BYTES_RECEIVED, FAULTS, SimulatedSwitch
+from tests.simulators.switch_kinds import KINDS
+from tests.simulators.switch_model import BYTES_RECEIVED, FAULTS, SimulatedSwitch
 
 UPTIME = "1.3.6.1.2.1.1.3.0"
 IF, IFX = "1.3.6.1.2.1.2.2.1", "1.3.6.1.2.1.31.1.1.1"
 
 
 def value(switch, oid):
-    """Ask the agent for one object; give its type and value."""
+    """Read one object of the agent; return its type and value."""
     agent = getattr(switch, "agent", switch)
     pdu = encode_pdu(GET, 1, 0, 0, [encode_varbind(encode_oid(parse_oid(oid)))])
     (reply,) = agent.answer(encode_message(V2C, agent_community(agent), pdu))
@@ -58,7 +58,7 @@ def everything(agent):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_are_what_the_port_counted_at_the_full_width_and_at_32_bits(kind):
+def test_octets_are_those_of_the_port_with_64_and_32_bits(kind):
     switch = SimulatedSwitch("leaf-01", ports=8, kind=kind)
     switch.advance(15)
     for port in switch.ports[1:]:
@@ -133,7 +133,7 @@ def test_optics_have_sensors_by_lane(kind, lane):
 # --- time
 
 
-def test_counters_run_over_and_show_what_was_added():
+def test_counters_wrap_and_show_the_increase():
     switch = SimulatedSwitch("leaf-01", ports=8)
     port, index = switch.ports[0], switch.ifindex["Ethernet1/1"]
     assert value(switch, f"{IF}.14.{index}") == (COUNTER32, 2**32 - 600)
@@ -196,7 +196,7 @@ def test_the_two_tables_of_interfaces_may_have_indexes_apart():
 
 
 def moved(switch, name, seconds=10):
-    """Give by how much a counter of each port moves."""
+    """Return the increase of a counter of each port."""
     before = switch.truth()
     switch.advance(seconds)
     return [port.truth().get(name, 0) - before[port.name].get(name, 0) for port in switch.ports]
@@ -209,7 +209,7 @@ def test_an_uplink_carries_most_and_the_others_nearly_nothing():
     assert all(first > 15 * other > 0 for other in others)
 
 
-def test_a_port_at_a_quarter_of_its_speed_says_so_and_carries_less():
+def test_a_degraded_port_reports_its_speed_and_carries_less():
     switch = SimulatedSwitch("leaf-01", ports=8)
     before = moved(switch, "transmit_bytes")
     switch.begin("degraded-port")
@@ -253,7 +253,7 @@ def test_zeros_come_and_go():
     assert 0 < seen[1] < seen[3]
 
 
-def test_the_agent_is_dead_slow_or_looping_while_the_switch_is_said_to_be():
+def test_faults_of_the_switch_set_those_of_its_agent():
     switch = SimulatedSwitch("leaf-01", ports=8)
     for fault in ("dead", "slow", "looping"):
         switch.begin(fault)
@@ -269,7 +269,7 @@ def test_the_agent_is_dead_slow_or_looping_while_the_switch_is_said_to_be():
 # --- the demo's leaf
 
 
-def test_the_leaf_of_the_demo_tells_its_neighbours_and_its_pauses():
+def test_the_leaf_of_the_demo_has_neighbours_and_pause_frames():
     training = Training(["pause-storm"])
     agent = SnmpAgent()
     leaf = training.leaves[0]

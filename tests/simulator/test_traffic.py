@@ -1,4 +1,4 @@
-"""The model of traffic: both ends of a link count the same, and each fault does what it says."""
+"""The traffic model: both ends of a link count the same, and the effect of each fault."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def totals(training, rail, way="transmit"):
 
 
 def moved(training, seconds):
-    """Advance, and give the packets that each rail sent."""
+    """Advance, and return the packets that each rail sent."""
     before = [totals(training, rail) for rail in range(8)]
     for _ in range(round(seconds * 4)):
         training.advance(0.25)
@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_counters():
     assert everything(one) != everything(other)
 
 
-def test_what_the_host_sends_its_leaf_receives():
+def test_the_leaf_receives_the_packets_of_the_host():
     training = Training(FAULTS)
     pairs = [(training.rails[rail].port, training.leaf_port(rail)) for rail in range(8)]
 
@@ -206,5 +206,5 @@ def test_bandwidth_falls_when_a_rail_is_slow():
 
 
 def test_an_unknown_fault_is_refused_by_name():
-    with pytest.raises(ValueError, match="'fire' is no fault; known are degraded-link, "):
+    with pytest.raises(ValueError, match="'fire' is not a fault; known are degraded-link, "):
         Training(["fire"])

@@ -10,30 +10,31 @@ switch.truth()["Ethernet1/1"]["receive_pfc_frames_3"]
 from collections.abc import Mapping
 from typing import Final
 
-from exporter.simulator import switch_rows
+from exporter.simulator import lldp_rows
+from exporter.simulator.lldp_rows import HOSTS, SWITCHES, Neighbour
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switch_kinds import (
-    IFX,
-    KINDS,
-    STATES,
-    TRAFFIC,
-    Kind,
-    Shown,
-)
-from exporter.simulator.switch_rows import HOSTS, SWITCHES, Neighbour
-from exporter.simulator.switch_traffic import (
-    FLAP_SECONDS,
-    STORM,
-    WAYS,
-    Loads,
-    SwitchPort,
-)
 from exporter.snmp.ber import (
     COUNTER32,
     COUNTER64,
     TIME_TICKS,
     Oid,
     Typed,
+)
+from tests.simulators import switch_rows
+from tests.simulators.switch_kinds import (
+    IFX,
+    KINDS,
+    STATES,
+    TRAFFIC,
+    SwitchKind,
+    TableColumn,
+)
+from tests.simulators.switch_traffic import (
+    FLAP_SECONDS,
+    STORM,
+    WAYS,
+    Loads,
+    SwitchPort,
 )
 
 FAULTS: Final[Mapping[str, str]] = {
@@ -117,7 +118,7 @@ class SimulatedSwitch:
         self.faults: set[str] = set()
         self.uptime = 60.0
         self.agent = SnmpAgent(community=community)
-        self._kind: Kind = KINDS[kind]
+        self._kind: SwitchKind = KINDS[kind]
         self._seed = seed
         self._refresh = refresh
         self._apart = apart
@@ -155,7 +156,7 @@ class SimulatedSwitch:
         for port in self.ports:
             storm = STORM if "pfc-storm" in self.faults and port is self.ports[0] else 0.0
             port.carry(seconds, self._load(port), storm)
-            port.err(seconds)
+            port.count_errors(seconds)
         if self._refresh is None or self.uptime - self._refreshed_at >= self._refresh:
             self._refreshed_at = self.uptime
             self._refreshes += 1
@@ -212,12 +213,12 @@ class SimulatedSwitch:
         first, step = self._kind.index
         self.ifindex = {port.name: first + step * (port.number - 1) + self._shift for port in self.ports}
         rows = switch_rows.system(self._kind, self.name, len(self.ports))
-        rows |= switch_rows.lldp_local(self.name, self._kind.description, switch_rows.mac(0x02, self._seed))
+        rows |= lldp_rows.local_system(self.name, self._kind.description, lldp_rows.mac(0x02, self._seed))
         for port in self.ports:
             index = self.ifindex[port.name]
             local = index if self._kind.lldp_by_index else port.number
             rows |= switch_rows.interface(port, index, index + self._apart)
-            rows |= switch_rows.lldp_port(port.name, port.alias, local, self._neighbour(port))
+            rows |= lldp_rows.port(port.name, port.alias, local, self._neighbour(port))
             rows |= switch_rows.optics(self._kind, port, index)
         self._shown = self._places((*TRAFFIC, *self._kind.columns))
         self.agent.clear()
@@ -227,11 +228,11 @@ class SimulatedSwitch:
         """Return the spine at an uplink, the host at any other port; both are numbered from 1."""
         words = f"to {self.name} {port.name}"
         if not port.uplink:
-            name, chassis = f"gpu-{port.number:03d}", switch_rows.mac(0x0A, self._seed, port.number)
-            identity, address = switch_rows.mac(0x0E, self._seed, port.number), (10, self._seed % 256, 0, port.number)
+            name, chassis = f"gpu-{port.number:03d}", lldp_rows.mac(0x0A, self._seed, port.number)
+            identity, address = lldp_rows.mac(0x0E, self._seed, port.number), (10, self._seed % 256, 0, port.number)
             return Neighbour(name, "Simulated host", HOSTS, chassis, identity, words, address)
         rank = port.number - sum(not one.uplink for one in self.ports)
-        chassis, address = switch_rows.mac(0x06, rank), (10, 255, 0, rank)
+        chassis, address = lldp_rows.mac(0x06, rank), (10, 255, 0, rank)
         return Neighbour(
             f"spine-{rank:02d}", "Simulated spine", SWITCHES, chassis, f"Ethernet{self._seed}/1", words, address
         )

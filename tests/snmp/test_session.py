@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.snmp_v3 import Asked, Engine
+from exporter.simulator.snmp_v3 import Engine, OpenedRequest
 from exporter.snmp import v3
 from exporter.snmp.ber import COUNTER32, Typed
 from exporter.snmp.client import SnmpClient
@@ -61,7 +61,7 @@ def met(engine, session):
 def answered(engine, session, number):
     """Give the engine's answer to a question, or its report."""
     asked = engine.open(session.wrap(number, encode_pdu(GET, number, 0, 0, ())))
-    return asked.wrap(encode_pdu(RESPONSE, number, 0, 0, ())) if isinstance(asked, Asked) else asked
+    return asked.wrap(encode_pdu(RESPONSE, number, 0, 0, ())) if isinstance(asked, OpenedRequest) else asked
 
 
 # --- clocks
@@ -184,14 +184,14 @@ async def test_responses_without_a_signature_are_dropped_and_counted(agent):
 
     def forge(_right):
         number = numbers[-1]
-        return [liar._wrapped(liar._keys[b"private"], b"", number, encode_pdu(RESPONSE, number, 0, 0, ()))]
+        return [liar._wrap(liar._keys[b"private"], b"", number, encode_pdu(RESPONSE, number, 0, 0, ()))]
 
     opened = agent.engine.open
 
     class Listening(Engine):
         def open(self, data):
             found = opened(data)
-            numbers.append(found.pdu.request_id if isinstance(found, Asked) else 1)
+            numbers.append(found.pdu.request_id if isinstance(found, OpenedRequest) else 1)
             return found
 
     agent.engine = Listening(USERS)
@@ -335,6 +335,6 @@ def test_no_corrupted_response_or_request_is_accepted(asking, place, change, siz
                 taken = read(one)
             except (DecodeError, MismatchError):
                 continue
-            assert not isinstance(taken, Asked)
+            assert not isinstance(taken, OpenedRequest)
             assert taken is None or isinstance(taken, bytes), taken
         assert read(right)

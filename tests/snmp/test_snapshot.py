@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from exporter.simulator.snmp_agent import Faults, SnmpAgent
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.snmp import recording as snmp_recording
 from exporter.snmp.anonymise import anonymise
 from exporter.snmp.ber import (
@@ -297,7 +298,7 @@ async def test_a_replay_of_a_snapshot_has_the_same_ports_and_counters(tmp_path):
 async def test_a_section_that_never_ends_is_cut_off_and_the_others_are_read():
     rows = {**ROWS, **{parse_oid(f"{V1}.4.1.1.9.0.{port}.1"): text("h") for port in range(3, 9)}}
     loop = parse_oid(f"{V1}.4.1.1.9")
-    async with SnmpAgent(rows, faults=Faults(loop={loop})) as agent:
+    async with SnmpAgent(rows, faults=SnmpFaults(loop={loop})) as agent:
         address = "{}:{}".format(*await agent.start())
         recording = await snapshot(address, "public", limits=SnapshotLimits(rows=50, seconds=20, bytes=10**6))
     (problem,) = recording.problems

@@ -347,7 +347,7 @@ async def test_an_agent_restart_is_followed_within_the_request(agent):
 async def test_another_engine_id_is_discovered_again(agent):
     async with SnmpClient(agent.address, user(), **PATIENT) as client:
         await walked(client)
-        agent.engine.become(bytes.fromhex("80000000050a0b0c0d0e"))
+        agent.engine.set_engine_id(bytes.fromhex("80000000050a0b0c0d0e"))
         agent.engine.reboot(1)
         assert await walked(client) == WANTED
         assert client.engine_id.hex() == "80000000050a0b0c0d0e"

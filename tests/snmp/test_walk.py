@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.simulator.snmp_agent import Faults, SnmpAgent
+from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.snmp import ber
 from exporter.snmp import walk as walk_module
 from exporter.snmp.ber import Typed, encode_oid, encode_value
@@ -146,7 +147,7 @@ def test_a_truncated_column_affects_no_other_and_its_rest_can_be_read_by_get():
 
 
 def test_a_looping_column_ends_with_its_rows():
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(loop={IN})))
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(loop={IN})))
     assert reasons(result) == {IN: Reason.NOT_INCREASING}
     assert "row 1 came after row 436207616" in str(result.problems[0])
     assert {oid: column.rows for oid, column in result.columns.items()} == {oid: expected(oid) for oid in COLUMNS}
@@ -155,9 +156,9 @@ def test_a_looping_column_ends_with_its_rows():
 
 def test_rows_in_any_order_are_kept_if_unordered():
     """As tables of neighbours have them whose first index is a time, which goes back."""
-    strict, _ = walk(SnmpAgent(rows(), faults=Faults(unsorted={IN})), [IN])
+    strict, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(unsorted={IN})), [IN])
     assert reasons(strict) == {IN: Reason.NOT_INCREASING}
-    loose, _ = walk(SnmpAgent(rows(), faults=Faults(unsorted={IN})), [IN], unordered=True)
+    loose, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(unsorted={IN})), [IN], unordered=True)
     assert loose.problems == []
     assert loose.columns[IN].complete
     assert loose.columns[IN].rows == expected(IN)
@@ -208,7 +209,7 @@ def test_too_big_shrinks_requests_and_is_remembered(most):
 
 
 def test_too_big_for_anything_is_a_problem_of_each_column():
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(too_big_above=0)))
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(too_big_above=0)))
     assert reasons(result) == dict.fromkeys(COLUMNS, Reason.TOO_BIG)
     assert result.empty
 
@@ -242,7 +243,7 @@ def test_gen_err_is_isolated_and_remembered(without_index):
 
 
 def test_an_agent_with_errors_everywhere_ends():
-    result, requests = walk(SnmpAgent(rows(), faults=Faults(gen_err={(1,)})))
+    result, requests = walk(SnmpAgent(rows(), faults=SnmpFaults(gen_err={(1,)})))
     assert reasons(result) == dict.fromkeys(COLUMNS, Reason.ERROR_STATUS)
     assert result.empty
     assert requests < 20
@@ -456,7 +457,7 @@ def test_recorded_switches_are_walked_completely(request, most, origin, recordin
     walked = 0
     for path in recordings:
         recorded = read_recording(path)
-        result, _ = walk(SnmpAgent(recorded, faults=Faults(too_big_above=most)), columns)
+        result, _ = walk(SnmpAgent(recorded, faults=SnmpFaults(too_big_above=most)), columns)
         assert result.problems == [], path.name
         seen = {
             (*oid, *index): Typed(column.other_tags.get(index, column.tag), value)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from exporter.core.table import Column, Rows, Table
-from exporter.daemon.daemon import SOURCES
+from exporter.daemon.sources import SOURCES
 from exporter.meaning.ports import states as port_states
 from exporter.meaning.ports.state_rules import (
     IB,

@@ -6,7 +6,7 @@ import pytest
 
 from exporter.config.schema import parse
 from exporter.core import vocabulary
-from exporter.daemon.daemon import SECTIONS
+from exporter.daemon.sources import SECTIONS
 from exporter.meaning.training.alignment import (
     Communicator,
     Job,

@@ -12,8 +12,8 @@ import pytest
 from exporter.config.schema import load
 from exporter.config.yaml_reader import ConfigError
 from exporter.core.source import Host
-from exporter.daemon.daemon import SECTIONS
 from exporter.daemon.relay import Relay, batches
+from exporter.daemon.sources import SECTIONS
 from exporter.meaning.training.jobs import LABELS
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.publisher import Publisher

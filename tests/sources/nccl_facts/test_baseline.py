@@ -10,7 +10,7 @@ from exporter.core.table import (
     Samples,
     Table,
 )
-from exporter.daemon.daemon import check, load_config
+from exporter.daemon.loading import check, load_config
 from exporter.meaning.training import jobs
 from exporter.meaning.training.baseline import LARGEST, baseline
 from exporter.sources.nccl.baseline import load_baselines

@@ -10,7 +10,6 @@ import pytest
 
 from exporter.config.yaml_reader import ConfigError
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.switch_kinds import KINDS
 from exporter.snmp.ber import (
     COUNTER32,
     COUNTER64,

@@ -1,37 +1,37 @@
-"""The ports of a simulated switch and what they count: RDMA in a lossless priority, with its pauses and marks.
+"""The ports of a simulated switch and their counters: RDMA in a lossless priority, with PFC frames and ECN marks.
 
-A model without I/O and without a clock. Bytes follow from packets, all counters are whole numbers, and the same seed
-and the same calls give the same counters.
+A model without I/O and without a clock. Bytes follow from packets, all counters are integers, and the same seed and the
+same calls give the same counters.
 """
 
 import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from exporter.simulator.ports import Ledger
+from exporter.simulator.ports import CounterSet
 
 LOSSLESS: Final = 3
-"""The priority that RDMA travels in."""
+"""The priority of RDMA traffic."""
 
-NOTICES: Final = 6
-"""The priority of congestion notifications."""
+CNP_PRIORITY: Final = 6
+"""The priority of congestion notification packets."""
 
 RDMA_BYTES: Final = 4158
-NOTICE_BYTES: Final = 78
+CNP_BYTES: Final = 78
 MULTICAST_BYTES: Final = 204
 BROADCAST_BYTES: Final = 64
 
 STORM: Final = 0.6
-"""Share of time for which the neighbour pauses the port in a storm."""
+"""Share of the time for which the neighbour pauses the port in a PFC storm."""
 
 CALM: Final = 0.001
-"""The same when all is well."""
+"""The same without a fault."""
 
 PAUSE_MICROSECONDS: Final = 40
-"""For which one frame pauses."""
+"""Duration of the pause of one PFC frame."""
 
 FLAP_SECONDS: Final = 10.0
-"""For which a flapping port is up, and then down."""
+"""Seconds that a flapping port is up, and then down."""
 
 WAYS: Final = ("receive", "transmit")
 
@@ -40,49 +40,49 @@ class SwitchPort:
     """One port.
 
     Attributes:
-        name: As the switch spells it.
+        name: Its name on the switch.
         number: From 1.
-        uplink: Whether a spine is at the other end, else a host.
-        alias: What the operator wrote to it.
-        speed: Bits per second that the link runs at.
+        uplink: Whether it is linked to a spine; otherwise to a host.
+        alias: Its description by the operator.
+        speed: Speed of the link in bits per second.
         up: Whether there is a link.
-        last_change: Seconds since the start of the switch at which that last changed.
-        counters: All that it counts, in full width. Names end in the number of the priority or queue where there is
+        last_change: Uptime in seconds when that last changed.
+        counters: All its counters, in full width. Names end in the number of the priority or queue where there is
             one: `receive_pfc_frames_3`.
-        levels: What goes up and down: depths of queues and buffers in bytes, by names likewise.
+        levels: Depths of queues and buffers in bytes, by names of the same form.
     """
 
     def __init__(self, name: str, number: int, *, uplink: bool, alias: str, speed: int) -> None:
-        """Make a port that is up and has counted nothing."""
+        """Create a port that is up, with all counters 0."""
         self.name, self.number, self.uplink, self.alias, self.speed = name, number, uplink, alias, speed
         self.up = True
         self.last_change = 0.0
-        self.counters = Ledger({})
+        self.counters = CounterSet({})
         self.levels: dict[str, int] = {}
         self._names: set[str] = set()
 
     def add(self, name: str, amount: float) -> int:
-        """Move a counter; give by how much it moved in the end."""
+        """Increase a counter; return the increase, which is an integer."""
         self._names.add(name)
         return self.counters.add(name, amount)
 
     def truth(self) -> Mapping[str, int]:
-        """Give all that it counted so far, in full width; what never moved is not in it."""
+        """Return all counters that were increased, in full width."""
         return {name: self.counters[name] for name in sorted(self._names)}
 
     def restart(self, counters: Mapping[str, int]) -> None:
-        """Forget all that was counted, and begin with these counters."""
-        self.counters = Ledger(counters)
+        """Reset all counters to these values."""
+        self.counters = CounterSet(counters)
         self.levels.clear()
         self._names = set(counters)
         self.last_change = 0.0
 
     def carry(self, seconds: float, load: Mapping[str, float], storm: float) -> None:
-        """Let traffic pass.
+        """Count the traffic of a period.
 
         Args:
-            seconds: For which.
-            load: Share of the speed, by way.
+            seconds: Length of the period.
+            load: Share of the speed, by direction.
             storm: Share of the time for which the neighbour pauses the lossless priority.
         """
         if not self.up:
@@ -98,8 +98,8 @@ class SwitchPort:
         self.levels[highest] = max(depth, self.levels.get(highest, 0))
         self.levels[f"ingress_depth_{LOSSLESS}"] = depth // 2
 
-    def err(self, seconds: float) -> None:
-        """Let a few frames be lost, in all ways that are counted."""
+    def count_errors(self, seconds: float) -> None:
+        """Count some errors and discards of each kind."""
         for name in ("fcs_errors", "symbol_errors"):
             self.add(name, 2 * seconds)
         self.add("receive_errors", 4 * seconds)
@@ -109,17 +109,17 @@ class SwitchPort:
 
     def _carry_way(self, way: str, seconds: float, share: float) -> None:
         packets = self.add(f"{way}_rdma", share * self.speed / 8 / RDMA_BYTES * seconds)
-        notices = self.add(f"{way}_notices", packets * 1e-5)
+        cnps = self.add(f"{way}_cnps", packets * 1e-5)
         multicast = self.add(f"{way}_multicast_packets", seconds / 2)
         broadcast = self.add(f"{way}_broadcast_packets", seconds / 5)
-        self.add(f"{way}_unicast_packets", packets + notices)
+        self.add(f"{way}_unicast_packets", packets + cnps)
         ordinary = multicast * MULTICAST_BYTES + broadcast * BROADCAST_BYTES
-        self.add(f"{way}_bytes", packets * RDMA_BYTES + notices * NOTICE_BYTES + ordinary)
+        self.add(f"{way}_bytes", packets * RDMA_BYTES + cnps * CNP_BYTES + ordinary)
         if way == "receive":
             return
         for queue, count, size in (
             (LOSSLESS, packets, packets * RDMA_BYTES),
-            (NOTICES, notices, notices * NOTICE_BYTES),
+            (CNP_PRIORITY, cnps, cnps * CNP_BYTES),
             (0, multicast + broadcast, ordinary),
         ):
             self.add(f"queue_packets_{queue}", count)
@@ -138,13 +138,13 @@ class SwitchPort:
 
 
 class Loads:
-    """How busy the ports are: each has its own share, which wanders a little."""
+    """The load of each port, with small random changes."""
 
     def __init__(self, ports: Sequence[SwitchPort], seed: int) -> None:
-        """Draw the shares."""
+        """Draw the load of each port."""
         self._chance = random.Random(seed)
         self._base = {port.number: {way: self._chance.uniform(0.3, 0.7) for way in WAYS} for port in ports}
 
     def of(self, port: SwitchPort) -> dict[str, float]:
-        """Give the shares of a port's speed, by way, for the next while."""
+        """Return the load of a port in the next period: shares of its speed, by direction."""
         return {way: base * self._chance.uniform(0.95, 1.0) for way, base in self._base[port.number].items()}

@@ -1,0 +1,23 @@
+"""The command `hook`: print fabric_timing.py, the module that a training job imports."""
+
+import argparse
+import sys
+from importlib import resources
+from pathlib import Path
+
+HELP = "print fabric_timing.py, which reports the collectives of a training job that imports it"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this command."""
+    parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default standard output)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the module to the output file, or to standard output."""
+    text = (resources.files("exporter.hook") / "fabric_timing.py").read_text(encoding="utf-8")
+    if arguments.output is None:
+        sys.stdout.write(text)
+    else:
+        arguments.output.write_text(text, encoding="utf-8")
+    return 0

@@ -1,0 +1,39 @@
+"""The command `replay`: serve a recording of `snapshot` as an SNMP agent."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+HELP = "serve a recording made by snapshot as an SNMP agent on loopback"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this command."""
+    parser.add_argument("recording", type=Path, metavar="FILE", help="recording made by snapshot")
+    parser.add_argument(
+        "--listen", default="127.0.0.1:1161", metavar="ADDRESS", help="address to listen on (default 127.0.0.1:1161)"
+    )
+    parser.add_argument("--community", default="public", help="accepted community (default public)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until interrupted.
+
+    Raises:
+        ValueError: The address is malformed, or the recording has no row.
+        OSError: The recording cannot be read, or the address cannot be listened on.
+    """
+    from exporter.simulator.replay import replay
+    from exporter.snmp.client import parse_address
+
+    host, port = parse_address(arguments.listen)
+    asyncio.run(
+        replay(
+            arguments.recording,
+            host,
+            port,
+            community=arguments.community,
+            report=lambda line: print(line, flush=True),  # noqa: T201  # output of the command
+        )
+    )
+    return 0

@@ -1,0 +1,77 @@
+"""The command `run`: the daemon that serves metrics."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from exporter.commands.flags import add_config_flag, add_log_flags, add_web_flags, listen_addresses
+from exporter.daemon import log
+
+HELP = "serve metrics (the default command)"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this command."""
+    add_web_flags(parser)
+    add_log_flags(parser)
+    add_config_flag(parser)
+    parser.add_argument(
+        "--path.sysfs",
+        dest="sysfs",
+        type=Path,
+        default=Path("/sys"),
+        metavar="DIR",
+        help="mount point of sysfs (default /sys)",
+    )
+    parser.add_argument(
+        "--path.procfs",
+        dest="procfs",
+        type=Path,
+        default=Path("/proc"),
+        metavar="DIR",
+        help="mount point of procfs (default /proc)",
+    )
+    parser.add_argument(
+        "--path.nic-replay",
+        dest="nic_replay",
+        type=Path,
+        metavar="DIR",
+        help="read NICs from recordings in this directory instead of the kernel",
+    )
+    parser.add_argument(
+        "--shard",
+        metavar="NUMBER/COUNT",
+        help="index of this exporter, from 0, and the number of exporters that share the switches; each polls its own"
+        " share. NUMBER may be the name of a StatefulSet's pod (default $FABRIC_SHARD, else all switches)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    from exporter.config.shard import Shard
+    from exporter.daemon.daemon import Daemon
+    from exporter.daemon.settings import Settings, check_roots
+
+    log.set_up(arguments.log_level, arguments.log_format)
+    try:
+        shard = Shard.of_environment() if arguments.shard is None else Shard.parse(arguments.shard)
+    except ValueError as error:
+        raise ValueError(f"--shard: {error}" if arguments.shard is not None else str(error)) from None
+    settings = Settings(
+        config_file=arguments.config_file,
+        listen_addresses=listen_addresses(arguments),
+        telemetry_path=arguments.telemetry_path,
+        web_config_file=arguments.web_config_file,
+        max_requests=arguments.max_requests,
+        sysfs=arguments.sysfs,
+        procfs=arguments.procfs,
+        nic_replay=arguments.nic_replay,
+        shard=shard,
+    )
+    check_roots(settings)
+
+    async def serve() -> None:
+        await Daemon(settings).run()
+
+    asyncio.run(serve())
+    return 0

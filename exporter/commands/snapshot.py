@@ -1,0 +1,101 @@
+"""The command `snapshot`: record the SNMP objects of a switch, for a bug report."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.commands.flags import add_config_flag, add_snmp_flags, snmp_options
+
+if TYPE_CHECKING:
+    from exporter.sources.switch.options import Snmp
+
+HELP = "record the SNMP objects of a switch, without names and addresses, for a bug report"
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this command."""
+    parser.add_argument("target", metavar="TARGET", help="name of a configured switch, or HOST or HOST:PORT")
+    parser.add_argument("output", nargs="?", type=Path, metavar="FILE", help="output file (default standard output)")
+    parser.add_argument("--raw", action="store_true", help="keep names, addresses and serial numbers")
+    add_config_flag(parser)
+    add_snmp_flags(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the recording.
+
+    Raises:
+        ConfigError: The switch has no SNMP options, a secret cannot be read, or the file exists.
+        OSError: The switch does not answer, or the file cannot be written.
+    """
+    asyncio.run(_snapshot(arguments))
+    return 0
+
+
+async def _snapshot(arguments: argparse.Namespace) -> None:
+    from exporter.config.secret import SecretError
+    from exporter.config.yaml_reader import ConfigError
+    from exporter.snmp import recording as snmp_recording
+    from exporter.snmp.anonymise import anonymise
+    from exporter.snmp.errors import SnmpError
+    from exporter.snmp.snapshot import snapshot
+    from exporter.sources.switch.credentials import credentials_of
+
+    address, snmp = await asyncio.to_thread(_target, arguments)
+    output: Path | None = arguments.output
+    if output is not None and await asyncio.to_thread(output.exists):
+        raise ConfigError(f"{output}: exists already; name another file, or remove it")
+    try:
+        credentials = await asyncio.to_thread(credentials_of, snmp)
+        recording = await snapshot(address, credentials, progress=_progress())
+    except (SecretError, ValueError) as error:
+        raise ConfigError(str(error)) from None
+    except SnmpError as error:
+        raise OSError(str(error)) from None
+    rows = recording.rows if arguments.raw else anonymise(recording.rows)
+    for problem in recording.problems:
+        print(f"fabric-exporter: {problem}", file=sys.stderr)  # noqa: T201  # output of the command
+    text = snmp_recording.dump(rows)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    await asyncio.to_thread(output.write_text, text, "ascii")
+    content = (
+        "names, addresses and serial numbers are in it: review it before you share it"
+        if arguments.raw
+        else "names, addresses and serial numbers are replaced; review it all the same before you share it"
+    )
+    print(f"{output}: {len(rows)} rows; {content}", file=sys.stderr)  # noqa: T201  # output of the command
+
+
+def _target(arguments: argparse.Namespace) -> "tuple[str, Snmp]":
+    """Return address and SNMP options of the switch: those of the flags, else those of the configuration. Blocks."""
+    from exporter.config.yaml_reader import ConfigError
+    from exporter.daemon.loading import load_config
+    from exporter.snmp.client import parse_address
+    from exporter.sources.switch.targets import resolved
+
+    flags, name = snmp_options(arguments), arguments.target
+    if arguments.config_file is not None:
+        for target, _ in resolved(load_config(arguments.config_file).sources["switch"]):
+            if target.name == name and target.snmp is not None:
+                return target.snmp.address or target.address, flags or target.snmp
+    if flags is None:
+        raise ConfigError(
+            f"{name!r}: no SNMP options; name a switch of --config.file that has snmp, or give"
+            " --snmp.community-file, or --snmp.version=3 and --snmp.user"
+        )
+    parse_address(name)
+    return name, flags
+
+
+def _progress() -> Callable[[str], None]:
+    """Return a function that prints progress in grey on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda _: None
+    return lambda line: print(f"{_DIM}{line}{_PLAIN}", file=sys.stderr)  # noqa: T201  # output of the command

@@ -1,0 +1,136 @@
+"""The section `probe` of the configuration, and which hosts its list `allow` permits."""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+import msgspec
+
+from exporter.config.errors import RuleError, check_patterns
+from exporter.snmp.client import parse_address
+from exporter.sources.switch.options import WAYS, Target
+from exporter.sources.switch.targets import Common
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+EVERYTHING = ("*", "0.0.0.0/0", "::/0")
+"""All names and all networks."""
+
+_ADDRESS_PATTERN = re.compile(r"[\d.]*\d\.[\d.*?\[\]!-]*")
+"""A pattern of addresses rather than names: it would also match names such as `10.0.example.com`."""
+
+
+class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Configuration of `probe`.
+
+    Attributes:
+        allow: Targets that may be probed besides configured switches: names, as shell patterns, and networks. A name
+            that matches no pattern may be probed if all its addresses are in the networks.
+        modules: Options of a switch, by the value of the parameter `module`; they are merged into the defaults of
+            `switches`.
+        auths: Credentials, by the value of the parameter `auth`; they replace those of the module.
+        drop: Metric names, as shell patterns, that are not exported.
+        keep: Names of details, as shell patterns, that are exported too.
+    """
+
+    allow: tuple[str, ...] = ()
+    modules: dict[str, Common] = {}  # msgspec copies mutable defaults
+    auths: dict[str, Common] = {}
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the networks, that `auths` hold credentials only, and that no module or auth names an address.
+
+        Raises:
+            RuleError: One of these does not hold.
+        """
+        check_patterns("allow", self.allow)
+        for place, pattern in enumerate(self.allow):
+            try:
+                parse_network(pattern)
+            except ValueError as error:
+                raise RuleError(["allow", place], str(error)) from None
+        for name, auth in self.auths.items():
+            others = auth.said().keys() - set(WAYS)
+            if others:
+                raise RuleError(["auths", name, min(others)], f"does not belong here; known are {', '.join(WAYS)}")
+        for key, named in (("modules", self.modules), ("auths", self.auths)):
+            for name, common in named.items():
+                for way in WAYS:
+                    if getattr(getattr(common, way), "address", None) is not None:
+                        text = "does not belong here: the address is that of the probe's target"
+                        raise RuleError([key, name, way, "address"], text)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The section's name, place and type, as `exporter.config.schema` uses them."""
+
+    name: str = "probe"
+    section: str = "probe"
+    options: type[msgspec.Struct] = ProbeOptions
+
+
+def is_allowed(host: str, allow: Iterable[str]) -> bool:
+    """Return whether a host is allowed as it is written, without a DNS lookup.
+
+    Args:
+        host: A name or an address.
+        allow: Shell patterns of names, and networks.
+    """
+    patterns = list(allow)
+    if is_allowed_name(host, patterns):
+        return True
+    address = _parse_ip(host)
+    return address is not None and any(address in network for network in networks_of(patterns))
+
+
+def is_allowed_name(host: str, allow: Iterable[str]) -> bool:
+    """Return whether a name matches a pattern; False for an address, which only networks allow."""
+    if _parse_ip(host) is not None:
+        return False
+    return any(fnmatchcase(host.lower(), pattern.lower()) for pattern in allow if parse_network(pattern) is None)
+
+
+def networks_of(allow: Iterable[str]) -> list[Network]:
+    """Return the networks of a list of patterns and networks."""
+    return [network for pattern in allow if (network := parse_network(pattern)) is not None]
+
+
+def parse_network(pattern: str) -> Network | None:
+    """Parse a network or an address; return None for the pattern of a name.
+
+    Raises:
+        ValueError: The text looks like a network and is not one.
+    """
+    try:
+        return ipaddress.ip_network(pattern)
+    except ValueError as error:
+        if "/" in pattern:
+            raise ValueError(f"is not a network: {error}") from None
+        if ":" in pattern or _ADDRESS_PATTERN.fullmatch(pattern):
+            raise ValueError(f"{pattern!r} is not a name; write addresses as a network, such as 192.0.2.0/24") from None
+        return None
+
+
+def _parse_ip(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def endpoints_of(target: Target) -> Iterator[tuple[str, int]]:
+    """Yield host and port of each address of a switch; paths of sockets are skipped, as no probe names one."""
+    addresses = [target.address, *(str(own) for way in target.ways().values() if (own := getattr(way, "address", "")))]
+    for address in addresses:
+        try:
+            host, port = parse_address(address.rpartition("://")[2].rstrip("/"))
+        except ValueError:
+            continue
+        yield host.lower(), port

@@ -1,0 +1,33 @@
+"""The settings of a daemon that come from its flags."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from exporter.config.shard import Shard
+from exporter.config.yaml_reader import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Values of the flags of `run`."""
+
+    config_file: Path | None = None
+    listen_addresses: tuple[str, ...] = (":10315",)
+    telemetry_path: str = "/metrics"
+    web_config_file: Path | None = None
+    max_requests: int = 40
+    sysfs: Path = Path("/sys")
+    procfs: Path = Path("/proc")
+    nic_replay: Path | None = None
+    shard: Shard = field(default_factory=Shard)
+
+
+def check_roots(settings: Settings) -> None:
+    """Check that sysfs and procfs are mounted at their paths: without them a host seems to have no hardware.
+
+    Raises:
+        ConfigError: One is not.
+    """
+    for flag, folder in (("--path.sysfs", settings.sysfs / "class"), ("--path.procfs", settings.procfs)):
+        if not folder.is_dir():
+            raise ConfigError(f"{flag}: there is no directory {folder}; check the flag, and in a container the mount")
