@@ -15,7 +15,8 @@ from time import monotonic
 import msgspec
 
 from exporter.core.source import Host, Source
-from exporter.daemon import daemon
+from exporter.daemon import daemon, sources
+from exporter.daemon.settings import Settings
 from exporter.linux.ethtool_ioctl import Statistics
 from exporter.linux.netlink.ethtool_netlink import Fec
 from exporter.linux.netlink.rtnetlink import NetworkLink
@@ -23,7 +24,8 @@ from exporter.linux.nic_reader import ReplayNic
 from exporter.sources.common.driver_statistics import PRIORITIES
 from exporter.sources.nic import metrics as nic_metrics
 from exporter.sources.nic.drivers.mlx5 import MLX5 as NIC
-from exporter.sources.nic.source import NicOptions, NicSource
+from exporter.sources.nic.options import NicOptions
+from exporter.sources.nic.source import NicSource
 from exporter.sources.rdma.counter_files import COUNTERS, HW_COUNTERS, PMA
 from exporter.sources.rdma.drivers.mlx5 import MLX5 as RDMA
 

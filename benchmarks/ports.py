@@ -35,8 +35,10 @@ from exporter.outputs.text import Renderer
 from exporter.sources.bursts.metrics import TICKS
 from exporter.sources.bursts.options import BurstOptions
 from exporter.sources.bursts.source import BurstSource
-from exporter.sources.nic.source import NicOptions, NicSource
-from exporter.sources.pci.source import PciOptions, PciSource
+from exporter.sources.nic.options import NicOptions
+from exporter.sources.nic.source import NicSource
+from exporter.sources.pci.options import PciOptions
+from exporter.sources.pci.source import PciSource
 from exporter.sources.rdma.options import RdmaOptions
 from exporter.sources.rdma.ports import rdma_reader
 from exporter.sources.rdma.source import RdmaSource

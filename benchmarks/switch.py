@@ -158,7 +158,7 @@ def _source(number: int, port: int, registry: SwitchRegistry, interval: float) -
 
 async def _our_polls(port: int, *, everything: bool) -> float:
     """Poll, apply the rates and print; return the CPU seconds of one poll, with the inventory each time or never."""
-    source = _source(1, port, Roster(), 60.0)
+    source = _source(1, port, SwitchRegistry(), 60.0)
     poller = Poller(source, [rates.step])
     renderer = Renderer(openmetrics=True)
     await poller.poll()

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from exporter.meaning.training import jobs
-from exporter.mqtt.dedup import Seen
+from exporter.mqtt.dedup import Deduplicator
 from exporter.nccl.batch import Batch, Operation, Stream
 from exporter.nccl.batch_codec import decode, encode
 from exporter.sources.nccl.streams import StreamTableBuilder
@@ -72,8 +72,8 @@ def resident() -> float:
 
 def run() -> list[Limit]:
     """Run the measurement."""
-    step, seen = partial(jobs.step, jobs.Known()), Seen()
-    state: jobs.State | None = None
+    step, deduplicator = partial(jobs.step, jobs.JobKnowledge()), Deduplicator()
+    state: jobs.TrainingState | None = None
     taken, sent, reading, spent, sizes = 0, 0, 0.0, 0.0, []
     before = resident()
     for now, parts in ticks(MINUTES * 60):

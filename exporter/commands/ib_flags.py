@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from exporter.commands.ib import Asking
+    from exporter.commands.ib import FabricAccess
 
 HELP = "print an InfiniBand fabric, or how it differs from a saved one"
 
@@ -68,15 +68,15 @@ def run(arguments: argparse.Namespace) -> int:
     return ib.topology(sweep, arguments.form, counters=arguments.counters)
 
 
-def _sweep_options(arguments: argparse.Namespace) -> "Asking":
+def _sweep_options(arguments: argparse.Namespace) -> "FabricAccess":
     """Return the options of the sweep.
 
     Raises:
         ValueError: A limit is invalid; the text begins with its key.
     """
-    from exporter.commands.ib import Asking
+    from exporter.commands.ib import FabricAccess
     from exporter.config.units import Duration
-    from exporter.sources.ibfabric.source import IbFabricOptions, PortChoice
+    from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice
 
     limits = {name: value for name in LIMITS if (value := getattr(arguments, name)) is not None}
     if arguments.timeout is not None:
@@ -85,4 +85,4 @@ def _sweep_options(arguments: argparse.Namespace) -> "Asking":
         except ValueError as error:
             raise ValueError(f"timeout is {arguments.timeout!r}; {error}") from None
     options = IbFabricOptions(m_key_file=arguments.m_key_file, **limits)
-    return Asking(PortChoice(device=arguments.device, port=arguments.port), options)
+    return FabricAccess(PortChoice(device=arguments.device, port=arguments.port), options)

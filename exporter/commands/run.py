@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     log.set_up(arguments.log_level, arguments.log_format)
     try:
-        shard = Shard.of_environment() if arguments.shard is None else Shard.parse(arguments.shard)
+        shard = Shard.from_environment() if arguments.shard is None else Shard.parse(arguments.shard)
     except ValueError as error:
         raise ValueError(f"--shard: {error}" if arguments.shard is not None else str(error)) from None
     settings = Settings(

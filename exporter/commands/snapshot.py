@@ -44,14 +44,14 @@ async def _snapshot(arguments: argparse.Namespace) -> None:
     from exporter.snmp.anonymise import anonymise
     from exporter.snmp.errors import SnmpError
     from exporter.snmp.snapshot import snapshot
-    from exporter.sources.switch.credentials import credentials_of
+    from exporter.sources.switch.credentials import read_credentials
 
     address, snmp = await asyncio.to_thread(_target, arguments)
     output: Path | None = arguments.output
     if output is not None and await asyncio.to_thread(output.exists):
         raise ConfigError(f"{output}: exists already; name another file, or remove it")
     try:
-        credentials = await asyncio.to_thread(credentials_of, snmp)
+        credentials = await asyncio.to_thread(read_credentials, snmp)
         recording = await snapshot(address, credentials, progress=_progress())
     except (SecretError, ValueError) as error:
         raise ConfigError(str(error)) from None
@@ -78,11 +78,11 @@ def _target(arguments: argparse.Namespace) -> "tuple[str, Snmp]":
     from exporter.config.yaml_reader import ConfigError
     from exporter.daemon.loading import load_config
     from exporter.snmp.client import parse_address
-    from exporter.sources.switch.targets import resolved
+    from exporter.sources.switch.targets import resolve_targets
 
     flags, name = snmp_options(arguments), arguments.target
     if arguments.config_file is not None:
-        for target, _ in resolved(load_config(arguments.config_file).sources["switch"]):
+        for target, _ in resolve_targets(load_config(arguments.config_file).sources["switch"]):
             if target.name == name and target.snmp is not None:
                 return target.snmp.address or target.address, flags or target.snmp
     if flags is None:

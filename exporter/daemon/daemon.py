@@ -208,7 +208,7 @@ class Daemon:
             ConfigError: A source cannot be built.
         """
         host = Host(host_name(config), self._settings.sysfs, self._settings.procfs, self._settings.nic_replay)
-        expected = config.expect.of(host.name)
+        expected = config.expect.for_host(host.name)
         configured: _ConfiguredSources = {}
         for definition in sources.SOURCES:
             for source in build_sources(definition, config, host):
@@ -228,7 +228,7 @@ class Daemon:
 
     def _apply(self, config: Config, configured: _ConfiguredSources) -> None:
         """Stop the sources that are gone or changed and start the new ones; unchanged ones keep running."""
-        expected = config.expect.of(host_name(config))
+        expected = config.expect.for_host(host_name(config))
         for key, (source, definition, built_from) in list(configured.items()):
             if definition is nccl.DEFINITION:  # it is restarted when the broker changes
                 configured[key] = (source, definition, (*built_from, self._relay))
@@ -237,7 +237,7 @@ class Daemon:
                 running.task.cancel()
                 del self._running[key]
         loop = asyncio.get_running_loop()
-        self._known = jobs.Known(baseline(config.measured), plans.plans_of(config.jobs))
+        self._known = jobs.JobKnowledge(baseline(config.measured), plans.plans_of(config.jobs))
         for key, (source, definition, built_from) in configured.items():
             if key not in self._running:
                 drop, keep = export_patterns(definition, config)
@@ -245,14 +245,14 @@ class Daemon:
                 relay = self._relay if definition is nccl.DEFINITION else None
                 pipeline = steps(links_expected, relay, self._verdicts_of(source))
                 aside = definition is collector.DEFINITION
-                poller = Poller(source, pipeline, drop=drop, keep=keep, on_late=self._lag.note, aside=aside)
+                poller = Poller(source, pipeline, drop=drop, keep=keep, on_late=self._lag.note, steps_in_thread=aside)
                 task = loop.create_task(poller.run(), name=" ".join(key))
                 self._running[key] = RunningSource(poller, built_from, task, links_expected.ports, drop)
 
     def _verdicts_of(self, source: Source) -> Step:
         """Return the step that computes verdicts on the jobs of a source; a collector's also uses states of ports."""
         if isinstance(source, collector.CollectorSource):
-            return Judge(lambda: self._known, lambda: source.board, self._source_tables).step
+            return Judge(lambda: self._known, lambda: source.retained_state, self._source_tables).step
         return lambda state, table: jobs.step(self._known, state, table)
 
     # --- background tasks ----------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class Daemon:
             if relay is None:
                 continue
             try:
-                relay.show(await asyncio.to_thread(self._states, self._source_tables(), relay.host))
+                relay.publish_states(await asyncio.to_thread(self._states, self._source_tables(), relay.host))
             except Exception:
                 logger.exception("the states of ports are not published this time")
 
@@ -280,7 +280,7 @@ class Daemon:
         with suppress(TimeoutError):
             async with asyncio.timeout(READY_AFTER):
                 for one in list(self._running.values()):
-                    await one.poller.first.wait()
+                    await one.poller.first_read.wait()
         logger.info("%s", describe_first_reads(self._running))
 
     # --- responses -----------------------------------------------------------------------------------------------
@@ -314,8 +314,8 @@ class Daemon:
 
     def _discovery(self) -> bytes:
         """Return all known switches in the format of Prometheus's HTTP service discovery."""
-        known = switch.ROSTER.known
-        found = discovery.configured(resolved(self._config.sources[switch.DEFINITION.name]), known)
+        known = switch.REGISTRY.known
+        found = discovery.configured(resolve_targets(self._config.sources[switch.DEFINITION.name]), known)
         return json.dumps([*found, *discovery.discovered(known.values())]).encode()
 
     def _page(self) -> str:

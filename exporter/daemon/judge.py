@@ -19,13 +19,11 @@ from exporter.meaning.training import jobs
 from exporter.meaning.training.alignment import Job
 from exporter.meaning.training.causes import (
     Cause,
-    Event,
-    Fabric,
-    Rank,
     Symptom,
     causes,
 )
-from exporter.meaning.training.verdicts import SLOW, Judgement, Verdict
+from exporter.meaning.training.paths import Event, Fabric, Rank
+from exporter.meaning.training.verdicts import MIN_BANDWIDTH_SHARE, Judgement, Verdict
 from exporter.mqtt.states import Presence, StateKey, StateMessage, split_port_and_job
 
 logger = logging.getLogger(__name__)
@@ -67,7 +65,7 @@ class Judge:
 
     def __init__(
         self,
-        known: Callable[[], jobs.Known],
+        known: Callable[[], jobs.JobKnowledge],
         retained: Callable[[], RetainedState | None],
         tables: Callable[[], Iterable[Table]],
     ) -> None:
@@ -82,7 +80,7 @@ class Judge:
         self._given: dict[str, tuple[Verdict, frozenset[str]]] = {}
         self._keeper = RowKeeper(CAUSES.labels)
 
-    def step(self, state: jobs.State | None, table: Table) -> tuple[jobs.State | None, Sequence[Table]]:
+    def step(self, state: jobs.TrainingState | None, table: Table) -> tuple[jobs.TrainingState | None, Sequence[Table]]:
         """Compute the verdicts of a table of timings; other tables pass unchanged."""
         state, made = jobs.step(self._known(), state, table)
         if state is None or made == (table,):
@@ -95,7 +93,7 @@ class Judge:
         for name, ranked in sorted(found.items()):
             exported = set()
             for cause in ranked[:MAX_CAUSES]:
-                where = cause.port or Port("", "")
+                where = cause.port or PortLocation("", "")
                 key = (name, cause.kind, where.name, where.port)
                 if key not in exported:
                     exported.add(key)
@@ -110,7 +108,7 @@ class Judge:
         found = []
         for (name, published_port, kind), one in retained.states().items():
             port, job = split_port_and_job(published_port)
-            found.append(Event(kind, Port(name, port), one.since + clock, one.value, one.text, job))
+            found.append(Event(kind, PortLocation(name, port), one.since + clock, one.value, one.text, job))
         return found
 
     def _fabric(self) -> Fabric:
@@ -123,10 +121,10 @@ class Judge:
                 continue
             for key, peer in zip(table.rows.keys, table.values("info") or (), strict=True):
                 if isinstance(peer, tuple) and len(key) == 2:
-                    links.append((Port(*key), Port(peer[0], peer[1])))
+                    links.append((PortLocation(*key), PortLocation(peer[0], peer[1])))
                     if table.schema.labels[0] == "switch":
                         switches.add(key[0])
-        return Fabric(links, heard=frozenset(present), switches=frozenset(switches))
+        return Fabric(links, reporting_hosts=frozenset(present), switches=frozenset(switches))
 
     def _log(self, state: jobs.TrainingState, found: Mapping[str, Sequence[Cause]]) -> None:
         """Log verdicts that begin, and those that end."""
@@ -149,7 +147,7 @@ class Judge:
             logger.warning("job %s: %s%s%s", name, now[0].value, _format_suspect(judgement), f" ({why})" if why else "")
 
 
-def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
+def _causes(name: str, state: jobs.TrainingState, events: Sequence[Event], fabric: Fabric) -> list[Cause]:
     """Return the likely causes of the verdict on a job."""
     judgement = state.memories[name].given
     if judgement is None or judgement.verdict in _NORMAL:
@@ -161,7 +159,7 @@ def _causes(name: str, state: jobs.State, events: Sequence[Event], fabric: Fabri
     return causes(symptom, [*of_job, *_shared(ranks, job.since)], replace(fabric, same=same))
 
 
-def _locations(job: Job) -> tuple[dict[str, Rank], dict[Port, Port]]:
+def _locations(job: Job) -> tuple[dict[str, Rank], dict[PortLocation, PortLocation]]:
     """Return host and ports of each rank of a job, and the first name of each port by its other names."""
     ranks: dict[str, Rank] = {}
     same: dict[PortLocation, PortLocation] = {}

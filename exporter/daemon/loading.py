@@ -29,7 +29,7 @@ from exporter.outputs.web import Handlers, WebServer
 from exporter.sources.nccl import baseline as nccl_baseline
 from exporter.sources.nccl import source as nccl
 from exporter.sources.switch import source as switch
-from exporter.sources.switch.targets import resolved
+from exporter.sources.switch.targets import resolve_targets
 
 
 def load_config(path: Path | None) -> Config:
@@ -48,7 +48,7 @@ def load_config(path: Path | None) -> Config:
         validation.check_expectations(loaded, host_name(loaded))
         validation.check_probe(loaded.sources["probe"], loaded.sources[switch.DEFINITION.name])
     except RuleError as error:
-        raise yaml_reader.located(path, error.steps, error.text) from None
+        raise yaml_reader.error_at(path, error.steps, error.text) from None
     return loaded
 
 
@@ -67,7 +67,7 @@ def _load_included_files(loaded: Config, folder: Path) -> Config:
             except RuleError as error:
                 raise RuleError([*section_path(definition), *error.steps], error.text) from None
     try:
-        measured = nccl_baseline.load(sources[nccl.DEFINITION.name].baseline, folder)
+        measured = nccl_baseline.load_baselines(sources[nccl.DEFINITION.name].baseline, folder)
     except RuleError as error:
         raise RuleError([*section_path(nccl.DEFINITION), *error.steps], error.text) from None
     return replace(loaded, sources=sources, measured=measured)
@@ -109,11 +109,11 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
         try:
             validation.check_classes(settings)
         except RuleError as error:
-            raise yaml_reader.located(config_file, error.steps, error.text) from None
+            raise yaml_reader.error_at(config_file, error.steps, error.text) from None
         host = Host(settings.host or "", Path("/sys"), Path("/proc"))
         sources = [source for definition in SOURCES for source in build_sources(definition, settings, host)]
         count = sum(not source.target for source in sources)
-        switches = [target for target, _ in resolved(settings.sources[switch.DEFINITION.name])]
+        switches = [target for target, _ in resolve_targets(settings.sources[switch.DEFINITION.name])]
         lines.append(f"{config_file}: valid; {count} sources of this host, {validation.count_targets(switches)}")
         lines += [f"{config_file}: {line}" for line in plans.described(settings.jobs)]
     if web_config_file is not None:

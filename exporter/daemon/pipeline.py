@@ -51,7 +51,7 @@ def steps(expected: Expectation, relay: Relay | None = None, verdicts: Step | No
         partial(links.step, expected.speed, expected.carrier_speed),
         imbalance.step,
         oversubscription.step,
-        verdicts or partial(jobs.step, jobs.Known()),
+        verdicts or partial(jobs.step, jobs.JobKnowledge()),
     ]
     return pipeline if expected.ports is None else [*pipeline, expectations.step]
 

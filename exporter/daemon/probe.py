@@ -40,9 +40,9 @@ from exporter.daemon.probe_targets import (
 from exporter.snmp.client import parse_address
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.source import (
-    ROSTER,
-    prepare,
-    source_of,
+    REGISTRY,
+    import_readers,
+    make_source,
 )
 from exporter.sources.switch.targets import CommonOptions, SwitchOptions, resolve_targets
 
@@ -227,9 +227,9 @@ class Prober:
 
     def _start(self, target: ResolvedTarget, limit: float) -> CachedTarget:
         switch, options = target.target, self._options
-        source = RecordingSource(source_of(switch, float(switch.interval or limit)))
+        source = RecordingSource(make_source(switch, float(switch.interval or limit)))
         if target.addresses:
-            ROSTER.note(switch.name, address=switch.address)
+            REGISTRY.update(switch.name, address=switch.address)
         poller = Poller(source, self._steps(), drop=options.drop, keep=options.keep, deadline=MAX_TIMEOUT)
         return CachedTarget(target, limit, source, poller)
 
@@ -247,7 +247,7 @@ class Prober:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         if all(name != key[0] for name, _, _ in self._cache):
-            task.add_done_callback(lambda _: ROSTER.forget(key[0]))
+            task.add_done_callback(lambda _: REGISTRY.remove(key[0]))
 
     # --- which target, and by which options ----------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Prober:
                 )
             if module or auth:
                 raise RefusedError(400, f"{target!r} is polled as configured: remove module and auth")
-            await asyncio.to_thread(prepare, configured)
+            await asyncio.to_thread(import_readers, configured)
             return ResolvedTarget(configured)
         merged = await asyncio.to_thread(self._merge_options, module, auth)  # as profiles may have to be read
         address, found = await self._allowed_address(target)
@@ -274,7 +274,7 @@ class Prober:
             resolved_target = ResolvedTarget(Target(name=target, address=address, **merged), found)
         except ValueError as error:
             raise RefusedError(400, f"target {target!r}: {error}; give a module or auth that has one") from None
-        await asyncio.to_thread(prepare, resolved_target.target)
+        await asyncio.to_thread(import_readers, resolved_target.target)
         return resolved_target
 
     def _merge_options(self, module: str, auth: str) -> dict[str, Any]:
@@ -284,15 +284,15 @@ class Prober:
             RefusedError: There is no such module, or no such credentials.
         """
         options = self._options
-        merged = self._defaults.said()
+        merged = self._defaults.explicit_options()
         if module in options.modules:
-            merged |= options.modules[module].said()
+            merged |= options.modules[module].explicit_options()
         elif module:
             merged["profile"] = self._profile(module)
         if auth:
             if auth not in options.auths:
                 raise RefusedError(400, f"there is no auth {auth!r}; probe.auths has {_list(options.auths)}")
-            merged |= options.auths[auth].said()
+            merged |= options.auths[auth].explicit_options()
         merged.pop("poll", None)
         return merged
 

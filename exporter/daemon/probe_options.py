@@ -11,8 +11,8 @@ import msgspec
 
 from exporter.config.errors import RuleError, check_patterns
 from exporter.snmp.client import parse_address
-from exporter.sources.switch.options import WAYS, Target
-from exporter.sources.switch.targets import Common
+from exporter.sources.switch.options import PROTOCOLS, Target
+from exporter.sources.switch.targets import CommonOptions
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -38,8 +38,8 @@ class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """
 
     allow: tuple[str, ...] = ()
-    modules: dict[str, Common] = {}  # msgspec copies mutable defaults
-    auths: dict[str, Common] = {}
+    modules: dict[str, CommonOptions] = {}  # msgspec copies mutable defaults
+    auths: dict[str, CommonOptions] = {}
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
 
@@ -56,12 +56,12 @@ class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             except ValueError as error:
                 raise RuleError(["allow", place], str(error)) from None
         for name, auth in self.auths.items():
-            others = auth.said().keys() - set(WAYS)
+            others = auth.explicit_options().keys() - set(PROTOCOLS)
             if others:
-                raise RuleError(["auths", name, min(others)], f"does not belong here; known are {', '.join(WAYS)}")
+                raise RuleError(["auths", name, min(others)], f"does not belong here; known are {', '.join(PROTOCOLS)}")
         for key, named in (("modules", self.modules), ("auths", self.auths)):
             for name, common in named.items():
-                for way in WAYS:
+                for way in PROTOCOLS:
                     if getattr(getattr(common, way), "address", None) is not None:
                         text = "does not belong here: the address is that of the probe's target"
                         raise RuleError([key, name, way, "address"], text)
@@ -127,7 +127,10 @@ def _parse_ip(host: str) -> Address | None:
 
 def endpoints_of(target: Target) -> Iterator[tuple[str, int]]:
     """Yield host and port of each address of a switch; paths of sockets are skipped, as no probe names one."""
-    addresses = [target.address, *(str(own) for way in target.ways().values() if (own := getattr(way, "address", "")))]
+    addresses = [
+        target.address,
+        *(str(own) for way in target.protocols().values() if (own := getattr(way, "address", ""))),
+    ]
     for address in addresses:
         try:
             host, port = parse_address(address.rpartition("://")[2].rstrip("/"))

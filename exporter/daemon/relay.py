@@ -104,7 +104,7 @@ class Relay:
         """Publish tables of timings and remove them from the pipeline; other tables pass unchanged."""
         if _DROPPED in table.schema.metrics:
             self._count_losses(table)
-        if not table.schema.internal or any(ending not in table.schema.metrics for ending in FOOD):
+        if not table.schema.internal or any(ending not in table.schema.metrics for ending in TIMING_COLUMNS):
             return state, (table,)
         for batch in batches(table, self.host):
             if self._publisher is None:  # while the broker is being replaced

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from exporter.core.poller import Poller
-from exporter.core.source import exports
+from exporter.core.source import is_exported
 from exporter.core.table import Table
 from exporter.meaning.ports import expectations
 from exporter.outputs.page import SourceStatus
@@ -39,12 +39,12 @@ class RunningSource:
         """Return the fresh tables; where ports are expected, with their number, even if nothing could be read."""
         tables = self.poller.fresh_tables()
         now = monotonic()
-        is_starting = not self.poller.first.is_set() and now - self.since <= READY_AFTER
+        is_starting = not self.poller.first_read.is_set() and now - self.since <= READY_AFTER
         if self.ports is None or is_starting:
             return tables
         *others, counted = expectations.summed(self.ports, tables, now)
         exported = {
-            ending: column for ending, column in counted.columns.items() if exports(column.metric, self.drop, ())
+            ending: column for ending, column in counted.columns.items() if is_exported(column.metric, self.drop, ())
         }
         return [*others, replace(counted, columns=exported)]
 
@@ -80,4 +80,4 @@ def describe_first_reads(running: RunningSources) -> str:
 
 def unread(running: RunningSources) -> list[str]:
     """Return the sorted names of sources whose first read has not ended."""
-    return sorted(" ".join(key).strip() for key, one in running.items() if not one.poller.first.is_set())
+    return sorted(" ".join(key).strip() for key, one in running.items() if not one.poller.first_read.is_set())

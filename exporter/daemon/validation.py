@@ -72,7 +72,7 @@ def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
     Raises:
         RuleError: It does.
     """
-    for target, _ in resolved(switches):
+    for target, _ in resolve_targets(switches):
         if target.poll and any(is_allowed(host, options.allow) for host, _ in endpoints_of(target)):
             raise RuleError(
                 ["probe", "allow"],

@@ -154,9 +154,9 @@ class KernelRdma:
             self._idle.pop().close()
 
     @contextmanager
-    def _socket(self) -> Iterator[Requests]:
+    def _socket(self) -> Iterator[NetlinkSocket]:
         """Provide a socket. A call that hangs keeps its socket, and the next call opens another."""
-        requests = self._idle.pop() if self._idle else Requests(codec.FAMILY)
+        requests = self._idle.pop() if self._idle else NetlinkSocket(codec.FAMILY)
         try:
             yield requests
         finally:
@@ -264,17 +264,17 @@ class ReplayRdma:
     def port(self, index: int, port: int) -> RdmaPort:
         """See RdmaReader."""
         name, recording = self._recording(index)
-        return given(recording.ports.get(port) or _no_port(port), name)
+        return value_or_raise(recording.ports.get(port) or _no_port(port), name)
 
     def statistics(self, index: int, port: int | None) -> Statistics:
         """See RdmaReader."""
         name, recording = self._recording(index)
-        return given(recording.statistics.get(port) or _no_port(port), name)
+        return value_or_raise(recording.statistics.get(port) or _no_port(port), name)
 
     def queue_pairs(self, index: int) -> list[QueuePairs]:
         """See RdmaReader."""
         name, recording = self._recording(index)
-        return given(recording.queue_pairs, name)
+        return value_or_raise(recording.queue_pairs, name)
 
     def close(self) -> None:
         """See RdmaReader."""
@@ -301,8 +301,8 @@ class ReplayRdma:
         return name, self._recordings.get(name)
 
 
-def _no_port(port: int | None) -> Failed:
-    return Failed(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: no port {port}")
+def _no_port(port: int | None) -> RecordedError:
+    return RecordedError(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: no port {port}")
 
 
 def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
@@ -329,7 +329,7 @@ def _parse(data: bytes, path: Path, before: _Recording | None) -> _Recording:
 
 def _groups(raw: msgspec.Raw) -> list[QueuePairs]:
     """Parse groups of queue pairs; those beyond the limit are counted as `other`."""
-    groups = [build(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    groups = [convert_object(QueuePairs, group) for group in msgspec.json.decode(raw, type=list[msgspec.Raw])]
     total = sum(group.count for group in groups)
     check_u64_values([("count of all", total)])
     if len(groups) <= MAX_GROUPS:

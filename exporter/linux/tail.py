@@ -45,7 +45,7 @@ class FollowedFile:
         history_end: Lines that end at or before this offset were written before the start: history.
         head: Its first bytes, as many as there were.
         skipping: Whether the next bytes belong to a discarded line.
-        read_stamp: Its stamp (inode, size, modification time) when it was last read to the end.
+        read_stamp: Its file_version (inode, size, modification time) when it was last read to the end.
         last_scan: Number of the scan at which it was last read.
     """
 
@@ -128,8 +128,8 @@ class Tail:
                 file = self.files[path] = FollowedFile(path, (state.st_dev, state.st_ino))
                 if is_history:
                     _start_near_end(file, state.st_size)
-                    file.history_end, file.read_stamp = state.st_size, stamp(state)
-            if file.read_stamp != stamp(state):
+                    file.history_end, file.read_stamp = state.st_size, file_version(state)
+            if file.read_stamp != file_version(state):
                 grown.append(file)
         grown.sort(key=lambda file: (file.last_scan, file.path))
         return TailScan(grown, gone, too_many)
@@ -138,9 +138,9 @@ class Tail:
         """Read at most `budget` bytes from the current offset; the rest is read at the next scan.
 
         Raises:
-            OSError: The file cannot be opened or read, or is not a regular file.
+            OSError: The file cannot be open_untrusted or read, or is not a regular file.
         """
-        with opened(file.path) as (descriptor, state):
+        with open_untrusted(file.path) as (descriptor, state):
             restarted = _check_replaced(file, state, os.pread(descriptor, HEAD_SIZE, 0))
             if file.offset == 0:
                 # A writer without O_APPEND continues at its old offset after truncation: the file begins with a hole.
@@ -154,7 +154,7 @@ class Tail:
             data = os.pread(descriptor, budget, begin)
         lines, too_long = _split_lines(file, data)
         file.last_scan = self._scans
-        file.read_stamp = stamp(state) if begin + len(data) >= state.st_size else ()
+        file.read_stamp = file_version(state) if begin + len(data) >= state.st_size else ()
         return Chunk(lines, len(data), tuple(too_long), skipped, restarted)
 
 

@@ -108,7 +108,7 @@ class Engine:
             return self._report(_DECRYPTIONS, message)
         return OpenedRequest(scoped.pdu, partial(self._wrap, keys, scoped.context, message.number))
 
-    def _failed_check(self, data: bytes, message: Message, keys: _Keys | None) -> int | None:
+    def _failed_check(self, data: bytes, message: V3Message, keys: _Keys | None) -> int | None:
         """Return the statistic that counts the failed check of a message; None where all succeed."""
         if message.engine_id != self.engine_id:
             return _ENGINES
@@ -118,7 +118,7 @@ class Engine:
             return _LEVELS
         if keys.signer is None:
             return None
-        if message.signature_size != keys.signer.size or not keys.signer.is_signed(data, message.signature_at):
+        if message.signature_size != keys.signer.size or not keys.signer.is_signed(data, message.signature_offset):
             return _DIGESTS
         return _WINDOWS if message.boots != self.boots or abs(message.time - self._time()) > TIME_WINDOW else None
 
@@ -135,7 +135,7 @@ class Engine:
             return encoded
         return encoded[:at] + keys.signer.sign(encoded) + encoded[at + size :]
 
-    def _report(self, statistic: int, message: Message, keys: _Keys | None = None) -> bytes | None:
+    def _report(self, statistic: int, message: V3Message, keys: _Keys | None = None) -> bytes | None:
         """Return a report, authenticated where the user is known and the message was."""
         self.reports[statistic] = self.reports.get(statistic, 0) + 1
         if not message.flags & REPORTABLE:
@@ -163,7 +163,7 @@ def _keys(user: User, engine_id: bytes) -> _Keys:
     return _Keys(user, flags, signer, cipher)
 
 
-def _decrypt(message: Message, keys: _Keys) -> Scoped:
+def _decrypt(message: V3Message, keys: _Keys) -> ScopedPdu:
     """Decrypt the scoped PDU of a message, if it is encrypted, and decode it."""
     content = message.content
     if keys.cipher is not None:

@@ -8,7 +8,6 @@ from exporter.meaning.ports.states import PortLocation, PortState
 from exporter.mqtt import states
 from exporter.mqtt.options import MqttOptions
 from exporter.sources.nccl.metrics import LOSSES
-from exporter.sources.nccl.processes import ProcessRegistry
 from exporter.sources.nccl.readers.feed import (
     CollectiveProgress,
     Membership,

@@ -55,7 +55,7 @@ def test_the_configuration_is_read_with_all_its_files(folder):
     assert leaf.snmp.is_v3
     assert leaf.snmp.priv == "aes"
     spine, group = found["spine-01"]
-    assert (group, spine.role, list(spine.ways()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
+    assert (group, spine.role, list(spine.protocols()), spine.interval) == ("onyx", "spine", ["snmp", "onyx"], 60.0)
     assert not spine.snmp.is_v3, "a protocol is configured as a whole"
     old, group = found["old-leaf"]
     assert (group, old.poll, old.snmp.any_source) == ("", False, True)

@@ -8,8 +8,6 @@ import yaml
 
 from exporter.meaning.training import (
     alignment,
-    bandwidth,
-    hangs,
     stragglers,
     verdicts,
 )

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import promql_parser as promql
 
-from exporter.daemon.sources import metrics
-
 TARGET_LABELS = {"job", "instance"}
 
 

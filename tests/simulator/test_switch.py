@@ -1,6 +1,7 @@
 """The simulated switches: their tables show what their ports counted, in the places where each make has it."""
 
 import pytest
+from tests.simulators.switch_model import BYTES_RECEIVED, FAULTS, SimulatedSwitch
 
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
@@ -23,7 +24,6 @@ from exporter.snmp.message import (
     encode_varbind,
 )
 from tests.simulators.switch_kinds import KINDS
-from tests.simulators.switch_model import BYTES_RECEIVED, FAULTS, SimulatedSwitch
 
 UPTIME = "1.3.6.1.2.1.1.3.0"
 IF, IFX = "1.3.6.1.2.1.2.2.1", "1.3.6.1.2.1.31.1.1.1"

@@ -27,7 +27,6 @@ from tests.simulators.switch_kinds import (
     STATES,
     TRAFFIC,
     SwitchKind,
-    TableColumn,
 )
 from tests.simulators.switch_traffic import (
     FLAP_SECONDS,

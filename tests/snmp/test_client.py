@@ -6,7 +6,6 @@ import socket
 import pytest
 
 from exporter.simulator.snmp_agent import SnmpAgent
-from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.snmp import ber
 from exporter.snmp.ber import Typed, encode_oid, encode_value
 from exporter.snmp.client import SnmpClient, parse_address

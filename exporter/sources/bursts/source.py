@@ -184,11 +184,11 @@ class BurstSource:
                 calls.append((name, partial(self._sample, name, state.device, read_links=state.read_links)))
             else:
                 self._skip("budget")
-        hung = self._serial.out
+        hung = self._serial.hanging
         for name, result in (await self._serial.run(calls)).items():
             if isinstance(result, HungError):
                 self._skip("hung")
-                if name in self._serial.out - hung:  # it was called now, and delayed the others until the deadline
+                if name in self._serial.hanging - hung:  # it was called now, and delayed the others until the deadline
                     self._charge(self._devices[name], CALL_DEADLINE, 0)
             else:
                 self._ticks += 1
@@ -214,7 +214,7 @@ class BurstSource:
             self._listing_error = names
             return
         self._listing_error = None
-        for removed in self._devices.keys() - set(names) - self._serial.out:
+        for removed in self._devices.keys() - set(names) - self._serial.hanging:
             self._devices.pop(removed).device.close()
             self._forget_ports(removed, ())
         for name in names:

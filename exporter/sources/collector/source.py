@@ -22,7 +22,8 @@ from exporter.mqtt.options import MqttOptions
 from exporter.nccl.batch import Batch, Operation, Stream
 from exporter.sources.collector.metrics import BATCHES, COLLECTOR
 from exporter.sources.collector.options import CollectorOptions
-from exporter.sources.nccl.streams import STREAMS, Streams
+from exporter.sources.nccl.metrics import STREAMS
+from exporter.sources.nccl.streams import StreamTableBuilder
 
 if TYPE_CHECKING:
     from exporter.mqtt.retained_state import RetainedState
@@ -66,7 +67,7 @@ class CollectorSource:
         self._options, self._broker = options, broker
         self._subscriber: Subscriber | None = None
         self._receiving: asyncio.Task[None] | None = None
-        self._streams = Streams()
+        self._streams = StreamTableBuilder()
         self._waiting = 0
         self._accepted = self._dropped = 0
         self._lost: dict[tuple[str, str, str], int] = {}
@@ -89,7 +90,7 @@ class CollectorSource:
         if self._receiving is None or self._receiving.done():
             await self._start()
         now = monotonic()
-        streams, self._streams, self._waiting, self._claimants = self._streams, Streams(), 0, {}
+        streams, self._streams, self._waiting, self._claimants = self._streams, StreamTableBuilder(), 0, {}
         subscriber = self._subscriber
         if subscriber is None:
             return Reading([])
@@ -120,7 +121,7 @@ class CollectorSource:
         self._lost[sender] = min(max(batch.dropped, before), MAX_LOST)
         if len(self._lost) > MAX_SENDERS:  # the count of a forgotten sender is kept
             self._lost_of_forgotten += self._lost.pop(next(iter(self._lost)))
-        if not self._options.wants(batch.job):
+        if not self._options.matches(batch.job):
             return
         for stream, operations in batch.streams:
             room = MAX_OPERATIONS - self._waiting

@@ -54,7 +54,7 @@ class PortOptions(Options, frozen=True):
             ending
             for schema in schemas
             for ending, metric in schema.metrics.items()
-            if metric.detail and ending not in DERIVED_FROM and not exports(metric, self.drop, self.keep)
+            if metric.detail and ending not in DERIVED_FROM and not is_exported(metric, self.drop, self.keep)
         )
 
 
@@ -68,7 +68,7 @@ def nic_reader(host: Host) -> Callable[[], NicReader]:
     return KernelNic if host.nic_replay is None else partial(ReplayNic, host.nic_replay)
 
 
-async def list_devices(serial: Serial, name: str, call: Callable[[], Listed], what: str = "") -> Listed:
+async def list_devices(serial: BlockingCalls, name: str, call: Callable[[], Listed], what: str = "") -> Listed:
     """Run the call that lists the devices of a source.
 
     Args:
@@ -92,7 +92,7 @@ def listing_error(error: object, what: str = "") -> SourceError:
     return SourceError(reason, f"{what}: {error}" if what else str(error))
 
 
-def is_hardware(link: Link) -> bool:
+def is_hardware(link: NetworkLink) -> bool:
     """Return whether a network device is hardware, or a function of it, and not virtual or a representor.
 
     IP over InfiniBand is not, though its parent is the card: see `is_infiniband_port`.
@@ -101,12 +101,12 @@ def is_hardware(link: Link) -> bool:
     return of_card and not is_representor(link.phys_port_name or "")
 
 
-def is_infiniband_port(link: Link) -> bool:
+def is_infiniband_port(link: NetworkLink) -> bool:
     """Return whether a network device is IP over an InfiniBand port, and not over one of its partitions."""
     return _is_over_infiniband(link) and bool(link.parent_dev_name) and link.lower is None
 
 
-def _is_over_infiniband(link: Link) -> bool:
+def _is_over_infiniband(link: NetworkLink) -> bool:
     """Return whether a network device is IP over InfiniBand; some out-of-tree drivers do not set its kind."""
     return link.kind == "ipoib" or (not link.kind and link.hardware == _ARPHRD_INFINIBAND)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.config.secret import SecretError
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import (
     Definition,
     Host,
@@ -85,7 +85,7 @@ class IbFabricSource:
         self._opener: PortOpener = UmadPortOpener() if opener is None else opener
         self._selection = CounterSelection(options.only_switches, options.node_selection(), options.service_levels)
         deadline = self.interval * MAX_INTERVAL_SHARE
-        self._serial = Serial(f"ibfabric {self.target}".strip(), deadline, ("ibfabric", self.target))
+        self._serial = BlockingCalls(f"ibfabric {self.target}".strip(), deadline, ("ibfabric", self.target))
         self._lock = SubnetLock(f"{host}, process {os.getpid()}", None if options.lock is None else Path(options.lock))
         self._session: _Session | None = None
         self._stopping = threading.Event()
@@ -108,7 +108,7 @@ class IbFabricSource:
         Raises:
             SourceError: The fabric cannot be read.
         """
-        if "sweep" not in self._serial.out:
+        if "sweep" not in self._serial.hanging:
             self._stopping.clear()
         result = (await self._serial.run([("sweep", self._sweep)]))["sweep"]
         if isinstance(result, HungError):

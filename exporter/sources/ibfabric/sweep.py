@@ -63,7 +63,7 @@ class CounterSelection:
 
     def matches(self, node: IbNode) -> bool:
         """Return whether the ports of a node are read."""
-        return (node.is_switch or not self.only_switches) and self.nodes.wants(format_guid(node.guid))
+        return (node.is_switch or not self.only_switches) and self.nodes.matches(format_guid(node.guid))
 
 
 @dataclass(slots=True)

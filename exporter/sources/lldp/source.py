@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -35,7 +35,7 @@ from exporter.sources.common.host_ports import (
 from exporter.sources.lldp.neighbour_cache import NeighbourCache
 from exporter.sources.lldp.networkd_files import parse_file, read_files
 from exporter.sources.lldp.options import LldpOptions
-from exporter.sources.switch.links import LinkTable, stranger
+from exporter.sources.switch.links import LinkTable, unresolved_link
 from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import LINKS
 
@@ -67,7 +67,7 @@ class LldpSource:
         self._reader: NicReader | None = None
         self._socket: LldpSocket | None = None
         self._received = NeighbourCache()
-        self._serial = Serial("lldp", CALL_DEADLINE, nic_place(host))
+        self._serial = BlockingCalls("lldp", CALL_DEADLINE, nic_place(host))
         self._table = LinkTable()
 
     async def applies(self) -> bool:
@@ -87,7 +87,9 @@ class LldpSource:
         failures += more
         advertisements = {**stored, **received}
         neighbours = [_neighbour(device, one) for device in sorted(advertisements) for one in advertisements[device]]
-        tables = [self._table.make([stranger(one) for one in neighbours], now, host=self._host)] if neighbours else []
+        tables = (
+            [self._table.make([unresolved_link(one) for one in neighbours], now, host=self._host)] if neighbours else []
+        )
         return Reading(tables, failures)
 
     async def close(self) -> None:
@@ -113,8 +115,8 @@ class LldpSource:
             reader = self._reader
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        links = await listed(self._serial, "links", reader.links, "rtnetlink")
-        return {one.ifindex: one for one in links if is_hardware(one) and self._options.wants(one.name)}
+        links = await list_devices(self._serial, "links", reader.links, "rtnetlink")
+        return {one.ifindex: one for one in links if is_hardware(one) and self._options.matches(one.name)}
 
     def _join_group(self, links: Mapping[int, NetworkLink]) -> list[Failure]:
         """Receive on these devices, and on no others; the first call opens the socket."""
@@ -134,7 +136,7 @@ class LldpSource:
             return
         try:
             for device, frame in self._socket.receive():
-                if self._options.wants(device):
+                if self._options.matches(device):
                     self._received.receive(device, frame, monotonic())
         except OSError as error:
             logger.warning("lldp: receiving failed, the socket is reopened at the next read: %s", error)

@@ -38,7 +38,7 @@ def load_baselines(patterns: Iterable[str], folder: Path) -> list[dict[tuple[str
         RuleError: A pattern without wildcards matches no file; its steps are `baseline` and the index of the pattern.
         ConfigError: A file cannot be read, or is not usable as a baseline; the text has the path and the reason.
     """
-    return [_read_baseline(path) for path in matching("baseline", patterns, folder)]
+    return [_read_baseline(path) for path in matching_files("baseline", patterns, folder)]
 
 
 def _read_baseline(path: Path) -> dict[tuple[str, int], float]:

@@ -61,7 +61,7 @@ class NcclSource:
         self.settings = self._options = options
         self._host = host
         self._feeds = _feeds(options, host)
-        self._serial = Serial("processes", CALL_TIMEOUT_SECONDS, ("processes", str(host.procfs)))
+        self._serial = BlockingCalls("processes", CALL_TIMEOUT_SECONDS, ("processes", str(host.procfs)))
         self._processes = ProcessRegistry()
         self._facts: dict[ProcessKey, _ResolvedFacts] = {}
         self._tables = tables.ProcessTables(host.name)
@@ -155,7 +155,7 @@ class NcclSource:
 
     def _add(self, feed: Feed, report: ProcessReport, now: float, failures: list[Failure]) -> TrainingProcess | None:
         """Add a report to its process; None where it is not used."""
-        if (report.totals or report.progress) and not self._options.wants(report.facts.job):
+        if (report.totals or report.progress) and not self._options.matches(report.facts.job):
             feed.mark_unused(report, "excluded")
             return None
         process = self._processes.add(feed.name, report, now, failures)
@@ -170,7 +170,7 @@ def _feeds(options: NcclOptions, host: Host) -> list[Feed]:
     if isinstance(options.socket, str):
         feeds.append(HookFeed(options.socket, host.procfs))
     if options.recorder:
-        feeds.append(FlightRecorderFeed(options.recorder, options.wants))
+        feeds.append(FlightRecorderFeed(options.recorder, options.matches))
     if options.comma:
         feeds.append(CommaFeed(options.comma, options.matches))
     if options.xpu_timer:

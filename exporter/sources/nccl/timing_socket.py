@@ -128,7 +128,7 @@ class TimingSocket:
         self._job_users: dict[str, int] = {}
         self._raw: deque[_Raw] = deque()
         self._queued = 0
-        self._serial = Serial("timing", CALL_TIMEOUT_SECONDS, ("timing", str(procfs)))
+        self._serial = BlockingCalls("timing", CALL_TIMEOUT_SECONDS, ("timing", str(procfs)))
 
     @property
     def senders(self) -> int:

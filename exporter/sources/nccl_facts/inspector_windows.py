@@ -18,7 +18,7 @@ from exporter.core.table import (
     Table,
     TableBuilder,
 )
-from exporter.linux.untrusted_files import stamp
+from exporter.linux.untrusted_files import file_version
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.inspector_textfile import TextfileValue, gpu_of_file, parse_textfile
 from exporter.nccl.prometheus_text import MAX_TEXT, LineErrors
@@ -68,7 +68,7 @@ class TextfileReading(NamedTuple):
     """Result of reading a file.
 
     Attributes:
-        stamp: Identity, size and time of the version that was read.
+        file_version: Identity, size and time of the version that was read.
         values: Kind, size label, class and metric, with each value.
         jobs: The job of each value; empty where absent.
         counts: Sums by name of a count.
@@ -76,7 +76,7 @@ class TextfileReading(NamedTuple):
         complete: Whether its last line was complete.
     """
 
-    stamp: tuple[int, ...]
+    file_version: tuple[int, ...]
     values: list[tuple[LabelValues, str, float]]
     jobs: list[str]
     counts: dict[str, int]
@@ -129,7 +129,9 @@ def read_file(path: str) -> TextfileReading:
     except FormatError as error:
         lines[error.reason] += 1
     lines += lost.reasons
-    return TextfileReading(stamp(state), values, jobs, counts, lines, not lost.reasons["truncated"] and bool(data))
+    return TextfileReading(
+        file_version(state), values, jobs, counts, lines, not lost.reasons["truncated"] and bool(data)
+    )
 
 
 def _key(one: TextfileValue) -> LabelValues | None:
@@ -185,7 +187,7 @@ class TextfileWindows:
         for path, one in self._files.items():
             state = found[path][1]
             one.written = state.st_mtime_ns / 1e9
-            if one.reading is None or one.reading.stamp != stamp(state):
+            if one.reading is None or one.reading.file_version != file_version(state):
                 due.append(one)
         return due
 

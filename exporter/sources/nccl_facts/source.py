@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, time
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -51,7 +51,7 @@ from exporter.sources.nccl_facts.tables import LogTables
 POLL_BUDGET = 2 * FILE_BUDGET
 """Bytes of logs read per poll: half a second of work if every line is a fact."""
 
-MAX_HEAD = WINDOW
+MAX_HEAD = START_WINDOW
 """Bytes at the beginning of a long log that are read when it is first seen: processes log their configuration there."""
 
 MAX_SOCKETS = 16 << 20
@@ -101,7 +101,7 @@ class NcclFactsSource:
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._host = host
-        self._serial = Serial("nccl_facts", CALL_TIMEOUT_SECONDS)
+        self._serial = BlockingCalls("nccl_facts", CALL_TIMEOUT_SECONDS)
         self._tail = Tail()
         self._budget = 0
         self._state = LogState()
@@ -158,13 +158,13 @@ class NcclFactsSource:
         """Find the files, and those that grew or changed; runs in the thread."""
         survey = _Survey()
         options = self._options
-        logs = find(options.logs, lambda name: not _NOT_A_LOG.search(name), options.wants, survey.failures)
-        texts = find(options.textfiles, is_textfile, options.wants, survey.failures)
-        followed = self._tail.look({path: state for path, (_, state) in logs.files.items()})
+        logs = find(options.logs, lambda name: not _NOT_A_LOG.search(name), options.matches, survey.failures)
+        texts = find(options.textfiles, is_textfile, options.matches, survey.failures)
+        followed = self._tail.scan({path: state for path, (_, state) in logs.files.items()})
         survey.jobs = {path: logs.files[path][0] for path in self._tail.files}
         grown = {file.path for file in followed.grown}
         # The configuration of a process may have been logged before the start, so logs that did not grow are read too.
-        unread = [file for path, file in self._tail.files.items() if file.served == 0 and path not in grown]
+        unread = [file for path, file in self._tail.files.items() if file.last_scan == 0 and path not in grown]
         survey.logs = [(file, survey.jobs[file.path]) for file in (*followed.grown, *unread)]
         if followed.too_many or logs.truncated:
             detail = f"more than {len(self._tail.files)} logs below {', '.join(options.logs)}; remove those of old jobs"
@@ -185,12 +185,12 @@ class NcclFactsSource:
             tables.append(data.decode("ascii", "replace"))
         return listening_inodes(tables, self._options.ras.endpoint[1])
 
-    def _read_log(self, file: Followed) -> _LogReading:
+    def _read_log(self, file: FollowedFile) -> _LogReading:
         """Read what was appended to one log; runs in the thread."""
         read = _LogReading()
         if self._budget <= MAX_LINE:
             return read  # it is among the first at the next poll
-        if file.served == 0 and file.offset > 0:
+        if file.last_scan == 0 and file.offset > 0:
             head, _ = read_whole(file.path, min(MAX_HEAD, file.offset))
             _search(head.rpartition(b"\n")[0], read.history, Counter())
             self._budget -= len(head)

@@ -120,7 +120,7 @@ class NicDevice:
         self._kind: str | None = None
         self._plan_names: tuple[str, ...] | None = None
         self._plan_driver: DriverNames | None = None
-        self._plan = Plan()
+        self._plan = StatisticsPlan()
         self._raw: dict[str, int] = {}
         self._ever_counted: set[str] = set()  # endings of its own counters
 
@@ -225,14 +225,14 @@ class NicDevice:
             return {}, {}, {}
         if self._plan_names is not found.names or self._plan_driver is not names:
             self._plan_names, self._plan_driver = found.names, names
-            known = plan(names or DriverNames(()), found.names)
+            known = make_plan(names or DriverNames(()), found.names)
             self._plan = known.without(self._unread)
             # A statistic with a metric is not raw, even if it is not read.
-            self._raw = rest(known, found.names, self._raw_patterns)
+            self._raw = unmapped(known, found.names, self._raw_patterns)
         values = found.values
         return (
-            dict(picked(self._plan.port, values)),
-            {number: picked(where, values) for number, where in self._plan.priority.items()},
+            dict(sum_values(self._plan.port, values)),
+            {number: sum_values(where, values) for number, where in self._plan.priority.items()},
             self._raw_values(values),
         )
 

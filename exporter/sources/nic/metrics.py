@@ -271,8 +271,12 @@ _DETAILS = {
     "steering_misses_total": counter("Packets received but dropped because no flow steering rule matched."),
     "pci_read_stalled_ratio": gauge("Share of the last second in which PCIe reads waited for credits."),
     "pci_write_stalled_ratio": gauge("Share of the last second in which PCIe writes waited for credits."),
-    "pci_read_stalled_seconds_total": counter("Seconds with PCIe reads waiting for credits more than 30 % of the time."),
-    "pci_write_stalled_seconds_total": counter("Seconds with PCIe writes waiting for credits more than 30 % of the time."),
+    "pci_read_stalled_seconds_total": counter(
+        "Seconds with PCIe reads waiting for credits more than 30 % of the time."
+    ),
+    "pci_write_stalled_seconds_total": counter(
+        "Seconds with PCIe writes waiting for credits more than 30 % of the time."
+    ),
     "pci_receive_recoveries_total": counter("Transitions of the PCIe link to recovery due to framing or CRC errors."),
     "pci_transmit_recoveries_total": counter("Transitions of the PCIe link to recovery that its other end initiated."),
     "module_unplugs_total": counter("Times the optical module or cable was unplugged."),

@@ -67,11 +67,11 @@ class NicSource:
         self._host = host
         self._open_reader = open_reader
         self._reader: NicReader | None = None
-        self._serial = Serial("nic", min(CALL_DEADLINE, self.interval / 2), nic_place(host))
+        self._serial = BlockingCalls("nic", min(CALL_DEADLINE, self.interval / 2), nic_place(host))
         self._devices: dict[str, NicDevice] = {}
         self._names: frozenset[str] = frozenset()
-        self._unread = options.unread(SCHEMA, PRIORITY)
-        reads_queueing = any(exports(metric, options.drop, options.keep) for metric in QUEUEING_METRICS)
+        self._unread = options.unread_endings(SCHEMA, PRIORITY)
+        reads_queueing = any(is_exported(metric, options.drop, options.keep) for metric in QUEUEING_METRICS)
         self._queueing = QueueingQuery() if reads_queueing else None
         self._tables = NicTables(host.name, options.rails, self._unread)
 
@@ -83,7 +83,7 @@ class NicSource:
         """Read all devices; the failure of one does not affect the others."""
         links = await self._links()
         failures = self._unreadable_links()
-        for gone in self._devices.keys() - links.keys() - self._serial.out:
+        for gone in self._devices.keys() - links.keys() - self._serial.hanging:
             del self._devices[gone]
             self._opened_reader().forget(gone)
         now = monotonic()
@@ -138,7 +138,7 @@ class NicSource:
             reader = self._opened_reader()
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        links = await listed(self._serial, "links", reader.links, "rtnetlink")
+        links = await list_devices(self._serial, "links", reader.links, "rtnetlink")
         selected = {link.name: link for link in links if self._is_selected(link)}
         self._names = frozenset(selected)
         return selected
@@ -146,7 +146,7 @@ class NicSource:
     def _unreadable_links(self) -> list[Failure]:
         """Return a failure for each selected device whose link could not be read."""
         unreadable = self._opened_reader().unreadable_links().items()
-        return [failure_of(name, error, name) for name, error in unreadable if self._options.wants(name)]
+        return [failure_of(name, error, name) for name, error in unreadable if self._options.matches(name)]
 
     async def _read_queueing(self, links: Collection[NetworkLink]) -> tuple[QueueingReading | None, Sequence[Failure]]:
         """Read the queueing disciplines if they are exported; None if not, or if that failed, with the failure.
@@ -165,7 +165,7 @@ class NicSource:
         """Return whether a device is read: hardware, bonds and configured software devices, unless excluded."""
         is_configured = any(fnmatchcase(link.name, pattern) for pattern in self._options.software)
         is_read = is_configured or is_hardware(link) or is_infiniband_port(link) or link.kind == "bond"
-        return is_read and self._options.wants(link.name)
+        return is_read and self._options.matches(link.name)
 
     def _read_device(self, link: NetworkLink) -> DeviceReading:
         """Read one device; runs in the worker thread."""

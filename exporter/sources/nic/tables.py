@@ -142,7 +142,8 @@ class NicTables:
     def _infos(self, links: Mapping[str, NetworkLink], readings: Mapping[str, DeviceReading]) -> dict[str, LabelValues]:
         """Return the values of the info's labels by device."""
         seats = [
-            Seat(readings[name].kind, _pci_address(link, readings[name].driver), name) for name, link in links.items()
+            PortPosition(readings[name].kind, _pci_address(link, readings[name].driver), name)
+            for name, link in links.items()
         ]
         rails = number_rails(seats, self._rails)
         return {

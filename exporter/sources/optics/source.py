@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Failure,
@@ -55,7 +55,7 @@ class OpticsSource:
         self._net = host.sysfs / "class" / "net"
         self._open_reader = open_reader
         self._reader: NicReader | None = None
-        self._serial = Serial("optics", DEVICE_DEADLINE, nic_place(host))
+        self._serial = BlockingCalls("optics", DEVICE_DEADLINE, nic_place(host))
         self._cages: dict[str, ModuleCage] = {}
         self._tables = OpticsTables()
 
@@ -100,12 +100,12 @@ class OpticsSource:
             self._reader.events()  # discarded: unread events would fill the socket
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        return await listed(self._serial, "links", partial(self._list_ports, self._reader), "rtnetlink")
+        return await list_devices(self._serial, "links", partial(self._list_ports, self._reader), "rtnetlink")
 
     def _unreadable_links(self) -> list[Failure]:
         """Return a failure for each selected device whose link could not be read."""
         unreadable = {} if self._reader is None else self._reader.unreadable_links()
-        return [failure_of(name, error, name) for name, error in unreadable.items() if self._options.wants(name)]
+        return [failure_of(name, error, name) for name, error in unreadable.items() if self._options.matches(name)]
 
     def _list_ports(self, reader: NicReader) -> list[NetworkLink]:
         """Return the devices that may have a module; runs in the worker thread."""
@@ -114,7 +114,7 @@ class OpticsSource:
     def _may_have_module(self, link: NetworkLink) -> bool:
         """Return whether a selected device is a hardware port; virtual functions and representors share its module."""
         is_port = link.parent_dev_bus_name == "pci" and (is_hardware(link) or is_infiniband_port(link))
-        is_selected = is_port and self._options.wants(link.name)
+        is_selected = is_port and self._options.matches(link.name)
         return is_selected and not is_virtual_function(self._net / link.name / "device")
 
     def _read_cage(self, link: NetworkLink) -> CageReading:

@@ -9,10 +9,10 @@ from exporter.core.source import Failure
 from exporter.core.table import Value
 from exporter.linux.cached_file import read_small, read_text
 from exporter.linux.pci import (
-    bridge,
-    driver_of,
+    bus_device_driver,
     is_virtual_function,
-    parse_errors,
+    parse_aer_errors,
+    upstream_bridge,
 )
 from exporter.sources.common.failures import failure_of
 from exporter.sources.pci.metrics import AER_FILES, LINK_PROPERTIES
@@ -64,7 +64,7 @@ def read_function(host: str, function: PciFunction) -> FunctionReading:
     folder, devices, nearest_gpus = function
     epoch = folder.stat().st_ino
     files = _FileReader(folder.name)
-    upstream = bridge(folder)
+    upstream = upstream_bridge(folder)
     values: dict[str, Value | None] = {}
     if not is_virtual_function(folder) and read_text(folder / "power" / "runtime_status") != "suspended":
         values |= _read_link(files, folder, upstream)
@@ -75,9 +75,9 @@ def read_function(host: str, function: PciFunction) -> FunctionReading:
         files.read(folder / "numa_node", _parse_numa_node) or "",
         ",".join(nearest_gpus),
         "" if upstream is None else upstream.name,
-        driver_of(folder),
+        bus_device_driver(folder),
     )
-    counters = {severity: files.read(folder / path, parse_errors) for severity, path in AER_FILES.items()}
+    counters = {severity: files.read(folder / path, parse_aer_errors) for severity, path in AER_FILES.items()}
     errors = {severity: count for severity, count in counters.items() if count is not None}
     return FunctionReading(epoch, values, errors, files.failures)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from time import monotonic
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import (
     Definition,
     Host,
@@ -20,7 +20,7 @@ from exporter.core.source import (
 )
 from exporter.core.table import RowKeeper, TableBuilder
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.host_ports import SCAN, listed
+from exporter.sources.common.host_ports import SCAN, list_devices
 from exporter.sources.pci.function import FunctionReading, read_function
 from exporter.sources.pci.metrics import ERRORS, SCHEMA
 from exporter.sources.pci.options import PciOptions
@@ -83,9 +83,9 @@ class PciSource:
         """Return the functions by address, in the order of their addresses.
 
         Raises:
-            SourceError: They cannot be listed.
+            SourceError: They cannot be list_devices.
         """
-        return await listed(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.matches))
+        return await list_devices(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.matches))
 
 
 def _build(options: PciOptions, host: Host) -> list[Source]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.linux.cached_file import read_text
-from exporter.linux.pci import pci_function, way
+from exporter.linux.pci import pci_function, upstream_path
 from exporter.sources.common.host_ports import is_representor
 
 CLASSES = ("net", "infiniband")
@@ -51,7 +51,9 @@ def find_functions(sysfs: Path, is_selected: Callable[[str], bool]) -> dict[str,
                 devices.setdefault(function, []).append(device)
     functions = sorted((one for one in devices if not os.path.lexists(one / "physfn")), key=lambda one: one.name)
     gpus = _find_gpus(sysfs) if functions else {}
-    return {one.name: PciFunction(one, _device_names(devices[one]), nearest(way(one), gpus)) for one in functions}
+    return {
+        one.name: PciFunction(one, _device_names(devices[one]), nearest(upstream_path(one), gpus)) for one in functions
+    }
 
 
 def _list_folder(folder: Path) -> Iterator[Path]:
@@ -71,7 +73,7 @@ def _device_names(devices: Sequence[Path]) -> list[str]:
 def _find_gpus(sysfs: Path) -> dict[str, list[str]]:
     """Return the bridges above each GPU, by its address."""
     return {
-        function.name: way(Path(os.path.realpath(function)))
+        function.name: upstream_path(Path(os.path.realpath(function)))
         for function in _list_folder(sysfs / "bus" / "pci" / "devices")
         if read_text(function / "class")[: len("0x0300")] in GPU_CLASSES.get(read_text(function / "vendor"), ())
         and not os.path.lexists(function / "physfn")

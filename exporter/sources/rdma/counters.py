@@ -21,7 +21,7 @@ from exporter.linux.cached_file import (
     CachedFile,
     parse_counter,
 )
-from exporter.linux.ethtool import Statistics
+from exporter.linux.ethtool_ioctl import Statistics
 from exporter.sources.common.failures import failure_of
 from exporter.sources.rdma.counter_files import (
     HW_COUNTERS,

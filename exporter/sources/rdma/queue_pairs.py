@@ -46,7 +46,7 @@ class QueuePairPoller:
     """
 
     def __init__(self, interval: float, place: Path, open_reader: Callable[[], RdmaReader]) -> None:
-        self._serial = Serial("rdma queue pairs", min(DEADLINE_SECONDS, MAX_INTERVAL_SHARE * interval), place)
+        self._serial = BlockingCalls("rdma queue pairs", min(DEADLINE_SECONDS, MAX_INTERVAL_SHARE * interval), place)
         self._reader = open_reader()
         self._task: asyncio.Task[None] | None = None
         self._started = float("-inf")

@@ -65,7 +65,7 @@ class RdmaSource:
         self.settings = self._options = options
         self._host = host
         self._class = host.sysfs / "class" / "infiniband"
-        self._serial = Serial("rdma", CALL_DEADLINE, self._class)
+        self._serial = BlockingCalls("rdma", CALL_DEADLINE, self._class)
         self._port_selection = CounterSelection(options.raw, options.unread_endings(SCHEMA))
         self._device_selection = CounterSelection(unread=options.unread_endings(DEVICE))
         self._reader = open_reader()
@@ -88,7 +88,9 @@ class RdmaSource:
         rescan = monotonic() - self._last_scan >= RESCAN_SECONDS
         if rescan:
             self._last_scan = monotonic()
-        hung = {name for name in self._serial.out if "/" not in name}  # other sources' calls have a slash in their name
+        hung = {
+            name for name in self._serial.hanging if "/" not in name
+        }  # other sources' calls have a slash in their name
         calls: dict[str, Callable[[], object]] = {
             name: partial(self._read_device, name, rescan) for name in self._devices.keys() | hung
         }
@@ -100,7 +102,7 @@ class RdmaSource:
         new = [name for name in names if name not in calls]
         if new:
             results |= await self._serial.run([(name, partial(self._read_device, name, rescan)) for name in new])
-        for removed in self._devices.keys() - set(names) - self._serial.out:
+        for removed in self._devices.keys() - set(names) - self._serial.hanging:
             self._devices.pop(removed).close()
         readings, failures = self._split_results(names, results)
         if self._has_scanned:
@@ -149,7 +151,7 @@ class RdmaSource:
             return []
         if names != self._listed:
             self._listed = names
-            self._selected = [name for name in names if self._options.wants(name)]
+            self._selected = [name for name in names if self._options.matches(name)]
         return self._selected
 
     def _read_device(self, name: str, rescan: bool) -> DeviceReading:

@@ -92,7 +92,7 @@ class Snmp(SecretStruct, frozen=True, kw_only=True):
         for what in ("auth", "priv"):
             passwords = [getattr(self, f"{what}_password{end}") for end in ("", "_file", "_env")]
             if getattr(self, what) is not None:
-                check_one(f"{what}_password", *passwords)
+                check_exactly_one(f"{what}_password", *passwords)
             elif any(password is not None for password in passwords):
                 raise ValueError(f"{what}_password is given without {what}; name the algorithm too")
         if self.engine_id is not None and not re.fullmatch("(?:0x)?(?:[0-9A-Fa-f]{2}){5,32}", self.engine_id):
@@ -128,7 +128,7 @@ class Login(SecretStruct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check that there is one password, and at most one way to verify the certificate."""
-        check_one("password", self.password, self.password_file, self.password_env)
+        check_exactly_one("password", self.password, self.password_file, self.password_env)
         if (self.ca_file is not None) + (self.sha256 is not None) + self.insecure > 1:
             raise ValueError("ca_file, sha256 and insecure exclude each other; give one of them")
         if self.sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", self.sha256.replace(":", "").strip()):

@@ -21,7 +21,7 @@ from exporter.core.source import (
     SourceError,
 )
 from exporter.core.table import RowKeeper, Table, TableBuilder
-from exporter.sources.common.path_patterns import matching
+from exporter.sources.common.path_patterns import matching_files
 from exporter.sources.switch.fair_lock import yield_to_loop
 from exporter.sources.switch.merge import (
     Family,
@@ -259,7 +259,7 @@ def _complete(options: SwitchOptions, folder: Path) -> SwitchOptions:
     def profiles() -> "Profiles":
         from exporter.sources.switch.readers.snmp import profile  # noqa: PLC0415  # only where there are switches
 
-        loaded = profile.load(matching("profiles", options.profiles, folder))
+        loaded = profile.load(matching_files("profiles", options.profiles, folder))
         profile.activate(loaded)
         return loaded
 

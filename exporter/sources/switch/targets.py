@@ -15,7 +15,7 @@ from exporter.config.errors import RuleError, check_patterns
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.core.source import MIN_INTERVAL_SECONDS
-from exporter.sources.common.path_patterns import matching
+from exporter.sources.common.path_patterns import matching_files
 from exporter.sources.switch.options import (
     Eapi,
     Nvue,
@@ -64,8 +64,8 @@ class CommonOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     def __post_init__(self) -> None:
         """Check the minimum interval and the syntax of patterns."""
-        if self.interval is not None and self.interval < LEAST_INTERVAL:
-            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {LEAST_INTERVAL * 1000:g}ms or more")
+        if self.interval is not None and self.interval < MIN_INTERVAL_SECONDS:
+            raise ValueError(f"interval is {self.interval * 1000:g}ms; give {MIN_INTERVAL_SECONDS * 1000:g}ms or more")
         for key in ("include", "exclude", "uplinks"):
             check_patterns(key, getattr(self, key) or ())
 
@@ -162,7 +162,7 @@ def load_target_files(options: SwitchOptions, folder: Path, check: Callable[[Tar
     """
     groups, targets = list(options.groups), list(options.targets)
     defined_in = {target.name: "the configuration" for _, target, _ in _resolve(options.defaults, options, check)}
-    for path in matching("files", options.files, folder):
+    for path in matching_files("files", options.files, folder):
         more: TargetsFile = yaml_reader.read(path, TargetsFile, "its permissions, and switches.files")
         try:
             for config_path, target, _ in _resolve(options.defaults, more, check):

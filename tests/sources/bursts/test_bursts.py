@@ -14,7 +14,7 @@ from exporter.config.schema import parse
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.core import vocabulary
-from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.blocking import HungError
 from exporter.core.source import Host, SourceError
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.linux import cached_file

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.blocking import HungError
 from exporter.core.source import SourceError
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.sources.common.host_ports import (

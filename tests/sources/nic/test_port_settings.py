@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.core.blocking import Serial
 from exporter.linux.ethtool_ioctl import LinkSettings
 from exporter.linux.netlink.data_center_bridging import Dcb
 from exporter.linux.netlink.ethtool_netlink import (

@@ -24,8 +24,8 @@ from exporter.sources.switch.options import Nvue, Target
 from exporter.sources.switch.readers.nvue import reader as reader_module
 from exporter.sources.switch.readers.nvue import rows as rows_module
 from exporter.sources.switch.readers.nvue.reader import NvueReader
-from exporter.sources.switch.registry import Roster
-from exporter.sources.switch.source import SwitchSource, reader
+from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.source import SwitchSource, make_reader
 from exporter.switch_api.nvue.client import NvueClient
 from tests.simulators.nvue import (
     NvueNeighbour,

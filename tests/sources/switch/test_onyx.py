@@ -33,9 +33,8 @@ from exporter.sources.switch.readers.onyx.reader import (
     NEIGHBOURS,
     OnyxReader,
 )
-from exporter.sources.switch.registry import Roster
-from exporter.sources.switch.source import SwitchSource
-from exporter.sources.switch.source import reader as source_reader
+from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.source import SwitchSource, make_reader
 from exporter.switch_api.onyx.client import OnyxClient
 from exporter.switch_api.onyx.parser import parse_counters
 

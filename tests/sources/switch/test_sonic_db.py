@@ -426,7 +426,7 @@ async def test_read_access_is_sufficient(server, databases):
             assert harvest.failures == []
             assert rows(harvest)["Ethernet0",]["module_temperature_celsius"] == 41.5
             databases[0].acl_setuser("reader", reset_keys=True, keys=["COUNTERS*", "PORT_TABLE*", "[DFTP]*"])
-            reader.nudge("")
+            reader.invalidate_neighbours("")
             harvest = await reader.read()
         assert {one.device.partition(":")[0] for one in harvest.failures} == {"LLDP_ENTRY_TABLE", "LLDP_LOC_CHASSIS"}
         assert rows(harvest)["Ethernet0",]["receive_bytes_total"] == 2**63 + 11

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.linux.tail import (
@@ -61,7 +61,7 @@ class CommaFeed:
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
         self._folders, self._is_selected = folders, is_selected
-        self._serial = Serial("comma", CALL_TIMEOUT_SECONDS)
+        self._serial = BlockingCalls("comma", CALL_TIMEOUT_SECONDS)
         self._tail = Tail()
         self._budget = 0
         self._outcomes: Counter[str] = Counter()
@@ -76,7 +76,7 @@ class CommaFeed:
         """Read every file that grew; files fail alone."""
         failures: list[Failure] = []
         found = await off_loop(self._serial, partial(self._find, failures))
-        look = self._tail.look({path: state for path, (_, state) in found.files.items()})
+        look = self._tail.scan({path: state for path, (_, state) in found.files.items()})
         if look.too_many or found.truncated:
             failures.append(Failure("", "too_many_files", "more files than are followed; remove those of old jobs"))
         self._budget = POLL_BUDGET
@@ -120,7 +120,7 @@ class CommaFeed:
     def _find(self, failures: list[Failure]) -> Found:
         return find(self._folders, (".txt", ".json", ".log"), self._is_selected, failures)
 
-    def _read(self, one: Followed) -> Chunk:
+    def _read(self, one: FollowedFile) -> Chunk:
         """Read what was appended to one file; runs in the thread."""
         if self._budget <= MAX_LINE:
             return Chunk([])

@@ -108,7 +108,7 @@ def job_of_folder(folder: str) -> str:
     return UNKNOWN if job in {"", "unknown-jobid"} else job
 
 
-async def off_loop(serial: Serial, call: Callable[[], Result]) -> Result:
+async def off_loop(serial: BlockingCalls, call: Callable[[], Result]) -> Result:
     """Run one call in the thread.
 
     Raises:

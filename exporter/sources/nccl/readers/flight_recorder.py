@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.nccl.decoding import FormatError
@@ -78,7 +78,7 @@ class FlightRecorderFeed:
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
         self._folders, self._is_selected = folders, is_selected
-        self._serial = Serial("recorder", CALL_TIMEOUT_SECONDS)
+        self._serial = BlockingCalls("recorder", CALL_TIMEOUT_SECONDS)
         self._dumps = DumpFiles(settled=True)
         self._completed: dict[str, frozenset[EntryKey]] = {}
         self._outcomes: Counter[str] = Counter()

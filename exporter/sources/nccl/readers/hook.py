@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.core.blocking import HungError, Serial
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.collectives import COMMON, known_kind
 from exporter.core.source import Failure
 from exporter.core.table import (
@@ -76,7 +76,7 @@ class HookFeed:
     def __init__(self, path: str, procfs: Path) -> None:
         """Create the feed for a socket path, and the procfs to identify senders with."""
         self._path = Path(path)
-        self._serial = Serial("timing", CALL_TIMEOUT_SECONDS)
+        self._serial = BlockingCalls("timing", CALL_TIMEOUT_SECONDS)
         self._socket = TimingSocket(path, procfs)
         self._open = False
         self._numberings: dict[str, _Numbering] = {}

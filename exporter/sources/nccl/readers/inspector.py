@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.collectives import known_kind
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
@@ -98,7 +98,7 @@ class InspectorFeed:
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
         self._folders, self._is_selected = folders, is_selected
-        self._serial = Serial("nccl", CALL_TIMEOUT_SECONDS)
+        self._serial = BlockingCalls("nccl", CALL_TIMEOUT_SECONDS)
         self._tail = Tail()
         self._logs: dict[str, InspectorLog] = {}
         self._budget = 0
@@ -152,7 +152,7 @@ class InspectorFeed:
         """Find the files and those that grew; runs in the thread."""
         failures: list[Failure] = []
         found = find(self._folders, (".log",), self._is_selected, failures)
-        look = self._tail.look({path: state for path, (_, state) in found.files.items()})
+        look = self._tail.scan({path: state for path, (_, state) in found.files.items()})
         for one in look.gone:
             self._logs.pop(one.path, None)
             self._gone.add(one.path)  # returned by the next poll; `applies` does not return it

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
-from exporter.core.blocking import Serial
+from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Failure
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.nccl.decoding import FormatError
@@ -56,7 +56,7 @@ class XpuTimerFeed:
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name."""
         self._folders, self._is_selected = folders, is_selected
-        self._serial = Serial("xpu_timer", CALL_TIMEOUT_SECONDS)
+        self._serial = BlockingCalls("xpu_timer", CALL_TIMEOUT_SECONDS)
         self._dumps = DumpFiles(settled=False)
         self._readings: dict[str, _FileReading] = {}
         self._lost: Counter[str] = Counter()

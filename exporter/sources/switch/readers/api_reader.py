@@ -12,8 +12,8 @@ from exporter.core.table import Value
 from exporter.sources.switch.merge import (
     Family,
     Neighbour,
-    Part,
-    PartBuilder,
+    PartialTable,
+    PartialTableBuilder,
     Support,
 )
 from exporter.sources.switch.options import Login, Target
@@ -79,7 +79,7 @@ REASONS: Sequence[tuple[type[SwitchApiError], str]] = (
 """Error of a client to the reason of a failure, subclasses first; any other error means `unreachable`."""
 
 
-def families(parts: Sequence[Part], otherwise: Mapping[Family, Support]) -> dict[Family, Support]:
+def families(parts: Sequence[PartialTable], otherwise: Mapping[Family, Support]) -> dict[Family, Support]:
     """Return for each family whether it is counted.
 
     Args:
@@ -116,7 +116,7 @@ def packet_sum_cells(counters: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def add_module_rows(modules: PartBuilder, lanes: PartBuilder, name: str, module: Transceiver) -> None:
+def add_module_rows(modules: PartialTableBuilder, lanes: PartialTableBuilder, name: str, module: Transceiver) -> None:
     """Add the rows of an optical module and of its lanes."""
     modules.row((name,), {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage})
     for lane in sorted({*module.receive_power, *module.transmit_power, *module.bias}, key=int):

@@ -64,7 +64,7 @@ class CommandReader(ApiReader[Client], ABC):
         self._neighbours: list[Neighbour] | None = None
         self._failures: list[Failure] = []
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a command that fails affects its own columns only.
 
         Raises:
@@ -87,7 +87,7 @@ class CommandReader(ApiReader[Client], ABC):
         device = replace(self._device, uptime=None if uptime is None else uptime + now - self._slow_at)
         return SwitchReading(device, parts, self._families(parts), self._neighbours, self._failures)
 
-    def nudge(self, port: str) -> None:  # noqa: ARG002  # one command has the neighbours of all ports
+    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # one command has the neighbours of all ports
         """Read the neighbours again at the next poll."""
         self._slow_at = float("-inf")
 
@@ -107,7 +107,7 @@ class CommandReader(ApiReader[Client], ABC):
         """Parse the results of the commands run once a minute; without a result, the last value is kept."""
 
     @abstractmethod
-    def _parts(self, results: Mapping[str, object], now: float) -> list[Part]:
+    def _parts(self, results: Mapping[str, object], now: float) -> list[PartialTable]:
         """Return the rows.
 
         Raises:
@@ -115,7 +115,7 @@ class CommandReader(ApiReader[Client], ABC):
         """
 
     @abstractmethod
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Return for each family whether it is counted, and why not."""
 
     async def _run(self, client: Client, commands: Sequence[str], now: float) -> dict[str, object]:
@@ -159,7 +159,7 @@ class CommandReader(ApiReader[Client], ABC):
                 return SourceError(failure.reason, failure.detail)
         return SourceError("empty", f"{self._target.name}: the switch reports no interface")
 
-    def _set_device(self, device: Device) -> None:
+    def _set_device(self, device: SwitchDevice) -> None:
         """Set the facts about the switch; an uptime that decreased is a restart."""
         before = self._device.uptime
         if before is not None and device.uptime is not None and device.uptime < before:

@@ -11,10 +11,10 @@ from typing import Any
 from exporter.core.table import Value
 from exporter.sources.switch.merge import (
     Family,
-    Part,
-    PartBuilder,
+    PartialTable,
+    PartialTableBuilder,
     Support,
-    best,
+    best_support,
 )
 from exporter.sources.switch.metrics import (
     LANES,
@@ -75,14 +75,14 @@ class EapiReader(CommandReader[EapiClient]):
         interval: Not used: each poll has one request.
     """
 
-    way = "eapi"
+    protocol = "eapi"
 
     def __init__(self, target: Target, options: Eapi, interval: float) -> None:  # noqa: ARG002  # see above
         super().__init__(target, options, EapiClient, INTERFACES)
         self._modules: Mapping[str, Transceiver] = {}
         self._clock = SwitchClock()
         self._sums = PortSums()
-        self._builders = {schema: PartBuilder(schema) for schema in (PORTS, PRIORITIES, QUEUES, MODULES, LANES)}
+        self._builders = {schema: PartialTableBuilder(schema) for schema in (PORTS, PRIORITIES, QUEUES, MODULES, LANES)}
 
     def _commands(self, is_slow_due: bool) -> Sequence[str]:
         commands = [*POLL_COMMANDS]
@@ -120,12 +120,12 @@ class EapiReader(CommandReader[EapiClient]):
             if modules is not None:
                 self._modules = modules.ports
 
-    def _parts(self, results: Mapping[str, object], now: float) -> list[Part]:
+    def _parts(self, results: Mapping[str, object], now: float) -> list[PartialTable]:
         interfaces = self._parse(results, INTERFACES, parser.parse_interfaces)
         if interfaces is None:
             raise self._no_ports_error()
         ports: dict[str, PortState] = {
-            name: port for name, port in interfaces.ports.items() if self._target.wants(name)
+            name: port for name, port in interfaces.ports.items() if self._target.matches(name)
         }
         pfc_sums = self._parse_ports(results, PFC, parser.parse_pfc)
         pfc = self._parse_ports(results, PFC_DETAIL, parser.parse_pfc)
@@ -149,7 +149,7 @@ class EapiReader(CommandReader[EapiClient]):
             for schema, builder in self._builders.items()
         ]
         parts = [part for part in built if part.keys]
-        return [self._sums.added_to(part, parts) if part.schema is PORTS else part for part in parts]
+        return [self._sums.add_to(part, parts) if part.schema is PORTS else part for part in parts]
 
     def _parse_ports(
         self, results: Mapping[str, object], command: str, parse: Callable[[object], PerPort[Any]]
@@ -177,9 +177,9 @@ class EapiReader(CommandReader[EapiClient]):
                 {"queue_ecn_marked_packets_total": marks.get(queue), "queue_full_discards_total": drops.get(queue)},
             )
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         otherwise = {
-            family: best(self._support.get(command, Support.FAILED) for command in commands)
+            family: best_support(self._support.get(command, Support.FAILED) for command in commands)
             for family, commands in FAMILIES.items()
             if family is not Family.OPTICS or self._target.optics
         }

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from exporter.core.source import Failure, SourceError
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    Part,
+    PartialTable,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.options import Nvue, Target
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader
 from exporter.sources.switch.readers.nvue.rows import NvueRows, QosReading
-from exporter.sources.switch.round_robin import Rota
+from exporter.sources.switch.round_robin import RoundRobin
 from exporter.switch_api.errors import (
     CommandError,
     InvalidResponseError,
@@ -81,14 +81,14 @@ class NvueReader(ApiReader[NvueClient]):
         interval: Seconds between polls.
     """
 
-    way = "nvue"
+    protocol = "nvue"
 
     def __init__(self, target: Target, options: Nvue, interval: float) -> None:
         super().__init__(target, options, NvueClient)
         self._budget = interval * POLL_SHARE
-        self._schedule: Rota[PortRequest] = Rota()
+        self._schedule: RoundRobin[PortRequest] = RoundRobin()
         self._rows = NvueRows(target)
-        self._device = Device()
+        self._device = SwitchDevice()
         self._qos_path = ""
         self._unavailable: dict[PortRequest, Support] = {}
         self._neighbours: dict[str, list[Neighbour]] = {}
@@ -97,7 +97,7 @@ class NvueReader(ApiReader[NvueClient]):
         self._logged_paths: set[str] = set()
         self._reads_while_down: dict[str, int] = {}
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a port or request that fails affects its own rows only.
 
         Raises:
@@ -112,12 +112,12 @@ class NvueReader(ApiReader[NvueClient]):
         except SwitchApiError as error:
             raise await self._failed(error) from None
         parts = self._rows.parts()
-        return Harvest(self._device, parts, self._families(parts), self._all_neighbours(), self._failures)
+        return SwitchReading(self._device, parts, self._families(parts), self._all_neighbours(), self._failures)
 
-    def nudge(self, port: str) -> None:
+    def invalidate_neighbours(self, port: str) -> None:
         """Read the neighbours of a port again at the next poll, or those of all ports."""
         for name in [port] if port in self._rows.ports else self._rows.ports:
-            self._schedule.hasten(PortRequest(LLDP, name))
+            self._schedule.expedite(PortRequest(LLDP, name))
 
     async def _get(self, client: NvueClient, path: str, parse: Callable[[object], Parsed]) -> Parsed:
         """Return the parsed data at a path.
@@ -166,7 +166,7 @@ class NvueReader(ApiReader[NvueClient]):
             self._rows.epoch += 1
             self._rows.qos.clear()  # read before the restart
             self._reads_while_down.clear()
-        self._device = Device(name=system.name or self._device.name, version=system.version, uptime=system.uptime)
+        self._device = SwitchDevice(name=system.name or self._device.name, version=system.version, uptime=system.uptime)
 
     async def _read_ports(self, client: NvueClient, until: float) -> None:
         """Send the requests that are due for single ports, until the time of the poll is over."""
@@ -272,7 +272,7 @@ class NvueReader(ApiReader[NvueClient]):
             return None
         return [one for name in up for one in self._neighbours.get(name, ())]
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Return for each family whether it is counted; a family that was not requested yet is absent."""
         otherwise = dict.fromkeys((Family.TRAFFIC, Family.ERRORS), Support.UNSUPPORTED)
         readings = [reading.qos for reading in self._rows.qos.values()]

@@ -6,7 +6,7 @@ from time import monotonic
 
 from exporter.config.units import watts_of_dbm
 from exporter.core.table import LabelValues, Value
-from exporter.sources.switch.merge import Part, PartBuilder
+from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import (
     LANES,
     MODULES,
@@ -73,23 +73,23 @@ class NvueRows:
         self.qos: dict[str, QosReading] = {}
         self.modules: dict[str, NvueModule] = {}
         self.epoch = 0
-        self._ports_builder = PartBuilder(PORTS)
-        self._port_qos_builder = PartBuilder(PORTS, "qos")
-        self._queues_builder = PartBuilder(QUEUES)
-        self._priorities_builder = PartBuilder(PRIORITIES)
-        self._groups_builder = PartBuilder(PRIORITY_GROUPS)
-        self._modules_builder = PartBuilder(MODULES)
-        self._lanes_builder = PartBuilder(LANES)
+        self._ports_builder = PartialTableBuilder(PORTS)
+        self._port_qos_builder = PartialTableBuilder(PORTS, "qos")
+        self._queues_builder = PartialTableBuilder(QUEUES)
+        self._priorities_builder = PartialTableBuilder(PRIORITIES)
+        self._groups_builder = PartialTableBuilder(PRIORITY_GROUPS)
+        self._modules_builder = PartialTableBuilder(MODULES)
+        self._lanes_builder = PartialTableBuilder(LANES)
         self._sums = PortSums()
 
     def set_ports(self, ports: Mapping[str, NvueInterface], time: float) -> None:
         """Set the ports of this poll; values of ports that no longer exist are dropped."""
-        self.ports = {name: port for name, port in ports.items() if self._target.wants(name)}
+        self.ports = {name: port for name, port in ports.items() if self._target.matches(name)}
         self.time = time
         self.qos = {name: reading for name, reading in self.qos.items() if name in self.ports}
         self.modules = {name: module for name, module in self.modules.items() if name in self.ports}
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PartialTable]:
         """Return all rows."""
         for name, port in self.ports.items():
             self._ports_builder.row((name,), self._port_row(port))
@@ -111,8 +111,11 @@ class NvueRows:
         return row
 
     def _qos_part(
-        self, builder: PartBuilder, group_of: Callable[[NvueQos], CountersByNumber | None], keys: Mapping[str, str]
-    ) -> Part | None:
+        self,
+        builder: PartialTableBuilder,
+        group_of: Callable[[NvueQos], CountersByNumber | None],
+        keys: Mapping[str, str],
+    ) -> PartialTable | None:
         """Return the rows of one group of counters; None where no port has any."""
         readings: list[QosReading] = []
         for name, reading in sorted(self.qos.items()):
@@ -121,7 +124,7 @@ class NvueRows:
                 readings.append(reading)
         return _part(builder, readings)
 
-    def _port_qos_part(self, queues: Part | None) -> Part | None:
+    def _port_qos_part(self, queues: PartialTable | None) -> PartialTable | None:
         """Return the sums of queues by port, which were read at another time than the bytes of the ports."""
         sums: Mapping[LabelValues, dict[str, Value | None]] = {}
         if queues is not None:
@@ -139,7 +142,7 @@ class NvueRows:
             readings.append(reading)
         return _part(self._port_qos_builder, readings)
 
-    def _module_parts(self) -> Iterable[Part]:
+    def _module_parts(self) -> Iterable[PartialTable]:
         for name, module in sorted(self.modules.items()):
             if module.temperature is not None or module.voltage is not None:
                 cells = {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage}
@@ -149,7 +152,7 @@ class NvueRows:
         return self._modules_builder.part(self.time), self._lanes_builder.part(self.time)
 
 
-def _part(builder: PartBuilder, readings: Sequence[QosReading]) -> Part | None:
+def _part(builder: PartialTableBuilder, readings: Sequence[QosReading]) -> PartialTable | None:
     """Return the rows of a builder, each with the time and epoch of its reading."""
     if not readings:
         return None

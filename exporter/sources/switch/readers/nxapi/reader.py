@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from exporter.core.source import Failure
 from exporter.core.table import Value
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Part,
-    PartBuilder,
+    PartialTable,
+    PartialTableBuilder,
     Support,
+    SwitchDevice,
 )
 from exporter.sources.switch.metrics import PORTS, QUEUES
 from exporter.sources.switch.options import Nxapi, Target
@@ -48,15 +48,15 @@ class NxapiReader(CommandReader[NxapiClient]):
         interval: Not used: each poll has one request, or two.
     """
 
-    way = "nxapi"
+    protocol = "nxapi"
 
     def __init__(self, target: Target, options: Nxapi, interval: float) -> None:  # noqa: ARG002  # see above
         super().__init__(target, options, NxapiClient, INTERFACES)
         self._store_read_at = self._store_due_at = float("-inf")
         self._queues: PerPort[dict[str, dict[str, int]]] = PerPort({})
         self._sums = PortSums()
-        self._builders = {schema: PartBuilder(schema) for schema in (PORTS, QUEUES)}
-        self._queue_sums = PartBuilder(PORTS, "queues")
+        self._builders = {schema: PartialTableBuilder(schema) for schema in (PORTS, QUEUES)}
+        self._queue_sums = PartialTableBuilder(PORTS, "queues")
 
     def _commands(self, is_slow_due: bool) -> Sequence[str]:
         commands = [INTERFACES, PFC]
@@ -87,10 +87,12 @@ class NxapiReader(CommandReader[NxapiClient]):
         version: NxosVersion | None = self._parse(results, VERSION, parser.parse_version)
         if version is not None:
             name = version.name or self._device.name
-            self._set_device(Device(name=name, model=version.model, version=version.release, uptime=version.uptime))
+            self._set_device(
+                SwitchDevice(name=name, model=version.model, version=version.release, uptime=version.uptime)
+            )
         self._set_neighbours(results, parser.parse_neighbours)
 
-    def _parts(self, results: Mapping[str, object], now: float) -> list[Part]:
+    def _parts(self, results: Mapping[str, object], now: float) -> list[PartialTable]:
         interfaces = self._parse(results, INTERFACES, parser.parse_interfaces)
         if interfaces is None or not interfaces.ports:
             raise self._no_ports_error()
@@ -98,7 +100,7 @@ class NxapiReader(CommandReader[NxapiClient]):
         pfc_frames = {canonical(name): frames for name, frames in pfc.ports.items()}
         queues = {canonical(name): counters for name, counters in self._queues.ports.items()}
         ports: dict[str, PortState] = {
-            name: port for name, port in interfaces.ports.items() if self._target.wants(name)
+            name: port for name, port in interfaces.ports.items() if self._target.matches(name)
         }
         for name, port in ports.items():
             received, transmitted = pfc_frames.get(canonical(name), (None, None))
@@ -121,7 +123,7 @@ class NxapiReader(CommandReader[NxapiClient]):
             self._queue_sums.row(key, {ending: column.values[index] for ending, column in columns.items()})
         return [port_part, queue_part, self._queue_sums.part(self._store_read_at)]
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         otherwise = {
             Family.ECN: self._support.get(QUEUING, Support.FAILED),
             Family.PFC: self._support.get(PFC, Support.FAILED),

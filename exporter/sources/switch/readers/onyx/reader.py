@@ -14,18 +14,18 @@ from typing import TypeVar
 
 from exporter.core.source import Failure, SourceError
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    Part,
+    PartialTable,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.options import Onyx, Target
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader
 from exporter.sources.switch.readers.onyx.rows import OnyxRows
-from exporter.sources.switch.round_robin import Rota
+from exporter.sources.switch.round_robin import RoundRobin
 from exporter.switch_api.errors import CommandError, SwitchApiError
 from exporter.switch_api.onyx.client import OnyxClient
 from exporter.switch_api.onyx.facts import (
@@ -153,21 +153,21 @@ class OnyxReader(ApiReader[OnyxClient]):
         interval: Seconds between polls.
     """
 
-    way = "onyx"
+    protocol = "onyx"
 
     def __init__(self, target: Target, options: Onyx, interval: float) -> None:
         super().__init__(target, options, OnyxClient)
         self._budget = interval * POLL_SHARE
-        self._schedule: Rota[str] = Rota()
+        self._schedule: RoundRobin[str] = RoundRobin()
         self._rows = OnyxRows(target)
-        self._device = Device()
+        self._device = SwitchDevice()
         self._lossless: frozenset[int] | None = None
         self._neighbours: list[Neighbour] | None = None
         self._neighbours_commands: tuple[str, ...] = NEIGHBOURS
         self._support: dict[str, Support] = {}
         self._logged: set[str] = set()
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a command that fails affects its own columns only.
 
         Raises:
@@ -192,11 +192,11 @@ class OnyxReader(ApiReader[OnyxClient]):
             detail = first.detail if first else f"{client.address}: the switch reports no Ethernet port"
             raise SourceError(first.reason if first else "empty", detail)
         parts = self._rows.parts()
-        return Harvest(self._device, parts, self._families(parts), self._neighbours, poll.failures)
+        return SwitchReading(self._device, parts, self._families(parts), self._neighbours, poll.failures)
 
-    def nudge(self, port: str) -> None:  # noqa: ARG002  # one command has the neighbours of all ports
+    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # one command has the neighbours of all ports
         """Read the neighbours again at the next poll."""
-        self._schedule.hasten(NEIGHBOURS[0])
+        self._schedule.expedite(NEIGHBOURS[0])
 
     async def _read_ports(self, poll: OnyxPoll) -> None:
         """Run the commands of each poll."""
@@ -265,10 +265,10 @@ class OnyxReader(ApiReader[OnyxClient]):
                 break
         self._neighbours = None
         if neighbours is not None:
-            selected = [found for port, found in neighbours.ports.items() if self._target.wants(port)]
+            selected = [found for port, found in neighbours.ports.items() if self._target.matches(port)]
             self._neighbours = [api_reader.to_neighbour(one) for found in selected for one in found]
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Return for each family whether it is counted; a family whose commands were not run yet is absent."""
         otherwise = {
             family: self._support[command]

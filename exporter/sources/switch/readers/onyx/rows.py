@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
 
 from exporter.core.table import Value
-from exporter.sources.switch.merge import Part, PartBuilder
+from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import PORTS, PRIORITIES, QUEUES
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.queues import PortSums
@@ -33,10 +33,10 @@ class OnyxRows:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._pfc: dict[int, tuple[float, Mapping[str, OnyxPfc]]] = {}
-        self._ports_builder = PartBuilder(PORTS)
-        self._congestion_builder = PartBuilder(PORTS, "congestion")
-        self._queues_builder = PartBuilder(QUEUES)
-        self._priorities_builder = PartBuilder(PRIORITIES)
+        self._ports_builder = PartialTableBuilder(PORTS)
+        self._congestion_builder = PartialTableBuilder(PORTS, "congestion")
+        self._queues_builder = PartialTableBuilder(QUEUES)
+        self._priorities_builder = PartialTableBuilder(PRIORITIES)
         self._sums = PortSums()
         self.start_poll()
 
@@ -63,10 +63,10 @@ class OnyxRows:
         """Drop the PFC counters of all other priorities."""
         self._pfc = {priority: reading for priority, reading in self._pfc.items() if priority in priorities}
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PartialTable]:
         """Return all rows."""
         for port in {**self.counters, **self.states}:
-            if self._target.wants(port):
+            if self._target.matches(port):
                 self._ports_builder.row((port,), self._port_row(self.counters.get(port), self.states.get(port)))
         return [self._ports_builder.part(self.time), *self._congestion_parts(), *self._pfc_parts()]
 
@@ -84,9 +84,9 @@ class OnyxRows:
         row["info"] = (self._target.name, "", alias, "")
         return row
 
-    def _congestion_parts(self) -> Sequence[Part]:
+    def _congestion_parts(self) -> Sequence[PartialTable]:
         """Return ECN marks and drops of queues and ports, which were read at another time than the bytes."""
-        congestion = {port: counters for port, counters in self.congestion.items() if self._target.wants(port)}
+        congestion = {port: counters for port, counters in self.congestion.items() if self._target.matches(port)}
         if not congestion:
             return ()
         for port, counters in congestion.items():
@@ -100,11 +100,11 @@ class OnyxRows:
             self._congestion_builder.row((port,), row)
         return [self._congestion_builder.part(self.congestion_time), *([queues] if queues.columns else [])]
 
-    def _pfc_parts(self) -> Sequence[Part]:
+    def _pfc_parts(self) -> Sequence[PartialTable]:
         times = []
         for priority, (time, ports) in sorted(self._pfc.items()):
             for port, counters in ports.items():
-                if self._target.wants(port):
+                if self._target.matches(port):
                     cells = {
                         "receive_pfc_frames_total": counters.receive_frames,
                         "transmit_pfc_frames_total": counters.transmit_frames,

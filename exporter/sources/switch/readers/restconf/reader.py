@@ -8,12 +8,12 @@ from time import monotonic
 from exporter.core.source import Failure, SourceError
 from exporter.core.table import Value
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    PartBuilder,
+    PartialTableBuilder,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Restconf, Target
@@ -51,17 +51,17 @@ class RestconfReader(ApiReader[RestconfClient]):
         interval: Not used: each poll has one request.
     """
 
-    way = "restconf"
+    protocol = "restconf"
 
     def __init__(self, target: Target, options: Restconf, interval: float) -> None:  # noqa: ARG002  # see above
         super().__init__(target, options, RestconfClient)
         self._slow_at = float("-inf")
-        self._device = Device()
+        self._device = SwitchDevice()
         self._neighbours: list[Neighbour] | None = None
         self._lldp_support = Support.FAILED
-        self._ports = PartBuilder(PORTS)
+        self._ports = PartialTableBuilder(PORTS)
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a malformed port or value affects only itself.
 
         Raises:
@@ -85,23 +85,23 @@ class RestconfReader(ApiReader[RestconfClient]):
             Failure(INTERFACES, "malformed", f"{client.address}: {problem}") for problem in interfaces.problems
         ]
         for name, port in interfaces.ports.items():
-            if self._target.wants(name):
+            if self._target.matches(name):
                 self._ports.row((name,), self._port_row(port))
         parts = [self._ports.part(now)]
         families = api_reader.families(parts, dict.fromkeys(COUNTED_FAMILIES, Support.NOT_COUNTED))
         families |= dict.fromkeys(UNSUPPORTED_FAMILIES, Support.UNSUPPORTED)
         if self._target.lldp:
             families[Family.LLDP] = self._lldp_support
-        return Harvest(self._device, parts, families, self._neighbours, failures)
+        return SwitchReading(self._device, parts, families, self._neighbours, failures)
 
-    def nudge(self, port: str) -> None:  # noqa: ARG002  # one request has the neighbours of all ports
+    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # one request has the neighbours of all ports
         """Read the neighbours again at the next poll."""
         self._slow_at = float("-inf")
 
     async def _update_facts(self, client: RestconfClient, failures: list[Failure]) -> None:
         """Read the name and the neighbours; after a failure the last ones are kept."""
         try:
-            self._device = Device(name=parse_hostname(await client.get(SYSTEM)) or self._device.name)
+            self._device = SwitchDevice(name=parse_hostname(await client.get(SYSTEM)) or self._device.name)
         except UnsupportedError:
             pass
         except (CommandError, InvalidResponseError) as error:

@@ -86,7 +86,7 @@ def _build(target: Target, texts: Mapping[Oid, Mapping[Oid, SnmpValue]]) -> Inve
     for index in sorted({*names, *descriptions}):
         found[index] = text_of(names.get(index)) or text_of(descriptions.get(index)) or dotted(index)
     ports = unique_labels(found)
-    exported = {index: port for index, port in ports.items() if target.wants(port)}
+    exported = {index: port for index, port in ports.items() if target.matches(port)}
     facts = {
         index: (target.name, dotted(index), text_of(aliases.get(index)), text_of(types.get(index)))
         for index in exported

@@ -12,12 +12,12 @@ from exporter.config.secret import SecretError, read_secret
 from exporter.core.source import Failure, SourceError
 from exporter.core.table import LabelValues
 from exporter.sources.switch.merge import (
-    Device,
     Family,
-    Harvest,
     Neighbour,
-    Part,
+    PartialTable,
     Support,
+    SwitchDevice,
+    SwitchReading,
 )
 from exporter.sources.switch.options import Redis, Target
 from exporter.sources.switch.readers import api_reader
@@ -68,7 +68,7 @@ class RedisReader:
         interval: Not used: counters are read at each poll.
     """
 
-    way = "redis"
+    protocol = "redis"
 
     def __init__(self, target: Target, options: Redis, interval: float) -> None:  # noqa: ARG002  # see above
         self._target = target
@@ -77,13 +77,13 @@ class RedisReader:
         self._client: SonicDbClient | None = None
         self._slow_at = float("-inf")
         self._ports = self._queues = self._groups = NameMap({})
-        self._device = Device()
+        self._device = SwitchDevice()
         self._flex_groups: dict[str, FlexCounterGroup] = {}
         self._neighbours: list[Neighbour] | None = None
         self._rows = SonicRows(target.name)
         self._failures: list[Failure] = []
 
-    async def read(self) -> Harvest:
+    async def read(self) -> SwitchReading:
         """Poll once; a malformed or missing port or queue affects only itself.
 
         Raises:
@@ -99,9 +99,9 @@ class RedisReader:
             await self.close()
             text = f"{self._target.name}: redis at {self._address}: {error}"
             raise SourceError(api_reader.reason_of(error), text) from None
-        return Harvest(self._device, parts, self._families(parts), self._neighbours, self._failures)
+        return SwitchReading(self._device, parts, self._families(parts), self._neighbours, self._failures)
 
-    def nudge(self, port: str) -> None:  # noqa: ARG002  # the neighbours of all ports are read together
+    def invalidate_neighbours(self, port: str) -> None:  # noqa: ARG002  # the neighbours of all ports are read together
         """Read names and neighbours again at the next poll."""
         self._slow_at = float("-inf")
 
@@ -195,7 +195,7 @@ class RedisReader:
         if not names.oids:
             text = f"redis at {self._address}: COUNTERS_PORT_NAME_MAP has no port; is this SONiC's, and ready?"
             raise SourceError("empty", text)
-        selected = {key: oid for key, oid in names.oids.items() if self._target.wants(key[0])}
+        selected = {key: oid for key, oid in names.oids.items() if self._target.matches(key[0])}
         self._ports = NameMap(selected, names.problems)
         self._queues = self._of_selected_ports(await self._read_names(client, "COUNTERS_QUEUE_NAME_MAP"))
         self._groups = self._of_selected_ports(await self._read_names(client, "COUNTERS_PG_NAME_MAP"))
@@ -253,7 +253,7 @@ class RedisReader:
             for (group, default), values in zip(parser.FLEX_COUNTER_GROUPS.items(), groups, strict=True)
         }
         intervals = [group.interval_seconds for group in self._flex_groups.values() if group.enabled]
-        self._device = Device(
+        self._device = SwitchDevice(
             name,
             description,
             model=model,
@@ -263,7 +263,7 @@ class RedisReader:
 
     # --- at each poll --------------------------------------------------------------------------------------------
 
-    async def _read_counters(self, client: SonicDbClient) -> list[Part]:
+    async def _read_counters(self, client: SonicDbClient) -> list[PartialTable]:
         values = await self._get_port_fields(client, APPL_DB, "PORT_TABLE:", parser.PORT_TABLE_FIELDS)
         states = [parser.parse_port_table(one) for one in values]
         now = monotonic()
@@ -274,7 +274,7 @@ class RedisReader:
         groups = await self._get_counters(client, self._groups, parser.PRIORITY_GROUP_COUNTERS)
         return self._rows.parts(now, ports, states, queues, groups)
 
-    def _families(self, parts: Sequence[Part]) -> dict[Family, Support]:
+    def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Return for each family whether it is counted; else it is disabled, or the chip does not support it."""
         has_traffic = any("receive_bytes_total" in part.columns for part in parts)
         otherwise = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from exporter.core.table import LabelValues, Value
-from exporter.sources.switch.merge import Part, PartBuilder
+from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import (
     LANES,
     MODULES,
@@ -46,13 +46,14 @@ class SonicRows:
         self.queue_watermarks: Counters = {}
         self.group_watermarks: Counters = {}
         self._builders = {
-            schema: PartBuilder(schema) for schema in (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES)
+            schema: PartialTableBuilder(schema)
+            for schema in (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES)
         }
         self._sums = PortSums()
 
     def parts(
         self, time: float, ports: Counters, states: Sequence[PortTableEntry], queues: Counters, groups: Counters
-    ) -> list[Part]:
+    ) -> list[PartialTable]:
         """Return all rows.
 
         Args:
@@ -74,7 +75,7 @@ class SonicRows:
             api_reader.add_module_rows(self._builders[MODULES], self._builders[LANES], name, module)
         built = [builder.part(time) for builder in self._builders.values()]
         parts = [_in_seconds(part) if part.schema is PRIORITIES else part for part in built if part.keys]
-        return [self._sums.added_to(part, parts) if part.schema is PORTS else part for part in parts]
+        return [self._sums.add_to(part, parts) if part.schema is PORTS else part for part in parts]
 
     def _add_port(self, name: str, counters: Mapping[str, int], state: PortTableEntry) -> None:
         row: dict[str, Value | None] = {ending: count for ending, count in counters.items() if "/" not in ending}
@@ -92,10 +93,10 @@ class SonicRows:
                 self._builders[PRIORITIES].row((name, str(priority)), cells)
 
 
-def _in_seconds(part: Part) -> Part:
+def _in_seconds(part: PartialTable) -> PartialTable:
     """Set the divisor of the columns of durations, which are in microseconds."""
     columns = {
         ending: column._replace(divisor=MICROSECONDS_PER_SECOND) if ending.endswith("_seconds_total") else column
         for ending, column in part.columns.items()
     }
-    return Part(part.schema, part.keys, columns, part.time)
+    return PartialTable(part.schema, part.keys, columns, part.time)
