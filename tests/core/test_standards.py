@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from exporter.core.table import Kind, Metric
-from exporter.daemon.daemon import SOURCES
+from exporter.daemon.sources import SOURCES
 
 PORT_COUNTERS = {
     "symbol_error": "SymbolErrorCounter",

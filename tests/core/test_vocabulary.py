@@ -6,8 +6,8 @@ import pytest
 
 from exporter.core import vocabulary
 from exporter.core.table import Kind, Metric
-from exporter.daemon.daemon import SOURCES
 from exporter.daemon.pipeline import MEANINGS
+from exporter.daemon.sources import SOURCES
 
 
 def declared() -> list[Metric]:

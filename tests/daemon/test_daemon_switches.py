@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from exporter.config import yaml_reader
 from exporter.config.shard import Shard, owner
 from exporter.daemon.loading import load_config
+from exporter.linux.netlink.messages import message
 from exporter.sources.switch import source as switch
 from tests.daemon.test_daemon import (
     OPENMETRICS,

@@ -10,14 +10,14 @@ from exporter.core.table import RowKeeper, TableBuilder
 from exporter.daemon.judge import CAUSES, Judge
 from exporter.meaning.training import jobs
 from exporter.mqtt.states import Presence, make_state
-from exporter.sources.nccl.streams import Streams
+from exporter.sources.nccl.streams import StreamTableBuilder
 
 MIB = 1 << 20
 
 
 def table(now, times, first, *, count=10, size=8 * MIB):
     """Return timings of one communicator of four hosts: microseconds by rank."""
-    made = Streams()
+    made = StreamTableBuilder()
     for rank, microseconds in enumerate(times):
         operations = [(first + one, size, microseconds, True) for one in range(count)]
         key = ("llm", "0xa", "AllReduce", str(rank))
@@ -65,7 +65,7 @@ FAST, SLOW, LATE = (900, 900, 900, 900), (9000, 9000, 9000, 9000), (90_900, 90_9
 def test_a_slow_network_is_attributed_to_a_degraded_port(caplog):
     caplog.set_level(logging.INFO)
     retained = RetainedState(gpu_2=("link_degraded", 1.0), elsewhere=("link_down", 1.0))
-    seen = run(Judge(jobs.Known, lambda: retained, list), (15, FAST), (15, SLOW))
+    seen = run(Judge(jobs.JobKnowledge, lambda: retained, list), (15, FAST), (15, SLOW))
     last = seen[-1]
     assert ("verdict", "llm", "network_bound") in last
     causes = {key[2:]: value for key, value in last.items() if key[0] == "cause_confidence"}
@@ -110,7 +110,7 @@ def confidences(judge, make, *phases):
 
 def test_an_event_by_any_name_of_the_nearest_port_of_a_rank_has_full_confidence():
     for name in ("mlx5_0:1", "ens0", "0000:0a:00.0"):
-        judge = Judge(jobs.Known, partial(GivenStates, ("gpu-1", name, "link_degraded")), list)
+        judge = Judge(jobs.JobKnowledge, partial(GivenStates, ("gpu-1", name, "link_degraded")), list)
         found = confidences(judge, timings_of_hosts_with_two(*PORTS), (15, FAST), (15, SLOW))
         assert found["link_degraded", "gpu-1", "mlx5_0:1"] == pytest.approx(0.95, abs=0.06)
 
@@ -118,7 +118,7 @@ def test_an_event_by_any_name_of_the_nearest_port_of_a_rank_has_full_confidence(
 def test_an_event_of_a_port_that_is_not_nearest_to_a_rank_has_low_confidence():
     retained = GivenStates(("gpu-1", "mlx5_9:1", "link_degraded"))
     found = confidences(
-        Judge(jobs.Known, lambda: retained, list), timings_of_hosts_with_two(*PORTS), (15, FAST), (15, SLOW)
+        Judge(jobs.JobKnowledge, lambda: retained, list), timings_of_hosts_with_two(*PORTS), (15, FAST), (15, SLOW)
     )
     assert found["link_degraded", "gpu-1", "mlx5_9:1"] == pytest.approx(0.15)
 
@@ -126,7 +126,7 @@ def test_an_event_of_a_port_that_is_not_nearest_to_a_rank_has_low_confidence():
 def test_states_from_a_job_log_apply_to_that_job_only():
     ours, others = ("gpu-1", "mlx5_0:1@llm", "failed_over"), ("gpu-1", "@other", "gdr_off")
     found = confidences(
-        Judge(jobs.Known, lambda: GivenStates(ours, others), list),
+        Judge(jobs.JobKnowledge, lambda: GivenStates(ours, others), list),
         timings_of_hosts_with_two(*PORTS),
         (15, FAST),
         (15, SLOW),
@@ -163,19 +163,19 @@ TWO_EACH = ("mlx5_0:1", "mlx5_0:1", "mlx5_1:1", "mlx5_1:1")
     ],
 )
 def test_a_port_shared_by_more_ranks_than_on_other_hosts_is_a_cause(first, second, expected):
-    judge = Judge(jobs.Known, GivenStates, list)
+    judge = Judge(jobs.JobKnowledge, GivenStates, list)
     found = confidences(judge, hosts_of_four(*first, *second), (15, FAST), (15, SLOW))
     assert {(name, port) for kind, name, port in found if kind == "adapter_shared"} == expected
 
 
 def test_without_evidence_the_cause_is_unknown():
-    last = run(Judge(jobs.Known, lambda: None, list), (15, FAST), (15, SLOW))[-1]
+    last = run(Judge(jobs.JobKnowledge, lambda: None, list), (15, FAST), (15, SLOW))[-1]
     assert [key[2] for key in last if key[0] == "cause_confidence"] in ([], ["unknown"])
 
 
 def test_a_late_rank_without_port_evidence_is_a_straggler_by_compute_or_process(caplog):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(jobs.Known, RetainedState, list), (8, FAST), (8, LATE), (60, FAST))
+    seen = run(Judge(jobs.JobKnowledge, RetainedState, list), (8, FAST), (8, LATE), (60, FAST))
     verdicts = [values for values in seen if ("verdict", "llm", "straggler") in values]
     assert verdicts
     assert all(("straggler", "llm", "2") in values for values in verdicts)
@@ -188,7 +188,7 @@ def test_a_late_rank_without_port_evidence_is_a_straggler_by_compute_or_process(
 @pytest.mark.parametrize("times", [FAST])
 def test_a_job_without_problems_has_no_cause_and_is_not_logged(caplog, times):
     caplog.set_level(logging.INFO)
-    seen = run(Judge(jobs.Known, lambda: RetainedState(gpu_1=("link_down", 1.0)), list), (20, times))
+    seen = run(Judge(jobs.JobKnowledge, lambda: RetainedState(gpu_1=("link_down", 1.0)), list), (20, times))
     assert not any(key[0] == "cause_confidence" for values in seen for key in values)
     assert not caplog.records
 

@@ -269,7 +269,7 @@ async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(addre
 
 
 async def test_a_module_sets_the_options_of_a_probe(agent):
-    modules = {"careful": Common(snmp=SNMP, exclude=("Ethernet*",))}
+    modules = {"careful": CommonOptions(snmp=SNMP, exclude=("Ethernet*",))}
     async with prober(allow=LOOPBACK, modules=modules, snmp=None) as probing:
         with pytest.raises(RefusedError, match="has no protocol to poll it"):
             await probing.probe(agent.address)
@@ -314,7 +314,7 @@ async def test_the_report_of_a_silent_switch_has_no_community(agent):
 async def test_a_probe_ends_before_the_timeout_of_the_client(agent):
     agent.faults.silent = True
     patient = Snmp(community="public", timeout=60.0, retries=0)
-    async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": Common(interval=60.0)}) as probing:
+    async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": CommonOptions(interval=60.0)}) as probing:
         result = await probing.probe(agent.address, timeout=0.7)
         assert not result.success
         assert "before an answer to GET" in result.report  # the last request to the switch
@@ -385,22 +385,22 @@ async def test_targets_that_are_not_probed_are_removed_from_the_cache(agent, mon
         for module in ("", "arista", "cumulus", "nxos"):
             await probing.probe(agent.address, module=module)
         assert [key[1] for key in probing._cache] == ["cumulus", "nxos"]
-        assert agent.address in switch.ROSTER.known
+        assert agent.address in switch.REGISTRY.known
 
 
 async def test_removed_targets_leave_the_registry_unless_configured(agent):
-    switch.ROSTER.configure({"leaf-1": agent.address})
+    switch.REGISTRY.configure({"leaf-1": agent.address})
     target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
     async with prober(allow=LOOPBACK, targets=[target]) as probing:
         for name in (agent.address, "leaf-1"):
             await probing.probe(name)
-        assert set(switch.ROSTER.known) == {agent.address, "leaf-1"}
+        assert set(switch.REGISTRY.known) == {agent.address, "leaf-1"}
         for kept in probing._cache.values():
             kept.used -= probe.CACHE_SECONDS
         probing._expire()
         await asyncio.gather(*probing._closing)
         assert not probing._cache
-        assert list(switch.ROSTER.known) == ["leaf-1"]
+        assert list(switch.REGISTRY.known) == ["leaf-1"]
 
 
 # --- configuration

@@ -8,6 +8,7 @@ from exporter.meaning.ports.states import PortLocation, PortState
 from exporter.mqtt import states
 from exporter.mqtt.options import MqttOptions
 from exporter.sources.nccl.metrics import LOSSES
+from exporter.sources.nccl.processes import ProcessRegistry
 from exporter.sources.nccl.readers.feed import (
     CollectiveProgress,
     Membership,
@@ -36,7 +37,7 @@ def relay():
 
 def timings(*world_ranks):
     """Return the table of one collective of each process; the processes claim the given ranks of the job."""
-    known, reports = Processes(), []
+    known, reports = ProcessRegistry(), []
     known.begin()
     for place, rank in enumerate(world_ranks):
         number = 100 + place
@@ -52,9 +53,9 @@ def timings(*world_ranks):
 
 def test_progress_is_sent_without_timings():
     table = timings(4)
-    process = Processes()
+    process = ProcessRegistry()
     process.begin()
-    one = Said("f", Facts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
+    one = ProcessReport("f", Facts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
     member = Membership(1, 2, 1)
     one.add_membership(member)
     one.add_collective("c", member, "AllReduce", 1, 1 << 20, 100, True)
@@ -91,7 +92,7 @@ def test_lost_timings_of_a_job_are_sent_with_its_batches_and_never_decrease():
 
 def test_states_from_a_job_log_are_published_beside_states_of_the_port():
     made, publisher = relay()
-    port = Port("gpu-1", "mlx5_0:1")
+    port = PortLocation("gpu-1", "mlx5_0:1")
     made.publish_states(
         [
             PortState("link_down", port, 100.0, 1, 0.0),

@@ -228,7 +228,7 @@ def paths(value: object, path: str = "") -> Iterator[str]:
 
 def test_the_example_sets_every_key_and_is_good():
     loaded = loading.load_config(DOCS / "example.yml")
-    names = {target.name for target, _ in targets.resolved(loaded.sources["switch"])}
+    names = {target.name for target, _ in targets.resolve_targets(loaded.sources["switch"])}
     assert {"leaf-01", "leaf-12", "spine-03", "lab-01"} <= names
     assert loaded.expect.rdma_speed == 400e9 / 8
     of_host = {f"sources.{one.name}" for one in sources.SOURCES if not one.section}

@@ -26,13 +26,13 @@ def test_verdicts_are_documented_in_order():
 
 DOCUMENTED_NUMBERS = {
     "fewer than {} operations could be compared": verdicts.LEAST_OPERATIONS,
-    "fewer than {} % of the ranks": verdicts.MATCHED * 100,
-    "no verdict below {} % of the ranks": verdicts.MATCHED * 100,
+    "fewer than {} % of the ranks": verdicts.MIN_MATCHED_SHARE * 100,
+    "no verdict below {} % of the ranks": verdicts.MIN_MATCHED_SHARE * 100,
     "has ended for {} seconds": verdicts.FROZEN,
     "is valid for {} seconds": alignment.TOLD,
     "others have waited in for {} seconds": verdicts.LONG_WAIT,
     "nor for {} times the longest pause": verdicts.FROZEN_GAPS,
-    "less than {} % of the bandwidth": verdicts.SLOW * 100,
+    "less than {} % of the bandwidth": verdicts.MIN_BANDWIDTH_SHARE * 100,
     "over {} seconds and at least": verdicts.RECENT,
     "at least {} ticks": verdicts.LEAST_TICKS,
     "for operations of {} MiB and more": verdicts.LEAST_BYTES / (1 << 20),

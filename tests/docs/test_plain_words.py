@@ -7,7 +7,7 @@ import tokenize
 
 import pytest
 
-from exporter.daemon.daemon import metrics
+from exporter.daemon.sources import metrics
 from tests.helpers.paths import ROOT
 
 HOUSE_WORDS = re.compile(

@@ -8,7 +8,7 @@ from exporter.core import vocabulary
 from exporter.core.table import Column, RowKeeper, Samples, Table
 from exporter.daemon.pipeline import Expectation, steps
 from exporter.sources.bursts.source import SCHEMA as BURST_SAMPLES
-from exporter.sources.nccl.streams import STREAMS
+from exporter.sources.nccl.metrics import STREAMS
 from exporter.sources.rdma.metrics import SCHEMA as RDMA
 from exporter.sources.switch.metrics import PORTS as SWITCH
 

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from exporter.simulator.snmp_agent import SnmpAgent
+from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.snmp import ber
 from exporter.snmp.ber import Typed, encode_oid, encode_value
 from exporter.snmp.client import SnmpClient, parse_address
@@ -209,11 +210,11 @@ async def test_a_cancelled_call_leaves_the_client_usable(agent, client):
 @pytest.mark.parametrize(
     ("faults", "counted"),
     [
-        (Faults(wrong_id_first=True), "unmatched"),
-        (Faults(junk_first=True), "malformed"),
-        (Faults(delay=0.001), None),
-        (Faults(too_big_above=7), None),
-        (Faults(truncate={(1, 3, 9): 1}), None),
+        (SnmpFaults(wrong_id_first=True), "unmatched"),
+        (SnmpFaults(junk_first=True), "malformed"),
+        (SnmpFaults(delay=0.001), None),
+        (SnmpFaults(too_big_above=7), None),
+        (SnmpFaults(truncate={(1, 3, 9): 1}), None),
     ],
 )
 async def test_faults_without_effect_on_the_result(agent, client, faults, counted):

@@ -315,7 +315,7 @@ def impatient(monkeypatch):
 
 
 async def test_a_table_that_times_out_affects_no_other(impatient):
-    async with SnmpAgent(ROWS, faults=Faults(silent_on={parse_oid("1.3.6.1.2.1.31")})) as agent:
+    async with SnmpAgent(ROWS, faults=SnmpFaults(silent_on={parse_oid("1.3.6.1.2.1.31")})) as agent:
         address = "{}:{}".format(*await agent.start())
         recording = await snapshot(address, "public")
     assert any(problem.startswith("ifXTable: ") for problem in recording.problems)
@@ -347,7 +347,7 @@ async def test_sections_over_the_limits_are_skipped_and_reported():
 
 
 async def test_an_unresponsive_switch_is_an_error():
-    async with SnmpAgent(ROWS, faults=Faults(silent=True)) as agent:
+    async with SnmpAgent(ROWS, faults=SnmpFaults(silent=True)) as agent:
         address = "{}:{}".format(*await agent.start())
         with pytest.raises(SnmpTimeout):
             await snapshot(address, "public", limits=SnapshotLimits(seconds=0.2))

@@ -135,7 +135,7 @@ def test_columns_of_one_table_with_different_rows_are_kept_as_they_are():
 
 
 def test_a_truncated_column_affects_no_other_and_its_rest_can_be_read_by_get():
-    agent = SnmpAgent(rows(), faults=Faults(truncate={IN: 5}))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(truncate={IN: 5}))
     result, _ = walk(agent)
     assert list(result.columns[IN].rows) == [(port,) for port in PORTS[:5]]
     assert result.columns[OUT].rows == expected(OUT)
@@ -165,7 +165,7 @@ def test_rows_in_any_order_are_kept_if_unordered():
 
 
 def test_a_looping_column_ends_also_if_unordered():
-    result, requests = walk(SnmpAgent(rows(), faults=Faults(loop={IN})), [IN], unordered=True)
+    result, requests = walk(SnmpAgent(rows(), faults=SnmpFaults(loop={IN})), [IN], unordered=True)
     assert reasons(result) == {IN: Reason.NOT_INCREASING}
     assert result.columns[IN].rows == expected(IN)
     assert requests == 1
@@ -198,7 +198,7 @@ def test_a_walk_over_the_size_limit_is_cut_off(monkeypatch):
 
 @pytest.mark.parametrize("most", [40, 10, 3, 1])
 def test_too_big_shrinks_requests_and_is_remembered(most):
-    agent = SnmpAgent(rows(), faults=Faults(too_big_above=most))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(too_big_above=most))
     state = AgentState()
     result, _ = walk(agent, state=state)
     assert result.problems == []
@@ -215,7 +215,7 @@ def test_too_big_for_anything_is_a_problem_of_each_column():
 
 
 def test_more_is_tried_again_after_clean_polls():
-    agent = SnmpAgent(rows(), faults=Faults(too_big_above=5))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(too_big_above=5))
     state = AgentState()
     walk(agent, state=state)
     small = state.varbinds
@@ -228,7 +228,7 @@ def test_more_is_tried_again_after_clean_polls():
 
 @pytest.mark.parametrize("without_index", [False, True])
 def test_gen_err_is_isolated_and_remembered(without_index):
-    agent = SnmpAgent(rows(), faults=Faults(gen_err={OUT}, gen_err_without_index=without_index))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(gen_err={OUT}, gen_err_without_index=without_index))
     state = AgentState()
     # Without a column between them, the end of IN would lie in OUT, and the agent could not tell it either.
     agent.set((*IFX_TABLE, 7, 1), Typed(ber.COUNTER64, 1))
@@ -250,7 +250,7 @@ def test_an_agent_with_errors_everywhere_ends():
 
 
 def test_a_column_that_times_out_affects_only_itself():
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_on={ERRORS})))
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(silent_on={ERRORS})))
     # DISCARDS ends where ERRORS begins, so its last question is not answered either; its rows are kept.
     assert reasons(result)[ERRORS] is Reason.TIMEOUT
     assert set(reasons(result)) <= {ERRORS, DISCARDS}
@@ -260,7 +260,7 @@ def test_a_column_that_times_out_affects_only_itself():
 
 def test_timeouts_of_large_requests_shrink_them_and_are_remembered():
     state = AgentState()
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_above=9)), state=state)
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(silent_above=9)), state=state)
     assert result.problems == []
     assert result.columns[PAUSES].rows == expected(PAUSES)
     assert state.varbinds <= 9
@@ -269,7 +269,7 @@ def test_timeouts_of_large_requests_shrink_them_and_are_remembered():
 def test_timeouts_alone_do_not_change_the_state():
     state = AgentState()
     machine = Walk(COLUMNS, state)
-    drive(machine, SnmpAgent(rows(), faults=Faults(silent=True)))
+    drive(machine, SnmpAgent(rows(), faults=SnmpFaults(silent=True)))
     result = machine.result()
     assert not machine.pacing.responded
     assert result.empty
@@ -374,7 +374,7 @@ def test_any_responses_leave_rows_in_order(responses, status):
 
 
 def test_get_distinguishes_missing_from_failed_objects():
-    agent = SnmpAgent(rows(), faults=Faults(gen_err={ERRORS}))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(gen_err={ERRORS}))
     get = Get([(*IN, 1), (*ERRORS, 1), (*IN, 5000), (*NAME, 16384)], AgentState())
     drive(get, agent)
     result = get.result()
@@ -386,7 +386,7 @@ def test_get_distinguishes_missing_from_failed_objects():
 
 
 def test_get_of_many_objects_with_too_big():
-    agent = SnmpAgent(rows(), faults=Faults(too_big_above=4))
+    agent = SnmpAgent(rows(), faults=SnmpFaults(too_big_above=4))
     wanted = [(*PAUSES, port, priority) for port in PORTS for priority in range(8)]
     get = Get(wanted, AgentState())
     drive(get, agent)
@@ -397,7 +397,7 @@ def test_get_of_many_objects_with_too_big():
 
 def test_get_with_one_object_too_big():
     get = Get([(*IN, 1)], AgentState())
-    drive(get, SnmpAgent(rows(), faults=Faults(too_big_above=0)))
+    drive(get, SnmpAgent(rows(), faults=SnmpFaults(too_big_above=0)))
     assert reasons(get.result()) == {(*IN, 1): Reason.TOO_BIG}
 
 
@@ -411,7 +411,7 @@ def test_get_of_malformed_and_omitted_values():
 
 def test_get_of_an_object_that_times_out_and_an_abort():
     get = Get([(*IN, 1), (*IN, 2)], AgentState())
-    drive(get, SnmpAgent(rows(), faults=Faults(silent_on={(*IN, 2)})))
+    drive(get, SnmpAgent(rows(), faults=SnmpFaults(silent_on={(*IN, 2)})))
     result = get.result()
     assert set(result.values) == {(*IN, 1)}
     assert reasons(result) == {(*IN, 2): Reason.TIMEOUT}

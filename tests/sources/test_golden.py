@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import parser as text_parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from exporter.daemon.daemon import SOURCES
+from exporter.daemon.sources import SOURCES
 from exporter.mqtt.connection import ConnectionStatus
 from exporter.mqtt.dedup import Deduplicator
 from exporter.mqtt.retained_state import RetainedState

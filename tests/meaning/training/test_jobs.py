@@ -15,7 +15,7 @@ from exporter.core.vocabulary import check
 from exporter.meaning.training import alignment, jobs
 from exporter.meaning.training.bandwidth import Baseline
 from exporter.meaning.training.step_budget import Plan
-from exporter.sources.nccl.source import STREAMS
+from exporter.sources.nccl.metrics import STREAMS
 
 MIB = 1 << 20
 

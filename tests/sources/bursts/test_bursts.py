@@ -14,7 +14,7 @@ from exporter.config.schema import parse
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.core import vocabulary
-from exporter.core.blocking import HungError
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import Host, SourceError
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.linux import cached_file
@@ -524,7 +524,7 @@ async def test_device_that_hangs_is_called_once_and_does_not_affect_others(
         assert len(samples_of(reading)["good", "1"]) == 5
         assert tick_counts(reading) == (10, {**NONE_SKIPPED, "hung": 5})
         assert [(one.device, one.reason) for one in reading.failures] == [("stuck", "timeout")]
-        other = Serial("rdma", LONG, tree.folder)  # as in the source `rdma`
+        other = BlockingCalls("rdma", LONG, tree.folder)  # as in the source `rdma`
         assert isinstance((await other.run([("stuck", hang)]))["stuck"], HungError)
         other.close()
         assert hang.calls == 1

@@ -28,7 +28,8 @@ from exporter.sources.collector import source as collector
 from exporter.sources.collector.metrics import BATCHES, COLLECTOR
 from exporter.sources.collector.options import CollectorOptions
 from exporter.sources.collector.source import CollectorSource
-from exporter.sources.nccl.streams import STREAMS, Streams
+from exporter.sources.nccl.metrics import STREAMS
+from exporter.sources.nccl.streams import StreamTableBuilder
 from tests.helpers.paths import ROOT
 from tests.helpers.training_bench import datagram
 from tests.mqtt.test_broker import broker, until  # noqa: F401  # a fixture
@@ -39,7 +40,7 @@ OPERATIONS = [(5, 1 << 20, 812.5, True), (6, 1 << 20, 90.0, None)]
 
 def host_table(now=1.0):
     """Return the table of a host with two operations of one rank."""
-    made = Streams()
+    made = StreamTableBuilder()
     about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "gpu": "0000:c8:00.0", "world_rank": 17}
     made.add(KEY, OPERATIONS, **about)
     return made.table(now)
@@ -245,7 +246,7 @@ def test_ranks_claimed_by_several_processes_are_named_by_host_and_process():
         source._add_batch(Batch("llm", host, [(stream, [Operation(0, 8, 5.0, None)])]))
 
     for _ in range(2):
-        source._streams, source._claimants = Streams(), {}
+        source._streams, source._claimants = StreamTableBuilder(), {}
         for one in (("0x1", "gpu-1", 7), ("0x1", "gpu-1", 8), ("0x2", "gpu-2", 9)):
             publish_from(*one)
     assert [key[1::2] for key in source._streams.table(1.0).rows.keys] == [

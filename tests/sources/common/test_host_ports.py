@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.core.blocking import HungError
+from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import SourceError
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.sources.common.host_ports import (
@@ -72,14 +72,14 @@ def test_is_hardware(link, hardware):
 @pytest.mark.parametrize(
     ("link", "port"),
     [
-        (Link(2, "ib0", hardware=32, kind="ipoib", **PCI), True),
-        (Link(2, "ib0", kind="ipoib", **PCI), True),  # a recording without the hardware type
-        (Link(2, "ib0", hardware=32, **PCI), True),
-        (Link(3, "ib0.8001", hardware=32, kind="ipoib", lower=2, **PCI), False),  # a partition
-        (Link(3, "ib0.8001", hardware=32, kind="ipoib", lower=2), False),
-        (Link(3, "ib1", hardware=32, kind="ipoib"), False),  # over rxe, which is no card
-        (Link(3, "bond0", hardware=32, kind="bond", **PCI), False),
-        (Link(3, "eth0", **PCI), False),
+        (NetworkLink(2, "ib0", hardware=32, kind="ipoib", **PCI), True),
+        (NetworkLink(2, "ib0", kind="ipoib", **PCI), True),  # a recording without the hardware type
+        (NetworkLink(2, "ib0", hardware=32, **PCI), True),
+        (NetworkLink(3, "ib0.8001", hardware=32, kind="ipoib", lower=2, **PCI), False),  # a partition
+        (NetworkLink(3, "ib0.8001", hardware=32, kind="ipoib", lower=2), False),
+        (NetworkLink(3, "ib1", hardware=32, kind="ipoib"), False),  # over rxe, which is no card
+        (NetworkLink(3, "bond0", hardware=32, kind="bond", **PCI), False),
+        (NetworkLink(3, "eth0", **PCI), False),
     ],
 )
 def test_is_infiniband_port(link, port):
@@ -87,7 +87,7 @@ def test_is_infiniband_port(link, port):
 
 
 async def test_listing_error_names_what_was_queried():
-    serial = Serial("test", 60.0)
+    serial = BlockingCalls("test", 60.0)
 
     def refuse():
         raise OSError(1, "Operation not permitted")

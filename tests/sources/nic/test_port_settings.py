@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from exporter.core.blocking import BlockingCalls
 from exporter.linux.ethtool_ioctl import LinkSettings
 from exporter.linux.netlink.data_center_bridging import Dcb
 from exporter.linux.netlink.ethtool_netlink import (

@@ -14,13 +14,13 @@ from exporter.core.source import SourceError
 from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Eapi, Target
 from exporter.sources.switch.readers import command_reader
+from exporter.sources.switch.readers.command_reader import LLDP
 from exporter.sources.switch.readers.eapi.clock import SwitchClock
 from exporter.sources.switch.readers.eapi.reader import (
     DROPS,
     ECN,
     HOSTNAME,
     INTERFACES,
-    LLDP,
     PFC,
     PFC_DETAIL,
     POLL_COMMANDS,

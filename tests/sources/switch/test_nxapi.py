@@ -14,9 +14,9 @@ from exporter.core.source import SourceError
 from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.options import Nxapi, Target
 from exporter.sources.switch.readers import command_reader
+from exporter.sources.switch.readers.command_reader import LLDP
 from exporter.sources.switch.readers.nxapi.reader import (
     INTERFACES,
-    LLDP,
     PFC,
     QUEUING,
     VERSION,
