@@ -10,8 +10,8 @@ def read_regular(path: str | Path, limit: int) -> bytes:
     """Return the content of a regular file; a pipe, which would block for ever, or an endless device is rejected.
 
     Raises:
-        OSError: From open and read, or the file is not a regular file or larger than `limit` bytes; `strerror` tells
-            which.
+        OSError: From open and read, or the file is not a regular file or larger than `limit` bytes; see
+            `strerror`.
         ValueError: The path contains a NUL.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

@@ -44,7 +44,7 @@ _WORDS = {
 
 
 class ConfigError(Exception):
-    """The configuration is invalid; the text says where, what and how to fix it."""
+    """The configuration is invalid; the text has place, value and remedy."""
 
 
 def read(path: Path, wanted: type, hint: str = "its permissions") -> Any:  # noqa: ANN401  # an object of `wanted`

@@ -171,7 +171,7 @@ def test_help_of_priority_flow_control_names_its_standard(metrics):
 
 
 def test_origins_of_infiniband_counters_name_the_counter():
-    """An attribute of performance management holds many counters: the origin says which."""
+    """An attribute of performance management holds many counters: the origin names one."""
     origins = [
         (one.name, origin)
         for one in counters()

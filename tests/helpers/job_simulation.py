@@ -266,7 +266,7 @@ class Simulation:
 
     Attributes:
         made: Records that the ranks wrote.
-        lost: Those of them that nobody got.
+        lost: Records that were lost.
         steps: Steps that were run, those that a kill or a hang cut short included.
     """
 

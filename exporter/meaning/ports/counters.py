@@ -1,4 +1,4 @@
-"""Raw counters to exported ones: extended to 64 bits, in base units, with wraps told apart from resets.
+"""Raw counters to exported ones: extended to 64 bits, in base units, with wraps distinguished from resets.
 
 A counter that falls either wrapped or was reset. It is a wrap only if nothing indicates a restart (the epoch of the row
 changed, another counter of the row fell too), the counter is one that wraps, and the wrapped delta is under half the

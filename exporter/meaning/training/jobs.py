@@ -184,11 +184,11 @@ def step(
         return state, (table,)
     state = TrainingState() if state is None else state
     now = table.time
-    for stream, timings, told in _streams(table):
+    for stream, timings, progressed in _streams(table):
         if timings:
             state.collectives.add_timings(stream, timings, now)
-        if told is not None:
-            state.collectives.add_progress(stream, *told, now)
+        if progressed is not None:
+            state.collectives.add_progress(stream, *progressed, now)
     state.collectives.settle(now)
     _add_sums(state, now)
     jobs = state.collectives.jobs
@@ -298,7 +298,8 @@ def _budgets(known: JobKnowledge, state: TrainingState, made: Outputs, table: Ta
         found = step_budget.budget(meter.plan, meter.measured(table.time))
         rows.append(((name,), step_budget.values(meter.plan, found)))
     columns = {
-        ending: [told[ending] for _, told in rows] for ending in (*step_budget.MEASURED, *step_budget.CONFIGURED)
+        ending: [exported[ending] for _, exported in rows]
+        for ending in (*step_budget.MEASURED, *step_budget.CONFIGURED)
     }
     return _table(made.budgets, [key for key, _ in rows], columns, table)
 

@@ -212,8 +212,8 @@ def test_any_history_matches_a_simple_model(history):
             "receive_packets": None if risen is None else packets,
             "ecn_marked_packets": None if marked is None else marks,
         }
-        told = well and None not in (risen, marked) and risen >= 1000 and marked <= risen
-        assert port.read(**read) == ({"ecn_marked": [marked / risen]} if told else {})
+        has_ratio = well and None not in (risen, marked) and risen >= 1000 and marked <= risen
+        assert port.read(**read) == ({"ecn_marked": [marked / risen]} if has_ratio else {})
         well = None not in (risen, marked)
 
 

@@ -39,8 +39,8 @@ def summed_ports(expected, *tables):
         ([(1, 50e9)] * 7 + [(1, 25e9)], {}, 7),  # slower than its siblings
         ([(1, 25e9)] * 8, {"expected": 50e9}, 0),
         ([(1, 50e9)] * 8, {"expected": 25e9}, 8),
-        ([(1, 50e9), (None, None)], {}, 1),  # not told whether it is up
-        ([(1, 50e9), (1, None)], {}, 2),  # up, and nobody knows how fast: not known to be slow
+        ([(1, 50e9), (None, None)], {}, 1),  # unknown whether it is up
+        ([(1, 50e9), (1, None)], {}, 2),  # up at unknown speed: not known to be slow
         ([(0, None)] * 8, {}, 0),
     ],
 )

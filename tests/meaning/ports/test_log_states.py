@@ -135,7 +135,9 @@ async def test_states_end_with_the_logs_of_their_job(bench):  # noqa: F811
 async def test_the_transport_of_a_job_is_a_state_of_this_host_and_job(bench, line, kind):  # noqa: F811
     await write(bench, "llama", line + b"\n" + line.replace(b"gpu-001", b"gpu-002") + b"\n")
     found = log_states.step(LogStateMemory(), bench.reading.tables, HOST, 10.0)
-    assert [(one.kind, one.port, one.job) for one in found] == [(kind, WHOLE, "llama")], "others tell of themselves"
+    assert [(one.kind, one.port, one.job) for one in found] == [(kind, WHOLE, "llama")], (
+        "other hosts report their own states"
+    )
 
 
 async def test_tables_of_timings_are_not_readings_of_logs(bench):  # noqa: F811

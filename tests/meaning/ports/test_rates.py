@@ -265,7 +265,7 @@ def test_steady_counters_take_the_fast_path(monkeypatch):
     monkeypatch.setattr(counters, "advance_by_row", refuse)
     assert meter.read(4.0, ["a", "b"], receive_bytes_total=[9, 2])["receive_bytes_per_second"] == [2.0, 0.0]
     assert meter.read(8.0, ["a", "b"], receive_bytes_total=[9, 2])["receive_bytes_per_second"] == [0.0, 0.0]
-    for now in (9.0, 10.0):  # the device told the time of its counters, which stood still: that is no slower
+    for now in (9.0, 10.0):  # the time of the counters, as the device reports it, did not advance
         out = meter.read(now, ["a", "b"], times=[8.0, 8.0], receive_bytes_total=[9, 2])
         assert out["receive_bytes_per_second"] == [0.0, 0.0]
     with pytest.raises(AssertionError, match="slow"):
@@ -379,7 +379,7 @@ def test_a_row_whose_time_does_not_advance_keeps_its_rates():
         assert out["receive_bytes_total"] == [100 * time for time in counted]
         seen.append((out.get("receive_bytes_per_second"), out.get("receive_utilization_ratio")))
     assert seen[0] == (None, None)
-    assert seen[1:4] == [([100.0, None], [0.1, None])] * 3  # nobody knows yet
+    assert seen[1:4] == [([100.0, None], [0.1, None])] * 3  # not known yet
     assert seen[4:] == [([100.0, 100.0], [0.1, 0.1])] * 5
 
 
@@ -500,11 +500,11 @@ def test_a_wrap_must_be_possible_on_the_link():
 def test_an_increase_that_no_link_can_carry_has_no_rate():
     meter = TableReader()
     one(0.0, meter, 10**15, speed=50e9)
-    assert one(5.0, meter, 0, speed=50e9)[1] is None  # a device that tells 0 while it recovers
+    assert one(5.0, meter, 0, speed=50e9)[1] is None  # a device that reports 0 while it recovers
     value, rate, resets = one(10.0, meter, 10**15 + 5, speed=50e9)
     assert (value, rate, resets) == (10**15 + 5, None, 1)
     assert one(15.0, meter, 10**15 + 25e9 + 5, speed=50e9)[1] == 5e9
-    # A switch may tell a bandwidth that somebody configured.
+    # A switch may report a configured bandwidth.
     assert one(20.0, meter, 10**15 + 75e9 + 5, speed=1e9)[1] == 10e9
 
 

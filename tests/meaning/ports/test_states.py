@@ -72,7 +72,7 @@ def kinds(states):
 def test_thresholds_and_windows_are_those_of_the_alerts(rule):
     groups = yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
     direction = {"received": "receive", "sent": "transmit"}.get(rule.kind.rpartition("_")[2])
-    told = [
+    expressions = [
         " ".join(one["expr"].split())
         for group in groups
         for one in group["rules"]
@@ -81,7 +81,7 @@ def test_thresholds_and_windows_are_those_of_the_alerts(rule):
         and one["labels"].get("direction", "") in (direction, one["labels"].get("direction", ""))
     ]
     if direction:
-        told = [one for one in told if f"_{direction}_" in one]
+        expressions = [one for one in expressions if f"_{direction}_" in one]
     minutes = f"{rule.window / 60:.0f}m"
     number = f"{rule.threshold:f}".rstrip("0").rstrip(".")
     wanted = {
@@ -93,7 +93,7 @@ def test_thresholds_and_windows_are_those_of_the_alerts(rule):
         wanted += [rf"{rule.prefix}{ending}\[{minutes}\]" for way in rule.ways for ending in way]
     if rule.base:
         wanted.append(rf"{rule.prefix}{rule.base}\[{minutes}\]\) > {MIN_PACKETS_PER_SECOND:.0f}\b")
-    assert [one for one in told if all(re.search(part, one) for part in wanted)] != [], (told, wanted)
+    assert [one for one in expressions if all(re.search(part, one) for part in wanted)] != [], (expressions, wanted)
 
 
 def test_states_and_cause_rules_match():
@@ -164,12 +164,12 @@ def paused(shares, *, way="receive", prefix=NIC, divisor=1_000_000):
     return [{f"{way}_paused_seconds_total": one} for one in found]
 
 
-@pytest.mark.parametrize(("way", "said"), [("receive", "received"), ("transmit", "sent")])
-def test_pauses_and_storms_by_direction(way, said):
+@pytest.mark.parametrize(("way", "name"), [("receive", "received"), ("transmit", "sent")])
+def test_pauses_and_storms_by_direction(way, name):
     calm, some, storm = (course(NIC, paused([one] * 6, way=way), divisor=1_000_000)[-1] for one in (0.09, 0.2, 0.9))
     assert calm == []
-    assert [(one.kind, pytest.approx(one.value)) for one in some] == [(f"paused_{said}", 0.2)]
-    assert kinds(storm) == [f"pause_storm_{said}"]  # which says it all
+    assert [(one.kind, pytest.approx(one.value)) for one in some] == [(f"paused_{name}", 0.2)]
+    assert kinds(storm) == [f"pause_storm_{name}"]  # the stronger state only
 
 
 def test_the_first_reading_and_a_reset_give_no_state():
@@ -254,7 +254,7 @@ def shared(prefix, counted, base, share, packets, seconds=40):
 def test_shares_of_packets(prefix, counted, base, kind, threshold):
     assert shared(prefix, counted, base, threshold * 1.5, 1_000_000) == [kind]
     assert shared(prefix, counted, base, threshold * 0.9, 1_000_000) == []
-    assert shared(prefix, counted, base, threshold * 1.5, 900) == []  # too few packets to tell
+    assert shared(prefix, counted, base, threshold * 1.5, 900) == []  # too few packets
 
 
 def test_sequence_errors_and_timeouts_replace_missing_retransmissions():
@@ -307,7 +307,7 @@ def test_a_link_is_full_by_speed_or_expected_speed():
 
     assert full(45.0, link_speed_bytes_per_second=50.0) == [("link_full", 0.9)]
     assert full(39.0, link_speed_bytes_per_second=50.0) == []
-    # A shaper holds it down to a tenth, and the configuration says so.
+    # A shaper limits it to a tenth, which is configured as expected.
     assert full(4.9, link_speed_bytes_per_second=50.0, link_expected_speed_bytes_per_second=5.0) == [
         ("link_full", 0.98)
     ]

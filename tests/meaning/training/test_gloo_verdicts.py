@@ -114,7 +114,7 @@ class Watched:
         await self._socket.close()
 
     async def judgements(self, seconds):
-        """Give what is said of the job, for so many seconds of the faster time."""
+        """Yield the judgements on the job for a number of seconds of accelerated time."""
         begin, end = None, monotonic() + PATIENCE
         while monotonic() < end:
             await asyncio.sleep(1 / PACE)
@@ -183,9 +183,9 @@ async def test_a_stopped_rank_in_a_single_communicator_is_reported(torch_python,
 
 async def test_a_slow_port_changes_the_verdict_from_fine_to_network_bound(torch_python, tmp_path, networks):  # noqa: F811
     async with Watched(tmp_path, networks, torch_python) as job:
-        said = [one async for one in job.judgements(36.0)]
-        assert {one.verdict for one in said} <= {Verdict.UNKNOWN, Verdict.FINE}
-        assert said[-1].verdict is Verdict.FINE
+        judgements = [one async for one in job.judgements(36.0)]
+        assert {one.verdict for one in judgements} <= {Verdict.UNKNOWN, Verdict.FINE}
+        assert judgements[-1].verdict is Verdict.FINE
         limit = "tc qdisc add dev {} root tbf rate 100mbit burst 64kb latency 20ms"
         subprocess.run(limit.format(networks[3]).split(), check=True)  # noqa: ASYNC221
         found, before = await first(job.judgements(60.0), Verdict.NETWORK)

@@ -109,9 +109,9 @@ def test_unknown_values_are_absent():
     found = budget(Plan(70 * GB, 32))
     assert (found.expected_network, found.measured, found.compute, found.utilization, found.mfu) == (None,) * 5
     assert found.excess is None
-    told = values(Plan(70 * GB, 32), found)
+    exported = values(Plan(70 * GB, 32), found)
     known = {"model_operations_per_token": 420 * GB, "model_flops_utilization_wanted_ratio": 0.4}
-    assert {ending: value for ending, value in told.items() if value is not None} == known
+    assert {ending: value for ending, value in exported.items() if value is not None} == known
 
 
 def test_step_time_is_reported_if_network_time_is_unknown():
@@ -323,6 +323,6 @@ def test_the_example_of_the_documentation_is_correct():
         example = example.replace(before, after)
     found = budget(plan(example.replace("sharding: 0", "sharding: 3")))
     assert (f"{found.traffic / GB:.1f} GB", f"{found.expected_network:.2f} s") == ("52.4 GB", "1.05 s")
-    for said in ("0.339 s", "0.509 s", "52.4 GB", "1.05 s", "16.95 GB"):
-        assert said in page
+    for text in ("0.339 s", "0.509 s", "52.4 GB", "1.05 s", "16.95 GB"):
+        assert text in page
     assert set(re.findall(r"^\| `fabric_nccl_(\w+)`", page, re.MULTILINE)) == ENDINGS.keys()

@@ -1,6 +1,6 @@
 """Verdicts on jobs of unusual shapes, from single collectives: which ranks are reported, and when none is.
 
-Each operation says how late each rank came to it; all ranks end together, by which their times are known.
+Each operation is given by the lateness of its ranks; durations follow, as all ranks end together.
 """
 
 import random
@@ -51,7 +51,7 @@ class Bench:
             given = self.judges()
         return given
 
-    def stands(self, seconds):
+    def idle(self, seconds):
         """Judge without new timings; return the verdicts with the second in which each was first given."""
         began, seen = self.now, {}
         while self.now < began + seconds:
@@ -178,7 +178,7 @@ def stages(bench, *, more):
 def test_a_job_that_ended_does_not_hang_if_its_stages_do_different_work(more):
     bench = Bench()
     assert bench.runs(45, stages(bench, more=more)).verdict is Verdict.FINE
-    assert Verdict.HANG not in bench.stands(500)
+    assert Verdict.HANG not in bench.idle(500)
 
 
 @pytest.mark.parametrize("more", [0, 3])
@@ -187,12 +187,12 @@ def test_a_group_behind_groups_of_the_same_work_is_reported(more):
     bench.runs(45, stages(bench, more=more))
     for place in (0, 1, 2, 4, 5, 6, 7):
         bench.does(f"tp{place}", range(8 * place, 8 * place + 8), nodes=1, size=MIB)
-    seen = bench.stands(60)
+    seen = bench.idle(60)
     assert 28 <= seen[Verdict.HANG] <= 36
     assert named(bench.judges()) == (Verdict.HANG, list(range(24, 32)), ["h3"])
 
 
-class Told(Bench):
+class ReportingBench(Bench):
     """A job whose ranks report what they began while they live, without checking the end of the last."""
 
     def __init__(self, looked=0):
@@ -218,28 +218,28 @@ class Told(Bench):
 
 
 def test_the_rank_that_did_not_begin_a_collective_in_which_others_wait_is_reported():
-    bench = Told()
+    bench = ReportingBench()
     bench.runs(30, world(bench, {}))
     for rank in range(64):
         if rank != 11:
             bench.begins("world", range(64), rank)
-    seen = bench.stands(150)
+    seen = bench.idle(150)
     assert 118 <= seen[Verdict.HANG] <= 128
     assert named(bench.judges()) == (Verdict.HANG, [11], ["h1"])
-    assert bench.stands(1200).keys() == {Verdict.HANG}, "as long as it is told of"
+    assert bench.idle(1200).keys() == {Verdict.HANG}, "as long as ranks report it"
 
 
 def test_a_hang_in_a_kind_that_never_ran_before_is_detected():
-    bench = Told()
+    bench = ReportingBench()
     bench.runs(30, world(bench, {}))
     for rank in range(1, 64):
         bench.begins("world", range(64), rank, "AlltoAll")
-    bench.stands(150)
+    bench.idle(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [0])
 
 
 def test_a_rank_that_waits_in_one_group_is_not_reported_for_another():
-    bench = Told()
+    bench = ReportingBench()
     tensor = {host: range(8 * host, 8 * host + 8) for host in range(4)}
     data = {place: range(place, 32, 8) for place in range(8)}
 
@@ -256,14 +256,14 @@ def test_a_rank_that_waits_in_one_group_is_not_reported_for_another():
                 bench.begins(f"tp{host}", members, rank)
             if host != 1:  # those of host 1 wait for rank 11 …
                 bench.begins(f"dp{rank % 8}", data[rank % 8], rank)  # … and all others for them
-    bench.stands(150)
+    bench.idle(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [11])
 
 
 @pytest.mark.parametrize("looked", [0, 1])
 def test_a_stopped_rank_is_reported_whatever_else_all_ranks_began(looked):
     """Sharded training: the last ReduceScatter has ended on the GPU, and no rank has checked."""
-    bench = Told(looked)
+    bench = ReportingBench(looked)
 
     def work():
         world(bench, {})()
@@ -274,34 +274,34 @@ def test_a_stopped_rank_is_reported_whatever_else_all_ranks_began(looked):
     for rank in range(64):
         for _ in range(0 if rank == 3 else 1 if rank == 0 else 4):  # the others run ahead, one of them less
             bench.begins("world", range(64), rank)
-    bench.stands(150)
+    bench.idle(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [3])
 
 
 def test_ranks_ahead_of_waiting_ranks_do_not_hide_a_hang():
-    bench = Told()
+    bench = ReportingBench()
     bench.runs(30, world(bench, {}))
     for rank in range(64):
         for _ in range({3: 0, 7: 3}.get(rank, 1)):
             bench.begins("world", range(64), rank)
-    bench.stands(150)
+    bench.idle(150)
     assert named(bench.judges())[:2] == (Verdict.HANG, [3])
 
 
 def test_a_rank_that_stops_reporting_is_not_reported_as_stopped():
-    bench = Told(looked=1)
+    bench = ReportingBench(looked=1)
     bench.runs(10, world(bench, {}))
     for _ in range(30):
         world(bench, {})()
         bench.judges(dead=[5])
     deaf = bench.begun.pop(("world", "AllReduce", 5))
-    assert Verdict.HANG not in bench.stands(120)
+    assert Verdict.HANG not in bench.idle(120)
     bench.begun["world", "AllReduce", 5] = (deaf[0] - 100, deaf[1] - 100, deaf[2])
-    assert Verdict.HANG not in bench.stands(60)
+    assert Verdict.HANG not in bench.idle(60)
 
 
 def test_hosts_that_reconnect_one_after_another_do_not_hang():
-    bench = Told()
+    bench = ReportingBench()
     bench.runs(30, world(bench, {}))
     missed = 100
     bench.now += 50.0  # no timings arrived
@@ -313,25 +313,25 @@ def test_hosts_that_reconnect_one_after_another_do_not_hang():
 
 @pytest.mark.parametrize(("seconds", "hangs"), [(100, False), (160, True)])
 def test_a_barrier_may_take_as_long_as_a_checkpoint(seconds, hangs):
-    bench = Told()
+    bench = ReportingBench()
     bench.runs(30, world(bench, {}))
     for rank in range(1, 64):
         bench.begins("world", range(64), rank, "Barrier")
-    assert (Verdict.HANG in bench.stands(seconds)) is hangs
+    assert (Verdict.HANG in bench.idle(seconds)) is hangs
 
 
 def test_a_job_that_ended_or_began_the_same_everywhere_does_not_hang():
     for begins in (False, True):
-        bench = Told()
+        bench = ReportingBench()
         bench.runs(30, world(bench, {}))
         for rank in range(64):
             if begins:
                 bench.begins("world", range(64), rank)
-        assert Verdict.HANG not in bench.stands(300)
+        assert Verdict.HANG not in bench.idle(300)
 
 
 def test_a_job_that_was_killed_in_the_middle_does_not_hang():
-    bench = Told()
+    bench = ReportingBench()
     bench.runs(30, world(bench, {}))
     for rank in range(32):
         bench.begins("world", range(64), rank)
@@ -340,7 +340,7 @@ def test_a_job_that_was_killed_in_the_middle_does_not_hang():
 
 
 def test_a_dead_rank_is_reported_while_the_others_wait():
-    bench = Told()
+    bench = ReportingBench()
     bench.runs(30, world(bench, {}))
     for rank in range(64):
         if rank != 40:
@@ -351,14 +351,14 @@ def test_a_dead_rank_is_reported_while_the_others_wait():
 
 
 def test_a_collective_that_only_one_rank_began_is_not_a_hang():
-    bench = Told()
+    bench = ReportingBench()
     bench.runs(30, world(bench, {}))
     bench.begins("world", range(64), 5)
-    assert Verdict.HANG not in bench.stands(120)
+    assert Verdict.HANG not in bench.idle(120)
 
 
 def test_a_communicator_without_timings_is_not_missing():
-    bench = Told()
+    bench = ReportingBench()
 
     def work():
         world(bench, {})()
@@ -373,11 +373,11 @@ def test_a_long_pause_in_the_past_delays_hang_detection_only_up_to_a_limit():
     bench = Bench()
     work = stages(bench, more=0)
     bench.runs(30, work)
-    assert Verdict.HANG not in bench.stands(70)
+    assert Verdict.HANG not in bench.idle(70)
     bench.runs(60, work)
     for place in range(7):
         bench.does(f"tp{place}", range(8 * place, 8 * place + 8), nodes=1, size=MIB)
-    assert bench.stands(300)[Verdict.HANG] <= 200
+    assert bench.idle(300)[Verdict.HANG] <= 200
 
 
 @pytest.mark.parametrize("nodes", [1, 0])
