@@ -1,6 +1,6 @@
-"""Build the Grafana boards: `python dashboards/build.py` writes their JSON beside this file.
+"""Build the Grafana dashboards: `python dashboards/build.py` writes their JSON beside this file.
 
-A board is data: rows of panels, each with its queries. What is on which board is said in the modules beside this one.
+A dashboard is data: rows of panels, each with its queries. The modules beside this one define the rows.
 """
 
 import json
@@ -37,7 +37,7 @@ _NODE = 'label_values(fabric_ib_node_info{job=~"$job"}, node_name)'
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One board; of a `folded` one all rows but the first open by a click."""
+    """One dashboard; of a `folded` one all rows but the first are collapsed."""
 
     uid: str
     title: str
@@ -48,7 +48,7 @@ class Board:
 
 
 def _variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
-    """Make a variable that selects a value of the label."""
+    """Return a variable that selects one value of the label."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
@@ -59,21 +59,21 @@ def _variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
     )
 
 
-def _choice(name: str, label: str, query: str) -> dashboard.QueryVariable:
-    """Make a variable that selects some of the label's values, all at first."""
+def _multi_variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
+    """Return a variable that selects several values of the label, by default all."""
     everything = model.VariableOption(text="All", value="$__all", selected=True)
     return _variable(name, label, query).multi(True).include_all(True).current(everything)
 
 
-# All instances of the overview are any; those of a host are its own, so there "All" has to name them.
+# In the overview "All" matches any instance; on the host dashboard it has to list the instances of the host.
 BOARDS = (
     Board(
         uid="fabric-overview",
         title="Fabric overview",
         description="The network of a GPU cluster from the collectives down to the links, by fabric-exporter.",
         variables=(
-            _choice("job", "Job", _JOB).all_value(".+"),
-            _choice("instance", "Instance", _INSTANCE).all_value(".+"),
+            _multi_variable("job", "Job", _JOB).all_value(".+"),
+            _multi_variable("instance", "Instance", _INSTANCE).all_value(".+"),
         ),
         rows=overview.ROWS,
         folded=True,
@@ -83,20 +83,20 @@ BOARDS = (
         title="Fabric host",
         description="The network of one host, port by port, by fabric-exporter.",
         variables=(
-            _choice("job", "Job", _JOB).all_value(".+"),
+            _multi_variable("job", "Job", _JOB).all_value(".+"),
             _variable("host", "Host", _HOST),
-            _choice("instance", "Instance", _HOST_INSTANCE),
+            _multi_variable("instance", "Instance", _HOST_INSTANCE),
         ),
         rows=host_board.ROWS,
     ),
     Board(
         uid="fabric-switches",
         title="Fabric switches",
-        description="Switches: uplinks, congestion, links and who is plugged in, by fabric-exporter.",
+        description="Switches: uplinks, congestion, links and neighbours, by fabric-exporter.",
         variables=(
-            _choice("job", "Job", _JOB).all_value(".+"),
-            _choice("instance", "Instance", _INSTANCE).all_value(".+"),
-            _choice("switch", "Switch", _SWITCH).all_value(".+"),
+            _multi_variable("job", "Job", _JOB).all_value(".+"),
+            _multi_variable("instance", "Instance", _INSTANCE).all_value(".+"),
+            _multi_variable("switch", "Switch", _SWITCH).all_value(".+"),
         ),
         rows=switches_board.ROWS,
     ),
@@ -105,20 +105,20 @@ BOARDS = (
         title="Fabric infiniband",
         description="InfiniBand fabrics: links, errors, uplinks, congestion, nodes and managers, by fabric-exporter.",
         variables=(
-            _choice("job", "Job", _JOB).all_value(".+"),
-            _choice("instance", "Instance", _INSTANCE).all_value(".+"),
-            _choice("node_name", "Node name", _NODE).all_value(".+"),
+            _multi_variable("job", "Job", _JOB).all_value(".+"),
+            _multi_variable("instance", "Instance", _INSTANCE).all_value(".+"),
+            _multi_variable("node_name", "Node name", _NODE).all_value(".+"),
         ),
         rows=infiniband_board.ROWS,
     ),
     Board(
         uid="fabric-training",
         title="Fabric training",
-        description="Training jobs: what holds each up, which rank is waited for, what is known, by fabric-exporter.",
+        description="Training jobs: what delays each, stragglers, timings, by fabric-exporter.",
         variables=(
-            _choice("job", "Job", _JOB).all_value(".+"),
-            _choice("instance", "Instance", _INSTANCE).all_value(".+"),
-            _choice("train_job", "Train job", _TRAIN_JOB).all_value(".+"),
+            _multi_variable("job", "Job", _JOB).all_value(".+"),
+            _multi_variable("instance", "Instance", _INSTANCE).all_value(".+"),
+            _multi_variable("train_job", "Train job", _TRAIN_JOB).all_value(".+"),
         ),
         rows=training_board.ROWS,
     ),
@@ -126,7 +126,7 @@ BOARDS = (
 
 
 def build(board: Board) -> model.Dashboard:
-    """Put a board together."""
+    """Build a dashboard."""
     builder = (
         dashboard.Dashboard(board.title)
         .uid(board.uid)
@@ -137,7 +137,7 @@ def build(board: Board) -> model.Dashboard:
         .time("now-1h", "now")
         .refresh("30s")
         .timezone("browser")
-        .link(_siblings())
+        .link(_link_to_other_dashboards())
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     )
     for variable in board.variables:
@@ -155,10 +155,10 @@ def build(board: Board) -> model.Dashboard:
     return builder.build()
 
 
-def _siblings() -> dashboard.DashboardLink:
-    """Link to the other boards, with the same source, jobs and time."""
+def _link_to_other_dashboards() -> dashboard.DashboardLink:
+    """Return the link to the other dashboards, with the same data source, jobs and time range."""
     return (
-        dashboard.DashboardLink("Boards")
+        dashboard.DashboardLink("Dashboards")
         .type(model.DashboardLinkType.DASHBOARDS)
         .tags([TAG])
         .include_vars(True)
@@ -167,10 +167,10 @@ def _siblings() -> dashboard.DashboardLink:
 
 
 def render(board: Board) -> str:
-    """Give a board as JSON, the same for the same source, with its panels numbered."""
+    """Return a dashboard as JSON, reproducibly, with its panels numbered."""
     made = json.loads(JSONEncoder().encode(build(board)))
     for link in made["links"]:
-        del link["placement"]  # the SDK knows but one, which hides links in a menu
+        del link["placement"]  # the only value of the SDK hides links in a menu
     panels = [one for panel in made["panels"] for one in (panel, *panel.get("panels", ()))]
     for number, panel in enumerate(panels, start=1):
         panel["id"] = number
@@ -178,7 +178,7 @@ def render(board: Board) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Give the JSON of all boards, by its place."""
+    """Return the JSON of all dashboards, by path."""
     return {FOLDER / f"{board.uid}.json": render(board) for board in BOARDS}
 
 

@@ -1,7 +1,7 @@
-"""Rows of a host's board about what its ports are made of: errors, optics, PCIe, settings, and how they are read."""
+"""Rows of the host dashboard: errors, optics, PCIe, settings and sources."""
 
 from joins import PORT, PORT_INFO
-from panels import HALF, THIRD, Column, Panel, Query, facts, lines, listing, meaning, where
+from panels import HALF, THIRD, Column, Panel, Query, info_table, lines, meaning, table_of, where
 from reading import sources, ticks
 
 SETTINGS = ("autoneg", "duplex", "fec", "pause", "pfc", "trust")
@@ -9,25 +9,25 @@ PCI_INFO = "on (job, instance, pci) group_left (devices, bridge, numa_node, near
 
 
 def errors() -> list[Panel]:
-    """Show what arrives broken, and what is dropped."""
+    """Return panels of errors and drops."""
     return [
         lines(
-            "Blocks mended",
-            "Blocks a second that forward error correction mended. Some are normal at 100 Gb/s a lane; a port far"
-            " above its siblings is the next to fail.",
+            "FEC corrected blocks",
+            "Blocks per second that forward error correction corrected. Some are normal at 100 Gb/s per lane; a port"
+            " far above its siblings is the next to fail.",
             "cps",
             [Query("rate(fabric_nic_fec_corrected_blocks_total{}[$__rate_interval])", "{{device}}")],
         ),
         lines(
-            "Blocks lost",
-            "Blocks a second that forward error correction could not mend; each is at least one packet lost. Clean and"
-            " reseat connectors, change the cable, then the transceivers of both sides.",
+            "FEC uncorrectable blocks",
+            "Blocks per second that forward error correction could not correct; each is at least one packet lost."
+            " Clean and reseat connectors, replace the cable, then the transceivers of both sides.",
             "cps",
             [Query("rate(fabric_nic_fec_uncorrectable_blocks_total{}[$__rate_interval])", "{{device}}")],
         ),
         lines(
             "Symbol errors",
-            "Symbols a second that a port could not read: a dirty, bent or dying cable or transceiver.",
+            "Symbol errors per second: a dirty, bent or failing cable or transceiver.",
             "cps",
             [
                 Query(f"rate(fabric_rdma_symbol_errors_total{{}}[$__rate_interval]) * {PORT_INFO}", PORT),
@@ -36,8 +36,8 @@ def errors() -> list[Panel]:
         ),
         lines(
             "Packets with errors",
-            "Packets a second with a wrong checksum of the frame, of RoCE, or another error. Frames: this link. RoCE"
-            " alone: something on the way corrupts packets.",
+            "Packets per second with a wrong FCS, a wrong RoCE ICRC, or another error. FCS: this link. ICRC only:"
+            " packets are corrupted on the path.",
             "pps",
             [
                 Query(
@@ -45,26 +45,26 @@ def errors() -> list[Panel]:
                     " or rate(fabric_nic_receive_errors_total{}[$__rate_interval])",
                     "{{device}} received",
                 ),
-                Query("rate(fabric_nic_transmit_errors_total{}[$__rate_interval])", "{{device}} to be sent"),
+                Query("rate(fabric_nic_transmit_errors_total{}[$__rate_interval])", "{{device}} transmitted"),
                 Query(f"rate(fabric_rdma_icrc_errors_total{{}}[$__rate_interval]) * {PORT_INFO}", f"{PORT} RoCE"),
                 Query(f"rate(fabric_rdma_receive_errors_total{{}}[$__rate_interval]) * {PORT_INFO}", PORT),
             ],
         ),
         lines(
             "Packets dropped",
-            "Packets a second that network devices dropped without an error, for lack of room: a lossless fabric has"
-            " none.",
+            "Packets per second that network devices dropped without an error, for lack of buffers: a lossless"
+            " fabric has none.",
             "pps",
             [
                 Query("rate(fabric_nic_receive_discards_total{}[$__rate_interval])", "{{device}} received"),
-                Query("rate(fabric_nic_transmit_discards_total{}[$__rate_interval])", "{{device}} to be sent"),
+                Query("rate(fabric_nic_transmit_discards_total{}[$__rate_interval])", "{{device}} transmitted"),
                 Query("rate(fabric_nic_out_of_buffer_total{}[$__rate_interval])", "{{device}} no buffer"),
             ],
         ),
         lines(
-            "Packets dropped for PCIe",
-            "Packets a second that a device dropped because PCIe was slower than the wire. Look at its PCIe link, at"
-            " the payload and read sizes that are set, and at the host's memory.",
+            "Packets dropped because of PCIe",
+            "Packets per second that a device dropped because PCIe was slower than the wire. Check its PCIe link,"
+            " the configured payload and read request sizes, and the host's memory.",
             "pps",
             [Query("rate(fabric_nic_pci_buffer_overflows_total{}[$__rate_interval])", "{{device}}")],
         ),
@@ -72,13 +72,13 @@ def errors() -> list[Panel]:
 
 
 def optics() -> list[Panel]:
-    """Show what the modules measure, with their own limits; empty unless the source optics is switched on."""
+    """Return panels of the modules' sensors and alarm limits; empty unless the source optics is enabled."""
     return [
         *(
             lines(
                 f"Light {verb}",
-                f"Light {verb} on the darkest lane of each module, with the strictest limits of all of them. Under the"
-                f" low alarm {remedy}.",
+                f"Light {verb} on the darkest lane of each module, with the strictest alarm limits of all of them."
+                f" Below the low alarm {remedy}.",
                 "watt",
                 [
                     Query(f"min by (device) (fabric_nic_module_lane_{way}_power_watts{{}})", "{{device}} darkest lane"),
@@ -90,25 +90,25 @@ def optics() -> list[Panel]:
                 (
                     "receive",
                     "received",
-                    "clean the connectors, then look at the fibre and the module of the other side",
+                    "clean the connectors, then check the fibre and the module of the other side",
                 ),
-                ("transmit", "sent", "while the laser is on, change the module"),
+                ("transmit", "sent", "while the laser is on, replace the module"),
             )
         ),
         lines(
             "Temperature of modules",
-            "Temperature inside each module, with the strictest limits of all of them. One that is too hot makes errors"
-            " before it fails: look at fans, blanking plates and the air that comes in.",
+            "Temperature inside each module, with the strictest limits of all of them. A hot module causes errors"
+            " before it fails: check fans, blanking plates and the air inlet.",
             "celsius",
             [
                 Query("fabric_nic_module_temperature_celsius{}", "{{device}}"),
                 _limits("min", "temperature_celsius", "high_.+"),
             ],
         ),
-        listing(
+        table_of(
             "Lanes of modules",
-            "Each lane as it was last read; no current means that the laser is off, and no light is expected then."
-            " Under 100 % of the low alarm there is too little light: clean the connectors first.",
+            "Each lane at its last read; no bias current means that the laser is off, and no light is expected then."
+            " Below 100 % of the low alarm there is too little light: clean the connectors first.",
             [
                 Column("Received", "watt", "fabric_nic_module_lane_receive_power_watts{}"),
                 Column("Of the low alarm", "percentunit", _of_the_low_alarm()),
@@ -117,9 +117,9 @@ def optics() -> list[Panel]:
             ],
             labels=["device", "lane"],
         ),
-        listing(
+        table_of(
             "Modules",
-            "What is plugged in, in its own words. Modules of one rail that differ from the others are worth a look.",
+            "Identity of each module, as its EEPROM has it. Check modules of one rail that differ from the others.",
             [
                 Column("Temperature", "celsius", f"fabric_nic_module_temperature_celsius{{}} * {_MODULE_INFO}"),
                 Column("Supply", "volt", f"fabric_nic_module_voltage_volts{{}} * {_MODULE_INFO}"),
@@ -134,7 +134,7 @@ _MODULE_INFO = f"on (job, instance, device) group_left ({', '.join(_MODULE)}) fa
 
 
 def _limits(pick: str, what: str, levels: str) -> Query:
-    """Ask for limits that the modules set themselves, the strictest of all modules."""
+    """Return the query for the modules' own alarm limits, the strictest of all modules."""
     chosen = where(f'level=~"{levels}"')
     return Query(f"{pick} by (level) (fabric_nic_module_threshold_{what}{chosen})", "{{level}}")
 
@@ -147,12 +147,13 @@ def _of_the_low_alarm() -> str:
 
 
 def pcie() -> list[Panel]:
-    """Show the way from the NICs to the memory and the GPUs."""
+    """Return panels of the PCIe links of NICs."""
     return [
-        listing(
+        table_of(
             "PCIe links",
-            "The PCIe link of each NIC and where it sits; a NIC is best under the bridge of its GPU. A degraded link"
-            " has fewer lanes or a lower rate than both of its ends can do: reseat the card or its riser.",
+            "The PCIe link of each NIC and its position; a NIC is best below the same PCIe switch as its GPU. A"
+            " degraded link has fewer lanes or a lower rate than both of its ends support: reseat the card or its"
+            " riser.",
             [
                 Column(
                     "Link",
@@ -161,14 +162,14 @@ def pcie() -> list[Panel]:
                     meaning({0: ("good", "green"), 1: ("degraded", "red")}),
                 ),
                 Column("Lanes", "none", f"fabric_pci_link_lanes{{}} * {PCI_INFO}"),
-                Column("Rate a lane", "si:T/s", f"fabric_pci_link_speed_transfers_per_second{{}} * {PCI_INFO}"),
+                Column("Rate per lane", "si:T/s", f"fabric_pci_link_speed_transfers_per_second{{}} * {PCI_INFO}"),
             ],
             labels=["pci", "devices", "bridge", "numa_node", "nearest_gpu"],
         ),
         lines(
-            "Errors of PCIe links",
-            "Errors a second that NICs reported. Correctable ones cost time, many of them come before a link that"
-            " trains down; nonfatal ones cost a transaction, fatal ones the link.",
+            "PCIe errors",
+            "AER errors per second reported by NICs. Correctable ones cost time, and many of them precede a link"
+            " that trains down; nonfatal ones cost a transaction, fatal ones the link.",
             "cps",
             [
                 Query(
@@ -183,26 +184,26 @@ def pcie() -> list[Panel]:
 
 
 def settings() -> list[Panel]:
-    """Show how the ports are set up, and how reading them goes."""
+    """Return panels of the ports' settings, and of the sources."""
     return [
-        listing(
+        table_of(
             "Settings",
-            "How each network device is set up. All rails should be alike, and like the switch: pause none, and the"
-            " RoCE priority alone under flow control.",
+            "Settings of each network device. All rails should be equal, and match the switch: no 802.3x pause, and"
+            " PFC for the RoCE priority only.",
             [Column("MTU", "none", f"fabric_nic_mtu_bytes{{}} * {_SETTINGS_INFO}")],
             labels=["device", *SETTINGS],
         ),
-        facts(
+        info_table(
             "Devices",
-            "What each RDMA port is, and its firmware. All rails should be alike.",
+            "Attributes of each RDMA port, and its firmware. All rails should be equal.",
             "fabric_rdma_info{}",
             labels=["rail", "device", "port", "netdev", "pci", "driver", "hca_type", "board_id", "firmware"],
         ),
         sources("Sources of this host", ["source", "target"], width=THIRD),
-        listing(
-            "Failures to read",
-            "What could not be read in the last hour, by device and reason. Nothing else is lost by a failure; the"
-            " exporter's log says more.",
+        table_of(
+            "Read failures",
+            "Failures of the last hour, by device and reason. A failure does not affect anything else; the"
+            " exporter's log has the details.",
             [Column("Times", "short", "round(increase(fabric_source_failures_total{}[1h])) > 0")],
             labels=["source", "target", "device", "reason"],
             width=THIRD,

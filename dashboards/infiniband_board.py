@@ -1,26 +1,41 @@
-"""The board of InfiniBand fabrics: links, errors, uplinks, what is congested, nodes and subnet managers.
+"""The dashboard of InfiniBand fabrics: links, errors, uplinks, congestion, nodes and subnet managers.
 
-What a node is called is told by one metric alone, so that each query is joined with it; that is how it is selected too.
+One metric alone has the name of a node, so each query is joined with it, which also applies the selection.
 """
 
 from joins import higher
-from panels import HALF, THIRD, WAYS, Column, Limits, Panel, Query, facts, lines, listing, meaning, number, where, worst
+from panels import (
+    HALF,
+    THIRD,
+    WAYS,
+    Column,
+    Limits,
+    Panel,
+    Query,
+    info_table,
+    lines,
+    meaning,
+    number,
+    table_of,
+    top_list,
+    where,
+)
 
 ANY = Limits(1, 1)
-"""For counts of what should not be."""
+"""For counts that should be 0."""
 
 SELECTED = where('node_name=~"$node_name"')
 NODE = f"on (job, instance, guid) group_left (node_name) fabric_ib_node_info{SELECTED}"
-"""Names the node, and keeps those that are selected."""
+"""Joins the name of the node, and filters the selected nodes."""
 
 UPLINK = where('group="uplink"')
 IN_UPLINKS = f"on (job, instance, guid, port) group_left () fabric_ib_group_info{UPLINK}"
 
 FULLNESS = Limits(0.6, 0.8)
-"""Shares of its speed that an uplink uses; from the latter on there is an alert where others have room."""
+"""Utilisation of an uplink; above the latter there is an alert if others have room."""
 
 UNEVEN = Limits(0.1, 0.2)
-"""How far the busiest uplink is above the mean; from the latter on there is an alert where it is nearly full."""
+"""How far the busiest uplink is above the mean; above the latter there is an alert if it is nearly full."""
 
 ERRORS = {
     "Symbol errors": "symbol_errors",
@@ -31,26 +46,26 @@ ERRORS = {
 
 
 def now() -> list[Panel]:
-    """Show whether all is well."""
+    """Return panels of the fabric's health."""
     return [
-        number("Switches", "Switches that answer.", "sum(fabric_ib_sweep_switches{})"),
-        number("Adapters", "Adapters that answer.", "sum(fabric_ib_sweep_adapters{})"),
-        number("Links", "Links between nodes that answer, each counted once.", "sum(fabric_ib_sweep_links{})"),
+        number("Switches", "Switches that respond.", "sum(fabric_ib_sweep_switches{})"),
+        number("Adapters", "Adapters that respond.", "sum(fabric_ib_sweep_adapters{})"),
+        number("Links", "Links between nodes that respond, each counted once.", "sum(fabric_ib_sweep_links{})"),
         number(
-            "Nodes gone",
-            "Nodes that answered within the last hour and are not reached any more.",
+            "Nodes missing",
+            "Nodes that responded within the last hour and cannot be reached any more.",
             f"sum((1 - fabric_ib_node_up{{}}) * {NODE})",
             ANY,
         ),
         number(
-            "Ends of slow links",
-            "Ports whose link is slower than both its ends can be. A link has two.",
+            "Ports with slow links",
+            "Ports whose link is slower than both its ends support. A link has two ports.",
             f"sum(fabric_ib_link_degraded{{}} * {NODE})",
             ANY,
         ),
         number(
-            "Peers silent",
-            "Ports whose link is up and whose peer does not say what it is.",
+            "Unknown peers",
+            "Ports whose link is up and whose peer does not respond.",
             "sum(fabric_ib_sweep_unanswered_links{})",
             ANY,
         ),
@@ -60,8 +75,8 @@ def now() -> list[Panel]:
             "sum(fabric_ib_sm_state{} == bool 3)",
         ),
         number(
-            "Counters at their end",
-            "Counters that stand at their highest value and count no more. What happens there now is not seen.",
+            "Saturated counters",
+            "Counters that have reached their maximum and do not count further.",
             f"sum(fabric_ib_saturated{{}} * {NODE})",
             ANY,
         ),
@@ -69,11 +84,11 @@ def now() -> list[Panel]:
 
 
 def links() -> list[Panel]:
-    """Show which links are slow or have errors, and what is linked to what."""
+    """Return panels of slow links, errors, and peers."""
     return [
-        listing(
+        table_of(
             "Slow links",
-            "Share of the speed that both ends can do, of ports whose link is slower.",
+            "Share of the speed that both ends support, for ports whose link is slower.",
             [
                 Column(
                     "Of its speed",
@@ -84,15 +99,14 @@ def links() -> list[Panel]:
             ],
             labels=["node_name", "port"],
         ),
-        facts(
+        info_table(
             "Links by port",
-            "The other end of each link that is up, its width and generation. Without a name the peer does not say what"
-            " it is.",
+            "The other end of each link that is up, its width and generation. A peer without a name does not respond.",
             "fabric_ib_link_info{} * " + NODE,
             labels=["node_name", "port", "peer", "peer_port", "width", "generation"],
         ),
         *(
-            worst(
+            top_list(
                 title,
                 f"{title} in an hour, by the port that counts them.",
                 "short",
@@ -108,11 +122,11 @@ def links() -> list[Panel]:
 
 
 def traffic() -> list[Panel]:
-    """Show how full and even the uplinks are, and where packets wait."""
+    """Return panels of the utilisation and balance of uplinks, and of congestion."""
     return [
         lines(
             "Traffic by node",
-            "Bytes that all ports of a node sent and received a second.",
+            "Bytes per second transmitted and received by all ports of a node.",
             "Bps",
             [
                 Query(
@@ -124,7 +138,7 @@ def traffic() -> list[Panel]:
         ),
         lines(
             "Busiest uplink of a switch",
-            "Share of its speed that the busiest uplink of each switch uses, in its busier direction.",
+            "Utilisation of the busiest uplink of each switch, in its busier direction.",
             "percentunit",
             [Query(higher(*(_of_uplinks(way) for way in WAYS)), "{{node_name}}")],
             top=1,
@@ -142,20 +156,20 @@ def traffic() -> list[Panel]:
             ],
             limits=UNEVEN,
         ),
-        worst(
-            "Ports that wait most",
-            "Ticks a second in which a port had something to send and could not. How long a tick lasts is not told, so"
-            " compare ports of one model alone.",
+        top_list(
+            "Ports with most PortXmitWait",
+            "Ticks per second in which a port had data to transmit and could not (PortXmitWait). The length of a"
+            " tick is unknown, so compare only ports of one model.",
             "cps",
             Query(
                 f"sum by (node_name, port) (rate(fabric_ib_transmit_wait_ticks_total{{}}[5m]) * {NODE})",
                 "{{node_name}} {{port}}",
             ),
         ),
-        worst(
+        top_list(
             "Packets dropped by port",
-            "Packets a second that a port dropped in place of sending them: they waited for too long, or the port was"
-            " down.",
+            "Packets per second that a port dropped instead of transmitting them: they waited too long, or the port"
+            " was down.",
             "pps",
             Query(
                 f"sum by (node_name, port) (rate(fabric_ib_transmit_discards_total{{}}[5m]) * {NODE})",
@@ -163,9 +177,9 @@ def traffic() -> list[Panel]:
             ),
             Limits(1, 100),
         ),
-        worst(
-            "Busiest ports to send",
-            "Share of its speed that a port uses to send.",
+        top_list(
+            "Busiest ports, transmit",
+            "Transmit utilisation of a port.",
             "percentunit",
             Query(
                 f"max by (node_name, port) (fabric_ib_transmit_utilization_ratio{{}} * {NODE})",
@@ -176,13 +190,13 @@ def traffic() -> list[Panel]:
     ]
 
 
-def passes() -> list[Panel]:
-    """Show how the fabric is read, and who manages it."""
+def sweeps() -> list[Panel]:
+    """Return panels of sweeps and subnet managers."""
     states = meaning(
         {0: ("not active", "orange"), 1: ("discovering", "orange"), 2: ("standby", "green"), 3: ("master", "green")}
     )
     return [
-        listing(
+        table_of(
             "Subnet managers",
             "Each subnet manager, by the node that it runs on.",
             [
@@ -193,8 +207,9 @@ def passes() -> list[Panel]:
             width=THIRD,
         ),
         lines(
-            "Time of a pass",
-            "Time that the last pass over the fabric took. Near its interval: ask with more in flight, or less often.",
+            "Duration of a sweep",
+            "Duration of the last sweep of the fabric. If it is near the interval, allow more requests in flight, or"
+            " sweep less often.",
             "s",
             [
                 Query(
@@ -204,19 +219,19 @@ def passes() -> list[Panel]:
         ),
         lines(
             "Datagrams",
-            "Datagrams a second by what became of them. Those that time out are of nodes that do not answer.",
+            "Datagrams per second by outcome. Timeouts are of nodes that do not respond.",
             "pps",
             [Query("sum by (outcome) (rate(fabric_ib_sweep_datagrams_total{}[$__rate_interval]))", "{{outcome}}")],
         ),
-        facts(
+        info_table(
             "Sweepers",
-            "Who looks at which subnet; a holder is named where this exporter waits for another one.",
+            "Which exporter sweeps which subnet; the holder is shown if this exporter waits for another one.",
             "fabric_ib_sweep_info{}",
             labels=["instance", "local_port", "state", "holder", "subnet"],
         ),
-        facts(
+        info_table(
             "Nodes",
-            "What each node is; a leaf has adapters, a spine leaves.",
+            "Attributes of each node; a leaf is connected to adapters, a spine to leaves.",
             f"fabric_ib_node_info{SELECTED}",
             labels=["node_name", "guid", "node_kind", "role"],
         ),
@@ -227,4 +242,9 @@ def _of_uplinks(way: str) -> str:
     return f"max by (node_name) (fabric_ib_{way}_utilization_ratio{{}} * {IN_UPLINKS} * {NODE})"
 
 
-ROWS = {"Fabric now": now, "Links and errors": links, "Traffic and congestion": traffic, "Passes and managers": passes}
+ROWS = {
+    "Fabric now": now,
+    "Links and errors": links,
+    "Traffic and congestion": traffic,
+    "Sweeps and subnet managers": sweeps,
+}

@@ -1,16 +1,16 @@
-"""Rows of the overview about what lies beyond the hosts: switches, and the jobs that feel it all."""
+"""Rows of the overview about switches and jobs."""
 
 from joins import JOBS_OF, MISSING, PAUSED, RANK_INFO
-from panels import FULL, HALF, THIRD, WAYS, Column, Limits, Panel, Query, lines, listing, worst
+from panels import FULL, HALF, THIRD, WAYS, Column, Limits, Panel, Query, lines, table_of, top_list
 
 
 def switches() -> list[Panel]:
-    """Show what the ports of switches carry and lose."""
+    """Return panels of the traffic and losses of switches."""
     return [
-        listing(
+        table_of(
             "Ports of switches",
-            "Ports that carry traffic, of all that the switch has. Where ports are down that should not be, look at the"
-            " machines behind them first. A switch that does not answer is not listed.",
+            "Ports with the link up, of all ports of the switch. If ports are down that should not be, check the"
+            " machines behind them first. A switch that does not respond is not listed.",
             [
                 Column("Ports up", "short", "sum by (switch) (fabric_switch_link_up{})"),
                 Column("Ports", "short", "count by (switch) (fabric_switch_link_up{})"),
@@ -19,8 +19,8 @@ def switches() -> list[Panel]:
         ),
         lines(
             "Pauses by switch",
-            "Pause frames a second. Those that a switch sends stop its peers: one of its own ports is congested. Those"
-            " that it receives come from a host or a switch that cannot take more: look there first.",
+            "Pause frames per second. Frames that a switch transmits pause its peers: one of its own ports is"
+            " congested. Frames that it receives come from a host or a switch that is overloaded: check that first.",
             "pps",
             [
                 Query(
@@ -34,7 +34,7 @@ def switches() -> list[Panel]:
         ),
         lines(
             "Traffic by switch",
-            "Bytes that all ports of a switch sent and received a second, on the wire.",
+            "Bytes per second transmitted and received by all ports of a switch, on the wire.",
             "Bps",
             [
                 Query(
@@ -44,23 +44,24 @@ def switches() -> list[Panel]:
                 for way in WAYS
             ],
         ),
-        worst(
-            "Busiest ports to send",
-            "Share of its speed that a port of a switch uses to send; queues and drops are made there.",
+        top_list(
+            "Busiest ports, transmit",
+            "Transmit utilisation of a switch port; queues and drops occur there.",
             "percentunit",
             Query("max by (switch, port) (fabric_switch_transmit_utilization_ratio{})", "{{switch}} {{port}}"),
             Limits(0.8, 0.95),
         ),
-        worst(
-            "Busiest ports to receive",
-            "Share of its speed that a port of a switch receives.",
+        top_list(
+            "Busiest ports, receive",
+            "Receive utilisation of a switch port.",
             "percentunit",
             Query("max by (switch, port) (fabric_switch_receive_utilization_ratio{})", "{{switch}} {{port}}"),
             Limits(0.8, 0.95),
         ),
         lines(
             "Errors by switch",
-            "Packets a second that could not be sent or received for an error: cables and transceivers.",
+            "Packets per second that could not be transmitted or received because of an error: check cables and"
+            " transceivers.",
             "pps",
             [
                 Query(
@@ -72,7 +73,7 @@ def switches() -> list[Panel]:
         ),
         lines(
             "Discards by switch",
-            "Packets a second that had no error and were dropped, mostly for lack of room. A lossless fabric has none.",
+            "Packets per second dropped without an error, mostly for lack of buffers. A lossless fabric has none.",
             "pps",
             [
                 Query(
@@ -82,9 +83,9 @@ def switches() -> list[Panel]:
                 for way in WAYS
             ],
         ),
-        worst(
-            "Ports that lose most",
-            "Packets of the last 5 minutes that a port discarded, or had errors in, a second.",
+        top_list(
+            "Ports with most losses",
+            "Packets per second that a port discarded, or received with errors, over 5 minutes.",
             "pps",
             Query(
                 "sum by (switch, port) (rate(fabric_switch_transmit_discards_total{}[5m])"
@@ -97,13 +98,13 @@ def switches() -> list[Panel]:
 
 
 def collectives() -> list[Panel]:
-    """Show what the jobs feel of it."""
+    """Return panels of the jobs' collectives."""
     return [
-        listing(
-            "Jobs on troubled hosts",
-            "Hosts of each job on which a rank holds up others, a port is down (unused ones included), missing or"
-            " slower than expected, or was paused by the network for more than 2 % of the last 5 minutes. For a slow"
-            " job that is not listed look at the switches next, then beyond the network.",
+        table_of(
+            "Jobs on hosts with faults",
+            "Hosts of each job with a straggler, a port that is down (unused ones included), missing or slower than"
+            " expected, or paused by the network for more than 2 % of the last 5 minutes. For a slow job that is not"
+            " listed check the switches next, then causes outside the network.",
             [
                 Column(
                     "Stragglers", "short", f"sum by (train_job, host) (fabric_nccl_straggler{{}} * {RANK_INFO}) > 0"
@@ -120,8 +121,8 @@ def collectives() -> list[Panel]:
         ),
         lines(
             "Bus bandwidth",
-            "Bandwidth of large collectives as nccl-tests counts it, from the rank that comes last: the slowest and the"
-            " median of those that judge a job, hosts or a collector, by job and kind.",
+            "Bus bandwidth of large collectives as in nccl-tests, measured at the last rank: the slowest and the"
+            " median of the exporters that evaluate a job, hosts or a collector, by job and kind.",
             "Bps",
             [
                 Query(
@@ -136,8 +137,8 @@ def collectives() -> list[Panel]:
         ),
         lines(
             "Time in collectives",
-            "Share of the time that the ranks of a job spend in collectives, and in waiting there for the last rank;"
-            " the mean of all ranks.",
+            "Share of time that the ranks of a job spend in collectives, and waiting there for the last rank; the"
+            " mean of all ranks.",
             "percentunit",
             [
                 Query(
@@ -152,8 +153,8 @@ def collectives() -> list[Panel]:
             ],
         ),
         lines(
-            "Rate of collectives",
-            "Collectives a second, all ranks together. A line that falls to 0 while the job runs is a hang.",
+            "Collectives",
+            "Collectives per second, all ranks together. A line that falls to 0 while the job runs is a hang.",
             "ops",
             [
                 Query(
@@ -162,9 +163,9 @@ def collectives() -> list[Panel]:
                 )
             ],
         ),
-        worst(
+        top_list(
             "Latest ranks",
-            "Share of the last 5 minutes by which a rank came after the middle one of its communicator.",
+            "Share of the last 5 minutes by which a rank was later than the median rank of its communicator.",
             "percentunit",
             Query(
                 f"max by (train_job, rank, host) (rate(fabric_nccl_lateness_seconds_total{{}}[5m]) * {RANK_INFO})",
@@ -174,7 +175,7 @@ def collectives() -> list[Panel]:
         ),
         lines(
             "Lateness of the latest rank",
-            "Share of the time by which the latest rank of each job came after the middle one of its communicator.",
+            "Share of time by which the latest rank of each job was later than the median rank of its communicator.",
             "percentunit",
             [
                 Query(
@@ -182,9 +183,9 @@ def collectives() -> list[Panel]:
                 )
             ],
         ),
-        listing(
-            "Ranks that hold up others",
-            "Ranks that the others of their job keep waiting for. The board of training jobs tells more.",
+        table_of(
+            "Stragglers by host",
+            "Ranks that the other ranks of their job wait for. See the dashboard of training jobs.",
             [Column("Straggler", "short", f"fabric_nccl_straggler{{}} * {RANK_INFO} == 1")],
             labels=["train_job", "rank", "host"],
             width=THIRD,

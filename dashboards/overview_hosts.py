@@ -1,4 +1,4 @@
-"""Rows of the overview about hosts: their rails, what these are made of, and what stops them."""
+"""Rows of the overview about hosts: rails, hardware and congestion."""
 
 from joins import (
     DEGRADED,
@@ -13,19 +13,19 @@ from joins import (
     PCI_INFO,
     PHYSICAL_STATES,
     PORT_INFO,
-    above,
     higher,
-    light,
+    receive_power_to_low_alarm,
+    ticks_above,
 )
-from panels import WAYS, Column, Limits, Panel, Query, lines, listing, worst
+from panels import WAYS, Column, Limits, Panel, Query, lines, table_of, top_list
 
 
 def rails() -> list[Panel]:
-    """Show what the RDMA ports of hosts carry, rail by rail, and which of them are not as they should be."""
+    """Return panels of the RDMA ports of hosts, by rail, and of ports with faults."""
     return [
         lines(
             "Traffic by rail",
-            "Bytes that all RDMA ports of a rail sent and received a second. RDMA alone on Ethernet.",
+            "Bytes per second transmitted and received by all RDMA ports of a rail. On Ethernet RDMA only.",
             "Bps",
             [
                 Query(
@@ -37,7 +37,7 @@ def rails() -> list[Panel]:
         ),
         lines(
             "Highest utilisation by rail",
-            "Share of its speed that the busiest RDMA port of each rail uses in either direction.",
+            "Utilisation of the busiest RDMA port of each rail, by direction.",
             "percentunit",
             [
                 Query(
@@ -48,9 +48,9 @@ def rails() -> list[Panel]:
             ],
             top=1,
         ),
-        worst(
+        top_list(
             "Busiest RDMA ports",
-            "Share of its speed that a port uses to send.",
+            "Transmit utilisation of a port.",
             "percentunit",
             Query(
                 f"max by (host, device, port) (fabric_rdma_transmit_utilization_ratio{{}} * {PORT_INFO})",
@@ -58,11 +58,11 @@ def rails() -> list[Panel]:
             ),
             Limits(0.8, 0.95),
         ),
-        worst(
+        top_list(
             "Ports with the highest bursts",
-            "Highest share of its speed that a port used over a tick of the sampler within the last minute, sending or"
-            " receiving. Bursts that fill a port while its mean is low fill queues: spread the collectives, or look at"
-            " how many send to it at once.",
+            "Highest utilisation of a port over one tick of the sampler within the last minute, in either direction."
+            " Bursts that fill a port while its mean is low fill queues: spread the collectives, or check how many"
+            " hosts send to it at the same time.",
             "percentunit",
             Query(
                 f"max by (host, device, port) ({HIGHEST} * {PORT_INFO})",
@@ -72,16 +72,17 @@ def rails() -> list[Panel]:
         ),
         lines(
             "Share of bursts by rail",
-            "Share of the sampler's ticks in which ports of a rail used more than 95 % of their speed. The mean hides"
-            " what these show; compare with pauses and marks.",
+            "Share of the sampler's ticks in which ports of a rail used more than 95 % of their speed. The mean"
+            " hides these bursts; compare with pauses and ECN marks.",
             "percentunit",
-            [Query(above(way, "0.95", "rail", f" * {PORT_INFO}"), f"rail {{{{rail}}}} {way}") for way in WAYS],
+            [Query(ticks_above(way, "0.95", "rail", f" * {PORT_INFO}"), f"rail {{{{rail}}}} {way}") for way in WAYS],
             top=1,
         ),
         lines(
             "Imbalance of rails",
-            "How far the busiest port of a host is above the mean of its like: the worst host, and the median of all. A"
-            " median that rises is the job's or the switches' doing, one host that rises is its own.",
+            "How far the busiest port of a host is above the mean of its group: the worst host, and the median of"
+            " all. If the median rises, the cause is the job or the switches; if one host rises, the cause is that"
+            " host.",
             "percentunit",
             [
                 query
@@ -92,26 +93,26 @@ def rails() -> list[Panel]:
                 )
             ],
         ),
-        worst(
+        top_list(
             "Most unbalanced hosts",
-            "How far the busiest port of a host is above the mean of its like, sending or receiving; over 20 %"
-            " something steers the traffic: links that are degraded, or how the switches spread flows.",
+            "How far the busiest port of a host is above the mean of its group, in either direction; causes of more"
+            " than 20 % are degraded links, or how the switches distribute flows.",
             "percentunit",
             Query(f"max by (host) ({_of_groups('imbalance')} * {HOST_OF})", "{{host}}"),
             Limits(0.2, 0.5),
         ),
-        worst(
+        top_list(
             "Hosts with an idle rail",
-            "How far the idlest port of a host is below the mean of its like, sending or receiving. Look at the link of"
-            " that port, and at which NICs the job's NCCL uses.",
+            "How far the idlest port of a host is below the mean of its group, in either direction. Check the link"
+            " of that port, and which NICs the job's NCCL uses.",
             "percentunit",
             Query(f"max by (host) ({_of_groups('deficit')} * {HOST_OF})", "{{host}}"),
             Limits(0.3, 0.5),
         ),
-        worst(
-            "Most one-sided ports",
-            "How far a port receives more than it sends, or the other way round, as a share of both. In collectives of"
-            " all ranks both are alike: see what else the port carries.",
+        top_list(
+            "Most asymmetric ports",
+            "Difference of bytes received and transmitted, as a share of both. In collectives of all ranks both are"
+            " similar: check what else uses the port.",
             "percentunit",
             Query(
                 f"max by (host, device, port) (abs(fabric_rdma_asymmetry_ratio{{}}) * {PORT_INFO})",
@@ -120,8 +121,8 @@ def rails() -> list[Panel]:
         ),
         lines(
             "Link failures",
-            "Times a second that links of RDMA ports went down, and packets that came out of order, were not"
-            " acknowledged in time, or found no buffer.",
+            "Per second: links of RDMA ports that went down, and packets that arrived out of order, were not"
+            " acknowledged in time, or found no receive buffer.",
             "cps",
             [
                 Query("sum(rate(fabric_rdma_link_down_total{}[$__rate_interval]))", "link down"),
@@ -130,9 +131,9 @@ def rails() -> list[Panel]:
                 Query("sum(rate(fabric_rdma_out_of_buffer_total{}[$__rate_interval]))", "out of buffer"),
             ],
         ),
-        worst(
+        top_list(
             "Ports with bit errors",
-            "Symbols a second that a port could not read, over 5 minutes: a dirty, bent or dying cable or transceiver.",
+            "Symbol errors per second, over 5 minutes: a dirty, bent or failing cable or transceiver.",
             "cps",
             Query(
                 f"max by (host, device, port) (rate(fabric_rdma_symbol_errors_total{{}}[5m]) * {PORT_INFO})",
@@ -140,9 +141,9 @@ def rails() -> list[Panel]:
             ),
             Limits(0.1, 10),
         ),
-        worst(
+        top_list(
             "Links that flap most",
-            "Times that the link of a port went down in the last hour.",
+            "Times the link of a port went down in the last hour.",
             "short",
             Query(
                 f"max by (host, device, port) (increase(fabric_rdma_link_down_total{{}}[1h]) * {PORT_INFO})",
@@ -150,19 +151,19 @@ def rails() -> list[Panel]:
             ),
             Limits(1, 3),
         ),
-        listing(
+        table_of(
             "Links slower than expected",
-            "RDMA ports below the speed that the configuration, or else their own hardware or the best of their like,"
-            " lets expect. Compare the lanes with those of siblings, then look at cables and transceivers.",
+            "RDMA ports below the speed expected by the configuration, or else by their own hardware or the fastest"
+            " port of their group. Compare the lanes with those of siblings, then check cables and transceivers.",
             [
                 Column(name, "bps", f"8 * fabric_rdma_link_{ending}_bytes_per_second{{}} * {PORT_INFO} and {DEGRADED}")
                 for name, ending in (("Speed", "speed"), ("Expected", "expected_speed"))
             ],
             labels=["host", "device", "port", "rail", "netdev"],
         ),
-        listing(
+        table_of(
             "RDMA ports that are down",
-            "The physical state tells how far the link comes: without a signal it polls. Ports that nobody uses are"
+            "The physical state shows how far link training gets: without a signal it is polling. Unused ports are"
             " listed too.",
             [
                 Column(
@@ -178,18 +179,18 @@ def rails() -> list[Panel]:
 
 
 def _of_groups(what: str) -> str:
-    """Ask for the higher of both directions' ratios of each host."""
+    """Return the query for the higher of both directions' ratios of each host."""
     return f"max by (job, instance) ({higher(*(f'fabric_rdma_{way}_{what}_ratio{{}}' for way in WAYS))})"
 
 
 def hardware() -> list[Panel]:
-    """Show what the rails are made of, where it is not as it should be."""
+    """Return panels of the hardware with faults."""
     return [
-        worst(
-            "Blocks that could not be mended",
-            "Blocks of the last hour that forward error correction could not mend, without ports whose link went down"
-            " in that time. Each is at least one packet lost: clean and reseat connectors, change the cable, then the"
-            " transceivers of both sides.",
+        top_list(
+            "FEC uncorrectable blocks",
+            "Blocks of the last hour that forward error correction could not correct, without ports whose link went"
+            " down in that time. Each is at least one packet lost: clean and reseat connectors, replace the cable,"
+            " then the transceivers of both sides.",
             "short",
             Query(
                 f"max by (host, device) (increase(fabric_nic_fec_uncorrectable_blocks_total{{}}[1h]) * {NIC_INFO}"
@@ -198,20 +199,20 @@ def hardware() -> list[Panel]:
             ),
             Limits(1, 100),
         ),
-        worst(
-            "Blocks that were mended",
-            "Blocks a second that forward error correction mended, over 5 minutes. Some are normal at 100 Gb/s a lane;"
-            " a port far above its siblings is the next to fail.",
+        top_list(
+            "FEC corrected blocks",
+            "Blocks per second that forward error correction corrected, over 5 minutes. Some are normal at 100 Gb/s"
+            " per lane; a port far above its siblings is the next to fail.",
             "cps",
             Query(
                 f"max by (host, device) (rate(fabric_nic_fec_corrected_blocks_total{{}}[5m]) * {NIC_INFO})",
                 "{{host}} {{device}}",
             ),
         ),
-        worst(
-            "Errors of PCIe",
-            "Errors of the last hour that NICs reported: correctable ones cost time, many of them come before a link"
-            " that trains down. Reseat the card or its riser.",
+        top_list(
+            "PCIe errors",
+            "AER errors of the last hour reported by NICs: correctable ones cost time, and many of them precede a"
+            " link that trains down. Reseat the card or its riser.",
             "short",
             Query(
                 f"max by (host, devices, severity) (increase(fabric_pci_aer_errors_total{{}}[1h]) * {PCI_INFO})",
@@ -219,28 +220,28 @@ def hardware() -> list[Panel]:
             ),
             Limits(1, 100),
         ),
-        listing(
-            "PCIe links slower than they could be",
-            "NICs whose PCIe link has fewer lanes or a lower rate than both of its ends can do: they take packets in"
-            " more slowly than they come and pause their switch. Reseat the card or its riser.",
+        table_of(
+            "Degraded PCIe links",
+            "NICs whose PCIe link has fewer lanes or a lower rate than both of its ends support: they receive"
+            " packets more slowly than these arrive and pause their switch. Reseat the card or its riser.",
             [
                 Column("Lanes", "none", f"fabric_pci_link_lanes{{}} * {PCI_INFO} and {PCI_DEGRADED}"),
                 Column(
-                    "Rate a lane",
+                    "Rate per lane",
                     "si:T/s",
                     f"fabric_pci_link_speed_transfers_per_second{{}} * {PCI_INFO} and {PCI_DEGRADED}",
                 ),
             ],
             labels=["host", "pci", "devices", "bridge"],
         ),
-        listing(
+        table_of(
             "Lanes with too little light",
             "Lanes that receive less light than the low alarm of their own module while its laser is on. Clean the"
-            " connectors, then look at the fibre and the other side's transceiver. Needs the source optics, which is"
-            " off unless it is switched on.",
+            " connectors, then check the fibre and the transceiver of the other side. Needs the source optics, which"
+            " is disabled by default.",
             [
-                Column("Received", "watt", f"{light('<')} * {NIC_INFO}"),
-                Column("Of the low alarm", "percentunit", f"({light('/')} < 1) * {NIC_INFO}"),
+                Column("Received", "watt", f"{receive_power_to_low_alarm('<')} * {NIC_INFO}"),
+                Column("Of the low alarm", "percentunit", f"({receive_power_to_low_alarm('/')} < 1) * {NIC_INFO}"),
             ],
             labels=["host", "device", "lane"],
         ),
@@ -248,12 +249,12 @@ def hardware() -> list[Panel]:
 
 
 def congestion() -> list[Panel]:
-    """Show where traffic is stopped or slowed."""
+    """Return panels of pauses, ECN marks and drops."""
     return [
         lines(
             "Longest pauses by priority",
-            "Share of the time that the most paused port of each priority was stopped: 'receive' by its switch,"
-            " 'transmit' is a host that stopped its switch.",
+            "Share of time that the most paused port of each priority was paused: 'receive' by its switch,"
+            " 'transmit' by a host that paused its switch.",
             "percentunit",
             [
                 Query(
@@ -264,10 +265,10 @@ def congestion() -> list[Panel]:
             ],
             top=1,
         ),
-        worst(
+        top_list(
             "Ports most paused by the network",
-            "Share of the last 5 minutes that a priority was stopped by the switch; the whole port where no priority is"
-            " named. The cause is elsewhere: look for the host that pauses most, and at the leaf's uplinks.",
+            "Share of the last 5 minutes that a priority was paused by the switch; the whole port if no priority is"
+            " shown. The cause is elsewhere: look for the host that pauses most, and check the leaf's uplinks.",
             "percentunit",
             Query(
                 f"max by (host, device, priority) ({PAUSED} * {NIC_INFO})",
@@ -275,10 +276,10 @@ def congestion() -> list[Panel]:
             ),
             Limits(0.02, 0.1),
         ),
-        worst(
+        top_list(
             "Hosts that pause the network most",
-            "Share of the last 5 minutes that a host stopped its switch: it cannot take what it is sent. Look at its"
-            " PCIe links, its memory and its GPUs; over a half take it out of service.",
+            "Share of the last 5 minutes that a host paused its switch: it cannot receive as fast as packets arrive."
+            " Check its PCIe links, its memory and its GPUs; above one half take it out of service.",
             "percentunit",
             Query(
                 f"max by (host, device, priority) ({PAUSES} * {NIC_INFO})",
@@ -287,9 +288,9 @@ def congestion() -> list[Panel]:
             Limits(0.02, 0.1),
         ),
         lines(
-            "Packets marked for congestion",
-            "Share of the RoCE packets received that carried the mark (ECN CE), by rail. A rail above the others: look"
-            " at how many send to it at once, and at the uplinks of its leaf.",
+            "ECN-marked packets",
+            "Share of received RoCE packets with ECN Congestion Experienced, by rail. For a rail above the others"
+            " check how many hosts send to it at the same time, and the uplinks of its leaf.",
             "percentunit",
             [
                 Query(
@@ -302,8 +303,8 @@ def congestion() -> list[Panel]:
         ),
         lines(
             "Congestion notifications",
-            "CNPs that receivers sent, and that senders obeyed or ignored. Marks without CNPs: congestion control is"
-            " off. CNPs sent but not handled: they get lost.",
+            "CNPs that notification points sent, and that reaction points handled or ignored. Marks without CNPs:"
+            " congestion control is off. CNPs sent but not handled: they get lost.",
             "pps",
             [
                 Query(f"sum(rate(fabric_rdma_cnp_{what}_total{{}}[$__rate_interval]))", what)
@@ -312,13 +313,13 @@ def congestion() -> list[Panel]:
         ),
         lines(
             "Drops at hosts",
-            "Packets that network devices dropped: for lack of room, and because PCIe was slower than the wire. The"
-            " latter: look at the PCIe links.",
+            "Packets per second that network devices dropped for lack of buffers, or because PCIe was slower than the"
+            " wire. For the latter check the PCIe links.",
             "pps",
             [
-                Query("sum(rate(fabric_nic_receive_discards_total{}[$__rate_interval]))", "received, no room"),
-                Query("sum(rate(fabric_nic_transmit_discards_total{}[$__rate_interval]))", "to be sent, no room"),
-                Query("sum(rate(fabric_nic_pci_buffer_overflows_total{}[$__rate_interval]))", "PCIe too slow"),
+                Query("sum(rate(fabric_nic_receive_discards_total{}[$__rate_interval]))", "received, no buffers"),
+                Query("sum(rate(fabric_nic_transmit_discards_total{}[$__rate_interval]))", "transmitted, no buffers"),
+                Query("sum(rate(fabric_nic_pci_buffer_overflows_total{}[$__rate_interval]))", "PCIe"),
             ],
         ),
     ]

@@ -1,6 +1,6 @@
-"""Panels of the boards: how a graph, a number, a list of the worst, a table and a heat map look, whatever they show.
+"""Builders of panels: graph, number, top list, table and heat map, each with its look.
 
-In a query `{}` stands for the selection of jobs and instances that the board's variables give.
+In a query `{}` is replaced by the selection of jobs and instances by the dashboard's variables.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,14 +17,14 @@ DATASOURCE = shapes.DataSourceRef(type_val="prometheus", uid="${datasource}")
 SELECTED = '{job=~"$job", instance=~"$instance"}'
 
 HOST_BOARD = "fabric-host"
-"""Where the name of a host leads."""
+"""The dashboard that host names link to."""
 
 WORST = 12
-"""Bars that a list of the worst shows."""
+"""Bars in a top list."""
 
 HEIGHT = 8
 EIGHTH, QUARTER, THIRD, HALF, FULL = 3, 6, 8, 12, 24
-"""Widths; those of neighbours add up to FULL."""
+"""Widths; those of a row add up to FULL."""
 
 WAYS = ("transmit", "receive")
 
@@ -34,7 +34,7 @@ Made = TypeVar("Made", timeseries.Panel, stat.Panel, table.Panel, bargauge.Panel
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel and how its series are named."""
+    """One query of a panel, and the legend of its series."""
 
     expr: str
     legend: str = ""
@@ -42,7 +42,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on a value is worth a look, and from where on it is bad."""
+    """Values above which there is a warning, and above which the value is bad."""
 
     warning: float
     bad: float
@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; `meaning` says what its numbers stand for."""
+    """A column of a table; `meaning` maps its values to texts."""
 
     name: str
     unit: str
@@ -59,12 +59,12 @@ class Column:
 
 
 def where(matcher: str) -> str:
-    """Give the selection with one more matcher, for a place where `{}` does not suffice."""
+    """Return the selection with one more matcher, where `{}` is not enough."""
     return f"{SELECTED[:-1]}, {matcher}}}"
 
 
 def meaning(words: Mapping[int, tuple[str, str]]) -> model.ValueMap:
-    """Say what numbers stand for: each with a word and a colour."""
+    """Return a value mapping: a text and a colour for each number."""
     return model.ValueMap(
         options={
             str(number): model.ValueMappingResult(text=text, color=color, index=place)
@@ -84,9 +84,9 @@ def lines(
     top: float | None = None,
     limits: Limits | None = None,
 ) -> timeseries.Panel:
-    """Draw values over time; a share begins at `low` and ends at `top`."""
+    """Return a graph over time; the axis is from `low` to `top`."""
     panel = (
-        _framed(timeseries.Panel(), title, description, unit, width, _targets(queries))
+        _with_frame(timeseries.Panel(), title, description, unit, width, _targets(queries))
         .min(low)
         .line_width(1)
         .fill_opacity(8)
@@ -117,9 +117,9 @@ def number(
     width: int = EIGHTH,
     absent: str = "none",
 ) -> stat.Panel:
-    """Show one number, coloured where it has limits; `absent` stands where there is none."""
+    """Return a panel of one number, coloured if it has limits; `absent` is shown if there is no value."""
     return (
-        _framed(stat.Panel(), title, description, unit, width, _targets([Query(query)]), HEIGHT // 2)
+        _with_frame(stat.Panel(), title, description, unit, width, _targets([Query(query)]), HEIGHT // 2)
         .reduce_options(_last())
         .color_mode(shapes.BigValueColorMode.VALUE)
         .graph_mode(shapes.BigValueGraphMode.AREA)
@@ -128,13 +128,13 @@ def number(
     )
 
 
-def worst(
+def top_list(
     title: str, description: str, unit: str, query: Query, limits: Limits | None = None, *, width: int = THIRD
 ) -> bargauge.Panel:
-    """Show the worst few as bars, as of now; where the legend names the host, a bar leads to its board."""
+    """Return a top list of current values as bars; if the legend has the host, a bar links to its dashboard."""
     targets = _targets([Query(f"topk({WORST}, {query.expr})", query.legend)], instant=True)
     panel = (
-        _framed(bargauge.Panel(), title, description, unit, width, targets)
+        _with_frame(bargauge.Panel(), title, description, unit, width, targets)
         .min(0)
         .orientation(shapes.VizOrientation.HORIZONTAL)
         .display_mode(shapes.BarGaugeDisplayMode.BASIC)
@@ -147,7 +147,7 @@ def worst(
     return panel
 
 
-def listing(
+def table_of(
     title: str,
     description: str,
     columns: Sequence[Column],
@@ -155,29 +155,29 @@ def listing(
     labels: Sequence[str],
     width: int = HALF,
 ) -> table.Panel:
-    """Show rows by their labels; the name of a host leads to its board."""
+    """Return a table with a row for each set of labels; host names link to their dashboard."""
     panel = (
-        _framed(table.Panel(), title, description, "short", width, _rows([one.expr for one in columns], labels))
+        _with_frame(table.Panel(), title, description, "short", width, _rows([one.expr for one in columns], labels))
         .filterable(True)
         .no_value("none")
         .with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
-        .with_transformation(model.DataTransformerConfig(id_val="organize", options=_arranged(columns, labels)))
+        .with_transformation(model.DataTransformerConfig(id_val="organize", options=_column_order(columns, labels)))
     )
     for column in columns:
-        panel.override_by_name(column.name, _looks(column))
+        panel.override_by_name(column.name, _overrides(column))
     if "host" in labels:
         panel.override_by_name("host", _to_the_host())
     return panel
 
 
-def facts(title: str, description: str, expr: str, *, labels: Sequence[str], width: int = HALF) -> table.Panel:
-    """Show the labels of an info metric, whose value tells nothing; the name of a host leads to its board."""
+def info_table(title: str, description: str, expr: str, *, labels: Sequence[str], width: int = HALF) -> table.Panel:
+    """Return a table of the labels of an info metric; host names link to their dashboard."""
     arranged = {
         "excludeByName": {"Time": True, "Value": True},
         "indexByName": {name: place for place, name in enumerate(labels)},
     }
     panel = (
-        _framed(table.Panel(), title, description, "short", width, _rows([expr], labels))
+        _with_frame(table.Panel(), title, description, "short", width, _rows([expr], labels))
         .filterable(True)
         .no_value("none")
         .with_transformation(model.DataTransformerConfig(id_val="organize", options=arranged))
@@ -187,12 +187,12 @@ def facts(title: str, description: str, expr: str, *, labels: Sequence[str], wid
     return panel
 
 
-def heat(title: str, description: str, histogram: str, *, width: int = HALF) -> heatmap.Panel:
-    """Show how many samples a second fall into each bucket of a histogram of shares, and when."""
+def heat_map(title: str, description: str, histogram: str, *, width: int = HALF) -> heatmap.Panel:
+    """Return a heat map of samples per second in each bucket of a histogram of ratios."""
     query = Query(f"sum by (le) (rate({histogram}_bucket{{}}[$__rate_interval]))", "{{le}}")
     targets = [target.format(PromQueryFormat.HEATMAP) for target in _targets([query])]
     return (
-        _framed(heatmap.Panel(), title, description, "cps", width, targets)
+        _with_frame(heatmap.Panel(), title, description, "cps", width, targets)
         .color(
             heatmap.HeatmapColorOptions()
             .mode(heat_model.HeatmapColorMode.SCHEME)
@@ -212,17 +212,17 @@ _LINK = "Show the host"
 
 
 def _host_board(host: str) -> str:
-    """Give the address of a host's board, with the same source, jobs and time; Grafana fills in and escapes."""
+    """Return the URL of a host's dashboard, with the same data source, jobs and time range as Grafana variables."""
     return f"/d/{HOST_BOARD}?var-host={host}&${{datasource:queryparam}}&${{job:queryparam}}&${{__url_time_range}}"
 
 
 def _to_the_host() -> list[model.DynamicConfigValue]:
-    """Make the cells of a column lead to the board of the host that they name."""
+    """Return the override that links the cells of a column to the dashboard of their host."""
     link = {"title": _LINK, "url": _host_board("${__value.raw}")}
     return [model.DynamicConfigValue(id_val="links", value=[link])]
 
 
-def _framed(
+def _with_frame(
     panel: Made,
     title: str,
     description: str,
@@ -231,7 +231,7 @@ def _framed(
     targets: Iterable[prometheus.Dataquery],
     height: int = HEIGHT,
 ) -> Made:
-    """Give a panel what all have."""
+    """Set the properties that all panels have."""
     for target in targets:
         panel.with_target(target)
     return panel.title(title).description(description).datasource(DATASOURCE).unit(unit).span(width).height(height)
@@ -241,19 +241,19 @@ def _last() -> common.ReduceDataOptions:
     return common.ReduceDataOptions().calcs(["lastNotNull"])
 
 
-def _looks(column: Column) -> list[model.DynamicConfigValue]:
-    """Give the unit of a column, and its words with their colours."""
-    looks = [model.DynamicConfigValue(id_val="unit", value=column.unit)]
+def _overrides(column: Column) -> list[model.DynamicConfigValue]:
+    """Return the overrides of a column: its unit and value mapping."""
+    overrides = [model.DynamicConfigValue(id_val="unit", value=column.unit)]
     if column.meaning is not None:
-        looks += [
+        overrides += [
             model.DynamicConfigValue(id_val="mappings", value=[column.meaning]),
             model.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
         ]
-    return looks
+    return overrides
 
 
-def _arranged(columns: Sequence[Column], labels: Sequence[str]) -> dict[str, object]:
-    """Order the columns of a table, labels first, and name those of its queries."""
+def _column_order(columns: Sequence[Column], labels: Sequence[str]) -> dict[str, object]:
+    """Return the options that order the columns of a table, labels first, and name the values."""
     values = [f"Value #{_letter(place)}" for place in range(len(columns))] if len(columns) > 1 else ["Value"]
     return {
         "excludeByName": {"Time": True},
@@ -267,7 +267,7 @@ def _letter(place: int) -> str:
 
 
 def _targets(queries: Iterable[Query], *, instant: bool = False) -> list[prometheus.Dataquery]:
-    """Make the queries of a panel, with the selection put in."""
+    """Return the queries of a panel, with the selection filled in."""
     targets = []
     for place, query in enumerate(queries):
         target = (
@@ -282,7 +282,7 @@ def _targets(queries: Iterable[Query], *, instant: bool = False) -> list[prometh
 
 
 def _rows(exprs: Iterable[str], labels: Sequence[str]) -> list[prometheus.Dataquery]:
-    """Make the queries of a table, whose rows are told apart by the labels and nothing else."""
+    """Return the queries of a table, whose rows are distinguished by these labels only."""
     queries = [Query(f"max by ({', '.join(labels)}) ({expr})") for expr in exprs]
     return [target.format(PromQueryFormat.TABLE) for target in _targets(queries, instant=True)]
 

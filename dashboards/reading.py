@@ -1,20 +1,20 @@
-"""Panels about the exporter's own reading, which both boards have."""
+"""Panels about the exporter's own polls, shared by dashboards."""
 
 from collections.abc import Sequence
 
-from panels import HALF, THIRD, Column, Panel, Query, lines, listing, meaning
+from panels import HALF, THIRD, Column, Panel, Query, lines, meaning, table_of
 
 
 def sources(title: str, labels: Sequence[str], *, width: int = HALF) -> Panel:
-    """List sources by how reading them goes."""
+    """Return the table of sources and their state."""
     state = meaning({1: ("good", "green"), 0: ("failing", "red")})
-    return listing(
+    return table_of(
         title,
-        "Each source; for switches the target is the name in the configuration. Of one that fails, the metrics are"
-        " missing; the failures beside tell the reason.",
+        "Each source; for switches the target is the name in the configuration. Metrics of a failing source are"
+        " missing; the failures show the reason.",
         [
             Column("State", "short", "fabric_source_up{}", state),
-            Column("Last good read", "s", "time() - fabric_source_last_success_timestamp_seconds{}"),
+            Column("Last successful read", "s", "time() - fabric_source_last_success_timestamp_seconds{}"),
             Column("Duration", "s", "fabric_source_read_duration_seconds{}"),
             Column("Rows", "none", "fabric_source_rows{}"),
         ],
@@ -24,11 +24,11 @@ def sources(title: str, labels: Sequence[str], *, width: int = HALF) -> Panel:
 
 
 def ticks(*, width: int = THIRD) -> Panel:
-    """Draw how much the burst sampler leaves out."""
+    """Return the graph of the burst sampler's skipped ticks."""
     return lines(
-        "Ticks left out",
-        "Share of the burst sampler's ticks that were left out, by reason. Late or for the budget: make the tick"
-        " longer; hung: a device does not answer.",
+        "Ticks skipped",
+        "Share of the burst sampler's ticks that were skipped, by reason. late or budget: use a longer tick; hung: a"
+        " device does not respond.",
         "percentunit",
         [
             Query(

@@ -1,4 +1,4 @@
-"""The board of switches: their uplinks, what is congested, what is slow or down, and who is plugged in where."""
+"""The dashboard of switches: uplinks, congestion, links that are slow or down, and neighbours."""
 
 from joins import MARKED, higher
 from panels import (
@@ -10,70 +10,70 @@ from panels import (
     Limits,
     Panel,
     Query,
-    facts,
+    info_table,
     lines,
-    listing,
     meaning,
     number,
+    table_of,
+    top_list,
     where,
-    worst,
 )
 
 ANY = Limits(1, 1)
-"""For counts of what should not be."""
+"""For counts that should be 0."""
 
 ON = where('switch=~"$switch"')
-"""The selection of this board: of all switches, or of some."""
+"""Filters the selected switches."""
 
 UPLINKS = where('switch=~"$switch", group="uplink"')
-"""The same of what is told of groups of ports: uplinks."""
+"""The same for metrics of port groups: uplinks."""
 
 IN_GROUP = f"on (job, instance, switch, port) group_left () fabric_switch_group_info{UPLINKS}"
-"""Keeps the uplinks of what is true of ports."""
+"""Filters the uplinks of a metric of ports."""
 
 BUNDLES = where('switch=~"$switch", if_type="161"')
 ONCE = f"unless on (job, instance, switch, port) fabric_switch_info{BUNDLES}"
-"""Leaves bundles out of a sum over ports: they repeat what their members count."""
+"""Excludes bundles from a sum over ports, since they repeat the counters of their members."""
 
 FULLNESS = Limits(0.6, 0.8)
-"""Shares of its speed that an uplink uses; from the latter on there is an alert where others have room."""
+"""Utilisation of an uplink; above the latter there is an alert if others have room."""
 
 UNEVEN = Limits(0.1, 0.2)
-"""How far the busiest uplink is above the mean; from the latter on there is an alert where it is nearly full."""
+"""How far the busiest uplink is above the mean; above the latter there is an alert if it is nearly full."""
 
 
 def now() -> list[Panel]:
-    """Show whether all is well."""
+    """Return panels of the switches' health."""
     return [
         number(
-            "Switches silent",
-            "Switches whose last poll failed. Their metrics are missing; the table of polls tells which.",
+            "Switches not responding",
+            "Switches whose last poll failed. Their metrics are missing; the table of polls lists them.",
             f"sum(1 - fabric_switch_up{ON})",
             ANY,
         ),
         number(
             "Uplinks down",
-            "Uplinks that carry no traffic. What they carried is on the others now.",
+            "Uplinks with the link down. Their traffic is on the others now.",
             f"sum((1 - fabric_switch_link_up{ON}) * {IN_GROUP})",
             ANY,
         ),
         number(
             "Links degraded",
-            "Uplinks that are slower than the fastest of their switch. Look at cables and transceivers.",
+            "Uplinks that are slower than the fastest of their switch. Check cables and transceivers.",
             f"sum(fabric_switch_link_degraded{ON})",
             ANY,
         ),
         number(
             "Fullest uplink",
-            "Share of its speed that the busiest uplink uses, in its busier direction.",
+            "Utilisation of the busiest uplink, in its busier direction.",
             higher(*(_of_uplinks("max", way) for way in WAYS)),
             FULLNESS,
             unit="percentunit",
         ),
         number(
             "Most uneven uplinks",
-            "How far the busiest uplink of a switch is above the mean of all, at the worst switch. It hurts where that"
-            " uplink is nearly full.",
+            "How far the busiest uplink of a switch is above the mean of all, at the worst switch. It matters if"
+            " that uplink is nearly full.",
             f"max(fabric_switch_transmit_imbalance_ratio{UPLINKS})",
             UNEVEN,
             unit="percentunit",
@@ -85,13 +85,13 @@ def now() -> list[Panel]:
         ),
         number(
             "Pauses received",
-            "Pause frames a second from hosts and other switches that cannot take more. Begin where they come from.",
+            "Pause frames per second from hosts and other switches that are overloaded. Start at their senders.",
             f"sum(rate(fabric_switch_receive_pfc_frames_total{ON}[5m]) {ONCE})",
             unit="pps",
         ),
         number(
             "Packets dropped",
-            "Packets a second that had no error and were dropped, mostly for lack of room. A lossless fabric has none.",
+            "Packets per second dropped without an error, mostly for lack of buffers. A lossless fabric has none.",
             f"sum(rate(fabric_switch_transmit_discards_total{ON}[5m]) {ONCE})",
             Limits(1, 100),
             unit="pps",
@@ -100,20 +100,20 @@ def now() -> list[Panel]:
 
 
 def uplinks() -> list[Panel]:
-    """Show how full and how even the uplinks of each switch are."""
+    """Return panels of the utilisation and balance of uplinks."""
     return [
         lines(
-            "Uplinks of a switch as one",
-            "Share of the speed of all its uplinks together that a switch uses. All full: jobs need more of the spine"
-            " than was built, or ranks that are placed otherwise.",
+            "Utilisation of all uplinks",
+            "Utilisation of all uplinks of a switch together. If all are full, jobs need more spine bandwidth, or"
+            " another placement of ranks.",
             "percentunit",
             [Query(f"fabric_switch_uplink_{way}_utilization_ratio{ON}", f"{{{{switch}}}} {way}") for way in WAYS],
             top=1,
         ),
         lines(
             "Busiest uplink of a switch",
-            "Share of its speed that the busiest uplink of each switch uses. Far above all as one: the switch spreads"
-            " flows unevenly.",
+            "Utilisation of the busiest uplink of each switch. Far above the utilisation of all: the switch"
+            " distributes flows unevenly.",
             "percentunit",
             [Query(_of_uplinks("max by (switch)", way), f"{{{{switch}}}} {way}") for way in WAYS],
             top=1,
@@ -127,20 +127,21 @@ def uplinks() -> list[Panel]:
             [Query(f"fabric_switch_{way}_imbalance_ratio{UPLINKS}", f"{{{{switch}}}} {way}") for way in WAYS],
             limits=UNEVEN,
         ),
-        worst(
+        top_list(
             "Fullest uplinks",
-            "Uplinks by the share of their speed that they use to send.",
+            "Uplinks by their transmit utilisation.",
             "percentunit",
             Query(_of_uplinks("max by (switch, port)", "transmit"), "{{switch}} {{port}}"),
             FULLNESS,
         ),
-        worst(
+        top_list(
             "Idlest uplink against the mean",
-            "By how much the idlest uplink of a switch is below the mean of all: 100 % is one that sends nothing.",
+            "By how much the idlest uplink of a switch is below the mean of all: 100 % is an uplink that transmits"
+            " nothing.",
             "percentunit",
             Query(f"max by (switch) (fabric_switch_transmit_deficit_ratio{UPLINKS})", "{{switch}}"),
         ),
-        listing(
+        table_of(
             "Leaves",
             "Speed of the ports to hosts over that of the uplinks, of those that are up; and uplinks that are up.",
             [
@@ -154,7 +155,7 @@ def uplinks() -> list[Panel]:
 
 
 def congestion() -> list[Panel]:
-    """Show what fills queues, and what comes of it."""
+    """Return panels of pauses, ECN marks and drops."""
     return [
         *(
             lines(
@@ -168,28 +169,28 @@ def congestion() -> list[Panel]:
                 (
                     "receive",
                     "received",
-                    "Pause frames a second that stop a switch: what is behind one of its ports cannot take more.",
+                    "Pause frames per second that pause a switch: the device behind one of its ports is overloaded.",
                 ),
                 (
                     "transmit",
                     "sent",
-                    "Pause frames a second by which a switch stops its peers: one of its own queues is full.",
+                    "Pause frames per second by which a switch pauses its peers: one of its own queues is full.",
                 ),
             )
         ),
-        worst(
+        top_list(
             "Ports paused most",
-            "Pause frames a second that a port receives. Behind the first of them sits what stops the fabric: see who"
-            " is plugged in there.",
+            "Pause frames per second that a port receives. The device behind the first port pauses the fabric: see"
+            " the table of neighbours.",
             "pps",
             Query(
                 f"sum by (switch, port) (rate(fabric_switch_receive_pfc_frames_total{ON}[5m]))", "{{switch}} {{port}}"
             ),
         ),
-        worst(
-            "Packets sent with a mark",
-            "Share of the packets that a port sent with the congestion mark, of those that count marks: the queue that"
-            " leads there is full.",
+        top_list(
+            "ECN-marked packets transmitted",
+            "Share of transmitted packets with the ECN mark, for ports that count marks: the queue of that port is"
+            " full.",
             "percentunit",
             Query(
                 f"max by (switch, port) (rate(fabric_switch_ecn_marked_packets_total{ON}[5m])"
@@ -198,9 +199,9 @@ def congestion() -> list[Panel]:
             ),
             MARKED,
         ),
-        worst(
+        top_list(
             "Packets dropped by port",
-            "Packets a second that had no error and were dropped for want of room, or of a link.",
+            "Packets per second dropped without an error, for lack of buffers, or because the link was down.",
             "pps",
             Query(
                 f"sum by (switch, port) (rate(fabric_switch_transmit_discards_total{ON}[5m])"
@@ -213,9 +214,9 @@ def congestion() -> list[Panel]:
 
 
 def links() -> list[Panel]:
-    """Show which links are not as they should be, and who is at their other ends."""
+    """Return panels of links that are slow or down, and of neighbours."""
     return [
-        listing(
+        table_of(
             "Ports that are slow or down",
             "Uplinks that are down or slower than the fastest of their switch, and how fast they are.",
             [
@@ -225,10 +226,10 @@ def links() -> list[Panel]:
             ],
             labels=["switch", "port"],
         ),
-        facts(
-            "Who is plugged in",
-            "The other end of each port, by LLDP: a switch by its label, or a host by its name. A MAC address is that"
-            " of a NIC, as fabric_nic_info has it.",
+        info_table(
+            "Neighbours",
+            "The other end of each port, by LLDP: a switch by its label, or a host by its name. A MAC address is"
+            " that of a NIC, as in fabric_nic_info.",
             f"fabric_link_info{ON}",
             labels=["switch", "port", "peer", "peer_port", "peer_mac"],
         ),
@@ -236,29 +237,29 @@ def links() -> list[Panel]:
 
 
 def polls() -> list[Panel]:
-    """Show how the switches are read."""
+    """Return panels of the polls of switches."""
     state = meaning({1: ("good", "green"), 0: ("failing", "red")})
     return [
-        listing(
+        table_of(
             "Polls of switches",
-            "Each switch; target is its name in the configuration. Of one that fails, the metrics are missing.",
+            "Each switch; target is its name in the configuration. Metrics of a failing switch are missing.",
             [
                 Column("State", "short", f"fabric_switch_up{ON}", state),
                 Column("Duration", "s", f"fabric_switch_poll_duration_seconds{ON}"),
-                Column("Left out in an hour", "none", f"increase(fabric_switch_overruns_total{ON}[1h])"),
+                Column("Skipped in an hour", "none", f"increase(fabric_switch_overruns_total{ON}[1h])"),
             ],
             labels=["switch", "target"],
         ),
-        facts(
-            "What a switch counts",
-            "By family of metrics: counted; not counted, where a feature is switched off; unsupported; failed, where"
-            " asking failed. What is not counted has no series, and no 0.",
+        info_table(
+            "Families of metrics",
+            "State of each family of metrics: counted; not counted, if a feature is disabled; unsupported; failed,"
+            " if the request failed. A family that is not counted has no series, and no 0.",
             f"fabric_switch_family_info{ON}",
             labels=["switch", "family", "state"],
         ),
-        facts(
+        info_table(
             "Switches",
-            "What each switch says of itself, and what it is in the fabric by the configuration or its neighbours.",
+            "Identity of each switch, and its role in the fabric by the configuration or its neighbours.",
             f"fabric_switch_device_info{ON}",
             labels=["switch", "role", "model", "version", "description"],
             width=FULL,

@@ -1,7 +1,7 @@
-"""The board of training jobs: what holds each up, by which rank or how slow a network, and how much is known of it.
+"""The dashboard of training jobs: verdicts, stragglers, the network, step budgets and the timings they are based on.
 
-Verdicts come of collectors, or of each host where there are none; where a rank runs is told by the exporter of its host
-in either case, so the two are joined by job and rank, whatever instances are selected.
+Verdicts come from collectors, or from each host if there is none. The host of a rank comes from the exporter there in
+either case, so the two are joined by job and rank, for any instance.
 """
 
 from joins import MISSING, PAUSED
@@ -14,77 +14,80 @@ from panels import (
     Limits,
     Panel,
     Query,
-    facts,
+    info_table,
     lines,
-    listing,
     number,
+    table_of,
+    top_list,
     where,
-    worst,
 )
 
 ANY = Limits(1, 1)
-"""For counts of what should not be."""
+"""For counts that should be 0."""
 
 LOST = Limits(0.01, 0.05)
-"""Shares of timings that are lost; from the latter on there is an alert."""
+"""Shares of timings that are lost; above the latter there is an alert."""
 
 LATE = Limits(0.02, 0.1)
-"""Shares of the time that a rank is late."""
+"""Shares of time that a rank is late."""
 
 EXCESS = Limits(1.5, 3)
-"""Times of a step's network over what it needs at least: latency and what comes on top is within the first."""
+"""Ratio of a step's network time to its minimum: latency and other overhead is below the first."""
 
 JOBS = where('train_job=~"$train_job"')
 
 PLACES = '{job=~".+", instance=~".+", train_job=~"$train_job"}'
-"""Where ranks run is told by other instances than those of collectors."""
+"""Any instance: the hosts of ranks are exported by other instances than the collectors'."""
 
 HOST = (
     "on (train_job, rank) group_left (host, gpu, nic) topk by (train_job, rank) (1, fabric_nccl_rank_info"
     + PLACES
     + ")"
 )
-"""Names the host of a rank. A join that finds two of one rank, as soon after a restart elsewhere, fails for all."""
+"""Joins the host of a rank. A join that matches two series of a rank, as just after a restart elsewhere, fails."""
 
 ON_HOSTS = f"max by (job, instance, train_job, host) (fabric_nccl_rank_info{PLACES}) * on (job, instance) group_left"
-"""Carries what is true of a host to the jobs that run on it."""
+"""Joins a value of a host to the jobs that run on it."""
 
 
 def now() -> list[Panel]:
-    """Show what holds up the jobs."""
+    """Return panels of the verdicts on jobs."""
     return [
-        number("Jobs", "Jobs whose collectives are heard of.", f"count({_by_job('fabric_nccl_verdict_seconds')})"),
-        _held_up("Standing still", "hang", "Jobs of which no collective ends any more. See the log of the job.", ANY),
-        _held_up(
-            "Waiting for a rank", "straggler", "Jobs that wait for the same ranks, which the next row names.", ANY
+        number("Jobs", "Jobs with timings of collectives.", f"count({_by_job('fabric_nccl_verdict_seconds')})"),
+        _verdict_count(
+            "Hanging", "hang", "Jobs in which no collective completes any more. Check the log of the job.", ANY
         ),
-        _held_up(
+        _verdict_count(
+            "Waiting for a rank", "straggler", "Jobs that wait for the same ranks, which the next row lists.", ANY
+        ),
+        _verdict_count(
             "Bound by the network",
             "network_bound",
-            "Jobs whose collectives are slow also for the rank that waits for nobody. Look at the ports of their hosts"
-            " and at the switches.",
+            "Jobs whose collectives are slow even for the rank that does not wait. Check the ports of their hosts"
+            " and the switches.",
             ANY,
         ),
-        _held_up(
-            "Imbalanced work", "imbalanced_work", "Jobs whose ranks wait for each other in turns: a matter of the job."
+        _verdict_count(
+            "Imbalanced work",
+            "imbalanced_work",
+            "Jobs whose ranks wait for each other alternately: the cause is the job.",
         ),
-        _held_up("Fine", "fine", "Jobs that nothing holds up, as far as their timings tell."),
-        _held_up(
+        _verdict_count("Fine", "fine", "Jobs without a delay in their timings."),
+        _verdict_count(
             "Not enough data",
             "not_enough_data",
-            "Jobs of which too few ranks told the times of the same collectives for a verdict; see the row Timings.",
+            "Jobs with timings of the same collectives from too few ranks for a verdict; see the row Timings.",
         ),
         number(
-            "Ranks waited for",
-            "Ranks that hold up their job.",
+            "Stragglers",
+            "Ranks that delay their job.",
             f"sum(max by (train_job, rank) (fabric_nccl_straggler{JOBS}))",
             ANY,
         ),
-        listing(
+        table_of(
             "Verdicts",
-            "What holds up each job, for how long, and what that rests on: time lost to the ranks that are waited for,"
-            " or else waited by the mean rank; bandwidth between nodes of what it should be; ranks that could be"
-            " compared.",
+            "What delays each job, for how long, and the evidence: time lost to stragglers, or else waited by the"
+            " mean rank; bandwidth between nodes relative to the expected one; ranks that could be compared.",
             [
                 Column("Since", "s", _with_verdict("fabric_nccl_verdict_seconds")),
                 Column("Waited", "percentunit", _with_verdict("fabric_nccl_waited_ratio")),
@@ -95,7 +98,7 @@ def now() -> list[Panel]:
         ),
         lines(
             "Jobs by verdict",
-            "Jobs that have each verdict.",
+            "Jobs by their verdict.",
             "short",
             [
                 Query(
@@ -109,24 +112,24 @@ def now() -> list[Panel]:
 
 
 def ranks() -> list[Panel]:
-    """Show for whom the others wait."""
+    """Return panels of stragglers and waiting ranks."""
     return [
-        listing(
-            "Ranks that hold up their job",
-            "Ranks that the others wait for, and the share of the time that each is late. Where the host has a fault of"
-            " its ports begin there; else with the GPU, the CPUs and the input.",
+        table_of(
+            "Stragglers by host",
+            "Ranks that the others wait for, and the share of time that each is late. If a port of the host has a"
+            " fault, start there; else with the GPU, the CPUs and the input data.",
             [
-                Column("Late", "percentunit", _placed(f"fabric_nccl_straggler_loss_ratio{JOBS}")),
+                Column("Late", "percentunit", _with_host(f"fabric_nccl_straggler_loss_ratio{JOBS}")),
             ],
             labels=["train_job", "rank", "host", "gpu"],
         ),
-        worst(
+        top_list(
             "Latest ranks",
-            "Share of the last 5 minutes by which a rank came after the middle one of its communicators. One that waits"
-            " for another group comes late as well: the list beside names where it begins.",
+            "Share of the last 5 minutes by which a rank was later than the median rank of its communicators. A rank"
+            " that waits for another group is late as well: the stragglers are the origin.",
             "percentunit",
             Query(
-                f"max by (train_job, rank, host) ({_placed(f'rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])')})",
+                f"max by (train_job, rank, host) ({_with_host(f'rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])')})",
                 "{{train_job}} rank {{rank}} on {{host}}",
             ),
             LATE,
@@ -134,14 +137,14 @@ def ranks() -> list[Panel]:
         ),
         lines(
             "Waiting",
-            "Share of the time lost to the ranks that are waited for, or else waited by the mean rank.",
+            "Share of time lost to stragglers, or else waited by the mean rank.",
             "percentunit",
             [Query(f"max by (train_job) (fabric_nccl_waited_ratio{JOBS})", "{{train_job}}")],
             width=HALF,
         ),
         lines(
             "Time in collectives of jobs",
-            "Share of the time that the mean rank of a job spends in collectives, waiting included.",
+            "Share of time that the mean rank of a job spends in collectives, waiting included.",
             "percentunit",
             [
                 Query(
@@ -152,13 +155,13 @@ def ranks() -> list[Panel]:
             ],
             width=HALF,
         ),
-        listing(
+        table_of(
             "All ranks",
-            "Each rank with its host, its GPU and the nearest NICs, as far as anything tells them: shares of the last 5"
-            " minutes that it came late to others, and that it waited for them.",
+            "Each rank with its host, its GPU and the nearest NICs, as far as they are known: shares of the last 5"
+            " minutes that it was late, and that it waited for others.",
             [
-                Column("Late", "percentunit", _placed(f"rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])")),
-                Column("Waited", "percentunit", _placed(f"rate(fabric_nccl_wait_seconds_total{JOBS}[5m])")),
+                Column("Late", "percentunit", _with_host(f"rate(fabric_nccl_lateness_seconds_total{JOBS}[5m])")),
+                Column("Waited", "percentunit", _with_host(f"rate(fabric_nccl_wait_seconds_total{JOBS}[5m])")),
             ],
             labels=["train_job", "rank", "host", "gpu", "nic"],
             width=FULL,
@@ -167,12 +170,12 @@ def ranks() -> list[Panel]:
 
 
 def network() -> list[Panel]:
-    """Show whether the network gives what it should, and which hosts of a job have a fault."""
+    """Return panels of the bandwidth of jobs, likely causes, and hosts with faults."""
     return [
-        listing(
+        table_of(
             "Likely causes",
-            "What a collector puts verdicts down to, by the states of ports and what NCCL's logs say: name is the host"
-            " or switch. From 0.6 on strong, from 0.3 on likely, below that possible. Its log has the evidence.",
+            "Causes that a collector finds for verdicts, from the states of ports and NCCL's logs: name is the host"
+            " or switch. From 0.6 strong, from 0.3 likely, below that possible. Its log has the evidence.",
             [
                 Column(
                     "Confidence",
@@ -185,8 +188,8 @@ def network() -> list[Panel]:
         ),
         lines(
             "Bus bandwidth of jobs",
-            "Bandwidth of collectives of 1 MiB and more as nccl-tests counts it, of the rank that comes last and waits"
-            " for nobody; the slowest that is told of a job and kind.",
+            "Bus bandwidth of collectives of 1 MiB and more as in nccl-tests, of the last rank, which does not wait;"
+            " the slowest of each job and kind.",
             "Bps",
             [
                 Query(
@@ -197,18 +200,18 @@ def network() -> list[Panel]:
             width=HALF,
         ),
         lines(
-            "Share of what the network should give",
-            "Bus bandwidth between nodes over that of a baseline, of the links, or else the best that the job itself"
-            " had. Below 0.6, with no rank to blame, a job is bound by the network.",
+            "Share of the expected bandwidth",
+            "Bus bandwidth between nodes over that of a baseline, of the links, or else the best of the job itself."
+            " Below 0.6, without a straggler, a job is bound by the network.",
             "percentunit",
             [Query(f"min by (train_job) (fabric_nccl_network_ratio{JOBS})", "{{train_job}}")],
             width=HALF,
         ),
-        listing(
-            "Troubled hosts of jobs",
+        table_of(
+            "Hosts of jobs with faults",
             "Hosts of each job with a port that is down (unused ones included), missing or slower than expected, or"
             " that was paused by the network for more than 2 % of the last 5 minutes. For a job that is bound by the"
-            " network and not listed look at the board of switches.",
+            " network and not listed check the dashboard of switches.",
             [
                 Column("Ports down", "short", f"{ON_HOSTS} sum by (job, instance) (1 - fabric_rdma_link_up{{}}) > 0"),
                 Column("Ports missing", "short", f"{ON_HOSTS} max by (job, instance) ({MISSING}) > 0"),
@@ -224,11 +227,11 @@ def network() -> list[Panel]:
 
 
 def budgets() -> list[Panel]:
-    """Show steps of the jobs that the configuration tells of, as they are beside as they should be."""
+    """Return panels of training steps, for jobs in the configuration, compared with their expected times."""
     return [
         lines(
             "Step",
-            "Time of a training step, told from the bytes that were moved, and as the job marks its steps.",
+            "Time of a training step, derived from the bytes transferred, and as marked by the job.",
             "s",
             [
                 Query(f"{_by_job('fabric_nccl_step_seconds')}", "{{train_job}}"),
@@ -241,37 +244,37 @@ def budgets() -> list[Panel]:
         ),
         lines(
             "Network of a step",
-            "Time of the data-parallel collectives of a step, without waiting, and the least that they need by the"
-            " configured model and links.",
+            "Time of the data-parallel collectives of a step, without waiting, and the minimum by the configured"
+            " model and links.",
             "s",
             [
                 Query(_by_job("fabric_nccl_step_network_seconds"), "{{train_job}}"),
-                Query(_by_job("fabric_nccl_step_network_expected_seconds"), "{{train_job}} at least"),
+                Query(_by_job("fabric_nccl_step_network_expected_seconds"), "{{train_job}} minimum"),
             ],
             width=HALF,
         ),
-        worst(
-            "Time of the network over what it should be",
-            "Far above 1 the network is slower than its links; near 1 the job asks for what it takes.",
+        top_list(
+            "Network time over its minimum",
+            "Far above 1 the network is slower than its links; near 1 the time is what the job needs.",
             "short",
             Query(_by_job("fabric_nccl_step_network_excess_ratio"), "{{train_job}}"),
             EXCESS,
             width=HALF,
         ),
         lines(
-            "Share of a step that GPUs compute, at least",
-            "What is left of a step where computing hides none of the network's time, or the share of the peak where"
-            " that is more. Below 0.5 is bad, below 0.2 severe, as far as the network is not hidden. Told where nine"
-            " tenths of the ranks are heard, so by collectors.",
+            "Compute share of a step, lower bound",
+            "Rest of a step if computation hides none of the network's time, or the share of the peak if that is"
+            " more. Below 0.5 is bad, below 0.2 severe, as far as the network is not hidden. Needs timings of nine"
+            " tenths of the ranks, so only collectors have it.",
             "percentunit",
             [Query(_by_job("fabric_nccl_step_utilization_least_ratio"), "{{train_job}}")],
             top=1,
             width=HALF,
         ),
         lines(
-            "Share of the GPUs' peak that the model gets (MFU)",
-            "By the operations or tokens that the job marks with its steps, else by the configured tokens of a step and"
-            " its measured time. 0.55 to 0.70 is good; below what is wanted something is wrong.",
+            "Model FLOPs utilisation (MFU)",
+            "From the operations or tokens that the job marks with its steps, else from the configured tokens of a"
+            " step and its measured time. 0.55 to 0.70 is good; check the job if it is below the wanted value.",
             "percentunit",
             [
                 Query(
@@ -289,8 +292,8 @@ def budgets() -> list[Panel]:
             width=HALF,
         ),
         lines(
-            "Left for computing, at least",
-            "Time of a step that is left for computing where none of the network's is hidden behind it.",
+            "Time for computation, lower bound",
+            "Time of a step that is left for computation if none of the network's time is hidden behind it.",
             "s",
             [Query(_by_job("fabric_nccl_step_exposed_compute_seconds"), "{{train_job}}")],
             width=HALF,
@@ -299,12 +302,11 @@ def budgets() -> list[Panel]:
 
 
 def timings() -> list[Panel]:
-    """Show how much of the jobs is known, without which no verdict is worth anything."""
+    """Return panels of the completeness of timings, on which verdicts depend."""
     return [
         lines(
             "Ranks compared",
-            "Share of the ranks of a job that were seen in collectives that could be compared. Below 0.9 there is no"
-            " verdict.",
+            "Share of the ranks of a job in collectives that could be compared. Below 0.9 there is no verdict.",
             "percentunit",
             [Query(f"min by (train_job) (fabric_nccl_matched_ranks_ratio{JOBS})", "{{train_job}}")],
             top=1,
@@ -312,8 +314,8 @@ def timings() -> list[Panel]:
         ),
         lines(
             "Collectives compared",
-            "Collectives a second: matched with the times of all ranks, partial of enough of them, unmatched of too"
-            " few, dropped for limits or for coming late.",
+            "Collectives per second: matched have timings of all ranks, partial of enough ranks, unmatched of too"
+            " few; dropped exceeded limits or were late.",
             "ops",
             [
                 Query(f"sum(rate(fabric_nccl_{word}_collectives_total{JOBS}[$__rate_interval]))", word)
@@ -324,20 +326,20 @@ def timings() -> list[Panel]:
     ]
 
 
-def ways() -> list[Panel]:
-    """Show how timings come here: from the jobs to the hosts, and by the broker to collectors."""
+def delivery() -> list[Panel]:
+    """Return panels of the delivery of timings: from the jobs to the hosts, and by the broker to collectors."""
     return [
-        number("Collectors", "Collectors that there are.", "count(fabric_collector_connected{})", width=QUARTER),
+        number("Collectors", "Collectors.", "count(fabric_collector_connected{})", width=QUARTER),
         number(
-            "Collectors away from the broker",
-            "Collectors that do not hear their broker: no verdicts on their jobs.",
+            "Collectors disconnected",
+            "Collectors without a connection to their broker: no verdicts on their jobs.",
             "sum(1 - fabric_collector_connected{})",
             ANY,
             width=EIGHTH,
         ),
         number(
-            "Hosts away from the broker",
-            "Hosts that do not reach their broker: their ranks are missing in verdicts.",
+            "Hosts disconnected",
+            "Hosts without a connection to their broker: their ranks are missing in verdicts.",
             "sum(1 - fabric_exporter_mqtt_connected{})",
             ANY,
             width=EIGHTH,
@@ -345,8 +347,8 @@ def ways() -> list[Panel]:
         number(
             "Batches lost",
             "Share of the batches of timings of the last 5 minutes that were lost on the way to the collectors, or"
-            " refused there.",
-            _share("fabric_collector_batches_total", 'outcome!~"accepted|duplicate"', 'outcome!="duplicate"'),
+            " rejected there.",
+            _share("fabric_collector_batches_total", 'outcome!~"taken|duplicate"', 'outcome!="duplicate"'),
             LOST,
             unit="percentunit",
             width=EIGHTH,
@@ -359,26 +361,32 @@ def ways() -> list[Panel]:
             unit="percentunit",
             width=EIGHTH,
         ),
-        number("Hosts heard", "Hosts that collectors hear of, counted for each job.", "sum(fabric_collector_hosts{})"),
         number(
-            "Streams", "A rank in a communicator, by kind, of which collectors hear.", "sum(fabric_collector_streams{})"
+            "Hosts sending",
+            "Hosts that collectors receive timings from, counted for each job.",
+            "sum(fabric_collector_hosts{})",
+        ),
+        number(
+            "Streams",
+            "Streams of timings that collectors receive: one for each rank, communicator and kind.",
+            "sum(fabric_collector_streams{})",
         ),
         lines(
             "Batches at collectors",
-            "Batches of timings a second by what became of them: taken, lost on the way, duplicate, dropped,"
-            " over_limit, and refused ones by what was wrong with them.",
+            "Batches of timings per second by outcome: accepted, lost on the way, duplicate, dropped, over_limit,"
+            " and rejected ones by reason.",
             "cps",
             [Query("sum by (outcome) (rate(fabric_collector_batches_total{}[$__rate_interval]))", "{{outcome}}")],
         ),
         lines(
             "Batches at hosts",
-            "Batches of timings a second by what became of them at the hosts.",
+            "Batches of timings per second by outcome at the hosts.",
             "cps",
             [Query("sum by (outcome) (rate(fabric_exporter_mqtt_batches_total{}[$__rate_interval]))", "{{outcome}}")],
         ),
         lines(
-            "Lost before they were read",
-            "Timings a second that Inspector overwrote in its ring, and losses of fabric_timing.py by reason.",
+            "Timings lost at hosts",
+            "Timings per second that Inspector overwrote in its ring buffer, and losses of fabric_timing.py by reason.",
             "cps",
             [
                 Query(
@@ -391,18 +399,18 @@ def ways() -> list[Panel]:
 
 
 def transport() -> list[Panel]:
-    """Show what NCCL's logs say of the way to the network."""
+    """Return panels of NCCL's transport, from its logs."""
     return [
-        facts(
+        info_table(
             "How jobs reach the network",
-            "By NCCL's log: the network and its provider, GPUDirect RDMA, SHARP and NVLS. Sockets where there are"
+            "From NCCL's log: the network and its provider, GPUDirect RDMA, SHARP and NVLS. Sockets despite RDMA"
             " adapters, or no GPUDirect RDMA, explain a job that is bound by the network.",
             f"fabric_nccl_transport_info{PLACES}",
             labels=["train_job", "host", "version", "network", "provider", "gdr", "sharp", "nvls"],
         ),
-        facts(
+        info_table(
             "Adapters of jobs",
-            "By NCCL's log: the adapters that it may use, and whether it does.",
+            "From NCCL's log: the adapters that it may use, and whether it uses them.",
             f"fabric_nccl_hca_info{PLACES}",
             labels=["train_job", "host", "device", "port", "link_layer", "used", "gdr"],
         ),
@@ -413,19 +421,19 @@ def _by_job(metric: str) -> str:
     return f"max by (train_job) ({metric}{JOBS})"
 
 
-def _held_up(title: str, verdict: str, description: str, limits: Limits | None = None) -> Panel:
-    """Count the jobs that have a verdict, each once however many tell of it."""
+def _verdict_count(title: str, verdict: str, description: str, limits: Limits | None = None) -> Panel:
+    """Return a panel that counts the jobs with a verdict, each once even if several exporters have it."""
     chosen = where(f'train_job=~"$train_job", verdict="{verdict}"')
     return number(title, description, f"sum(max by (train_job) (fabric_nccl_verdict{chosen}))", limits)
 
 
 def _with_verdict(metric: str) -> str:
-    """Name the verdict beside a value of a job."""
+    """Join the verdict to a value of a job."""
     return f"{metric}{JOBS} * on (job, instance, train_job) group_left (verdict) (fabric_nccl_verdict{JOBS} == 1)"
 
 
-def _placed(expr: str) -> str:
-    """Name the host of ranks; one of which no host tells stays, without."""
+def _with_host(expr: str) -> str:
+    """Join the host of ranks; a rank without a known host is kept without it."""
     return f"({expr} * {HOST} or on (job, instance, train_job, rank) {expr})"
 
 
@@ -436,10 +444,10 @@ def _share(metric: str, part: str, whole: str) -> str:
 
 ROWS = {
     "Jobs now": now,
-    "Ranks that are waited for": ranks,
+    "Stragglers and waiting": ranks,
     "Network of jobs": network,
     "Budget of a step": budgets,
     "Timings": timings,
-    "Ways of timings": ways,
-    "Ways to the network": transport,
+    "Delivery of timings": delivery,
+    "NCCL transport": transport,
 }

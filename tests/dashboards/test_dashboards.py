@@ -82,7 +82,7 @@ IN_DEMO = {
     key: one
     for key, one in TARGETS.items()
     if not key.startswith("fabric-infiniband-")
-    and key.rpartition("-")[0] not in below("fabric-training", "Ways of timings")
+    and key.rpartition("-")[0] not in below("fabric-training", "Delivery of timings")
     and key not in OF_ALL_RANKS
 }
 """The demo has no InfiniBand fabric, no broker, no collector and no logs of NCCL, and a quarter of the ranks of a job;
@@ -282,17 +282,17 @@ def test_columns_of_tables_are_those_of_their_queries():
 
 LIMITS = {
     "fabric-overview-Pauses": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-overview-Congestion marks": ("FabricCongestion",),
-    "fabric-overview-Packets sent again": ("FabricRetransmissions",),
+    "fabric-overview-ECN marks": ("FabricCongestion",),
+    "fabric-overview-Retransmissions": ("FabricRetransmissions",),
     "fabric-overview-Ports most paused by the network": ("FabricPauseShare",),
     "fabric-overview-Hosts that pause the network most": ("FabricPauseShare",),
     "fabric-overview-Hosts with an idle rail": ("FabricRailImbalance",),
-    "fabric-overview-Packets marked for congestion": ("FabricCongestion",),
+    "fabric-overview-ECN-marked packets": ("FabricCongestion",),
     "fabric-host-Pauses by priority": ("FabricPauseStorm", "FabricPauseShare"),
     "fabric-host-Paused by the switch": ("FabricPauseStorm", "FabricPauseShare"),
     "fabric-host-Pausing the switch": ("FabricPauseStorm", "FabricPauseShare"),
-    "fabric-host-Packets received with a mark": ("FabricCongestion",),
-    "fabric-host-Share sent again": ("FabricRetransmissions",),
+    "fabric-host-ECN-marked packets received": ("FabricCongestion",),
+    "fabric-host-Share retransmitted": ("FabricRetransmissions",),
     "fabric-host-Imbalance of ports": ("FabricRailImbalance", "FabricRailImbalance"),
     "fabric-switches-Fullest uplink": ("FabricUplinkImbalance",),
     "fabric-switches-Busiest uplink of a switch": ("FabricUplinkImbalance",),
@@ -301,7 +301,7 @@ LIMITS = {
     "fabric-switches-Imbalance of uplinks": ("FabricUplinkImbalance",),
     "fabric-infiniband-Busiest uplink of a switch": ("FabricUplinkImbalance",),
     "fabric-infiniband-Imbalance of uplinks": ("FabricUplinkImbalance",),
-    "fabric-switches-Packets sent with a mark": ("FabricCongestion",),
+    "fabric-switches-ECN-marked packets transmitted": ("FabricCongestion",),
     "fabric-training-Batches lost": ("FabricTimingsLost",),
     "fabric-training-Batches not sent": ("FabricTimingsLost",),
 }
