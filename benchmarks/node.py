@@ -22,7 +22,7 @@ from exporter.linux.netlink.ethtool_netlink import Fec
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import ReplayNic
 from exporter.sources.common.driver_statistics import PRIORITIES
-from exporter.sources.nic import metrics as nic_metrics
+from exporter.sources.nic import origins as nic_origins
 from exporter.sources.nic.drivers.mlx5 import MLX5 as NIC
 from exporter.sources.nic.options import NicOptions
 from exporter.sources.nic.source import NicSource
@@ -223,7 +223,7 @@ def _recording(number: int, address: str, mac: str, draw: random.Random) -> dict
             "carrier_changes": 2,
             "carrier_up_count": 1,
             "carrier_down_count": 1,
-            "stats": dict.fromkeys(nic_metrics.KERNEL.values(), 1000),
+            "stats": dict.fromkeys(nic_origins.KERNEL.values(), 1000),
         },
         "driver": {"name": "mlx5_core", "version": "6.8.0", "firmware": "28.41.1000 (MT_0000000838)", "bus": address},
         "statistics": counted,

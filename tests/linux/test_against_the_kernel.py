@@ -150,7 +150,9 @@ def test_pyroute2_reads_the_same_in_a_namespace(namespace):
 
 def test_sysfs_reads_the_same(namespace):
     namespace.count_and_stop()
-    for name, link in namespace.within(dump).items():
+    links = namespace.within(dump)
+    assert links
+    for name, link in links.items():
         # Some files cannot be read while a device is down; grep exits with an error.
         files = namespace.run("sh", "-c", f"grep -rs '' /sys/class/net/{name}/ --exclude-dir=queues; true")
         sysfs = dict(line.removeprefix(f"/sys/class/net/{name}/").split(":", 1) for line in files.splitlines())

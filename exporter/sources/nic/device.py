@@ -27,7 +27,7 @@ from exporter.sources.common.driver_statistics import (
 from exporter.sources.common.host_ports import is_infiniband_port
 from exporter.sources.nic.device_queries import DeviceQueries
 from exporter.sources.nic.drivers import DRIVERS, INFINIBAND, VIRTUAL
-from exporter.sources.nic.metrics import KERNEL_FALLBACK, STANDARD_STATISTICS
+from exporter.sources.nic.origins import KERNEL_FALLBACK, STANDARD_STATISTICS
 from exporter.sources.nic.port_settings import (
     FEC,
     FEC_BLOCKS,

@@ -1,4 +1,4 @@
-"""Metrics of network devices (`fabric_nic_`): schemas, HELP texts, and the origin of each metric."""
+"""Metrics of network devices (`fabric_nic_`): schemas and HELP texts."""
 
 from exporter.core import vocabulary
 from exporter.core.vocabulary import (
@@ -9,87 +9,8 @@ from exporter.core.vocabulary import (
     unknown,
 )
 from exporter.sources.common.driver_statistics import Statistic
-from exporter.sources.nic.drivers import DRIVERS, INFINIBAND
-
-KERNEL = {
-    "kernel_receive_bytes_total": "rx_bytes",
-    "kernel_transmit_bytes_total": "tx_bytes",
-    "kernel_receive_packets_total": "rx_packets",
-    "kernel_transmit_packets_total": "tx_packets",
-    "kernel_receive_errors_total": "rx_errors",
-    "kernel_transmit_errors_total": "tx_errors",
-    "kernel_receive_discards_total": "rx_dropped",
-    "kernel_transmit_discards_total": "tx_dropped",
-}
-"""Counters of the kernel (struct rtnl_link_stats64) that are exported as such."""
-
-KERNEL_FALLBACK = {
-    ending.removeprefix("kernel_"): name
-    for ending, name in KERNEL.items()
-    if ending.endswith(("_bytes_total", "_packets_total"))
-}
-"""Counters of the kernel that are exported as bytes and packets of a device whose driver does not count them."""
-
-STANDARD_STATISTICS = {
-    "OctetsReceivedOK": "receive_bytes_total",
-    "OctetsTransmittedOK": "transmit_bytes_total",
-    "FramesReceivedOK": "receive_packets_total",
-    "FramesTransmittedOK": "transmit_packets_total",
-    "FrameCheckSequenceErrors": "fcs_errors_total",
-    "SymbolErrorDuringCarrier": "symbol_errors_total",
-    "AlignmentErrors": "alignment_errors_total",
-    "undersize": "receive_undersize_packets_total",
-    "oversize": "receive_oversize_packets_total",
-    "fragments": "receive_fragments_total",
-    "jabbers": "receive_jabbers_total",
-}
-"""Standard statistics of ethtool netlink, by their names in IEEE 802.3 and RFC 2819: for drivers not listed."""
-
-_SETTINGS_ORIGINS = {
-    "receive_pause_frames_total": "others: ethtool netlink PAUSE_GET",
-    "transmit_pause_frames_total": "others: ethtool netlink PAUSE_GET",
-    "fec_corrected_blocks_total": "ethtool netlink FEC_GET",
-    "fec_uncorrectable_blocks_total": "ethtool netlink FEC_GET",
-    "fec_corrected_errors_total": "others: ethtool netlink FEC_GET",
-    "link_speed_bytes_per_second": "ethtool netlink LINKMODES_GET, else ETHTOOL_GLINKSETTINGS",
-    "link_max_speed_bytes_per_second": "ethtool netlink LINKMODES_GET",
-    "link_lanes": "ethtool netlink LINKMODES_GET",
-    "link_down_reason_info": "ethtool netlink LINKSTATE_GET",
-    "settings_info": "ethtool netlink LINKMODES_GET, FEC_GET, PAUSE_GET; rtnetlink DCB IEEE_GET",
-    "raw": "ETHTOOL_GSTATS",
-}
-
-RATE_LIMIT = "transmit_rate_limit_bytes_per_second"
-
-
-def _origins() -> dict[str, list[str]]:
-    """Return the origins of each metric by ending, for the documentation."""
-    found: dict[str, list[str]] = {ending: [f"rtnetlink {name}"] for ending, name in KERNEL.items()}
-    for driver, names in (DRIVERS | INFINIBAND).items():
-        for statistic in (*names.port, *names.priority):
-            found.setdefault(statistic.ending, []).append(f"{driver}: {' + '.join(statistic.names)}")
-    for name, ending in STANDARD_STATISTICS.items():
-        found.setdefault(ending, []).append(f"others: ethtool netlink STATS_GET {name}")
-    for ending, text in _SETTINGS_ORIGINS.items():
-        found.setdefault(ending, []).append(text)
-    for ending, name in KERNEL_FALLBACK.items():
-        found.setdefault(ending, []).append(f"others: rtnetlink {name}")
-    found["link_down_total"] += [
-        "others: ethtool netlink LINKSTATE_GET EXT_DOWN_CNT, else rtnetlink CARRIER_DOWN_COUNT"
-    ]
-    found |= {
-        "link_up": ["rtnetlink IFLA_OPERSTATE"],
-        "mtu_bytes": ["rtnetlink IFLA_MTU"],
-        "carrier_changes_total": ["rtnetlink IFLA_CARRIER_CHANGES"],
-        "transmit_queue_drops_total": ["rtnetlink GETQDISC drops"],
-        "transmit_queue_overlimits_total": ["rtnetlink GETQDISC overlimits"],
-        "transmit_queue_requeues_total": ["rtnetlink GETQDISC requeues"],
-        "transmit_queue_backlog_bytes": ["rtnetlink GETQDISC backlog"],
-        "transmit_queue_info": ["rtnetlink GETQDISC TCA_KIND"],
-        RATE_LIMIT: ["tbf: rtnetlink GETQDISC rate", "htb: rtnetlink GETTCLASS ceil"],
-        "info": ["rtnetlink", "ETHTOOL_GDRVINFO"],
-    }
-    return found
+from exporter.sources.nic.drivers import DRIVERS
+from exporter.sources.nic.origins import RATE_LIMIT, origins
 
 
 def _both_directions(endings: dict[str, str]) -> dict[str, Ending]:
@@ -271,11 +192,9 @@ _DETAILS = {
     "steering_misses_total": counter("Packets received but dropped because no flow steering rule matched."),
     "pci_read_stalled_ratio": gauge("Share of the last second in which PCIe reads waited for credits."),
     "pci_write_stalled_ratio": gauge("Share of the last second in which PCIe writes waited for credits."),
-    "pci_read_stalled_seconds_total": counter(
-        "Seconds with PCIe reads waiting for credits more than 30 % of the time."
-    ),
+    "pci_read_stalled_seconds_total": counter("Seconds with PCIe reads that waited for credits over 30 % of the time."),
     "pci_write_stalled_seconds_total": counter(
-        "Seconds with PCIe writes waiting for credits more than 30 % of the time."
+        "Seconds with PCIe writes that waited for credits over 30 % of the time."
     ),
     "pci_receive_recoveries_total": counter("Transitions of the PCIe link to recovery due to framing or CRC errors."),
     "pci_transmit_recoveries_total": counter("Transitions of the PCIe link to recovery that its other end initiated."),
@@ -371,7 +290,7 @@ SCHEMA = vocabulary.schema(
         **_DETAILS,
     },
     helps=_helps(_PORT_ENDINGS),
-    origins=_origins(),
+    origins=origins(),
     details=[
         *_DETAILS,
         *(ending for ending in _KERNEL if not ending.endswith(("_bytes_total", "_discards_total"))),
@@ -385,7 +304,7 @@ PRIORITY = vocabulary.schema(
     _PRIORITY_ENDINGS,
     _PRIORITY_DETAILS,
     helps=_helps(_PRIORITY_ENDINGS),
-    origins=_origins(),
+    origins=origins(),
     details=_PRIORITY_DETAILS,
 )
 
@@ -393,7 +312,7 @@ QUEUE = vocabulary.schema(
     "fabric_nic_",
     ("device",),
     own=_QUEUE,
-    origins=_origins(),
+    origins=origins(),
     details=["transmit_queue_requeues_total", "transmit_queue_info"],
 )
 """A table of its own: its counters start from 0 when the queueing discipline is replaced, those of the port do not."""
@@ -410,5 +329,5 @@ RAW = vocabulary.schema(
             " metric."
         )
     },
-    origins=_origins(),
+    origins=origins(),
 )

@@ -23,14 +23,12 @@ from exporter.sources.common.host_ports import PortPosition, number_rails, row_t
 from exporter.sources.nic.device import DeviceReading
 from exporter.sources.nic.drivers import DRIVERS, INFINIBAND
 from exporter.sources.nic.metrics import (
-    KERNEL,
-    KERNEL_FALLBACK,
     PRIORITY,
     QUEUE,
-    RATE_LIMIT,
     RAW,
     SCHEMA,
 )
+from exporter.sources.nic.origins import KERNEL, KERNEL_FALLBACK, RATE_LIMIT
 from exporter.sources.nic.queueing_query import QueueingReading
 
 KERNEL_32_BIT = {"link_down_total", "carrier_changes_total"}

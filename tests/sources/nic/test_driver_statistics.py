@@ -340,7 +340,9 @@ def test_each_statistic_maps_to_one_metric_in_base_units(name):
 
 @pytest.mark.parametrize("name", SUMS)
 def test_sum_needs_all_its_statistics(name):
+    assert SUMS[name]
     for ending, names in SUMS[name].items():
+        assert len(names) > 1
         parts = [(statistic, 10**place) for place, statistic in enumerate(names)]
         assert read(DRIVERS[name], parts)[0] == {ending: sum(value for _, value in parts)}
         for place in range(len(parts)):
@@ -422,7 +424,9 @@ def test_alternative_names_of_a_metric_have_the_same_width_and_unit(name):
 
 
 def test_endings_are_declared_and_ratios_are_gauges():
+    assert DRIVERS
     for names in DRIVERS.values():
+        assert names.port
         for group, schema in ((names.port, SCHEMA), (names.priority, PRIORITY)):
             for one in group:
                 metric = schema.metrics[one.ending]
@@ -593,6 +597,7 @@ def test_first_of_a_repeated_name_is_used():
 
 
 def test_empty_and_hostile_names():
+    assert DRIVERS
     names = ["", "rx_prio\n3_pause", "rx\u0663_drops", "[", "*", "{p}", "#", "rx_prio{p}_pause", "rx#_drops"]
     names += ["rx_no_buffers_posted[#]", "rx_no_buffers_posted[]", "(" * 40]
     for driver in DRIVERS.values():

@@ -29,6 +29,9 @@ from exporter.sources.nic import (
     metrics as nic_metrics,
 )
 from exporter.sources.nic import (
+    origins as nic_origins,
+)
+from exporter.sources.nic import (
     source as nic,
 )
 from exporter.sources.nic.drivers import DRIVERS
@@ -713,7 +716,7 @@ async def test_devices_of_this_machine_match_sysfs():
     def read_sysfs(into):
         for name in names:
             folder = Path("/sys/class/net") / name
-            for ending, file in nic_metrics.KERNEL.items():
+            for ending, file in nic_origins.KERNEL.items():
                 into[name, ending] = int((folder / "statistics" / file).read_text())
 
     try:
@@ -821,7 +824,7 @@ async def test_infiniband_port_has_link_pcie_and_module_counters(nics):
         "link_up": 1,
         "mtu_bytes": 4092,
         "carrier_changes_total": 2,
-        **{ending: KERNEL[name] for ending, name in nic_metrics.KERNEL.items()},
+        **{ending: KERNEL[name] for ending, name in nic_origins.KERNEL.items()},
     }
 
 
@@ -833,7 +836,7 @@ async def test_infiniband_port_of_ib_ipoib_has_its_link_only(nics):
     )
     async with opened(nics) as source:
         row = values_of((await source.read()).tables)["ib0"]
-    assert row.keys() == {"info", "link_up", "link_down_total", "link_speed_bytes_per_second", *nic_metrics.KERNEL}
+    assert row.keys() == {"info", "link_up", "link_down_total", "link_speed_bytes_per_second", *nic_origins.KERNEL}
     assert row["link_down_total"] == 5
     assert "statistics" not in nics.asked("ib0")
 
