@@ -1,4 +1,4 @@
-"""A pass over an InfiniBand fabric, beside Debian's `ibqueryerrors` and `perfquery`; the fabric is `ibsim`'s.
+"""A sweep of an InfiniBand fabric, beside Debian's `ibqueryerrors` and `perfquery`; the fabric is simulated by `ibsim`.
 
 Ours reads data and errors of every port, and the state of every link; `ibqueryerrors` discovers the fabric at each
 run, reads the errors of every port, and data of those alone that have errors. All ask the same simulator, one after the
@@ -27,7 +27,7 @@ from tests.helpers.ibsim import Simulator, fat_tree, simulator
 NETS = {108: (6, 18, 6), 1008: (56, 18, 18)}
 """By the number of adapters: leaves, adapters of each, spines."""
 
-PASSES = 7
+SWEEPS = 7
 PEER_RUNS = 5
 SAMPLE = 20
 """Ports that perfquery is run for."""
@@ -36,9 +36,9 @@ ERRORS = ("ibqueryerrors", "--data", "--details", "--report-port", "--switch", "
 
 
 class Ours(NamedTuple):
-    """What passes of ours cost: seconds, of CPU too, ports and datagrams of one, and MiB of the process."""
+    """Cost of sweeps: wall and CPU seconds, ports and datagrams of one sweep, and MiB of the process."""
 
-    survey: float
+    discovery: float
     wall: float
     cpu: float
     tables: float
@@ -47,18 +47,18 @@ class Ours(NamedTuple):
     resident: float
 
 
-def passes() -> None:
-    """Make passes at this host of the fabric, and print what they cost."""
+def sweeps() -> None:
+    """Sweep from this host of the fabric, and print the cost."""
     local = umad.select_port(umad.local_ports(), "", None)
     port = umad.UmadPort(local.device, local.number)
     window = RequestWindow(port, RequestLimits(per_second=1e9))
     sweeper, tables = Sweeper(window, CounterSelection(), 1e9), FabricTables(CounterSelection())
     begun = time.perf_counter()
     sweeper.discover()
-    surveyed = time.perf_counter() - begun
-    sweeper.sweep(local)  # the first also asks what nodes can count
+    discovered = time.perf_counter() - begun
+    sweeper.sweep(local)  # the first also reads ClassPortInfo
     walls, cpus, made = [], [], []
-    for _ in range(PASSES):
+    for _ in range(SWEEPS):
         sent, begun, used = window.counts.sent, time.perf_counter(), time.process_time()
         result = sweeper.sweep(local)
         walls.append(time.perf_counter() - begun)
@@ -69,7 +69,7 @@ def passes() -> None:
         datagrams = window.counts.sent - sent
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     ours = Ours(
-        surveyed,
+        discovered,
         statistics.median(walls),
         statistics.median(cpus),
         statistics.median(made),
@@ -96,19 +96,19 @@ def run() -> list[Figure | Limit]:
             lid = fabric.discover().lid("Leaf1")
             one = statistics.median(_timed(fabric, "perfquery", "-x", lid, port % 18 + 1) for port in range(SAMPLE))
         print(
-            f"{adapters} adapters, {ours.ports} ports: a pass of {ours.datagrams} datagrams {ours.wall * 1e3:.0f} ms,"
+            f"{adapters} adapters, {ours.ports} ports: a sweep of {ours.datagrams} datagrams {ours.wall * 1e3:.0f} ms,"
             f" {ours.cpu * 1e3:.0f} ms of CPU, {ours.wall / ours.datagrams * 1e6:.0f} µs a datagram; its tables"
-            f" {ours.tables * 1e3:.0f} ms; a survey {ours.survey * 1e3:.0f} ms; resident {ours.resident:.0f} MiB"
+            f" {ours.tables * 1e3:.0f} ms; a discovery {ours.discovery * 1e3:.0f} ms; resident {ours.resident:.0f} MiB"
         )
         name = f"{adapters} adapters"
         figures += [
-            Figure(f"{name}: one pass", "ms", ours.wall * 1e3, "ibqueryerrors", errors * 1e3, 1 / 3),
-            Figure(f"{name}: a survey", "ms", ours.survey * 1e3, "ibnetdiscover", discover * 1e3, 2),
+            Figure(f"{name}: one sweep", "ms", ours.wall * 1e3, "ibqueryerrors", errors * 1e3, 1 / 3),
+            Figure(f"{name}: a discovery", "ms", ours.discovery * 1e3, "ibnetdiscover", discover * 1e3, 2),
             Figure(f"{name}: one port", "ms", ours.wall / ours.ports * 1e3, "perfquery", one * 1e3, 1 / 50),
         ]
     small, large = found.values()
     print(
-        f"growth from {small.ports} to {large.ports} ports, x {large.ports / small.ports:.1f}: CPU of a pass"
+        f"growth from {small.ports} to {large.ports} ports, x {large.ports / small.ports:.1f}: CPU of a sweep"
         f" x {large.cpu / small.cpu:.1f}, memory {small.resident:.0f} to {large.resident:.0f} MiB"
     )
     return figures
@@ -130,4 +130,4 @@ def _timed(fabric: Simulator, *command: object) -> float:
 
 
 if __name__ == "__main__":
-    passes()
+    sweeps()

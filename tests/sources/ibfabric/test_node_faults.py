@@ -20,12 +20,14 @@ def hosts_leaves_spine(fabric):
 
 def other_ports(fabric, but):
     """Return all linked ports that are not at a node or linked to it."""
-    return [
+    found = [
         (node, number)
         for node in fabric.nodes
         for number, port in node.ports.items()
         if node is not but and port.peer is not None and port.peer.node is not but
     ]
+    assert found
+    return found
 
 
 async def test_a_healthy_fabric_is_exported_link_by_link(fabric, make_sweeper):

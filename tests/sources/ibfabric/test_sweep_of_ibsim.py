@@ -226,6 +226,7 @@ def assert_unchanged(before, after, *but):
             for one in (before, after)
         ]
         assert keep[0] == keep[1], name
+        assert keep[0], name
     assert all(answers for key, answers in after.rows["port_responding"].items() if after.names.get(key[0]) not in but)
 
 
