@@ -159,7 +159,7 @@ def test_a_probe_that_fails_says_why_and_a_status_of_1(capsys, monkeypatch, swit
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 gives no way to ask it; give one or more of snmp"),
+        (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 has no protocol to poll it; give one or more of snmp"),
         (["127.0.0.1", "--auth", "lab"], "there is no auth 'lab'; probe.auths has none"),
         (["127.0.0.1", "--module", "ios"], "there is no module 'ios'; probe.modules has none, and profiles are arista"),
         (["127.0.0.1", "--snmp.version", "4"], "--snmp.version: is '4'; known are 1, 2c, 3"),

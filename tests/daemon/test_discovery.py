@@ -1,4 +1,4 @@
-"""Service discovery: what is configured, and what the switches see that nobody configured."""
+"""Service discovery: configured switches, and their neighbours that are not configured."""
 
 import json
 

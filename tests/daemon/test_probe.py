@@ -316,7 +316,7 @@ async def test_who_asks_is_answered_before_he_gives_up(agent):
     async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": CommonOptions(interval=60.0)}) as probing:
         outcome = await probing.probe(agent.address, seconds=0.7)
         assert not outcome.good
-        assert "before an answer to GET" in outcome.story  # what the switch was asked last
+        assert "before a response to GET" in outcome.story  # the last request
         outcome = await probing.probe(agent.address, module="slow", seconds=0.7)
         assert not outcome.good
         assert "no answer within 0.5 s" in outcome.story
@@ -357,7 +357,7 @@ async def test_who_waits_while_the_configuration_changes_is_told(agent):
 @pytest.mark.parametrize("module", ["", "arista"])
 async def test_the_first_probe_blocks_nothing_though_profiles_are_read_for_it(agent, monkeypatch, module):
     profile.builtin.cache_clear()
-    monkeypatch.setattr(profile, "_used", [])
+    monkeypatch.setattr(profile, "_active", [])
     async with prober(allow=LOOPBACK) as probing:
         with blockbuster_ctx("exporter"):
             outcome = await probing.probe(agent.address, module=module)
