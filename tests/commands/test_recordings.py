@@ -160,7 +160,7 @@ def test_a_failed_probe_prints_the_reason_and_exits_with_1(capsys, monkeypatch, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 gives no way to ask it; give one or more of snmp"),
+        (["127.0.0.1"], "target '127.0.0.1': 127.0.0.1 has no protocol to poll it; give one or more of snmp"),
         (["127.0.0.1", "--auth", "lab"], "there is no auth 'lab'; probe.auths has none"),
         (["127.0.0.1", "--module", "ios"], "there is no module 'ios'; probe.modules has none, and profiles are arista"),
         (["127.0.0.1", "--snmp.version", "4"], "--snmp.version: is '4'; expected one of 1, 2c, 3"),

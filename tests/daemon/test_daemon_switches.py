@@ -1,4 +1,4 @@
-"""Switches in the daemon: polls, probes, shards, service discovery, and metrics while a switch is down."""
+"""Switches in the daemon: polled or probed, by shard, listed for Prometheus, exported while down."""
 
 import asyncio
 import json
@@ -158,7 +158,7 @@ async def test_files_of_targets_are_read_at_the_start_and_at_a_reload(tmp_path):
         (
             "",
             "targets:\n- {name: a, address: b}\n- {name: a, address: c}",
-            "more.yml:3: targets[1]: the target 'a' stands",
+            "more.yml:3: targets[1]: the target 'a' is in",
         ),
         (
             "",
@@ -198,7 +198,7 @@ def test_version_1_has_no_counters_for_traffic(tmp_path, profile):
     text = f"switches:\n  targets:\n  - {{name: a, address: b, {profile}snmp: {{community: c, version: 1}}}}\n"
     (tmp_path / "c.yml").write_text(text)
     with pytest.raises(
-        yaml_reader.ConfigError, match=r"c\.yml:3: switches\.targets\[0\]\.snmp: version 1 has no counters"
+        yaml_reader.ConfigError, match=r"c\.yml:3: switches\.targets\[0\]\.snmp: version 1 has no 64-bit counters"
     ):
         load_config(tmp_path / "c.yml")
     own = {
@@ -267,7 +267,7 @@ async def test_prometheus_accepts_the_service_discovery(tmp_path, program):
     }
     labels = found["discoveredLabels"]
     assert labels["__meta_fabric_polled"] == "false"
-    assert labels["__meta_fabric_ways"] == "snmp"
+    assert labels["__meta_fabric_protocols"] == "snmp"
     assert labels["__meta_fabric_name"] == "leaf-0"
 
 
@@ -284,4 +284,4 @@ async def test_a_switch_that_is_down_is_exported_with_the_reason(tmp_path):
         assert page.value("fabric_switch_poll_duration_seconds", switch="switch-0", target="leaf-0") > 0
         assert page.value("fabric_switch_overruns_total", switch="switch-0", target="leaf-0") >= 0
         assert "<small>" in (text := (await served.client.get("/")).text)
-        assert "before an answer to" in text or "no answer" in text
+        assert "before a response to" in text or "no response" in text or "no answer" in text

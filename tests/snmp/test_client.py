@@ -32,7 +32,7 @@ for _port in range(1, 65):
     ROWS[*IN, _port] = Typed(ber.COUNTER64, 2**64 - _port)
     ROWS[*OUT, _port] = Typed(ber.COUNTER64, 2**53 + _port)
     ROWS[*SPEED, _port] = Typed(ber.GAUGE32, 400000)
-SILENCE = {"timeout": 0.05, "retries": 1}  # for tests in which the agent must not answer
+SILENCE = {"timeout": 0.05, "retries": 1}  # for tests in which the agent must not respond
 
 
 def expected(column):
@@ -175,7 +175,7 @@ async def test_an_agent_that_restarts_is_polled_again(agent, client):
 
 
 def deafen(agent):
-    """Let the agent answer nothing until `del agent.answer`; give an event that a first question sets."""
+    """Stop responses until `del agent.answer`; return an event that the first request sets."""
     asked = asyncio.Event()
 
     def answer(_):

@@ -101,7 +101,7 @@ NAME = encode_oid((*IF_HC_IN, 2))
     [
         (encode_varbind(NAME, bytes.fromhex("4600")), NAME),  # no content
         (encode_varbind(NAME, bytes.fromhex("460a01000000000000000000")), NAME),  # above 2^64 - 1
-        (encode_varbind(NAME, bytes.fromhex("9901ff")), NAME),  # a type nobody knows
+        (encode_varbind(NAME, bytes.fromhex("9901ff")), NAME),  # an unknown type
         (encode_varbind(NAME, bytes.fromhex("0480")), NAME),  # indefinite
         (encode_varbind(NAME, bytes.fromhex("047f41")), NAME),  # longer than the variable
         (encode_varbind(NAME, b""), NAME),

@@ -32,7 +32,7 @@ ENCRYPTED = {
 
 @pytest.fixture
 async def engine():
-    """Give pysnmp's engine, which keeps the keys it made."""
+    """Return pysnmp's engine, which keeps the keys it made."""
     made = theirs.SnmpEngine()
     yield made
     made.close_dispatcher()

@@ -1,4 +1,4 @@
-"""What a client of v3 makes of clocks that run apart, forged and spoiled answers, and answers out of their order."""
+"""The v3 client with drifting clocks, forged and corrupted responses, and responses out of order."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ async def agent():
 
 
 def narrow(agent):
-    """Let an agent of v2c and v3 have more than one question, by room for a few variables in each answer."""
+    """Make an agent of v2c and v3 need several requests, by room for a few variables in each response."""
     agent._room = 400
 
 
@@ -54,12 +54,12 @@ def rows(result):
 
 
 def met(engine, session):
-    """Let a session meet an engine."""
+    """Run the engine discovery of a session."""
     assert session.handle_report(session.unwrap(engine.open(session.discovery(1))))[0] is Verdict.RESEND
 
 
 def answered(engine, session, number):
-    """Give the engine's answer to a question, or its report."""
+    """Return the engine's answer to a question, or its report."""
     asked = engine.open(session.wrap(number, encode_pdu(GET, number, 0, 0, ())))
     return asked.wrap(encode_pdu(RESPONSE, number, 0, 0, ())) if isinstance(asked, OpenedRequest) else asked
 
@@ -69,7 +69,7 @@ def answered(engine, session, number):
 
 @pytest.mark.parametrize("pace", [0.9, 0.999, 1.0, 1.001, 1.1], ids=str)
 def test_clock_drift_never_rejects_a_response(pace):
-    """Each answer tells the time anew; what counts is what the agent said last, not how far our own clock has gone."""
+    """Each response contains the time; the reference is the last one received and not our own clock."""
     ours, theirs = [1000.0], [1000.0]
     engine = Engine(USERS, clock=lambda: theirs[0])
     session = UserSession(PRIVATE, clock=lambda: ours[0])
@@ -90,7 +90,7 @@ def test_a_late_response_does_not_move_the_time_window():
     now[0] += 100
     newest = answered(engine, session, 3)
     assert session.unwrap(newest)
-    assert session.unwrap(first)  # a hundred seconds late: taken, and no reason to set the clock back
+    assert session.unwrap(first)  # a hundred seconds late: accepted, and the clock is not set back
     now[0] += 51
     with pytest.raises(MismatchError, match="outside of the time window"):
         session.unwrap(first)
@@ -109,7 +109,7 @@ def test_an_unsigned_report_does_not_set_the_clock_of_a_known_engine():
     assert session.unwrap(right)
 
 
-# --- answers to something else
+# --- responses to other requests
 
 
 def test_a_response_with_the_right_msgid_and_another_request_id_is_rejected():
@@ -122,7 +122,7 @@ def test_a_response_with_the_right_msgid_and_another_request_id_is_rejected():
 
 @pytest.mark.parametrize("other", [{"users": [User("other")]}, {"engine_id": bytes.fromhex("80000000050102030405")}])
 def test_an_unsigned_response_of_another_engine_or_user_is_rejected(other):
-    """Nothing but names tells them apart where nobody signs."""
+    """Without signatures, only names distinguish them."""
     engine, session = Engine([User("nobody")]), UserSession(User("nobody"))
     met(engine, session)
     assert session.unwrap(answered(engine, session, 2)).kind == RESPONSE
@@ -140,17 +140,17 @@ def test_an_engine_id_that_is_too_long_is_rejected():
 
 @pytest.mark.parametrize(("boots", "time"), [(-1, 0), (0, -1), (2**31, 0), (0, 2**31), (2**40, 5)])
 def test_boots_and_times_out_of_range_are_rejected(boots, time):
-    """They would not fit where the encryption begins."""
+    """They would not fit the IV of the encryption."""
     data, _ = v3.encode(1, v3.AUTHENTICATED, (bytes(12), boots, time), b"private", b"0\0", signature_size=24)
     with pytest.raises(DecodeError, match=r"both are 0 to 2\^31 - 1"):
         v3.decode(data)
 
 
-# --- what is refused is counted, and costs no answer that is right
+# --- rejected datagrams are counted, and cost no valid response
 
 
 async def ask_through(agent, forge, asking=PRIVATE):
-    """Walk the agent while `forge` makes datagrams of each answer, which arrive before the answer itself."""
+    """Walk the agent while `forge` returns datagrams for each response, which arrive before the response."""
     answer = agent.answer
 
     def answers(datagram):
@@ -178,7 +178,7 @@ async def test_responses_with_a_wrong_signature_are_dropped_and_counted(agent):
 
 
 async def test_responses_without_a_signature_are_dropped_and_counted(agent):
-    """An agent of no passwords, but the same name and identity, answers faster than the one that was asked."""
+    """An agent without passwords, with the same user and engine ID, responds faster than the polled one."""
     liar = Engine([User("private")], engine_id=agent.engine.engine_id)
     numbers = []
 
@@ -213,7 +213,7 @@ async def test_old_responses_match_no_request(agent):
     assert counters.retries == 0
 
 
-# --- who is refused
+# --- rejected users
 
 
 async def test_a_wrong_privacy_password_is_named(agent):
@@ -245,7 +245,7 @@ async def test_rejections_are_raised_at_once_with_their_remedy(agent, asking, te
 
 
 async def test_v1_repeats_a_get_without_the_missing_object(agent):
-    """Whose error names it: one question more for each, and not halves of halves."""
+    """The error names it: one more request for each missing object, without splitting in halves."""
     have = list(ROWS)[:7]
     missing = [(*COLUMNS[0], 1000), (*COLUMNS[0], 1001)]
     async with SnmpClient(agent.address, Community(b"public", V1), timeout=20) as client:
@@ -255,12 +255,12 @@ async def test_v1_repeats_a_get_without_the_missing_object(agent):
     assert client.counters.requests == 3
 
 
-# --- late and reordered answers
+# --- late and reordered responses
 
 
 @EVERYBODY
 async def test_late_responses_to_the_first_try_are_accepted(agent, credentials):
-    """Each question is answered once it is asked again, and then as it was asked first."""
+    """Each request is answered only after its retry, with the request-id of the first try."""
     agent.faults.late = True
     async with SnmpClient(agent.address, credentials, timeout=0.05, retries=4, deadline=60) as client:
         found = await client.get(list(ROWS)[:3])
@@ -272,7 +272,7 @@ async def test_late_responses_to_the_first_try_are_accepted(agent, credentials):
 
 @EVERYBODY
 async def test_two_requests_in_flight_with_reordered_responses(agent, credentials):
-    """The answers to two questions are held until both are there, and go out the second one first."""
+    """The responses to two requests are held until both are there, and sent the second one first."""
     narrow(agent)
     answer, held, swapped = agent.answer, [], []
 
@@ -287,7 +287,7 @@ async def test_two_requests_in_flight_with_reordered_responses(agent, credential
 
     agent.alone = True
     async with SnmpClient(agent.address, credentials, window=2, timeout=0.5, retries=4, deadline=60) as client:
-        await client.get([next(iter(ROWS))])  # so that the agent is met
+        await client.get([next(iter(ROWS))])  # run the engine discovery
         agent.answer, agent.alone = answers, False
         result = await client.walk(COLUMNS)
     assert rows(result) == WANTED
@@ -296,7 +296,7 @@ async def test_two_requests_in_flight_with_reordered_responses(agent, credential
 
 
 async def test_a_lost_engine_discovery_does_not_shrink_requests(agent):
-    """Which is small: two losses of it say nothing of how much the agent can answer."""
+    """It is small: its loss does not depend on the size of requests."""
     answer = agent.answer
     asked = []
     agent.answer = lambda datagram: asked.append(1) or (answer(datagram) if len(asked) > 3 else [])
@@ -316,12 +316,12 @@ async def test_an_agent_that_stops_responding_after_discovery(agent):
         assert rows(await client.walk(COLUMNS)) == WANTED
 
 
-# --- junk
+# --- malformed datagrams
 
 
 @given(st.sampled_from(USERS), st.integers(0, 10_000), st.integers(1, 255), st.integers(0, 400))
 def test_no_corrupted_response_or_request_is_accepted(asking, place, change, size):
-    """Every byte is under the signature, so that any change of one, or any cut, is found; and nothing else happens."""
+    """Every byte is signed, so any change or truncation is detected, and nothing else happens."""
     engine, session = Engine(USERS), UserSession(asking)
     met(engine, session)
     for right, read in (

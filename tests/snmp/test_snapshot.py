@@ -104,7 +104,7 @@ PRIVATE = {
     "1.3.6.1.4.1.30065.3.11.1.1.1.3.1.3": Typed(COUNTER64, 77),
     "1.3.6.1.4.1.30065.3.15.1.1.1.10.1": text(NAMES[5]),
     "1.3.6.1.4.1.9.9.580.1.5.5.1.4.1.2.4.2": Typed(COUNTER64, 88),
-    # Tables that nobody asked for, or nobody knows: gone, with what is in their indexes.
+    # Tables that are not read, or not known: dropped, with the content of their indexes.
     f"1.3.6.1.2.1.4.20.1.1.{dotted(IPV4)}": Typed(IP_ADDRESS, IPV4),
     f"1.3.6.1.4.1.30065.9.1.{dotted(mac(0))}": Typed(INTEGER, 1),
     "1.3.6.1.4.1.30065.9.2.0": Typed(IP_ADDRESS, IPV4),
@@ -113,7 +113,7 @@ ROWS = {parse_oid(oid): value for oid, value in PRIVATE.items()}
 
 
 def spellings(secret):
-    """List how a name or the bytes of an address may stand in a file: plain, hexadecimal, as part of an index."""
+    """List the notations of a name or the bytes of an address in a file: plain, hexadecimal, part of an index."""
     if isinstance(secret, str):
         yield secret.lower()
         secret = secret.encode()

@@ -1,4 +1,4 @@
-"""SNMPv3: keys of the RFCs, net-snmp's agent in every algorithm, and what an agent, or somebody between, may do."""
+"""SNMPv3: keys of the RFCs, net-snmp's agent in every algorithm, and invalid or forged messages."""
 
 import asyncio
 import contextlib
@@ -192,7 +192,7 @@ class Snmpd:
         )
 
     def start(self):
-        # Told to read no other files, it would not read its own state either: how often it has started.
+        # Without other files it would not read its own state either: snmpEngineBoots.
         files = f"{self.folder}/snmpd.conf,{self.folder}/state/snmpd.conf"
         self.process = subprocess.Popen(
             [
@@ -330,7 +330,7 @@ WANTED = {(port,): 2**60 + port for port in range(1, 200)}
 async def test_a_walk_of_the_simulated_agent(agent, asking):
     async with SnmpClient(agent.address, asking, **PATIENT) as client:
         assert await walked(client) == WANTED
-        assert client.counters.reports == 1  # who is there; its time came with that
+        assert client.counters.reports == 1  # the engine discovery, which contains the time
         assert client.counters.retries == client.counters.mismatched == 0
         assert client.boots == 1
 
@@ -354,7 +354,7 @@ async def test_another_engine_id_is_discovered_again(agent):
 
 
 async def test_an_agent_that_loses_its_boots_is_discovered_again_after_the_timeout(agent):
-    """Its clock jumps back under the same number of boots: its answers look like replays until it is met anew."""
+    """Its clock jumps back with the same boots: its responses look like replays until the next discovery."""
     now = [10_000.0]
     agent.engine.clock = lambda: now[0]
     agent.engine.reboot(5)
@@ -393,7 +393,7 @@ async def test_an_unresponsive_agent_times_out_at_the_engine_discovery(agent):
 
 
 async def test_endless_reports_are_an_error():
-    """An agent that says after each question that the time is wrong, under the right signature."""
+    """An agent that reports after each request that the time is wrong, with a valid signature."""
 
     class Contrary(Engine):
         def open(self, data):
@@ -407,7 +407,7 @@ async def test_endless_reports_are_an_error():
                 await client.get([COLUMN])
 
 
-# --- what somebody between may do
+# --- attacks by a man in the middle
 
 
 @pytest.fixture
@@ -417,7 +417,7 @@ def clock():
 
 @pytest.fixture
 def met(clock):
-    """Give an engine and a session that has met it."""
+    """Return an engine and a session after the engine discovery."""
     engine = Engine(EVERY, clock=lambda: clock[0])
     session = UserSession(user(), clock=lambda: clock[0])
     report = session.unwrap(engine.open(session.discovery(7)))
@@ -492,7 +492,7 @@ def test_an_engine_id_that_is_too_short_is_rejected():
     assert not session.is_ready
 
 
-# --- junk
+# --- malformed datagrams
 
 
 @given(st.binary(max_size=300))
@@ -512,7 +512,7 @@ def test_modified_and_truncated_messages_raise_only_their_errors(place, value, s
     for one in (bytes(data), bytes(data[:size])):
         with contextlib.suppress(DecodeError, MismatchError):
             session.unwrap(one)
-        engine.open(one)  # which gives a question, a report or nothing, and raises nothing
+        engine.open(one)  # returns a request, a report or nothing, and raises nothing
 
 
 def test_signatures_have_the_length_of_their_rfc():
@@ -520,7 +520,7 @@ def test_signatures_have_the_length_of_their_rfc():
     assert list(sizes.values()) == [12, 12, 16, 24, 32, 48]
 
 
-# --- several questions at a time, and answers from elsewhere
+# --- several requests in flight, and responses from other addresses
 
 
 async def test_two_requests_in_flight(agent):

@@ -1,4 +1,4 @@
-"""The walk and the get as state machines: no sockets, the agent's answers handed over by the test."""
+"""Walk and get as state machines: no sockets, the test passes the responses."""
 
 import pytest
 from hypothesis import given
@@ -53,7 +53,7 @@ def expected(column, without=()):
 
 
 def drive(exchange, agent, *, limit=4000):
-    """Let an agent answer an exchange; a datagram that it does not answer counts as a question without answer."""
+    """Run an exchange with an agent; a datagram without a response is a timeout."""
     for number in range(1, limit):
         request = exchange.next_request()
         if request is None:
@@ -155,8 +155,8 @@ def test_a_looping_column_ends_with_its_rows():
 
 
 def test_rows_in_any_order_are_kept_if_unordered():
-    """As tables of neighbours have them whose first index is a time, which goes back."""
-    strict, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(unsorted={IN})), [IN])
+    """Tables of LLDP neighbours have them: their first index is a time, which may decrease."""
+    strict, _ = walk(SnmpAgent(rows(), faults=Faults(unsorted={IN})), [IN])
     assert reasons(strict) == {IN: Reason.NOT_INCREASING}
     loose, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(unsorted={IN})), [IN], unordered=True)
     assert loose.problems == []
@@ -230,7 +230,7 @@ def test_more_is_tried_again_after_clean_polls():
 def test_gen_err_is_isolated_and_remembered(without_index):
     agent = SnmpAgent(rows(), faults=SnmpFaults(gen_err={OUT}, gen_err_without_index=without_index))
     state = AgentState()
-    # Without a column between them, the end of IN would lie in OUT, and the agent could not tell it either.
+    # Without a column between them, the end of IN would lie in OUT, and the agent could not return it either.
     agent.set((*IFX_TABLE, 7, 1), Typed(ber.COUNTER64, 1))
     result, first = walk(agent, state=state)
     assert reasons(result) == {OUT: Reason.ERROR_STATUS}
@@ -250,8 +250,8 @@ def test_an_agent_with_errors_everywhere_ends():
 
 
 def test_a_column_that_times_out_affects_only_itself():
-    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(silent_on={ERRORS})))
-    # DISCARDS ends where ERRORS begins, so its last question is not answered either; its rows are kept.
+    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_on={ERRORS})))
+    # DISCARDS ends where ERRORS begins, so its last request times out too; its rows are kept.
     assert reasons(result)[ERRORS] is Reason.TIMEOUT
     assert set(reasons(result)) <= {ERRORS, DISCARDS}
     for oid in set(COLUMNS) - {ERRORS}:

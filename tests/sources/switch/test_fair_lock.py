@@ -1,4 +1,4 @@
-"""Of many polls that are complete at once, each computes in a turn of the loop of its own."""
+"""Of many polls that are complete at once, one computes per iteration of the event loop."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def test_one_caller_continues_per_loop_iteration():
     turns = await asyncio.gather(*(compute() for _ in range(20)))
     ongoing = False
     assert len(set(turns)) == 20
-    assert turns == sorted(turns), "the first to wait is the first to go on"
+    assert turns == sorted(turns), "in the order of the calls"
 
 
 async def test_a_cancelled_caller_does_not_block_others():

@@ -1,4 +1,4 @@
-"""One spelling for the names of ports, to tell whether two mean the same."""
+"""Canonical names of ports, to compare two names."""
 
 import pytest
 

@@ -202,7 +202,7 @@ EXPECTED = {
     "os10": {PORTS: {("ethernet1/1/1",): {}}},
     "comware": {PORTS: {("FourHundredGigE1/0/1",): {}}},
 }
-"""Rows that a profile gives of its fixture, beside what IF-MIB gives of all."""
+"""Rows of a profile for its fixture, in addition to those of IF-MIB."""
 
 COMMON = {
     "receive_bytes_total",
@@ -231,7 +231,7 @@ async def harvest_of(name, served=None, **options):
 
 
 def rows_of(harvest, schema):
-    """Give rows by key, exported: raw x factor / divisor."""
+    """Return rows by key, exported: raw x factor / divisor."""
     found = {}
     for part in harvest.parts:
         if part.schema is schema:

@@ -1,4 +1,4 @@
-"""Questions that take turns: who is next, and what an error does to the others."""
+"""Round-robin scheduling: the order of requests, and the effect of an error on the others."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ def clock(stopped_clock):
 
 
 async def round_of(round_robin, clock, paces, seconds, *, takes=1.0):
-    """Ask what is due, each question taking a while; give what was asked."""
+    """Send the due requests, each taking a while; return those sent."""
     asked = []
 
     async def ask(job):
@@ -33,7 +33,7 @@ async def test_the_longest_overdue_request_is_next(clock):
     round_robin = RoundRobin()
     paces = dict.fromkeys("abcde", 0.0)
     polls = [await round_of(round_robin, clock, paces, 2.5) for _ in range(5)]
-    assert polls[0] == ["a", "b", "c"], "nobody knows yet how long they take"
+    assert polls[0] == ["a", "b", "c"], "their durations are not known yet"
     assert polls[1:] == [["d", "e"], ["a", "b"], ["c", "d"], ["e", "a"]]
 
 

@@ -35,7 +35,7 @@ def source_of(simulated, address, registry, *, interval=INTERVAL, patience=0.5):
 
 @contextlib.asynccontextmanager
 async def polled(*simulated, interval=INTERVAL, patience=0.5):
-    """Start agents; give a poller for each."""
+    """Start agents; return a poller for each."""
     registry = SwitchRegistry()
     pollers = []
     async with contextlib.AsyncExitStack() as stack:
@@ -49,7 +49,7 @@ async def polled(*simulated, interval=INTERVAL, patience=0.5):
 
 
 def rows(tables, schema):
-    """Give the rows of all tables of a schema, by label: what they have."""
+    """Return the rows of all tables of a schema, by label: what they have."""
     found = {}
     for table in tables:
         if table.schema.prefix == schema.prefix and table.schema.labels == schema.labels:
@@ -117,7 +117,7 @@ SHOWN = {
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Put one clock, which a test moves, into the place of that of all that polls switches."""
+    """Replace the monotonic clock of all modules that poll switches by one that the test advances."""
 
     class Clock:
         now = 5000.0
@@ -127,13 +127,13 @@ def clock(monkeypatch):
 
     made = Clock()
     for name, module in list(sys.modules.items()):
-        if name.startswith("exporter.sources.switch.source") and hasattr(module, "monotonic"):
+        if name.startswith("exporter.sources.switch.") and hasattr(module, "monotonic"):
             monkeypatch.setattr(module, "monotonic", made)
     return made
 
 
 async def step(simulated, poller, clock, seconds):
-    """Let time pass for switch and exporter; give the tables."""
+    """Advance the time of switch and exporter; return the tables."""
     simulated.advance(seconds)
     clock.now += seconds
     await poller.poll()
@@ -142,7 +142,7 @@ async def step(simulated, poller, clock, seconds):
 
 
 def wrong(tables, simulated):
-    """List what the tables say of ports and does not agree with what the switch counted."""
+    """List values of ports in the tables that differ from what the switch counted."""
     shown, truth = rows(tables, PORTS), simulated.truth()
     assert shown.keys() == {(name,) for name in truth}
     return [

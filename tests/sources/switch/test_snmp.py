@@ -1,4 +1,4 @@
-"""Switches by SNMP: what IF-MIB says becomes what is exported, and what an agent may do wrong costs only itself."""
+"""Switches by SNMP: metrics of IF-MIB, and faulty agents, which affect only their own columns."""
 
 import asyncio
 import contextlib
@@ -75,7 +75,7 @@ def text(value):
 
 
 def port(index, name, *, oper=1, speed=400_000, alias=""):
-    """Give all rows of a port: its counters are the index, the place of the column, and a thousand times both."""
+    """Return all rows of a port: its counters are the index, the place of the column, and a thousand times both."""
     rows = {
         (*NAME, index): text(name),
         (*DESCR, index): text(f"port {index}"),
@@ -131,7 +131,7 @@ async def reader_of(agent, name="target-1", *, interval=LONG, snmp=None, **optio
 
 
 class Meaning:
-    """Puts readings through the rates, and gives rows by label with what they have; families of metrics apart."""
+    """Passes readings through the rates, and returns rows by label; families of metrics separately."""
 
     def __init__(self):
         self.states = {}
@@ -370,7 +370,7 @@ async def test_a_name_is_kept_when_it_cannot_be_read(clock):
     assert reasons(reading) == [("system", "error_status")]
 
 
-# How often what is asked.
+# What is read how often.
 
 
 async def count(agent, reader):
@@ -666,7 +666,7 @@ async def test_an_unresponsive_agent_is_a_timeout_with_a_remedy(community):
 
 
 async def test_the_timeout_comes_before_the_pollers_own():
-    """Patience for longer than the interval: what is said still names address and remedy."""
+    """A timeout longer than the interval: the error still has address and remedy."""
     snmp = Snmp(community="public", timeout=20.0)
     async with served(system()) as agent, reader_of(agent, snmp=snmp, interval=0.2) as reader:
         agent.faults.silent = True

@@ -1,4 +1,4 @@
-"""When a switch counted: agents that answer from a cache, or say when they read the counters."""
+"""Refresh times of counters: agents with a cache, and agents with time stamps."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_counters_that_always_change_have_the_time_of_their_reading():
 
 
 def test_readings_from_a_cache_have_the_time_of_the_refresh():
-    """Every 50 s, asked every 10 s; until something moves for the first time nobody knows which ports are busy."""
+    """A refresh every 50 s, polled every 10 s; before the first change no port is known to be busy."""
     detector = RefreshDetector()
     found = times_of(detector, Agent(50), 10.0, 12)
     assert found == [1000.0, 1010.0, 1020.0, 1030.0, 1040.0] + [1050.0] * 5 + [1100.0] * 2
@@ -50,7 +50,7 @@ def test_a_switch_without_changes_for_one_and_a_half_refreshes_is_idle(documente
     assert found[:number] == [1005.0] * number
     assert found[number:] == [1005.0 + 5.0 * poll for poll in range(number + 1, 25)]
     assert detector.time_by_octets({**still, ("receive", 2): 10**13}, 1200.0) == 1200.0
-    assert detector.period is None, "a switch that had nothing to do does not tell how often it refreshes"
+    assert detector.period is None, "an idle switch has no known refresh period"
 
 
 def test_after_ten_changed_readings_a_switch_is_idle_at_the_second_unchanged_one():

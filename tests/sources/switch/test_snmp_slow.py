@@ -47,7 +47,7 @@ def number(value):
 
 
 def switch(*names, first=1):
-    """Give a switch with ports of these names, whose indexes count from `first`."""
+    """Return a switch with ports of these names, whose indexes count from `first`."""
     rows = {
         (*SYSTEM, 1, 0): text("A switch of tests"),
         (*SYSTEM, 2, 0): Typed(OBJECT_IDENTIFIER, (2, 999, 7)),
@@ -76,7 +76,7 @@ def neighbour(*index, table=REMOTE, first=4, chassis=MAC, kind=4, port="Ethernet
 
 
 class Served:
-    """An agent and a reader that asks it."""
+    """An agent and a reader that polls it."""
 
     def __init__(self, rows, **options):
         self.agent = SnmpAgent(rows)
@@ -126,11 +126,14 @@ async def test_a_neighbour_with_all_tlvs():
     ("own", "port"),
     [
         (local(513, "xe-0/0/0"), "xe-0/0/0"),  # the name, whatever interface has the number
-        (local(513, "02:00:5e:00:53:aa", "xe-0/0/1"), "xe-0/0/1"),  # a MAC address says nothing; the description does
+        (
+            local(513, "02:00:5e:00:53:aa", "xe-0/0/1"),
+            "xe-0/0/1",
+        ),  # a MAC address names no interface; the description does
         (local(513, "513"), "xe-0/0/513"),  # as Junos: the number is the interface's
         (local(513, "7", "rail 3"), "xe-0/0/0"),  # by its alias
         (local(513, "3"), None),  # which is no name if it is a number
-        (local(513, "512"), None),  # it is that of some other interface: nobody knows
+        (local(513, "512"), None),  # it is that of another interface: unknown
         (local(513, "gone", "gone"), None),
         ({}, "xe-0/0/513"),
     ],

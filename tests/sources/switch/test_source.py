@@ -37,7 +37,7 @@ NEIGHBOURS = [
 
 
 class ScriptedReader:
-    """A reader that is told what to bring; what it brings last it brings again."""
+    """A reader with scripted readings; the last one is repeated."""
 
     def __init__(self, *readings, protocol="snmp"):
         self.protocol, self.readings, self.closed = protocol, list(readings), False
@@ -56,7 +56,7 @@ class ScriptedReader:
 
 
 def reading(time, *, counted=None, sent=None, ups=(1,) * 6, speeds=(SPEED,) * 6, neighbours=NEIGHBOURS, device=None):
-    """Give what a reader brings: `sent` are bytes by port; a link that is down has no speed."""
+    """Return a reading: `sent` are bytes by port; a link that is down has no speed."""
     columns = {
         "receive_bytes_total": [0] * 6,
         "transmit_bytes_total": sent or [0] * 6,
@@ -74,7 +74,7 @@ def reading(time, *, counted=None, sent=None, ups=(1,) * 6, speeds=(SPEED,) * 6,
 
 
 class Polled:
-    """Puts what a switch tells through all that is made of it, as the poller does."""
+    """Passes the tables of a switch through all steps of meaning, as the poller does."""
 
     STEPS = (
         rates.step,
@@ -90,7 +90,7 @@ class Polled:
         self.memory = {}
 
     async def poll(self):
-        """Give {name: {labels: value}} of one poll."""
+        """Return {name: {labels: value}} of one poll."""
         tables = (await self.source.read()).tables
         for place, step in enumerate(self.STEPS):
             made = []
@@ -147,7 +147,7 @@ async def test_an_uplink_that_is_slower_than_its_siblings_is_degraded_and_a_port
         ((1, 1, 1, 1, 1, 1), 2.0),
         ((1, 1, 1, 0, 1, 1), 1.5),
         ((1, 1, 1, 1, 1, 0), 4.0),  # a lost uplink
-        ((1, 1, 1, 1, 0, 0), None),  # all are lost: no number says that
+        ((1, 1, 1, 1, 0, 0), None),  # all are lost: no ratio
         ((0, 0, 0, 0, 1, 1), None),
     ],
 )

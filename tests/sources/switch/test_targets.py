@@ -1,4 +1,4 @@
-"""What is said of switches: by defaults, by groups, by themselves and in files; and that nobody sees their secrets."""
+"""Options of switches: defaults, groups, targets and files; and that secrets are masked."""
 
 import msgspec
 import pytest
@@ -59,7 +59,7 @@ def test_protocols_of_defaults_and_target_are_combined():
 
 
 def test_targets_and_defaults_have_the_same_keys():
-    """Every key of a target is one of defaults and groups too, so that each can be said once."""
+    """Every key of a target is also a key of defaults and groups."""
     assert {field.name for field in msgspec.structs.fields(Target)} == {
         field.name for field in msgspec.structs.fields(TargetOptions)
     }

@@ -1,4 +1,4 @@
-"""Where switches stand, and who is at the other end of their links: roles, uplinks, and names that join."""
+"""Placement of switches: roles, uplinks, links, and the labels that join both ends."""
 
 import itertools
 
@@ -33,7 +33,7 @@ class Fabric:
         self.keepers = {name: RowKeeper(PORTS.labels) for name in targets}
 
     def poll(self, name, neighbours, ports, *, types=None, chassis="", system_name=""):
-        """Poll one; `ports` gives whether each is up. Gives kinds by port, and links by (port, peer, peer port)."""
+        """Poll one; `ports` gives whether each is up. Returns groups by port, and links by (port, peer, peer port)."""
         label = self.registry.claim_label(name, system_name)
         builder = TableBuilder(PORTS)
         for port, up in ports.items():
@@ -76,7 +76,7 @@ def test_switches_with_hosts_are_leaves_and_a_switch_with_only_leaves_is_a_spine
     views = {
         "leaf1": ([to_host("Ethernet1/1"), to_switch("Ethernet1/2", "spine1")], ports),
         "leaf2": ([to_host("Ethernet1/1"), to_switch("Ethernet1/2", "spine1", "Ethernet1/2")], ports),
-        # Management ports say nothing of the fabric, whoever is at their other end.
+        # Management ports do not belong to the fabric, whatever their peer is.
         "spine1": (
             [to_switch("Ethernet1/1", "leaf1"), to_switch("Ethernet1/2", "leaf2"), to_host("Management1", "jump")],
             ports,
@@ -257,7 +257,7 @@ def test_removed_targets_are_not_found():
         (Neighbour("p", MAC, MAC), "host"),  # firmware of a NIC
         (Neighbour("p", MAC, OTHER_MAC), "unknown"),
         (Neighbour("p", MAC, "", "printer"), "unknown"),
-        # A host that forwards for its containers, as lldpd tells of it.
+        # A host that forwards for its containers, as lldpd describes it.
         (
             Neighbour(
                 "p",
@@ -289,7 +289,7 @@ def test_the_kind_of_a_peer(neighbour, kind):
     [
         (Neighbour("p", MAC, OTHER_MAC, "gpu1"), OTHER_MAC),
         (Neighbour("p", MAC, "", ""), MAC),
-        (Neighbour("p", MAC, "eth0", "gpu1"), ""),  # all ports of the host tell this chassis
+        (Neighbour("p", MAC, "eth0", "gpu1"), ""),  # all ports of the host have this chassis ID
         (Neighbour("p", "serial", "eth0", "gpu1"), ""),
     ],
 )

@@ -67,7 +67,7 @@ async def listening(snmp=V2C, **options):
 
 @pytest.fixture
 def send(program, tmp_path):
-    """Give a function that sends a trap or an inform by net-snmp."""
+    """Return a function that sends a trap or an inform by net-snmp."""
 
     async def run(name, where, *options, event=LINK_DOWN, variables=()):
         process = await asyncio.create_subprocess_exec(
