@@ -15,8 +15,8 @@ from exporter.nccl.nccl_tests import (
     parse_json,
     parse_text,
 )
-from exporter.sources.common.path_patterns import matching_files
-from exporter.sources.nccl_facts.files import read_whole
+from exporter.sources.common.path_patterns import matching
+from exporter.sources.nccl.readers.files import read_whole
 
 HINT = (
     "run all_reduce_perf, all_gather_perf or reduce_scatter_perf of nccl-tests over two nodes or more, and put the name"

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import NamedTuple
 
 from exporter.core.source import Failure
-from exporter.linux.untrusted_files import open_untrusted
 from exporter.sources.nccl.identity import UNKNOWN
 from exporter.sources.nccl.readers.files import (
     JOB_FOLDER,
@@ -92,16 +91,3 @@ def _job_of(path: str, job: str) -> str:
     """Return the job of a file: that of its folder if known, else the one in Slurm's name of an output file."""
     found = _SLURM.fullmatch(path.rsplit("/", 1)[-1]) if job == UNKNOWN else None
     return found[1] if found else job
-
-
-def read_whole(path: str, limit: int) -> tuple[bytes, os.stat_result]:
-    """Read the first bytes of a file. Blocks.
-
-    Returns:
-        Its content, one byte more than `limit` if it is larger, and its stat.
-
-    Raises:
-        OSError: It cannot be opened or read, or is not a regular file.
-    """
-    with open_untrusted(path) as (descriptor, state), open(descriptor, "rb", closefd=False) as file:
-        return file.read(limit + 1), state

@@ -23,7 +23,7 @@ from exporter.nccl.decoding import FormatError
 from exporter.nccl.inspector_textfile import TextfileValue, gpu_of_file, parse_textfile
 from exporter.nccl.prometheus_text import MAX_TEXT, LineErrors
 from exporter.sources.nccl.identity import UNKNOWN
-from exporter.sources.nccl_facts.files import read_whole
+from exporter.sources.nccl.readers.files import read_whole
 from exporter.sources.nccl_facts.metrics import TEXT_LINES, TEXTFILES, WINDOW_SCHEMAS, WINDOWS
 
 MAX_FILES = 64

@@ -31,8 +31,8 @@ from exporter.linux.tail import (
 from exporter.nccl.debug_log import ScanStats, scan
 from exporter.nccl.log_facts import LogEntry
 from exporter.sources.common.failures import failure_of
-from exporter.sources.nccl.readers.files import CALL_TIMEOUT_SECONDS, off_loop
-from exporter.sources.nccl_facts.files import find, read_whole
+from exporter.sources.nccl.readers.files import CALL_TIMEOUT_SECONDS, off_loop, read_whole
+from exporter.sources.nccl_facts.files import find
 from exporter.sources.nccl_facts.inspector_windows import (
     TextFile,
     TextfileReading,

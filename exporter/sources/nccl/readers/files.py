@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import Failure, SourceError
+from exporter.linux.untrusted_files import opened
 from exporter.sources.common.failures import failure_of
 from exporter.sources.nccl.identity import MAX_NAME, UNKNOWN
 
@@ -125,3 +126,16 @@ async def off_loop(serial: BlockingCalls, call: Callable[[], Result]) -> Result:
 def _boxed(call: Callable[[], Result]) -> tuple[Result]:
     """Wrap a result, so that it can be distinguished from an exception."""
     return (call(),)
+
+
+def read_whole(path: str, limit: int) -> tuple[bytes, os.stat_result]:
+    """Read the first bytes of a file. Blocks.
+
+    Returns:
+        Its content, one byte more than `limit` if it is larger, and its stat.
+
+    Raises:
+        OSError: It cannot be opened or read, or is not a regular file.
+    """
+    with opened(path) as (descriptor, state), open(descriptor, "rb", closefd=False) as file:
+        return file.read(limit + 1), state
