@@ -127,15 +127,15 @@ def test_every_cipher_name_is_known_to_openssl():
         (
             f"{TLS}client_auth_type: RequireAnyClientCert, client_ca_file: ca.pem}}",
             (
-                "tls_server_config.client_auth_type: RequireAnyClientCert: client certificates are not taken "
-                "unverified; use RequireAndVerifyClientCert with client_ca_file"
+                "tls_server_config.client_auth_type: RequireAnyClientCert: client certificates are always "
+                "verified; use RequireAndVerifyClientCert with client_ca_file"
             ),
         ),
         (
             f"{TLS}client_auth_type: RequestClientCert}}",
             (
-                "tls_server_config.client_auth_type: RequestClientCert: client certificates are not taken "
-                "unverified; use RequireAndVerifyClientCert with client_ca_file"
+                "tls_server_config.client_auth_type: RequestClientCert: client certificates are always "
+                "verified; use RequireAndVerifyClientCert with client_ca_file"
             ),
         ),
         (
