@@ -318,7 +318,7 @@ def test_the_configuration_of_the_page_is_valid(tmp_path):
 
 def test_the_page_documents_the_default_limits(tmp_path):
     (tmp_path / "fabric.yml").write_text("sources: {ibfabric: {enabled: true}}")
-    options = daemon.load_config(tmp_path / "fabric.yml").sources["ibfabric"]
+    options = load_config(tmp_path / "fabric.yml").sources["ibfabric"]
     text = " ".join(PAGE.partition("## Load on the fabric")[2].partition("\n## ")[0].split())
     assert (options.per_destination, options.window, options.per_second) == (1, 64, 10_000)
     assert (options.retries, options.timeout, options.interval, options.survey_interval) == (2, 0.5, 30.0, 600.0)

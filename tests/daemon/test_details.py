@@ -363,7 +363,7 @@ def meanings(readings):
 
 
 async def test_derived_metrics_of_an_rdma_port_do_not_depend_on_details(tree, stopped_clock):
-    clock, made, names = stopped_clock(rdma, rdma_device, rdma_port), [], [*PMA, *HW]
+    clock, made, names = stopped_clock(rdma, rdma_device), [], [*PMA, *HW]
     for keep in ((), ("*",)):
         readings = []
         async with opened(tree, keep=keep) as source:

@@ -38,24 +38,24 @@ def relay():
 def timings(*world_ranks):
     """Return the table of one collective of each process; the processes claim the given ranks of the job."""
     known, reports = ProcessRegistry(), []
-    known.begin()
+    known.begin_poll()
     for place, rank in enumerate(world_ranks):
         number = 100 + place
         facts = ProcessFacts("j", pid=number, host="gpu-1", host_pid=number, world_rank=rank)
         one = ProcessReport(f"f{place}", facts, None)
         member = Membership(place, len(world_ranks), 1)
-        one.meets(member)
-        one.did("c", member, "AllReduce", 1, 1 << 20, 100, True)
-        reports.append((known.take("inspector", one, 1.0, []), one))
-    known.finish({}, 1.0)
-    return streams(reports, "gpu-1", 1.0)
+        one.add_membership(member)
+        one.add_collective("c", member, "AllReduce", 1, 1 << 20, 100, True)
+        reports.append((known.add("inspector", one, 1.0, []), one))
+    known.end_poll({}, 1.0)
+    return stream_table(reports, "gpu-1", 1.0)
 
 
 def test_progress_is_sent_without_timings():
     table = timings(4)
     process = ProcessRegistry()
-    process.begin()
-    one = ProcessReport("f", Facts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
+    process.begin_poll()
+    one = ProcessReport("f", ProcessFacts("j", pid=7, host="gpu-1", host_pid=7, world_rank=3))
     member = Membership(1, 2, 1)
     one.add_membership(member)
     one.add_collective("c", member, "AllReduce", 1, 1 << 20, 100, True)

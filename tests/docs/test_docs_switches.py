@@ -47,7 +47,7 @@ def test_every_example_has_a_name():
 
 
 def test_the_configuration_is_read_with_all_its_files(folder):
-    options = daemon.load_config(folder / "fabric.yml").sources["switch"]
+    options = load_config(folder / "fabric.yml").sources["switch"]
     found = {target.name: (target, group) for target, group in resolve_targets(options)}
     assert sorted(found) == ["leaf-01", "leaf-02", "leaf-201", "leaf-202", "old-leaf", "spine-01"]
     leaf, group = found["leaf-01"]
@@ -63,7 +63,7 @@ def test_the_configuration_is_read_with_all_its_files(folder):
 
 
 def test_the_profile_in_the_guide_is_valid(folder):
-    daemon.load_config(folder / "fabric.yml")
+    load_config(folder / "fabric.yml")
     profile = snmp_profiles.active_profiles().match((1, 3, 6, 1, 4, 1, 99999, 7))
     assert profile is snmp_profiles.active_profiles().match((), "AcmeOS 4.2")
     assert (profile.name, profile.interval, profile.refresh, profile.optics) == ("acme", 30.0, 10.0, "entity")
@@ -175,7 +175,7 @@ def test_the_configuration_in_the_readme_is_valid(tmp_path):
     (tmp_path / "fabric.yml").write_text(collector)
     assert load_config(tmp_path / "fabric.yml").sources["mqtt"].broker == "mqtt.example.net"
     (tmp_path / "fabric.yml").write_text(switches)
-    options = daemon.load_config(tmp_path / "fabric.yml").sources["switch"]
+    options = load_config(tmp_path / "fabric.yml").sources["switch"]
     assert [(target.name, target.snmp.is_v3) for target, _ in resolve_targets(options)] == [
         ("leaf-01", True),
         ("leaf-02", True),

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 
 import promql_parser as promql
 
+from exporter.daemon.sources import metrics
+
 TARGET_LABELS = {"job", "instance"}
 
 
 def exported() -> dict[str, set[str]]:
     """Return every metric that the exporter can have with its labels, those of the target included."""
-    found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in daemon.metrics()}
+    found = {metric.name: {*metric.labels, *metric.extra, *TARGET_LABELS} for metric in metrics()}
     return {**found, "up": set(TARGET_LABELS)}
 
 

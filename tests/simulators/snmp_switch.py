@@ -27,6 +27,7 @@ from tests.simulators.switch_kinds import (
     STATES,
     TRAFFIC,
     SwitchKind,
+    TableColumn,
 )
 from tests.simulators.switch_traffic import (
     FLAP_SECONDS,
@@ -236,7 +237,7 @@ class SimulatedSwitch:
             f"spine-{rank:02d}", "Simulated spine", SWITCHES, chassis, f"Ethernet{self._seed}/1", words, address
         )
 
-    def _places(self, columns: tuple[Shown, ...]) -> list[tuple[Oid, int, str | int, SwitchPort, int]]:
+    def _places(self, columns: tuple[TableColumn, ...]) -> list[tuple[Oid, int, str | int, SwitchPort, int]]:
         """Return for each row of counters its OID, type, counter, port and divisor."""
         return [
             ((*column.oid, self._index(column.oid, port), *tail), column.tag, what, port, column.divisor)

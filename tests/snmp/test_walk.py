@@ -156,7 +156,7 @@ def test_a_looping_column_ends_with_its_rows():
 
 def test_rows_in_any_order_are_kept_if_unordered():
     """Tables of LLDP neighbours have them: their first index is a time, which may decrease."""
-    strict, _ = walk(SnmpAgent(rows(), faults=Faults(unsorted={IN})), [IN])
+    strict, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(unsorted={IN})), [IN])
     assert reasons(strict) == {IN: Reason.NOT_INCREASING}
     loose, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(unsorted={IN})), [IN], unordered=True)
     assert loose.problems == []
@@ -250,7 +250,7 @@ def test_an_agent_with_errors_everywhere_ends():
 
 
 def test_a_column_that_times_out_affects_only_itself():
-    result, _ = walk(SnmpAgent(rows(), faults=Faults(silent_on={ERRORS})))
+    result, _ = walk(SnmpAgent(rows(), faults=SnmpFaults(silent_on={ERRORS})))
     # DISCARDS ends where ERRORS begins, so its last request times out too; its rows are kept.
     assert reasons(result)[ERRORS] is Reason.TIMEOUT
     assert set(reasons(result)) <= {ERRORS, DISCARDS}

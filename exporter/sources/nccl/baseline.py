@@ -15,7 +15,7 @@ from exporter.nccl.nccl_tests import (
     parse_json,
     parse_text,
 )
-from exporter.sources.common.path_patterns import matching
+from exporter.sources.common.path_patterns import matching_files
 from exporter.sources.nccl.readers.files import read_whole
 
 HINT = (

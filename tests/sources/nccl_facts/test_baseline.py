@@ -12,7 +12,7 @@ from exporter.core.table import (
 )
 from exporter.daemon.loading import check, load_config
 from exporter.meaning.training import jobs
-from exporter.meaning.training.baseline import baseline
+from exporter.meaning.training.baseline import MAX_SIZE, baseline
 from exporter.sources.nccl.baseline import load_baselines
 from exporter.sources.nccl.metrics import STREAMS
 from tests.helpers.paths import FIXTURES

@@ -37,6 +37,7 @@ from exporter.sources.switch.readers.snmp.profile import builtin, load
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from tests.helpers.paths import FIXTURES
 from tests.simulators.snmp_switch import SimulatedSwitch
+from tests.simulators.switch_kinds import KINDS
 
 PLACE = FIXTURES / "switch-snmp"
 NAMES = ["arista", "comware", "cumulus", "generic", "junos", "nxos", "onyx", "os10", "sonic"]

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from exporter.core.blocking import BlockingCalls, HungError
 from exporter.core.source import Failure, SourceError
-from exporter.linux.untrusted_files import opened
+from exporter.linux.untrusted_files import open_untrusted
 from exporter.sources.common.failures import failure_of
 from exporter.sources.nccl.identity import MAX_NAME, UNKNOWN
 
@@ -135,7 +135,7 @@ def read_whole(path: str, limit: int) -> tuple[bytes, os.stat_result]:
         Its content, one byte more than `limit` if it is larger, and its stat.
 
     Raises:
-        OSError: It cannot be opened or read, or is not a regular file.
+        OSError: It cannot be open_untrusted or read, or is not a regular file.
     """
-    with opened(path) as (descriptor, state), open(descriptor, "rb", closefd=False) as file:
+    with open_untrusted(path) as (descriptor, state), open(descriptor, "rb", closefd=False) as file:
         return file.read(limit + 1), state
