@@ -120,7 +120,7 @@ async def test_states_end_with_the_logs_of_their_job(bench):  # noqa: F811
     (bench.folder / "llama" / "log").unlink()
     await bench.read()
     assert {one.job for one in run_step(memory, bench, 15.0).values()} <= {"other"}
-    kept = [*memory.risen, *memory.begun, *memory.numbers]
+    kept = [*memory.last_errors, *memory.begun, *memory.numbers]
     assert {job for _, job, _ in kept} <= {"other"}
     assert not any("llama" in row for _, row in memory.counters)
 
