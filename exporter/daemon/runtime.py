@@ -81,7 +81,7 @@ def warn_of_own_namespace(procfs: Path) -> None:
 
 
 def _network_devices(process: Path) -> set[str]:
-    """Return the network devices that a process sees. They stand in for its namespace, which only root may read.
+    """Return the network devices that a process sees. They identify its namespace, which only root may read.
 
     Raises:
         OSError: There is no such process.

@@ -165,7 +165,7 @@ def _first_number(labels: dict[str, str], names: tuple[str, ...], least: int, la
 def message_bounds(text: str) -> tuple[int, int] | None:
     """Return minimum and maximum bytes of "4-5GB", "2.00GB" or "0B" (a GB is 1024³ bytes here); None if malformed.
 
-    A size with two decimals stands for all sizes that round to it.
+    A size with two decimals covers all sizes that round to it.
     """
     found = _SIZE.fullmatch(text)
     if found is None:

@@ -163,7 +163,7 @@ def _yaml_reason(error: Exception) -> str:
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any YAML value
-    """Remove keys without a value: they stand for the default, as in the toolkit."""
+    """Remove keys without a value: they mean the default, as in the toolkit."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return value
@@ -204,7 +204,7 @@ class _Reader:
             )
         tls = file.tls_server_config
         return WebConfig(
-            # The toolkit's files often contain an empty section, which stands for plain HTTP there too.
+            # The toolkit's files often contain an empty section, which means plain HTTP there too.
             tls=self._tls(tls) if tls is not None and tls != _Tls() else None,
             users=self._users(file.basic_auth_users or {}),
             headers=self._headers(http.headers),

@@ -8,7 +8,7 @@ from exporter.core.source import Options
 from exporter.nccl.ras_protocol import MIN_INTERVAL_SECONDS, PORT
 
 LOOPBACK = ("::1", "127.0.0.1")
-"""Addresses that localhost stands for: the service listens on one of them."""
+"""Addresses of localhost: the service listens on one of them."""
 
 
 class RasOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -16,7 +16,7 @@ class RasOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Attributes:
         enabled: Whether RAS is polled.
-        address: Address of the service in this host's network namespace; localhost stands for both loopback addresses.
+        address: Address of the service in this host's network namespace; localhost means both loopback addresses.
         interval: Time between two polls.
         force: Whether to poll unknown releases, and those known to crash.
         sole: Whether to poll although no log shows that rank 0 of the job runs here; no other host must poll then.
