@@ -311,7 +311,7 @@ def pauses() -> list[Panel]:
         ),
         lines(
             "Pause frames of whole ports",
-            "802.3x pause frames per second. In a network with priority flow control there should be none: see the"
+            "Pause frames per second (802.3x). In a network with priority flow control there should be none: see the"
             " settings.",
             "pps",
             [

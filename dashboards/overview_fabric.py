@@ -153,7 +153,7 @@ def collectives() -> list[Panel]:
             ],
         ),
         lines(
-            "Collectives",
+            "Collectives per second",
             "Collectives per second, all ranks together. A line that falls to 0 while the job runs is a hang.",
             "ops",
             [

@@ -59,7 +59,7 @@ TARGETS = {
 
 
 def below(board: str, row: str) -> set[str]:
-    """Give the keys of the panels of a row and of those below it."""
+    """Return the keys of the panels of a row and of those below it."""
     panels = BOARDS[board]["panels"]
     (start,) = (place for place, panel in enumerate(panels) if (panel["type"], panel["title"]) == ("row", row))
     return {f"{board}-{panel['title']}" for panel in panels[start + 1 :]}
@@ -70,13 +70,13 @@ OF_ALL_RANKS = {
     for title in (
         "Step-B",
         "Network of a step-A",
-        "Time of the network over what it should be-A",
-        "Share of a step that GPUs compute, at least-A",
-        "Left for computing, at least-A",
+        "Network time over its minimum-A",
+        "Compute share of a step, lower bound-A",
+        "Time for computation, lower bound-A",
         "Likely causes-A",
     )
 }
-"""What a job marks itself, or only a collector can tell."""
+"""Metrics that a job marks itself, or that only collectors have."""
 
 IN_DEMO = {
     key: one
@@ -86,7 +86,7 @@ IN_DEMO = {
     and key not in OF_ALL_RANKS
 }
 """The demo has no InfiniBand fabric, no broker, no collector and no logs of NCCL, and a quarter of the ranks of a job;
-what is asked for of those is held against what is exported alone."""
+queries for those are only checked against the exported metrics."""
 
 every_board = pytest.mark.parametrize("name", BOARDS)
 every_panel = pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
@@ -94,7 +94,7 @@ every_target = pytest.mark.parametrize(("panel", "target"), TARGETS.values(), id
 
 
 def series() -> dict[str, set[str]]:
-    """Give what can be asked for with its labels: what is exported without being kept, histograms by their parts."""
+    """Return the series that can be queried with their labels: metrics that are no details, histograms by their parts."""
     known = exported()
     for metric in metrics():
         labels = known[metric.name]
@@ -116,7 +116,7 @@ def substituted(expr: str) -> str:
     return expr
 
 
-def test_the_committed_boards_are_what_the_builder_makes():
+def test_committed_dashboards_are_up_to_date():
     pytest.importorskip("grafana_foundation_sdk.builders", reason="needs grafana-foundation-sdk")
     shown = "import build, json; print(json.dumps({path.name: text for path, text in build.files().items()}))"
     for seed in ("1", "2"):
@@ -132,7 +132,7 @@ def test_the_committed_boards_are_what_the_builder_makes():
 
 
 @every_board
-def test_boards_are_named_and_cannot_be_edited(name):
+def test_dashboards_are_named_and_read_only(name):
     board = BOARDS[name]
     assert board["uid"] == name
     assert board["title"] == name.replace("-", " ").capitalize()
@@ -143,7 +143,7 @@ def test_boards_are_named_and_cannot_be_edited(name):
     assert "__inputs" not in board
 
 
-def test_boards_lead_to_each_other_and_keep_what_is_selected():
+def test_dashboards_link_to_each_other_and_keep_the_selection():
     for board in BOARDS.values():
         (link,) = board["links"]
         assert (link["type"], link["includeVars"], link["keepTime"]) == ("dashboards", True, True)
@@ -151,7 +151,7 @@ def test_boards_lead_to_each_other_and_keep_what_is_selected():
         assert all(set(link["tags"]) <= set(other["tags"]) for other in BOARDS.values())
 
 
-def test_every_name_of_a_host_on_the_overview_leads_to_its_board():
+def test_every_host_name_of_the_overview_links_to_its_dashboard():
     """By the label of a bar, or the value of a cell; with the data source, the jobs and the time."""
     for key, panel in PANELS.items():
         bars = [link["url"] for link in panel["fieldConfig"]["defaults"].get("links", ())]
@@ -208,7 +208,7 @@ def alternatives(selected: promql.VectorSelector) -> list[str]:
     return found
 
 
-def test_all_instances_are_any_on_the_overview_and_those_of_the_host_on_its_board():
+def test_all_instances_on_the_overview_and_on_the_host_dashboard():
     """Without a value of its own, "All" names each instance that the variable has found for the host."""
     assert VARIABLES["fabric-overview"].keys() == {"datasource", "job", "instance"}
     assert VARIABLES["fabric-overview"]["instance"]["allValue"] == ".+"
@@ -218,7 +218,7 @@ def test_all_instances_are_any_on_the_overview_and_those_of_the_host_on_its_boar
     assert 'host="$host"' in VARIABLES["fabric-host"]["instance"]["query"]
 
 
-def test_the_overview_shows_one_screenful_until_a_row_is_opened():
+def test_overview_has_one_row_that_is_not_collapsed():
     """A screen of 1080 lines has room for about 24 units below the browser's and Grafana's own bars."""
     first, *rest = BOARDS["fabric-overview"]["panels"]
     assert (first["type"], first["collapsed"]) == ("row", False)
@@ -247,7 +247,7 @@ def test_panels_follow_the_linter(panel):
 
 
 @every_board
-def test_panels_have_their_own_ids_titles_and_places(name):
+def test_panels_have_unique_ids_titles_and_positions(name):
     panels = with_folded(BOARDS[name])
     ids = [panel["id"] for panel in panels]
     assert ids == list(range(1, len(panels) + 1))
@@ -264,7 +264,7 @@ def test_panels_have_their_own_ids_titles_and_places(name):
         assert len({x for x, line in taken if line == y}) == 24, f"a gap in line {y}"
 
 
-def test_columns_of_tables_are_those_of_their_queries():
+def test_table_columns_are_those_of_the_queries():
     for panel in PANELS.values():
         if panel["type"] != "table":
             continue
@@ -305,7 +305,7 @@ LIMITS = {
     "fabric-training-Batches lost": ("FabricTimingsLost",),
     "fabric-training-Batches not sent": ("FabricTimingsLost",),
 }
-"""Panels whose limits are those of alerts: of the alert for what is bad, and of the one for what is worth a look."""
+"""Panels whose limits are those of alerts: of the alert for the bad value, and of the one for the warning."""
 
 
 @pytest.mark.parametrize(("key", "alerts"), LIMITS.items(), ids=LIMITS)
@@ -356,7 +356,7 @@ def answers(program) -> Iterator[dict[str, list[dict]]]:
 
 
 @pytest.mark.parametrize(("panel", "target"), IN_DEMO.values(), ids=IN_DEMO)
-def test_every_query_has_data_with_the_labels_of_its_legend(answers, panel, target):
+def test_every_query_returns_data_with_the_labels_of_its_legend(answers, panel, target):
     samples = answers[target["expr"]]
     assert samples, substituted(target["expr"])
     for name in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):

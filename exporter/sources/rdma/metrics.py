@@ -109,7 +109,7 @@ _COUNTERS = {
     ),
     "packet_sequence_errors_total": counter("NAK packets received by the requester for a PSN sequence error."),
     "implied_nak_sequence_errors_total": counter(
-        "ACKs or read responses received by the requester that imply a PSN sequence error."
+        "ACKs or read responses received by the requester that are an implied NAK for a PSN sequence error."
     ),
     "local_ack_timeouts_total": counter(
         "Local ACK timeouts of the requester: the packet or its ACK was lost, or the peer does not respond."
