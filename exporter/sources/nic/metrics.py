@@ -136,9 +136,11 @@ _KERNEL = {
 
 _PORT = {
     "carrier_changes_total": counter("Changes of the carrier, up and down (IFLA_CARRIER_CHANGES)."),
-    "transmit_pause_storm_warnings_total": counter("Long pauses transmitted: times this port paused its peer for a long time."),
+    "transmit_pause_storm_warnings_total": counter(
+        "Long pauses transmitted: times this port paused its peer for a long time."
+    ),
     "transmit_pause_storm_errors_total": counter(
-        "Pause storms transmitted: times this port paused its peer for so long that the device disabled its pause frames."
+        "Pause storms transmitted: times this port paused its peer for so long that the device disabled pause."
     ),
     "transmit_timeouts_total": counter("Timeouts of a transmit queue (the kernel's transmit watchdog)."),
     "pci_buffer_overflows_total": counter("Packets received but dropped because PCIe was slower than the link."),

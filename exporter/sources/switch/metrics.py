@@ -61,12 +61,12 @@ PORTS = vocabulary.schema(
         ),
         "deepest_queue_bytes": gauge("Depth in bytes of the deepest egress queue of the port."),
         "receive_pfc_all_priorities_frames_total": counter(
-            "PFC frames received, sum of all priorities, where the switch does not count them by priority"
+            "IEEE 802.1Qbb PFC frames received, sum of all priorities, where the switch does not count them by priority"
             " (IEEE8021-PFC-MIB ieee8021PfcIndications)."
         ),
         "transmit_pfc_all_priorities_frames_total": counter(
-            "PFC frames transmitted, sum of all priorities, where the switch does not count them by priority"
-            " (IEEE8021-PFC-MIB ieee8021PfcRequests)."
+            "IEEE 802.1Qbb PFC frames transmitted, sum of all priorities, where the switch does not count them by"
+            " priority (IEEE8021-PFC-MIB ieee8021PfcRequests)."
         ),
     },
     helps={
@@ -142,9 +142,11 @@ PRIORITIES = vocabulary.schema(
             "PFC frames (IEEE 802.1Qbb) transmitted for the priority: this port pauses its peer (CISCO-PFC-EXT-MIB"
             " cpfcIfPriorityRequests)."
         ),
-        "receive_pfc_paused_seconds_total": "Seconds that PFC frames received paused transmission of the priority.",
+        "receive_pfc_paused_seconds_total": (
+            "Seconds that IEEE 802.1Qbb PFC frames received paused transmission of the priority."
+        ),
         "transmit_pfc_paused_seconds_total": (
-            "Seconds that PFC frames transmitted paused the peer's transmission of the priority."
+            "Seconds that IEEE 802.1Qbb PFC frames transmitted paused the peer's transmission of the priority."
         ),
     },
     origins=origins.PRIORITIES,
