@@ -283,7 +283,7 @@ def load(folder, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "error"),
     [
         (
             'sources: {nic: {keep: ["fabric_nic_kernel_recieve_*"]}}',

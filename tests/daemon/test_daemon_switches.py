@@ -148,7 +148,7 @@ async def test_files_of_targets_are_read_at_the_start_and_at_a_reload(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("main", "file", "message"),
+    ("main", "file", "error"),
     [
         (
             "targets: [{name: a, address: b}]",
