@@ -11,6 +11,7 @@ import pytest
 
 from exporter.linux.ethtool_ioctl import Statistics
 from exporter.linux.netlink.rdma import RdmaDevice, RdmaPort
+from tests.helpers.paths import FIXTURES
 from tests.helpers.rdma_trees import (
     Netlink,
     make,
@@ -19,6 +20,11 @@ from tests.helpers.rdma_trees import (
 )
 
 EXPECTATIONS = json.loads((Path(__file__).parent / "rdma_expectations.json").read_text("utf-8"))
+
+OWN = FIXTURES / "rdma-tools"
+"""One small output of each tool, written by hand, so that every check also runs without the corpus."""
+
+OWN_EXPECTATIONS = json.loads((OWN / "expectations.json").read_text("utf-8"))
 
 STATES = {"Down": "1: DOWN", "Initializing": "2: INIT", "Armed": "3: ARMED", "Active": "4: ACTIVE"}
 PHYSICAL = {"Polling": "2: Polling", "Disabled": "3: Disabled", "LinkUp": "5: LinkUp"}
@@ -116,6 +122,27 @@ LINKS = {"link -j": link_json, "link": link_lines}
 TREES = {"ibstat": tree_of_ibstat, "ibstatus": tree_of_ibstatus}
 
 
+@pytest.fixture
+def recording(request):
+    """Return the text of a recording and its expectations; those of the corpus need the corpus."""
+    origin, name = request.param
+    if origin == "own":
+        return (OWN / name).read_text("utf-8"), OWN_EXPECTATIONS[name]
+    return (request.getfixturevalue("corpus") / "host" / name).read_text("utf-8"), EXPECTATIONS[name]
+
+
+def recordings_of(tools):
+    """Parametrise a test over the recordings of some tools: own ones, and those of the corpus."""
+    found = [
+        (origin, name)
+        for origin, expectations in (("own", OWN_EXPECTATIONS), ("corpus", EXPECTATIONS))
+        for name, one in expectations.items()
+        if one["tool"] in tools
+    ]
+    assert {origin for origin, _ in found} == {"own", "corpus"}
+    return pytest.mark.parametrize("recording", found, indirect=True, ids=" ".join)
+
+
 def check(found, failures, expected):
     assert failures == []
     assert len(found) == expected["ports"]
@@ -140,11 +167,15 @@ def test_every_recording_has_expectations(corpus):
     assert {one["tool"] for one in EXPECTATIONS.values()} <= STATISTICS.keys() | LINKS.keys() | TREES.keys()
 
 
+def test_own_recordings_cover_every_tool():
+    assert {one["tool"] for one in OWN_EXPECTATIONS.values()} == STATISTICS.keys() | LINKS.keys() | TREES.keys()
+
+
 @pytest.mark.parametrize("by", ["files", "netlink"])
-@pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["tool"] in STATISTICS])
-async def test_counters_of_recorded_ports(corpus, tmp_path, name, by):
-    expected = EXPECTATIONS[name]
-    counters = STATISTICS[expected["tool"]]((corpus / "host" / name).read_text("utf-8"))
+@recordings_of(STATISTICS)
+async def test_counters_of_recorded_ports(recording, tmp_path, by):
+    text, expected = recording
+    counters = STATISTICS[expected["tool"]](text)
     tree_of_statistics(tmp_path, counters, expected.get("driver", ""))
     netlink = netlink_of(counters, {}) if by == "netlink" else Netlink()
     async with opened(tmp_path, netlink) as source:
@@ -152,19 +183,19 @@ async def test_counters_of_recorded_ports(corpus, tmp_path, name, by):
     check(found, failures, expected)
 
 
-@pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["tool"] in TREES])
-async def test_links_of_recorded_ports(corpus, tmp_path, name):
-    expected = EXPECTATIONS[name]
-    TREES[expected["tool"]](tmp_path, (corpus / "host" / name).read_text("utf-8"))
+@recordings_of(TREES)
+async def test_links_of_recorded_ports(recording, tmp_path):
+    text, expected = recording
+    TREES[expected["tool"]](tmp_path, text)
     async with opened(tmp_path) as source:
         found, failures = await ports_of(source)
     check(found, failures, expected)
 
 
-@pytest.mark.parametrize("name", [name for name, one in EXPECTATIONS.items() if one["tool"] in LINKS])
-async def test_netdevs_of_recorded_ports(corpus, tmp_path, name):
-    expected = EXPECTATIONS[name]
-    netdevs = LINKS[expected["tool"]]((corpus / "host" / name).read_text("utf-8"))
+@recordings_of(LINKS)
+async def test_netdevs_of_recorded_ports(recording, tmp_path):
+    text, expected = recording
+    netdevs = LINKS[expected["tool"]](text)
     counters = {port: {"tx_rdma_cnp_pkts": 0} for port in netdevs}
     tree_of_statistics(tmp_path, counters, expected.get("driver", ""))
     async with opened(tmp_path, netlink_of(counters, netdevs)) as source:

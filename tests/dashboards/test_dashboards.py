@@ -94,7 +94,7 @@ every_target = pytest.mark.parametrize(("panel", "target"), TARGETS.values(), id
 
 
 def series() -> dict[str, set[str]]:
-    """Return the series that can be queried with their labels: metrics but details, histograms by their parts."""
+    """Return the series that can be queried, with their labels: metrics that are no details, parts of histograms."""
     known = exported()
     for metric in metrics():
         labels = known[metric.name]
