@@ -1,7 +1,7 @@
 """Metric naming: the endings that sources share, each with type, HELP text and unit, and checks of metric names.
 
 The same quantity has the same ending for every kind of port; the prefix of a schema identifies the kind of port. A
-source declares its metrics by naming shared endings from here and adding its own.
+source declares its metrics by naming shared endings from here and adding its own. Long because it is one table.
 """
 
 import re

@@ -4,7 +4,8 @@
     fabric_timing.watch()           # after `import torch`, on every rank, before the first collective
 
 For communication outside torch.distributed: `with fabric_timing.collective("AllReduce", size=bytes):`.
-This file needs Python 3.9 or later and the standard library only; copy it anywhere. Guarantees to the job:
+This file needs Python 3.9 or later and the standard library only; copy it anywhere. (Long because it is one file, so
+that copying it is enough.) Guarantees to the job:
 
 * It never blocks: no synchronisation, and a non-blocking socket in a thread of its own. Collectives on a GPU are timed
   with CUDA events, which later calls query; those on the CPU with the host's clock.

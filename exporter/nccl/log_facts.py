@@ -1,4 +1,4 @@
-"""Facts of NCCL's debug log: one type per kind of line. One table of types, so longer than other modules.
+"""Facts of NCCL's debug log: one type per kind of line. Long because it is one table of types.
 
 Bandwidths are in bytes per second, durations in seconds. Addresses and names are those of the job's container. Text is
 untrusted and not fit to be exported unchanged.

@@ -149,7 +149,9 @@ def test_what_the_texts_name_exists(text):
 def test_series_of_the_proofs_are_those_of_the_exporter():
     known = exported()
     optional = {"target", "netdev", "rail", "alias"}
-    for case in cases():
+    every = list(cases())
+    assert every
+    for case in every:
         for series in case["input_series"]:
             one = promql.parse(series["series"])
             names = {matcher.name for matcher in one.matchers.matchers}
@@ -181,6 +183,7 @@ def test_the_proofs_show_a_rule_fire_resolve_and_stay_silent(rule):
 def test_inhibitions_of_the_runbook_name_alerts_and_labels_that_exist():
     (text,) = re.findall(r"```yaml\n(inhibit_rules:.*?)```", RUNBOOK.read_text(), re.DOTALL)
     known = {name: {rule["labels"].get(name) for rule in rules()} for name in ("layer", "side")} | {"alertname": ALERTS}
+    assert yaml.safe_load(text)["inhibit_rules"]
     for one in yaml.safe_load(text)["inhibit_rules"]:
         for matcher in (*one["source_matchers"], *one["target_matchers"]):
             name, _, values = re.fullmatch(r'(\w+) (=~?) "?([\w|]+)"?', matcher).groups()

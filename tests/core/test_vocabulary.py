@@ -94,5 +94,6 @@ def test_help_texts_contain_direction_and_note():
 
 def test_rates_and_utilization_have_declared_endings():
     for table in (vocabulary.RATES, vocabulary.UTILIZATION):
+        assert table
         for source, made in table.items():
             assert {source, made} <= vocabulary.ENDINGS.keys()

@@ -144,6 +144,7 @@ def test_dashboards_are_named_and_read_only(name):
 
 
 def test_dashboards_link_to_each_other_and_keep_the_selection():
+    assert BOARDS
     for board in BOARDS.values():
         (link,) = board["links"]
         assert (link["type"], link["includeVars"], link["keepTime"]) == ("dashboards", True, True)
@@ -153,6 +154,7 @@ def test_dashboards_link_to_each_other_and_keep_the_selection():
 
 def test_every_host_name_of_the_overview_links_to_its_dashboard():
     """By the label of a bar, or the value of a cell; with the data source, the jobs and the time."""
+    assert PANELS
     for key, panel in PANELS.items():
         bars = [link["url"] for link in panel["fieldConfig"]["defaults"].get("links", ())]
         cells = [
@@ -265,6 +267,7 @@ def test_panels_have_unique_ids_titles_and_positions(name):
 
 
 def test_table_columns_are_those_of_the_queries():
+    assert PANELS
     for panel in PANELS.values():
         if panel["type"] != "table":
             continue
@@ -313,6 +316,7 @@ def test_limits_are_those_of_the_alerts(key, alerts):
     groups = yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]
     steps = PANELS[key]["fieldConfig"]["defaults"]["thresholds"]["steps"]
     drawn = [step["value"] for step in reversed(steps) if step["value"] is not None]
+    assert alerts
     for alert, limit in zip(alerts, drawn, strict=False):
         exprs = [rule["expr"] for group in groups for rule in group["rules"] if rule["alert"] == alert]
         assert limit in [float(one) for expr in exprs for one in re.findall(r"> ([\d.]+)", expr)]

@@ -97,6 +97,7 @@ def test_unsupported_requests_raise_eopnotsupp(reader, card, pair):
         (reader.statistics, card.ports[0]),
         (reader.dcb, card.ports[0]),
     ]
+    assert requests
     for request, name in requests:
         with pytest.raises(OSError) as caught:
             request(name)

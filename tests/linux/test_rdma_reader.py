@@ -385,7 +385,9 @@ def test_netlink_returns_the_same_as_files(here):
 
 def test_netlink_counters_are_those_of_the_files(here):
     reader, folder = here
-    for device in reader.devices():
+    devices = reader.devices()
+    assert devices
+    for device in devices:
         for port in range(1, device.ports + 1):
             place = folder / device.name / "ports" / str(port) / "hw_counters"
             files = {name: place / name for name in names_in(place) - {"lifespan"}}
@@ -406,6 +408,8 @@ def test_queue_pairs_are_those_shown_by_rdma(here, program):
     shown = json.loads(
         subprocess.run([program("rdma"), "-j", "resource", "show", "qp"], capture_output=True, check=True).stdout
     )
-    for device in reader.devices():
+    devices = reader.devices()
+    assert devices
+    for device in devices:
         expected = sum(one["ifname"] == device.name for one in shown)
         assert sum(group.count for group in reader.queue_pairs(device.index)) == expected

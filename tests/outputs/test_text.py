@@ -281,6 +281,7 @@ def test_a_cached_rendering_equals_a_new_one():
         [],
         [one],
     ]
+    assert len(history) == 8
     for openmetrics in (False, True):
         renderer = text.Renderer(openmetrics=openmetrics)
         for tables in history:

@@ -95,6 +95,7 @@ async def test_metrics_are_what_the_devices_counted(tmp_path):
         for _ in range(3):
             await run.cluster.advance(7.3)
         found = await run.read_anew()
+        assert run.training.rails
         for rail in run.training.rails:
             port, counters = rail.port, rail.port.counters
             for way in ("receive", "transmit"):

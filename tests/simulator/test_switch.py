@@ -61,6 +61,7 @@ def everything(agent):
 def test_octets_are_those_of_the_port_with_64_and_32_bits(kind):
     switch = SimulatedSwitch("leaf-01", ports=8, kind=kind)
     switch.advance(15)
+    assert switch.ports[1:]
     for port in switch.ports[1:]:
         index, truth = switch.ifindex[port.name], switch.truth()[port.name]
         assert value(switch, f"{IFX}.1.{index}")[1] == port.name.encode()

@@ -67,6 +67,7 @@ def test_a_leaf_sends_all_that_it_receives():
 
     before = [sums(leaf) for leaf in training.leaves]
     moved(training, 40)
+    assert training.leaves
     for leaf, old in zip(training.leaves, before, strict=True):
         up, sent_up, down, sent_down = (new - was for new, was in zip(sums(leaf), old, strict=True))
         assert up == sent_up > 0

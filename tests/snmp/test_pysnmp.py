@@ -44,6 +44,7 @@ async def test_pysnmp_reads_the_simulated_agent_in_every_algorithm(engine, priva
     users = [User(one.value, one, b"authentication-1", privacy, b"privacy-secret-2") for one in Authentication]
     async with SnmpAgent(ROWS, engine=Engine(users)) as agent:
         address = await agent.start()
+        assert users
         for user in users:
             options = {"authKey": "authentication-1", "authProtocol": SIGNED[user.authentication]}
             if privacy is not None:

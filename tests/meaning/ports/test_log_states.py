@@ -52,6 +52,7 @@ def test_rules_match_the_metrics_of_the_source():
         "call": CALLS,
         "error": {name for _, name in ERRORS},
     }
+    assert RULES
     for rule in RULES:
         assert rule.ending in endings
         assert all(set(values) <= known[name] for name, values in rule.labels.items())

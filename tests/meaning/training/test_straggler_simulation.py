@@ -130,6 +130,7 @@ def test_the_group_of_a_hanging_rank_is_reported():
 def test_after_a_restart_on_other_hosts_the_new_rank_is_reported():
     restart = Restart(45.0, shuffle=True)
     truths, judged, _ = run("rank", 2, seconds=110.0, restarts=[restart])
+    assert truths
     for truth in truths:
         of_life = [ranks for time, ranks in named(judged) if truth.since + SOON <= time <= min(truth.until, 110.0)]
         assert of_life

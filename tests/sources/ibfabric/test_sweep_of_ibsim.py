@@ -193,6 +193,7 @@ def test_nodes_and_ports_match_smpquery(fabric):
         output = sweep()
     speeds = {"2.5 Gbps": 2.5e9, "5.0 Gbps": 5e9, "10.0 Gbps": 10e9}
     states = {"Down": 1, "Initialize": 2, "Armed": 3, "Active": 4}
+    assert found.nodes
     for node in found.nodes.values():
         lid = next(iter(node.lids.values()))
         fields = dict(re.findall(r"^([\w ]+):\.+(.*)$", fabric.run("smpquery", "nodeinfo", lid), re.MULTILINE))
@@ -312,6 +313,7 @@ def test_each_error_counter_is_exported_in_the_next_sweep_under_its_own_name_onl
     lid = fabric.discover().lid("Leaf1")
     with sweeping(fabric) as sweep:
         before = sweep()
+        assert ERRORS
         for value, (counter, ending) in enumerate(ERRORS.items(), start=1):
             fabric.set_counter("Leaf1", 2, f"PortCounters.{counter}", value)
             output = sweep()

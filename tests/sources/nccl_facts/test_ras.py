@@ -447,6 +447,7 @@ async def test_sample_replies_are_read(stopped_clock, tmp_path, request, names):
         sockets(made.procfs, service.port, 11)
         await made.read()
         clock.now += 300
+        assert names
         for place, name in enumerate(names):
             service.answer = sample_path(request, name).read_bytes()
             await made.ask()

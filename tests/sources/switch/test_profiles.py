@@ -484,7 +484,9 @@ def test_two_profiles_with_one_name_are_an_error_with_both_files(tmp_path):
 
 
 def test_profiles_of_this_package_need_no_more_than_the_struct_has():
-    for path in profile.FOLDER.glob("*.yml"):
+    paths = sorted(profile.FOLDER.glob("*.yml"))
+    assert paths
+    for path in paths:
         spec = profile._read(path)
         assert spec.name == path.stem
         assert msgspec.structs.asdict(spec)["name"] == path.stem

@@ -201,7 +201,9 @@ async def test_no_rate_is_negative_or_above_what_the_link_carries(fault, clock):
     async with polled(simulated, interval=60.0, patience=20.0) as (poller,):
         for _ in range(8):
             tables = await step(simulated, poller, clock, 15.0)
-            for row in rows(tables, PORTS).values():
+            ports = rows(tables, PORTS)
+            assert ports
+            for row in ports.values():
                 for ending in ("receive_bytes_per_second", "transmit_bytes_per_second"):
                     rate = row.get(ending)
                     assert rate is None or 0 <= rate <= 400e9 / 8
@@ -213,7 +215,9 @@ async def test_temporary_zeros_never_cause_a_negative_rate(clock):
     async with polled(simulated, interval=60.0, patience=20.0) as (poller,):
         for _ in range(8):
             tables = await step(simulated, poller, clock, 15.0)
-            for row in rows(tables, PORTS).values():
+            ports = rows(tables, PORTS)
+            assert ports
+            for row in ports.values():
                 rates_seen = [row.get(f"{way}_bytes_per_second") for way in ("receive", "transmit")]
                 assert all(rate is None or rate >= 0 for rate in rates_seen)
 

@@ -192,6 +192,7 @@ async def test_a_switch_that_refreshes_its_counters_once_a_minute_has_steady_rat
 
     polled = Polled(ScriptedReader(*(cached(15.0 * poll) for poll in range(20))))
     seen = [await polled.poll() for _ in range(20)]
+    assert seen[4:]
     for found in seen[4:]:
         sent = found["fabric_switch_transmit_bytes_per_second"]
         assert [sent["leaf1", port] for port in PORT_NAMES] == [pytest.approx(one) for one in rate]
@@ -204,6 +205,7 @@ async def test_a_repeated_reading_changes_nothing():
     readings = [reading(15.0 * poll, sent=[one * 15 * poll for one in rate]) for poll in range(4)]
     polled = Polled(ScriptedReader(readings[0], readings[1], readings[2], readings[2], readings[3]))
     seen = [await polled.poll() for _ in range(5)]
+    assert seen[2:]
     for found in seen[2:]:
         assert found["fabric_switch_transmit_bytes_per_second"]["leaf1", "Ethernet1/5"] == pytest.approx(30e9)
         assert found["fabric_switch_transmit_imbalance_ratio"]["leaf1", "uplink"] == pytest.approx(0.5)
