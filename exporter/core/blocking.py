@@ -224,7 +224,7 @@ class BlockingCalls:
             self._submit(batch)
 
     def _drop_above_limit(self, batch: _Batch[Result], hung: dict[str, Result | Exception]) -> None:
-        """Drop the remaining calls where so many hang that what they share must be gone: a file system, a bus."""
+        """Skip the remaining calls once MAX_HUNG hang: what they share, a file system or a bus, does not respond."""
         if len(self._hanging) >= MAX_HUNG:
             hung |= {
                 key: HungError(f"{key}: not called, because {len(self._hanging)} calls hang") for key, _ in batch.calls

@@ -69,13 +69,13 @@ _DIRECTIONS = {
         "did": "received",
         "direction": "receive",
         "paused": "this port",
-        "pausing": "received from the peer",
+        "pausing": "received from the link partner",
     },
     "transmit": {
         "Did": "Transmitted",
         "did": "transmitted",
         "direction": "transmit",
-        "paused": "the peer",
+        "paused": "the link partner",
         "pausing": "transmitted by this port",
     },
 }
@@ -111,9 +111,11 @@ ENDINGS: dict[str, Ending] = {
             "pfc_paused_seconds_total": counter(
                 "Time during which IEEE 802.1Qbb PFC frames {pausing} paused the priority on {paused}."
             ),
-            "bytes_per_second": gauge("Bytes {did} per second over the last poll interval."),
-            "packets_per_second": gauge("Packets {did} per second over the last poll interval."),
-            "utilization_ratio": gauge("Bytes {did} over the last poll interval, as a share of the link speed."),
+            "bytes_per_second": gauge("Bytes {did} per second, mean of the last poll interval."),
+            "packets_per_second": gauge("Packets {did} per second, mean of the last poll interval."),
+            "utilization_ratio": gauge(
+                "Mean {direction} rate of the last poll interval divided by the link speed, from 0 to 1."
+            ),
             "utilization_samples": histogram(
                 "Utilization of the link in {direction} direction, sampled at a fixed tick, as a share of the link"
                 " speed. Independent of the scrape interval.",
@@ -134,12 +136,12 @@ ENDINGS: dict[str, Ending] = {
                 " {paused}."
             ),
             "imbalance_ratio": gauge(
-                "Bytes {did} by the busiest member of the group over the mean of all members, minus one, over one"
-                " minute."
+                "Bytes {did} by the busiest member of the group divided by the mean of all members, minus one, in the"
+                " last minute."
             ),
             "deficit_ratio": gauge(
-                "One minus the bytes {did} by the least busy member of the group over the mean of all members, over one"
-                " minute: 1 for a member without traffic."
+                "One minus the bytes {did} by the least busy member of the group divided by the mean of all members, in"
+                " the last minute: 1 for a member without traffic."
             ),
         }
     ),
@@ -193,8 +195,8 @@ ENDINGS: dict[str, Ending] = {
         " PortCounters PortXmitConstraintErrors)."
     ),
     "transmit_wait_ticks_total": counter(
-        "Ticks during which the port had data to transmit but could not transmit any, for lack of credits or of"
-        " arbitration; the length of a tick depends on the device (IBTA PortCounters PortXmitWait)."
+        "Ticks during which the port had data to transmit and transmitted none, because it had no flow control credits"
+        " or did not win arbitration; the length of a tick depends on the device (IBTA PortCounters PortXmitWait)."
     ),
     "link_error_recovery_total": counter(
         "Times the link error recovery process completed successfully (IBTA PortCounters LinkErrorRecoveryCounter)."
@@ -238,26 +240,27 @@ ENDINGS: dict[str, Ending] = {
     ),
     "link_down_total": counter("Times the link went down."),
     "asymmetry_ratio": gauge(
-        "Bytes received minus bytes transmitted, over their sum, over one minute: 1 for a port that only receives, -1"
-        " for one that only transmits; absent with little traffic."
+        "(Bytes received - bytes transmitted) / (bytes received + bytes transmitted) in the last minute: 1 for a port"
+        " that only receives, -1 for one that only transmits; absent with little traffic."
     ),
     "ecn_marked_ratio": gauge(
-        "RoCE packets received with ECN CE over packets received, over the last poll interval; absent below 1,000"
-        " packets. Too high where virtual functions share the port and the device counts marked packets of the whole"
-        " port, but received packets of this function."
+        "RoCE packets received with ECN CE divided by packets received, in the last poll interval; absent below 1,000"
+        " packets received. Too high where virtual functions share the port and the device counts marked packets of the"
+        " whole port, but received packets of this function."
     ),
     "cnp_sent_ratio": gauge(
-        "Congestion notification packets (CNPs) transmitted over packets received, over the last poll interval; absent"
-        " below 1,000 packets."
+        "Congestion notification packets (CNPs) transmitted divided by packets received, in the last poll interval;"
+        " absent below 1,000 packets received."
     ),
     "cnp_handled_ratio": gauge(
-        "Congestion notification packets (CNPs) handled by this DCQCN reaction point, or received where the device does"
-        " not count handled ones, over packets transmitted, over the last poll interval; absent below 1,000 packets."
+        "Congestion notification packets (CNPs) for which this DCQCN reaction point reduced its rate (CNPs received,"
+        " where the device does not count those), divided by packets transmitted in the last poll interval; absent"
+        " below 1,000 packets transmitted."
     ),
     "retransmission_ratio": gauge(
         "Packets retransmitted, where the device counts them, else events that cause retransmission (NAKs for PSN"
-        " sequence errors, implied NAKs, local ACK timeouts, RNR NAKs, adaptive retransmissions), over packets"
-        " transmitted, over the last poll interval; absent below 1,000 packets."
+        " sequence errors, implied NAKs, local ACK timeouts, RNR NAKs, adaptive retransmissions), divided by"
+        " packets transmitted in the last poll interval; absent below 1,000 packets transmitted."
     ),
     "mtu_bytes": gauge("Maximum transmission unit (MTU) of the port."),
     "resets_total": counter("Counter resets of the row that this exporter detected."),

@@ -52,7 +52,7 @@ SWITCH = vocabulary.schema(
         ),
         "poll_duration_seconds": gauge("Duration of the last poll of the switch, successful or not."),
         "overruns_total": counter(
-            "Polls of the switch skipped because the previous one was in progress or started late."
+            "Polls of the switch that were skipped because the previous poll was still in progress."
         ),
     },
 )

@@ -36,8 +36,8 @@ CAUSES = vocabulary.schema(
     ("train_job", "cause", "name", "port"),
     own={
         "cause_confidence": gauge(
-            "Confidence from 0 to 1 that a state of a port, or another cause, explains the verdict on the job; the"
-            " three most likely causes. name is the host or switch."
+            "Confidence, from 0 to 1, that the cause explains the verdict on the job (fabric_nccl_verdict); exported"
+            " for the three most likely causes. The label name is the host or switch where the cause is."
         )
     },
     origins={"cause_confidence": ["fabric/v1/events", "fabric/v1/nccl"]},

@@ -71,7 +71,7 @@ class Chunk(NamedTuple):
     """The result of one read.
 
     Attributes:
-        lines: Complete lines, without empty ones.
+        lines: Complete, non-empty lines.
         read: Number of bytes read.
         too_long: Offsets of lines that were discarded for their length.
         skipped: Bytes that were skipped because the backlog was too large.

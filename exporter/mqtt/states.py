@@ -136,7 +136,7 @@ def encode(message: StateMessage | Presence) -> bytes:
 
 
 def decode_state(topic: str, data: bytes) -> tuple[StateKey, StateMessage | None]:
-    """Decode the message of a state: its key, and None for a cleared state.
+    """Decode a retained message: the key of the state, and the state, or None for an empty payload, which clears it.
 
     Raises:
         FormatError: The payload is invalid.

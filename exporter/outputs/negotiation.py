@@ -96,7 +96,7 @@ def _specificity(accepted: _Range, offer: _Offer) -> int:
 
 
 def _ranges(header: str) -> Iterator[_Range]:
-    """Yield the elements of a header; one whose quality is not a number from 0 to 1 is skipped."""
+    """Yield the ranges of an Accept or Accept-Encoding header; skip those whose q-value is not a number from 0 to 1."""
     for element in header[:MAX_HEADER_LENGTH].split(",")[:_MAX_RANGES]:
         value, *rest = element.split(";")
         parameters: dict[str, str] = {}

@@ -149,7 +149,7 @@ def decode_oid(content: bytes) -> Oid:
 
 
 def decode_index(content: bytes) -> Oid:
-    """Decode the tail of an object identifier after the column, without the special rule for the first two numbers.
+    """Decode the sub-identifiers of a row's index, which follow the column in an object identifier.
 
     Numbers above 2^32 - 1 are invalid but harmless, and are accepted.
 

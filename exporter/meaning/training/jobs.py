@@ -91,7 +91,7 @@ class RankSums:
 
 @dataclass(slots=True)
 class TrainingState:
-    """TrainingState of this step. Changed in place: it may hold a hundred thousand timings."""
+    """What this step keeps between tables. It is changed in place, since it may hold a hundred thousand timings."""
 
     collectives: Collectives = field(default_factory=Collectives)
     memories: dict[str, JobMemory] = field(default_factory=dict)

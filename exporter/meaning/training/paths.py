@@ -23,7 +23,7 @@ PAUSE_OF_PEER = {
 
 
 class Rank(NamedTuple):
-    """Location of a rank: its host, and the ports that it uses, which are those nearest to its GPU; none if unknown."""
+    """Where a rank runs: its host, and the ports nearest to its GPU, which it is assumed to use; empty if unknown."""
 
     host: str
     ports: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ _COLLECTOR = {
     "hosts": gauge("Hosts from which batches are received, counted once per job."),
     "streams": gauge("Streams that are received; a stream is one kind of collective of a rank in a communicator."),
     "operations_total": counter("Timings of collective operations accepted."),
-    "duplicate_operations_total": counter("Timings received again and discarded."),
+    "duplicate_operations_total": counter("Timings of collective operations that were received before, and discarded."),
     "dropped_operations_total": counter("Timings dropped because too many were received between two reads."),
     "lost_operations_total": counter("Timings that hosts lost before they published them."),
     "dropped_states_total": counter("States of ports and presences of hosts dropped because of the limits."),

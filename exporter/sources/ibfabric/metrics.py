@@ -83,8 +83,8 @@ _ERROR_COUNTERS = {
     "transmit_wait": _PortCounter(
         "transmit_wait_ticks_total",
         "PortXmitWait",
-        "Ticks during which the port had data to transmit but sent none, for lack of credits or arbitration; the"
-        " length of a tick depends on the device",
+        "Ticks during which the port had data to transmit and transmitted none, because it had no flow control"
+        " credits or did not win arbitration; the length of a tick depends on the device",
     ),
 }
 """Error counters by their name in the codec."""
@@ -366,8 +366,10 @@ SWEEPS = vocabulary.schema(
         "duration_seconds": gauge("Duration of the last sweep of the fabric."),
         "discoveries_total": counter("Discoveries of the whole fabric."),
         "switches": gauge("Switches that respond."),
-        "adapters": gauge("Adapters that respond, without aggregation nodes."),
-        "links": gauge("Links between nodes that respond."),
+        "adapters": gauge(
+            "Channel adapters (HCAs) that responded in the last sweep, SHARP aggregation nodes excluded."
+        ),
+        "links": gauge("Links between nodes that responded in the last sweep."),
         "unanswered_links": gauge("Ports whose link is up and whose peer does not respond."),
     },
     origins={

@@ -207,9 +207,10 @@ RECORDER_ENTRIES = vocabulary.schema(
     ("outcome",),
     own={
         "entries_total": counter(
-            "New entries in dumps of PyTorch's Flight Recorder by outcome: collective (used), point_to_point and"
-            " unfinished (skipped), untimed (without TORCH_NCCL_ENABLE_TIMING), incomplete (sizes or ranks of the group"
-            " are absent), invalid (dropped), over_limit, duplicate and excluded (not used)."
+            "New entries in dumps of PyTorch's Flight Recorder by outcome: collective is used. Not used are"
+            " point_to_point, unfinished, untimed (without TORCH_NCCL_ENABLE_TIMING), incomplete (without sizes or"
+            " ranks of the group), invalid, over_limit (collectives in one poll), duplicate (already read) and excluded"
+            " (by the configuration)."
         )
     },
     origins={"entries_total": ["entries"]},
@@ -220,8 +221,9 @@ COMMA_OBJECTS = vocabulary.schema(
     ("outcome",),
     own={
         "objects_total": counter(
-            "Objects in files of the CoMMA profiler plugin by outcome: collective (used), untimed (only the enqueue is"
-            " timed), other_category (skipped), malformed, invalid, too_large, too_long and over_limit (dropped)."
+            "JSON objects in files of the CoMMA profiler plugin by outcome: collective is used. Not used are untimed"
+            " (only the enqueue is timed), other_category (not a collective), malformed (not JSON), invalid (wrong"
+            " values), too_large (file), too_long (line) and over_limit (collectives in one poll)."
         )
     },
     origins={"objects_total": ["NCCL_PROFILER_LATENCY_FILE"]},

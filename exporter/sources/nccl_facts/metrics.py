@@ -167,7 +167,9 @@ TEXTFILES = vocabulary.schema(
             "Time since NCCL Inspector wrote the text file of the GPU. It increases while no collectives complete:"
             " during a hang, and after a job that did not remove its file."
         ),
-        "collectives_total": counter("Collectives that NCCL Inspector counted on the GPU."),
+        "collectives_total": counter(
+            "Collectives of the GPU, as counted in the Prometheus text file of NCCL Inspector."
+        ),
         "collectives_dropped_total": counter("Collective records that NCCL Inspector dropped on the GPU."),
     },
     origins={
@@ -197,7 +199,7 @@ RAS_JOB = vocabulary.schema(
     ("train_job",),
     own={
         "communicators": gauge("Communicators of the job in the RAS status."),
-        "ranks": gauge("Processes of the job that responded to RAS."),
+        "ranks": gauge("Processes of the job that the RAS service reported as responding at the last query."),
         "missing_ranks": gauge("Ranks of communicators that did not respond to RAS."),
         "dead_ranks": gauge("Ranks of communicators that RAS considers dead."),
         "failed_ranks": gauge("Ranks of communicators with an NCCL error (init_state or async_error)."),

@@ -42,11 +42,11 @@ _SHARED_HELPS = {
     "receive_errors_total": "Packets received with an error (IF-MIB ifInErrors).",
     "transmit_errors_total": "Packets not transmitted because of an error (IF-MIB ifOutErrors).",
     "receive_discards_total": (
-        "Packets received without an error but dropped, such as for lack of buffers (IF-MIB ifInDiscards)."
+        "Packets received without an error but dropped, for example for lack of buffers (IF-MIB ifInDiscards)."
     ),
     "transmit_discards_total": "Packets without an error that were dropped on transmit (IF-MIB ifOutDiscards).",
     "receive_pause_frames_total": (
-        "Pause frames received: the peer paused this port (IEEE 802.3 aPAUSEMACCtrlFramesReceived)."
+        "PAUSE frames received, by which the link partner pauses this port (IEEE 802.3 aPAUSEMACCtrlFramesReceived)."
     ),
     "transmit_pause_frames_total": (
         "Pause frames transmitted: this port paused its peer (IEEE 802.3 aPAUSEMACCtrlFramesTransmitted)."
@@ -54,8 +54,8 @@ _SHARED_HELPS = {
     "receive_paused_seconds_total": "Time that received 802.3x pause frames stopped this port from transmitting.",
     "transmit_paused_seconds_total": "Time that transmitted 802.3x pause frames stopped the peer from transmitting.",
     "receive_pfc_frames_total": (
-        "Priority flow control (PFC) frames received for the priority: the peer paused this port (IEEE 802.1Qbb"
-        " ieee8021PfcIndications)."
+        "Priority flow control (PFC) frames received, by which the link partner pauses or resumes the priority on this"
+        " port (IEEE 802.1Qbb ieee8021PfcIndications)."
     ),
     "transmit_pfc_frames_total": (
         "Priority flow control (PFC) frames transmitted for the priority: this port paused its peer (IEEE 802.1Qbb"
@@ -188,7 +188,9 @@ _DETAILS = {
     ),
     "illegal_bytes_total": counter("Bytes received with invalid coding."),
     "local_faults_total": counter("Local faults of the MAC: this port received no valid signal."),
-    "remote_faults_total": counter("Remote faults of the MAC: the peer reported that it received no valid signal."),
+    "remote_faults_total": counter(
+        "Remote fault indications received: the link partner receives no valid signal from this port."
+    ),
     "receive_buffer_threshold_total": counter("Times the port's receive buffer was more than 85 % full."),
     "device_out_of_buffer_total": counter("Packets received but dropped because an internal queue had no buffer."),
     "steering_misses_total": counter("Packets received but dropped because no flow steering rule matched."),
@@ -210,7 +212,7 @@ _DETAILS = {
     **_both_directions(
         {
             "srd_packets_total": "Packets {done} by ENA SRD (Scalable Reliable Datagram).",
-            "pause_transitions_total": "Transitions from paused to running, of 802.3x pause frames {done}.",
+            "pause_transitions_total": "Changes from paused to not paused, by IEEE 802.3x PAUSE frames {done}.",
         }
     ),
     "rdma_receive_bytes_total": counter("Bytes of RDMA received by this function."),
@@ -222,10 +224,10 @@ _DETAILS = {
 
 _PRIORITY_DETAILS = {
     "receive_pfc_transitions_total": counter(
-        "Transitions of the priority from paused to running, by PFC frames received."
+        "Changes of the priority on this port from paused to not paused, by PFC frames received."
     ),
     "transmit_pfc_transitions_total": counter(
-        "Transitions of the peer's priority from paused to running, by PFC frames transmitted."
+        "Changes of the priority on the link partner from paused to not paused, by PFC frames transmitted."
     ),
     **_both_directions(
         {

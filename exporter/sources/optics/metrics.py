@@ -51,8 +51,8 @@ LANE = vocabulary.schema(
     ("device", "lane"),
     (),
     {
-        "module_lane_receive_power_watts": gauge("Optical receive power of the lane; 0 without light."),
-        "module_lane_transmit_power_watts": gauge("Optical transmit power of the lane; 0 without light."),
+        "module_lane_receive_power_watts": gauge("Optical receive power of the lane; 0 if the lane receives no light."),
+        "module_lane_transmit_power_watts": gauge("Optical transmit power of the lane; 0 if the lane emits no light."),
         "module_lane_bias_amperes": gauge("Laser bias current of the lane; 0 while the laser is off."),
     },
     origins={
@@ -68,7 +68,7 @@ THRESHOLD = vocabulary.schema(
     (),
     {
         f"module_threshold_{quantity.name}": gauge(
-            f"Alarm or warning threshold of the module for the {_QUANTITY_TEXTS[quantity.name]}."
+            f"High or low alarm or warning threshold of the module for the {_QUANTITY_TEXTS[quantity.name]}."
         )
         for quantity in QUANTITIES
     },

@@ -57,8 +57,8 @@ SCHEMA = vocabulary.schema(
         "link_speed_transfers_per_second": gauge("Current PCIe link speed, in transfers per second per lane (LnkSta)."),
         "link_lanes": gauge("Current PCIe link width, in lanes (LnkSta)."),
         "link_degraded": gauge(
-            "Whether the PCIe link is slower or narrower than both of its ends support (1) or not (0); absent where one"
-            " of these is not known."
+            "Whether the PCIe link runs at a lower speed or width than both of its ends support (1) or not (0); absent"
+            " if the current or maximum speed or width is not known."
         ),
         "link_max_speed_transfers_per_second": gauge(
             "Maximum PCIe link speed of the function, in transfers per second per lane (LnkCap)."

@@ -53,8 +53,8 @@ _STANDARD_HELPS = {
         "Outbound packets discarded because the port was down or congested (IBTA PortCounters PortXmitDiscards)."
     ),
     "transmit_wait_ticks_total": (
-        "Ticks during which the port had data to transmit and sent none, for lack of credits or arbitration (IBTA"
-        " PortCounters PortXmitWait). The length of a tick depends on the device."
+        "Ticks during which the port had data to transmit and transmitted none, because it had no flow control credits"
+        " or did not win arbitration; the length of a tick depends on the device (IBTA PortCounters PortXmitWait)."
     ),
     "symbol_errors_total": "Symbol errors detected on one or more lanes (IBTA PortCounters SymbolErrorCounter).",
     "link_down_total": "Times the link went down (IBTA PortCounters LinkDownedCounter).",
@@ -77,7 +77,9 @@ _STANDARD_HELPS = {
 _DCQCN_HELPS = {
     "ecn_marked_packets_total": "RoCE packets received with ECN Congestion Experienced (DCQCN notification point).",
     "cnp_sent_total": "Congestion notification packets (CNP) sent (DCQCN notification point).",
-    "cnp_received_total": "Congestion notification packets (CNP) received, whether the sender reduced its rate or not.",
+    "cnp_received_total": (
+        "Congestion notification packets (CNPs) received by this device, whether or not it reduced its rate."
+    ),
     "cnp_handled_total": (
         "Congestion notification packets (CNP) received for which the DCQCN reaction point reduced its rate."
     ),
@@ -112,14 +114,18 @@ _COUNTERS = {
         "ACKs or read responses received by the requester that are an implied NAK for a PSN sequence error."
     ),
     "local_ack_timeouts_total": counter(
-        "Local ACK timeouts of the requester: the packet or its ACK was lost, or the peer does not respond."
+        "Local ACK timeouts of the requester: the packet or its ACK was lost, or the responder did not respond."
     ),
-    "rnr_nak_retries_total": counter("RNR NAKs received by the requester: the peer had no receive buffer posted."),
-    "rnr_naks_sent_total": counter("RNR NAKs sent by the responder: no receive buffer was posted."),
+    "rnr_nak_retries_total": counter(
+        "RNR NAKs received by the requester: the responder had no receive work request posted."
+    ),
+    "rnr_naks_sent_total": counter("RNR NAKs sent by the responder: no receive work request was posted."),
     "retransmitted_bytes_total": counter("Bytes retransmitted."),
     "unresponsive_peers_total": counter("Times a peer stopped responding."),
     "impaired_connections_total": counter("Times the path to a peer became impaired."),
-    "duplicate_requests_total": counter("Duplicate requests received by the responder: the peer retransmitted them."),
+    "duplicate_requests_total": counter(
+        "Duplicate requests received by the responder: the requester retransmitted them."
+    ),
     "adaptive_retransmissions_total": counter("Adaptive retransmissions for RoCE traffic."),
     "adaptive_retransmission_timeouts_total": counter("Timeouts of adaptive retransmission for RoCE traffic."),
     "slow_restarts_total": counter("Times that RoCE slow restart was used, after a connection was idle."),

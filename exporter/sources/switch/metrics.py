@@ -165,7 +165,7 @@ QUEUES = vocabulary.schema(
         ),
         "queue_full_discards_total": counter("Packets discarded because the egress queue was full (tail drop)."),
         "queue_early_discards_total": counter("Packets discarded by WRED before the egress queue was full."),
-        "queue_depth_bytes": gauge("Current depth of the egress queue in bytes."),
+        "queue_depth_bytes": gauge("Bytes in the egress queue at the last poll."),
         "queue_highest_depth_bytes": gauge(
             "Highest depth of the egress queue in bytes within a period that the switch sets."
         ),

@@ -267,7 +267,7 @@ class Profiles:
 
 @cache
 def builtin() -> Profiles:
-    """Return the built-in profiles."""
+    """Return the profiles of switches that this package brings: which MIB tables to read from which models."""
     return load([])
 
 
