@@ -78,7 +78,7 @@ async def test_the_report_of_a_probe_describes_its_course_without_secrets(tmp_pa
     assert f"requested {agent.address} by snmp" in good.text
     assert "  receive_bytes_total: 33" in good.text
     assert bad.text.startswith("FAILURE after")
-    assert "timeout: no answer within 0.5 s" in bad.text
+    assert "timeout: no response within 0.5 s" in bad.text
     assert "public" not in good.text + bad.text
 
 

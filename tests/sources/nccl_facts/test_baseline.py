@@ -170,7 +170,7 @@ def test_the_configuration_names_baselines_beside_itself(tmp_path):
     (tmp_path / "runs" / "all_reduce.txt").write_bytes(table([(MIB, 10)]))
     path = configured(tmp_path, "sources: {nccl: {baseline: ['runs/*.txt']}}\n")
     assert load_config(path).measured == [{("AllReduce", MIB): 10e9}]
-    assert check(path, None)[0].startswith(f"{path}: good")
+    assert check(path, None)[0].startswith(f"{path}: valid")
 
 
 def test_a_baseline_that_proves_nothing_is_told_before_anything_starts(tmp_path):
