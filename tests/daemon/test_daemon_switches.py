@@ -79,7 +79,7 @@ async def test_the_debug_page_shows_the_result_and_no_secret(tmp_path):
     assert f"requested {agent.address} by snmp" in good.text
     assert "  receive_bytes_total: 33" in good.text
     assert bad.text.startswith("FAILURE after")
-    assert "timeout: no answer within 0.5 s" in bad.text
+    assert "timeout: no response within 0.5 s" in bad.text
     assert "public" not in good.text + bad.text
 
 

@@ -155,6 +155,6 @@ async def test_errors_of_the_event_loop_are_logged_once_a_minute_for_each_kind(c
         "Exception in callback number 0",
         "Exception in callback number 1",
     ]
-    now[0] += log.REPEAT
+    now[0] += log.REPEAT_SECONDS
     take(loop, {"message": "Exception in callback number 7", "exception": OSError(7)})
     assert caplog.records[-1].getMessage() == "Exception in callback number 7"

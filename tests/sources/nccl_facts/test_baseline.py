@@ -189,7 +189,7 @@ def test_baseline_paths_are_relative_to_the_configuration(tmp_path):
     (tmp_path / "runs" / "all_reduce.txt").write_bytes(table([(MIB, 10)]))
     path = configured(tmp_path, "sources: {nccl: {baseline: ['runs/*.txt']}}\n")
     assert load_config(path).measured == [{("AllReduce", MIB): 10e9}]
-    assert check(path, None)[0].startswith(f"{path}: good")
+    assert check(path, None)[0].startswith(f"{path}: valid")
 
 
 def test_unusable_baseline_is_a_configuration_error(tmp_path):
