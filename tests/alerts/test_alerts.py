@@ -69,6 +69,9 @@ def cases() -> list[dict[str, Any]]:
     return [case for path in TESTS for case in yaml.safe_load(path.read_text())["tests"]]
 
 
+SLOW = {"infiniband", "links", "collectives", "switches"}
+"""Proofs that promtool evaluates for more than some seconds: over hours of series."""
+
 every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: "-".join(filter(None, identity(rule))))
 
 
@@ -76,7 +79,9 @@ def test_promtool_accepts_the_rules(program):
     promtool.run(program("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES)
 
 
-@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=[pytest.mark.slow] * (path.stem in SLOW), id=path.stem) for path in TESTS]
+)
 def test_promtool_proves_the_rules(program, path):
     promtool.run(program("promtool"), "test", "rules", path)
 

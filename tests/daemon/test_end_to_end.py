@@ -27,6 +27,8 @@ from tests.helpers.stack import (
     until,
 )
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 RULES = ROOT / "alerts" / "fabric.yml"
 RUNBOOK = ROOT / "docs" / "alerts.md"
 SOURCES = 8

@@ -146,6 +146,8 @@ OWN = (
 """The exporter's own metrics, which no source can drop."""
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_the_series_of_a_full_cluster_keep_to_the_budget(tmp_path, full):
     text = await scrape(tmp_path / "cluster", optics=False)  # which is the default
     found = series(text)
@@ -171,6 +173,8 @@ async def test_the_series_of_a_full_cluster_keep_to_the_budget(tmp_path, full):
     assert max(ranks.values()) <= RANK
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_every_family_can_be_switched_off_and_takes_no_other_with_it(tmp_path, full):
     everything = families(await scrape(tmp_path / "all"))
     names = sorted(everything)
@@ -180,5 +184,7 @@ async def test_every_family_can_be_switched_off_and_takes_no_other_with_it(tmp_p
         assert families(await scrape(tmp_path / f"half-{number}", wanted, drop=dropped)) == wanted
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_all_of_a_source_can_be_switched_off_by_a_pattern(tmp_path):
     assert families(await scrape(tmp_path / "none", set(), drop=['"*"'])) == set()

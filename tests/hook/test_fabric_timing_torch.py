@@ -13,6 +13,8 @@ import pytest
 from exporter.sources.nccl.timing_socket import TimingSocket
 from tests.helpers.paths import ROOT, TESTS
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 RANKS = 4
 STEPS, LATE, SECONDS = 25, 2, 0.04
 """Values of timing_job.py."""

@@ -32,6 +32,8 @@ from exporter.sources.nic.options import NicOptions
 from tests.helpers.paths import ROOT, TESTS
 from tests.hook.test_fabric_timing_torch import torch_python  # noqa: F401  # a fixture
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 RANKS = 4
 PACE = 3.0
 PATIENCE = 90.0

@@ -25,6 +25,8 @@ from tests.helpers.job_simulation import (
     scenario,
 )
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 SINCE = 21.0
 EVERY = 2.0
 OF_ALL = {"AllGather", "ReduceScatter"}
