@@ -206,7 +206,7 @@ def _statistics() -> list[str]:
 
 
 def _recording(number: int, address: str, mac: str, draw: random.Random) -> dict[str, object]:
-    """Return what a NIC answers, as `exporter.linux.recordings.nic` reads it."""
+    """Return what a NIC answers, as `exporter.linux.recordings.nic_recording` reads it."""
     counted = {name: draw.randrange(2**50) >> _share(name) if _moves(name) else 0 for name in _statistics()}
     settings = {"speed_bits_per_second": SPEED, "duplex": "full", "autoneg": True}
     return {

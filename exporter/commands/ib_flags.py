@@ -1,4 +1,4 @@
-"""The flags of the commands `ib topology` and `ib diff`, apart from ib.py, which imports the InfiniBand source."""
+"""The flags of the commands `ib topology` and `ib diff`; ib.py imports the InfiniBand source, which is slow."""
 
 import argparse
 import sys

@@ -1,1 +1,1 @@
-"""What every part is built on: the Table, metric names, sources and their polling, calls that may block."""
+"""Shared by all packages: tables, declarations of metrics, the interface of a source, the poller, blocking calls."""

@@ -1,4 +1,4 @@
-"""Blocking calls outside the event loop, one at a time; a call that hangs does not delay the others for ever.
+"""Blocking calls in a thread, one at a time; a call that hangs delays the others by its deadline at most.
 
 Calls into hardware block: reading a file of sysfs runs a firmware command, an ioctl takes a lock. They must not
 overlap, so one thread makes them one after the other. A call that exceeds its deadline keeps that thread, a new thread

@@ -1,6 +1,6 @@
-"""Source: the interface of everything that numbers are read from, and what the daemon knows of each kind of source.
+"""Source: the interface of all sources, and the Definition by which the daemon registers each kind.
 
-A source reads tables and reports what failed, piece by piece; it does not know meaning, outputs or the poll clock. Its
+A source returns tables and failures; it does not depend on `exporter.meaning`, the outputs or the poller. Its
 package declares its metrics as data, and one Definition that the daemon registers.
 """
 
@@ -87,7 +87,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What sources get to know of the host and of the process: its name and the roots of paths."""
+    """The host that sources read: its name, and the roots of sysfs, procfs and of recordings of NICs."""
 
     name: str
     sysfs: Path

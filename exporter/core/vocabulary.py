@@ -290,8 +290,8 @@ MAX_SPEED = "link_max_speed_bytes_per_second"
 EXPECTED_SPEED = "link_expected_speed_bytes_per_second"
 
 RESETS = "resets_total"
-"""Added by `meaning.ports.rates` to tables whose schema declares it. Schemas of finer rows (priorities, queues) need
-not: their counters are reset together with those of the port."""
+"""Added by `meaning.ports.rates` to tables whose schema declares it. Schemas of priorities and
+queues do not: their counters are reset together with those of the port."""
 
 SAMPLES = "byte_samples"
 """Column of an internal schema, the input of `meaning.ports.bursts`: for each row the samples of one poll interval,
@@ -354,7 +354,7 @@ def schema(
         note: Sentence for the HELP texts: what bytes and packets of this schema contain.
         helps: HELP texts that replace the shared ones, by ending, for example to name the counter of a standard.
         origins: Where the values come from (files, OIDs, keys), by ending; for the documentation.
-        internal: Whether the tables are only input of meaning and never exported.
+        internal: Whether the tables are only input of `exporter.meaning`, and never exported.
         details: Endings, also of derived rates, that are exported only if the configuration lists them under `keep`.
     """
     detail_endings = frozenset(details)

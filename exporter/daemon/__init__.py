@@ -1,1 +1,1 @@
-"""The running daemon: it builds, starts, reloads and stops everything else; only it may import all of it."""
+"""The running daemon: it builds, starts, reloads and stops all other parts, and may import all but `commands`."""

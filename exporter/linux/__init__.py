@@ -1,1 +1,1 @@
-"""Codecs and readers for what the Linux kernel says about network devices, beside its files."""
+"""Codecs and readers of the Linux kernel's interfaces to network and RDMA devices: netlink, ioctl, sysfs, MADs."""

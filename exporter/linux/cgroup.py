@@ -83,5 +83,5 @@ def _container(path: str) -> str:
 
 
 def _pod_uid(uid: str) -> str:
-    """Return a pod's UID as Kubernetes writes it: the driver systemd has underscores in it, static pods no hyphens."""
+    """Return a pod's UID as Kubernetes writes it; the cgroup driver systemd replaces its hyphens by underscores."""
     return uid.replace("_", "-")

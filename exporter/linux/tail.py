@@ -138,7 +138,7 @@ class Tail:
         """Read at most `budget` bytes from the current offset; the rest is read at the next scan.
 
         Raises:
-            OSError: The file cannot be open_untrusted or read, or is not a regular file.
+            OSError: The file cannot be opened or read, or is not a regular file.
         """
         with open_untrusted(file.path) as (descriptor, state):
             restarted = _check_replaced(file, state, os.pread(descriptor, HEAD_SIZE, 0))

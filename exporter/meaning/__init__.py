@@ -1,1 +1,1 @@
-"""What the numbers mean: pure steps, state and table in, state and tables out. They know tables and words only."""
+"""Steps that derive metrics from the tables of sources, such as rates and verdicts: `step(state, table)`, no I/O."""

@@ -1,1 +1,1 @@
-"""Codecs of the files, logs and answers in which timings and facts of NCCL's collectives exist; no I/O in them."""
+"""Codecs of collective timings, of NCCL's logs and of its RAS service; no I/O."""

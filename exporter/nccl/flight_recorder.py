@@ -123,7 +123,7 @@ class RecorderEntry(msgspec.Struct, frozen=True, rename={"sequence": "collective
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A dump whose entries and groups are decoded separately, so that each fails alone."""
+    """A dump whose entries and groups are decoded separately, so that an invalid one does not affect the others."""
 
     version: ShortText
     nccl_version: ShortText = ""

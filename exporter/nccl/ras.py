@@ -167,8 +167,8 @@ class CountMismatch:
         kind: RAS's name.
         least: Lowest count.
         most: Highest count.
-        behind: Ranks with the lowest count, however many: these did not arrive, although RAS's text output lists the
-            smaller group.
+        behind: Ranks with the lowest count: they have not launched the collective yet. RAS's text output lists the
+            smaller group instead, which may be the other one.
     """
 
     kind: str
@@ -194,7 +194,7 @@ def count_mismatches(communicator: RasCommunicator) -> tuple[CountMismatch, ...]
 
 
 def is_stalled(before: RasCommunicator, now: RasCommunicator) -> bool | None:
-    """Return whether nothing was launched between two polls; None where not the same ranks responded."""
+    """Return whether nothing was launched between two polls; None if the ranks that responded differ."""
     first = {rank.rank: rank.collective_counts for rank in before.ranks}
     second = {rank.rank: rank.collective_counts for rank in now.ranks}
     if not first or first.keys() != second.keys() or before.hash != now.hash:

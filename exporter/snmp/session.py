@@ -1,9 +1,9 @@
 """The SNMP message around a PDU, by version: a community (v1, v2c), or the user-based security model (v3).
 
-A session encodes a PDU to a datagram and decodes a datagram to a PDU, without I/O. That of v3 first discovers the
-agent's engine: its snmpEngineID, from which the keys are derived, and its time, without which it does not respond. Both
-change when the agent restarts or is replaced. Report PDUs announce that, and the session follows; the transport limits
-how many of them it processes for one request.
+A session encodes a PDU to a datagram and decodes a datagram to a PDU, without I/O. A v3 session first discovers the
+agent's engine: its snmpEngineID, from which the keys are derived, and its time, without which the agent rejects
+requests. Both change when the agent restarts or is replaced; a Report PDU announces that, and the session then uses the
+new values. The transport limits the number of Reports that it processes for one request.
 """
 
 import enum
@@ -235,7 +235,7 @@ class UserSession:
                 self._set_time(message)
                 return Verdict.RESEND, "the agent's clock differs"
             case 2:
-                return Verdict.FAIL, "the agent reports that our time is wrong, but does not sign it"
+                return Verdict.FAIL, "the agent reports a wrong time (usmStatsNotInTimeWindows) in an unsigned Report"
             case _:
                 return Verdict.FAIL, _rejection(statistic, name, self._user)
 

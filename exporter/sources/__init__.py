@@ -1,1 +1,1 @@
-"""Where numbers come from: one module a source, which declares its own metrics as data."""
+"""Sources: one package for each kind of device, file or protocol; it reads, and declares its metrics as data."""

@@ -1,4 +1,4 @@
-"""LLDP frames (IEEE 802.1AB) and the files in which systemd-networkd stores them: parser.
+"""Parser of LLDP frames (IEEE 802.1AB), and of the files in which systemd-networkd stores them.
 
 A frame consists of TLVs: seven bits of type, nine of length. The first three (Chassis ID, Port ID, Time To Live) are
 mandatory, in this order; an optional one that is malformed is skipped.
@@ -18,7 +18,7 @@ MAX_FRAME = 1536
 """Bytes of the longest frame that is parsed; the payload of a valid one has at most 1500."""
 
 MAX_FRAMES = 64
-"""Frames that are read of one file: one per neighbour of the port."""
+"""Frames read from one file, which has one for each neighbour of the port."""
 
 CAPABILITIES = ("other", "repeater", "bridge", "wlan", "router", "telephone", "docsis", "station")
 """System capabilities by their bit, from the lowest."""

@@ -1,1 +1,1 @@
-"""Meaning of port counters: rates, bursts, links, congestion, imbalance and states of ports."""
+"""Steps for port counters: rates, bursts, links, congestion, imbalance and states of ports."""

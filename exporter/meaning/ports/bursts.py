@@ -31,7 +31,7 @@ BUCKETS = vocabulary.ENDINGS["receive_utilization_samples"].buckets
 
 
 Taken: TypeAlias = tuple[tuple[float, ...], ...]
-"""Samples in the order of their times; at most one where only the last is meant."""
+"""Samples (time, bytes received, bytes transmitted, link speed) in order of time; a state keeps only the last one."""
 
 
 class Direction(NamedTuple):
@@ -50,7 +50,7 @@ class Direction(NamedTuple):
 
 
 class RowState(NamedTuple):
-    """BurstState of a row: its last sample, the epoch of that, and the samples of each direction."""
+    """State of a row: its last sample, the epoch of that sample, and the histogram of each direction."""
 
     last: Taken = ()
     epoch: Hashable = None
@@ -116,7 +116,7 @@ def _advanced(row: RowState, taken: Taken, epoch: Hashable, now: float) -> RowSt
 
 
 def _shares(samples: Taken) -> Iterator[tuple[float, ...]]:
-    """Yield the time of each sample and the shares of the link speed received and transmitted since the one before."""
+    """Yield the time of each sample, and the utilization of each direction since the previous sample."""
     for (then, *old, old_speed), (now, *new, speed) in pairwise(samples):
         moved = [after - before for after, before in zip(new, old, strict=True)]
         if now > then and speed == old_speed and min(moved) >= 0:

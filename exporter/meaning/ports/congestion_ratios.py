@@ -80,7 +80,7 @@ RATIOS: tuple[Ratio, ...] = (
 
 
 class CounterValues(NamedTuple):
-    """RatioState of a counter: its values at the last step, and the rows that ever had a value."""
+    """State of a counter: its values at the last step, and the rows that have had a value."""
 
     values: Sequence[float | None]
     had: frozenset[int]
@@ -88,7 +88,7 @@ class CounterValues(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RatioState:
-    """RatioState of the counters at the last step, in the order of its rows."""
+    """State of the counters at the last step, in the order of `rows`."""
 
     rows: Rows
     counters: Mapping[str, CounterValues] = field(default_factory=dict)

@@ -1,12 +1,12 @@
-"""Raw counters to exported ones: extended to 64 bits, in base units, with wraps distinguished from resets.
+"""Conversion of raw counters to exported ones: extended to 64 bits, in base units; wraps and resets are distinguished.
 
 A counter that falls either wrapped or was reset. It is a wrap only if nothing indicates a restart (the epoch of the row
 changed, another counter of the row fell too), the counter is one that wraps, and the wrapped delta is under half the
 range and possible on the link. Everything else is a reset: no rate for that interval, and a new baseline. Baselines
 advance for each value separately: a read that lacks a value keeps its baseline and measures over the longer time.
 
-Most tables have all values, none of which fell. For these a column advances as a whole, with functions that run in C
-(`is_steady`, `advance`, `deltas`). Everything else takes the slow path, row by row, for the columns concerned only.
+In most reads no value is missing and none fell. Then a column advances as a whole, with functions that run in C
+(`_is_steady`, `advance`, `deltas_of`). Other columns are processed row by row (`advance_by_row`).
 """
 
 from collections.abc import Hashable, Mapping, Sequence

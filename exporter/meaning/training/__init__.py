@@ -1,1 +1,1 @@
-"""Meaning of collective timings: alignment, stragglers, verdicts, causes and step budget of training jobs."""
+"""Steps for collective timings: alignment, stragglers, verdicts, causes and step budget of training jobs."""

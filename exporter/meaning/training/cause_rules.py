@@ -1,8 +1,7 @@
 """Rules of causes: what a port state, or a line of a job's log, can cause, and its remedy.
 
 The weights rate how well an event explains a symptom at the right place and time: 1 if nothing else need be checked, 0
-if
-it cannot. They are judgements, which only order causes; nothing is summed over jobs.
+if it cannot. They are judgements, which only order causes; nothing is summed over jobs.
 """
 
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ SCHEMA = vocabulary.schema(
     },
     internal=True,
 )
-"""Samples of ports, from which meaning computes the utilisation."""
+"""Samples of ports, from which `exporter.meaning.ports.bursts` computes the utilization."""
 
 TICKS = vocabulary.schema(
     "fabric_exporter_",

@@ -92,7 +92,7 @@ class LinkPoll:
             other = self._fabric.peers.get(LinkEnd(node.guid, number))
             if other is None or other in self._requested or result is Problem.STOPPED:
                 return None
-            return [self._request(other, self._fabric.nodes[other.guid].route(other.port))]  # has the same state
+            return [self._request(other, self._fabric.nodes[other.guid].route(other.port))]  # same state
         end = LinkEnd(node.guid, number)
         port = mad_subnet.parse_port_info(result, node.capability_masks(number))
         before = node.ports.get(number)  # None for a port that has not responded yet

@@ -1,8 +1,8 @@
 """Source `lldp`: LLDP neighbours of this host, the switch port that each network device is connected to.
 
 systemd-networkd stores the frames that it receives in files, which are cheap to read. Where it does not run, the
-exporter can receive them itself: that needs CAP_NET_RAW and is disabled by default. It works beside lldpd, whose socket
-has a format that depends on its version and on the machine's architecture.
+exporter can receive them itself: that needs CAP_NET_RAW and is disabled by default. lldpd may run at the same time; its
+own socket is not read, since its format depends on the version and on the architecture.
 """
 
 import asyncio

@@ -81,7 +81,7 @@ class NcclSource:
         return False
 
     async def read(self) -> Reading:
-        """Poll all feeds; each fails alone."""
+        """Poll all feeds; the failure of one does not affect the others."""
         failures: list[Failure] = []
         polled = await self._poll_feeds(failures)
         reports = [(feed.name, report) for feed, feed_report in polled for report in feed_report.processes]

@@ -69,7 +69,7 @@ _NOT_A_LOG = re.compile(r"-pid\d{1,20}\.log\Z|\.(?:prom|json|jsonl|pickle|pkl|gz
 
 @dataclass(slots=True)
 class _Survey:
-    """What there is to read."""
+    """Logs and text files found at one poll, the jobs they belong to, and what could not be listed."""
 
     logs: list[tuple[FollowedFile, str]] = field(default_factory=list)
     jobs: dict[str, str] = field(default_factory=dict)

@@ -83,7 +83,7 @@ class PciSource:
         """Return the functions by address, in the order of their addresses.
 
         Raises:
-            SourceError: They cannot be list_devices.
+            SourceError: They cannot be listed.
         """
         return await list_devices(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.matches))
 

@@ -1,8 +1,8 @@
-"""Readings of a switch in one form for all protocols, and how the readings of several protocols are merged to tables.
+"""Readings of a switch in one form for all protocols, and the merge of several protocols' readings into tables.
 
 A reader returns partial tables: rows of one schema without the label `switch`. A switch may be polled by several
-protocols, such as SNMP for octets and an API for ECN marks. Every column then has one owner, the first reader that ever
-had it, so that a counter never alternates between two that count differently.
+protocols, such as SNMP for octets and an API for ECN marks. Each column is then taken from one reader, the first that
+returned it, so that a counter never alternates between readers that count differently.
 """
 
 import enum
@@ -250,7 +250,7 @@ class ReadingMerger:
         return renamed if len(set(renamed)) == len(renamed) else keys  # if two become equal, they are different ports
 
     def _table(self, switch: str, owner: str, part: PartialTable, columns: Mapping[str, Column]) -> Table:
-        # The count of resets is a column that meaning adds: only one table of each set of rows has it.
+        # `exporter.meaning.ports.rates` adds `resets_total` to tables that declare it: only one table of each port may.
         first = self._owns(owner, part.schema, RESETS)
         schema = part.schema if first else _without_resets(part.schema)
         cache_key = (owner, part.schema)

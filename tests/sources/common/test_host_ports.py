@@ -1,4 +1,4 @@
-"""Shared by the sources of this host's ports: listing devices, selecting hardware ports, numbering rails."""
+"""Tests of what the sources of this host's ports share: listing devices, selecting hardware ports, numbering rails."""
 
 import pytest
 

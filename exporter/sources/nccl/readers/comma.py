@@ -73,7 +73,7 @@ class CommaFeed:
         return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
 
     async def poll(self) -> FeedReport:
-        """Read every file that grew; files fail alone."""
+        """Read every file that grew; the failure of one does not affect the others."""
         failures: list[Failure] = []
         found = await off_loop(self._serial, partial(self._find, failures))
         look = self._tail.scan({path: state for path, (_, state) in found.files.items()})

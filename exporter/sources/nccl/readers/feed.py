@@ -193,7 +193,7 @@ class FeedReport:
 
 
 class Feed(Protocol):
-    """One source of timings. Feeds fail alone."""
+    """One source of timings. The failure of one feed does not affect the others."""
 
     @property
     def name(self) -> str:

@@ -135,7 +135,7 @@ def read_whole(path: str, limit: int) -> tuple[bytes, os.stat_result]:
         Its content, one byte more than `limit` if it is larger, and its stat.
 
     Raises:
-        OSError: It cannot be open_untrusted or read, or is not a regular file.
+        OSError: The file cannot be opened or read, or is not a regular file.
     """
     with open_untrusted(path) as (descriptor, state), open(descriptor, "rb", closefd=False) as file:
         return file.read(limit + 1), state

@@ -55,7 +55,7 @@ ENTRY_OUTCOMES = (
 _RANK = re.compile(r"(?:^|[^0-9])([0-9]{1,7})(?:\.json)?$", re.ASCII)
 
 MAX_RANKS = 256
-"""Files whose entries are remembered; of more, the most recently read."""
+"""Ranks (one dump file each) whose entries are remembered; if there are more, the most recently read."""
 
 EntryKey = tuple[int, int, int]
 """Identity of an entry within its rank: record ID, group, and sequence number in the group."""
@@ -90,7 +90,7 @@ class FlightRecorderFeed:
         return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
 
     async def poll(self) -> FeedReport:
-        """Read the dumps that are new and complete; they fail alone."""
+        """Read the dumps that are new and complete; the failure of one does not affect the others."""
         failures: list[Failure] = []
         found = await off_loop(self._serial, partial(find, self._folders, ("",), self._is_selected, failures))
         ready, gone, too_many = self._dumps.update(

@@ -1,7 +1,7 @@
 """Feed of NCCL Inspector: files of JSON lines, `<host name>-pid<pid>.log`, one per process.
 
 Files are read from where the last poll ended; content from before the start is used for identity only, and not
-counted. Each line fails alone.
+counted. A line that is rejected does not affect the others.
 """
 
 import re
@@ -111,7 +111,7 @@ class InspectorFeed:
         return (await off_loop(self._serial, self._survey)).folders > 0
 
     async def poll(self) -> FeedReport:
-        """Read every file that grew; files fail alone."""
+        """Read every file that grew; the failure of one does not affect the others."""
         survey = await off_loop(self._serial, self._survey)
         self._budget = POLL_BUDGET
         results = await self._serial.run((log.file.path, partial(self._read, log)) for log in survey.grown)

@@ -67,7 +67,7 @@ class XpuTimerFeed:
         return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
 
     async def poll(self) -> FeedReport:
-        """Read the files that were rewritten; they fail alone."""
+        """Read the files that were rewritten; the failure of one does not affect the others."""
         failures: list[Failure] = []
         found = await off_loop(self._serial, partial(self._find, failures))
         ready, gone, _ = self._dumps.update({path: state for path, (_, state) in found.files.items()})

@@ -156,7 +156,7 @@ def to_source_error(error: SwitchApiError) -> SourceError:
 
 
 class ApiReader(Generic[Client]):
-    """Owns the client of one switch, which is made at the first poll and again after the password was changed.
+    """Owns the client of one switch: created at the first poll, and again when the password has changed.
 
     Args:
         target: The switch.
@@ -198,7 +198,7 @@ class ApiReader(Generic[Client]):
         return client
 
     async def _failed(self, error: SwitchApiError) -> SourceError:
-        """Return the error of the client as one of a source; after a failed log-in a changed password is used."""
+        """Convert a client's error; if a log-in failed and the password changed, the next poll uses the new one."""
         if isinstance(error, LoginError):
             await self._close_if_password_changed()
         return to_source_error(error)

@@ -35,7 +35,7 @@ from exporter.switch_api.restconf.client import (
 from exporter.switch_api.restconf.parser import parse_hostname, parse_interfaces, parse_neighbours
 
 SLOW_INTERVAL_SECONDS = 60.0
-"""Between two readings of the neighbours and of the switch's name."""
+"""Seconds between two readings of the neighbours and of the switch's name."""
 
 COUNTED_FAMILIES = (Family.TRAFFIC, Family.ERRORS, Family.PAUSE)
 UNSUPPORTED_FAMILIES = (Family.PFC, Family.PFC_DURATION, Family.ECN, Family.QUEUES, Family.BUFFERS)
