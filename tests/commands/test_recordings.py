@@ -101,7 +101,7 @@ def test_a_configured_switch_is_recorded_with_its_own_options(capsys, tmp_path, 
     ("flags", "message"),
     [
         ([], "'leaf-1': no SNMP options; name a switch of --config.file that has snmp, or give --snmp.community-file"),
-        (["--snmp.version", "4"], "--snmp.version: is '4'; known are 1, 2c, 3"),
+        (["--snmp.version", "4"], "--snmp.version: is '4'; expected one of 1, 2c, 3"),
         (["--snmp.version", "3"], "version 3 needs a user; give its name"),
         (["--snmp.auth", "md4", "--snmp.user", "u"], "--snmp.auth: is 'md4'; expected one of md5"),
         (["--snmp.community-file", "/nowhere"], "/nowhere: the secret cannot be read: No such file or directory"),

@@ -15,7 +15,7 @@ READ_BY = {
     "onyx": "corpus/test_switch_rest.py",
     "snmprec": "corpus/test_switch_snmp.py",
     "sonic": "corpus/test_switch_sonic.py",
-    "sonic/mgmt-common": "sources/switch/test_restconf.py",
+    "sonic/mgmt-common": "corpus/test_switch_rest.py",
     "oids.tsv": "corpus/test_switch_index.py",
 }
 """Each of these tests lists the files of its folder, with a reason for those that are not read."""

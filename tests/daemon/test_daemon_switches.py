@@ -12,7 +12,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from exporter.config import yaml_reader
 from exporter.config.shard import Shard, owner
 from exporter.daemon.loading import load_config
-from exporter.linux.netlink.messages import message
 from exporter.sources.switch import source as switch
 from tests.daemon.test_daemon import (
     OPENMETRICS,
@@ -91,7 +90,7 @@ async def test_the_debug_page_shows_the_result_and_no_secret(tmp_path):
         ({}, 400, "give target=HOST"),
     ],
 )
-async def test_refused_probes_have_a_reason(tmp_path, params, status, says):
+async def test_refused_probes_have_a_reason(tmp_path, params, status, message):
     async with serving(tmp_path, on_demand("192.0.2.1")) as served:
         answer = await served.client.get("/probe", params=params)
     assert (answer.status_code, message in answer.text) == (status, True)

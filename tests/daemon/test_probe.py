@@ -317,7 +317,7 @@ async def test_a_probe_ends_before_the_timeout_of_the_client(agent):
     async with prober(allow=LOOPBACK, snmp=patient, modules={"slow": CommonOptions(interval=60.0)}) as probing:
         result = await probing.probe(agent.address, timeout=0.7)
         assert not result.success
-        assert "before an answer to GET" in result.report  # the last request to the switch
+        assert "before a response to GET" in result.report  # the last request to the switch
         result = await probing.probe(agent.address, module="slow", timeout=0.7)
         assert not result.success
         assert "no response within 0.5 s" in result.report
@@ -413,7 +413,7 @@ async def test_removed_targets_leave_the_registry_unless_configured(agent):
         ("allow: [10.0.0.1/24]", r"is not a network: 10\.0\.0\.1/24 has host bits set"),
         ("allow: ['10.0.*']", r"'10\.0\.\*' is not a name; write addresses as a network, such as 192\.0\.2\.0/24"),
         ("allow: ['2001:db8:*']", "is not a name; write addresses as a network"),
-        ("allow: ['leaf-[0']", r"allow\[0\]: the pattern 'leaf-\[0' has a \[ that no \] closes"),
+        ("allow: ['leaf-[0']", r"allow\[0\]: the pattern 'leaf-\[0' has an unclosed \["),
         ("auths: {a: {profile: arista}}", r"auths\.a\.profile: does not belong here; known are snmp, onyx"),
         (
             "modules: {a: {snmp: {community: c, address: 192.0.2.1}}}",

@@ -131,8 +131,8 @@ def test_queries_lead_from_a_job_to_its_switch_port(tmp_path, program):
 
 
 def test_the_tables_match_the_readers_profiles_and_states():
-    below = PAGE.partition("## The ways to ask\n")[2].partition("### Several")[0]
-    first, second = below.split("\nWhat each tells")
+    below = PAGE.partition("## Protocols\n")[2].partition("### Several")[0]
+    first, second = below.split("\nWhat each provides")
     listed = re.findall(r"^\| `(\w+)` \|", first, re.MULTILINE)
     protocols = {protocol for protocol, (module, _) in READERS.items() if find_spec(module)}
     assert set(listed) == protocols

@@ -6,11 +6,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from exporter.meaning.training import (
-    alignment,
-    stragglers,
-    verdicts,
-)
+from exporter.meaning.training import alignment, bandwidth, hangs, stragglers, verdicts
 from exporter.meaning.training.verdicts import Verdict
 from exporter.sources.nccl import processes
 from tests.helpers.paths import ROOT
@@ -25,25 +21,25 @@ def test_verdicts_are_documented_in_order():
 
 
 DOCUMENTED_NUMBERS = {
-    "fewer than {} operations could be compared": verdicts.LEAST_OPERATIONS,
+    "fewer than {} operations could be compared": verdicts.MIN_OPERATIONS,
     "fewer than {} % of the ranks": verdicts.MIN_MATCHED_SHARE * 100,
     "no verdict below {} % of the ranks": verdicts.MIN_MATCHED_SHARE * 100,
-    "has ended for {} seconds": verdicts.FROZEN,
-    "is valid for {} seconds": alignment.TOLD,
-    "others have waited in for {} seconds": verdicts.LONG_WAIT,
-    "nor for {} times the longest pause": verdicts.FROZEN_GAPS,
+    "has ended for {} seconds": hangs.HANG_SECONDS,
+    "is valid for {} seconds": alignment.PROGRESS_VALID_SECONDS,
+    "others have waited in for {} seconds": hangs.LONG_WAIT_SECONDS,
+    "nor for {} times the longest pause": hangs.HANG_PAUSE_FACTOR,
     "less than {} % of the bandwidth": verdicts.MIN_BANDWIDTH_SHARE * 100,
-    "over {} seconds and at least": verdicts.RECENT,
-    "at least {} ticks": verdicts.LEAST_TICKS,
-    "for operations of {} MiB and more": verdicts.LEAST_BYTES / (1 << 20),
-    "waits for {} % of the time and more": verdicts.IMBALANCED * 100,
-    "after {} ticks": verdicts.HISTORY_LEAST,
-    "It waits {} seconds for ranks": alignment.PATIENCE,
-    "Differences below {} microseconds": alignment.NOISE,
-    "in at least {} % of the operations": stragglers.SHARE * 100,
-    "costs at least {} % of the time": stragglers.LEAST_LOSS * 100,
-    "less than {} % of the latest": stragglers.WEAKER * 100,
-    "after {} minutes both are forgotten": alignment.FORGET / 60,
+    "over {} seconds and at least": bandwidth.RECENT_SECONDS,
+    "at least {} ticks": bandwidth.MIN_TICKS,
+    "for operations of {} MiB and more": bandwidth.MIN_BYTES / (1 << 20),
+    "waits for {} % of the time and more": verdicts.MIN_WAITED_RATIO * 100,
+    "after {} ticks": bandwidth.MIN_HISTORY_TICKS,
+    "It waits {} seconds for ranks": alignment.PATIENCE_SECONDS,
+    "Differences below {} microseconds": alignment.NOISE_MICROSECONDS,
+    "in at least {} % of the operations": stragglers.MIN_LAST_SHARE * 100,
+    "costs at least {} % of the time": stragglers.MIN_LOSS * 100,
+    "less than {} % of the latest": stragglers.VICTIM_SHARE * 100,
+    "after {} minutes both are forgotten": alignment.FORGET_SECONDS / 60,
     "Limits: {} jobs": alignment.MAX_JOBS,
     "of each {} communicators": alignment.MAX_COMMUNICATORS,
     "and {} operations that wait": alignment.MAX_PENDING_JOB,

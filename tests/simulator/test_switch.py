@@ -1,7 +1,6 @@
 """The simulated switches: their tables show what their ports counted, in the places where each make has it."""
 
 import pytest
-from tests.simulators.switch_model import BYTES_RECEIVED, FAULTS, SimulatedSwitch
 
 from exporter.simulator.ports import HOST
 from exporter.simulator.snmp_agent import SnmpAgent
@@ -23,6 +22,7 @@ from exporter.snmp.message import (
     encode_pdu,
     encode_varbind,
 )
+from tests.simulators.snmp_switch import BYTES_RECEIVED, FAULTS, SimulatedSwitch
 from tests.simulators.switch_kinds import KINDS
 
 UPTIME = "1.3.6.1.2.1.1.3.0"

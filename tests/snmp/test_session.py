@@ -129,7 +129,7 @@ def test_an_unsigned_response_of_another_engine_or_user_is_rejected(other):
     liar = Engine(**{"users": [User("nobody")], "engine_id": engine.engine_id} | other)
     (keys,) = liar._keys.values()
     with pytest.raises(MismatchError, match="another engine or user"):
-        session.unwrap(liar._wrapped(keys, b"", 3, encode_pdu(RESPONSE, 3, 0, 0, ())))
+        session.unwrap(liar._wrap(keys, b"", 3, encode_pdu(RESPONSE, 3, 0, 0, ())))
 
 
 def test_an_engine_id_that_is_too_long_is_rejected():

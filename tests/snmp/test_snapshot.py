@@ -4,7 +4,6 @@ import ipaddress
 import re
 
 import pytest
-from tests.simulators.switch_model import SimulatedSwitch
 
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_faults import SnmpFaults
@@ -23,6 +22,7 @@ from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpTimeout
 from exporter.snmp.snapshot import SnapshotLimits, snapshot
 from tests.helpers.paths import FIXTURES
+from tests.simulators.snmp_switch import SimulatedSwitch
 
 NAMES = [
     "acme-leaf-07",

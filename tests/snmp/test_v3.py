@@ -450,7 +450,7 @@ def test_a_modified_response_is_rejected(met, place):
 def test_a_response_with_a_lower_security_level_is_rejected(met, asking):
     engine, session = met
     lesser = engine._keys[asking.name.encode()]._replace(user=user())
-    data = engine._wrapped(lesser, b"", 8, encode_pdu(RESPONSE, 8, 0, 0, ()))
+    data = engine._wrap(lesser, b"", 8, encode_pdu(RESPONSE, 8, 0, 0, ()))
     with pytest.raises(MismatchError, match=r"lower security level|signature"):
         session.unwrap(data)
 
@@ -481,7 +481,7 @@ def test_an_unsigned_time_is_rejected(met):
     data = lie._report(2, v3.decode(session.wrap(9, encode_pdu(GET, 9, 0, 0, ()))))
     verdict, text = session.handle_report(session.unwrap(data))
     assert verdict is Verdict.FAIL
-    assert "does not sign" in text
+    assert "in an unsigned Report" in text
     assert session.boots is None
 
 

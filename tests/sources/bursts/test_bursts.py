@@ -532,7 +532,7 @@ async def test_device_that_hangs_is_called_once_and_does_not_affect_others(
         files.before.clear()
         hang.go.set()
         async with asyncio.timeout(LONG):
-            while other.out:  # noqa: ASYNC110  # a thread changes it, and has no event for it
+            while other.hanging:  # noqa: ASYNC110  # a thread changes it, and has no event for it
                 await asyncio.sleep(0.001)
         await ticks.advance(1)
         reading = await source.read()

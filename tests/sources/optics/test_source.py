@@ -14,7 +14,7 @@ from exporter.config import yaml_reader
 from exporter.core import vocabulary
 from exporter.core.blocking import BlockingCalls
 from exporter.core.source import Host, SourceError
-from exporter.daemon import daemon
+from exporter.daemon import sources
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.sources.optics import module_cage
 from exporter.sources.optics import options as optics_options
@@ -400,7 +400,7 @@ async def test_hanging_module_affects_no_other_and_is_not_read_again(nics, monke
         assert len(calls) == 1
         release.set()
         async with asyncio.timeout(LONG):
-            while source._serial.out:  # noqa: ASYNC110  # nothing else shows that the call returned
+            while source._serial.hanging:  # noqa: ASYNC110  # nothing else shows that the call returned
                 await asyncio.sleep(0.01)
         assert "eth0" in values_of(await source.read())
 
@@ -479,8 +479,8 @@ async def test_unused_events_are_drained_and_the_reader_is_closed(nics):
 async def scrape(tmp_path, monkeypatch):
     """Run a daemon that reads recordings of modules, more often than the configuration allows."""
     monkeypatch.setattr(optics_options, "MIN_INTERVAL_SECONDS", 0.1)
-    others = [definition for definition in daemon.SOURCES if definition.name != "optics"]
-    monkeypatch.setattr(daemon, "SOURCES", (*others, DEFINITION))
+    others = [definition for definition in sources.SOURCES if definition.name != "optics"]
+    monkeypatch.setattr(sources, "SOURCES", (*others, DEFINITION))
     lines = [f"  {one.name}: {{enabled: false}}" for one in others if not one.section]
     path = tmp_path / "config.yml"
     path.write_text("\n".join(["host: gpu-001", "sources:", *lines, "  optics: {enabled: true, interval: 100ms}", ""]))
