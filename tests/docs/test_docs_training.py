@@ -57,8 +57,10 @@ def test_documented_numbers_equal_the_code(sentence, number):
 
 
 def test_documented_numbers_in_words_equal_the_code():
-    assert (verdicts.RAISE, verdicts.CLEAR, alignment.COMPARED, stragglers.EXPLAINED) == (2, 3, 0.5, 0.5)
-    assert (stragglers.WINDOWS, stragglers.CHANCE, verdicts.FEW) == ((8.0, 20.0, 60.0), 1e-6, 0.25)
+    times = (verdicts.TIMES_TO_RAISE, verdicts.TIMES_TO_CLEAR)
+    shares = (alignment.MIN_COMPARED_SHARE, stragglers.WAITED_SHARE)
+    assert (times, shares) == ((2, 3), (0.5, 0.5))
+    assert (stragglers.WINDOWS, stragglers.MAX_CHANCE, hangs.MAX_BEHIND_SHARE) == ((8.0, 20.0, 60.0), 1e-6, 0.25)
     for words in ("twice in a row", "three times (the rest)", "half of them will do", "half of its own lateness"):
         assert words in PAGE
     for words in ("windows of 8, 20 and 60 seconds", "once in a million times", "at most a quarter"):

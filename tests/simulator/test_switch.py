@@ -263,7 +263,7 @@ def test_faults_of_the_switch_set_those_of_its_agent():
     for fault in FAULTS:
         switch.end(fault)
     assert (faults.silent, faults.delay, faults.loop) == (False, 0, set())
-    with pytest.raises(ValueError, match="'broken' is no fault; there are dead, slow"):
+    with pytest.raises(ValueError, match="'broken' is not a fault; the faults are dead, slow"):
         switch.begin("broken")
 
 
