@@ -18,6 +18,8 @@ from tests.helpers.stack import (
     until,
 )
 
+pytestmark = pytest.mark.slow
+
 EXPRS = {
     (rule["alert"], rule["labels"].get("side", "")): rule["expr"]
     for group in yaml.safe_load((ROOT / "alerts" / "fabric.yml").read_text())["groups"]

@@ -18,6 +18,8 @@ from tests.helpers.ibsim import Simulator, simulator
 from tests.helpers.paths import ROOT
 from tests.helpers.promql import exported, faults
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs" / "infiniband.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]

@@ -88,7 +88,8 @@ def test_help_texts_contain_direction_and_note():
     )
     assert schema.metrics["receive_bytes_total"].help == "Bytes received. Of RDMA."
     assert schema.metrics["transmit_pause_frames_total"].help == (
-        "IEEE 802.3x PAUSE frames transmitted, which stop the peer from transmitting (aPAUSEMACCtrlFramesTransmitted)."
+        "IEEE 802.3x PAUSE frames transmitted, which stop the link partner from transmitting"
+        " (aPAUSEMACCtrlFramesTransmitted)."
     )
 
 

@@ -11,6 +11,8 @@ from exporter.commands.demo import settings
 from exporter.daemon.daemon import Daemon
 from exporter.simulator.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 LINE = re.compile(r"(?P<name>[a-z0-9_]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 SOURCES = {("rdma", ""), ("nic", ""), ("nccl", ""), ("switch", "leaf-01"), ("switch", "leaf-02")}

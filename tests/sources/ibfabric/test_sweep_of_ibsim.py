@@ -11,6 +11,8 @@ import pytest
 from tests.helpers import ibsim
 from tests.helpers.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import asyncio, json, sys
 from exporter.sources.ibfabric.options import IbFabricOptions, PortChoice

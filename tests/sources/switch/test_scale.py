@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+import time
 from itertools import pairwise
 
 import pytest
@@ -61,14 +62,16 @@ def rows(tables, schema):
 
 # --- many
 
+MAX_STALL = 0.2
+"""Seconds by which the event loop may be late, of the 0.5 after which a request is sent again."""
 
-async def test_faulty_switches_do_not_affect_others():
-    """A fifth is dead, slow or looping; all others keep their ports, and are read as often as time allows."""
-    simulated = [SimulatedSwitch(f"leaf-{number:02d}", ports=SWITCH_PORTS, seed=number) for number in range(TARGETS)]
-    ill = {one.name: ILL[place % 3] for place, one in enumerate(simulated[::5])}
+
+async def poll_fleet(simulated, ill):
+    """Poll a fleet some times; return the pollers, how they did, and the longest stall of the event loop."""
     for one in simulated:
         if one.name in ill:
             one.begin(ill[one.name])
+    longest_stall = 0.0
     async with polled(*simulated) as pollers:
         running = [asyncio.create_task(poller.run()) for poller in pollers]
         try:
@@ -76,12 +79,27 @@ async def test_faulty_switches_do_not_affect_others():
                 while min(poller.status.reads for poller in pollers) <= READS:
                     for one in simulated:
                         one.advance(0.25)
+                    before = time.monotonic()
                     await asyncio.sleep(0.25)
+                    longest_stall = max(longest_stall, time.monotonic() - before - 0.25)
             looked = [(poller, poller.status.up, dict(poller.status.failures)) for poller in pollers]
         finally:
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
+    return pollers, looked, longest_stall
+
+
+async def test_faulty_switches_do_not_affect_others():
+    """A fifth is dead, slow or looping; all others keep their ports, and are read as often as time allows."""
+    for _ in range(3):
+        simulated = [
+            SimulatedSwitch(f"leaf-{number:02d}", ports=SWITCH_PORTS, seed=number) for number in range(TARGETS)
+        ]
+        ill = {one.name: ILL[place % 3] for place, one in enumerate(simulated[::5])}
+        pollers, looked, longest_stall = await poll_fleet(simulated, ill)
+        if longest_stall < MAX_STALL:
+            break  # else this process had too little of a processor for agents to answer in time
     by_name = {one.name: look for one, look in zip(simulated, looked, strict=True)}
     for name, (poller, up, failures) in by_name.items():
         fault = ill.get(name)
