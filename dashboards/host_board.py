@@ -76,7 +76,7 @@ def ports() -> list[Panel]:
         ),
         number(
             "Highest burst",
-            "Highest utilisation of a port over one tick of the sampler within the last minute.",
+            "Highest utilization of a port over one tick of the sampler within the last minute.",
             f"max({HIGHEST})",
             FULLNESS,
             unit="percentunit",
@@ -123,16 +123,16 @@ def ports() -> list[Panel]:
     ]
 
 
-def utilisation() -> list[Panel]:
-    """Return panels of utilisation, over the poll interval and over the ticks of the burst sampler."""
+def utilization() -> list[Panel]:
+    """Return panels of utilization, over the poll interval and over the ticks of the burst sampler."""
     return [
         *(
             panel
             for way, verb in zip(WAYS, ("transmit", "receive"), strict=True)
             for panel in (
                 lines(
-                    f"Utilisation, {verb}",
-                    f"Utilisation of a port ({verb}), mean of each poll interval. For a rail that differs from the"
+                    f"Utilization, {verb}",
+                    f"Utilization of a port ({verb}), mean of each poll interval. For a rail that differs from the"
                     " others check its link, and which NICs the job uses.",
                     "percentunit",
                     [Query(_port(f"fabric_rdma_{way}_utilization_ratio{{}}"), PORT)],
@@ -141,7 +141,7 @@ def utilisation() -> list[Panel]:
                 ),
                 lines(
                     f"Highest burst, {verb}",
-                    f"Highest utilisation of a port ({verb}) over one tick within the last minute. Far above the"
+                    f"Highest utilization of a port ({verb}) over one tick within the last minute. Far above the"
                     " mean: bursts fill queues.",
                     "percentunit",
                     [Query(_port(f"fabric_rdma_{way}_utilization_highest_ratio{{}}"), PORT)],
@@ -161,7 +161,7 @@ def utilisation() -> list[Panel]:
         *(
             heat_map(
                 f"Bursts, {verb}",
-                f"Ticks per second of all ports by utilisation ({verb}): the label is the upper bound of each band."
+                f"Ticks per second of all ports by utilization ({verb}): the label is the upper bound of each band."
                 " Colour both at the top and at the bottom means that the load is bursty.",
                 f"fabric_rdma_{way}_utilization_samples",
             )
@@ -421,7 +421,7 @@ def _paused(way: str) -> str:
 
 ROWS = {
     "Ports": ports,
-    "Utilisation and bursts": utilisation,
+    "Utilization and bursts": utilization,
     "Links": links,
     "Pauses": pauses,
     "Congestion and loss": congestion,

@@ -32,7 +32,7 @@ UPLINK = where('group="uplink"')
 IN_UPLINKS = f"on (job, instance, guid, port) group_left () fabric_ib_group_info{UPLINK}"
 
 FULLNESS = Limits(0.6, 0.8)
-"""Utilisation of an uplink; above the latter there is an alert if others have room."""
+"""Utilization of an uplink; above the latter there is an alert if others have room."""
 
 UNEVEN = Limits(0.1, 0.2)
 """How far the busiest uplink is above the mean; above the latter there is an alert if it is nearly full."""
@@ -122,7 +122,7 @@ def links() -> list[Panel]:
 
 
 def traffic() -> list[Panel]:
-    """Return panels of the utilisation and balance of uplinks, and of congestion."""
+    """Return panels of the utilization and balance of uplinks, and of congestion."""
     return [
         lines(
             "Traffic by node",
@@ -138,7 +138,7 @@ def traffic() -> list[Panel]:
         ),
         lines(
             "Busiest uplink of a switch",
-            "Utilisation of the busiest uplink of each switch, in its busier direction.",
+            "Utilization of the busiest uplink of each switch, in its busier direction.",
             "percentunit",
             [Query(higher(*(_of_uplinks(way) for way in WAYS)), "{{node_name}}")],
             top=1,
@@ -179,7 +179,7 @@ def traffic() -> list[Panel]:
         ),
         top_list(
             "Busiest ports, transmit",
-            "Transmit utilisation of a port.",
+            "Transmit utilization of a port.",
             "percentunit",
             Query(
                 f"max by (node_name, port) (fabric_ib_transmit_utilization_ratio{{}} * {NODE})",

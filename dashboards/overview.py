@@ -77,7 +77,7 @@ def _trends() -> list[Panel]:
     return [
         lines(
             "Busiest and idlest rail",
-            "Mean utilisation of the ports of a rail: the highest and the lowest of all rails. If they differ, the"
+            "Mean utilization of the ports of a rail: the highest and the lowest of all rails. If they differ, the"
             " traffic is unbalanced: see the row Rails of hosts.",
             "percentunit",
             [

@@ -46,14 +46,14 @@ def switches() -> list[Panel]:
         ),
         top_list(
             "Busiest ports, transmit",
-            "Transmit utilisation of a switch port; queues and drops occur there.",
+            "Transmit utilization of a switch port; queues and drops occur there.",
             "percentunit",
             Query("max by (switch, port) (fabric_switch_transmit_utilization_ratio{})", "{{switch}} {{port}}"),
             Limits(0.8, 0.95),
         ),
         top_list(
             "Busiest ports, receive",
-            "Receive utilisation of a switch port.",
+            "Receive utilization of a switch port.",
             "percentunit",
             Query("max by (switch, port) (fabric_switch_receive_utilization_ratio{})", "{{switch}} {{port}}"),
             Limits(0.8, 0.95),

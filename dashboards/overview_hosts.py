@@ -36,8 +36,8 @@ def rails() -> list[Panel]:
             ],
         ),
         lines(
-            "Highest utilisation by rail",
-            "Utilisation of the busiest RDMA port of each rail, by direction.",
+            "Highest utilization by rail",
+            "Utilization of the busiest RDMA port of each rail, by direction.",
             "percentunit",
             [
                 Query(
@@ -50,7 +50,7 @@ def rails() -> list[Panel]:
         ),
         top_list(
             "Busiest RDMA ports",
-            "Transmit utilisation of a port.",
+            "Transmit utilization of a port.",
             "percentunit",
             Query(
                 f"max by (host, device, port) (fabric_rdma_transmit_utilization_ratio{{}} * {PORT_INFO})",
@@ -60,7 +60,7 @@ def rails() -> list[Panel]:
         ),
         top_list(
             "Ports with the highest bursts",
-            "Highest utilisation of a port over one tick of the sampler within the last minute, in either direction."
+            "Highest utilization of a port over one tick of the sampler within the last minute, in either direction."
             " Bursts that fill a port while its mean is low fill queues: spread the collectives, or check how many"
             " hosts send to it at the same time.",
             "percentunit",

@@ -36,7 +36,7 @@ ONCE = f"unless on (job, instance, switch, port) fabric_switch_info{BUNDLES}"
 """Excludes bundles from a sum over ports, since they repeat the counters of their members."""
 
 FULLNESS = Limits(0.6, 0.8)
-"""Utilisation of an uplink; above the latter there is an alert if others have room."""
+"""Utilization of an uplink; above the latter there is an alert if others have room."""
 
 UNEVEN = Limits(0.1, 0.2)
 """How far the busiest uplink is above the mean; above the latter there is an alert if it is nearly full."""
@@ -65,7 +65,7 @@ def now() -> list[Panel]:
         ),
         number(
             "Fullest uplink",
-            "Utilisation of the busiest uplink, in its busier direction.",
+            "Utilization of the busiest uplink, in its busier direction.",
             higher(*(_of_uplinks("max", way) for way in WAYS)),
             FULLNESS,
             unit="percentunit",
@@ -100,11 +100,11 @@ def now() -> list[Panel]:
 
 
 def uplinks() -> list[Panel]:
-    """Return panels of the utilisation and balance of uplinks."""
+    """Return panels of the utilization and balance of uplinks."""
     return [
         lines(
-            "Utilisation of all uplinks",
-            "Utilisation of all uplinks of a switch together. If all are full, jobs need more spine bandwidth, or"
+            "Utilization of all uplinks",
+            "Utilization of all uplinks of a switch together. If all are full, jobs need more spine bandwidth, or"
             " another placement of ranks.",
             "percentunit",
             [Query(f"fabric_switch_uplink_{way}_utilization_ratio{ON}", f"{{{{switch}}}} {way}") for way in WAYS],
@@ -112,7 +112,7 @@ def uplinks() -> list[Panel]:
         ),
         lines(
             "Busiest uplink of a switch",
-            "Utilisation of the busiest uplink of each switch. Far above the utilisation of all: the switch"
+            "Utilization of the busiest uplink of each switch. Far above the utilization of all: the switch"
             " distributes flows unevenly.",
             "percentunit",
             [Query(_of_uplinks("max by (switch)", way), f"{{{{switch}}}} {way}") for way in WAYS],
@@ -129,7 +129,7 @@ def uplinks() -> list[Panel]:
         ),
         top_list(
             "Fullest uplinks",
-            "Uplinks by their transmit utilisation.",
+            "Uplinks by their transmit utilization.",
             "percentunit",
             Query(_of_uplinks("max by (switch, port)", "transmit"), "{{switch}} {{port}}"),
             FULLNESS,

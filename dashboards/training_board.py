@@ -272,7 +272,7 @@ def budgets() -> list[Panel]:
             width=HALF,
         ),
         lines(
-            "Model FLOPs utilisation (MFU)",
+            "Model FLOPs utilization (MFU)",
             "From the operations or tokens that the job marks with its steps, else from the configured tokens of a"
             " step and its measured time. 0.55 to 0.70 is good; check the job if it is below the wanted value.",
             "percentunit",

@@ -21,7 +21,7 @@ def describe(target: Target, addresses: Sequence[str], result: Reading | SourceE
     if addresses:
         yield f"{target.name} has the addresses {', '.join(addresses)}"
     profile = target.profile or "chosen by sysDescr and sysObjectID"
-    yield f"requested {target.address} by {', '.join(target.protocols())}, profile {profile}"
+    yield f"polled {target.address} by {', '.join(target.protocols())}, profile {profile}"
     if isinstance(result, SourceError):
         yield f"{result.reason}: {result}"
     elif result is not None:

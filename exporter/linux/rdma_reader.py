@@ -16,7 +16,7 @@ A recording is a folder `rdma` with one file per device, `<device>.json`, beside
 
 The keys of each part are the fields of `RdmaDevice` (without its name, which is the file's), `RdmaPort` and
 `QueuePairs`; each device has an index of its own. The statistics beside `ports` are those of the device as a whole.
-Errors, changes and broken files are described in `recordings.folder`.
+Errors, changes and broken files are described in `recordings.recording_folder`.
 """
 
 import errno

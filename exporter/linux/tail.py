@@ -45,7 +45,7 @@ class FollowedFile:
         history_end: Lines that end at or before this offset were written before the start: history.
         head: Its first bytes, as many as there were.
         skipping: Whether the next bytes belong to a discarded line.
-        read_stamp: Its file_version (inode, size, modification time) when it was last read to the end.
+        read_stamp: Its version (inode, size, modification time) when it was last read to the end.
         last_scan: Number of the scan at which it was last read.
     """
 

@@ -165,4 +165,4 @@ def decode_presence(data: bytes) -> Presence:
 
 def _check_version(version: int) -> None:
     if version != VERSION:
-        raise FormatError("unsupported", f"version {version}; supported is {VERSION}")
+        raise FormatError("unsupported_version", f"version {version}; supported is {VERSION}")

@@ -282,7 +282,7 @@ def _decode_wire(data: bytes) -> _Wire:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError("malformed", str(error) or "nested too deeply") from None
     if wire.version != VERSION:
-        raise FormatError("unsupported", f"version {wire.version}; {VERSION} is supported")
+        raise FormatError("unsupported_version", f"version {wire.version}; {VERSION} is supported")
     if sum(len(columns.tenths) for columns in wire.streams) > MAX_OPERATIONS:
         raise FormatError("too_large", f"more than {MAX_OPERATIONS} operations")
     for columns in wire.streams:
@@ -304,7 +304,7 @@ def _check_version(data: bytes) -> None:
     except msgspec.MsgspecError:
         return
     if version != VERSION:
-        raise FormatError("unsupported", f"version {version}; {VERSION} is supported")
+        raise FormatError("unsupported_version", f"version {version}; {VERSION} is supported")
 
 
 def _check_indices(wire: _Wire, one: _Columns | _Progress) -> None:

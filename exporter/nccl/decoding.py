@@ -34,7 +34,7 @@ Host = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z_:.%\-]{0,256}\Z")]
 ShortText = Annotated[str, msgspec.Meta(max_length=64)]
 Text = Annotated[str, msgspec.Meta(max_length=256)]
 
-Reason = Literal["malformed", "invalid", "too_large", "pickle", "unsupported", "refused"]
+Reason = Literal["malformed", "invalid", "too_large", "pickle", "unsupported", "unsupported_version", "refused"]
 
 
 class FormatError(ValueError):
@@ -42,9 +42,9 @@ class FormatError(ValueError):
 
     Attributes:
         reason: `malformed` (not in the format), `invalid` (a value is missing, has the wrong type or is implausible),
-            `too_large`, `pickle` (loading it would run code), `unsupported` (a known but different format) or `refused`
-            (well formed, but not usable as evidence).
-    """
+            `too_large`, `pickle` (loading it would run code), `unsupported` (a known but different format),
+            `unsupported_version` (of our own messages) or `refused`
+            `unsupported_version` (of our own messages) or `refused` (well formed, but not usable as evidence).
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(printable(detail[:MAX_DETAIL]))

@@ -1,4 +1,7 @@
-"""Errors of clients of switch APIs. Each text starts with the address of the switch and never contains a password."""
+"""Errors of clients of switch APIs. None contains a password.
+
+Each text starts with the address of the switch, except those of `sonic_db`, to which the reader adds it.
+"""
 
 
 class SwitchApiError(Exception):

@@ -180,7 +180,7 @@ async def test_files_of_targets_are_read_at_the_start_and_at_a_reload(tmp_path):
             "",
             "c.yml:5: switches.targets[1]: two targets are",
         ),
-        ("profiles: [none.yml]", "", "c.yml:5: switches.profiles[0]: no file is there"),
+        ("profiles: [none.yml]", "", "c.yml:5: switches.profiles[0]: file not found"),
     ],
 )
 def test_errors_have_file_and_line(tmp_path, main, file, error):

@@ -84,7 +84,7 @@ async def test_a_probe_of_an_allowed_target(agent):
     assert found["fabric_probe_success", ()] == 1
     assert found["fabric_probe_duration_seconds", ()] > 0
     assert result.report.startswith("success after")
-    assert f"requested {agent.address} by snmp, profile chosen by sysDescr and sysObjectID" in result.report
+    assert f"polled {agent.address} by snmp, profile chosen by sysDescr and sysObjectID" in result.report
     assert "traffic: counted" in result.report
     assert "pfc: unsupported" in result.report
     assert "1 row of switch, port by snmp\n" in result.report

@@ -224,7 +224,7 @@ def test_a_subscriber_of_all_changes_has_the_active_states(before, after):
         (b"[" * 5000, "too_large"),
         (b"[" * 3000, "invalid"),
         (b'{"version":1,"kind":"up","since":1,"number":1}', "refused"),
-        (b'{"version":2,"kind":"down","since":1,"number":1}', "unsupported"),
+        (b'{"version":2,"kind":"down","since":1,"number":1}', "unsupported_version"),
         (b'{"version":1,"kind":"down","since":"1","number":1}', "invalid"),
         (b'{"version":1,"kind":"down","since":-1,"number":1}', "invalid"),
         (b'{"version":1,"kind":"down","since":1,"number":1,"text":"a\\nb"}', "invalid"),
@@ -291,7 +291,7 @@ def numbers(fresh):
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=200))
 def test_a_sequence_window_matches_a_set(values):
-    """Within its size; below that all is taken for deduplicator."""
+    """Within its size; every number below it counts as seen."""
     window, came, first = SequenceWindow(64), set(), values[0]
     for value in values:
         highest = max(came, default=value)

@@ -15,12 +15,8 @@ from urllib.parse import unquote
 from exporter.outputs.http_server import Application
 from exporter.outputs.reply import Reply
 from exporter.outputs.request import Request
-from exporter.simulator.web_server import (
-    WebServer,
-    basic_credentials,
-    json_reply,
-    web_page,
-)
+from exporter.simulator.web_server import WebServer
+from tests.simulators.web import basic_credentials, json_reply, web_page
 
 _PORT_PATH = re.compile(r"interface/([^/]+)/(.+)")
 

@@ -12,12 +12,8 @@ from pathlib import Path
 from exporter.outputs.http_server import Application
 from exporter.outputs.reply import Reply, text
 from exporter.outputs.request import Request
-from exporter.simulator.web_server import (
-    WebServer,
-    basic_credentials,
-    json_reply,
-    web_page,
-)
+from exporter.simulator.web_server import WebServer
+from tests.simulators.web import basic_credentials, json_reply, web_page
 
 _CLASS = "/api/node/class/"
 

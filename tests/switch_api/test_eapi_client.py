@@ -6,10 +6,11 @@ import pytest
 
 from exporter.outputs.http_server import Application
 from exporter.outputs.reply import text
-from exporter.simulator.web_server import WebServer, json_reply
+from exporter.simulator.web_server import WebServer
 from exporter.switch_api.eapi.client import EapiClient
 from exporter.switch_api.errors import InvalidResponseError, UnsupportedError
 from tests.simulators.eapi import EapiSimulator, EapiSwitch
+from tests.simulators.web import json_reply
 
 PASSWORD = "tr0ub4dor-and-3"
 GOOD, BAD = {"fine": 1}, "show b"

@@ -19,7 +19,6 @@ ATTRIBUTE = struct.Struct("=HH")
 ERROR = 2
 DONE = 3
 REQUEST = 0x1
-ACK = 0x4
 DUMP_INTERRUPTED = 0x10
 DUMP = 0x300
 

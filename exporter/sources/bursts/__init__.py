@@ -1,1 +1,1 @@
-"""Source `bursts`: utilisation of RDMA ports at a fixed tick."""
+"""Source `bursts`: utilization of RDMA ports at a fixed tick."""

@@ -22,6 +22,6 @@ def matching_files(key: str, patterns: Iterable[str], folder: Path) -> list[Path
     for place, pattern in enumerate(patterns):
         paths = sorted(glob.glob(pattern, root_dir=folder))  # noqa: PTH207  # absolute patterns too
         if not paths and not glob.has_magic(pattern):
-            raise RuleError([key, place], f"no file is there {folder / pattern}; create it, or remove it here")
+            raise RuleError([key, place], f"file not found: {folder / pattern}; create it, or remove it here")
         found += [folder / path for path in paths if folder / path not in found]
     return found

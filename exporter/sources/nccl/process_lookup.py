@@ -16,7 +16,7 @@ from exporter.sources.nccl.identity import (
 )
 from exporter.sources.nccl.readers.feed import ProcessFacts
 
-MAX_PORTS = 1024
+MAX_PORTS_LENGTH = 1024
 """Characters of the list of ports."""
 
 MAX_DEVICES = 8
@@ -59,10 +59,10 @@ def _look_up(host: Host, facts: ProcessFacts, found: int) -> ProcessFacts:
 
 
 def _join_ports(ports: Iterable[str]) -> str:
-    """Join ports with commas, up to MAX_PORTS characters."""
+    """Join ports with commas, up to MAX_PORTS_LENGTH characters."""
     joined = ""
     for one in ports:
         longer = f"{joined},{one}" if joined else one
-        if len(longer) <= MAX_PORTS:
+        if len(longer) <= MAX_PORTS_LENGTH:
             joined = longer
     return joined

@@ -49,23 +49,26 @@ _SHARED_HELPS = {
         "PAUSE frames received, by which the link partner pauses this port (IEEE 802.3 aPAUSEMACCtrlFramesReceived)."
     ),
     "transmit_pause_frames_total": (
-        "Pause frames transmitted: this port paused its peer (IEEE 802.3 aPAUSEMACCtrlFramesTransmitted)."
+        "PAUSE frames transmitted, by which this port pauses the link partner (IEEE 802.3"
+        " aPAUSEMACCtrlFramesTransmitted)."
     ),
     "receive_paused_seconds_total": "Time that received 802.3x pause frames stopped this port from transmitting.",
-    "transmit_paused_seconds_total": "Time that transmitted 802.3x pause frames stopped the peer from transmitting.",
+    "transmit_paused_seconds_total": (
+        "Time that PAUSE frames transmitted stopped the link partner from transmitting (IEEE 802.3x)."
+    ),
     "receive_pfc_frames_total": (
         "Priority flow control (PFC) frames received, by which the link partner pauses or resumes the priority on this"
         " port (IEEE 802.1Qbb ieee8021PfcIndications)."
     ),
     "transmit_pfc_frames_total": (
-        "Priority flow control (PFC) frames transmitted for the priority: this port paused its peer (IEEE 802.1Qbb"
-        " ieee8021PfcRequests)."
+        "Priority flow control (PFC) frames transmitted, by which this port pauses or resumes the priority on the link"
+        " partner (IEEE 802.1Qbb ieee8021PfcRequests)."
     ),
     "receive_pfc_paused_seconds_total": (
         "Time that received PFC frames stopped this port from transmitting the priority (IEEE 802.1Qbb)."
     ),
     "transmit_pfc_paused_seconds_total": (
-        "Time that transmitted PFC frames stopped the peer from transmitting the priority (IEEE 802.1Qbb)."
+        "Time that PFC frames transmitted stopped the link partner from transmitting the priority (IEEE 802.1Qbb)."
     ),
     "fcs_errors_total": "Frames received with a frame check sequence error (IEEE 802.3 aFrameCheckSequenceErrors).",
     "symbol_errors_total": "Symbol errors detected by the PCS on receive (IEEE 802.3 aSymbolErrorDuringCarrier).",
@@ -137,10 +140,10 @@ _KERNEL = {
 _PORT = {
     "carrier_changes_total": counter("Changes of the carrier, up and down (IFLA_CARRIER_CHANGES)."),
     "transmit_pause_storm_warnings_total": counter(
-        "Long pauses transmitted: times this port paused its peer for a long time."
+        "Long pauses transmitted: times this port paused the link partner for a long time."
     ),
     "transmit_pause_storm_errors_total": counter(
-        "Pause storms transmitted: times this port paused its peer for so long that the device disabled pause."
+        "Pause storms transmitted: times this port paused the link partner for so long that the device disabled pause."
     ),
     "transmit_timeouts_total": counter("Timeouts of a transmit queue (the kernel's transmit watchdog)."),
     "pci_buffer_overflows_total": counter("Packets received but dropped because PCIe was slower than the link."),

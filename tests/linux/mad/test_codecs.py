@@ -123,7 +123,7 @@ def test_the_upper_half_of_the_transaction_id_is_ignored():
         (0x0004, Problem.UNSUPPORTED),  # class or version
         (0x0008, Problem.UNSUPPORTED),  # method
         (0x000C, Problem.UNSUPPORTED),  # method and attribute
-        (0x001C, Problem.REFUSED),  # a value is receive_errors
+        (0x001C, Problem.REFUSED),  # a field has an invalid value
         (0x0100, Problem.REFUSED),  # of the class
     ],
 )

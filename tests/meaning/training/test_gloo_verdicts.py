@@ -145,7 +145,7 @@ async def ports(networks):
     """Return the events of the bridge ports, as the exporter of this node reports them."""
     options = NicOptions(include=tuple(networks), software=tuple(networks))
     (source,) = nic.DEFINITION.build(options, Host("node", Path("/sys"), Path("/proc")))
-    rating, memory, states = {}, port_states.JobMemory(), []
+    rating, memory, states = {}, port_states.PortStateMemory(), []
     assert await source.applies()
     for _ in range(10):
         tables = []

@@ -80,7 +80,7 @@ def test_unusable_files_are_rejected_with_path_and_reason(tmp_path, data, why):
 
 
 def test_unreadable_files_are_rejected(tmp_path):
-    with pytest.raises(RuleError, match=r"\[1\]: no file is there .*missing"):
+    with pytest.raises(RuleError, match=r"\[1\]: file not found .*missing"):
         load_baselines(["none-*.txt", "missing.txt"], tmp_path)
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(ConfigError, match=r"folder\.txt: cannot be read"):
@@ -198,5 +198,5 @@ def test_unusable_baseline_is_a_configuration_error(tmp_path):
     with pytest.raises(ConfigError, match=r"all_reduce\.txt: not a baseline: all ranks ran on one node"):
         check(path, None)
     (tmp_path / "all_reduce.txt").unlink()
-    with pytest.raises(ConfigError, match=r"config\.yml:4: sources\.nccl\.baseline\[0\]: no file is there"):
+    with pytest.raises(ConfigError, match=r"config\.yml:4: sources\.nccl\.baseline\[0\]: file not found"):
         check(path, None)

@@ -1,0 +1,31 @@
+"""The plan of a job as it is configured, and as the step budget uses it: two types, since neither imports the other."""
+
+from typing import get_args
+
+import pytest
+
+from exporter.config import jobs
+from exporter.config.jobs import JobPlan
+from exporter.meaning.training import step_budget
+from exporter.meaning.training.plans import plan_of, ranks_of
+
+
+def test_both_types_have_the_same_words_and_default():
+    assert get_args(jobs.Precision) == get_args(step_budget.Precision)
+    assert get_args(jobs.Algorithm) == get_args(step_budget.Algorithm)
+    assert jobs.MIN_MFU == step_budget.MIN_MFU
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks_per_host", "hosts"), [(None, 8, 2), (None, 16, 1), (4, 8, 4)], ids=["8 a host", "16", "given"]
+)
+def test_hosts_of_a_group_follow_from_the_ranks(nodes, ranks_per_host, hosts):
+    job = JobPlan(parameters=7e9, data_parallel=16, ranks_per_host=ranks_per_host, nodes=nodes)
+    assert ranks_of(job) == 16
+    assert plan_of(job).hosts == hosts
+
+
+def test_the_bandwidth_of_a_rank_is_its_share_of_the_links():
+    job = JobPlan(parameters=7e9, data_parallel=16, link_speed=50e9, links=4, ranks_per_host=8)
+    assert plan_of(job).bandwidth == 25e9
+    assert plan_of(JobPlan(parameters=7e9, data_parallel=16)).bandwidth is None
