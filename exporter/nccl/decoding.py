@@ -43,8 +43,8 @@ class FormatError(ValueError):
     Attributes:
         reason: `malformed` (not in the format), `invalid` (a value is missing, has the wrong type or is implausible),
             `too_large`, `pickle` (loading it would run code), `unsupported` (a known but different format),
-            `unsupported_version` (of our own messages) or `refused`
             `unsupported_version` (of our own messages) or `refused` (well formed, but not usable as evidence).
+    """
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(printable(detail[:MAX_DETAIL]))
