@@ -1,6 +1,6 @@
-# `make help` lists what there is. All that is installed goes into .venv, from locks with hashes, and where it is asked
-# for, torch for tests into .venv-torch; only the tests' and benchmarks' Debian packages go into the system, and only
-# where nothing is started by that (see .ci/packages).
+# `make help` lists the targets. Everything is installed in .venv, from lock files with hashes; torch for tests, on request
+# only, in .venv-torch. Only the Debian packages of tests and benchmarks are installed in the system, and only where that
+# starts nothing (see .ci/packages).
 
 PYTHON ?= python3
 ARGS :=
@@ -31,7 +31,7 @@ help: ## this list
 run: $(RUNTIME) ## serve the metrics of this host; flags in ARGS, such as ARGS='--web.listen-address=:9000'
 	@exec $(BIN)/fabric-exporter run $(ARGS)
 
-demo: $(RUNTIME) ## serve a simulated cluster with traffic that moves; needs no hardware
+demo: $(RUNTIME) ## serve a simulated cluster with moving traffic; needs no hardware
 	@exec $(BIN)/fabric-exporter demo $(ARGS)
 
 test: $(DEV) ## run the tests but the slow ones, in parallel by file; skipped ones are counted by what they need

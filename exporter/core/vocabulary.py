@@ -117,7 +117,7 @@ ENDINGS: dict[str, Ending] = {
                 "Mean {direction} rate of the last poll interval divided by the link speed, from 0 to 1."
             ),
             "utilization_samples": histogram(
-                "Utilization of the link in {direction} direction, sampled at a fixed tick, as a share of the link"
+                "Utilization of the link in {direction} direction, sampled at a fixed interval, as a share of the link"
                 " speed. Independent of the scrape interval.",
                 0.5,
                 0.8,
@@ -226,7 +226,7 @@ ENDINGS: dict[str, Ending] = {
     "out_of_buffer_total": counter("Packets received and dropped because the receive queue had no buffer posted."),
     "link_up": gauge("Whether the link is up and can carry traffic (1) or not (0)."),
     "link_speed_bytes_per_second": gauge(
-        "Current speed of the link; absent while the link is down or its speed unknown."
+        "Current speed of the link; absent while the link is down or its speed is unknown."
     ),
     "link_max_speed_bytes_per_second": gauge("Highest speed that the hardware of the port supports."),
     "link_expected_speed_bytes_per_second": gauge(
@@ -263,7 +263,7 @@ ENDINGS: dict[str, Ending] = {
         " packets transmitted in the last poll interval; absent below 1,000 packets transmitted."
     ),
     "mtu_bytes": gauge("Maximum transmission unit (MTU) of the port."),
-    "resets_total": counter("Counter resets of the row that this exporter detected."),
+    "resets_total": counter("Times that the counters with these labels were reset, as detected by this exporter."),
     "saturated": gauge("1 for a counter that reached the top of its range and no longer increases."),
 }
 """The shared endings. `{note}` is where a schema describes what its bytes and packets contain."""
