@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 RUNTIME := $(VENV)/runtime.stamp
 DEV := $(VENV)/dev.stamp
-PYTEST := $(BIN)/python -m pytest -p tests.helpers.skips --numprocesses=auto --dist=loadfile
+PYTEST := $(BIN)/python -m pytest -p tests.helpers.skips --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 # Programs that tests use, and the Debian package of each. A test whose program is missing is skipped and counted.
 TEST_PROGRAMS := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \

@@ -434,7 +434,7 @@ def try_make_test(command: str) -> None:
     assert "promtool:prometheus" in packages
     assert (
         tests.strip()
-        == f'{BIN}/python -m pytest -p tests.helpers.skips --numprocesses=auto --dist=loadfile -m "not slow"'
+        == f'{BIN}/python -m pytest -p tests.helpers.skips --numprocesses=auto --dist=loadfile --no-loadscope-reorder -m "not slow"'
     )
 
 
