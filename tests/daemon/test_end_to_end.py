@@ -121,11 +121,10 @@ def test_a_degraded_link_becomes_one_message_that_names_it(watch):
         "netdev": "eth5",
     }
     assert alert["annotations"] == {
-        "summary": "An RDMA port runs slower than it should.",
+        "summary": "An RDMA port is slower than expected.",
         "description": (
-            "Port 1 of mlx5_3 (rail 3) on host gpu-001 runs at 25% of the speed expected of it, and every job on this"
-            " rail with it. Compare fabric_rdma_link_lanes with its siblings; then look at the cable and the"
-            " transceivers."
+            "Port 1 of mlx5_3 (rail 3) on host gpu-001 runs at 25% of its expected speed, and so does every job on this"
+            " rail. Compare fabric_rdma_link_lanes with its siblings; then check the cable and the transceivers."
         ),
         "runbook_url": "docs/alerts.md#fabriclinkdegraded",
     }
