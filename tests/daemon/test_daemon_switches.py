@@ -75,7 +75,7 @@ async def test_the_debug_page_shows_the_result_and_no_secret(tmp_path):
         bad = await served.client.get("/probe", params={"target": "leaf-0", "debug": "true"}, headers=headers)
     assert (good.status_code, bad.status_code) == (200, 200)
     assert good.text.startswith("success after")
-    assert f"requested {agent.address} by snmp" in good.text
+    assert f"polled {agent.address} by snmp" in good.text
     assert "  receive_bytes_total: 33" in good.text
     assert bad.text.startswith("FAILURE after")
     assert "timeout: no response within 0.5 s" in bad.text

@@ -80,7 +80,7 @@ def test_unusable_files_are_rejected_with_path_and_reason(tmp_path, data, why):
 
 
 def test_unreadable_files_are_rejected(tmp_path):
-    with pytest.raises(RuleError, match=r"\[1\]: file not found .*missing"):
+    with pytest.raises(RuleError, match=r"\[1\]: file not found: .*missing"):
         load_baselines(["none-*.txt", "missing.txt"], tmp_path)
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(ConfigError, match=r"folder\.txt: cannot be read"):
