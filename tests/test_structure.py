@@ -296,10 +296,9 @@ def test_each_source_has_one_golden_file_and_one_row_of_the_table():
 # --- what the project's files say and hold
 
 MACHINES = re.compile(
-    r"/(?:root|home|workspace|work)/[a-z.]|/opt/(?:pypi|wheels)"
-    r"|\b(?:pypi|test\.pypi|files\.pythonhosted|registry\.npmjs|proxy\.golang)\.(?:org|com)\b|\bextra-index-url\b"
+    r"/(?:root|home|workspace)/[a-z.]|\b(?:[\w-]+\.)?(?:pypi|pythonhosted|npmjs|golang)\.(?:org|com)\b|\bextra-index-url\b"
 )
-"""Places of one machine, and hosts of package registries; which those are is the user's configuration."""
+"""Home folders of one machine, and hosts of package registries; which those are is the user's configuration."""
 
 
 def project_files() -> list[Path]:

@@ -30,7 +30,7 @@ DOCUMENTS = sorted(
         "benchmarks/*.md",
     )
     for path in ROOT.glob(pattern)
-    if path.is_file() and path.name != "CHANGELOG.md"  # which names what was renamed
+    if path.is_file()
 )
 
 
