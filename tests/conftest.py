@@ -11,14 +11,14 @@ from tests.helpers import fabric_simulation
 from tests.helpers.clock import Clock
 from tests.helpers.paths import ROOT
 
-LONG_FILES = ("daemon", "commands", "dashboards", "alerts", "docs", "simulator", "mqtt", "ibfabric")
+LONG_FOLDERS = ("daemon", "commands", "dashboards", "alerts", "docs", "simulator", "mqtt", "ibfabric")
 """Folders of tests that start programs and wait for them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start files that take long first, so that at the end no process works on one while the others are idle."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path not in slow, not set(LONG_FILES) & set(item.path.parts)))
+    items.sort(key=lambda item: (item.path not in slow, not set(LONG_FOLDERS) & set(item.path.parts)))
 
 
 @pytest.fixture(scope="session", autouse=True)

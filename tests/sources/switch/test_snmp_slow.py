@@ -392,7 +392,7 @@ async def test_modules_are_read_only_if_enabled_and_their_names_once_an_hour(clo
 
 
 @pytest.mark.parametrize(
-    ("title", "numbers", "told"),
+    ("title", "numbers", "expected"),
     [
         ("RX Power", (6, 8, 4, 5308), (RECEIVED, 0.0005308)),  # watts: 0.5308 mW
         ("rx power", (14, 9, 1, -48), (RECEIVED, 0.000331131)),  # tenths of a dBm: -4.8
@@ -412,12 +412,12 @@ async def test_modules_are_read_only_if_enabled_and_their_names_once_an_hour(clo
         ("Temperature", (8, 9, 99, 30), None),
     ],
 )
-def test_the_metric_of_a_sensor(title, numbers, told):
+def test_the_metric_of_a_sensor(title, numbers, expected):
     found = metric_of(title, *numbers)
-    if told is None:
+    if expected is None:
         assert found is None
     else:
-        assert found == (told[0], pytest.approx(told[1], rel=1e-5))
+        assert found == (expected[0], pytest.approx(expected[1], rel=1e-5))
 
 
 @pytest.mark.parametrize(

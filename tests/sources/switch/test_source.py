@@ -281,10 +281,10 @@ def test_the_support_of_a_family_is_the_best_of_several_protocols():
     counted, silent, failed, unknown = Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED
     assert best_support([failed, counted]) is counted
     assert best_support([failed, silent, unknown]) is silent
-    assert best_support([unknown, failed]) is failed, "nobody knows, as the one that might know did not tell"
-    told = [
+    assert best_support([unknown, failed]) is failed, "unknown, since the reader that could know failed"
+    both = [
         SwitchReading(families={Family.PFC: unknown, Family.ECN: failed}),
         SwitchReading(families={Family.PFC: counted}),
     ]
-    for readings in (told, told[::-1]):
+    for readings in (both, both[::-1]):
         assert switch._families(readings) == {Family.PFC: counted, Family.ECN: failed}
