@@ -8,10 +8,10 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
-from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import KnownSwitch
+from exporter.switch_api.neighbour import LldpNeighbour
 
 PREFIX = "__meta_fabric_"
 
@@ -74,7 +74,7 @@ def discovered(known: Iterable[KnownSwitch]) -> list[TargetGroup]:
     return list(found.values())
 
 
-def _labels(seen_by: KnownSwitch, neighbour: Neighbour, address: str) -> dict[str, str]:
+def _labels(seen_by: KnownSwitch, neighbour: LldpNeighbour, address: str) -> dict[str, str]:
     return {
         "name": neighbour.name,
         "switch": neighbour.name,

@@ -1,14 +1,21 @@
-"""An LLDP neighbour as reported by an API of a switch."""
+"""An LLDP neighbour of a port of a switch, whatever protocol reported it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LldpNeighbour:
-    """The system at the other end of a port; a text is empty where the switch reports none.
+    """An LLDP neighbour of a port; texts as received, empty where the TLV is missing.
 
-    `capabilities` are the enabled system capabilities in lower case (`bridge`, `router`), where they are reported.  MAC
-    addresses are written `aa:bb:cc:dd:ee:ff`.
+    Attributes:
+        port: Label of the local port.
+        chassis: Chassis ID: a MAC address as `aa:bb:cc:dd:ee:ff`, else text.
+        peer_port: Port ID: a MAC address likewise, else text.
+        name: System Name.
+        port_description: Port Description.
+        description: System Description.
+        capabilities: Enabled capabilities, such as `bridge`, `router`, `station`.
+        addresses: Management addresses.
     """
 
     port: str

@@ -3,9 +3,9 @@
 import json
 
 from exporter.daemon import discovery
-from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.registry import KnownSwitch
+from exporter.switch_api.neighbour import LldpNeighbour
 
 SNMP = Snmp(community="public")
 
@@ -18,7 +18,7 @@ def neighbour(**facts):
         "capabilities": frozenset({"bridge", "router"}),
         "addresses": ("192.0.2.9",),
     }
-    return Neighbour(**given | facts)
+    return LldpNeighbour(**given | facts)
 
 
 def test_switches_of_the_configuration():

@@ -36,8 +36,8 @@ from exporter.sources.lldp.neighbour_cache import NeighbourCache
 from exporter.sources.lldp.networkd_files import parse_file, read_files
 from exporter.sources.lldp.options import LldpOptions
 from exporter.sources.switch.links import LinkTable, unresolved_link
-from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import LINKS
+from exporter.switch_api.neighbour import LldpNeighbour
 
 CALL_DEADLINE = 2.0
 """Seconds for the dump of the links, and for reading all files."""
@@ -164,8 +164,8 @@ class LldpSource:
         return advertisements, failures
 
 
-def _neighbour(device: str, advertisement: Advertisement) -> Neighbour:
-    return Neighbour(
+def _neighbour(device: str, advertisement: Advertisement) -> LldpNeighbour:
+    return LldpNeighbour(
         device,
         advertisement.chassis,
         advertisement.port,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from exporter.core.table import RowKeeper, Table, TableBuilder
-from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import LINKS
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import KnownSwitch, SwitchRegistry, is_mac
+from exporter.switch_api.neighbour import LldpNeighbour
 
 SWITCH, HOST, UNKNOWN = "switch", "host", "unknown"
 
@@ -49,7 +49,7 @@ class PortLink(NamedTuple):
     role: str = ""
 
 
-def peer_kind(neighbour: Neighbour) -> str:
+def peer_kind(neighbour: LldpNeighbour) -> str:
     """Classify a neighbour as switch, host or unknown.
 
     Hosts that forward packets for containers have the capabilities of bridges and routers; the names of their ports, or
@@ -64,14 +64,14 @@ def peer_kind(neighbour: Neighbour) -> str:
     return HOST if _HOST_PORT.fullmatch(port) or (runs_linux and is_mac(port)) else SWITCH
 
 
-def peer_mac(neighbour: Neighbour) -> str:
+def peer_mac(neighbour: LldpNeighbour) -> str:
     """Return the MAC address of a neighbour's port; that of its chassis only if nothing else identifies the port."""
     if is_mac(neighbour.peer_port):
         return neighbour.peer_port
     return neighbour.chassis if is_mac(neighbour.chassis) and not (neighbour.name or neighbour.peer_port) else ""
 
 
-def unresolved_link(neighbour: Neighbour) -> PortLink:
+def unresolved_link(neighbour: LldpNeighbour) -> PortLink:
     """Return the link to a neighbour that is not polled here, with the names that it sends."""
     peer = neighbour.name or neighbour.chassis or next(iter(neighbour.addresses), "")
     peer_port = neighbour.peer_port or neighbour.port_description
@@ -79,7 +79,7 @@ def unresolved_link(neighbour: Neighbour) -> PortLink:
     return PortLink(neighbour.port, peer, peer_port, peer_kind(neighbour), peer_mac(neighbour), description)
 
 
-def resolve_link(here: str, neighbour: Neighbour, registry: SwitchRegistry) -> PortLink:
+def resolve_link(here: str, neighbour: LldpNeighbour, registry: SwitchRegistry) -> PortLink:
     """Return the link to a neighbour, with the labels of its own series where it is polled too.
 
     Args:
@@ -95,7 +95,7 @@ def resolve_link(here: str, neighbour: Neighbour, registry: SwitchRegistry) -> P
     return link._replace(peer=known.label, peer_port=port, kind=SWITCH, polled=True, role=known.role)
 
 
-def _peer_port(here: str, neighbour: Neighbour, known: KnownSwitch, registry: SwitchRegistry) -> str | None:
+def _peer_port(here: str, neighbour: LldpNeighbour, known: KnownSwitch, registry: SwitchRegistry) -> str | None:
     """Find the label of the port at the other end: by its name there, else by the neighbours of the switch there.
 
     The latter is needed where a switch sends a number or a MAC address as port ID.

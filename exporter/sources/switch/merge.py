@@ -22,6 +22,7 @@ from exporter.core.table import (
 )
 from exporter.core.vocabulary import RESETS
 from exporter.sources.switch.port_names import canonical
+from exporter.switch_api.neighbour import LldpNeighbour
 
 
 class Family(enum.Enum):
@@ -113,31 +114,6 @@ class PartialTableBuilder:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """An LLDP neighbour of a port; texts as received, empty where the TLV is missing.
-
-    Attributes:
-        port: Label of the local port.
-        chassis: Chassis ID: a MAC address as `aa:bb:cc:dd:ee:ff`, else text.
-        peer_port: Port ID: a MAC address likewise, else text.
-        name: System Name.
-        port_description: Port Description.
-        description: System Description.
-        capabilities: Enabled capabilities, such as `bridge`, `router`, `station`.
-        addresses: Management addresses.
-    """
-
-    port: str
-    chassis: str = ""
-    peer_port: str = ""
-    name: str = ""
-    port_description: str = ""
-    description: str = ""
-    capabilities: frozenset[str] = frozenset()
-    addresses: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SwitchDevice:
     """What a switch reports about itself; empty or None where it does not.
 
@@ -182,7 +158,7 @@ class SwitchReading:
     device: SwitchDevice = SwitchDevice()
     parts: Sequence[PartialTable] = ()
     families: Mapping[Family, Support] = field(default_factory=dict)
-    neighbours: Sequence[Neighbour] | None = None
+    neighbours: Sequence[LldpNeighbour] | None = None
     failures: Sequence[Failure] = ()
 
 

@@ -13,12 +13,12 @@ from exporter.core.table import (
     Value,
 )
 from exporter.sources.switch.links import LinkTable, PortLink, resolve_link
-from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.topology import Topology
+from exporter.switch_api.neighbour import LldpNeighbour
 
 GROUP = "group_info"
 
@@ -39,11 +39,11 @@ class SwitchPlacement:
         self._topology = Topology(target)
         self._table = LinkTable()
         self._links: Sequence[PortLink] = ()
-        self._links_key: tuple[Sequence[Neighbour], int] | None = None
+        self._links_key: tuple[Sequence[LldpNeighbour], int] | None = None
         self._names: Sequence[str] = ()
 
     def tables(
-        self, label: str, tables: Sequence[Table], neighbours: Sequence[Neighbour] | None, chassis: str, time: float
+        self, label: str, tables: Sequence[Table], neighbours: Sequence[LldpNeighbour] | None, chassis: str, time: float
     ) -> list[Table]:
         """Return the tables of a switch with the groups of its ports, and the table of its links.
 
@@ -67,7 +67,7 @@ class SwitchPlacement:
             placed.append(self._table.make(self._links, time, switch=label))
         return placed
 
-    def _register(self, names: Sequence[str], neighbours: Sequence[Neighbour] | None, chassis: str) -> None:
+    def _register(self, names: Sequence[str], neighbours: Sequence[LldpNeighbour] | None, chassis: str) -> None:
         """Update the registry of switches; what is not known now keeps its last value."""
         if names and names != self._names:
             self._names = names
@@ -77,7 +77,7 @@ class SwitchPlacement:
         if neighbours is not None:
             self._registry.update(self._target, neighbours=neighbours)
 
-    def _resolve_links(self, neighbours: Sequence[Neighbour]) -> Sequence[PortLink]:
+    def _resolve_links(self, neighbours: Sequence[LldpNeighbour]) -> Sequence[PortLink]:
         """Return the links; they are resolved again only if the neighbours or the registry changed."""
         key = (neighbours, self._registry.version)
         if self._links_key != key:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from exporter.sources.switch.merge import Neighbour
+from exporter.switch_api.neighbour import LldpNeighbour
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class KnownSwitch:
     name: str = ""
     chassis: str = ""
     addresses: tuple[str, ...] = ()
-    neighbours: Sequence[Neighbour] = ()
+    neighbours: Sequence[LldpNeighbour] = ()
     ports: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ class SwitchRegistry:
         """Return all switches."""
         return self.known.values()
 
-    def find(self, neighbour: Neighbour) -> KnownSwitch | None:
+    def find(self, neighbour: LldpNeighbour) -> KnownSwitch | None:
         """Find the switch that a neighbour is: by chassis ID, name, address, or name without domain, in this order.
 
         An identifier that two switches share, such as a factory name, matches neither. None of them matches a switch

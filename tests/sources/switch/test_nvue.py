@@ -11,7 +11,7 @@ from exporter.core.poller import Poller
 from exporter.core.source import SourceError
 from exporter.meaning.ports import rates
 from exporter.sources.switch import round_robin as schedule_module
-from exporter.sources.switch.merge import Family, Neighbour, Support
+from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.metrics import (
     LANES,
     MODULES,
@@ -26,6 +26,7 @@ from exporter.sources.switch.readers.nvue import rows as rows_module
 from exporter.sources.switch.readers.nvue.reader import NvueReader
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource, make_reader
+from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.nvue.client import NvueClient
 from tests.simulators.nvue import (
     NvueNeighbour,
@@ -160,7 +161,7 @@ async def test_neighbours_inside_interfaces_or_port_by_port(inside):
     async with started(switch) as one:
         reading = await one.read()
     assert reading.neighbours == [
-        Neighbour(
+        LldpNeighbour(
             "swp1",
             "02:00:00:00:00:0a",
             "eth0",

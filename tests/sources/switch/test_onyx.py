@@ -20,7 +20,7 @@ from exporter.simulator.onyx import (
     OnyxTraffic,
 )
 from exporter.sources.switch import round_robin as schedule_module
-from exporter.sources.switch.merge import Family, Neighbour, Support
+from exporter.sources.switch.merge import Family, Support
 from exporter.sources.switch.metrics import PORTS, PRIORITIES, QUEUES
 from exporter.sources.switch.options import Onyx, Target
 from exporter.sources.switch.readers.onyx import reader as reader_module
@@ -35,6 +35,7 @@ from exporter.sources.switch.readers.onyx.reader import (
 )
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource, make_reader
+from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.onyx.client import OnyxClient
 from exporter.switch_api.onyx.parser import parse_counters
 
@@ -510,7 +511,9 @@ async def test_neighbours_by_both_commands(is_old):
         reader.invalidate_neighbours("")
         await reader.read()
         assert switch.commands.count(NEIGHBOURS[0]) == (1 if is_old else 2), "an unsupported command is run once"
-    assert reading.neighbours == [Neighbour("Eth1/1", chassis="02:00:00:00:00:0a", peer_port="eth2", name="gpu-001")]
+    assert reading.neighbours == [
+        LldpNeighbour("Eth1/1", chassis="02:00:00:00:00:0a", peer_port="eth2", name="gpu-001")
+    ]
     assert reading.families[Family.LLDP] is Support.COUNTED
     assert reading.failures == []
 

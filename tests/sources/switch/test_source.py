@@ -13,7 +13,6 @@ from exporter.meaning.ports import (
 from exporter.sources.switch import source as switch
 from exporter.sources.switch.merge import (
     Family,
-    Neighbour,
     PartialTable,
     ReadingMerger,
     Support,
@@ -25,14 +24,15 @@ from exporter.sources.switch.metrics import PORTS, QUEUES
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
+from exporter.switch_api.neighbour import LldpNeighbour
 
 SPEED = 50e9
 SPINES = frozenset({"bridge", "router"})
 PORT_NAMES = tuple(f"Ethernet1/{number}" for number in range(1, 7))
 KEYS = [(port,) for port in PORT_NAMES]
 NEIGHBOURS = [
-    *(Neighbour(port, name=f"gpu{port[-1]}", capabilities=frozenset({"station"})) for port in PORT_NAMES[:4]),
-    *(Neighbour(port, name=f"spine{port[-1]}", capabilities=SPINES) for port in PORT_NAMES[4:]),
+    *(LldpNeighbour(port, name=f"gpu{port[-1]}", capabilities=frozenset({"station"})) for port in PORT_NAMES[:4]),
+    *(LldpNeighbour(port, name=f"spine{port[-1]}", capabilities=SPINES) for port in PORT_NAMES[4:]),
 ]
 
 

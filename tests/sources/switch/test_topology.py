@@ -6,12 +6,12 @@ import pytest
 
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.sources.switch.links import peer_kind, peer_mac, resolve_link
-from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.placement import SwitchPlacement
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.topology import is_management, is_physical
+from exporter.switch_api.neighbour import LldpNeighbour
 
 HOST = frozenset({"station"})
 SWITCH = frozenset({"bridge", "router"})
@@ -56,11 +56,11 @@ class Fabric:
 
 
 def to_host(port, name="gpu1", peer_port="ens1f0np0"):
-    return Neighbour(port, MAC, peer_port, name, capabilities=HOST)
+    return LldpNeighbour(port, MAC, peer_port, name, capabilities=HOST)
 
 
 def to_switch(port, name, peer_port="Ethernet1/1", **options):
-    return Neighbour(port, peer_port=peer_port, name=name, capabilities=SWITCH, **options)
+    return LldpNeighbour(port, peer_port=peer_port, name=name, capabilities=SWITCH, **options)
 
 
 def poll_all(fabric, views, rounds=3):
@@ -218,17 +218,17 @@ def test_a_switch_that_is_its_own_neighbour_is_not_a_polled_peer():
 @pytest.mark.parametrize(
     ("neighbour", "found"),
     [
-        (Neighbour("p", chassis="44:4c:a8:00:00:01"), "a"),
-        (Neighbour("p", name="leaf-a.example.com"), "a"),
-        (Neighbour("p", name="LEAF-A"), "a"),
-        (Neighbour("p", addresses=("2001:db8::1", "192.0.2.1")), "a"),
-        (Neighbour("p", name="b"), "b"),  # as it is named in the configuration
-        (Neighbour("p", name="sonic"), None),  # what two go by names neither
-        (Neighbour("p", name="sonic", addresses=("192.0.2.3",)), "c"),
-        (Neighbour("p", chassis="44:4c:a8:00:00:99", name="leaf-a"), None),  # another one that has its name
-        (Neighbour("p", chassis="serial 5", name="leaf-a"), "a"),
-        (Neighbour("p", name="leaf"), None),
-        (Neighbour("p"), None),
+        (LldpNeighbour("p", chassis="44:4c:a8:00:00:01"), "a"),
+        (LldpNeighbour("p", name="leaf-a.example.com"), "a"),
+        (LldpNeighbour("p", name="LEAF-A"), "a"),
+        (LldpNeighbour("p", addresses=("2001:db8::1", "192.0.2.1")), "a"),
+        (LldpNeighbour("p", name="b"), "b"),  # as it is named in the configuration
+        (LldpNeighbour("p", name="sonic"), None),  # what two go by names neither
+        (LldpNeighbour("p", name="sonic", addresses=("192.0.2.3",)), "c"),
+        (LldpNeighbour("p", chassis="44:4c:a8:00:00:99", name="leaf-a"), None),  # another one that has its name
+        (LldpNeighbour("p", chassis="serial 5", name="leaf-a"), "a"),
+        (LldpNeighbour("p", name="leaf"), None),
+        (LldpNeighbour("p"), None),
     ],
 )
 def test_a_neighbour_is_matched_with_a_switch(neighbour, found):
@@ -244,9 +244,9 @@ def test_a_neighbour_is_matched_with_a_switch(neighbour, found):
 def test_removed_targets_are_not_found():
     registry = SwitchRegistry()
     registry.configure({"a": "192.0.2.1"})
-    assert registry.find(Neighbour("p", name="a")) is not None
+    assert registry.find(LldpNeighbour("p", name="a")) is not None
     registry.configure({"b": "192.0.2.1"})
-    assert registry.find(Neighbour("p", name="a")) is None
+    assert registry.find(LldpNeighbour("p", name="a")) is None
 
 
 @pytest.mark.parametrize(
@@ -254,12 +254,12 @@ def test_removed_targets_are_not_found():
     [
         (to_host("p"), "host"),
         (to_switch("p", "x"), "switch"),
-        (Neighbour("p", MAC, MAC), "host"),  # firmware of a NIC
-        (Neighbour("p", MAC, OTHER_MAC), "unknown"),
-        (Neighbour("p", MAC, "", "printer"), "unknown"),
+        (LldpNeighbour("p", MAC, MAC), "host"),  # firmware of a NIC
+        (LldpNeighbour("p", MAC, OTHER_MAC), "unknown"),
+        (LldpNeighbour("p", MAC, "", "printer"), "unknown"),
         # A host that forwards for its containers, as lldpd describes it.
         (
-            Neighbour(
+            LldpNeighbour(
                 "p",
                 MAC,
                 OTHER_MAC,
@@ -270,14 +270,20 @@ def test_removed_targets_are_not_found():
             ),
             "host",
         ),
-        (Neighbour("p", MAC, "enp65s0np0", "gpu1", capabilities=SWITCH), "host"),
+        (LldpNeighbour("p", MAC, "enp65s0np0", "gpu1", capabilities=SWITCH), "host"),
         # Switches whose system is Linux.
         (
-            Neighbour("p", MAC, "swp1", "leaf1", "", "Cumulus Linux version 5.9.1 running on Mellanox", SWITCH),
+            LldpNeighbour("p", MAC, "swp1", "leaf1", "", "Cumulus Linux version 5.9.1 running on Mellanox", SWITCH),
             "switch",
         ),
-        (Neighbour("p", MAC, "Ethernet0", "leaf1", "", "Debian GNU/Linux 9 Linux 4.9.0-11-2-amd64", SWITCH), "switch"),
-        (Neighbour("p", MAC, OTHER_MAC, "l", "", "SONiC Software Version: 202311 - Linux 5.10.0", SWITCH), "switch"),
+        (
+            LldpNeighbour("p", MAC, "Ethernet0", "leaf1", "", "Debian GNU/Linux 9 Linux 4.9.0-11-2-amd64", SWITCH),
+            "switch",
+        ),
+        (
+            LldpNeighbour("p", MAC, OTHER_MAC, "l", "", "SONiC Software Version: 202311 - Linux 5.10.0", SWITCH),
+            "switch",
+        ),
     ],
 )
 def test_the_kind_of_a_peer(neighbour, kind):
@@ -287,10 +293,10 @@ def test_the_kind_of_a_peer(neighbour, kind):
 @pytest.mark.parametrize(
     ("neighbour", "mac"),
     [
-        (Neighbour("p", MAC, OTHER_MAC, "gpu1"), OTHER_MAC),
-        (Neighbour("p", MAC, "", ""), MAC),
-        (Neighbour("p", MAC, "eth0", "gpu1"), ""),  # all ports of the host have this chassis ID
-        (Neighbour("p", "serial", "eth0", "gpu1"), ""),
+        (LldpNeighbour("p", MAC, OTHER_MAC, "gpu1"), OTHER_MAC),
+        (LldpNeighbour("p", MAC, "", ""), MAC),
+        (LldpNeighbour("p", MAC, "eth0", "gpu1"), ""),  # all ports of the host have this chassis ID
+        (LldpNeighbour("p", "serial", "eth0", "gpu1"), ""),
     ],
 )
 def test_the_mac_address_of_a_peer(neighbour, mac):
@@ -299,9 +305,9 @@ def test_the_mac_address_of_a_peer(neighbour, mac):
 
 def test_a_neighbour_with_few_tlvs_has_the_names_it_sends():
     registry = SwitchRegistry()
-    link = resolve_link("here", Neighbour("p", MAC, port_description="eth0"), registry)
+    link = resolve_link("here", LldpNeighbour("p", MAC, port_description="eth0"), registry)
     assert link == ("p", MAC, "eth0", "unknown", MAC, "eth0", False, "")
-    assert resolve_link("here", Neighbour("p", addresses=("192.0.2.9",)), registry).peer == "192.0.2.9"
+    assert resolve_link("here", LldpNeighbour("p", addresses=("192.0.2.9",)), registry).peer == "192.0.2.9"
 
 
 def test_two_neighbours_at_one_port_are_both_kept():

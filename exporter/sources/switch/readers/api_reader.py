@@ -9,13 +9,7 @@ from exporter.config.secret import SecretError, read_secret
 from exporter.config.units import watts_of_dbm
 from exporter.core.source import SourceError
 from exporter.core.table import Value
-from exporter.sources.switch.merge import (
-    Family,
-    Neighbour,
-    PartialTable,
-    PartialTableBuilder,
-    Support,
-)
+from exporter.sources.switch.merge import Family, PartialTable, PartialTableBuilder, Support
 from exporter.sources.switch.options import Login, Target
 from exporter.switch_api.errors import (
     InvalidResponseError,
@@ -25,7 +19,6 @@ from exporter.switch_api.errors import (
     ResponseTimeoutError,
     SwitchApiError,
 )
-from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.port import PortState
 from exporter.switch_api.tls import tls_context
 from exporter.switch_api.transceiver import Transceiver
@@ -129,20 +122,6 @@ def add_module_rows(modules: PartialTableBuilder, lanes: PartialTableBuilder, na
                 "module_lane_bias_amperes": module.bias.get(lane),
             },
         )
-
-
-def to_neighbour(neighbour: LldpNeighbour) -> Neighbour:
-    """Convert a neighbour of a parser to one of a reader."""
-    return Neighbour(
-        neighbour.port,
-        neighbour.chassis,
-        neighbour.peer_port,
-        neighbour.name,
-        neighbour.port_description,
-        neighbour.description,
-        neighbour.capabilities,
-        neighbour.addresses,
-    )
 
 
 def reason_of(error: SwitchApiError) -> str:

@@ -10,18 +10,11 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from exporter.core.source import Failure, SourceError
-from exporter.sources.switch.merge import (
-    Family,
-    Neighbour,
-    PartialTable,
-    Support,
-    SwitchDevice,
-    SwitchReading,
-)
+from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.options import Login, Target
-from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader, SwitchClient
 from exporter.switch_api.errors import CommandError, SwitchApiError, UnsupportedError
+from exporter.switch_api.neighbour import LldpNeighbour
 
 VERSION = "show version"
 LLDP = "show lldp neighbors detail"
@@ -61,7 +54,7 @@ class CommandReader(ApiReader[Client], ABC):
         self._support: dict[str, Support] = {}
         self._device = SwitchDevice()
         self._restarts = 0
-        self._neighbours: list[Neighbour] | None = None
+        self._neighbours: list[LldpNeighbour] | None = None
         self._failures: list[Failure] = []
 
     async def read(self) -> SwitchReading:
@@ -169,7 +162,7 @@ class CommandReader(ApiReader[Client], ABC):
     def _set_neighbours(self, results: Mapping[str, object], parse: Callable[[object], Any]) -> None:
         neighbours = self._parse(results, LLDP, parse)
         if neighbours is not None:
-            self._neighbours = [api_reader.to_neighbour(one) for one in neighbours]
+            self._neighbours = list(neighbours)
 
     def _lldp_support(self) -> Support:
         return Support.COUNTED if self._neighbours else self._support.get(LLDP, Support.FAILED)

@@ -11,14 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from exporter.core.source import Failure, SourceError
-from exporter.sources.switch.merge import (
-    Family,
-    Neighbour,
-    PartialTable,
-    Support,
-    SwitchDevice,
-    SwitchReading,
-)
+from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.options import Nvue, Target
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader
@@ -31,6 +24,7 @@ from exporter.switch_api.errors import (
     SwitchApiError,
     UnsupportedError,
 )
+from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.nvue.client import NvueClient
 from exporter.switch_api.nvue.modules import parse_module
 from exporter.switch_api.nvue.parser import (
@@ -91,7 +85,7 @@ class NvueReader(ApiReader[NvueClient]):
         self._device = SwitchDevice()
         self._qos_path = ""
         self._unavailable: dict[PortRequest, Support] = {}
-        self._neighbours: dict[str, list[Neighbour]] = {}
+        self._neighbours: dict[str, list[LldpNeighbour]] = {}
         self._has_neighbours_in_interfaces = False
         self._failures: list[Failure] = []
         self._logged_paths: set[str] = set()
@@ -231,7 +225,7 @@ class NvueReader(ApiReader[NvueClient]):
                 self._reads_while_down[port] = self._reads_while_down.get(port, 0) + 1
         elif kind == LLDP:
             neighbours = await self._get(client, f"interface/{port}/lldp", lambda data: parse_lldp(data, port))
-            self._neighbours[port] = [api_reader.to_neighbour(one) for one in neighbours]
+            self._neighbours[port] = list(neighbours)
         else:
             self._rows.modules[port] = await self._get(client, f"interface/{port}/transceiver", parse_module)
         self._unavailable.pop(request, None)
@@ -260,13 +254,13 @@ class NvueReader(ApiReader[NvueClient]):
     def _add_failure(self, device: str, error: SwitchApiError) -> None:
         self._failures.append(Failure(device, api_reader.reason_of(error), str(error)))
 
-    def _all_neighbours(self) -> list[Neighbour] | None:
+    def _all_neighbours(self) -> list[LldpNeighbour] | None:
         """Return all neighbours; None until the ports with a link were all read, where each needs a request."""
         if not self._target.lldp:
             return None
         ports = self._rows.ports
         if self._has_neighbours_in_interfaces:
-            return [api_reader.to_neighbour(one) for port in ports.values() for one in port.neighbours or ()]
+            return [one for port in ports.values() for one in port.neighbours or ()]
         up = [name for name, port in ports.items() if port.up]
         if any(name not in self._neighbours and PortRequest(LLDP, name) not in self._unavailable for name in up):
             return None

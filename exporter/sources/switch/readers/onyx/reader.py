@@ -13,20 +13,14 @@ from time import monotonic
 from typing import TypeVar
 
 from exporter.core.source import Failure, SourceError
-from exporter.sources.switch.merge import (
-    Family,
-    Neighbour,
-    PartialTable,
-    Support,
-    SwitchDevice,
-    SwitchReading,
-)
+from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.options import Onyx, Target
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader
 from exporter.sources.switch.readers.onyx.rows import OnyxRows
 from exporter.sources.switch.round_robin import RoundRobin
 from exporter.switch_api.errors import CommandError, SwitchApiError
+from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.onyx.client import OnyxClient
 from exporter.switch_api.onyx.facts import (
     parse_local,
@@ -162,7 +156,7 @@ class OnyxReader(ApiReader[OnyxClient]):
         self._rows = OnyxRows(target)
         self._device = SwitchDevice()
         self._lossless: frozenset[int] | None = None
-        self._neighbours: list[Neighbour] | None = None
+        self._neighbours: list[LldpNeighbour] | None = None
         self._neighbours_commands: tuple[str, ...] = NEIGHBOURS
         self._support: dict[str, Support] = {}
         self._logged: set[str] = set()
@@ -266,7 +260,7 @@ class OnyxReader(ApiReader[OnyxClient]):
         self._neighbours = None
         if neighbours is not None:
             selected = [found for port, found in neighbours.ports.items() if self._target.matches(port)]
-            self._neighbours = [api_reader.to_neighbour(one) for found in selected for one in found]
+            self._neighbours = [one for found in selected for one in found]
 
     def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
         """Return for each family whether it is counted; a family whose commands were not run yet is absent."""

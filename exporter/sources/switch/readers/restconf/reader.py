@@ -7,14 +7,7 @@ from time import monotonic
 
 from exporter.core.source import Failure, SourceError
 from exporter.core.table import Value
-from exporter.sources.switch.merge import (
-    Family,
-    Neighbour,
-    PartialTableBuilder,
-    Support,
-    SwitchDevice,
-    SwitchReading,
-)
+from exporter.sources.switch.merge import Family, PartialTableBuilder, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.metrics import PORTS
 from exporter.sources.switch.options import Restconf, Target
 from exporter.sources.switch.readers import api_reader
@@ -25,6 +18,7 @@ from exporter.switch_api.errors import (
     SwitchApiError,
     UnsupportedError,
 )
+from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.port import PortState, ShapeError
 from exporter.switch_api.restconf.client import (
     INTERFACES,
@@ -57,7 +51,7 @@ class RestconfReader(ApiReader[RestconfClient]):
         super().__init__(target, options, RestconfClient)
         self._slow_at = float("-inf")
         self._device = SwitchDevice()
-        self._neighbours: list[Neighbour] | None = None
+        self._neighbours: list[LldpNeighbour] | None = None
         self._lldp_support = Support.FAILED
         self._ports = PartialTableBuilder(PORTS)
 
@@ -117,7 +111,7 @@ class RestconfReader(ApiReader[RestconfClient]):
             reason = api_reader.reason_of(error) if isinstance(error, SwitchApiError) else "malformed"
             failures.append(Failure(NEIGHBOURS, reason, f"{client.address}: {NEIGHBOURS}: {error}"))
         else:
-            self._neighbours = [api_reader.to_neighbour(one) for one in neighbours]
+            self._neighbours = list(neighbours)
             self._lldp_support = Support.COUNTED if neighbours else Support.NOT_COUNTED
 
     def _port_row(self, port: PortState) -> dict[str, Value | None]:

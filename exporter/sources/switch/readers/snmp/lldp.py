@@ -13,10 +13,10 @@ from exporter.snmp.ber import Oid
 from exporter.snmp.ber import Value as SnmpValue
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.exchange import Reason
-from exporter.sources.switch.merge import Neighbour
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.readers.snmp.inventory import Inventory
 from exporter.sources.switch.readers.snmp.text import failures_of, number_of, text_of
+from exporter.switch_api.neighbour import LldpNeighbour
 
 MAX_ROWS = 4096
 """Rows of one column, after which the agent is assumed to loop."""
@@ -88,7 +88,7 @@ class LldpReading:
         failed: Whether neighbours may be missing because of a failure.
     """
 
-    neighbours: list[Neighbour] = field(default_factory=list)
+    neighbours: list[LldpNeighbour] = field(default_factory=list)
     chassis: str = ""
     supported: bool = False
     failures: list[Failure] = field(default_factory=list)
@@ -125,7 +125,7 @@ async def _read(client: SnmpClient, mib: LldpMib, inventory: Inventory) -> LldpR
     remote = {number: rows[mib.column(number)] for number in READ}
     ids, descriptions = (rows[oid] for oid in local)
     addresses = _addresses(rows[mib.addresses], mib)
-    found: dict[tuple[str, ...], Neighbour] = {}
+    found: dict[tuple[str, ...], LldpNeighbour] = {}
     for index in sorted(set().union(*remote.values()), key=_port_order(mib)):
         if len(index) != mib.length:
             continue
@@ -167,8 +167,8 @@ def _local_port(
     return (number,) if own in ("", str(number)) else ()
 
 
-def _neighbour(port: str, cells: Mapping[int, SnmpValue | None], addresses: Sequence[str]) -> Neighbour:
-    return Neighbour(
+def _neighbour(port: str, cells: Mapping[int, SnmpValue | None], addresses: Sequence[str]) -> LldpNeighbour:
+    return LldpNeighbour(
         port,
         identity(cells[CHASSIS], number_of(cells[CHASSIS_SUBTYPE]), _CHASSIS_MAC, _CHASSIS_ADDRESS),
         identity(cells[PORT], number_of(cells[PORT_SUBTYPE]), _PORT_MAC, _PORT_ADDRESS),

@@ -20,14 +20,7 @@ from exporter.snmp.errors import SnmpAuthenticationError, SnmpError, SnmpTimeout
 from exporter.snmp.get import GetResult
 from exporter.sources.switch.credentials import read_credentials
 from exporter.sources.switch.fair_lock import yield_to_loop
-from exporter.sources.switch.merge import (
-    Family,
-    Neighbour,
-    PartialTable,
-    Support,
-    SwitchDevice,
-    SwitchReading,
-)
+from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp.counters import SnmpCounters, Times
 from exporter.sources.switch.readers.snmp.inventory import Inventory, read_inventory
@@ -41,6 +34,7 @@ from exporter.sources.switch.readers.snmp.text import (
     text_of,
     value_of,
 )
+from exporter.switch_api.neighbour import LldpNeighbour
 
 INVENTORY_SECONDS = 300.0
 """Seconds after which names and aliases are read again."""
@@ -88,7 +82,7 @@ class SnmpReader:
         self._profile = Profile("", ())
         self._counters = SnmpCounters(self._profile)
         self._refresh = RefreshDetector()
-        self._neighbours = _CachedRead[Sequence[Neighbour]]()
+        self._neighbours = _CachedRead[Sequence[LldpNeighbour]]()
         self._modules: ModuleSensors | None = None
         self._optics = _CachedRead[Sequence[PartialTable]]()
         self._last: SwitchReading | None = None
@@ -290,7 +284,7 @@ class SnmpReader:
     async def _read_slow(self, client: SnmpClient, inventory: Inventory, end: float, failures: list[Failure]) -> None:
         """Read neighbours and modules if they are due and there is time left."""
 
-        async def lldp() -> Sequence[Neighbour]:
+        async def lldp() -> Sequence[LldpNeighbour]:
             reading = await read_neighbours(client, inventory)
             failures.extend(reading.failures)
             self._device = replace(self._device, chassis=reading.chassis or self._device.chassis)
@@ -310,7 +304,7 @@ class SnmpReader:
         if self._modules is not None:
             await self._optics.read(optics, "optics", end, failures)
 
-    def _known_neighbours(self) -> Sequence[Neighbour] | None:
+    def _known_neighbours(self) -> Sequence[LldpNeighbour] | None:
         """Return the neighbours; None if the switch does not support LLDP by SNMP, so that another protocol may."""
         known = self._neighbours.result or self._neighbours.support is Support.COUNTED
         return self._neighbours.result if known else None

@@ -11,18 +11,12 @@ from time import monotonic
 from exporter.config.secret import SecretError, read_secret
 from exporter.core.source import Failure, SourceError
 from exporter.core.table import LabelValues
-from exporter.sources.switch.merge import (
-    Family,
-    Neighbour,
-    PartialTable,
-    Support,
-    SwitchDevice,
-    SwitchReading,
-)
+from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.options import Redis, Target
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.sonic_db.rows import PRIORITY_ENDINGS, SonicRows
 from exporter.switch_api.errors import SwitchApiError
+from exporter.switch_api.neighbour import LldpNeighbour
 from exporter.switch_api.sonic_db import parser
 from exporter.switch_api.sonic_db.client import (
     APPL_DB,
@@ -79,7 +73,7 @@ class RedisReader:
         self._ports = self._queues = self._groups = NameMap({})
         self._device = SwitchDevice()
         self._flex_groups: dict[str, FlexCounterGroup] = {}
-        self._neighbours: list[Neighbour] | None = None
+        self._neighbours: list[LldpNeighbour] | None = None
         self._rows = SonicRows(target.name)
         self._failures: list[Failure] = []
 
@@ -204,7 +198,7 @@ class RedisReader:
         if self._target.lldp:
             values = await self._get_port_fields(client, APPL_DB, "LLDP_ENTRY_TABLE:", parser.LLDP_ENTRY_FIELDS)
             neighbours = [parser.parse_neighbour(port, one) for port, one in zip(ports, values, strict=True)]
-            self._neighbours = [api_reader.to_neighbour(one) for one in neighbours if one is not None]
+            self._neighbours = [one for one in neighbours if one is not None]
         if self._target.optics:
             values = await self._get_port_fields(client, STATE_DB, "TRANSCEIVER_DOM_SENSOR|", parser.DOM_SENSOR_FIELDS)
             modules = {port: parser.parse_dom_sensor(one) for port, one in zip(ports, values, strict=True)}
