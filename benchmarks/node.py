@@ -14,7 +14,8 @@ from time import monotonic
 
 import msgspec
 
-from exporter.core.source import Host, Source
+from exporter.core.definition import Context
+from exporter.core.source import Source
 from exporter.daemon import daemon, sources
 from exporter.daemon.settings import Settings
 from exporter.linux.ethtool_ioctl import Statistics
@@ -283,8 +284,8 @@ class _Running(MovingNic):
 def serve(folder: Path, port: int) -> None:
     """Run the daemon as the bare command does, but for what answers for the NICs, until a signal stops it."""
 
-    def build(options: NicOptions, host: Host) -> Sequence[Source]:
-        return [NicSource(options, host, partial(_Running, folder / "nic"))]
+    def build(options: NicOptions, context: Context) -> Sequence[Source]:
+        return [NicSource(options, context.host, partial(_Running, folder / "nic"))]
 
     sources.SOURCES = tuple(replace(one, build=build) if one.name == "nic" else one for one in sources.SOURCES)
     logging.basicConfig(level=logging.ERROR)

@@ -23,8 +23,10 @@ from measure import Figure, Limit, Scraper, cpu_seconds, free_port, resident_meb
 from node import MovingNic, Node, hw_counters
 
 from exporter.config.units import Duration
+from exporter.core.definition import SourceSteps
 from exporter.core.poller import Poller, Step
 from exporter.core.source import Host
+from exporter.core.supervision import Supervisor
 from exporter.daemon.pipeline import Expectation, steps
 from exporter.linux.cached_file import COUNTER_SIZE, close_cached, open_cached, parse_counter
 from exporter.linux.netlink import rdma as rdma_netlink
@@ -98,7 +100,7 @@ def _node(count: int) -> str:
 
 def _steps() -> list[Step]:
     """Return the meanings as the daemon applies them where nothing is expected."""
-    return steps(Expectation())
+    return steps(Expectation(), SourceSteps())
 
 
 async def _reads(made: Node, count: int) -> list[Cost]:
@@ -144,7 +146,7 @@ async def _ticks(made: Node, count: int) -> list[Cost]:
     """Sample bursts for a while, much faster than by default, and hand over once."""
     options = BurstOptions(interval=Duration(TICKING), tick=Duration(TICK), budget=1.0, commands=10**6)
     host = Host("bench", made.sysfs, Path("/proc"))
-    poller = Poller(BurstSource(options, host, rdma_reader(host)), _steps())
+    poller = Poller(BurstSource(options, host, rdma_reader(host), Supervisor()), _steps())
     await poller.poll()
     began = time.process_time()
     await asyncio.sleep(TICKING)

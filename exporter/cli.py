@@ -1,6 +1,7 @@
 """The command line: it assembles the parser of the modules in `exporter.commands` and runs the chosen command."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -61,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or (words[0].startswith("-") and words[0] not in {"-h", "--help", "--version"}):
         words.insert(0, "run")
+    if words[0] != "run":  # a daemon receives it when it runs, see `exporter.__main__`
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     chosen = parser().parse_args(words)
     try:
         return COMMANDS[chosen.command].run(chosen)

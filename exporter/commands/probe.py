@@ -33,8 +33,9 @@ async def _probe(arguments: argparse.Namespace) -> int:
     from exporter.daemon.loading import load_config
     from exporter.daemon.probe import RefusedError, make_prober
     from exporter.outputs.text import Renderer
+    from exporter.sources.switch.registry import SwitchRegistry
 
-    prober = make_prober(load_config(arguments.config_file), trusted=True)
+    prober = make_prober(load_config(arguments.config_file), SwitchRegistry(), trusted=True)
     auth = arguments.auth
     if (snmp := snmp_options(arguments)) is not None:
         auth = prober.add_auth(snmp)

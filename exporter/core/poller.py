@@ -110,30 +110,26 @@ class Poller:
         self._name = f"{source.name} {source.target}".strip()
 
     async def run(self) -> None:
-        """Poll until cancelled, then close the source."""
+        """Poll until cancelled; the source is not closed."""
         interval = self.source.interval
         # Targets that start together are spread over the interval, each by the same share at every start: polling a
         # thousand switches in one burst would delay all of them, and lose datagrams of SNMP.
         spread = crc32(self.source.target.encode()) / 2**32 * interval * START_SPREAD if self.source.target else 0.0
         begin = monotonic() - spread
         tick = 1
-        try:
+        await self.poll()
+        while True:
+            due = begin + tick * interval
+            await self._wait(due)
             await self.poll()
-            while True:
-                due = begin + tick * interval
-                await self._wait(due)
-                await self.poll()
-                now = monotonic()
-                # A read that takes longer than the interval skips the ticks that it missed and counts them: catching
-                # up would read twice within one interval, and leave no pause to a device that is already slow. A poll
-                # that a change caused ends before the tick, which then is still to come.
-                if now >= due:
-                    late = int((now - due) / interval)
-                    self.status.overruns += late
-                    tick += 1 + late
-        finally:
-            with suppress(Exception):
-                await self.source.close()
+            now = monotonic()
+            # A read that takes longer than the interval skips the ticks that it missed and counts them: catching up
+            # would read twice within one interval, and leave no pause to a device that is already slow. A poll that a
+            # change caused ends before the tick, which then is still to come.
+            if now >= due:
+                late = int((now - due) / interval)
+                self.status.overruns += late
+                tick += 1 + late
 
     async def _wait(self, due: float) -> None:
         """Wait for the tick, or until the source reports a change."""

@@ -1,21 +1,21 @@
-"""Source: the interface of all sources, and the Definition by which the daemon registers each kind.
+"""Source: the interface of all sources.
 
 A source returns tables and failures; it does not depend on `exporter.meaning`, the outputs or the poller. Its
-package declares its metrics as data, and one Definition that the daemon registers.
+package declares its metrics as data, and one Definition (`exporter.core.definition`) that the daemon registers.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from exporter.config.errors import check_patterns
 from exporter.config.units import Duration
-from exporter.core.table import Metric, Schema, Table
+from exporter.core.table import Metric, Table
 
 MIN_INTERVAL_SECONDS = 0.1
 """Seconds between two reads of a source at least."""
@@ -151,25 +151,3 @@ class Options(Selection, frozen=True, kw_only=True):
         super().__post_init__()
         if self.interval < MIN_INTERVAL_SECONDS:
             raise ValueError(f"interval is {self.interval * 1000:g}ms; give {MIN_INTERVAL_SECONDS * 1000:g}ms or more")
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A kind of source, as the daemon registers it.
-
-    Attributes:
-        name: Value of the label `source`, and key under `sources:` in the configuration.
-        options: Type of its part of the configuration.
-        schemas: Schemas of all tables that it can return.
-        build: Creates the sources from the options; several where there are several targets.
-        section: Top-level key of the configuration, for a source that is not configured under `sources:`.
-        complete: Adds the contents of files that the options name, given the folder of the configuration. May block;
-            raises ConfigError.
-    """
-
-    name: str
-    options: type[msgspec.Struct]
-    schemas: Sequence[Schema]
-    build: Callable[[Any, Host], Sequence[Source]]
-    section: str = ""
-    complete: Callable[[Any, Path], Any] | None = None

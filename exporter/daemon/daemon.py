@@ -2,38 +2,28 @@
 
 import asyncio
 import gc
-import json
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic, time
 
 from exporter import __version__
-from exporter.config.schema import Config
 from exporter.config.yaml_reader import ConfigError
-from exporter.core.poller import Poller, Step
-from exporter.core.source import Definition, Host, Source
+from exporter.core.definition import Context, SharedObjects
+from exporter.core.source import Host
+from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import Table
 from exporter.daemon import discovery, health, log, probe, runtime, sources
 from exporter.daemon.judge import Judge
 from exporter.daemon.loading import host_name, load_config
-from exporter.daemon.pipeline import expected_of, steps
+from exporter.daemon.prepared import Prepared, prepare
 from exporter.daemon.relay import Relay
-from exporter.daemon.running import (
-    READY_AFTER,
-    RunningSource,
-    describe_first_reads,
-    statuses,
-    unread,
-)
+from exporter.daemon.running import READY_AFTER, RunningSources
 from exporter.daemon.settings import Settings
-from exporter.daemon.sources import build_sources, export_patterns, section_name
 from exporter.meaning.ports import log_states, states
-from exporter.meaning.training import jobs, plans
-from exporter.meaning.training.baseline import baseline
-from exporter.mqtt import options as mqtt
+from exporter.meaning.training import jobs
 from exporter.outputs import page, text
 from exporter.outputs.negotiation import Format
 from exporter.outputs.web import (
@@ -42,10 +32,7 @@ from exporter.outputs.web import (
     ProbeRequest,
     WebServer,
 )
-from exporter.sources.collector import source as collector
-from exporter.sources.nccl import source as nccl
-from exporter.sources.switch import source as switch
-from exporter.sources.switch.targets import resolve_targets
+from exporter.sources.switch.registry import SwitchRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +47,6 @@ MAX_THREADS = 128
 the switches whose names it resolves must not delay the others."""
 
 
-_ConfiguredSources = dict[tuple[str, str], tuple[Source, Definition, tuple[object, ...]]]
-"""Sources by name and target, each with its definition and what it was built from."""
-
-
 class Daemon:
     """One running exporter."""
 
@@ -75,20 +58,23 @@ class Daemon:
             WebConfigError: The web configuration is invalid.
         """
         self._settings = settings
-        self._config = load_config(settings.config_file)
-        self._running: dict[tuple[str, str], RunningSource] = {}
+        self._shared = SharedObjects()
+        self._supervisor = Supervisor()
+        self._lag = runtime.LoopLag()
+        self._sources = RunningSources(self._supervisor, self._lag)
+        self._known = jobs.JobKnowledge()
+        self._prepared = self._load()
         self._reloads = health.Reloads(good=True, good_at=time())
         self._health = health.Health()
         self._renderers = {form: text.Renderer(openmetrics=form is Format.OPENMETRICS) for form in Format}
-        self._lag = runtime.LoopLag()
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
         self._started = monotonic()
-        self._prober = probe.make_prober(self._config)
+        self._prober = self._make_prober(self._prepared)
         self._relay: Relay | None = None
+        self._background: list[SupervisedTask] = []
         self._port_states = states.PortStateMemory()
         self._log_states = log_states.LogStateMemory()
-        self._known = jobs.JobKnowledge()
         self.web = WebServer(
             Handlers(self._render, self._page, self._not_ready, self.reload, self._probe, self._discovery),
             settings.listen_addresses,
@@ -97,7 +83,7 @@ class Daemon:
             config_file=settings.web_config_file,
         )
 
-    # --- start, reload, stop -------------------------------------------------------------------------------------
+    # --- start and stop ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; SIGHUP reloads."""
@@ -116,6 +102,7 @@ class Daemon:
             task.add_done_callback(reloads.discard)
 
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
+        runtime.accept_hangups()
         await self.start()
         try:
             await stopping.wait()
@@ -128,31 +115,31 @@ class Daemon:
     async def start(self) -> None:
         """Listen and start polling."""
         runtime.raise_descriptor_limit()
-        await self.web.start()
-        configured = self._build_all(self._config)
-        await self._connect(self._config)
-        self._apply(self._config, configured)
+        async with self._reloading:
+            await self.web.start()
+            await self._apply(self._prepared)
         gc.collect()
         gc.freeze()  # modules and declarations are never freed: the collector need not traverse them
         for host, port in self.web.addresses:
             logger.info("listening on %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         runtime.warn_of_own_namespace(self._settings.procfs)
-        loop = asyncio.get_running_loop()
-        self._background = [loop.create_task(self._log_first_reads()), loop.create_task(self._publish_states())]
+        self._background = [
+            self._supervisor.start("first reads", self._log_first_reads),
+            self._supervisor.start("port states", self._publish_states),
+        ]
 
     async def stop(self) -> None:
         """Stop all parts within `STOP_SECONDS`."""
         for task in self._background:
             task.cancel()
-        tasks = [one.task for one in self._running.values()]
-        for task in tasks:
-            task.cancel()
+        stopping = [asyncio.create_task(self._sources.stop())]
         await self.web.stop(STOP_SECONDS / 2)
-        closing = [asyncio.create_task(self._prober.close())]
+        stopping.append(asyncio.create_task(self._prober.close()))
         if self._relay is not None:
-            closing.append(asyncio.create_task(self._relay.stop()))
-        await asyncio.wait([*closing, *tasks], timeout=STOP_SECONDS / 2)
-        self._running = {}
+            stopping.append(asyncio.create_task(self._relay.stop()))
+        await asyncio.wait(stopping, timeout=STOP_SECONDS / 2)
+
+    # --- reload --------------------------------------------------------------------------------------------------
 
     async def reload(self) -> str | None:
         """Load the configuration again; an invalid one changes nothing. Concurrent requests share one reload.
@@ -168,92 +155,87 @@ class Daemon:
         async with self._reloading:
             self._next_reload = None  # a request from here on may refer to a newer file, so it starts another reload
             try:
-                config = await asyncio.to_thread(load_config, self._settings.config_file)
-                configured = self._build_all(config)
+                prepared = await asyncio.to_thread(self._load)
+                prober = self._make_prober(prepared)
+                await self._apply(prepared)
+                await self._replace_prober(prepared, prober)
             except ConfigError as error:
+                self._reloads.good = False
                 logger.error(  # noqa: TRY400  # the text is complete
                     "reload: %s; the previous configuration remains in use", error
                 )
-                self._reloads.good = False
                 return str(error)
-            await self._connect(config)
-            self._apply(config, configured)
-            if probe.config_of(config) != probe.config_of(self._config):
-                previous, self._prober = self._prober, probe.make_prober(config)
-                await previous.close()
-            self._config = config
+            except Exception as error:
+                self._reloads.good = False
+                logger.exception("reload: error in this program; the previous configuration remains in use")
+                return f"{type(error).__name__}: {error}"
+            self._prepared = prepared
             self._reloads = health.Reloads(good=True, good_at=time())
             logger.info("configuration reloaded")
             return None
 
-    async def _connect(self, config: Config) -> None:
+    def _load(self) -> Prepared:
+        """Load the configuration and build what it needs; what runs is not changed. Blocks.
+
+        Raises:
+            ConfigError: The configuration is invalid, or a source cannot be built.
+        """
+        settings = self._settings
+        config = load_config(settings.config_file)
+        context = Context(
+            Host(host_name(config), settings.sysfs, settings.procfs, settings.nic_replay),
+            shared=self._shared,
+            supervisor=self._supervisor,
+            publish=self._publish,
+            judge=lambda retained: Judge(lambda: self._known, retained, self._sources.tables).step,
+        )
+        return prepare(config, context, settings.shard)
+
+    async def _apply(self, prepared: Prepared) -> None:
+        """Stop the sources that are gone or changed and start the new ones; unchanged ones keep running."""
+        await self._sources.stop_changed(prepared)
+        await self._connect(prepared)
+        for definition in sources.SOURCES:
+            if definition.apply is not None:
+                definition.apply(prepared.config.sources[definition.name], prepared.context)
+        self._known = prepared.known
+        self._sources.start_missing(prepared, self._judge_timings)
+
+    async def _connect(self, prepared: Prepared) -> None:
         """Connect to the broker of a configuration, if it has one, and leave the previous one.
 
         The previous relay disconnects first: the host's name is the client identifier, which can be connected once.
         """
-        options, host = config.sources[mqtt.SECTION.name], host_name(config)
+        options, host = prepared.broker, prepared.context.host.name
         previous = self._relay
         if previous is not None:
             if (previous.options, previous.host) == (options, host):
                 return
             await previous.stop()
-        self._relay = Relay(options, host, previous.dropped if previous else 0) if options.broker else None
+        self._relay = Relay(options, host, self._supervisor, previous) if options.broker else None
         if self._relay is not None:
             await self._relay.start()
 
-    def _build_all(self, config: Config) -> _ConfiguredSources:
-        """Build the sources of a configuration; the running ones are not changed.
+    def _make_prober(self, prepared: Prepared) -> probe.Prober:
+        return probe.make_prober(prepared.config, self._shared.get(SwitchRegistry))
 
-        Raises:
-            ConfigError: A source cannot be built.
-        """
-        host = Host(host_name(config), self._settings.sysfs, self._settings.procfs, self._settings.nic_replay)
-        expected = config.expect.for_host(host.name)
-        configured: _ConfiguredSources = {}
-        for definition in sources.SOURCES:
-            for source in build_sources(definition, config, host):
-                if source.target and not self._settings.shard.owns(source.target):
-                    continue
-                key = (source.name, source.target)
-                if key in configured:
-                    raise ConfigError(f"{section_name(definition)}: {source.target!r} is named twice")
-                built_from = (
-                    source.settings,
-                    host,
-                    expected_of(definition.name, expected),
-                    export_patterns(definition, config),
-                )
-                configured[key] = (source, definition, built_from)
-        return configured
+    async def _replace_prober(self, prepared: Prepared, prober: probe.Prober) -> None:
+        """Use another prober if its options changed; otherwise the targets of the current one remain cached."""
+        if probe.config_of(prepared.config) != probe.config_of(self._prepared.config):
+            previous, self._prober = self._prober, prober
+            await previous.close()
 
-    def _apply(self, config: Config, configured: _ConfiguredSources) -> None:
-        """Stop the sources that are gone or changed and start the new ones; unchanged ones keep running."""
-        expected = config.expect.for_host(host_name(config))
-        for key, (source, definition, built_from) in list(configured.items()):
-            if definition is nccl.DEFINITION:  # it is restarted when the broker changes
-                configured[key] = (source, definition, (*built_from, self._relay))
-        for key, running in list(self._running.items()):
-            if key not in configured or configured[key][2] != running.built_from:
-                running.task.cancel()
-                del self._running[key]
-        loop = asyncio.get_running_loop()
-        self._known = jobs.JobKnowledge(baseline(config.measured), plans.plans_of(config.jobs))
-        for key, (source, definition, built_from) in configured.items():
-            if key not in self._running:
-                drop, keep = export_patterns(definition, config)
-                links_expected = expected_of(definition.name, expected)
-                relay = self._relay if definition is nccl.DEFINITION else None
-                pipeline = steps(links_expected, relay, self._verdicts_of(source))
-                aside = definition is collector.DEFINITION
-                poller = Poller(source, pipeline, drop=drop, keep=keep, on_late=self._lag.note, steps_in_thread=aside)
-                task = loop.create_task(poller.run(), name=" ".join(key))
-                self._running[key] = RunningSource(poller, built_from, task, links_expected.ports, drop)
+    # --- steps of sources ----------------------------------------------------------------------------------------
 
-    def _verdicts_of(self, source: Source) -> Step:
-        """Return the step that computes verdicts on the jobs of a source; a collector's also uses states of ports."""
-        if isinstance(source, collector.CollectorSource):
-            return Judge(lambda: self._known, lambda: source.retained_state, self._source_tables).step
-        return lambda state, table: jobs.step(self._known, state, table)
+    def _publish(self, state: object, table: Table) -> tuple[object, Sequence[Table]]:
+        """Publish timings of ranks where there is a broker; see `Context.publish`."""
+        return (state, (table,)) if self._relay is None else self._relay.step(state, table)
+
+    def _judge_timings(
+        self, state: jobs.TrainingState | None, table: Table
+    ) -> tuple[jobs.TrainingState | None, Sequence[Table]]:
+        """Compute verdicts on jobs from the timings of this host alone."""
+        return jobs.step(self._known, state, table)
 
     # --- background tasks ----------------------------------------------------------------------------------------
 
@@ -262,12 +244,8 @@ class Daemon:
         while True:
             await asyncio.sleep(STATES_INTERVAL)
             relay = self._relay  # a reload may replace it while the states are computed
-            if relay is None:
-                continue
-            try:
-                relay.publish_states(await asyncio.to_thread(self._states, self._source_tables(), relay.host))
-            except Exception:
-                logger.exception("the states of ports are not published this time")
+            if relay is not None:
+                relay.publish_states(await asyncio.to_thread(self._states, self._sources.tables(), relay.host))
 
     def _states(self, tables: list[Table], host: str) -> list[states.PortState]:
         """Return the states of ports, and those found in logs of jobs. Runs in a thread, one call at a time."""
@@ -279,24 +257,18 @@ class Daemon:
         """Log once what the first reads found: a wrong mount or a missing driver looks like a host without hardware."""
         with suppress(TimeoutError):
             async with asyncio.timeout(READY_AFTER):
-                for one in list(self._running.values()):
-                    await one.poller.first_read.wait()
-        logger.info("%s", describe_first_reads(self._running))
+                await self._sources.wait_until_read()
+        logger.info("%s", self._sources.describe_first_reads())
 
     # --- responses -----------------------------------------------------------------------------------------------
 
     def tables(self) -> list[Table]:
         """Return all current tables: those of the sources, and those about the exporter itself."""
-        running = list(self._running.values())
+        running = self._sources.all()
         tables = [table for one in running for table in one.tables()]
-        pollers = [one.poller for one in running]
         stats = self.web.stats
-        tables += self._health.tables(pollers, self._reloads, stats.requests, stats.refused(), self._lag.longest())
+        tables += self._health.tables(running, self._reloads, stats.requests, stats.refused(), self._lag.longest())
         return tables if self._relay is None else [*tables, *self._relay.tables()]
-
-    def _source_tables(self) -> list[Table]:
-        """Return the tables of all sources; may be called from any thread."""
-        return [table for one in list(self._running.values()) for table in one.poller.fresh_tables()]
 
     def _render(self, form: Format) -> Iterator[bytes]:
         """Render all metrics; called in the web server's thread, one call at a time."""
@@ -314,21 +286,20 @@ class Daemon:
 
     def _discovery(self) -> bytes:
         """Return all known switches in the format of Prometheus's HTTP service discovery."""
-        known = switch.REGISTRY.known
-        found = discovery.configured(resolve_targets(self._config.sources[switch.DEFINITION.name]), known)
-        return json.dumps([*found, *discovery.discovered(known.values())]).encode()
+        _, switches = probe.config_of(self._prepared.config)
+        return discovery.response(switches, self._shared.get(SwitchRegistry))
 
     def _page(self) -> str:
         return page.page(
             name="fabric-exporter",
             version=__version__,
             telemetry_path=self._settings.telemetry_path,
-            sources=statuses(self._running, time()),
+            sources=self._sources.statuses(time()),
         )
 
     def _not_ready(self) -> str | None:
         """Return why the daemon is not ready: sources whose first read has not ended, for `READY_AFTER` at most."""
         if monotonic() - self._started > READY_AFTER:
             return None
-        waiting = unread(self._running)
+        waiting = self._sources.unread()
         return f"not read yet: {', '.join(waiting)}" if waiting else None

@@ -5,12 +5,14 @@ address set by relabelling, scrapes `/probe` for each.
 """
 
 import ipaddress
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_names import canonical
-from exporter.sources.switch.registry import KnownSwitch
+from exporter.sources.switch.registry import KnownSwitch, SwitchRegistry
+from exporter.sources.switch.targets import SwitchOptions, resolve_targets
 from exporter.switch_api.neighbour import LldpNeighbour
 
 PREFIX = "__meta_fabric_"
@@ -24,6 +26,17 @@ class TargetGroup(TypedDict):
 
     targets: list[str]
     labels: dict[str, str]
+
+
+def response(switches: SwitchOptions, registry: SwitchRegistry) -> bytes:
+    """Return all known switches in the format of Prometheus's HTTP service discovery.
+
+    Args:
+        switches: The section `switches`.
+        registry: The switches of this process.
+    """
+    found = configured(resolve_targets(switches), registry.known)
+    return json.dumps([*found, *discovered(registry.known.values())]).encode()
 
 
 def configured(targets: Iterable[tuple[Target, str]], known: Mapping[str, KnownSwitch]) -> list[TargetGroup]:

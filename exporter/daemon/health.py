@@ -10,7 +10,6 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 
 from exporter import __version__
 from exporter.core import vocabulary
-from exporter.core.poller import Poller
 from exporter.core.table import (
     RowKeeper,
     Schema,
@@ -19,6 +18,7 @@ from exporter.core.table import (
     Value,
 )
 from exporter.core.vocabulary import counter, gauge, info
+from exporter.daemon.running import RunningSource
 from exporter.linux.cached_file import PAGE_SIZE, open_cached
 
 SOURCE = vocabulary.schema(
@@ -41,22 +41,6 @@ FAILURE = vocabulary.schema(
     ("source", "target", "device", "reason"),
     own={"failures_total": counter("Failed reads of single devices, files or objects, by device and reason.")},
 )
-
-SWITCH = vocabulary.schema(
-    "fabric_switch_",
-    ("switch", "target"),
-    own={
-        "up": gauge(
-            "Whether the last poll of the switch succeeded (1) or failed (0); target is its name in the configuration,"
-            " switch is the label of its ports."
-        ),
-        "poll_duration_seconds": gauge("Duration of the last poll of the switch, successful or not."),
-        "overruns_total": counter(
-            "Polls of the switch that were skipped because the previous poll was still in progress."
-        ),
-    },
-)
-"""The polls of a switch; these rows remain while it is down and its ports are not exported."""
 
 BUILD = vocabulary.schema(
     "fabric_exporter_",
@@ -104,7 +88,7 @@ PROCESS = vocabulary.schema(
 )
 """Metrics of the process, with the names and texts of the Prometheus client libraries."""
 
-SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, SWITCH, BUILD, REQUEST, REFUSAL, PROCESS)
+SCHEMAS: tuple[Schema, ...] = (SOURCE, FAILURE, BUILD, REQUEST, REFUSAL, PROCESS)
 
 _PAGE = resource.getpagesize()
 
@@ -150,7 +134,7 @@ class Health:
 
     def tables(
         self,
-        pollers: Iterable[Poller],
+        running: Iterable[RunningSource],
         reloads: Reloads,
         requests: Mapping[tuple[str, int], int],
         refused: Mapping[str, int],
@@ -159,14 +143,16 @@ class Health:
         """Return the current tables.
 
         Args:
-            pollers: Of all sources.
+            running: All sources.
             reloads: Result of the last load of the configuration.
             requests: Responses by path and status code.
             refused: Refused connections and requests by reason.
             lag: Maximum event loop lag in seconds; None where nothing was measured.
         """
-        sources, failures, switches = TableBuilder(SOURCE), TableBuilder(FAILURE), TableBuilder(SWITCH)
-        for poller in pollers:
+        sources, failures = TableBuilder(SOURCE), TableBuilder(FAILURE)
+        polls: dict[Schema, TableBuilder] = {}
+        for one in running:
+            poller = one.poller
             status = poller.status
             key = (poller.source.name, poller.source.target)
             sources.row(
@@ -180,11 +166,11 @@ class Health:
                     "rows": poller.count_rows(),
                 },
             )
-            label = getattr(poller.source, "label", "")  # only switches have one: the label of their ports
-            if label:
+            if one.polls is not None and poller.source.target:
                 up = None if status.up is None else int(status.up)
                 values = {"up": up, "poll_duration_seconds": status.duration, "overruns_total": status.overruns}
-                switches.row((label, poller.source.target), values)
+                schema = one.polls.schema
+                polls.setdefault(schema, TableBuilder(schema)).row(one.polls.labels(poller.source), values)
             for (device, reason), count in list(status.failures.items()):
                 failures.row((*key, device, reason), {"failures_total": count})
         build = TableBuilder(BUILD)
@@ -206,5 +192,5 @@ class Health:
         process = TableBuilder(PROCESS)
         process.row((), self._process.values())
         now = monotonic()
-        builders = (sources, failures, switches, build, responses, refusals, process)
-        return [one.table(self._keepers[one.schema], now) for one in builders]
+        builders = (sources, failures, *polls.values(), build, responses, refusals, process)
+        return [one.table(self._keepers.setdefault(one.schema, RowKeeper(one.schema.labels)), now) for one in builders]

@@ -11,14 +11,16 @@ from exporter.config import schema as config
 from exporter.config import yaml_reader
 from exporter.config.errors import RuleError
 from exporter.config.schema import Config
+from exporter.config.shard import Shard
+from exporter.core.definition import Context
 from exporter.core.source import Host
 from exporter.core.table import Schema
-from exporter.daemon import validation
+from exporter.daemon import probe, validation
+from exporter.daemon.prepared import prepare
 from exporter.daemon.probe_options import Section
 from exporter.daemon.sources import (
     SECTIONS,
     SOURCES,
-    build_sources,
     export_patterns,
     metrics,
     metrics_of,
@@ -26,10 +28,6 @@ from exporter.daemon.sources import (
 )
 from exporter.meaning.training import plans
 from exporter.outputs.web import Handlers, WebServer
-from exporter.sources.nccl import baseline as nccl_baseline
-from exporter.sources.nccl import source as nccl
-from exporter.sources.switch import source as switch
-from exporter.sources.switch.targets import resolve_targets
 
 
 def load_config(path: Path | None) -> Config:
@@ -39,37 +37,36 @@ def load_config(path: Path | None) -> Config:
         ConfigError: The file cannot be read, or is invalid.
     """
     if path is None:
-        return config.default(SECTIONS)
+        return _complete(config.default(SECTIONS), Path())
     loaded = config.load(path, SECTIONS)
     try:
-        loaded = _load_included_files(loaded, path.parent)
+        loaded = _complete(loaded, path.parent)
         _check_patterns(loaded)
         configured_jobs.check(loaded.jobs)
-        validation.check_expectations(loaded, host_name(loaded))
-        validation.check_probe(loaded.sources["probe"], loaded.sources[switch.DEFINITION.name])
+        validation.check_expectations(loaded, host_name(loaded), SOURCES)
+        validation.check_probe(*probe.config_of(loaded))
     except RuleError as error:
         raise yaml_reader.error_at(path, error.steps, error.text) from None
     return loaded
 
 
-def _load_included_files(loaded: Config, folder: Path) -> Config:
+def _complete(loaded: Config, folder: Path) -> Config:
     """Load the files that the configuration names, such as those of targets and baselines. Blocks.
 
     Raises:
         ConfigError: One of these files is invalid.
         RuleError: The configuration is invalid together with them.
     """
-    sources = dict(loaded.sources)
+    sources, measured = dict(loaded.sources), list(loaded.measured)
     for definition in SOURCES:
-        if definition.complete is not None:
-            try:
-                sources[definition.name] = definition.complete(sources[definition.name], folder)
-            except RuleError as error:
-                raise RuleError([*section_path(definition), *error.steps], error.text) from None
-    try:
-        measured = nccl_baseline.load_baselines(sources[nccl.DEFINITION.name].baseline, folder)
-    except RuleError as error:
-        raise RuleError([*section_path(nccl.DEFINITION), *error.steps], error.text) from None
+        options = sources[definition.name]
+        try:
+            if definition.complete is not None:
+                sources[definition.name] = definition.complete(options, folder)
+            if definition.measured is not None:
+                measured += definition.measured(options, folder)
+        except RuleError as error:
+            raise RuleError([*section_path(definition), *error.steps], error.text) from None
     return replace(loaded, sources=sources, measured=measured)
 
 
@@ -80,7 +77,7 @@ def _check_patterns(settings: Config) -> None:
         RuleError: One matches none.
     """
     every = metrics()
-    probed: tuple[config.Section, Sequence[Schema]] = (Section(), switch.DEFINITION.schemas)
+    probed: tuple[config.Section, Sequence[Schema]] = (Section(), probe.SCHEMAS)
     for section, schemas in (*((definition, definition.schemas) for definition in SOURCES), probed):
         drop, keep = export_patterns(section, settings)
         # The same list of `drop` may be used for all sources; `keep` applies to the metrics of this one.
@@ -107,14 +104,13 @@ def check(config_file: Path | None, web_config_file: Path | None) -> list[str]:
     if config_file is not None:
         settings = load_config(config_file)
         try:
-            validation.check_classes(settings)
+            validation.check_classes(settings, SOURCES)
         except RuleError as error:
             raise yaml_reader.error_at(config_file, error.steps, error.text) from None
-        host = Host(settings.host or "", Path("/sys"), Path("/proc"))
-        sources = [source for definition in SOURCES for source in build_sources(definition, settings, host)]
-        count = sum(not source.target for source in sources)
-        switches = [target for target, _ in resolve_targets(settings.sources[switch.DEFINITION.name])]
-        lines.append(f"{config_file}: valid; {count} sources of this host, {validation.count_targets(switches)}")
+        context = Context(Host(settings.host or "", Path("/sys"), Path("/proc")))
+        count = sum(not target for _, target in prepare(settings, context, Shard()).sources)
+        described = [one.describe(settings.sources[one.name]) for one in SOURCES if one.describe is not None]
+        lines.append(f"{config_file}: valid; {count} sources of this host, {', '.join(described)}")
         lines += [f"{config_file}: {line}" for line in plans.described(settings.jobs)]
     if web_config_file is not None:
         unused = Handlers(lambda _: (), str, lambda: None, _no_reload)

@@ -4,8 +4,8 @@ from functools import partial
 from typing import NamedTuple
 
 from exporter.config.schema import Expected
+from exporter.core.definition import ExpectKeys, SourceSteps
 from exporter.core.poller import Step
-from exporter.daemon.relay import Relay
 from exporter.meaning.ports import bursts as burst_shares
 from exporter.meaning.ports import (
     congestion_ratios,
@@ -35,31 +35,27 @@ class Expectation(NamedTuple):
     ports: int | None = None
 
 
-def steps(expected: Expectation, relay: Relay | None = None, verdicts: Step | None = None) -> list[Step]:
+def steps(expected: Expectation, own: SourceSteps, verdicts: Step | None = None) -> list[Step]:
     """Return the steps of a source.
 
     Args:
         expected: Expected speed and number of its links.
-        relay: Publishes timings of jobs, of which no verdict is computed here then.
-        verdicts: Computes verdicts on jobs; by default from their timings alone.
+        own: Steps of its kind of source.
+        verdicts: Computes verdicts on jobs where its kind has no step of its own; by default from timings alone.
     """
-    pipeline: list[Step] = [] if relay is None else [relay.step]
-    pipeline += [
+    pipeline: list[Step] = [
+        *own.first,
         rates.step,
         burst_shares.step,
         congestion_ratios.step,
         partial(links.step, expected.speed, expected.carrier_speed),
         imbalance.step,
         oversubscription.step,
-        verdicts or partial(jobs.step, jobs.JobKnowledge()),
+        own.verdicts or verdicts or partial(jobs.step, jobs.JobKnowledge()),
     ]
     return pipeline if expected.ports is None else [*pipeline, expectations.step]
 
 
-def expected_of(name: str, expected: Expected) -> Expectation:
-    """Return the expected links of a source, by its name."""
-    known = {
-        "rdma": Expectation(expected.rdma_speed, ports=expected.rdma_ports),
-        "nic": Expectation(expected.nic_speed, carrier_speed=expected.rdma_speed),
-    }
-    return known.get(name, Expectation())
+def expectation_of(keys: ExpectKeys, expected: Expected) -> Expectation:
+    """Return the expected links of a source, by the keys of the section `expect` that apply to it."""
+    return Expectation(*(getattr(expected, key) if key else None for key in keys))

@@ -17,6 +17,7 @@ import msgspec
 
 from exporter.config.schema import Config
 from exporter.core import vocabulary
+from exporter.core.definition import SourceSteps
 from exporter.core.poller import Poller, Step
 from exporter.core.source import SourceError
 from exporter.core.table import RowKeeper, Table, TableBuilder
@@ -38,12 +39,10 @@ from exporter.daemon.probe_targets import (
     lookup,
 )
 from exporter.snmp.client import parse_address
+from exporter.sources.switch.metrics import SCHEMAS as SWITCH_SCHEMAS
 from exporter.sources.switch.options import Snmp, Target
-from exporter.sources.switch.source import (
-    REGISTRY,
-    import_readers,
-    make_source,
-)
+from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.source import import_readers, make_source
 from exporter.sources.switch.targets import CommonOptions, SwitchOptions, resolve_targets
 
 DEFAULT_TIMEOUT = 10.0
@@ -78,6 +77,10 @@ PROBE = vocabulary.schema(
 )
 
 
+SCHEMAS = SWITCH_SCHEMAS
+"""The tables of a probed switch."""
+
+
 class RefusedError(Exception):
     """A probe that is not made; `status` is the HTTP status code."""
 
@@ -101,10 +104,10 @@ class ProbeResult:
     report: str
 
 
-def make_prober(config: Config, *, trusted: bool = False) -> "Prober":
+def make_prober(config: Config, registry: SwitchRegistry, *, trusted: bool = False) -> "Prober":
     """Return a prober for a configuration; with `trusted` it accepts every target."""
     options, switches = config_of(config)
-    return Prober(options, switches, lambda: steps(Expectation()), trusted=trusted)
+    return Prober(options, switches, registry, lambda: steps(Expectation(), SourceSteps()), trusted=trusted)
 
 
 def config_of(config: Config) -> tuple[ProbeOptions, SwitchOptions]:
@@ -118,6 +121,7 @@ class Prober:
     Args:
         options: The section `probe`.
         switches: The section `switches`.
+        registry: The switches of this process.
         steps: Returns new steps that compute metrics, for each target.
         trusted: Whether every target is accepted: for a user who can read the configuration anyway.
     """
@@ -126,6 +130,7 @@ class Prober:
         self,
         options: ProbeOptions,
         switches: SwitchOptions,
+        registry: SwitchRegistry,
         steps: Callable[[], Sequence[Step]],
         *,
         trusted: bool = False,
@@ -133,6 +138,8 @@ class Prober:
         self._options = msgspec.structs.replace(options, allow=EVERYTHING) if trusted else options
         self._trusted = trusted
         self._defaults = switches.defaults
+        self._profiles = switches.profiles_or_builtin
+        self._registry = registry
         self._configured = {target.name: target for target, _ in resolve_targets(switches)}
         polled = [target for target in self._configured.values() if target.poll and not trusted]
         self._polled = {endpoint: target.name for target in polled for endpoint in endpoints_of(target)}
@@ -227,9 +234,9 @@ class Prober:
 
     def _start(self, target: ResolvedTarget, limit: float) -> CachedTarget:
         switch, options = target.target, self._options
-        source = RecordingSource(make_source(switch, float(switch.interval or limit)))
+        source = RecordingSource(make_source(switch, self._registry, self._profiles, float(switch.interval or limit)))
         if target.addresses:
-            REGISTRY.update(switch.name, address=switch.address)
+            self._registry.update(switch.name, address=switch.address)
         poller = Poller(source, self._steps(), drop=options.drop, keep=options.keep, deadline=MAX_TIMEOUT)
         return CachedTarget(target, limit, source, poller)
 
@@ -247,7 +254,7 @@ class Prober:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         if all(name != key[0] for name, _, _ in self._cache):
-            task.add_done_callback(lambda _: REGISTRY.remove(key[0]))
+            task.add_done_callback(lambda _: self._registry.remove(key[0]))
 
     # --- which target, and by which options ----------------------------------------------------------------------
 
@@ -266,7 +273,7 @@ class Prober:
                 )
             if module or auth:
                 raise RefusedError(400, f"{target!r} is polled as configured: remove module and auth")
-            await asyncio.to_thread(import_readers, configured)
+            await asyncio.to_thread(import_readers, configured, self._profiles)
             return ResolvedTarget(configured)
         merged = await asyncio.to_thread(self._merge_options, module, auth)  # as profiles may have to be read
         address, found = await self._allowed_address(target)
@@ -274,7 +281,7 @@ class Prober:
             resolved_target = ResolvedTarget(Target(name=target, address=address, **merged), found)
         except ValueError as error:
             raise RefusedError(400, f"target {target!r}: {error}; give a module or auth that has one") from None
-        await asyncio.to_thread(import_readers, resolved_target.target)
+        await asyncio.to_thread(import_readers, resolved_target.target, self._profiles)
         return resolved_target
 
     def _merge_options(self, module: str, auth: str) -> dict[str, Any]:
@@ -297,9 +304,7 @@ class Prober:
         return merged
 
     def _profile(self, module: str) -> str:
-        from exporter.sources.switch.readers.snmp.profile import active_profiles  # noqa: PLC0415  # only where there are switches
-
-        names = active_profiles().names
+        names = self._profiles().names
         if module not in names:
             known = f"probe.modules has {_list(self._options.modules)}, and profiles are {_list(names)}"
             raise RefusedError(400, f"there is no module {module!r}; {known}")

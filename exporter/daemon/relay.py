@@ -10,6 +10,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from exporter.core import vocabulary
+from exporter.core.supervision import Supervisor
 from exporter.core.table import (
     RowKeeper,
     Samples,
@@ -66,32 +67,45 @@ _DROPPED = "dropped_collectives_total"
 
 
 class Relay:
-    """Passes the timings and port states of this host to a publisher, from `start` to `stop`."""
+    """Passes the timings and port states of this host to a publisher, from `start` to `stop`.
 
-    def __init__(self, options: MqttOptions, host: str, dropped: int = 0) -> None:
+    Attributes:
+        options: The broker.
+        host: Name of this host.
+        dropped: Batches dropped by this relay and those that it replaced.
+        lost_by_rank: Timings that each rank has lost so far, by the labels of its row.
+    """
+
+    def __init__(
+        self, options: MqttOptions, host: str, supervisor: Supervisor, previous: "Relay | None" = None
+    ) -> None:
         """Create a relay that is not connected.
 
         Args:
             options: The broker.
             host: Name of this host.
-            dropped: Batches dropped by relays to earlier brokers.
+            supervisor: Runs the task that publishes.
+            previous: The relay that this one replaces: its counts of batches and of lost timings go on.
         """
         self.options = options
         self.host = host
-        self.dropped = dropped
+        self.dropped: int = 0 if previous is None else previous.dropped
+        self._supervisor = supervisor
         self._publisher: Publisher | None = None
         self._stack = AsyncExitStack()
         self._states = 0
         self._since: dict[tuple[str, str, str, float], float] = {}
         self._lost: dict[str, int] = {}
-        self._lost_by_rank: dict[tuple[str, ...], int] = {}
+        self.lost_by_rank: dict[tuple[str, ...], int] = {} if previous is None else previous.lost_by_rank
         self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
 
     async def start(self) -> None:
         """Start the publisher, which connects and reconnects."""
         from exporter.mqtt.publisher import Publisher  # noqa: PLC0415  # imports aiomqtt, with a broker only
 
-        self._publisher = await self._stack.enter_async_context(Publisher(self.options, self.host))
+        self._publisher = await self._stack.enter_async_context(
+            Publisher(self.options, self.host, supervisor=self._supervisor)
+        )
 
     async def stop(self) -> None:
         """Publish that the daemon is gone, and disconnect; batches left in the queue count as dropped."""
@@ -118,12 +132,12 @@ class Relay:
         now: dict[tuple[str, ...], int] = {}
         for key, value in zip(table.rows.keys, table.values(_DROPPED) or (), strict=False):
             if isinstance(value, int):
-                before = self._lost_by_rank.get(key, 0)
+                before = self.lost_by_rank.get(key, 0)
                 self._lost[key[0]] = self._lost.get(key[0], 0) + (value - before if value >= before else value)
                 now[key] = value
         jobs = {key[0] for key in now}
         self._lost = {job: count for job, count in self._lost.items() if job in jobs}
-        self._lost_by_rank = now
+        self.lost_by_rank = now
 
     def publish_states(self, active: Iterable[PortState]) -> None:
         """Set the active states of ports; those that are not among them ended."""

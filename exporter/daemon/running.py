@@ -1,18 +1,31 @@
 """The running sources of a daemon, and what its pages and its log report about them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-from exporter.core.poller import Poller
+from exporter.core.definition import PollRows, SourceSteps
+from exporter.core.poller import Poller, Step
 from exporter.core.source import is_exported
+from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import Table
+from exporter.daemon.pipeline import expectation_of, steps
+from exporter.daemon.prepared import Prepared, SourceKey
+from exporter.daemon.runtime import LoopLag
+from exporter.daemon.sources import export_patterns
 from exporter.meaning.ports import expectations
 from exporter.outputs.page import SourceStatus
 
+logger = logging.getLogger(__name__)
+
 READY_AFTER = 10.0
 """Seconds after which a source that has not been read yet no longer keeps the daemon from being ready."""
+
+
+STOP_SECONDS = 5.0
+"""Time limit for a source to end and to close before its successor starts."""
 
 
 @dataclass(slots=True)
@@ -23,6 +36,7 @@ class RunningSource:
         poller: Its poller.
         built_from: Options and environment it was built from: a reload keeps the source where these are equal.
         task: Runs the poller.
+        polls: Rows about its polls; None where its kind has none.
         ports: Expected number of its ports; None where none is configured.
         drop: Patterns of metrics that are not exported.
         since: Monotonic time of its start.
@@ -30,7 +44,8 @@ class RunningSource:
 
     poller: Poller
     built_from: tuple[object, ...]
-    task: asyncio.Task[None]
+    task: SupervisedTask
+    polls: PollRows | None
     ports: int | None
     drop: tuple[str, ...]
     since: float = field(default_factory=monotonic)
@@ -48,36 +63,110 @@ class RunningSource:
         }
         return [*others, replace(counted, columns=exported)]
 
-
-RunningSources = Mapping[tuple[str, str], RunningSource]
-"""Running sources by name and target."""
-
-
-def statuses(running: RunningSources, now: float) -> list[SourceStatus]:
-    """Return the status of each source for the page; `now` is Unix time."""
-    rows = []
-    for (name, target), one in sorted(running.items()):
-        status = one.poller.status
-        failures: dict[str, int] = {}
-        for (_, reason), count in status.failures.items():
-            failures[reason] = failures.get(reason, 0) + count
-        age = None if status.last_success is None else now - status.last_success
-        rows.append(SourceStatus(name, target, status.up, age, one.poller.count_rows(), failures, status.detail))
-    return rows
+    async def stop(self) -> None:
+        """Stop polling, and close the source; an error is logged."""
+        name = self.task.name
+        self.task.cancel()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.task.stop()
+                await self.poller.source.close()
+        except TimeoutError:
+            logger.warning("%s: not closed within %g s", name, STOP_SECONDS)
+        except Exception:
+            logger.exception("%s: error while closing", name)
 
 
-def describe_first_reads(running: RunningSources) -> str:
-    """Return one line with the sources that are read, those that found no device, and those that failed."""
-    found: dict[str, list[str]] = {"reading": [], "nothing found for": [], "not readable": []}
-    for key, one in running.items():
-        poller = one.poller
-        state = {True: "reading", None: "nothing found for", False: "not readable"}[poller.status.up]
-        count = poller.count_rows()
-        rows = f" ({count} {'row' if count == 1 else 'rows'})" if poller.status.up else ""
-        found[state].append(f"{' '.join(key).strip()}{rows}")
-    return "; ".join(f"{state} {', '.join(names)}" for state, names in found.items() if names)
+class RunningSources:
+    """The sources that a daemon runs, by name and target."""
 
+    def __init__(self, supervisor: Supervisor, lag: LoopLag) -> None:
+        """Run nothing yet.
 
-def unread(running: RunningSources) -> list[str]:
-    """Return the sorted names of sources whose first read has not ended."""
-    return sorted(" ".join(key).strip() for key, one in running.items() if not one.poller.first_read.is_set())
+        Args:
+            supervisor: Runs their tasks.
+            lag: Receives the delays of their ticks.
+        """
+        self._supervisor, self._lag = supervisor, lag
+        self._running: dict[SourceKey, RunningSource] = {}
+
+    def all(self) -> list[RunningSource]:
+        """Return the running sources; may be called from any thread."""
+        return list(self._running.values())
+
+    def tables(self) -> list[Table]:
+        """Return the fresh tables of all sources; may be called from any thread."""
+        return [table for one in self.all() for table in one.poller.fresh_tables()]
+
+    async def stop_changed(self, prepared: Prepared) -> None:
+        """Stop the sources that a configuration lacks or builds otherwise; returns when they have closed.
+
+        A successor may open the same port or socket.
+        """
+        ending = []
+        for key, running in list(self._running.items()):
+            if key not in prepared.sources or prepared.sources[key].built_from != running.built_from:
+                ending.append(self._running.pop(key))
+        await asyncio.gather(*(one.stop() for one in ending))
+
+    def start_missing(self, prepared: Prepared, verdicts: Step) -> None:
+        """Start the sources of a configuration that do not run.
+
+        Args:
+            prepared: The configuration.
+            verdicts: Computes verdicts on jobs, for kinds of sources that have no step of their own.
+        """
+        expected = prepared.config.expect.for_host(prepared.context.host.name)
+        for key, (source, definition, built_from) in prepared.sources.items():
+            if key in self._running:
+                continue
+            drop, keep = export_patterns(definition, prepared.config)
+            links = expectation_of(definition.expect, expected)
+            own = SourceSteps() if definition.steps is None else definition.steps(source, prepared.context)
+            poller = Poller(
+                source,
+                steps(links, own, verdicts),
+                drop=drop,
+                keep=keep,
+                on_late=self._lag.note,
+                steps_in_thread=own.in_thread,
+            )
+            task = self._supervisor.start(" ".join(key).strip(), poller.run)
+            self._running[key] = RunningSource(poller, built_from, task, definition.polls, links.ports, drop)
+
+    async def stop(self) -> None:
+        """Stop all sources."""
+        ending, self._running = self.all(), {}
+        await asyncio.gather(*(one.stop() for one in ending))
+
+    def statuses(self, now: float) -> list[SourceStatus]:
+        """Return the status of each source for the page; `now` is Unix time."""
+        rows = []
+        for (name, target), one in sorted(self._running.items()):
+            status = one.poller.status
+            failures: dict[str, int] = {}
+            for (_, reason), count in status.failures.items():
+                failures[reason] = failures.get(reason, 0) + count
+            age = None if status.last_success is None else now - status.last_success
+            rows.append(SourceStatus(name, target, status.up, age, one.poller.count_rows(), failures, status.detail))
+        return rows
+
+    async def wait_until_read(self) -> None:
+        """Wait until the first read of each source has ended."""
+        for one in self.all():
+            await one.poller.first_read.wait()
+
+    def describe_first_reads(self) -> str:
+        """Return one line with the sources that are read, those that found no device, and those that failed."""
+        found: dict[str, list[str]] = {"reading": [], "nothing found for": [], "not readable": []}
+        for one in self.all():
+            poller = one.poller
+            state = {True: "reading", None: "nothing found for", False: "not readable"}[poller.status.up]
+            count = poller.count_rows()
+            rows = f" ({count} {'row' if count == 1 else 'rows'})" if poller.status.up else ""
+            found[state].append(f"{one.task.name}{rows}")
+        return "; ".join(f"{state} {', '.join(names)}" for state, names in found.items() if names)
+
+    def unread(self) -> list[str]:
+        """Return the sorted names of sources whose first read has not ended."""
+        return sorted(one.task.name for one in self.all() if not one.poller.first_read.is_set())

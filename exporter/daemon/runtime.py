@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import resource
+import signal
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -60,6 +61,11 @@ async def exit_despite_blocked_threads() -> None:
     logger.warning("exiting despite a blocked call: a name server or a file system does not respond")
     logging.shutdown()
     os._exit(0)
+
+
+def accept_hangups() -> None:
+    """Receive SIGHUP from now on, and one that is pending since the start of the program (`exporter.__main__`)."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 def raise_descriptor_limit() -> None:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from exporter.config import schema as config
+from exporter.config.errors import RuleError
 from exporter.config.schema import Config
 from exporter.config.yaml_reader import ConfigError
-from exporter.core.source import Definition, Host, Source
+from exporter.core.definition import Context, Definition
+from exporter.core.source import Source
 from exporter.core.table import Metric, Schema
 from exporter.daemon import health
 from exporter.daemon.judge import CAUSES
@@ -48,9 +50,9 @@ SECTIONS: tuple[config.Section, ...] = (*SOURCES, Section(), mqtt.SECTION)
 def metrics() -> list[Metric]:
     """Return every metric that can be exported: those of sources, those computed from them, and the exporter's own."""
     found = metrics_of([schema for definition in SOURCES for schema in definition.schemas])
-    found += [
-        metric for schema in (*health.SCHEMAS, *RELAY_SCHEMAS, CAUSES, PROBE) for metric in schema.metrics.values()
-    ]
+    polls = [definition.polls.schema for definition in SOURCES if definition.polls is not None]
+    own = (*polls, *health.SCHEMAS, *RELAY_SCHEMAS, CAUSES, PROBE)
+    found += [metric for schema in own for metric in schema.metrics.values()]
     return list({metric.name: metric for metric in reversed(found)}.values())[::-1]
 
 
@@ -60,20 +62,18 @@ def metrics_of(schemas: Sequence[Schema]) -> list[Metric]:
     return found + [metric for schema in schemas for meaning in MEANINGS for metric in meaning.outputs(schema)]
 
 
-def build_sources(definition: Definition, settings: Config, host: Host) -> Sequence[Source]:
+def build_sources(definition: Definition, context: Context) -> Sequence[Source]:
     """Build the sources of one kind; none where it is disabled.
 
     Raises:
         ConfigError: The options are invalid.
     """
-    options = settings.sources[definition.name]
+    options = context.sections[definition.name]
     if not getattr(options, "enabled", True):
         return []
     try:
-        if definition is collector.DEFINITION:  # which needs the broker of another section
-            return collector.build(options, settings.sources[mqtt.SECTION.name])
-        return definition.build(options, host)
-    except ValueError as error:
+        return definition.build(options, context)
+    except RuleError as error:
         raise ConfigError(f"{section_name(definition)}: {error}") from None
 
 

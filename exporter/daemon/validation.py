@@ -4,15 +4,14 @@ A pattern that matches no metric is a typo. Expected ports are not checked where
 both polled and probed is polled twice as often as intended.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from exporter.config.errors import RuleError
 from exporter.config.schema import Config
+from exporter.core.definition import Definition
 from exporter.core.table import Metric
 from exporter.daemon.probe_options import ProbeOptions, endpoints_of, is_allowed
-from exporter.sources.switch.options import Target
 from exporter.sources.switch.targets import SwitchOptions, resolve_targets
 
 
@@ -36,34 +35,40 @@ def check_matches(
             raise RuleError([*steps, place], f"{pattern!r} matches no {what}; docs/metrics.md lists their full names")
 
 
-def check_expectations(config: Config, host: str) -> None:
+def check_expectations(config: Config, host: str, definitions: Iterable[Definition]) -> None:
     """Check that ports are read where their number is expected: otherwise a missing port is never reported.
 
     Raises:
         RuleError: They are not.
     """
-    ports = config.expect.for_host(host).rdma_ports
-    if ports is not None and not config.sources["rdma"].enabled:
-        raise RuleError(
-            ["expect", *config.expect.path_of("rdma_ports", host)],
-            f"is {ports} for the host {host!r}, and sources.rdma.enabled is false, so that no port is counted; remove"
-            " one of the two",
-        )
+    expected = config.expect.for_host(host)
+    for definition in definitions:
+        key = definition.expect.ports
+        count = getattr(expected, key) if key else None
+        if count is not None and not config.sources[definition.name].enabled:
+            raise RuleError(
+                ["expect", *config.expect.path_of(key, host)],
+                f"is {count} for the host {host!r}, and sources.{definition.name}.enabled is false, so that no port is"
+                " counted; remove one of the two",
+            )
 
 
-def check_classes(config: Config) -> None:
+def check_classes(config: Config, definitions: Iterable[Definition]) -> None:
     """Check the same for each class of hosts, where one file serves a fleet.
 
     Raises:
         RuleError: Ports are expected of a class and not read.
     """
+    counted = [one for one in definitions if one.expect.ports and not config.sources[one.name].enabled]
     for place, one in enumerate(config.expect.classes):
-        if one.rdma_ports is not None and not config.sources["rdma"].enabled:
-            raise RuleError(
-                ["expect", "classes", place, "rdma_ports"],
-                f"is {one.rdma_ports}, and sources.rdma.enabled is false, so that no port is counted; remove one of"
-                " the two",
-            )
+        for definition in counted:
+            key = definition.expect.ports
+            if getattr(one, key) is not None:
+                raise RuleError(
+                    ["expect", "classes", place, key],
+                    f"is {getattr(one, key)}, and sources.{definition.name}.enabled is false, so that no port is"
+                    " counted; remove one of the two",
+                )
 
 
 def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
@@ -79,14 +84,3 @@ def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
                 f"allows {target.address!r}, which is the switch {target.name!r} that is polled in the background; give"
                 " that `poll: false`, or allow less",
             )
-
-
-def count_targets(switches: Sequence[Target]) -> str:
-    """Return the number of switches in words, with those of each role and protocol and those that are not polled."""
-    roles = Counter(target.role for target in switches if target.role)
-    ways = Counter(way for target in switches for way in target.protocols())
-    on_demand = sum(not target.poll for target in switches)
-    parts = [f"{count} {role}" for role, count in sorted(roles.items())]
-    parts += [f"{count} by {way}" for way, count in sorted(ways.items())]
-    parts += [f"{on_demand} on demand"] if on_demand else []
-    return f"{len(switches)} target{'' if len(switches) == 1 else 's'}" + (f" ({', '.join(parts)})" if parts else "")

@@ -20,6 +20,7 @@ from typing import Self
 import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 
+from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.mqtt import states
 from exporter.mqtt.connection import (
     Backoff,
@@ -137,6 +138,7 @@ class Publisher:
         options: The broker.
         host: Name of this host.
         backoff: Waits between tries to connect.
+        supervisor: Runs the task that publishes.
 
     Attributes:
         status: State of the connection.
@@ -147,7 +149,13 @@ class Publisher:
             topic cannot contain.
     """
 
-    def __init__(self, options: MqttOptions, host: str, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        options: MqttOptions,
+        host: str,
+        backoff: Backoff | None = None,
+        supervisor: Supervisor | None = None,
+    ) -> None:
         self.status = ConnectionStatus()
         self.sent = 0
         self.refused = 0
@@ -162,7 +170,8 @@ class Publisher:
         self._started = time.time()
         self._wakeup = asyncio.Event()
         self._closing = False
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor = supervisor or Supervisor()
+        self._task: SupervisedTask | None = None
 
     async def __aenter__(self) -> Self:
         will = aiomqtt.Will(
@@ -174,8 +183,9 @@ class Publisher:
         )
         # A new connection with the same identifier ends the old one, so its will precedes what the new one publishes.
         settings = ClientSettings(f"fabric-exporter-{self._host}", will=will)
-        self._task = asyncio.create_task(
-            keep_connected(self._options, settings, self.status, self._backoff, self._serve), name="mqtt publisher"
+        self._task = self._supervisor.start(
+            "mqtt publisher",
+            lambda: keep_connected(self._options, settings, self.status, self._backoff, self._serve),
         )
         return self
 
@@ -186,9 +196,8 @@ class Publisher:
         self._wakeup.set()
         if self._task is not None:
             if self.status.connected:
-                await asyncio.wait([self._task], timeout=SHUTDOWN_SECONDS)
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+                await self._task.wait(SHUTDOWN_SECONDS)
+            await self._task.stop()
 
     @property
     def dropped(self) -> int:

@@ -15,6 +15,7 @@ from typing import Self
 import aiomqtt
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.mqtt.connection import (
     Backoff,
     BrokerClient,
@@ -86,6 +87,7 @@ class Subscriber:
         backoff: Backoff | None = None,
         deduplicator: Deduplicator | None = None,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.status = ConnectionStatus()
         self.subscribed = False
@@ -101,13 +103,15 @@ class Subscriber:
         self._max_queued_bytes = max_queued_bytes
         self._received = asyncio.Event()
         self._expired_at = monotonic()
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor = supervisor or Supervisor()
+        self._task: SupervisedTask | None = None
 
     async def __aenter__(self) -> Self:
         identifier = f"fabric-exporter-collector-{secrets.token_hex(8)}"
         settings = ClientSettings(identifier, session_expiry=SESSION_EXPIRY, on_received=self._on_received)
-        self._task = asyncio.create_task(
-            keep_connected(self._options, settings, self.status, self._backoff, self._subscribe), name="mqtt subscriber"
+        self._task = self._supervisor.start(
+            "mqtt subscriber",
+            lambda: keep_connected(self._options, settings, self.status, self._backoff, self._subscribe),
         )
         return self
 
@@ -115,8 +119,7 @@ class Subscriber:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task.stop()
 
     @property
     def queued(self) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.definition import Context
 from exporter.core.source import Host
 from exporter.sources.nic import source as nic
 from exporter.sources.nic.options import NicOptions
@@ -68,7 +69,7 @@ async def test_settings_of_a_recorded_device(request, tmp_path, origin, dump, ex
         parse_printed(driver.read_text()) if driver.exists() else {},
     )
     (tmp_path / "eth0.json").write_text(json.dumps(answers))
-    (source,) = nic.DEFINITION.build(NicOptions(), Host("gpu-1", tmp_path, tmp_path, tmp_path))
+    (source,) = nic.DEFINITION.build(NicOptions(), Context(Host("gpu-1", tmp_path, tmp_path, tmp_path)))
     try:
         reading = await source.read()
     finally:

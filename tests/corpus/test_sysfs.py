@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.definition import Context
 from exporter.core.source import Host
 from exporter.core.table import Kind
 from exporter.sources.rdma.options import RdmaOptions
@@ -39,7 +40,7 @@ async def test_recorded_tree_is_read_completely(corpus, tmp_path, tree):
     expected = EXPECTATIONS[tree]
     root = root_of(corpus, tree, tmp_path)
     (source,) = DEFINITION.build(
-        RdmaOptions(keep=("*",)), Host("gpu-1", root, root / "proc", tmp_path / "no-recordings")
+        RdmaOptions(keep=("*",)), Context(Host("gpu-1", root, root / "proc", tmp_path / "no-recordings"))
     )
     try:
         reading = await source.read()

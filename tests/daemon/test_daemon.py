@@ -36,16 +36,9 @@ from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.switches import fill_agent, update_agent
 from exporter.simulator.traffic import Training
 from exporter.snmp.ber import OCTET_STRING, Typed
-from exporter.sources.switch import source as switch
 
 LONG = 60.0
 OPENMETRICS = {"accept": "application/openmetrics-text; version=1.0.0"}
-
-
-@pytest.fixture(autouse=True)
-def _no_names_taken():
-    yield
-    switch.REGISTRY.configure({})
 
 
 def samples_of(text, parse=parse_text):

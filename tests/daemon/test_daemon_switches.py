@@ -12,7 +12,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from exporter.config import yaml_reader
 from exporter.config.shard import Shard, owner
 from exporter.daemon.loading import load_config
-from exporter.sources.switch import source as switch
 from tests.daemon.test_daemon import (
     OPENMETRICS,
     Page,
@@ -25,12 +24,6 @@ from tests.helpers.paths import ROOT
 
 SNMP = {"community": "public", "timeout": "20s"}
 BYTES = "fabric_switch_receive_bytes_total"
-
-
-@pytest.fixture(autouse=True)
-def _no_names_taken():
-    yield
-    switch.REGISTRY.configure({})
 
 
 def on_demand(*addresses, **probe):

@@ -10,23 +10,22 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from exporter import __version__
 from exporter.core.poller import Status
-from exporter.core.table import Rows
 from exporter.daemon import health
 from exporter.daemon.health import Health, Process, Reloads
 from exporter.outputs.text import Renderer
 from exporter.outputs.webapp import WebStats
+from exporter.sources.switch.source import DEFINITION
 
 
 def poller(name="rdma", target="", rows=0, label="", **status):
     """A poller with a state only."""
-    table = SimpleNamespace(rows=Rows(("device",), [(str(number),) for number in range(rows)], {}))
-    return SimpleNamespace(
-        source=SimpleNamespace(name=name, target=target, **({"label": label} if label else {})),
+
+    made = SimpleNamespace(
+        source=SimpleNamespace(name=name, target=target, label=label),
         status=Status(**status),
-        tables=[table] if rows else [],
-        fresh_tables=lambda: [table] if rows else [],
         count_rows=lambda: rows,
     )
+    return SimpleNamespace(poller=made, polls=DEFINITION.polls if label else None)
 
 
 def lines(pollers=(), reloads=None, requests=None, refused=None, lag=0.0, made=None):

@@ -20,9 +20,9 @@ from exporter.snmp.ber import (
     TIME_TICKS,
     Typed,
 )
-from exporter.sources.switch import source as switch
 from exporter.sources.switch.options import Snmp
 from exporter.sources.switch.readers.snmp import profile
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.targets import CommonOptions, SwitchOptions, TargetOptions
 
 IFX = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
@@ -39,13 +39,6 @@ QUICK = Snmp(community="public", timeout=0.1, retries=0)
 LOOPBACK = ("127.0.0.0/8",)
 
 
-@pytest.fixture(autouse=True)
-def _nobody_known():
-    switch.REGISTRY.configure({})
-    yield
-    switch.REGISTRY.configure({})
-
-
 @pytest.fixture
 async def agent():
     async with SnmpAgent(ROWS) as running:
@@ -57,7 +50,7 @@ async def agent():
 async def prober(*, allow=(), modules=None, auths=None, targets=(), snmp=SNMP, **options):
     given = ProbeOptions(allow=allow, modules=modules or {}, auths=auths or {}, **options)
     switches = SwitchOptions(defaults=CommonOptions(snmp=snmp), targets=tuple(targets))
-    made = Prober(given, switches, lambda: [rates.step])
+    made = Prober(given, switches, SwitchRegistry(), lambda: [rates.step])
     try:
         yield made
     finally:
@@ -385,22 +378,22 @@ async def test_targets_that_are_not_probed_are_removed_from_the_cache(agent, mon
         for module in ("", "arista", "cumulus", "nxos"):
             await probing.probe(agent.address, module=module)
         assert [key[1] for key in probing._cache] == ["cumulus", "nxos"]
-        assert agent.address in switch.REGISTRY.known
+        assert agent.address in probing._registry.known
 
 
 async def test_removed_targets_leave_the_registry_unless_configured(agent):
-    switch.REGISTRY.configure({"leaf-1": agent.address})
     target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
     async with prober(allow=LOOPBACK, targets=[target]) as probing:
+        probing._registry.configure({"leaf-1": agent.address})
         for name in (agent.address, "leaf-1"):
             await probing.probe(name)
-        assert set(switch.REGISTRY.known) == {agent.address, "leaf-1"}
+        assert set(probing._registry.known) == {agent.address, "leaf-1"}
         for kept in probing._cache.values():
             kept.used -= probe.CACHE_SECONDS
         probing._expire()
         await asyncio.gather(*probing._closing)
         assert not probing._cache
-        assert list(switch.REGISTRY.known) == ["leaf-1"]
+        assert list(probing._registry.known) == ["leaf-1"]
 
 
 # --- configuration

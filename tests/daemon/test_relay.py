@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+from exporter.core.supervision import Supervisor
 from exporter.core.table import Column, Rows, Table
 from exporter.daemon.relay import Relay, batches
 from exporter.meaning.ports.states import PortLocation, PortState
@@ -30,7 +31,7 @@ class Publisher:
 
 
 def relay():
-    made = Relay(MqttOptions(), "gpu-1")
+    made = Relay(MqttOptions(), "gpu-1", Supervisor())
     made._publisher = Publisher()
     return made, made._publisher
 

@@ -31,13 +31,12 @@ QUERIES = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write the examples to files, and yield their folder."""
+    """Write the examples to files, and return their folder."""
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    yield tmp_path
-    snmp_profiles.activate(snmp_profiles.builtin())
+    return tmp_path
 
 
 def test_every_example_has_a_name():
@@ -63,9 +62,9 @@ def test_the_configuration_is_read_with_all_its_files(folder):
 
 
 def test_the_profile_in_the_guide_is_valid(folder):
-    load_config(folder / "fabric.yml")
-    profile = snmp_profiles.active_profiles().match((1, 3, 6, 1, 4, 1, 99999, 7))
-    assert profile is snmp_profiles.active_profiles().match((), "AcmeOS 4.2")
+    profiles = load_config(folder / "fabric.yml").sources["switch"].profiles_or_builtin()
+    profile = profiles.match((1, 3, 6, 1, 4, 1, 99999, 7))
+    assert profile is profiles.match((), "AcmeOS 4.2")
     assert (profile.name, profile.interval, profile.refresh, profile.optics) == ("acme", 30.0, 10.0, "entity")
     tables = {table.name: table for table in profile.tables}
     assert "pause" not in tables

@@ -7,6 +7,7 @@ import socket
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from exporter.core.definition import Context
 from exporter.core.source import Host
 from exporter.sources.nccl.metrics import COLLECTIVES, RANKS, STREAMS
 from exporter.sources.nccl.options import NcclOptions
@@ -28,7 +29,7 @@ class Bench:
         chosen["socket"] = str(self.socket) if "socket" in feeds else False
         for name in (*feeds, "inspector"):
             (folder / {"socket": "run"}.get(name, name)).mkdir(exist_ok=True)
-        (self.source,) = DEFINITION.build(NcclOptions(**chosen, **options), self.host)
+        (self.source,) = DEFINITION.build(NcclOptions(**chosen, **options), Context(self.host))
 
     async def read(self):
         self.reading = await self.source.read()

@@ -17,13 +17,14 @@ from time import monotonic
 
 from exporter.core import vocabulary
 from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.definition import Context, Definition
 from exporter.core.source import (
-    Definition,
     Failure,
     Host,
     Reading,
     Source,
 )
+from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import (
     LabelValues,
     RowKeeper,
@@ -101,12 +102,15 @@ class BurstSource:
     target = ""
     changed: asyncio.Event | None = None
 
-    def __init__(self, options: BurstOptions, host: Host, open_reader: Callable[[], RdmaReader]) -> None:
+    def __init__(
+        self, options: BurstOptions, host: Host, open_reader: Callable[[], RdmaReader], supervisor: Supervisor
+    ) -> None:
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._class = host.sysfs / "class" / "infiniband"
         self._serial = BlockingCalls("bursts", CALL_DEADLINE, self._class)
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor = supervisor
+        self._task: SupervisedTask | None = None
         self._reader = open_reader()
         self._devices: dict[str, _DeviceState] = {}
         self._in_use = InUse()
@@ -130,10 +134,7 @@ class BurstSource:
             SourceError: The devices could not be listed.
         """
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="bursts: ticks")
-        elif self._task.done():
-            ended, self._task = self._task, None
-            ended.result()  # raises the error that ended it; the next read starts it again
+            self._task = self._supervisor.start("bursts ticks", self._run)
         self._is_scan_due = True
         for state in self._devices.values():
             state.read_links = True
@@ -146,8 +147,7 @@ class BurstSource:
         """Stop sampling, and close all files; files of a call that hangs are closed when it returns."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await task.stop()
         self._serial.close()
         for name in self._in_use.end(tuple(self._devices)):
             self._close_device(name)
@@ -279,8 +279,8 @@ async def _sleep_until(due: float) -> None:
     await asyncio.sleep(max(0.0, due - monotonic()))
 
 
-def _build(options: BurstOptions, host: Host) -> list[Source]:
-    return [BurstSource(options, host, rdma_reader(host))]
+def _build(options: BurstOptions, context: Context) -> list[Source]:
+    return [BurstSource(options, context.host, rdma_reader(context.host), context.supervisor)]
 
 
 DEFINITION = Definition("bursts", BurstOptions, (SCHEMA, TICKS, SKIPPED), _build)

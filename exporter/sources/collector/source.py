@@ -7,18 +7,20 @@ or several processes claim it, by host and process.
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from exporter.config.errors import RuleError
+from exporter.core.definition import Context, Definition, SourceSteps
 from exporter.core.source import (
-    Definition,
-    Host,
     Reading,
     Source,
 )
+from exporter.core.supervision import Supervisor
 from exporter.core.table import RowKeeper, Table, TableBuilder
-from exporter.mqtt.options import MqttOptions
+from exporter.mqtt.options import SECTION, MqttOptions
 from exporter.nccl.batch import Batch, Operation, Stream
 from exporter.sources.collector.metrics import BATCHES, COLLECTOR
 from exporter.sources.collector.options import CollectorOptions
@@ -55,18 +57,20 @@ class CollectorSource:
     target = ""
     changed: asyncio.Event | None = None
 
-    def __init__(self, options: CollectorOptions, broker: MqttOptions) -> None:
+    def __init__(self, options: CollectorOptions, broker: MqttOptions, supervisor: Supervisor) -> None:
         """Create the source; it connects at the first read.
 
         Args:
             options: Which jobs are received.
             broker: The broker.
+            supervisor: Runs the task that receives.
         """
         self.interval = float(options.interval)
         self.settings = (options, broker)
         self._options, self._broker = options, broker
         self._subscriber: Subscriber | None = None
-        self._receiving: asyncio.Task[None] | None = None
+        self._supervisor = supervisor
+        self._stack = AsyncExitStack()
         self._streams = StreamTableBuilder()
         self._waiting = 0
         self._accepted = self._dropped = 0
@@ -87,33 +91,28 @@ class CollectorSource:
 
     async def read(self) -> Reading:
         """Return what was received since the last read."""
-        if self._receiving is None or self._receiving.done():
-            await self._start()
+        subscriber = self._subscriber or await self._start()
         now = monotonic()
         streams, self._streams, self._waiting, self._claimants = self._streams, StreamTableBuilder(), 0, {}
-        subscriber = self._subscriber
-        if subscriber is None:
-            return Reading([])
         return Reading([streams.table(now), self._batch_table(subscriber, now), self._collector_table(subscriber, now)])
 
     async def close(self) -> None:
         """Disconnect from the broker."""
-        receiving, self._receiving = self._receiving, None
-        if receiving is not None:
-            receiving.cancel()
-            with suppress(asyncio.CancelledError):
-                await receiving
+        self._subscriber = None
+        await self._stack.aclose()
 
-    async def _start(self) -> None:
+    async def _start(self) -> "Subscriber":
         from exporter.mqtt.subscriber import Subscriber  # noqa: PLC0415  # imports aiomqtt, for collectors only
 
-        self._subscriber = Subscriber(self._broker, self._options.slots or "00-ff")
-        self._receiving = asyncio.create_task(self._receive(self._subscriber), name="collector")
+        subscriber = Subscriber(self._broker, self._options.slots or "00-ff", supervisor=self._supervisor)
+        self._subscriber = await self._stack.enter_async_context(subscriber)
+        receiving = self._supervisor.start("collector batches", partial(self._receive, subscriber))
+        self._stack.push_async_callback(receiving.stop)
+        return subscriber
 
     async def _receive(self, subscriber: "Subscriber") -> None:
-        async with subscriber:
-            async for batch in subscriber.batches():
-                self._add_batch(batch)
+        async for batch in subscriber.batches():
+            self._add_batch(batch)
 
     def _add_batch(self, batch: Batch) -> None:
         sender = (batch.job, batch.host, batch.epoch)
@@ -192,23 +191,24 @@ class CollectorSource:
         return built.table(self._keepers[COLLECTOR], now)
 
 
-def build(options: CollectorOptions, broker: MqttOptions) -> list[Source]:
+def _build(options: CollectorOptions, context: Context) -> list[Source]:
     """Create the collector if slots are configured.
 
     Raises:
-        ValueError: No broker is configured.
+        RuleError: No broker is configured.
     """
     if options.slots is None:
         return []
+    broker: MqttOptions = context.sections[SECTION.name]
     if broker.broker is None:
-        raise ValueError("slots need a broker; set mqtt.broker")
-    return [CollectorSource(options, broker)]
+        raise RuleError(["slots"], "need a broker; set mqtt.broker")
+    return [CollectorSource(options, broker, context.supervisor)]
 
 
-def _build_without_broker(options: CollectorOptions, host: Host) -> list[Source]:  # noqa: ARG001  # of all sources
-    return build(options, MqttOptions())
+def _steps(source: CollectorSource, context: Context) -> SourceSteps:
+    return SourceSteps(verdicts=context.judge(lambda: source.retained_state), in_thread=True)
 
 
 DEFINITION = Definition(
-    "collector", CollectorOptions, (STREAMS, BATCHES, COLLECTOR), _build_without_broker, section="collector"
+    "collector", CollectorOptions, (STREAMS, BATCHES, COLLECTOR), _build, section="collector", steps=_steps
 )

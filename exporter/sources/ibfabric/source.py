@@ -14,9 +14,8 @@ from pathlib import Path
 
 from exporter.config.secret import SecretError
 from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.definition import Context, Definition
 from exporter.core.source import (
-    Definition,
-    Host,
     Reading,
     Source,
     SourceError,
@@ -208,8 +207,8 @@ class IbFabricSource:
         return self._subnet
 
 
-def _build(options: IbFabricOptions, host: Host) -> Sequence[Source]:
-    return [IbFabricSource(options, choice, host.name or socket.gethostname()) for choice in options.ports]
+def _build(options: IbFabricOptions, context: Context) -> Sequence[Source]:
+    return [IbFabricSource(options, choice, context.host.name or socket.gethostname()) for choice in options.ports]
 
 
 DEFINITION = Definition("ibfabric", IbFabricOptions, SCHEMAS, _build)

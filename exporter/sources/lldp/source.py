@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic
 
 from exporter.core.blocking import BlockingCalls
+from exporter.core.definition import Context, Definition
 from exporter.core.source import (
-    Definition,
     Failure,
     Host,
     Reading,
@@ -177,9 +177,9 @@ def _neighbour(device: str, advertisement: Advertisement) -> LldpNeighbour:
     )
 
 
-def _build(options: LldpOptions, host: Host) -> Sequence[Source]:
+def _build(options: LldpOptions, context: Context) -> Sequence[Source]:
     # The ifindexes of recorded devices are those of another host, so this host's neighbours do not match them.
-    return [] if host.nic_replay is not None else [LldpSource(options, host, nic_reader(host))]
+    return [] if context.host.nic_replay is not None else [LldpSource(options, context.host, nic_reader(context.host))]
 
 
 DEFINITION = Definition("lldp", LldpOptions, (LINKS,), _build)

@@ -5,15 +5,16 @@ xpu_timer provide totals and statistics only. Feeds fail alone.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls
+from exporter.core.definition import Context, Definition, SourceSteps
 from exporter.core.source import (
-    Definition,
     Failure,
     Host,
     Reading,
@@ -21,6 +22,7 @@ from exporter.core.source import (
     SourceError,
 )
 from exporter.sources.nccl import metrics, tables
+from exporter.sources.nccl.baseline import load_baselines
 from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.process_lookup import look_up_processes
 from exporter.sources.nccl.processes import ProcessKey, ProcessRegistry, TrainingProcess
@@ -178,8 +180,16 @@ def _feeds(options: NcclOptions, host: Host) -> list[Feed]:
     return feeds
 
 
-def _build(options: NcclOptions, host: Host) -> list[Source]:
-    return [NcclSource(options, host)]
+def _build(options: NcclOptions, context: Context) -> list[Source]:
+    return [NcclSource(options, context.host)]
 
 
-DEFINITION = Definition("nccl", NcclOptions, metrics.SCHEMAS, _build)
+def _measured(options: NcclOptions, folder: Path) -> Sequence[Mapping[tuple[str, int], float]]:
+    return load_baselines(options.baseline, folder)
+
+
+def _steps(source: Source, context: Context) -> SourceSteps:  # noqa: ARG001  # the same for all
+    return SourceSteps(first=(context.publish,))
+
+
+DEFINITION = Definition("nccl", NcclOptions, metrics.SCHEMAS, _build, measured=_measured, steps=_steps)

@@ -13,8 +13,8 @@ from functools import partial
 from time import monotonic, time
 
 from exporter.core.blocking import BlockingCalls
+from exporter.core.definition import Context, Definition
 from exporter.core.source import (
-    Definition,
     Failure,
     Host,
     Reading,
@@ -300,8 +300,8 @@ def _has_rank_zero(processes: Sequence[LoggedProcess], host: str) -> bool | None
     )
 
 
-def _build(options: NcclFactsOptions, host: Host) -> list[Source]:
-    return [NcclFactsSource(options, host)]
+def _build(options: NcclFactsOptions, context: Context) -> list[Source]:
+    return [NcclFactsSource(options, context.host)]
 
 
 DEFINITION = Definition("nccl_facts", NcclFactsOptions, SCHEMAS, _build)

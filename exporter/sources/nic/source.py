@@ -15,8 +15,8 @@ from functools import partial
 from time import monotonic
 
 from exporter.core.blocking import BlockingCalls
+from exporter.core.definition import Context, Definition, ExpectKeys
 from exporter.core.source import (
-    Definition,
     Failure,
     Host,
     Reading,
@@ -186,8 +186,14 @@ class NicSource:
         return device.read(link, reader)
 
 
-def _build(options: NicOptions, host: Host) -> list[Source]:
-    return [NicSource(options, host, nic_reader(host))]
+def _build(options: NicOptions, context: Context) -> list[Source]:
+    return [NicSource(options, context.host, nic_reader(context.host))]
 
 
-DEFINITION = Definition("nic", NicOptions, (SCHEMA, PRIORITY, QUEUE, RAW), _build)
+DEFINITION = Definition(
+    "nic",
+    NicOptions,
+    (SCHEMA, PRIORITY, QUEUE, RAW),
+    _build,
+    expect=ExpectKeys(speed="nic_speed", carrier_speed="rdma_speed"),
+)

@@ -12,8 +12,8 @@ from functools import partial
 from time import monotonic
 
 from exporter.core.blocking import BlockingCalls
+from exporter.core.definition import Context, Definition
 from exporter.core.source import (
-    Definition,
     Failure,
     Host,
     Reading,
@@ -128,8 +128,8 @@ class OpticsSource:
         return cage.read(reader, carrier=link.carrier)
 
 
-def _build(options: OpticsOptions, host: Host) -> list[Source]:
-    return [OpticsSource(options, host, nic_reader(host))]
+def _build(options: OpticsOptions, context: Context) -> list[Source]:
+    return [OpticsSource(options, context.host, nic_reader(context.host))]
 
 
 DEFINITION = Definition("optics", OpticsOptions, (MODULE, LANE, THRESHOLD), _build)

@@ -12,8 +12,8 @@ from functools import partial
 from time import monotonic
 
 from exporter.core.blocking import BlockingCalls
+from exporter.core.definition import Context, Definition
 from exporter.core.source import (
-    Definition,
     Host,
     Reading,
     Source,
@@ -88,8 +88,8 @@ class PciSource:
         return await list_devices(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.matches))
 
 
-def _build(options: PciOptions, host: Host) -> list[Source]:
-    return [PciSource(options, host)]
+def _build(options: PciOptions, context: Context) -> list[Source]:
+    return [PciSource(options, context.host)]
 
 
 DEFINITION = Definition("pci", PciOptions, (SCHEMA, ERRORS), _build)

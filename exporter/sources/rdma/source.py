@@ -11,8 +11,8 @@ from functools import partial
 from time import monotonic
 
 from exporter.core.blocking import BlockingCalls
+from exporter.core.definition import Context, Definition, ExpectKeys
 from exporter.core.source import (
-    Definition,
     Failure,
     Host,
     Reading,
@@ -195,8 +195,14 @@ class RdmaSource:
             port.info = tuple(attributes[name] for name in SCHEMA.metrics["info"].extra)
 
 
-def _build(options: RdmaOptions, host: Host) -> list[Source]:
-    return [RdmaSource(options, host, rdma_reader(host))]
+def _build(options: RdmaOptions, context: Context) -> list[Source]:
+    return [RdmaSource(options, context.host, rdma_reader(context.host))]
 
 
-DEFINITION = Definition("rdma", RdmaOptions, (SCHEMA, DEVICE, RAW, QUEUE_PAIRS), _build)
+DEFINITION = Definition(
+    "rdma",
+    RdmaOptions,
+    (SCHEMA, DEVICE, RAW, QUEUE_PAIRS),
+    _build,
+    expect=ExpectKeys(speed="rdma_speed", ports="rdma_ports"),
+)

@@ -323,4 +323,20 @@ LINKS = vocabulary.schema(
 )
 """Rows are links, seen from one end; the labels of the other type of end are empty."""
 
+POLLS = vocabulary.schema(
+    PREFIX,
+    ("switch", "target"),
+    own={
+        "up": gauge(
+            "Whether the last poll of the switch succeeded (1) or failed (0); target is its name in the configuration,"
+            " switch is the label of its ports."
+        ),
+        "poll_duration_seconds": gauge("Duration of the last poll of the switch, successful or not."),
+        "overruns_total": counter(
+            "Polls of the switch that were skipped because the previous poll was still in progress."
+        ),
+    },
+)
+"""The polls of a switch; these rows remain while it is down and its ports are not exported."""
+
 SCHEMAS = (PORTS, PRIORITIES, QUEUES, PRIORITY_GROUPS, MODULES, LANES, DEVICE, FAMILIES, TRAPS, TRAPS_REFUSED, LINKS)

@@ -4,18 +4,20 @@ A switch that does not respond delays only itself, and a protocol that fails aff
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
+import msgspec
+
+from exporter.core.definition import Context, Definition, PollRows
 from exporter.core.source import (
-    Definition,
     Failure,
-    Host,
     Reading,
     Source,
     SourceError,
@@ -32,13 +34,15 @@ from exporter.sources.switch.merge import (
     SwitchReading,
     best_support,
 )
-from exporter.sources.switch.metrics import DEVICE, FAMILIES, SCHEMAS
+from exporter.sources.switch.metrics import DEVICE, FAMILIES, POLLS, SCHEMAS
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.placement import SwitchPlacement
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.targets import (
     INTERVAL,
+    LoadedSwitches,
     SwitchOptions,
+    builtin_profiles,
     check_profile,
     load_target_files,
     resolve_targets,
@@ -61,9 +65,6 @@ READERS = {
 }
 """By protocol: module and class of its reader, imported only if a switch needs it."""
 
-REGISTRY = SwitchRegistry()
-"""The switches of this process."""
-
 
 class SwitchSource:
     """One switch.
@@ -73,16 +74,22 @@ class SwitchSource:
         interval: Seconds between polls.
         readers: Its readers, in order of preference.
         registry: The switches of this process.
+        profiles: Digest of the profiles of SNMP that its readers choose from; empty without SNMP.
     """
 
     name = "switch"
 
     def __init__(
-        self, target: Target, interval: float, readers: Sequence[Reader], registry: SwitchRegistry = REGISTRY
+        self,
+        target: Target,
+        interval: float,
+        readers: Sequence[Reader],
+        registry: SwitchRegistry,
+        profiles: str = "",
     ) -> None:
         self.target = target.name
         self.interval = interval
-        self.settings = (target, interval)
+        self.settings = (target, interval, profiles)
         self.label = target.name
         self.changed: asyncio.Event | None = asyncio.Event()
         self._readers = readers
@@ -203,73 +210,109 @@ def _merge_devices(devices: Sequence[SwitchDevice]) -> SwitchDevice:
     return merged
 
 
-def _build(options: SwitchOptions, host: Host) -> Sequence[Source]:  # noqa: ARG001  # a switch is not on this host
+def _build(options: SwitchOptions, context: Context) -> Sequence[Source]:
+    registry = context.shared.get(SwitchRegistry)
     targets = [target for target, _ in resolve_targets(options)]
-    REGISTRY.configure({target.name: target.address for target in targets})
-    sources: list[Source] = [make_source(target) for target in targets if target.poll]
+    polled = [target for target in targets if target.poll]
+    sources: list[Source] = [make_source(target, registry, options.profiles_or_builtin) for target in polled]
     if options.traps is not None:
         from exporter.sources.switch.traps import TrapSource  # noqa: PLC0415  # imports pysnmp
 
-        sources.append(TrapSource(options.traps, targets, REGISTRY))
+        sources.append(TrapSource(options.traps, targets, registry))
     return sources
 
 
-def make_source(target: Target, interval: float | None = None) -> SwitchSource:
+def _apply(options: SwitchOptions, context: Context) -> None:
+    addresses = {target.name: target.address for target, _ in resolve_targets(options)}
+    context.shared.get(SwitchRegistry).configure(addresses)
+
+
+def make_source(
+    target: Target, registry: SwitchRegistry, profiles: Callable[[], "Profiles"], interval: float | None = None
+) -> SwitchSource:
     """Return the source of one switch.
 
     Args:
         target: The switch.
+        registry: The switches of this process.
+        profiles: Returns the profiles of SNMP, for a target that is polled by SNMP.
         interval: Seconds between polls; the target's if None.
     """
     seconds = interval if interval is not None else float(INTERVAL if target.interval is None else target.interval)
-    return SwitchSource(target, seconds, [make_reader(target, protocol, seconds) for protocol in target.protocols()])
+    readers = [make_reader(target, protocol, seconds, profiles) for protocol in target.protocols()]
+    digest = "" if target.snmp is None else profiles().fingerprint(target.profile)
+    return SwitchSource(target, seconds, readers, registry, digest)
 
 
-def import_readers(target: Target) -> None:
+def import_readers(target: Target, profiles: Callable[[], "Profiles"]) -> None:
     """Import the readers and load the profiles of a switch, so that `make_source` does not block. Blocks.
 
     Args:
         target: The switch.
+        profiles: Returns the profiles of SNMP.
     """
     for protocol in target.protocols():
         import_module(READERS[protocol][0])
     if target.snmp is not None:
-        from exporter.sources.switch.readers.snmp import profile  # noqa: PLC0415  # only where there are switches
-
-        profile.active_profiles()
+        profiles()
 
 
-def make_reader(target: Target, protocol: str, interval: float) -> Reader:
+def make_reader(
+    target: Target, protocol: str, interval: float, profiles: Callable[[], "Profiles"] = builtin_profiles
+) -> Reader:
     """Return the reader of a switch for one protocol.
 
     Args:
         target: The switch.
         protocol: One of `target.protocols()`.
         interval: Seconds between polls.
+        profiles: Returns the profiles of SNMP.
     """
     module, name = READERS[protocol]
-    reader_class = cast(Callable[[Target, Any, float], Reader], getattr(import_module(module), name))
+    reader_class = cast(Callable[..., Reader], getattr(import_module(module), name))
+    if protocol == "snmp":
+        return reader_class(target, target.snmp, interval, profiles())
     return reader_class(target, getattr(target, protocol), interval)
 
 
-def _complete(options: SwitchOptions, folder: Path) -> SwitchOptions:
+def _complete(options: SwitchOptions, folder: Path) -> LoadedSwitches:
     """Load the files that the configuration names: those of targets and those of profiles."""
 
     @cache
     def profiles() -> "Profiles":
         from exporter.sources.switch.readers.snmp import profile  # noqa: PLC0415  # only where there are switches
 
-        loaded = profile.load(matching_files("profiles", options.profiles, folder))
-        profile.activate(loaded)
-        return loaded
+        files = matching_files("profiles", options.profiles, folder)
+        return profile.load(files) if files else profile.builtin()
 
     def check(target: Target) -> None:
         if target.snmp is not None:
             check_profile(target, profiles())
 
-    if options.profiles:
-        profiles()  # also those that no target names
-    return load_target_files(options, folder, check)
+    completed = load_target_files(options, folder, check)
+    return LoadedSwitches(**msgspec.structs.asdict(completed), loaded=profiles() if options.profiles else None)
 
 
-DEFINITION = Definition("switch", SwitchOptions, SCHEMAS, _build, section="switches", complete=_complete)
+def _describe(options: SwitchOptions) -> str:
+    """Return the number of switches in words, with those of each role and protocol and those that are not polled."""
+    switches = [target for target, _ in resolve_targets(options)]
+    roles = Counter(target.role for target in switches if target.role)
+    ways = Counter(way for target in switches for way in target.protocols())
+    on_demand = sum(not target.poll for target in switches)
+    parts = [f"{count} {role}" for role, count in sorted(roles.items())]
+    parts += [f"{count} by {way}" for way, count in sorted(ways.items())]
+    parts += [f"{on_demand} on demand"] if on_demand else []
+    return f"{len(switches)} target{'' if len(switches) == 1 else 's'}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+DEFINITION = Definition(
+    "switch",
+    SwitchOptions,
+    SCHEMAS,
+    _build,
+    section="switches",
+    complete=_complete,
+    apply=_apply,
+    polls=PollRows(POLLS, lambda source: (source.label, source.target)),
+    describe=_describe,
+)

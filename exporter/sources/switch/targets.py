@@ -106,6 +106,13 @@ class TargetsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     targets: tuple[TargetOptions, ...] = ()
 
 
+def builtin_profiles() -> "Profiles":
+    """Return the built-in profiles of SNMP. Blocks at the first call."""
+    from exporter.sources.switch.readers.snmp import profile  # noqa: PLC0415  # only where there are switches
+
+    return profile.builtin()
+
+
 class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Configuration of `switches`.
 
@@ -132,6 +139,24 @@ class SwitchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def __post_init__(self) -> None:
         """Check that every target is complete, and that names are unique."""
         resolve_targets(self)
+
+    def profiles_or_builtin(self) -> "Profiles":
+        """Return the profiles of SNMP: the built-in ones, and those of the files that the options name."""
+        return builtin_profiles()
+
+
+class LoadedSwitches(SwitchOptions, frozen=True, kw_only=True):
+    """Configuration of `switches` with the content of the files that it names.
+
+    Attributes:
+        loaded: The profiles; None where no file of profiles is named.
+    """
+
+    loaded: "Profiles | None" = None
+
+    def profiles_or_builtin(self) -> "Profiles":
+        """Return the profiles of SNMP."""
+        return super().profiles_or_builtin() if self.loaded is None else self.loaded
 
 
 def resolve_targets(options: SwitchOptions) -> list[tuple[Target, str]]:

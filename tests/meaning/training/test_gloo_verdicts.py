@@ -13,6 +13,7 @@ from time import monotonic
 import pytest
 
 from exporter.core.collectives import algorithm_bytes, known_kind
+from exporter.core.definition import Context
 from exporter.core.source import Host
 from exporter.meaning.ports import rates
 from exporter.meaning.ports import states as port_states
@@ -144,7 +145,7 @@ class Watched:
 async def ports(networks):
     """Return the events of the bridge ports, as the exporter of this node reports them."""
     options = NicOptions(include=tuple(networks), software=tuple(networks))
-    (source,) = nic.DEFINITION.build(options, Host("node", Path("/sys"), Path("/proc")))
+    (source,) = nic.DEFINITION.build(options, Context(Host("node", Path("/sys"), Path("/proc"))))
     rating, memory, states = {}, port_states.PortStateMemory(), []
     assert await source.applies()
     for _ in range(10):

@@ -15,7 +15,9 @@ from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.core import vocabulary
 from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.definition import Context
 from exporter.core.source import Host, SourceError
+from exporter.core.supervision import Supervisor
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.linux import cached_file
 from exporter.linux.cached_file import COUNTER_SIZE, CachedFile
@@ -135,7 +137,7 @@ def ticks(clock, monkeypatch):
 
 @contextlib.asynccontextmanager
 async def opened(tree, reader=NoNetlink, **options):
-    source = BurstSource(BurstOptions(**options), Host("gpu-1", tree.sysfs, tree.sysfs / "proc"), reader)
+    source = BurstSource(BurstOptions(**options), Host("gpu-1", tree.sysfs, tree.sysfs / "proc"), reader, Supervisor())
     try:
         yield source
     finally:
@@ -906,9 +908,9 @@ def test_the_configuration_has_a_tick_and_two_budgets():
     assert (BurstOptions().tick, BurstOptions().budget, BurstOptions().commands) == (1.0, 0.01, 200)
     made = options("{interval: 1m, tick: 100ms, budget: 0.05, commands: 200, exclude: [mlx5_9]}")
     assert (made.interval, made.tick, made.budget, made.commands) == (60.0, 0.1, 0.05, 200)
-    assert [source.name for source in bursts.DEFINITION.build(made, Host("h", Path("/sys"), Path("/proc")))] == [
-        "bursts"
-    ]
+    assert [
+        source.name for source in bursts.DEFINITION.build(made, Context(Host("h", Path("/sys"), Path("/proc"))))
+    ] == ["bursts"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import pytest
 
 from exporter.config.schema import load
 from exporter.config.yaml_reader import ConfigError
+from exporter.core.definition import Context
 from exporter.core.source import Host
+from exporter.core.supervision import Supervisor
 from exporter.daemon.relay import Relay, batches
 from exporter.daemon.sources import SECTIONS
 from exporter.meaning.training.jobs import LABELS
@@ -80,8 +82,8 @@ def test_a_table_is_converted_into_a_batch():
 
 async def test_timings_of_a_host_are_returned_by_the_collector(broker):  # noqa: F811
     options = broker().options()
-    relay = Relay(options, "gpu-2")
-    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    relay = Relay(options, "gpu-2", Supervisor())
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options, Supervisor())
     try:
         await source.read()
         await until("the collector listens", lambda: source._subscriber.subscribed)
@@ -105,8 +107,8 @@ async def test_timings_of_a_host_are_returned_by_the_collector(broker):  # noqa:
 
 async def test_progress_of_a_rank_is_received_without_timings(broker):  # noqa: F811
     options = broker().options()
-    relay = Relay(options, "gpu-2")
-    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    relay = Relay(options, "gpu-2", Supervisor())
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options, Supervisor())
     made = StreamTableBuilder()
     about = {"ranks": 32, "nodes": 4, "host": "gpu-2", "place": 1, "pid": 4711, "world_rank": 17}
     made.add(KEY, [], progress=(8, 7), **about)
@@ -126,7 +128,7 @@ async def test_progress_of_a_rank_is_received_without_timings(broker):  # noqa: 
 
 async def test_a_rank_without_a_rank_in_the_job_is_named_by_host_and_process(broker):  # noqa: F811
     options = broker().options()
-    source = CollectorSource(CollectorOptions(slots="00-ff", exclude=("other",)), options)
+    source = CollectorSource(CollectorOptions(slots="00-ff", exclude=("other",)), options, Supervisor())
     try:
         await source.read()
         await until("the collector listens", lambda: source._subscriber.subscribed)
@@ -156,7 +158,7 @@ fabric_timing.flush()
 
 async def test_a_job_that_publishes_itself_needs_no_exporter_on_its_hosts(broker):  # noqa: F811
     options = broker().options()
-    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options, Supervisor())
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "exporter" / "hook"),
@@ -205,7 +207,7 @@ async def test_a_job_that_publishes_itself_needs_no_exporter_on_its_hosts(broker
 
 async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broker):  # noqa: F811
     options = broker().options()
-    source = CollectorSource(CollectorOptions(slots="00-ff"), options)
+    source = CollectorSource(CollectorOptions(slots="00-ff"), options, Supervisor())
     try:
         await source.read()
         await until("the collector listens", lambda: source._subscriber.subscribed)
@@ -231,7 +233,7 @@ async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broke
 
 async def test_timings_over_the_limit_are_dropped_and_counted(monkeypatch):
     monkeypatch.setattr(collector, "MAX_OPERATIONS", 3)
-    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"), Supervisor())
     stream = Stream("llm", "0x1", "AllReduce", 0, 2, None, 0, "gpu-9", 88)
     source._add_batch(Batch("llm", "gpu-9", [(stream, [Operation(one, 8, 5.0, None) for one in range(5)])]))
     assert (source._accepted, source._dropped) == (3, 2)
@@ -239,7 +241,7 @@ async def test_timings_over_the_limit_are_dropped_and_counted(monkeypatch):
 
 def test_ranks_claimed_by_several_processes_are_named_by_host_and_process():
     """A restarted job has other communicators, whose ranks are not disputed."""
-    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"), Supervisor())
 
     def publish_from(communicator, host, pid):
         stream = Stream("llm", communicator, "AllReduce", 0, 2, None, 0, host, pid)
@@ -258,14 +260,14 @@ def test_ranks_claimed_by_several_processes_are_named_by_host_and_process():
 
 def test_progress_counts_towards_the_limit(monkeypatch):
     monkeypatch.setattr(collector, "MAX_OPERATIONS", 5 * collector.PROGRESS_COST)
-    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"), Supervisor())
     rows = [Progress(Stream("llm", f"{one:x}", "Barrier", 0, 2, None, 0, "gpu-9", 88), 1, 0) for one in range(100)]
     source._add_batch(Batch("llm", "gpu-9", [], progress=rows))
     assert len(source._streams.table(1.0).rows) == 5
 
 
 async def test_reported_losses_never_decrease_and_are_limited():
-    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"))
+    source = CollectorSource(CollectorOptions(slots="00-ff"), MqttOptions(broker="127.0.0.1"), Supervisor())
     for dropped in (5, (1 << 63) - 1, 0):
         source._add_batch(Batch("llm", "gpu-9", [], dropped=dropped))
     assert list(source._lost.values()) == [1 << 40]
@@ -278,13 +280,13 @@ def configured(tmp_path, text):
 
 def test_without_slots_there_is_no_collector(tmp_path):
     sources = configured(tmp_path, "mqtt: {broker: 127.0.0.1}")
-    assert collector.build(sources["collector"], sources["mqtt"]) == []
-    assert collector.DEFINITION.build(sources["collector"], Host("h", tmp_path, tmp_path)) == []
+    context = Context(Host("h", tmp_path, tmp_path), sources)
+    assert collector.DEFINITION.build(sources["collector"], context) == []
 
 
 def test_slots_without_a_broker_are_an_error(tmp_path):
     sources = configured(tmp_path, "collector: {slots: 00-ff}")
     with pytest.raises(ValueError, match=r"set mqtt\.broker"):
-        collector.build(sources["collector"], sources["mqtt"])
+        collector.DEFINITION.build(sources["collector"], Context(Host("h", tmp_path, tmp_path), sources))
     with pytest.raises(ConfigError, match="slots has '00-7g'"):
         configured(tmp_path, "collector: {slots: 00-7g}")

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from exporter.config.units import Duration
+from exporter.core.definition import Context
 from exporter.core.source import Host, SourceError
 from exporter.linux.mad import umad
 from exporter.linux.mad.umad import (
@@ -453,7 +454,7 @@ def test_the_source_is_disabled_by_default_and_built_once_per_port(tmp_path):
     options = msgspec.convert(
         {"enabled": True, "ports": [{"device": "mlx5_0"}, {"device": "mlx5_1", "port": 2}]}, IbFabricOptions
     )
-    made = DEFINITION.build(options, Host("gpu-1", tmp_path, tmp_path))
+    made = DEFINITION.build(options, Context(Host("gpu-1", tmp_path, tmp_path)))
     assert [source.target for source in made] == ["mlx5_0:*", "mlx5_1:2"]
     assert made[0].settings == (options, PortChoice(device="mlx5_0"))
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from exporter.core.definition import Context
 from exporter.core.source import Host, SourceError
 from exporter.linux.lldp.frames import MAX_FRAMES
 from exporter.linux.lldp.packet_socket import ReceivedFrame
@@ -282,6 +283,6 @@ def test_neighbours_per_device_are_limited_and_known_ones_are_refreshed():
 
 
 def test_replayed_host_has_no_neighbours(host):
-    assert len(lldp.DEFINITION.build(LldpOptions(), host)) == 1
+    assert len(lldp.DEFINITION.build(LldpOptions(), Context(host))) == 1
     played = Host("gpu1", host.sysfs, host.procfs, nic_replay=host.sysfs)
-    assert lldp.DEFINITION.build(LldpOptions(), played) == []
+    assert lldp.DEFINITION.build(LldpOptions(), Context(played)) == []

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from exporter.core.definition import Context
 from exporter.core.source import SourceError
 from exporter.sources.nccl import metrics
 from exporter.sources.nccl import source as nccl
@@ -160,7 +161,8 @@ async def test_marked_steps_are_counted_with_any_feed(tmp_path):
 async def test_socket_is_not_opened_without_its_folder(tmp_path):
     made = Bench(tmp_path)
     (made.source,) = nccl.DEFINITION.build(
-        NcclOptions(inspector=(str(tmp_path / "none"),), socket=str(tmp_path / "run" / "timing.sock")), made.host
+        NcclOptions(inspector=(str(tmp_path / "none"),), socket=str(tmp_path / "run" / "timing.sock")),
+        Context(made.host),
     )
     assert not await made.source.applies()
     await made.read()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.definition import Context
 from exporter.core.poller import Poller
 from exporter.core.source import Host
 from exporter.core.vocabulary import check
@@ -33,7 +34,7 @@ class Bench:
 
     def __init__(self, folder, **options):
         self.folder = folder
-        (self.source,) = DEFINITION.build(NcclOptions(inspector=(str(folder),), socket=False, **options), HOST)
+        (self.source,) = DEFINITION.build(NcclOptions(inspector=(str(folder),), socket=False, **options), Context(HOST))
 
     async def read(self):
         self.reading = await self.source.read()

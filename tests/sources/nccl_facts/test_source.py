@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.definition import Context
 from exporter.core.source import Host, is_exported
 from exporter.core.vocabulary import check
 from exporter.nccl.debug_log import parse_line
@@ -42,7 +43,7 @@ class Bench:
     def __init__(self, folder, **options):
         self.folder = folder
         chosen = {"logs": (str(folder),), "textfiles": (), **options}
-        (self.source,) = DEFINITION.build(NcclFactsOptions(**chosen), HOST)
+        (self.source,) = DEFINITION.build(NcclFactsOptions(**chosen), Context(HOST))
 
     async def read(self):
         self.reading = await self.source.read()

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from exporter.core.definition import Context
 from exporter.core.source import Host
 from exporter.linux.netlink.rdma import QueuePairs, RdmaDevice, RdmaPort
 from exporter.sources.rdma import (
@@ -208,7 +209,7 @@ async def test_recordings_replace_the_kernel(tree):
     }
     (tree / "replay" / "rdma").mkdir(parents=True)
     (tree / "replay" / "rdma" / "mlx5_0.json").write_text(json.dumps(recording))
-    (source,) = DEFINITION.build(RdmaOptions(), Host("gpu-1", tree, tree / "proc", tree / "replay"))
+    (source,) = DEFINITION.build(RdmaOptions(), Context(Host("gpu-1", tree, tree / "proc", tree / "replay")))
     found, failures = await ports_of(source)
     await source.close()
     assert (cnps(found), found["mlx5_0", "1"]["info"]["netdev"], failures) == (301, "ens9", [])
@@ -224,7 +225,7 @@ async def test_broken_recording_is_a_failure_of_its_device(tree, caplog, clock, 
     else:
         (folder / "mlx5_0.json").write_text(content)
     options = RdmaOptions(queue_pairs=queue_pairs)
-    (source,) = DEFINITION.build(options, Host("gpu-1", tree, tree / "proc", tree / "replay"))
+    (source,) = DEFINITION.build(options, Context(Host("gpu-1", tree, tree / "proc", tree / "replay")))
     for _ in range(3):
         reading = await source.read()
         ((name, reason, detail),) = [(one.device, one.reason, one.detail) for one in reading.failures]
@@ -240,7 +241,7 @@ async def test_broken_recording_is_a_failure_of_its_device(tree, caplog, clock, 
 async def test_recordings_path_that_is_not_a_folder_is_named(tree):
     (tree / "replay").mkdir()
     (tree / "replay" / "rdma").write_text("")
-    (source,) = DEFINITION.build(RdmaOptions(), Host("gpu-1", tree, tree / "proc", tree / "replay"))
+    (source,) = DEFINITION.build(RdmaOptions(), Context(Host("gpu-1", tree, tree / "proc", tree / "replay")))
     (failure,) = (await source.read()).failures
     await source.close()
     detail = f"RDMA netlink: recordings in {tree / 'replay' / 'rdma'}: Not a directory"

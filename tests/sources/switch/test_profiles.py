@@ -418,10 +418,10 @@ def test_a_user_profile_replaces_a_builtin_one_also_as_a_base(tmp_path):
 
 
 def test_a_profile_may_have_an_interval():
-    assert profile.active_profiles().by_name("onyx").interval == 60.0
-    assert profile.active_profiles().by_name("generic").interval is None
+    assert profile.builtin().by_name("onyx").interval == 60.0
+    assert profile.builtin().by_name("generic").interval is None
     with pytest.raises(ConfigError, match=r"no profile 'onix'; known are arista, comware"):
-        profile.active_profiles().by_name("onix")
+        profile.builtin().by_name("onix")
 
 
 TABLE = "name: own\ntables:\n  pfc:\n    family: pfc\n    rows: priorities\n    root: 1.3.6.1\n"

@@ -34,6 +34,7 @@ from exporter.sources.switch.metrics import FAMILIES
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp import reader as switch_snmp
 from exporter.sources.switch.readers.snmp.reader import SnmpReader
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
 from exporter.sources.switch.targets import SwitchOptions, TargetOptions
 
@@ -99,13 +100,6 @@ def system(name="leaf-a", uptime=100_000):
     }
 
 
-@pytest.fixture(autouse=True)
-def _no_names_taken():
-    switch.REGISTRY.configure({})
-    yield
-    switch.REGISTRY.configure({})
-
-
 @pytest.fixture
 def clock(stopped_clock):
     return stopped_clock(switch_snmp)
@@ -123,7 +117,7 @@ async def served(rows, **options):
 async def reader_of(agent, name="target-1", *, interval=LONG, snmp=None, **options):
     snmp = snmp or Snmp(community="public", timeout=20.0, retries=1)
     target = Target(name=name, address=agent.address, snmp=snmp, **options)
-    source = SwitchSource(target, interval, [SnmpReader(target, snmp, interval)])
+    source = SwitchSource(target, interval, [SnmpReader(target, snmp, interval)], SwitchRegistry())
     try:
         yield source
     finally:
@@ -929,7 +923,7 @@ def loopback_bytes():
 async def test_snmpd_shows_the_interfaces_of_this_host(snmpd):
     snmp = Snmp(community="public", timeout=1.0, retries=5)
     target = Target(name="t", address=snmpd, snmp=snmp, include=("lo",))
-    reader = SwitchSource(target, LONG, [SnmpReader(target, snmp, LONG)])
+    reader = SwitchSource(target, LONG, [SnmpReader(target, snmp, LONG)], SwitchRegistry())
     end = time.monotonic() + LONG
     while True:
         try:

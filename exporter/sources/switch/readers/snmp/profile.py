@@ -4,11 +4,12 @@ A profile extends another one and adds tables, or replaces those of the same nam
 a pattern that its sysDescr matches, else by the longest matching prefix of its sysObjectID.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -227,18 +228,30 @@ class Profile:
     optics: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Profiles:
     """All profiles, by name, and the patterns that choose them."""
 
     _by_name: Mapping[str, Profile] = field(default_factory=dict)
     _descriptions: Sequence[tuple[str, str]] = ()
     _object_ids: Sequence[tuple[Oid, str]] = ()
+    _fingerprints: Mapping[str, str] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what the files declare: compiled tables are compared by identity."""
+        return isinstance(other, Profiles) and self.fingerprint() == other.fingerprint()
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint())
 
     @property
     def names(self) -> list[str]:
         """Names of the profiles, sorted."""
         return sorted(self._by_name)
+
+    def fingerprint(self, name: str | None = None) -> str:
+        """Return a digest of what the files declare of a profile, with those that it extends; of all without a name."""
+        return self._fingerprints.get(name or "", "")
 
     def by_name(self, name: str) -> Profile:
         """Return the profile of a name.
@@ -265,23 +278,10 @@ class Profiles:
         return self._by_name[name]
 
 
-@cache
+@lru_cache(maxsize=1)
 def builtin() -> Profiles:
     """Return the profiles of switches that this package brings: which MIB tables to read from which models."""
     return load([])
-
-
-_active: list[Profiles] = []
-
-
-def activate(profiles: Profiles) -> None:
-    """Set the profiles of readers that are created from now on."""
-    _active[:] = [profiles]
-
-
-def active_profiles() -> Profiles:
-    """Return the profiles that readers use: the built-in ones unless others were activated."""
-    return _active[0] if _active else builtin()
 
 
 def load(paths: Iterable[Path]) -> Profiles:
@@ -305,7 +305,21 @@ def load(paths: Iterable[Path]) -> Profiles:
         profiles,
         [(pattern, spec.name) for spec in ordered for pattern in spec.descriptions],
         [(parse_oid(prefix), spec.name) for spec in ordered for prefix in spec.object_ids],
+        _fingerprints({name: spec for name, (spec, _) in specs.items()}),
     )
+
+
+def _fingerprints(specs: Mapping[str, ProfileSpec]) -> dict[str, str]:
+    """Return a digest of each profile with those that it extends, and under "" one of all, in order of precedence."""
+    encoded = {name: repr(spec).encode() for name, spec in specs.items()}
+    found = {"": hashlib.sha256(b"\n".join(encoded.values())).hexdigest()}
+    for name in specs:
+        digest, base = hashlib.sha256(), specs.get(name)
+        while base is not None:
+            digest.update(encoded[base.name])
+            base = specs.get(base.extends or "")
+        found[name] = digest.hexdigest()
+    return found
 
 
 def _read(path: Path) -> ProfileSpec:

@@ -25,7 +25,7 @@ from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp.counters import SnmpCounters, Times
 from exporter.sources.switch.readers.snmp.inventory import Inventory, read_inventory
 from exporter.sources.switch.readers.snmp.lldp import read_neighbours
-from exporter.sources.switch.readers.snmp.profile import Profile, Profiles, active_profiles
+from exporter.sources.switch.readers.snmp.profile import Profile, Profiles, builtin
 from exporter.sources.switch.readers.snmp.refresh import TICKS, RefreshDetector
 from exporter.sources.switch.readers.snmp.sensors import ModuleSensors
 from exporter.sources.switch.readers.snmp.text import (
@@ -69,7 +69,7 @@ class SnmpReader:
         self._options = options
         self._interval = interval
         self._deadline = interval * DEADLINE_RATIO
-        self._profiles = profiles or active_profiles()
+        self._profiles = profiles or builtin()
         self._client: SnmpClient | None = None
         self._inventory: Inventory | None = None
         self._inventory_time = 0.0

@@ -1,0 +1,119 @@
+"""Supervision of tasks that run as long as the daemon: one that ends by an error is logged, counted, and started again.
+
+A task that is cancelled by anything but its own `stop` ended by an error too. A task that returns is complete.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from time import monotonic
+from typing import Any, TypeAlias
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY = 0.1
+"""Seconds until the first restart; each further one waits twice as long."""
+
+MAX_DELAY = 60.0
+"""Seconds until any restart, at most; a task that has run this long is started again after FIRST_DELAY."""
+
+Run: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+def _ignore(name: str) -> None:
+    """Count nothing: the default outside the daemon."""
+
+
+class SupervisedTask:
+    """A task that is started again when it ends by an error."""
+
+    def __init__(self, name: str, run: Run, on_restart: Callable[[str], None]) -> None:
+        """Start the task.
+
+        Args:
+            name: Name of the task, for the log and for `on_restart`.
+            run: Returns a new coroutine at each start.
+            on_restart: Called with the name at each restart.
+        """
+        self.name = name
+        self._run = run
+        self._on_restart = on_restart
+        self._delay = FIRST_DELAY
+        self._stopping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._started = monotonic()
+        self._task = self._start()
+
+    def _start(self) -> asyncio.Task[None]:
+        self._started = monotonic()
+        self._timer = None
+        task = asyncio.get_running_loop().create_task(self._run(), name=self.name)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if self._stopping or (not task.cancelled() and task.exception() is None):
+            return
+        if monotonic() - self._started >= MAX_DELAY:
+            self._delay = FIRST_DELAY
+        if task.cancelled():
+            logger.error("%s: cancelled unexpectedly; starts again in %g s", self.name, self._delay)
+        else:
+            logger.error(
+                "%s: ended by an error in this program; starts again in %g s",
+                self.name,
+                self._delay,
+                exc_info=task.exception(),
+            )
+        self._timer = task.get_loop().call_later(self._delay, self._restart)
+        self._delay = min(MAX_DELAY, 2 * self._delay)
+
+    def _restart(self) -> None:
+        self._on_restart(self.name)
+        self._task = self._start()
+
+    @property
+    def done(self) -> bool:
+        """Whether the task is complete or stopped, and will not start again."""
+        return self._task.done() and self._timer is None
+
+    def cancel(self) -> None:
+        """Cancel the task, and do not start it again."""
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._task.cancel()
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the task is complete or stopped, for a time; return whether it is."""
+        await asyncio.wait([self._task], timeout=seconds)
+        return self._task.done()
+
+    async def stop(self, seconds: float | None = None) -> bool:
+        """Cancel the task and wait until it has ended, for a time; return whether it has. An error is logged."""
+        self.cancel()
+        if not await self.wait(seconds):
+            return False
+        with suppress(asyncio.CancelledError):
+            if (error := self._task.exception()) is not None:
+                logger.error("%s: error at its end", self.name, exc_info=error)
+        return True
+
+
+class Supervisor:
+    """Starts supervised tasks."""
+
+    def __init__(self, on_restart: Callable[[str], None] = _ignore) -> None:
+        """Create a supervisor; `on_restart` is called with the name of each task that starts again."""
+        self._on_restart = on_restart
+
+    def start(self, name: str, run: Run) -> SupervisedTask:
+        """Start a task that is started again when it ends by an error.
+
+        Args:
+            name: Name of the task.
+            run: Returns a new coroutine at each start.
+        """
+        return SupervisedTask(name, run, self._on_restart)
