@@ -32,7 +32,7 @@ ALLOWED = {
     "nccl": {"core"},
     "meaning": {"core"},
     "outputs": {"config", "core"},
-    "mqtt": {"config", "nccl"},
+    "mqtt": {"config", "core", "nccl"},
     "sources": {"config", "core", "linux", "snmp", "switch_api", "nccl", "mqtt"},
     "simulator": {"snmp", "outputs"},  # of outputs the HTTP server, which simulated switches use too
 }
@@ -274,7 +274,9 @@ def test_metrics_have_good_names_and_units_and_do_not_clash():
 
 
 def test_every_metric_says_where_it_comes_from_or_is_made_here():
-    made_here = {metric.name for schema in (*health.SCHEMAS, probe.PROBE) for metric in schema.metrics.values()}
+    polls = [definition.polls.schema for definition in SOURCES if definition.polls is not None]
+    schemas = (*health.SCHEMAS, *polls, probe.PROBE)
+    made_here = {metric.name for schema in schemas for metric in schema.metrics.values()}
     made_here |= {one.name for one in metrics() if one.name.startswith("fabric_exporter_")}
     computed = {
         metric.name
@@ -369,7 +371,7 @@ def test_the_wheel_is_whole_and_holds_the_package_alone(wheel):
     files = [*MODULES, *PACKAGE.rglob("*.yml"), PACKAGE / "py.typed"]
     assert package == {str(path.relative_to(ROOT)) for path in files}
     (entry,) = (text for name, text in wheel.items() if name.endswith("entry_points.txt"))
-    assert "fabric-exporter = exporter.cli:main" in entry
+    assert "fabric-exporter = exporter.__main__:main" in entry
 
 
 def test_the_wheel_asks_for_what_is_imported_and_for_nothing_else(wheel):

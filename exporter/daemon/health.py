@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
+from typing import TYPE_CHECKING
 
 from exporter import __version__
 from exporter.core import vocabulary
@@ -18,8 +19,10 @@ from exporter.core.table import (
     Value,
 )
 from exporter.core.vocabulary import counter, gauge, info
-from exporter.daemon.running import RunningSource
 from exporter.linux.cached_file import PAGE_SIZE, open_cached
+
+if TYPE_CHECKING:
+    from exporter.daemon.running import RunningSource
 
 SOURCE = vocabulary.schema(
     "fabric_source_",
@@ -134,7 +137,7 @@ class Health:
 
     def tables(
         self,
-        running: Iterable[RunningSource],
+        running: "Iterable[RunningSource]",
         reloads: Reloads,
         requests: Mapping[tuple[str, int], int],
         refused: Mapping[str, int],

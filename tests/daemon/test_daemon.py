@@ -91,7 +91,7 @@ class Served:
         return await self.client.post("/-/reload")
 
     def pollers(self):
-        return {key: one.poller for key, one in self.daemon._running.items()}
+        return {key: one.poller for key, one in self.daemon._sources._running.items()}
 
 
 @contextlib.asynccontextmanager
@@ -373,7 +373,7 @@ class NeverRead:
 )
 async def test_ready_ports_are_0_after_a_first_read_that_hangs(stopped_clock, read, seconds, is_exported):
     clock = stopped_clock(running_sources)
-    running = RunningSource(NeverRead(read=read), (), None, 8, (), since=clock.now)
+    running = RunningSource(NeverRead(read=read), (), None, None, 8, (), since=clock.now)
     clock.now += seconds
     values = [table.values("ports_ready") for table in running.tables()]
     assert values == ([[0]] if is_exported else [])
@@ -518,7 +518,7 @@ async def test_states_are_published_after_the_broker_was_removed_and_added_again
         go.set()
         assert (await served.reload("mqtt: {broker: '127.0.0.1:1'}\n")).status_code == 200
         assert await asyncio.to_thread(called.wait, LONG)
-    assert "the states of ports are not published this time" in caplog.text
+    assert "port states: ended by an error in this program" in caplog.text
 
 
 async def test_a_reload_restarts_changed_sources_only(tmp_path):
@@ -568,13 +568,13 @@ async def test_pollers_of_removed_targets_end_and_their_series_are_removed(tmp_p
     async with leaf(0) as first, leaf(1) as second, serving(tmp_path, targets(first, second)) as served:
         name = "fabric_switch_link_up"
         await served.until(lambda page: len({dict(key[1])["switch"] for key in page.all(name)}) == 2)
-        task = served.daemon._running["switch", "leaf-1"].task
+        task = served.daemon._sources._running["switch", "leaf-1"].task
         await served.reload(targets(first))
         page = await served.page()
         assert {dict(key[1])["switch"] for key in page.all(name)} == {"switch-0"}
         assert page.all("fabric_source_up", target="leaf-1") == {}
         async with asyncio.timeout(LONG):
-            await asyncio.wait([task])
+            await task.wait()
         requests = second.requests
         await served.until(lambda page: page.value("fabric_source_reads_total", target="leaf-0") > 5)
         assert second.requests == requests
