@@ -17,6 +17,7 @@ import msgspec
 
 from exporter.config.schema import Config
 from exporter.core import vocabulary
+from exporter.core.closing import close_all
 from exporter.core.definition import SourceSteps
 from exporter.core.poller import Poller, Step
 from exporter.core.source import SourceError
@@ -205,8 +206,8 @@ class Prober:
         running = [one.running for one in cached if one.running is not None]
         for task in running:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await asyncio.gather(*(one.source.close() for one in cached), *self._closing, return_exceptions=True)
+        await close_all("probe", running)
+        await close_all("probe", [*(one.source.close() for one in cached), *self._closing])
 
     # --- the cache -----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls
+from exporter.core.closing import close_all
 from exporter.core.definition import Context, Definition, SourceSteps
 from exporter.core.source import (
     Failure,
@@ -109,7 +110,7 @@ class NcclSource:
     async def close(self) -> None:
         """Close all feeds."""
         self._serial.close()
-        await asyncio.gather(*(feed.close() for feed in self._feeds), return_exceptions=True)
+        await close_all("nccl", [feed.close() for feed in self._feeds])
 
     async def _poll_feeds(self, failures: list[Failure]) -> list[tuple[Feed, FeedReport]]:
         """Poll the feeds concurrently, so that one that hangs does not delay the others.

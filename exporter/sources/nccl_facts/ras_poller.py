@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import NamedTuple, get_args
 
+from exporter.core.closing import close_all
 from exporter.core.table import (
     RowKeeper,
     Schema,
@@ -126,7 +127,7 @@ class RasPoller:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await close_all("nccl_facts RAS", [task])
 
     async def _poll(self) -> None:
         """Poll once, and keep the status."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from exporter.core.closing import close_all
 from exporter.core.definition import Context, Definition, PollRows
 from exporter.core.source import (
     Failure,
@@ -138,7 +139,7 @@ class SwitchSource:
         self._registry.release_label(self.target)
         if self._registry.poll_callbacks.get(self.target) == self.poll_now:
             del self._registry.poll_callbacks[self.target]
-        await asyncio.gather(*(reader.close() for reader in self._readers), return_exceptions=True)
+        await close_all(f"switch {self.target}", [reader.close() for reader in self._readers])
 
     async def _read_all(self) -> tuple[dict[str, SwitchReading], list[Failure], list[SourceError]]:
         if len(self._readers) == 1:  # the usual case, without the cost of a task

@@ -5,6 +5,7 @@ The library is an optional dependency, so it is imported when a client connects.
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,6 +16,8 @@ from exporter.switch_api.errors import (
     ResponseTimeoutError,
     SwitchApiError,
 )
+
+logger = logging.getLogger(__name__)
 
 APPL_DB, COUNTERS_DB, CONFIG_DB, STATE_DB = 0, 2, 4, 6
 """Numbers of the databases."""
@@ -100,7 +103,11 @@ class SonicDbClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await asyncio.gather(*(one.aclose() for one in self._connections.values()), return_exceptions=True)
+        for error in await asyncio.gather(
+            *(one.aclose() for one in self._connections.values()), return_exceptions=True
+        ):
+            if isinstance(error, Exception):
+                logger.error("error while closing a connection to the database", exc_info=error)
 
     async def get_fields(self, database: int, requests: Sequence[HashFields]) -> list[FieldValues | KeyRefusedError]:
         """Return the values of some fields of each hash (HMGET), or the error of that key.
