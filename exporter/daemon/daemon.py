@@ -16,7 +16,7 @@ from exporter.config.yaml_reader import ConfigError
 from exporter.core.poller import Poller, Step
 from exporter.core.source import Definition, Host, Source
 from exporter.core.table import Table
-from exporter.daemon import discovery, health, log, probe, runtime, sources
+from exporter.daemon import discovery, health, log, own_metrics, probe, runtime, sources
 from exporter.daemon.judge import Judge
 from exporter.daemon.loading import host_name, load_config
 from exporter.daemon.pipeline import expected_of, steps
@@ -77,7 +77,7 @@ class Daemon:
         self._settings = settings
         self._config = load_config(settings.config_file)
         self._running: dict[tuple[str, str], RunningSource] = {}
-        self._reloads = health.Reloads(good=True, good_at=time())
+        self._reloads = own_metrics.Reloads(good=True, good_at=time())
         self._health = health.Health()
         self._renderers = {form: text.Renderer(openmetrics=form is Format.OPENMETRICS) for form in Format}
         self._lag = runtime.LoopLag()
@@ -96,6 +96,7 @@ class Daemon:
             max_requests=settings.max_requests,
             config_file=settings.web_config_file,
         )
+        self._own = own_metrics.OwnMetrics(self.web.stats, self._lag, lambda: self._reloads, lambda: self._relay)
 
     # --- start, reload, stop -------------------------------------------------------------------------------------
 
@@ -182,7 +183,7 @@ class Daemon:
                 previous, self._prober = self._prober, probe.make_prober(config)
                 await previous.close()
             self._config = config
-            self._reloads = health.Reloads(good=True, good_at=time())
+            self._reloads = own_metrics.Reloads(good=True, good_at=time())
             logger.info("configuration reloaded")
             return None
 
@@ -286,21 +287,19 @@ class Daemon:
     # --- responses -----------------------------------------------------------------------------------------------
 
     def tables(self) -> list[Table]:
-        """Return all current tables: those of the sources, and those about the exporter itself."""
+        """Return all current tables: those of the sources, and those about the sources."""
         running = list(self._running.values())
         tables = [table for one in running for table in one.tables()]
-        pollers = [one.poller for one in running]
-        stats = self.web.stats
-        tables += self._health.tables(pollers, self._reloads, stats.requests, stats.refused(), self._lag.longest())
-        return tables if self._relay is None else [*tables, *self._relay.tables()]
+        return [*tables, *self._health.tables([one.poller for one in running])]
 
     def _source_tables(self) -> list[Table]:
         """Return the tables of all sources; may be called from any thread."""
         return [table for one in list(self._running.values()) for table in one.poller.fresh_tables()]
 
     def _render(self, form: Format) -> Iterator[bytes]:
-        """Render all metrics; called in the web server's thread, one call at a time."""
-        return self._renderers[form].render(self.tables())
+        """Render all metrics, the exporter's own first; called in the web server's thread, one call at a time."""
+        yield self._own.render(form)
+        yield from self._renderers[form].render(self.tables())
 
     async def _probe(self, request: ProbeRequest, form: Format) -> ProbeAnswer:
         try:

@@ -7,12 +7,11 @@ from exporter.config.schema import Config
 from exporter.config.yaml_reader import ConfigError
 from exporter.core.source import Definition, Host, Source
 from exporter.core.table import Metric, Schema
-from exporter.daemon import health
+from exporter.daemon import health, own_metrics
 from exporter.daemon.judge import CAUSES
 from exporter.daemon.pipeline import MEANINGS
 from exporter.daemon.probe import PROBE
 from exporter.daemon.probe_options import Section
-from exporter.daemon.relay import SCHEMAS as RELAY_SCHEMAS
 from exporter.mqtt import options as mqtt
 from exporter.sources.bursts import source as bursts
 from exporter.sources.collector import source as collector
@@ -48,9 +47,8 @@ SECTIONS: tuple[config.Section, ...] = (*SOURCES, Section(), mqtt.SECTION)
 def metrics() -> list[Metric]:
     """Return every metric that can be exported: those of sources, those computed from them, and the exporter's own."""
     found = metrics_of([schema for definition in SOURCES for schema in definition.schemas])
-    found += [
-        metric for schema in (*health.SCHEMAS, *RELAY_SCHEMAS, CAUSES, PROBE) for metric in schema.metrics.values()
-    ]
+    found += [metric for schema in (*health.SCHEMAS, CAUSES, PROBE) for metric in schema.metrics.values()]
+    found += own_metrics.metrics()
     return list({metric.name: metric for metric in reversed(found)}.values())[::-1]
 
 
