@@ -1,9 +1,9 @@
-"""A collector for a registry of prometheus_client, for programs that embed the exporter.
+"""Declared metrics as families of prometheus_client: the exporter's own, and all tables for programs that embed it.
 
-The exporter's own server does not use it: rendering tables directly takes a twentieth of the time.
+The exporter's server does not render tables this way: rendering them directly takes a twentieth of the time.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -25,9 +25,20 @@ from exporter.core.table import (
 )
 from exporter.core.table import Metric as Declared
 
+_FAMILIES: Mapping[Kind, Callable[..., Metric]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.INFO: InfoMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+    Kind.UNKNOWN: UnknownMetricFamily,
+}
+
 
 class TableCollector(Collector):
-    """Collects tables as metric families; register it with `registry.register(TableCollector(daemon.tables))`."""
+    """Collects the tables of a daemon: `registry.register(TableCollector(daemon.tables))`.
+
+    The daemon's own metrics are not among them: those of a process belong to the program that embeds it.
+    """
 
     def __init__(self, tables: Callable[[], Iterable[Table]]) -> None:
         """Args: tables: Called at each collection."""
@@ -53,15 +64,8 @@ class TableCollector(Collector):
 
 def family_of(metric: Declared) -> Metric:
     """Return the family of a declared metric, without samples."""
-    kinds: dict[Kind, Callable[..., Metric]] = {
-        Kind.COUNTER: CounterMetricFamily,
-        Kind.GAUGE: GaugeMetricFamily,
-        Kind.INFO: InfoMetricFamily,
-        Kind.HISTOGRAM: HistogramMetricFamily,
-        Kind.UNKNOWN: UnknownMetricFamily,
-    }
     unit = {"unit": metric.unit} if metric.unit else {}  # an info has no such argument
-    return kinds[metric.kind](metric.name.removesuffix("_info"), metric.help, labels=metric.labels, **unit)
+    return _FAMILIES[metric.kind](metric.name.removesuffix("_info"), metric.help, labels=metric.labels, **unit)
 
 
 def add_sample(family: Metric, metric: Declared, key: LabelValues, value: Value | None) -> None:
