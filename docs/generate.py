@@ -34,7 +34,8 @@ SECTIONS = {
     "fabric_source_": "Reads of each source and polls of each switch.",
     "fabric_probe_": "The result of a probe; only in the responses of `/probe`.",
     "fabric_exporter_": "The exporter itself.",
-    "process_": "The exporter's process, with the names of the Prometheus client libraries.",
+    "process_": "The exporter's process, by prometheus_client, Prometheus's client library for Python.",
+    "python_": "The exporter's interpreter and its garbage collector, by prometheus_client.",
 }
 """Introduction of each section by the prefix of its metrics, in this order."""
 
@@ -47,8 +48,9 @@ Values are in base units. Counters are integers where those of the device are. A
 absent, never 0. Counters are exported with 64 bits, even where those of the device are narrower. Rates, ratios and
 verdicts are computed by the exporter from two reads and the time between them; they are marked *computed*. The column
 **from** names the file, statistic, object or key of a value; where there are several, they belong to different drivers
-or protocols. Each metric can be disabled by `drop`. Those marked *detail* are disabled by default; `keep` enables them,
-and those of RDMA ports and network devices are not even read before (see [configuration](configuration.md)).
+or protocols. Each metric of a source can be disabled by `drop`. Those marked *detail* are disabled by default; `keep`
+enables them, and those of RDMA ports and network devices are not even read before (see
+[configuration](configuration.md)).
 """
 
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -21,20 +22,16 @@ MAX_DELAY = 60.0
 Run: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
-def _ignore(name: str) -> None:
-    """Count nothing: the default outside the daemon."""
-
-
 class SupervisedTask:
     """A task that is started again when it ends by an error."""
 
-    def __init__(self, name: str, run: Run, on_restart: Callable[[str], None]) -> None:
+    def __init__(self, name: str, run: Run, on_restart: Callable[[], None]) -> None:
         """Start the task.
 
         Args:
-            name: Name of the task, for the log and for `on_restart`.
+            name: Name of the task, for the log.
             run: Returns a new coroutine at each start.
-            on_restart: Called with the name at each restart.
+            on_restart: Called at each restart.
         """
         self.name = name
         self._run = run
@@ -70,7 +67,7 @@ class SupervisedTask:
         self._delay = min(MAX_DELAY, 2 * self._delay)
 
     def _restart(self) -> None:
-        self._on_restart(self.name)
+        self._on_restart()
         self._task = self._start()
 
     @property
@@ -103,17 +100,25 @@ class SupervisedTask:
 
 
 class Supervisor:
-    """Starts supervised tasks."""
+    """Starts supervised tasks, and counts their restarts.
 
-    def __init__(self, on_restart: Callable[[str], None] = _ignore) -> None:
-        """Create a supervisor; `on_restart` is called with the name of each task that starts again."""
-        self._on_restart = on_restart
+    Attributes:
+        restarts: Number of restarts by kind of task; 0 for a kind of which none was started again.
+    """
 
-    def start(self, name: str, run: Run) -> SupervisedTask:
+    def __init__(self) -> None:
+        self.restarts: dict[str, int] = {}
+
+    def start(self, name: str, run: Run, kind: str = "") -> SupervisedTask:
         """Start a task that is started again when it ends by an error.
 
         Args:
             name: Name of the task.
             run: Returns a new coroutine at each start.
+            kind: Kind of task under which restarts are counted, one of a small set; by default its name.
         """
-        return SupervisedTask(name, run, self._on_restart)
+        self.restarts.setdefault(kind or name, 0)
+        return SupervisedTask(name, run, partial(self._count, kind or name))
+
+    def _count(self, kind: str) -> None:
+        self.restarts[kind] += 1

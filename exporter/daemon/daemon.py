@@ -15,7 +15,7 @@ from exporter.core.definition import Context, SharedObjects
 from exporter.core.source import Host
 from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import Table
-from exporter.daemon import discovery, health, log, probe, runtime, sources
+from exporter.daemon import discovery, health, log, own_metrics, probe, runtime, sources
 from exporter.daemon.judge import Judge
 from exporter.daemon.loading import host_name, load_config
 from exporter.daemon.prepared import Prepared, prepare
@@ -64,7 +64,7 @@ class Daemon:
         self._sources = RunningSources(self._supervisor, self._lag)
         self._known = jobs.JobKnowledge()
         self._prepared = self._load()
-        self._reloads = health.Reloads(good=True, good_at=time())
+        self._reloads = own_metrics.Reloads(good=True, good_at=time())
         self._health = health.Health()
         self._renderers = {form: text.Renderer(openmetrics=form is Format.OPENMETRICS) for form in Format}
         self._reloading = asyncio.Lock()
@@ -81,6 +81,9 @@ class Daemon:
             telemetry_path=settings.telemetry_path,
             max_requests=settings.max_requests,
             config_file=settings.web_config_file,
+        )
+        self._own = own_metrics.OwnMetrics(
+            self.web.stats, self._lag, self._supervisor, lambda: self._reloads, lambda: self._relay
         )
 
     # --- start and stop ------------------------------------------------------------------------------------------
@@ -170,7 +173,7 @@ class Daemon:
                 logger.exception("reload: error in this program; the previous configuration remains in use")
                 return f"{type(error).__name__}: {error}"
             self._prepared = prepared
-            self._reloads = health.Reloads(good=True, good_at=time())
+            self._reloads = own_metrics.Reloads(good=True, good_at=time())
             logger.info("configuration reloaded")
             return None
 
@@ -263,16 +266,15 @@ class Daemon:
     # --- responses -----------------------------------------------------------------------------------------------
 
     def tables(self) -> list[Table]:
-        """Return all current tables: those of the sources, and those about the exporter itself."""
+        """Return all current tables: those of the sources, and those about the sources."""
         running = self._sources.all()
         tables = [table for one in running for table in one.tables()]
-        stats = self.web.stats
-        tables += self._health.tables(running, self._reloads, stats.requests, stats.refused(), self._lag.longest())
-        return tables if self._relay is None else [*tables, *self._relay.tables()]
+        return [*tables, *self._health.tables(running)]
 
     def _render(self, form: Format) -> Iterator[bytes]:
-        """Render all metrics; called in the web server's thread, one call at a time."""
-        return self._renderers[form].render(self.tables())
+        """Render all metrics, the exporter's own first; called in the web server's thread, one call at a time."""
+        yield self._own.render(form)
+        yield from self._renderers[form].render(self.tables())
 
     async def _probe(self, request: ProbeRequest, form: Format) -> ProbeAnswer:
         try:

@@ -3,21 +3,14 @@
 With a broker, verdicts on timings are computed by collectors, which receive all ranks of a job, and not on the host.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from exporter.core import vocabulary
 from exporter.core.supervision import Supervisor
-from exporter.core.table import (
-    RowKeeper,
-    Samples,
-    Table,
-    TableBuilder,
-)
-from exporter.core.vocabulary import counter, gauge
+from exporter.core.table import Samples, Table
 from exporter.meaning.ports.states import PortState
 from exporter.meaning.training.jobs import TIMING_COLUMNS, progress
 from exporter.mqtt.options import MqttOptions
@@ -32,38 +25,31 @@ from exporter.nccl.batch import (
 if TYPE_CHECKING:
     from exporter.mqtt.publisher import Publisher
 
-BROKER = vocabulary.schema(
-    "fabric_exporter_mqtt_",
-    (),
-    own={
-        "connected": gauge("Whether the broker is connected (1) or not (0)."),
-        "reconnects_total": counter("Connections to the broker after the first."),
-        "failures_total": counter("Connections to the broker that ended or could not be established."),
-        "refused_messages_total": counter(
-            "Messages that the broker refused with a PUBACK reason code: batches, port states, presence of the host."
-        ),
-        "queued_batches": gauge("Batches of timings in the queue to the broker."),
-        "states": gauge("Active states of ports that are published."),
-        "omitted_states": gauge(
-            "Active states of ports that are not published: beyond the limit, or with names that no topic can contain."
-        ),
-    },
-)
-
-BATCHES = vocabulary.schema(
-    "fabric_exporter_mqtt_",
-    ("outcome",),
-    own={
-        "batches_total": counter(
-            "Batches of timings by outcome: sent; dropped from the queue, since the broker was unavailable too long;"
-            " refused by the broker; invalid, whose names cannot be encoded."
-        )
-    },
-)
-
-SCHEMAS = (BROKER, BATCHES)
-
 _DROPPED = "dropped_collectives_total"
+
+
+class RelayStatus(NamedTuple):
+    """State of a relay.
+
+    Attributes:
+        connected: Whether the broker is connected.
+        reconnects: Connections after the first.
+        failures: Connections that ended or could not be established.
+        refused_messages: Messages of all kinds that the broker refused.
+        queued_batches: Batches in the queue to the broker.
+        states: Active states of ports that are published.
+        omitted_states: Active states of ports that are not published.
+        batches: Batches by outcome.
+    """
+
+    connected: bool
+    reconnects: int
+    failures: int
+    refused_messages: int
+    queued_batches: int
+    states: int
+    omitted_states: int
+    batches: Mapping[str, int]
 
 
 class Relay:
@@ -97,7 +83,6 @@ class Relay:
         self._since: dict[tuple[str, str, str, float], float] = {}
         self._lost: dict[str, int] = {}
         self.lost_by_rank: dict[tuple[str, ...], int] = {} if previous is None else previous.lost_by_rank
-        self._keepers = {schema: RowKeeper(schema.labels) for schema in SCHEMAS}
 
     async def start(self) -> None:
         """Start the publisher, which connects and reconnects."""
@@ -155,34 +140,26 @@ class Relay:
         if self._publisher is not None:
             self._publisher.set_states(messages)
 
-    def tables(self) -> list[Table]:
-        """Return the tables about the publisher; none while it is not started."""
-        publisher, now = self._publisher, monotonic()
+    def status(self) -> RelayStatus | None:
+        """Return the state of the publisher; None while it is not started."""
+        publisher = self._publisher
         if publisher is None:
-            return []
-        broker = TableBuilder(BROKER)
-        broker.row(
-            (),
-            {
-                "connected": int(publisher.status.connected),
-                "reconnects_total": publisher.status.reconnects,
-                "failures_total": publisher.status.failures,
-                "refused_messages_total": publisher.status.refused,
-                "queued_batches": publisher.queued[0],
-                "states": self._states - publisher.omitted_states,
-                "omitted_states": publisher.omitted_states,
+            return None
+        return RelayStatus(
+            connected=publisher.status.connected,
+            reconnects=publisher.status.reconnects,
+            failures=publisher.status.failures,
+            refused_messages=publisher.status.refused,
+            queued_batches=publisher.queued[0],
+            states=self._states - publisher.omitted_states,
+            omitted_states=publisher.omitted_states,
+            batches={
+                "sent": publisher.sent,
+                "dropped": self.dropped + publisher.dropped,
+                "refused": publisher.refused,
+                "invalid": publisher.invalid,
             },
         )
-        sent = TableBuilder(BATCHES)
-        counts = {
-            "sent": publisher.sent,
-            "dropped": self.dropped + publisher.dropped,
-            "refused": publisher.refused,
-            "invalid": publisher.invalid,
-        }
-        for outcome, count in counts.items():
-            sent.row((outcome,), {"batches_total": count})
-        return [broker.table(self._keepers[BROKER], now), sent.table(self._keepers[BATCHES], now)]
 
 
 def batches(table: Table, host: str) -> list[Batch]:

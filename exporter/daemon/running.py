@@ -131,7 +131,7 @@ class RunningSources:
                 on_late=self._lag.note,
                 steps_in_thread=own.in_thread,
             )
-            task = self._supervisor.start(" ".join(key).strip(), poller.run)
+            task = self._supervisor.start(" ".join(key).strip(), poller.run, kind=source.name)
             self._running[key] = RunningSource(poller, built_from, task, definition.polls, links.ports, drop)
 
     async def stop(self) -> None:

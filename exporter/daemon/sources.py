@@ -9,12 +9,11 @@ from exporter.config.yaml_reader import ConfigError
 from exporter.core.definition import Context, Definition
 from exporter.core.source import Source
 from exporter.core.table import Metric, Schema
-from exporter.daemon import health
+from exporter.daemon import health, own_metrics
 from exporter.daemon.judge import CAUSES
 from exporter.daemon.pipeline import MEANINGS
 from exporter.daemon.probe import PROBE
 from exporter.daemon.probe_options import Section
-from exporter.daemon.relay import SCHEMAS as RELAY_SCHEMAS
 from exporter.mqtt import options as mqtt
 from exporter.sources.bursts import source as bursts
 from exporter.sources.collector import source as collector
@@ -51,8 +50,8 @@ def metrics() -> list[Metric]:
     """Return every metric that can be exported: those of sources, those computed from them, and the exporter's own."""
     found = metrics_of([schema for definition in SOURCES for schema in definition.schemas])
     polls = [definition.polls.schema for definition in SOURCES if definition.polls is not None]
-    own = (*polls, *health.SCHEMAS, *RELAY_SCHEMAS, CAUSES, PROBE)
-    found += [metric for schema in own for metric in schema.metrics.values()]
+    found += [metric for schema in (*polls, *health.SCHEMAS, CAUSES, PROBE) for metric in schema.metrics.values()]
+    found += own_metrics.metrics()
     return list({metric.name: metric for metric in reversed(found)}.values())[::-1]
 
 

@@ -139,8 +139,8 @@ async def test_it_never_blocks_the_loop(tmp_path, capsys, monkeypatch):
             watch.functions[call].can_block_in("exporter/daemon/daemon.py", {"__init__"})
         watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon/runtime.py", {"warn_of_own_namespace"})
         # procfs files of this process are in memory; a fast rendering runs on the event loop.
-        watch.functions["os.stat"].can_block_in("exporter/daemon/health.py", {"values"})
-        watch.functions["os.listdir"].can_block_in("exporter/daemon/health.py", {"values"})
+        for call in ("io.BufferedReader.read", "os.listdir"):
+            watch.functions[call].can_block_in("prometheus_client/process_collector.py", {"collect"})
         running = asyncio.create_task(demo.serve(listen_addresses=["127.0.0.1:0"], faults=list(FAULTS)))
         output = ""
         while "Ctrl-C" not in output:

@@ -13,9 +13,13 @@ LONG = 30.0
 
 
 @pytest.fixture
-def restarts(monkeypatch):
+def supervisor(monkeypatch):
     monkeypatch.setattr(supervision, "FIRST_DELAY", 0.01)
-    return []
+    return Supervisor()
+
+
+def start(supervisor, name, run):
+    return supervisor.start(name, run, kind="a kind")
 
 
 async def until(condition):
@@ -24,7 +28,7 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-async def test_a_task_that_raises_is_started_again_and_logged_with_its_traceback(restarts, caplog):
+async def test_a_task_that_raises_is_started_again_and_logged_with_its_traceback(supervisor, caplog):
     runs = []
 
     async def run():
@@ -33,9 +37,9 @@ async def test_a_task_that_raises_is_started_again_and_logged_with_its_traceback
             raise ZeroDivisionError("a bug")
         await asyncio.Event().wait()
 
-    task = Supervisor(restarts.append).start("nic", run)
+    task = start(supervisor, "nic", run)
     await until(lambda: len(runs) == 3)
-    assert restarts == ["nic", "nic"]
+    assert supervisor.restarts == {"a kind": 2}
     assert caplog.text.count("ZeroDivisionError: a bug") == 2
     assert "Traceback" in caplog.text
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
@@ -44,78 +48,78 @@ async def test_a_task_that_raises_is_started_again_and_logged_with_its_traceback
     assert task.done
 
 
-async def test_a_task_that_is_cancelled_by_another_is_started_again(restarts, caplog):
+async def test_a_task_that_is_cancelled_by_another_is_started_again(supervisor, caplog):
     started = []
 
     async def run():
         started.append(asyncio.current_task())
         await asyncio.Event().wait()
 
-    task = Supervisor(restarts.append).start("nic", run)
+    task = start(supervisor, "nic", run)
     await until(lambda: started)
     started[0].cancel()
     await until(lambda: len(started) == 2)
-    assert restarts == ["nic"]
+    assert supervisor.restarts == {"a kind": 1}
     assert "cancelled unexpectedly" in caplog.text
     await task.stop()
     assert len(started) == 2
 
 
-async def test_a_task_that_returns_is_complete(restarts):
+async def test_a_task_that_returns_is_complete(supervisor):
     async def run():
         return None
 
-    task = Supervisor(restarts.append).start("first reads", run)
+    task = start(supervisor, "first reads", run)
     assert await task.wait()
     await asyncio.sleep(0.05)
     assert task.done
-    assert restarts == []
+    assert supervisor.restarts == {"a kind": 0}
 
 
-async def test_delays_double_up_to_the_maximum(restarts, caplog, monkeypatch):
+async def test_delays_double_up_to_the_maximum(supervisor, caplog, monkeypatch):
     monkeypatch.setattr(supervision, "MAX_DELAY", 0.04)
 
     async def run():
         raise ValueError("a bug")
 
-    task = Supervisor(restarts.append).start("nic", run)
-    await until(lambda: len(restarts) == 4)
+    task = start(supervisor, "nic", run)
+    await until(lambda: supervisor.restarts["a kind"] == 4)
     await task.stop()
     delays = [record.args[1] for record in caplog.records]
     assert delays[:4] == [0.01, 0.02, 0.04, 0.04]
 
 
-async def test_a_stop_between_two_runs_prevents_the_restart(restarts, monkeypatch):
+async def test_a_stop_between_two_runs_prevents_the_restart(supervisor, monkeypatch):
     monkeypatch.setattr(supervision, "FIRST_DELAY", 0.02)
 
     async def run():
         raise ValueError("a bug")
 
-    task = Supervisor(restarts.append).start("nic", run)
+    task = start(supervisor, "nic", run)
     await task.wait()
     assert not task.done
     await task.stop()
     assert task.done
     await asyncio.sleep(0.05)
-    assert restarts == []
+    assert supervisor.restarts == {"a kind": 0}
 
 
-async def test_an_error_at_the_end_is_logged(restarts, caplog):
+async def test_an_error_at_the_end_is_logged(supervisor, caplog):
     async def run():
         try:
             await asyncio.Event().wait()
         finally:
             raise OSError("cannot be closed")
 
-    task = Supervisor(restarts.append).start("nic", run)
+    task = start(supervisor, "nic", run)
     await asyncio.sleep(0)
     await task.stop()
     assert "nic: error at its end" in caplog.text
     assert "cannot be closed" in caplog.text
-    assert restarts == []
+    assert supervisor.restarts == {"a kind": 0}
 
 
-async def test_a_task_that_ignores_its_end_is_not_waited_for_longer_than_asked(restarts):
+async def test_a_task_that_ignores_its_end_is_not_waited_for_longer_than_asked(supervisor):
     go = asyncio.Event()
 
     async def run():
@@ -125,7 +129,7 @@ async def test_a_task_that_ignores_its_end_is_not_waited_for_longer_than_asked(r
             except asyncio.CancelledError:
                 continue
 
-    task = Supervisor(restarts.append).start("nic", run)
+    task = start(supervisor, "nic", run)
     await asyncio.sleep(0)
     assert not await task.stop(0.05)
     go.set()

@@ -30,6 +30,7 @@ from exporter.daemon.daemon import Daemon
 from exporter.daemon.running import RunningSource
 from exporter.daemon.settings import Settings
 from exporter.meaning.ports import states as port_states
+from exporter.outputs.negotiation import Format
 from exporter.simulator.cluster import Cluster
 from exporter.simulator.host import HostFiles
 from exporter.simulator.snmp_agent import SnmpAgent
@@ -185,6 +186,20 @@ async def test_a_whole_cluster_is_served_on_every_path(tmp_path):
                 assert (await client.get("/nothing")).status_code == 404
         finally:
             await daemon.stop()
+
+
+@pytest.mark.parametrize("form", Format)
+async def test_a_page_has_each_family_once_and_one_end(tmp_path, form):
+    async with serving(tmp_path) as served:
+        text = (await served.client.get("/metrics", headers={"accept": form.content_type})).text
+        families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
+        assert {"fabric_source_reads_total", "fabric_source_reads"} & {*families}
+        assert {"process_cpu_seconds_total", "process_cpu_seconds"} & {*families}
+        assert sorted(families) == sorted({*families})
+        ends = re.findall(r"^# EOF.*", text, re.MULTILINE)
+        assert ends == (["# EOF"] if form is Format.OPENMETRICS else [])
+        assert text.endswith("\n# EOF\n") is (form is Format.OPENMETRICS)
+        assert samples_of(text, parse_openmetrics if form is Format.OPENMETRICS else parse_text)
 
 
 async def test_absent_hardware_is_neither_up_nor_a_failure(tmp_path, caplog):
@@ -648,9 +663,8 @@ async def test_nothing_blocks_the_loop(tmp_path):
             watch.functions[call].can_block_in("exporter/daemon/daemon.py", {"__init__"})
         watch.functions["io.TextIOWrapper.read"].can_block_in("exporter/daemon/runtime.py", {"warn_of_own_namespace"})
         # procfs files of this process are in memory; a fast rendering runs on the event loop.
-        watch.functions["io.BufferedReader.read"].can_block_in("exporter/daemon/health.py", {"__init__"})
-        watch.functions["os.stat"].can_block_in("exporter/daemon/health.py", {"values"})
-        watch.functions["os.listdir"].can_block_in("exporter/daemon/health.py", {"values"})
+        for call in ("io.BufferedReader.read", "os.listdir"):
+            watch.functions[call].can_block_in("prometheus_client/process_collector.py", {"collect"})
         dead.bind(("127.0.0.1", 0))
         dead.listen()
         async with Cluster(tmp_path, interval="500ms", switch_interval="1s") as cluster:

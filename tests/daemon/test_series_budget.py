@@ -141,6 +141,7 @@ OWN = (
     "fabric_source_",
     "fabric_exporter_",
     "process_",
+    "python_",
     *(f"fabric_switch_{name}" for name in ("up", "poll_duration_seconds", "overruns_total")),
 )
 """The exporter's own metrics, which no source can drop."""

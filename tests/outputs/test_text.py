@@ -28,6 +28,7 @@ from exporter.core.table import (
     Table,
 )
 from exporter.outputs import text
+from exporter.outputs.prometheus_collector import TableCollector
 from tests.core.test_vocabulary import declared
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -157,6 +158,14 @@ def tables_strategy(draw):
 @given(tables_strategy())
 def test_values_are_those_the_official_client_prints(one):
     assert parsed([one]) == reference([one])
+
+
+@UNHURRIED
+@given(tables_strategy())
+def test_a_registry_of_an_embedding_program_has_the_same_values(one):
+    registry = CollectorRegistry()
+    registry.register(TableCollector(lambda: [one]))
+    assert samples(registry.collect()) == parsed([one])
 
 
 def test_unusual_labels_remain_different_in_both_parsers():

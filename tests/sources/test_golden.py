@@ -267,7 +267,7 @@ async def collector(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("exporter.mqtt.subscriber.Subscriber", FourBatches)
         patch.setattr("exporter.daemon.relay.Relay.start", nothing)
-        patch.setattr("exporter.daemon.relay.Relay.tables", lambda _self: [])
+        patch.setattr("exporter.daemon.relay.Relay.status", lambda _self: None)
         sections = "mqtt: {broker: 127.0.0.1}\ncollector: {slots: 00-ff, interval: 100ms}"
         async with scraped(configured(tmp_path, switches=sections), sysfs=tmp_path, procfs=tmp_path) as scraper:
             yield scraper
