@@ -16,14 +16,15 @@ from itertools import product
 from pathlib import Path
 from time import monotonic
 
-import aiomqtt
 import pytest
 import trustme
+from paho.mqtt import client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from exporter.mqtt import connection, retained_state
 from exporter.mqtt import publisher as publishing
+from exporter.mqtt.client import BrokerError
 from exporter.mqtt.connection import Backoff
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.publisher import Publisher, PublishQueue, QueuedMessage
@@ -157,8 +158,19 @@ class TcpProxy:
         writer.close()
 
 
-def port(options):
-    return options.address[1]
+@contextmanager
+def raw_client(options):
+    """Return a function that publishes any message, with paho's own thread; it blocks until the broker confirms."""
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+    client.connect(*options.address)
+    client.loop_start()
+
+    def publish(topic, payload):
+        client.publish(topic, payload, qos=1).wait_for_publish(PATIENCE)
+
+    yield publish
+    client.disconnect()
+    client.loop_stop()
 
 
 def quick():
@@ -467,12 +479,10 @@ async def test_hostile_messages_are_discarded_and_counted(broker):
         ("fabric/v1/hosts/a%0Ab", b"{}", "invalid_topic"),
     ]
     async with collected(options) as (subscriber, got):
-        async with aiomqtt.Client("127.0.0.1", port(options)) as attacker:
+        with raw_client(options) as attacker:
             for where, payload, _ in hostile:
-                await attacker.publish(where, payload, qos=1)
-            await attacker.publish(
-                topic, b"\x00" * 400_000, qos=1
-            )  # larger than the Maximum Packet Size of the subscriber
+                await asyncio.to_thread(attacker, where, payload)
+            await asyncio.to_thread(attacker, topic, b"\x00" * 400_000)  # over the subscriber's Maximum Packet Size
         async with published(options) as publisher:
             publisher.publish(batch(0))
             await until("the good one", lambda: numbers(got) == [0, 1, 2])
@@ -566,8 +576,10 @@ async def test_states_expire_at_the_broker_and_are_refreshed_before(broker, monk
 
         async def is_kept():
             """Return whether the broker sends the state to a new subscriber, before messages published later."""
-            async with collected(options) as (subscriber, _), aiomqtt.Client("127.0.0.1", port(options)) as marker:
-                await marker.publish(event_topic("marker", "p", "down"), encode_state(make_state("down", 1.0)), qos=1)
+            async with collected(options) as (subscriber, _):
+                with raw_client(options) as publish:
+                    state = encode_state(make_state("down", 1.0))
+                    await asyncio.to_thread(publish, event_topic("marker", "p", "down"), state)
                 await until("the marker", lambda: ("marker", "p", "down") in subscriber.retained.states())
                 return (*PORT, "down") in subscriber.retained.states()
 
@@ -678,10 +690,10 @@ async def test_collectors_and_pollers_may_publish_their_presence(broker, users, 
 
 async def test_refused_subscriptions_are_an_error():
     class Refusing:
-        async def subscribe(self, topics):
+        async def subscribe(self, topics, options):
             return [ReasonCode(PacketTypes.SUBACK, identifier=0x87) for _ in topics]
 
-    with pytest.raises(aiomqtt.MqttError, match="the broker refuses 2 of 2 topics: Not authorized"):
+    with pytest.raises(BrokerError, match="the broker refuses 2 of 2 topics: Not authorized"):
         await Subscriber(MqttOptions(broker="127.0.0.1:1"))._subscribe(Refusing())
 
 

@@ -105,7 +105,7 @@ class CollectorSource:
                 await receiving
 
     async def _start(self) -> None:
-        from exporter.mqtt.subscriber import Subscriber  # noqa: PLC0415  # imports aiomqtt, for collectors only
+        from exporter.mqtt.subscriber import Subscriber  # noqa: PLC0415  # imports paho-mqtt, for collectors only
 
         self._subscriber = Subscriber(self._broker, self._options.slots or "00-ff")
         self._receiving = asyncio.create_task(self._receive(self._subscriber), name="collector")

@@ -6,7 +6,6 @@ import pickle
 import sys
 from time import monotonic
 
-import aiomqtt
 import pytest
 
 from exporter.config.schema import load
@@ -211,8 +210,7 @@ async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broke
         await until("the collector listens", lambda: source._subscriber.subscribed)
         topic = batch_topic("123", "gpu-001").replace("/nccl/", "/timing/")
         foreign = batch_topic("123", "gpu-002").replace("/nccl/", "/timing/")
-        host, _, port = options.broker.rpartition(":")
-        async with aiomqtt.Client(host, int(port), protocol=aiomqtt.ProtocolVersion.V5) as client:
+        with raw_client(options) as publish:
             for where, what in (
                 (topic, datagram()),
                 (topic, datagram()),  # delivered twice
@@ -220,7 +218,7 @@ async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broke
                 (topic, pickle.dumps({})),
                 (topic, datagram(2, host="a\nb")),
             ):
-                await client.publish(where, what, qos=1)
+                await asyncio.to_thread(publish, where, what)
         tables = await read_until(source, lambda _: sum(source._subscriber.refused.values()) == 3)
         assert source._subscriber.refused == {"sender_mismatch": 1, "malformed": 1, "invalid": 1}
         assert source._subscriber.deduplicator.losses.duplicate_batches == 1
