@@ -21,11 +21,12 @@ import trustme
 from paho.mqtt import client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from exporter.mqtt import connection, retained_state
 from exporter.mqtt import publisher as publishing
-from exporter.mqtt.client import BrokerError
-from exporter.mqtt.connection import Backoff
+from exporter.mqtt.client import Access, BrokerClient, BrokerError, ClientSettings
+from exporter.mqtt.connection import Backoff, ConnectionStatus
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.publisher import Publisher, PublishQueue, QueuedMessage
 from exporter.mqtt.states import encode as encode_state
@@ -784,6 +785,63 @@ async def test_a_connection_closed_before_connack_fails_at_once():
         async with Publisher(MqttOptions(broker=f"127.0.0.1:{proxy.port}"), "gpu-01", quick()) as publisher:
             await until("tried", lambda: publisher.status.failures >= 2)
             assert "closed the connection before CONNACK" in publisher.status.error
+
+
+async def test_a_broker_that_reads_nothing_does_not_delay_the_end():
+    """It accepts the connection, then its receive window closes: DISCONNECT cannot be sent."""
+
+    async def accept_only(reader, writer):
+        await reader.read(1024)
+        writer.write(bytes.fromhex("2003000000"))  # CONNACK: Success, no properties
+        await ended.wait()
+        writer.transport.abort()
+
+    ended = asyncio.Event()
+    server = await asyncio.start_server(accept_only, "127.0.0.1", 0, limit=1024)
+    client = BrokerClient(ClientSettings("one"), Access(server.sockets[0].getsockname()), timeout=0.5)
+    await client.connect(clean_start=True)
+    with pytest.raises(BrokerError, match=r"did not respond within 0\.5 s"):
+        await client.publish_confirmed("a", bytes(64 << 20))
+    client.close()
+    with pytest.raises(BrokerError):
+        await client.publish_confirmed("a", b"")
+    ended.set()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_the_reason_for_which_the_broker_ends_a_connection_is_reported(broker):
+    options = broker("allow_anonymous true", "max_packet_size 2000").options()
+    client = BrokerClient(ClientSettings("one"), Access(options.address), 10.0)
+    await client.connect(clean_start=True)
+    with pytest.raises(BrokerError, match="the broker ended the connection: Packet too large"):
+        await client.publish_confirmed("a", bytes(4000))
+    client.close()
+
+
+async def test_an_error_of_the_handler_ends_the_connection_and_is_logged_with_its_traceback(broker, caplog):
+    options = broker().options()
+
+    def fail(topic, payload):
+        raise KeyError(topic)
+
+    async def listen(client):
+        await client.subscribe(["a"], SubscribeOptions(qos=1))
+        await asyncio.to_thread(publish_one)
+        await asyncio.Event().wait()
+
+    def publish_one():
+        with raw_client(options) as publish:
+            publish("a", b"")
+
+    status = ConnectionStatus()
+    connecting = connection.keep_connected(options, ClientSettings("one", on_received=fail), status, quick(), listen)
+    task = asyncio.create_task(connecting)
+    await until("failed", lambda: status.failures >= 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    (first, *_) = (one for one in caplog.records if one.levelname == "ERROR")
+    assert first.exc_info[0] is KeyError
 
 
 @pytest.mark.parametrize(("steady", "shortest"), [(0.0, True), (3600.0, False)])
