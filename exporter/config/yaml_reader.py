@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.config.errors import RuleError, dotted
+from exporter.config.errors import RuleError, UserError, dotted
 from exporter.config.files import read_regular
 from exporter.config.units import Amount, BitRate, Duration
 
@@ -43,7 +43,7 @@ _WORDS = {
 """Names of msgspec for types, and what they are called in errors."""
 
 
-class ConfigError(Exception):
+class ConfigError(UserError):
     """The configuration is invalid; the text has place, value and remedy."""
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from exporter.config import schema as config
+from exporter.config.errors import RuleError
 from exporter.config.schema import Config
 from exporter.config.yaml_reader import ConfigError
 from exporter.core.source import Definition, Host, Source
@@ -73,7 +74,7 @@ def build_sources(definition: Definition, settings: Config, host: Host) -> Seque
         if definition is collector.DEFINITION:  # which needs the broker of another section
             return collector.build(options, settings.sources[mqtt.SECTION.name])
         return definition.build(options, host)
-    except ValueError as error:
+    except RuleError as error:
         raise ConfigError(f"{section_name(definition)}: {error}") from None
 
 

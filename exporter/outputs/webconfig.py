@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 import yaml
 
+from exporter.config.errors import UserError
 from exporter.config.files import read_regular
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ _HEADERS: dict[str, tuple[str, ...]] = {
 }
 
 
-class WebConfigError(ValueError):
+class WebConfigError(UserError):
     """The web configuration is invalid; the text names the file, the key, the value and the remedy."""
 
 

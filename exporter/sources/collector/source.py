@@ -11,6 +11,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from exporter.config.errors import RuleError
 from exporter.core.source import (
     Definition,
     Host,
@@ -196,12 +197,12 @@ def build(options: CollectorOptions, broker: MqttOptions) -> list[Source]:
     """Create the collector if slots are configured.
 
     Raises:
-        ValueError: No broker is configured.
+        RuleError: No broker is configured.
     """
     if options.slots is None:
         return []
     if broker.broker is None:
-        raise ValueError("slots need a broker; set mqtt.broker")
+        raise RuleError(["slots"], "need a broker; set mqtt.broker")
     return [CollectorSource(options, broker)]
 
 

@@ -183,7 +183,7 @@ class TrapSource:
             assert target.snmp is not None  # noqa: S101  # __init__ filters the targets
             try:
                 credentials = await asyncio.to_thread(read_credentials, target.snmp)
-            except (SecretError, ValueError) as error:
+            except SecretError as error:
                 failures.append(Failure(target.name, "credentials", f"its traps are refused: {error}"))
                 continue
             self._credentials[target.name] = _add_credentials(engine, credentials, target.snmp.engine_id)
