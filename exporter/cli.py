@@ -1,6 +1,7 @@
 """The command line: it assembles the parser of the modules in `exporter.commands` and runs the chosen command."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Protocol
 
 from exporter import __version__
 from exporter.commands import check_config, demo, hook, ib_flags, probe, replay, run, snapshot
+from exporter.config.errors import UserError
 
 
 class Command(Protocol):
@@ -32,9 +34,6 @@ COMMANDS: Mapping[str, Command] = {
     "hook": hook,
     "ib": ib_flags,
 }
-
-CONFIG_ERRORS = {"ConfigError", "WebConfigError"}
-"""Errors that are printed without a traceback, by name: importing them would import YAML."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -69,17 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return COMMANDS[chosen.command].run(chosen)
     except KeyboardInterrupt:
         return 130
-    except (ValueError, OSError, RuntimeError) as error:
-        return _fail(error)
-    except Exception as error:
-        if type(error).__name__ not in CONFIG_ERRORS:
-            raise
-        return _fail(error)
-
-
-def _fail(error: Exception) -> int:
-    print(f"fabric-exporter: {error}", file=sys.stderr)  # noqa: T201  # errors go to the terminal
-    return 1
+    except UserError as error:  # any other exception is a fault of this program, and keeps its traceback
+        print(f"fabric-exporter: {error}", file=sys.stderr)  # noqa: T201  # errors go to the terminal
+        return 1
+    except BrokenPipeError:  # what reads standard output has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at the end fails too
+        return 1
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ ALLOWED = {
     "outputs": {"config", "core"},
     "mqtt": {"config", "core", "nccl"},
     "sources": {"config", "core", "linux", "snmp", "switch_api", "nccl", "mqtt"},
-    "simulator": {"snmp", "outputs"},  # of outputs the HTTP server, which simulated switches use too
+    "simulator": {"config", "snmp", "outputs"},  # of outputs the HTTP server, which simulated switches use too
 }
 """The packages of `exporter` that each may import beside itself. The others, `daemon` and the commands, may import all
 but what is in FRONT."""

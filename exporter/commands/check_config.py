@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from exporter.commands.flags import add_config_flag
+from exporter.config.errors import UserError
 
 HELP = "check the configuration files; print the first error and exit with 1 if one is wrong"
 
@@ -21,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.daemon import loading
 
     if arguments.config_file is None and arguments.web_config_file is None:
-        raise ValueError("nothing to check: give --config.file or --web.config.file")
+        raise UserError("nothing to check: give --config.file or --web.config.file")
     for line in loading.check(arguments.config_file, arguments.web_config_file):
         print(line)  # noqa: T201  # output of the command
     return 0

@@ -7,11 +7,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.commands.flags import DEFAULT_LISTEN_ADDRESS, add_log_flags, add_web_flags, listen_addresses
+from exporter.config.errors import UserError, system_errors_as_user_errors
 from exporter.daemon import log
 from exporter.simulator.faults import FAULTS
 
@@ -109,8 +110,7 @@ async def serve(
         faults: Faults of the cluster, see `FAULTS`.
 
     Raises:
-        ValueError: The directory is not empty, or a fault or address is invalid.
-        OSError: The directory cannot be written, or an address cannot be listened on.
+        UserError: The directory cannot be written or is not empty, or an address is invalid or cannot be listened on.
     """
     from exporter.daemon.daemon import Daemon
     from exporter.simulator.cluster import Cluster
@@ -121,7 +121,8 @@ async def serve(
         loop.add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(_host_directory(directory))
-        cluster = await stack.enter_async_context(Cluster(folder, faults=faults))
+        with _simulation_errors(folder):
+            cluster = await stack.enter_async_context(Cluster(folder, faults=faults))
         daemon = Daemon(
             settings(
                 cluster,
@@ -134,7 +135,14 @@ async def serve(
         await daemon.start()
         stack.push_async_callback(daemon.stop)
         _print(_banner(cluster, _url(daemon), telemetry_path))
-        await _simulate_until(stopping, cluster)
+        with _simulation_errors(folder):
+            await _simulate_until(stopping, cluster)
+
+
+def _simulation_errors(folder: Path) -> AbstractContextManager[None]:
+    return system_errors_as_user_errors(
+        f"the simulated devices in {folder}", "free disk space or ports, or name another --demo.directory"
+    )
 
 
 def _url(daemon: "Daemon") -> str:
@@ -174,9 +182,11 @@ async def _host_directory(directory: Path | None) -> AsyncIterator[Path]:
 
 
 def _create_empty(directory: Path) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise ValueError(f"--demo.directory: {directory} is not empty; name a new directory, or remove its contents")
+    with system_errors_as_user_errors(f"--demo.directory: {directory}", "name a directory that this user can write"):
+        directory.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(directory.iterdir())
+    if not is_empty:
+        raise UserError(f"--demo.directory: {directory} is not empty; name a new directory, or remove its contents")
     return directory.resolve()
 
 

@@ -5,6 +5,8 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+from exporter.config.errors import system_errors_as_user_errors
+
 HELP = "print fabric_timing.py, which reports the collectives of a training job that imports it"
 
 
@@ -19,5 +21,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         sys.stdout.write(text)
     else:
-        arguments.output.write_text(text, encoding="utf-8")
+        with system_errors_as_user_errors(arguments.output, "name a file in a folder that this user can write"):
+            arguments.output.write_text(text, encoding="utf-8")
     return 0

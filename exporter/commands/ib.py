@@ -10,9 +10,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TextIO
 
+from exporter.config.errors import UserError, system_errors_as_user_errors
 from exporter.config.files import read_regular
-from exporter.config.secret import SecretError
-from exporter.config.yaml_reader import ConfigError
 from exporter.linux.mad.umad import LocalPort, UmadError
 from exporter.linux.mad.window import RequestWindow
 from exporter.sources.ibfabric import rendering
@@ -48,9 +47,6 @@ PROGRESS_INTERVAL = 0.2
 SAME, DIFFERENT, FAILED = 0, 1, 2
 """Exit statuses of `ib diff`: those of diff(1)."""
 
-READ_ERRORS = (ConfigError, SecretError, UmadError, SweepError, OSError, ValueError)
-"""Errors of reading a fabric or a file."""
-
 
 @dataclass(frozen=True, slots=True)
 class FabricAccess:
@@ -79,7 +75,7 @@ def topology(access: FabricAccess, form: str, *, counters: bool, opener: PortOpe
     """
     try:
         fabric = read_fabric(access, counters=counters, opener=opener)
-    except READ_ERRORS as error:
+    except UserError as error:
         _print_error(str(error))
         return 1
     if form == "json":
@@ -111,7 +107,7 @@ def diff(
     try:
         old = load_topology(before)
         new = read_fabric(access, counters=False, opener=opener) if after is None else load_topology(after)
-    except READ_ERRORS as error:
+    except UserError as error:
         _print_error(str(error))
         return FAILED
     found = compare(old, new)
@@ -126,23 +122,27 @@ def load_topology(path: Path) -> SavedFabric:
     """Read a saved topology.
 
     Raises:
-        ConfigError: The file cannot be read, or is not a valid document.
+        UserError: The file cannot be read, or is not a valid document.
     """
-    try:
-        return parse_topology(read_regular(path, MAX_SIZE), str(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its name and its permissions") from None
+    with system_errors_as_user_errors(f"{path}: cannot be read", "check its name and its permissions"):
+        data = read_regular(path, MAX_SIZE)
+    return parse_topology(data, str(path))
 
 
 def read_fabric(access: FabricAccess, *, counters: bool, opener: PortOpener | None = None) -> SavedFabric:
     """Read the fabric once; print nodes and ports that do not respond to standard error. Blocks.
 
     Raises:
-        UmadError: The port cannot be used.
-        SecretError: The M_Key cannot be read.
-        SweepError: No node beyond this host responds, though its link is up.
-        OSError: The port is gone.
+        UserError: The port cannot be used, the M_Key cannot be read, or no node beyond this host responds though its
+            link is up.
     """
+    try:
+        return _read_fabric(access, counters=counters, opener=opener)
+    except (UmadError, SweepError, OSError) as error:
+        raise UserError(str(error)) from None
+
+
+def _read_fabric(access: FabricAccess, *, counters: bool, opener: PortOpener | None) -> SavedFabric:
     opener = UmadPortOpener() if opener is None else opener
     m_key = access.options.read_m_key()
     local = opener.local(access.choice)

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.config.errors import UserError
+
 if TYPE_CHECKING:
     from exporter.commands.ib import FabricAccess
 
@@ -60,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         sweep = _sweep_options(arguments)
-    except ValueError as error:
-        print(f"fabric-exporter: --{str(error).replace('_', '-')}", file=sys.stderr)  # noqa: T201  # as cli.py does
+    except UserError as error:
+        print(f"fabric-exporter: {error}", file=sys.stderr)  # noqa: T201  # as cli.py does
         return ib.FAILED
     if arguments.ib_command == "diff":
         return ib.diff(sweep, arguments.before, arguments.after, as_json=arguments.as_json)
@@ -72,7 +74,7 @@ def _sweep_options(arguments: argparse.Namespace) -> "FabricAccess":
     """Return the options of the sweep.
 
     Raises:
-        ValueError: A limit is invalid; the text begins with its key.
+        UserError: A limit is invalid.
     """
     from exporter.commands.ib import FabricAccess
     from exporter.config.units import Duration
@@ -83,6 +85,10 @@ def _sweep_options(arguments: argparse.Namespace) -> "FabricAccess":
         try:
             limits["timeout"] = Duration.parse(arguments.timeout)
         except ValueError as error:
-            raise ValueError(f"timeout is {arguments.timeout!r}; {error}") from None
-    options = IbFabricOptions(m_key_file=arguments.m_key_file, **limits)
-    return FabricAccess(PortChoice(device=arguments.device, port=arguments.port), options)
+            raise UserError(f"--timeout is {arguments.timeout!r}; {error}") from None
+    try:
+        options = IbFabricOptions(m_key_file=arguments.m_key_file, **limits)
+        choice = PortChoice(device=arguments.device, port=arguments.port)
+    except ValueError as error:  # of their validation; the text begins with the key
+        raise UserError(f"--{str(error).replace('_', '-')}") from None
+    return FabricAccess(choice, options)

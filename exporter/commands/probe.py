@@ -5,6 +5,7 @@ import asyncio
 import sys
 
 from exporter.commands.flags import add_config_flag, add_snmp_flags, snmp_options
+from exporter.config.errors import UserError
 
 HELP = "poll one switch once and print the result"
 
@@ -42,7 +43,7 @@ async def _probe(arguments: argparse.Namespace) -> int:
     try:
         result = await prober.probe(arguments.target, arguments.module, auth, TIMEOUT_SECONDS)
     except RefusedError as error:
-        raise ValueError(str(error)) from None
+        raise UserError(str(error)) from None
     finally:
         await prober.close()
     if arguments.metrics:

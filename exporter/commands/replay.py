@@ -4,6 +4,8 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from exporter.config.errors import UserError
+
 HELP = "serve a recording made by snapshot as an SNMP agent on loopback"
 
 
@@ -20,13 +22,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until interrupted.
 
     Raises:
-        ValueError: The address is malformed, or the recording has no row.
-        OSError: The recording cannot be read, or the address cannot be listened on.
+        UserError: The address is malformed or cannot be listened on, or the recording cannot be read or has no row.
     """
     from exporter.simulator.replay import replay
     from exporter.snmp.client import parse_address
 
-    host, port = parse_address(arguments.listen)
+    try:
+        host, port = parse_address(arguments.listen)
+    except ValueError as error:
+        raise UserError(f"--listen: {error}") from None
     asyncio.run(
         replay(
             arguments.recording,

@@ -5,6 +5,7 @@ import asyncio
 from pathlib import Path
 
 from exporter.commands.flags import add_config_flag, add_log_flags, add_web_flags, listen_addresses
+from exporter.config.errors import UserError
 from exporter.daemon import log
 
 HELP = "serve metrics (the default command)"
@@ -55,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     log.set_up(arguments.log_level, arguments.log_format)
     try:
         shard = Shard.from_environment() if arguments.shard is None else Shard.parse(arguments.shard)
-    except ValueError as error:
-        raise ValueError(f"--shard: {error}" if arguments.shard is not None else str(error)) from None
+    except UserError as error:
+        raise UserError(f"--shard: {error}" if arguments.shard is not None else str(error)) from None
     settings = Settings(
         config_file=arguments.config_file,
         listen_addresses=listen_addresses(arguments),

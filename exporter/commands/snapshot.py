@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.commands.flags import add_config_flag, add_snmp_flags, snmp_options
+from exporter.config.errors import UserError, system_errors_as_user_errors
 
 if TYPE_CHECKING:
     from exporter.sources.switch.options import Snmp
@@ -30,16 +31,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the recording.
 
     Raises:
-        ConfigError: The switch has no SNMP options, a secret cannot be read, or the file exists.
-        OSError: The switch does not answer, or the file cannot be written.
+        UserError: The switch has no SNMP options or does not answer, a secret cannot be read, or the file exists or
+            cannot be written.
     """
     asyncio.run(_snapshot(arguments))
     return 0
 
 
 async def _snapshot(arguments: argparse.Namespace) -> None:
-    from exporter.config.secret import SecretError
-    from exporter.config.yaml_reader import ConfigError
     from exporter.snmp import recording as snmp_recording
     from exporter.snmp.anonymise import anonymise
     from exporter.snmp.errors import SnmpError
@@ -49,14 +48,12 @@ async def _snapshot(arguments: argparse.Namespace) -> None:
     address, snmp = await asyncio.to_thread(_target, arguments)
     output: Path | None = arguments.output
     if output is not None and await asyncio.to_thread(output.exists):
-        raise ConfigError(f"{output}: exists already; name another file, or remove it")
+        raise UserError(f"{output}: exists already; name another file, or remove it")
+    credentials = await asyncio.to_thread(read_credentials, snmp)
     try:
-        credentials = await asyncio.to_thread(read_credentials, snmp)
         recording = await snapshot(address, credentials, progress=_progress())
-    except (SecretError, ValueError) as error:
-        raise ConfigError(str(error)) from None
     except SnmpError as error:
-        raise OSError(str(error)) from None
+        raise UserError(str(error)) from None
     rows = recording.rows if arguments.raw else anonymise(recording.rows)
     for problem in recording.problems:
         print(f"fabric-exporter: {problem}", file=sys.stderr)  # noqa: T201  # output of the command
@@ -64,7 +61,8 @@ async def _snapshot(arguments: argparse.Namespace) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    await asyncio.to_thread(output.write_text, text, "ascii")
+    with system_errors_as_user_errors(str(output), "name a file in a folder that this user can write"):
+        await asyncio.to_thread(output.write_text, text, "ascii")
     content = (
         "names, addresses and serial numbers are in it: review it before you share it"
         if arguments.raw
@@ -75,7 +73,6 @@ async def _snapshot(arguments: argparse.Namespace) -> None:
 
 def _target(arguments: argparse.Namespace) -> "tuple[str, Snmp]":
     """Return address and SNMP options of the switch: those of the flags, else those of the configuration. Blocks."""
-    from exporter.config.yaml_reader import ConfigError
     from exporter.daemon.loading import load_config
     from exporter.snmp.client import parse_address
     from exporter.sources.switch.targets import resolve_targets
@@ -86,11 +83,14 @@ def _target(arguments: argparse.Namespace) -> "tuple[str, Snmp]":
             if target.name == name and target.snmp is not None:
                 return target.snmp.address or target.address, flags or target.snmp
     if flags is None:
-        raise ConfigError(
+        raise UserError(
             f"{name!r}: no SNMP options; name a switch of --config.file that has snmp, or give"
             " --snmp.community-file, or --snmp.version=3 and --snmp.user"
         )
-    parse_address(name)
+    try:
+        parse_address(name)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     return name, flags
 
 

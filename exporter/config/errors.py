@@ -1,10 +1,20 @@
-"""Errors of configuration values that have the right type but are invalid, and the validation of shell patterns."""
+"""Errors that are shown to users, and the validation of shell patterns.
 
-from collections.abc import Iterable, Sequence
+Only a UserError is printed without a traceback: any other exception is a fault of this program.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 
-class RuleError(ValueError):
+class UserError(Exception):
+    """Something given by the user, or the system it runs on, is wrong; the text has place, value and remedy."""
+
+
+class RuleError(UserError, ValueError):
     """A value is invalid although its type is right; raised by `__post_init__` of the options types.
+
+    It is a ValueError, since msgspec adds the place in the file to these alone.
 
     Attributes:
         steps: Keys and indexes that lead from the object that raised the error to the invalid value.
@@ -15,6 +25,23 @@ class RuleError(ValueError):
         super().__init__(f"{dotted(steps)}{text}")
         self.steps = tuple(steps)
         self.text = text
+
+
+@contextmanager
+def system_errors_as_user_errors(place: str, remedy: str) -> Iterator[None]:
+    """Convert errors of the operating system in the block.
+
+    Args:
+        place: The file or flag, for the error.
+        remedy: What to do.
+
+    Raises:
+        UserError: The block raised an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{place}: {error.strerror or error}; {remedy}") from None
 
 
 def dotted(steps: Sequence[str | int]) -> str:

@@ -12,8 +12,9 @@ def read_regular(path: str | Path, limit: int) -> bytes:
     Raises:
         OSError: From open and read, or the file is not a regular file or larger than `limit` bytes; see
             `strerror`.
-        ValueError: The path contains a NUL.
     """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "the name contains a NUL", str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor has no path
         kind = os.fstat(descriptor).st_mode

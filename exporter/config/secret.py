@@ -3,13 +3,14 @@
 import os
 from pathlib import Path
 
+from exporter.config.errors import UserError
 from exporter.config.files import read_regular
 
 MAX_SIZE = 64 * 1024
 """Maximum size of a file with a secret, in bytes; a larger file is not one."""
 
 
-class SecretError(Exception):
+class SecretError(UserError):
     """A secret cannot be read. The text names its place, never its value."""
 
 

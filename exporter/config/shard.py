@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from exporter.config.errors import UserError
+
 _FORM = re.compile(r"(?:(?P<number>\d{1,6})|(?P<pod>.+-)(?P<ordinal>\d{1,6}))/(?P<count>\d{1,6})", re.ASCII | re.DOTALL)
 
 
@@ -30,16 +32,16 @@ class Shard:
         """Parse `2/5`, or `NAME-2/5` with the pod name of a StatefulSet.
 
         Raises:
-            ValueError: The text has neither form, or the number is out of range.
+            UserError: The text has neither form, or the number is out of range.
         """
         found = _FORM.fullmatch(text)
         if found is None:
-            raise ValueError(
+            raise UserError(
                 f"{text!r} is not a shard: give NUMBER/COUNT such as 0/3, or the name of a pod such as sw-0/3"
             )
         number, count = int(found["number"] or found["ordinal"] or 0), int(found["count"])
         if not 0 <= number < count:
-            raise ValueError(f"{text!r} is not a shard: the number must be from 0 to {count - 1}")
+            raise UserError(f"{text!r} is not a shard: the number must be from 0 to {count - 1}")
         return cls(number, count)
 
     @classmethod
@@ -47,15 +49,15 @@ class Shard:
         """Parse the environment variable FABRIC_SHARD; one shard if it is not set.
 
         Raises:
-            ValueError: Its value is invalid.
+            UserError: Its value is invalid.
         """
         text = os.environ.get("FABRIC_SHARD")
         if not text:
             return cls()
         try:
             return cls.parse(text)
-        except ValueError as error:
-            raise ValueError(f"FABRIC_SHARD: {error}") from None
+        except UserError as error:
+            raise UserError(f"FABRIC_SHARD: {error}") from None
 
     def owns(self, target: str) -> bool:
         """Return whether a target belongs to this shard."""

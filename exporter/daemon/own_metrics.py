@@ -104,7 +104,8 @@ DECLARED: tuple[Declared, ...] = (
     _declared(
         "task_restarts_total",
         counter(
-            "Tasks of the exporter that ended by an internal error and were started again, by kind of task: a source, or a task beside the sources."
+            "Tasks of the exporter that ended by an internal error and were started again, by kind of task: a source, or"
+            " a task beside the sources."
         ),
         lambda state: {(task,): count for task, count in state.restarts.items()},
         "task",
@@ -188,7 +189,7 @@ class OwnMetrics(Collector):
         reloads: Callable[[], Reloads],
         relay: Callable[[], Relay | None],
     ) -> None:
-        """Args: web, lag, supervisor: Read at each scrape. reloads, relay: Return the current ones; a reload replaces them."""
+        """Args: web, lag, supervisor: Read at each scrape. reloads, relay: Return the current ones after a reload."""
         self._web = web
         self._lag = lag
         self._supervisor = supervisor

@@ -86,7 +86,7 @@ class Relay:
 
     async def start(self) -> None:
         """Start the publisher, which connects and reconnects."""
-        from exporter.mqtt.publisher import Publisher  # noqa: PLC0415  # imports aiomqtt, with a broker only
+        from exporter.mqtt.publisher import Publisher  # noqa: PLC0415  # imports paho-mqtt, with a broker only
 
         self._publisher = await self._stack.enter_async_context(
             Publisher(self.options, self.host, supervisor=self._supervisor)

@@ -1,4 +1,4 @@
 """MQTT between hosts and collectors: batches of collective timings, and port states as retained messages.
 
-`connection`, `publisher` and `subscriber` need aiomqtt; the other modules do not.
+`client`, `connection`, `publisher` and `subscriber` need paho-mqtt; the other modules do not.
 """

@@ -17,19 +17,10 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-import aiomqtt
-from paho.mqtt.packettypes import PacketTypes
-
 from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.mqtt import states
-from exporter.mqtt.connection import (
-    Backoff,
-    BrokerClient,
-    ClientSettings,
-    ConnectionStatus,
-    expiry_properties,
-    keep_connected,
-)
+from exporter.mqtt.client import BrokerClient, ClientSettings, Will
+from exporter.mqtt.connection import Backoff, ConnectionStatus, keep_connected
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.states import PortAddress, Presence, StateKey, StateMessage
 from exporter.mqtt.topics import batch_topic, event_topic, host_topic
@@ -174,13 +165,7 @@ class Publisher:
         self._task: SupervisedTask | None = None
 
     async def __aenter__(self) -> Self:
-        will = aiomqtt.Will(
-            host_topic(self._host),
-            _gone_message(),
-            qos=1,
-            retain=True,
-            properties=expiry_properties(states.GONE_EXPIRY, PacketTypes.WILLMESSAGE),
-        )
+        will = Will(host_topic(self._host), _gone_message(), states.GONE_EXPIRY)
         # A new connection with the same identifier ends the old one, so its will precedes what the new one publishes.
         settings = ClientSettings(f"fabric-exporter-{self._host}", will=will)
         self._task = self._supervisor.start(
@@ -268,7 +253,7 @@ class Publisher:
     async def _send(self, client: BrokerClient, message: QueuedMessage) -> None:
         left = float(self._options.expiry) - (monotonic() - message.queued_at)
         try:
-            accepted = await client.publish_confirmed(message.topic, message.payload, expiry=left)
+            accepted = await self._publish(client, message.topic, message.payload, expiry=left)
         except BaseException:
             self._queue.requeue(message)
             raise
@@ -298,7 +283,18 @@ class Publisher:
         return max(1.0, oldest + states.REFRESH - monotonic())
 
     async def _publish_retained(self, client: BrokerClient, topic: str, payload: bytes, expiry: float) -> None:
-        await client.publish_confirmed(topic, payload, retain=True, expiry=expiry if payload else None)
+        await self._publish(client, topic, payload, retain=True, expiry=expiry if payload else None)
+
+    async def _publish(
+        self, client: BrokerClient, topic: str, payload: bytes, *, retain: bool = False, expiry: float | None
+    ) -> bool:
+        """Publish one message; return whether the broker accepted it, and count it otherwise."""
+        accepted = await client.publish_confirmed(topic, payload, retain=retain, expiry=expiry)
+        if not accepted:
+            self.status.refused += 1
+            if self.status.refused == 1:
+                log.warning("the broker refuses messages to %s; check the rights of this user for the topic", topic)
+        return accepted
 
     def _up_message(self) -> bytes:
         presence = Presence(version=states.VERSION, state="up", since=self._started, number=self.status.connects)

@@ -12,17 +12,11 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-import aiomqtt
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from exporter.core.supervision import SupervisedTask, Supervisor
-from exporter.mqtt.connection import (
-    Backoff,
-    BrokerClient,
-    ClientSettings,
-    ConnectionStatus,
-    keep_connected,
-)
+from exporter.mqtt.client import BrokerClient, BrokerError, ClientSettings
+from exporter.mqtt.connection import Backoff, ConnectionStatus, keep_connected
 from exporter.mqtt.dedup import Deduplicator
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.retained_state import RetainedState
@@ -142,14 +136,13 @@ class Subscriber:
         """Subscribe, and wait until the connection ends.
 
         Raises:
-            MqttError: The broker did not grant all subscriptions.
+            BrokerError: The broker did not grant all subscriptions.
         """
         self.retained.on_connect()
         for filters, options in ((self._filters, _LIVE), ([f"{EVENTS}/+/+/+", f"{HOSTS}/+"], _RETAINED)):
-            granted = await client.subscribe([(one, options) for one in filters])
-            denied = [code for code in granted if not isinstance(code, int) and code.is_failure]
+            denied = [code for code in await client.subscribe(filters, options) if code.is_failure]
             if denied:
-                raise aiomqtt.MqttError(f"the broker refuses {len(denied)} of {len(filters)} topics: {denied[0]}")
+                raise BrokerError(f"the broker refuses {len(denied)} of {len(filters)} topics: {denied[0]}")
         self.subscribed = True
         try:
             await asyncio.Event().wait()  # until it is cancelled

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.config.errors import UserError
 from exporter.outputs.http_server import BACKLOG, Connection, Server
 from exporter.outputs.webapp import (
     DEFAULT_MAX_REQUESTS,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # only with a web configuration file; YAML and bcrypt cost me
 __all__ = ["Handlers", "ListenError", "ProbeAnswer", "ProbeRequest", "WebServer", "WebStats", "parse_listen_address"]
 
 
-class ListenError(OSError):
+class ListenError(UserError):
     """An address cannot be listened on; the text names it, the reason and the remedy."""
 
 
@@ -33,16 +34,16 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     """Split ":10315", "host:10315" or "[::1]:10315" into host and port; host "" means all addresses.
 
     Raises:
-        ValueError: The text is malformed.
+        UserError: The text is malformed.
     """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:  # an address of either family: manifests have `[$(HOST_IP)]:10315`
         host = host[1:-1]
     if not colon or (":" in host and not bracketed) or "/" in host or (bracketed and not _is_address(host)):
-        raise ValueError(f"--web.listen-address: {text!r}: write :PORT, HOST:PORT or [IPV6]:PORT")
+        raise UserError(f"--web.listen-address: {text!r}: write :PORT, HOST:PORT or [IPV6]:PORT")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise ValueError(f"--web.listen-address: {text!r}: the port {port!r} is not a number from 0 to 65535")
+        raise UserError(f"--web.listen-address: {text!r}: the port {port!r} is not a number from 0 to 65535")
     return host, int(port)
 
 
@@ -59,7 +60,7 @@ class WebServer:
 
     Raises:
         WebConfigError: The web configuration, or a file it names, is invalid.
-        ValueError: An address or the telemetry path is invalid.
+        UserError: An address or the telemetry path is invalid.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs
 
+from exporter.config.errors import UserError
 from exporter.outputs.http_server import Application, ConnectionStats
 from exporter.outputs.negotiation import Format, accepts_gzip, choose_format
 from exporter.outputs.reply import Headers, Reply, text
@@ -133,7 +134,7 @@ class WebApp(Application):
         security: "WebConfigFile | None" = None,
     ) -> None:
         if not telemetry_path.startswith("/") or telemetry_path.startswith("/-/"):
-            raise ValueError(f"--web.telemetry-path: {telemetry_path!r}: start it with /, and not with /-/")
+            raise UserError(f"--web.telemetry-path: {telemetry_path!r}: start it with /, and not with /-/")
         self.stats = WebStats()
         self._handlers = handlers
         self._renderings = Renderings(handlers.metrics)

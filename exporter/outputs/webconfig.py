@@ -8,20 +8,21 @@ import logging
 import os
 import re
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
-import yaml
 
 from exporter.config.files import read_regular
+from exporter.config.yaml_document import ConfigError, Document
 
 log = logging.getLogger(__name__)
 
 MAX_FILE_SIZE = 1 << 20
+"""Maximum size of this file, and of those with certificates and keys."""
 
 _BCRYPT = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}\Z")
-_UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
 _MAX_COST = 16  # 2**16 rounds take about 4 s of CPU for each new password, too long for a scrape
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -58,7 +59,7 @@ _HEADERS: dict[str, tuple[str, ...]] = {
 }
 
 
-class WebConfigError(ValueError):
+class WebConfigError(ConfigError):
     """The web configuration is invalid; the text names the file, the key, the value and the remedy."""
 
 
@@ -136,30 +137,12 @@ def parse(content: bytes, path: Path) -> WebConfig:
     Raises:
         WebConfigError: The content is invalid.
     """
-    if len(content) > MAX_FILE_SIZE:
-        raise WebConfigError(f"{path}: {len(content)} bytes; a web configuration has at most {MAX_FILE_SIZE}")
+    document = Document(str(path))
     try:
-        document = yaml.load(content, _UniqueKeyLoader)  # noqa: S506 - a SafeLoader that rejects repeated keys
-        file = msgspec.convert(_without_nulls(document) if document is not None else {}, _File)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise WebConfigError(f"{path}: is not valid YAML: {_yaml_reason(error)}") from error
-    except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at `$.")
-        place = place.rstrip("`")
-        unknown = _UNKNOWN_KEY.search(text)
-        if unknown:
-            key = f"{place}.{unknown[1]}" if place else unknown[1]
-            raise WebConfigError(f"{path}: {key}: unknown key; correct its name or remove it") from error
-        raise WebConfigError(f"{path}: {place or 'top level'}: {text}; correct the value") from error
-    return _Reader(path).web(file)
-
-
-def _yaml_reason(error: Exception) -> str:
-    """Return the error and its place, without the quoted line, which may contain a secret."""
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return type(error).__name__
-    return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', None)}"
+        file = document.convert(_without_nulls(document.load(content)), _File)
+        return _Reader(path, document).web(file)
+    except ConfigError as error:
+        raise WebConfigError(str(error)) from None
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any YAML value
@@ -169,36 +152,20 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any YAML value
     return value
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Rejects a key given twice, as the toolkit does: the last of two passwords for one user must not win silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        keys = [key for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        for key in keys:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
-            seen.add(key.value)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
-
-
 class _Reader:
-    """Converts the file; it has the path of the file for errors and relative names."""
+    """Converts the file; it has the path of the file for relative names, and the document for errors."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, document: Document) -> None:
+        self._path, self._document = path, document
 
     def web(self, file: _File) -> WebConfig:
         http = file.http_server_config or _Http()
         if http.http2:
-            self._reject("http_server_config.http2", "true", "HTTP/2 is not served; set it to false or remove it")
+            self._reject(("http_server_config", "http2"), "true", "HTTP/2 is not served; set it to false or remove it")
         limit = file.rate_limit or _RateLimit()
         if limit.interval not in (0, "0", "0s"):
             self._reject(
-                "rate_limit.interval",
+                ("rate_limit", "interval"),
                 repr(limit.interval),
                 "requests are not rate-limited; remove rate_limit and bound concurrency with --web.max-requests",
             )
@@ -214,20 +181,22 @@ class _Reader:
         for key in ("cert", "key", "client_ca"):
             if getattr(tls, key):
                 remedy = f"PEM text is not read from this file; write it to a file of its own and name it in {key}_file"
-                self._reject(f"tls_server_config.{key}", "(hidden)" if key == "key" else "(inline)", remedy)
+                self._reject(("tls_server_config", key), "(hidden)" if key == "key" else "(inline)", remedy)
         if tls.curve_preferences:
             self._reject(
-                "tls_server_config.curve_preferences",
+                ("tls_server_config", "curve_preferences"),
                 repr(tls.curve_preferences),
                 "curves cannot be chosen; remove it to use OpenSSL's order",
             )
         for key in ("cert_file", "key_file"):
             if not getattr(tls, key):
-                self._reject(f"tls_server_config.{key}", '""', "TLS needs both cert_file and key_file; name the file")
+                self._reject(("tls_server_config", key), '""', "TLS needs both cert_file and key_file; name the file")
         verify_mode = self._verify_mode(tls)
         oldest, newest = self._version("min_version", tls.min_version), self._version("max_version", tls.max_version)
         if oldest > newest:
-            self._reject("tls_server_config.max_version", tls.max_version, f"it is below min_version {tls.min_version}")
+            self._reject(
+                ("tls_server_config", "max_version"), tls.max_version, f"it is below min_version {tls.min_version}"
+            )
         return TlsConfig(
             cert_file=self._file(tls.cert_file),
             key_file=self._file(tls.key_file),
@@ -241,7 +210,7 @@ class _Reader:
         )
 
     def _verify_mode(self, tls: _Tls) -> ssl.VerifyMode:
-        key = "tls_server_config.client_auth_type"
+        key = ("tls_server_config", "client_auth_type")
         if tls.client_auth_type in _UNVERIFIED_AUTH_TYPES:
             remedy = "client certificates are always verified; use RequireAndVerifyClientCert with client_ca_file"
             self._reject(key, tls.client_auth_type, remedy)
@@ -253,20 +222,20 @@ class _Reader:
             remedy = (
                 "it has no effect without client_auth_type: RequireAndVerifyClientCert; add that or remove the file"
             )
-            self._reject("tls_server_config.client_ca_file", tls.client_ca_file, remedy)
+            self._reject(("tls_server_config", "client_ca_file"), tls.client_ca_file, remedy)
         if mode is not ssl.CERT_NONE and not tls.client_ca_file:
             self._reject(
                 key, tls.client_auth_type, "it needs client_ca_file, the authority that signs client certificates"
             )
         if tls.client_allowed_sans is not None and mode is not ssl.CERT_REQUIRED:
             remedy = "names are checked only with client_auth_type: RequireAndVerifyClientCert; add that"
-            self._reject("tls_server_config.client_allowed_sans", repr(tls.client_allowed_sans), remedy)
+            self._reject(("tls_server_config", "client_allowed_sans"), repr(tls.client_allowed_sans), remedy)
         return mode
 
     def _version(self, key: str, name: str) -> ssl.TLSVersion:
         if name not in _VERSIONS:
             remedy = "TLS 1.2 is the oldest version served; use TLS12 or TLS13"
-            self._reject(f"tls_server_config.{key}", repr(name), remedy)
+            self._reject(("tls_server_config", key), repr(name), remedy)
         return _VERSIONS[name]
 
     def _ciphers(self, names: list[str], oldest: ssl.TLSVersion) -> str:
@@ -277,15 +246,15 @@ class _Reader:
                 chosen.append(_TLS12_SUITES[name])
             elif name not in _TLS13_SUITES:
                 remedy = f"unknown cipher suite; use some of {', '.join(sorted(_TLS12_SUITES))}"
-                self._reject(f"tls_server_config.cipher_suites[{place}]", repr(name), remedy)
+                self._reject(("tls_server_config", "cipher_suites", place), repr(name), remedy)
         if names and not chosen and oldest < ssl.TLSVersion.TLSv1_3:
             remedy = "it leaves no suite for TLS 1.2; add one, or set min_version: TLS13"
-            self._reject("tls_server_config.cipher_suites", repr(names), remedy)
+            self._reject(("tls_server_config", "cipher_suites"), repr(names), remedy)
         return ":".join(chosen)
 
     def _users(self, users: dict[str, str]) -> dict[str, bytes]:
         for user, hashed in users.items():
-            key = f"basic_auth_users.{user}"
+            key = ("basic_auth_users", user)
             if not user or ":" in user:
                 self._reject(key, repr(user), "a user name must not be empty and has no colon")
             match = _BCRYPT.match(hashed)
@@ -299,7 +268,7 @@ class _Reader:
 
     def _headers(self, headers: dict[str, str]) -> tuple[tuple[bytes, bytes], ...]:
         for name, value in headers.items():
-            key = f"http_server_config.headers.{name}"
+            key = ("http_server_config", "headers", name)
             if name not in _HEADERS:
                 self._reject(key, repr(value), f"only these headers can be set: {', '.join(_HEADERS)}")
             if _HEADERS[name] and value and value not in _HEADERS[name]:
@@ -313,8 +282,8 @@ class _Reader:
     def _file(self, name: str) -> Path:
         return self._path.parent / name
 
-    def _reject(self, key: str, value: str, remedy: str) -> NoReturn:
-        raise WebConfigError(f"{self._path}: {key}: {value}: {remedy}")
+    def _reject(self, steps: Sequence[str | int], value: str, remedy: str) -> NoReturn:
+        raise self._document.error_at(steps, f"{value}: {remedy}")
 
 
 Stamp = tuple[tuple[int, int, int], ...]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from exporter.config.errors import UserError
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp import recording as snmp_recording
 
@@ -25,25 +26,26 @@ async def replay(
         report: Called with each line of output.
 
     Raises:
-        OSError: The recording cannot be read, or the address cannot be listened on.
-        ValueError: The recording has no row.
+        UserError: The recording cannot be read or has no row, or the address cannot be listened on.
     """
     try:
         recording = await asyncio.to_thread(snmp_recording.load, path)
     except OSError as error:
-        raise OSError(f"{path}: the recording cannot be read: {error.strerror or error}") from None
+        raise UserError(f"{path}: the recording cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # it is too large
+        raise UserError(str(error)) from None
     problems = recording.problems
     for problem in problems[:MAX_REPORTED_LINES]:
         report(f"{path}: {problem}")
     if len(problems) > MAX_REPORTED_LINES:
         report(f"{path}: {len(problems) - MAX_REPORTED_LINES} more lines could not be read")
     if not recording.rows:
-        raise ValueError(f"{path}: contains no row; a recording has lines of OID|TAG|VALUE")
+        raise UserError(f"{path}: contains no row; a recording has lines of OID|TAG|VALUE")
     async with SnmpAgent(recording.rows, community=community) as agent:
         try:
             address, chosen = await agent.start(host, port)
         except OSError as error:
-            raise OSError(
+            raise UserError(
                 f"{host}:{port}: cannot be listened on: {error.strerror or error}; choose another --listen"
             ) from None
         report(f"{len(recording.rows)} rows at {address}:{chosen}, SNMP v2c")

@@ -1,6 +1,7 @@
 """The command line: the effect of each flag, the text of each error, and no traceback."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -17,6 +18,7 @@ from exporter.daemon import daemon, loading, log
 from exporter.daemon import settings as daemon_settings
 from exporter.daemon.settings import Settings
 from exporter.simulator.faults import FAULTS
+from exporter.sources.collector import source as collector
 
 
 @pytest.fixture(autouse=True)
@@ -233,16 +235,66 @@ def test_a_port_in_use_is_one_line(capsys):
     assert remedy == "stop what uses it, or choose another with --web.listen-address"
 
 
-def test_a_fault_in_the_program_is_not_hidden(monkeypatch):
-    class Broken(Exception):  # noqa: N818  # whatever it is
-        pass
-
+@pytest.mark.parametrize("kind", [ValueError, OSError, RuntimeError, KeyError])
+def test_a_fault_in_the_program_is_not_hidden(monkeypatch, kind):
     def broken(*_):
-        raise Broken
+        raise kind("a fault")
 
     monkeypatch.setattr(loading, "check", broken)
-    with pytest.raises(Broken):
+    with pytest.raises(kind, match="a fault"):
         cli.main(["check-config", "--config.file", "x"])
+
+
+def test_a_fault_in_building_a_source_is_not_hidden(monkeypatch, tmp_path):
+    def broken(*_):
+        raise ValueError("a fault")
+
+    file = tmp_path / "config.yml"
+    file.write_text("collector: {slots: 00-ff}\nmqtt: {broker: 127.0.0.1}\n")
+    monkeypatch.setattr(collector, "build", broken)
+    with pytest.raises(ValueError, match="a fault"):
+        cli.main(["check-config", "--config.file", str(file)])
+
+
+def test_a_collector_without_a_broker_is_one_line(capsys, tmp_path):
+    file = tmp_path / "config.yml"
+    file.write_text("collector: {slots: 00-ff}\n")
+    line = failed(capsys, ["check-config", "--config.file", str(file)])
+    assert line == "collector: slots: need a broker; set mqtt.broker"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["hook", "--output", "/nowhere/hook.py"], "/nowhere/hook.py: No such file or directory; name a file in"),
+        (["demo", "--demo.directory", "/dev/null/x"], "--demo.directory: /dev/null/x: Not a directory; name a"),
+        (["replay", "/nowhere"], "/nowhere: the recording cannot be read: No such file or directory"),
+        (["replay", "/dev/null", "--listen", ":0"], "--listen: address ':0': the host is empty"),
+        (["snapshot", "a:0", "--snmp.community-env", "HOME"], "address 'a:0': port '0' is not a number from 1"),
+        (["probe", ""], "give target=HOST or target=HOST:PORT, or the name of a switch"),
+    ],
+)
+def test_what_a_command_is_given_and_cannot_use_is_one_line(capsys, arguments, error):
+    assert failed(capsys, arguments).startswith(error)
+
+
+def test_a_v3_password_that_is_too_short_is_one_line(capsys, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("short")
+    flags = ["--snmp.version=3", "--snmp.user=u", "--snmp.auth=sha", f"--snmp.auth-password-file={secret}"]
+    line = failed(capsys, ["snapshot", "127.0.0.1:9", *flags])
+    assert line == "the authentication password is shorter than 8 bytes, which v3 forbids"
+
+
+def test_output_that_is_not_read_is_no_traceback(tmp_path):
+    """As of `fabric-exporter hook | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "exporter", "hook"], stdout=output, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_an_interrupt_is_exit_status_130(monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.sources.rdma import source as rdma
 from exporter.sources.rdma.options import RdmaOptions
-from tests.helpers.paths import FIXTURES
+from tests.helpers.paths import FIXTURES, ROOT
 
 FOLDER = FIXTURES / "config"
 
@@ -74,6 +75,12 @@ def test_each_invalid_file_has_an_expected_error():
     assert {path.stem for path in FOLDER.glob("*.yml")} == MISTAKES.keys()
 
 
+def test_there_is_one_reader_of_yaml():
+    form = re.compile(r"^\s*(?:import|from) yaml\b", re.MULTILINE)
+    found = [path.name for path in (ROOT / "exporter").rglob("*.py") if form.search(path.read_text())]
+    assert found == ["yaml_document.py"]
+
+
 def test_an_unknown_key_is_an_error():
     with pytest.raises(ConfigError, match="unknown key"):
         parse(b"expectt: {rdma_speed: 400G}", "c.yml", PARTS)
@@ -102,8 +109,11 @@ for path in sys.argv[1:]:
 
 
 def test_deep_nesting_is_an_error():
-    with pytest.raises(ConfigError, match=r"^c\.yml: is not valid YAML"):
-        parse(b"[" * 100_000, "c.yml", PARTS)
+    for levels in (65, 100_000):
+        with pytest.raises(ConfigError, match=r"^c\.yml: is nested more than 64 levels deep; check brackets"):
+            parse(b"[" * levels + b"]" * levels, "c.yml", PARTS)
+    with pytest.raises(ConfigError, match=r"^c\.yml:1: expected a mapping, got a list"):
+        parse(b"[" * 64 + b"]" * 64, "c.yml", PARTS)
 
 
 def test_a_missing_file_or_a_folder_cannot_be_read(tmp_path):

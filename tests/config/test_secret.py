@@ -77,7 +77,7 @@ def test_pipes_devices_folders_and_invalid_paths_are_rejected(tmp_path):
             read_secret(None, path, None)
     with pytest.raises(SecretError, match="the secret cannot be read: "):
         read_secret(None, str(tmp_path), None)
-    with pytest.raises(SecretError, match="the secret cannot be read: embedded null byte"):
+    with pytest.raises(SecretError, match="the secret cannot be read: the name contains a NUL"):
         read_secret(None, "a\0b", None)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from exporter.config.errors import UserError
 from exporter.config.shard import Shard, owner
 
 TARGETS = [f"leaf-{number:04}" for number in range(2000)]
@@ -19,7 +20,7 @@ def test_valid_shards(text, shard):
 
 @pytest.mark.parametrize("text", ["", "1", "5/5", "1/0", "-1/3", "a/3", "1/3/5", "1 /3", "٣/5", "pod-/3"])
 def test_invalid_shards_are_rejected(text):
-    with pytest.raises(ValueError, match="is not a shard"):
+    with pytest.raises(UserError, match="is not a shard"):
         Shard.parse(text)
 
 
@@ -29,7 +30,7 @@ def test_environment_variable(monkeypatch):
     monkeypatch.setenv("FABRIC_SHARD", "sw-1/2")
     assert Shard.from_environment() == Shard(1, 2)
     monkeypatch.setenv("FABRIC_SHARD", "x")
-    with pytest.raises(ValueError, match="FABRIC_SHARD: 'x' is not a shard"):
+    with pytest.raises(UserError, match="FABRIC_SHARD: 'x' is not a shard"):
         Shard.from_environment()
 
 

@@ -16,15 +16,17 @@ from itertools import product
 from pathlib import Path
 from time import monotonic
 
-import aiomqtt
 import pytest
 import trustme
+from paho.mqtt import client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from exporter.mqtt import connection, retained_state
 from exporter.mqtt import publisher as publishing
-from exporter.mqtt.connection import Backoff
+from exporter.mqtt.client import Access, BrokerClient, BrokerError, ClientSettings
+from exporter.mqtt.connection import Backoff, ConnectionStatus
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.publisher import Publisher, PublishQueue, QueuedMessage
 from exporter.mqtt.states import encode as encode_state
@@ -157,8 +159,19 @@ class TcpProxy:
         writer.close()
 
 
-def port(options):
-    return options.address[1]
+@contextmanager
+def raw_client(options):
+    """Return a function that publishes any message, with paho's own thread; it blocks until the broker confirms."""
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+    client.connect(*options.address)
+    client.loop_start()
+
+    def publish(topic, payload):
+        client.publish(topic, payload, qos=1).wait_for_publish(PATIENCE)
+
+    yield publish
+    client.disconnect()
+    client.loop_stop()
 
 
 def quick():
@@ -467,12 +480,10 @@ async def test_hostile_messages_are_discarded_and_counted(broker):
         ("fabric/v1/hosts/a%0Ab", b"{}", "invalid_topic"),
     ]
     async with collected(options) as (subscriber, got):
-        async with aiomqtt.Client("127.0.0.1", port(options)) as attacker:
+        with raw_client(options) as attacker:
             for where, payload, _ in hostile:
-                await attacker.publish(where, payload, qos=1)
-            await attacker.publish(
-                topic, b"\x00" * 400_000, qos=1
-            )  # larger than the Maximum Packet Size of the subscriber
+                await asyncio.to_thread(attacker, where, payload)
+            await asyncio.to_thread(attacker, topic, b"\x00" * 400_000)  # over the subscriber's Maximum Packet Size
         async with published(options) as publisher:
             publisher.publish(batch(0))
             await until("the good one", lambda: numbers(got) == [0, 1, 2])
@@ -566,8 +577,10 @@ async def test_states_expire_at_the_broker_and_are_refreshed_before(broker, monk
 
         async def is_kept():
             """Return whether the broker sends the state to a new subscriber, before messages published later."""
-            async with collected(options) as (subscriber, _), aiomqtt.Client("127.0.0.1", port(options)) as marker:
-                await marker.publish(event_topic("marker", "p", "down"), encode_state(make_state("down", 1.0)), qos=1)
+            async with collected(options) as (subscriber, _):
+                with raw_client(options) as publish:
+                    state = encode_state(make_state("down", 1.0))
+                    await asyncio.to_thread(publish, event_topic("marker", "p", "down"), state)
                 await until("the marker", lambda: ("marker", "p", "down") in subscriber.retained.states())
                 return (*PORT, "down") in subscriber.retained.states()
 
@@ -678,10 +691,10 @@ async def test_collectors_and_pollers_may_publish_their_presence(broker, users, 
 
 async def test_refused_subscriptions_are_an_error():
     class Refusing:
-        async def subscribe(self, topics):
+        async def subscribe(self, topics, options):
             return [ReasonCode(PacketTypes.SUBACK, identifier=0x87) for _ in topics]
 
-    with pytest.raises(aiomqtt.MqttError, match="the broker refuses 2 of 2 topics: Not authorized"):
+    with pytest.raises(BrokerError, match="the broker refuses 2 of 2 topics: Not authorized"):
         await Subscriber(MqttOptions(broker="127.0.0.1:1"))._subscribe(Refusing())
 
 
@@ -772,6 +785,63 @@ async def test_a_connection_closed_before_connack_fails_at_once():
         async with Publisher(MqttOptions(broker=f"127.0.0.1:{proxy.port}"), "gpu-01", quick()) as publisher:
             await until("tried", lambda: publisher.status.failures >= 2)
             assert "closed the connection before CONNACK" in publisher.status.error
+
+
+async def test_a_broker_that_reads_nothing_does_not_delay_the_end():
+    """It accepts the connection, then its receive window closes: DISCONNECT cannot be sent."""
+
+    async def accept_only(reader, writer):
+        await reader.read(1024)
+        writer.write(bytes.fromhex("2003000000"))  # CONNACK: Success, no properties
+        await ended.wait()
+        writer.transport.abort()
+
+    ended = asyncio.Event()
+    server = await asyncio.start_server(accept_only, "127.0.0.1", 0, limit=1024)
+    client = BrokerClient(ClientSettings("one"), Access(server.sockets[0].getsockname()), timeout=0.5)
+    await client.connect(clean_start=True)
+    with pytest.raises(BrokerError, match=r"did not respond within 0\.5 s"):
+        await client.publish_confirmed("a", bytes(64 << 20))
+    client.close()
+    with pytest.raises(BrokerError):
+        await client.publish_confirmed("a", b"")
+    ended.set()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_the_reason_for_which_the_broker_ends_a_connection_is_reported(broker):
+    options = broker("allow_anonymous true", "max_packet_size 2000").options()
+    client = BrokerClient(ClientSettings("one"), Access(options.address), 10.0)
+    await client.connect(clean_start=True)
+    with pytest.raises(BrokerError, match="the broker ended the connection: Packet too large"):
+        await client.publish_confirmed("a", bytes(4000))
+    client.close()
+
+
+async def test_an_error_of_the_handler_ends_the_connection_and_is_logged_with_its_traceback(broker, caplog):
+    options = broker().options()
+
+    def fail(topic, payload):
+        raise KeyError(topic)
+
+    async def listen(client):
+        await client.subscribe(["a"], SubscribeOptions(qos=1))
+        await asyncio.to_thread(publish_one)
+        await asyncio.Event().wait()
+
+    def publish_one():
+        with raw_client(options) as publish:
+            publish("a", b"")
+
+    status = ConnectionStatus()
+    connecting = connection.keep_connected(options, ClientSettings("one", on_received=fail), status, quick(), listen)
+    task = asyncio.create_task(connecting)
+    await until("failed", lambda: status.failures >= 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    (first, *_) = (one for one in caplog.records if one.levelname == "ERROR")
+    assert first.exc_info[0] is KeyError
 
 
 @pytest.mark.parametrize(("steady", "shortest"), [(0.0, True), (3600.0, False)])

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
+from exporter.config.errors import UserError
 from exporter.outputs import http_server as http
 from exporter.outputs import webapp
 from exporter.outputs.negotiation import Format
@@ -235,7 +236,7 @@ async def test_answers_do_not_wait_for_acknowledgements():
 
 @pytest.mark.parametrize("path", ["metrics", "/-/metrics"])
 def test_wrong_telemetry_path(path):
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(UserError) as raised:
         WebServer(Daemon().handlers(), [":0"], telemetry_path=path)
     assert str(raised.value) == f"--web.telemetry-path: {path!r}: start it with /, and not with /-/"
 
@@ -445,7 +446,7 @@ SHAPE = "write :PORT, HOST:PORT or [IPV6]:PORT"
     ],
 )
 def test_wrong_listen_address(text, error):
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(UserError) as raised:
         parse_listen_address(text)
     assert str(raised.value) == f"--web.listen-address: {text!r}: {error}"
 

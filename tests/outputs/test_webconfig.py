@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from exporter.outputs import webconfig
 from exporter.outputs.webconfig import WebConfigError, WebConfigFile, parse
+from tests.helpers.paths import FIXTURES
 
 PATH = Path("/etc/fabric/web.yml")
 HASH = "$2y$04$" + "a" * 53
@@ -74,13 +76,16 @@ def test_every_cipher_name_is_known_to_openssl():
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("tls: {}", "tls: unknown key; correct its name or remove it"),
-        (f"{TLS}certs: x}}", "tls_server_config.certs: unknown key; correct its name or remove it"),
+        (
+            "tls: {}",
+            ("tls: unknown key; known keys are tls_server_config, http_server_config, basic_auth_users, rate_limit"),
+        ),
+        (f"{TLS}certs: x}}", "tls_server_config.certs: unknown key; did you mean 'cert'?"),
         (
             "http_server_config: {http2: maybe}",
-            "http_server_config.http2: Expected `bool`, got `str`; correct the value",
+            "http_server_config.http2: expected true or false, got 'maybe'",
         ),
-        ("[1]", "top level: Expected `object`, got `array`; correct the value"),
+        ("[1]", "expected a mapping, got a list"),
         (
             "http_server_config: {http2: true}",
             "http_server_config.http2: true: HTTP/2 is not served; set it to false or remove it",
@@ -223,16 +228,47 @@ def test_every_cipher_name_is_known_to_openssl():
         ),
         (
             f"basic_auth_users: {{bob: {HASH}, bob: {HASH}}}",
-            "is not valid YAML: line 1, column 87: key 'bob' is given twice",
+            "the key 'bob' is duplicated; remove one",
         ),
-        ("a: b: c", "is not valid YAML: line 1, column 5: mapping values are not allowed here"),
-        ("x" * (1 << 20) + "x", "1048577 bytes; a web configuration has at most 1048576"),
+        ("a: b: c", "5: is not valid YAML: mapping values are not allowed here; check indentation and quotes"),
+        (
+            "basic_auth_users: {bob: 831042}",
+            (
+                "basic_auth_users.bob: expected a string, got a value that is not shown, as it may be a secret; "
+                "put it in quotes"
+            ),
+        ),
+        ("basic_auth_users: {1: x}", "basic_auth_users: the key 1 is not a string; put it in quotes"),
     ],
 )
 def test_wrong_file(text, error):
     with pytest.raises(WebConfigError) as raised:
         parse(text.encode(), PATH)
-    assert str(raised.value) == f"{PATH}: {error}"
+    separator = ":" if error.startswith("5:") else ": "
+    assert str(raised.value) == f"{PATH}:1{separator}{error}"
+
+
+def test_the_line_of_an_error_is_that_of_its_key():
+    text = f"# users\nbasic_auth_users:\n  alice: {HASH}\n  bob: plain\n"
+    with pytest.raises(WebConfigError) as raised:
+        parse(text.encode(), PATH)
+    assert str(raised.value).startswith(f"{PATH}:4: basic_auth_users.bob: (hidden): not a bcrypt hash")
+    with pytest.raises(WebConfigError) as raised:
+        parse(b"http_server_config:\n  headers:\n    X-Frame-Options: never\n", PATH)
+    assert str(raised.value).startswith(f"{PATH}:3: http_server_config.headers.X-Frame-Options: 'never': use deny")
+
+
+@pytest.mark.parametrize("bomb", sorted((FIXTURES / "config").glob("bomb_*.yml")), ids=lambda path: path.stem)
+def test_aliases_that_expand_without_limit_are_rejected(bomb):
+    with pytest.raises(WebConfigError, match="aliases expand it to more than 100000 values"):
+        parse(bomb.read_bytes(), PATH)
+
+
+def test_a_file_above_the_size_limit_is_rejected(tmp_path):
+    path = tmp_path / "web.yml"
+    path.write_bytes(b"#" * (webconfig.MAX_FILE_SIZE + 1))
+    with pytest.raises(WebConfigError, match=r"web\.yml: cannot be read: it is larger than 1048576 bytes"):
+        WebConfigFile(path)
 
 
 def test_missing_file():

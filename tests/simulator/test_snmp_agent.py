@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from exporter.config.errors import UserError
 from exporter.simulator.replay import replay
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_faults import SnmpFaults
@@ -339,5 +340,5 @@ async def test_a_recording_is_served_and_net_snmp_reads_it(program, tmp_path):
 async def test_a_recording_without_rows_is_refused(tmp_path):
     path = tmp_path / "empty.snmprec"
     path.write_text("# nothing\n")
-    with pytest.raises(ValueError, match="contains no row"):
+    with pytest.raises(UserError, match="contains no row"):
         await replay(path, "127.0.0.1", 0)

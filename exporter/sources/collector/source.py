@@ -102,7 +102,7 @@ class CollectorSource:
         await self._stack.aclose()
 
     async def _start(self) -> "Subscriber":
-        from exporter.mqtt.subscriber import Subscriber  # noqa: PLC0415  # imports aiomqtt, for collectors only
+        from exporter.mqtt.subscriber import Subscriber  # noqa: PLC0415  # imports paho-mqtt, for collectors only
 
         subscriber = Subscriber(self._broker, self._options.slots or "00-ff", supervisor=self._supervisor)
         self._subscriber = await self._stack.enter_async_context(subscriber)

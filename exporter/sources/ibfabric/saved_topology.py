@@ -4,16 +4,16 @@ Nodes are sorted by GUID, links by their lower end; so the document of an unchan
 only.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
+from exporter.config import json_reader
 from exporter.config.errors import dotted
-from exporter.config.yaml_reader import ConfigError
+from exporter.config.msgspec_errors import explain
+from exporter.config.yaml_document import ConfigError
 from exporter.core.table import clean_label
 from exporter.linux.mad.performance import ERROR_COUNTER_BITS, ERROR_COUNTERS
 from exporter.linux.mad.subnet import (
@@ -199,10 +199,7 @@ def parse_topology(raw: bytes, name: str) -> SavedFabric:
     Raises:
         ConfigError: It is not a valid document.
     """
-    try:
-        data = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name}{_line_of(raw, str(error))}: is not JSON: {error}; {REMEDY}") from None
+    data = json_reader.load(raw, name, REMEDY)
     version = data.get("version") if isinstance(data, dict) else None
     if isinstance(version, int) and version != VERSION:
         text = f"is {version}, supported is {VERSION}; use the release that wrote the file, or {REMEDY}"
@@ -210,10 +207,8 @@ def parse_topology(raw: bytes, name: str) -> SavedFabric:
     try:
         found = msgspec.convert(data, SavedFabric)
     except msgspec.ValidationError as error:
-        text, _, at = str(error).partition(" - at `")
-        steps = _parse_path(at)
-        text = text[0].lower() + text[1:].replace("`", "")
-        raise ConfigError(f"{name}: {dotted(steps)}{text}{_show_value(data, steps)}; {REMEDY}") from None
+        steps, text = explain(error, data, SavedFabric)
+        raise ConfigError(f"{name}: {dotted(steps)}{text}; {REMEDY}") from None
     for text in _contradictions(found):
         raise ConfigError(f"{name}: {text}; {REMEDY}")
     return found
@@ -298,36 +293,6 @@ def _link(result: SweepResult, one: LinkEnd, other: LinkEnd) -> SavedLink:
 
 def _width(port: PortInfo | None) -> str:
     return "" if port is None else format_width(port)
-
-
-def _line_of(raw: bytes, text: str) -> str:
-    """Return `:LINE` of the byte position in an error text; empty if it has none."""
-    found = re.search(r"\(byte (\d+)\)|position (\d+)", text)
-    if not found:
-        return ""
-    line = raw.count(b"\n", 0, int(found[1] or found[2])) + 1
-    return f":{line}"
-
-
-def _parse_path(at: str) -> list[str | int]:
-    """Split a path of msgspec such as `$.nodes[3].ports[...].port`, up to the first unknown index."""
-    steps: list[str | int] = []
-    for index, key in re.findall(r"\[(\d+|\.\.\.)\]|\.([^.\[`]+)", at):
-        if index == "...":
-            break
-        steps.append(int(index) if index else key)
-    return steps
-
-
-def _show_value(data: object, steps: list[str | int]) -> str:
-    """Return a text with the value at a path; empty for arrays and objects."""
-    with suppress(KeyError, IndexError, TypeError):
-        for step in steps:
-            data = data[step]  # type: ignore[index]  # TypeError of other values is suppressed
-        if data is None or isinstance(data, str | int | float):
-            text = ascii(data)
-            return f", got value {text if len(text) <= 60 else text[:57] + '...'}"
-    return ""
 
 
 def _contradictions(fabric: SavedFabric) -> Iterator[str]:

@@ -183,7 +183,7 @@ class TrapSource:
             assert target.snmp is not None  # noqa: S101  # __init__ filters the targets
             try:
                 credentials = await asyncio.to_thread(read_credentials, target.snmp)
-            except (SecretError, ValueError) as error:
+            except SecretError as error:
                 failures.append(Failure(target.name, "credentials", f"its traps are refused: {error}"))
                 continue
             self._credentials[target.name] = _add_credentials(engine, credentials, target.snmp.engine_id)
@@ -215,8 +215,7 @@ class TrapSource:
             raise
         kind: Any = _FilteredUdp6 if family == socket.AF_INET6 else _FilteredUdp
         transport = kind(self._is_accepted, self._count_malformed, loop)
-        transport.open_server_mode(sock=sock)
-        await transport._lport  # noqa: SLF001  # until the loop has the socket, closing would lose it
+        await loop.create_datagram_endpoint(lambda: transport, sock=sock)  # open_server_mode could not be awaited
         return (udp6.DOMAIN_NAME if family == socket.AF_INET6 else udp.DOMAIN_NAME), transport
 
     async def _resolve(self) -> list[Failure]:
@@ -326,12 +325,18 @@ class _Filter:
         super().__init__(loop=loop)  # type: ignore[call-arg]  # __init__ of pysnmp's class
         self._is_accepted = is_accepted
         self._on_malformed = on_malformed
+        self._decode: Callable[[Any, Any, bytes], None] | None = None
+
+    def register_callback(self, decode: Callable[[Any, Any, bytes], None]) -> None:
+        """Keep what pysnmp's dispatcher registers to receive datagrams."""
+        super().register_callback(decode)  # type: ignore[misc]  # of pysnmp's class
+        self._decode = decode
 
     def datagram_received(self, datagram: bytes, address: Any) -> None:  # noqa: ANN401  # of either family
-        if not self._is_accepted(str(address[0])):
+        if not self._is_accepted(str(address[0])) or self._decode is None:
             return
         try:
-            self._callback_function(self, address, datagram)  # type: ignore[attr-defined]  # of pysnmp's class
+            self._decode(self, address, datagram)
         except Exception:  # noqa: BLE001  # pysnmp raises various exceptions on malformed messages
             self._on_malformed()
 

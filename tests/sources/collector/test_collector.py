@@ -6,7 +6,6 @@ import pickle
 import sys
 from time import monotonic
 
-import aiomqtt
 import pytest
 
 from exporter.config.schema import load
@@ -34,7 +33,7 @@ from exporter.sources.nccl.metrics import STREAMS
 from exporter.sources.nccl.streams import StreamTableBuilder
 from tests.helpers.paths import ROOT
 from tests.helpers.training_bench import datagram
-from tests.mqtt.test_broker import broker, until  # noqa: F401  # a fixture
+from tests.mqtt.test_broker import broker, raw_client, until  # noqa: F401  # a fixture
 
 KEY = ("llm", "0xa1", "AllReduce", "17")
 OPERATIONS = [(5, 1 << 20, 812.5, True), (6, 1 << 20, 90.0, None)]
@@ -213,8 +212,7 @@ async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broke
         await until("the collector listens", lambda: source._subscriber.subscribed)
         topic = batch_topic("123", "gpu-001").replace("/nccl/", "/timing/")
         foreign = batch_topic("123", "gpu-002").replace("/nccl/", "/timing/")
-        host, _, port = options.broker.rpartition(":")
-        async with aiomqtt.Client(host, int(port), protocol=aiomqtt.ProtocolVersion.V5) as client:
+        with raw_client(options) as publish:
             for where, what in (
                 (topic, datagram()),
                 (topic, datagram()),  # delivered twice
@@ -222,7 +220,7 @@ async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broke
                 (topic, pickle.dumps({})),
                 (topic, datagram(2, host="a\nb")),
             ):
-                await client.publish(where, what, qos=1)
+                await asyncio.to_thread(publish, where, what)
         tables = await read_until(source, lambda _: sum(source._subscriber.refused.values()) == 3)
         assert source._subscriber.refused == {"sender_mismatch": 1, "malformed": 1, "invalid": 1}
         assert source._subscriber.deduplicator.losses.duplicate_batches == 1

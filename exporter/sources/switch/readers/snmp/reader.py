@@ -141,7 +141,7 @@ class SnmpReader:
             options = self._options
             try:
                 credentials = await asyncio.to_thread(read_credentials, options)
-            except (SecretError, ValueError) as error:
+            except SecretError as error:
                 raise SourceError("credentials", f"{self._target.name}: {error}") from None
             self._client = SnmpClient(
                 options.address or self._target.address,
