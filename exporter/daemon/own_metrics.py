@@ -104,8 +104,8 @@ DECLARED: tuple[Declared, ...] = (
     _declared(
         "task_restarts_total",
         counter(
-            "Tasks of the exporter that ended by an internal error and were started again, by kind of task: a source, or"
-            " a task beside the sources."
+            "Tasks of the exporter that ended by an internal error and were started again, by kind of task: a source,"
+            " or a task beside the sources."
         ),
         lambda state: {(task,): count for task, count in state.restarts.items()},
         "task",

@@ -251,7 +251,7 @@ def test_a_fault_in_building_a_source_is_not_hidden(monkeypatch, tmp_path):
 
     file = tmp_path / "config.yml"
     file.write_text("collector: {slots: 00-ff}\nmqtt: {broker: 127.0.0.1}\n")
-    monkeypatch.setattr(collector, "build", broken)
+    monkeypatch.setattr(collector, "CollectorSource", broken)
     with pytest.raises(ValueError, match="a fault"):
         cli.main(["check-config", "--config.file", str(file)])
 
