@@ -15,6 +15,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from exporter.config.shard import Shard
 from exporter.outputs.web import parse_listen_address
@@ -468,6 +469,18 @@ def test_every_pin_has_a_hash(lock: str) -> None:
     pins = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
     assert pins
     assert all("==" in pin and "--hash=sha256:" in pin for pin in pins)
+
+
+def test_each_runtime_dependency_has_an_upper_bound_and_the_lock_is_within() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = [one for group in project["optional-dependencies"].values() for one in group]
+    required = [Requirement(text) for text in [*project["dependencies"], *optional]]
+    assert len(required) >= 10
+    assert [one.name for one in required if not any(part.operator == "<" for part in one.specifier)] == []
+    lock = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE))
+    assert [one.name for one in required if lock[one.name] not in one.specifier] == []
+    runtime = re.findall(r"^([\w.-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    assert {Requirement(text).name for text in project["dependencies"]} <= set(runtime)
 
 
 def test_image_is_labelled_with_this_version() -> None:

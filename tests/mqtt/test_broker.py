@@ -752,6 +752,35 @@ async def test_tls_sends_the_client_certificate(broker, authority):
         pass
 
 
+async def test_messages_that_arrive_in_one_tls_record_are_all_received(authority):
+    """The event loop sees the record once; what is decrypted already is not readable at the socket any more."""
+    suback = bytes.fromhex("9004 0001 00 01")  # of Packet Identifier 1: Granted QoS 1
+    publish = bytes.fromhex("3005 0001 61 00 78")  # topic a, no properties, payload x
+
+    async def serve(reader, writer):
+        await reader.read(1024)
+        writer.write(bytes.fromhex("2003000000"))  # CONNACK: Success, no properties
+        await reader.read(1024)
+        writer.write(suback + 100 * publish)
+        await reader.read()
+        writer.close()
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority["cert"], authority["key"])
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    got = []
+    settings = ClientSettings("one", on_received=lambda *message: got.append(message))
+    access = Access(server.sockets[0].getsockname(), context=ssl.create_default_context(cafile=authority["ca"]))
+    client = BrokerClient(settings, access, timeout=10.0)
+    await client.connect(clean_start=True)
+    await client.subscribe(["a"], SubscribeOptions(qos=1))
+    await until("all", lambda: len(got) == 100)
+    assert set(got) == {("a", b"x")}
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
 # --- faulty brokers
 
 
