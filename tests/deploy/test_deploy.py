@@ -530,7 +530,7 @@ def test_unit_is_valid_with_the_drop_in_for_timings(unit: Path, program: Program
 
 def test_the_drop_in_gives_the_folder_of_the_socket_to_the_user_that_the_readme_makes() -> None:
     settings_of = drop_in()
-    folder = Path(importlib.import_module("exporter.sources.nccl.timing_socket").SOCKET).parent
+    folder = Path(importlib.import_module("exporter.sources.common.job_files").TIMING_SOCKET).parent
     (create,) = (words for words in commands() if words[0] == "useradd")
     assert settings_of["User"] == settings_of["Group"] == create[-1]
     assert settings_of["ReadWritePaths"] == str(folder)

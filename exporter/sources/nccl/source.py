@@ -20,6 +20,7 @@ from exporter.core.source import (
     Source,
     SourceError,
 )
+from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS
 from exporter.sources.nccl import metrics, tables
 from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.process_lookup import look_up_processes
@@ -31,7 +32,6 @@ from exporter.sources.nccl.readers.feed import (
     ProcessFacts,
     ProcessReport,
 )
-from exporter.sources.nccl.readers.files import CALL_TIMEOUT_SECONDS
 from exporter.sources.nccl.readers.flight_recorder import FlightRecorderFeed
 from exporter.sources.nccl.readers.hook import HookFeed
 from exporter.sources.nccl.readers.inspector import InspectorFeed

@@ -13,16 +13,15 @@ from types import SimpleNamespace
 import pytest
 
 from exporter.core.source import SourceError
+from exporter.linux import rewritten_files
+from exporter.sources.common.job_files import Search
 from exporter.sources.nccl import metrics
 from exporter.sources.nccl import source as nccl
 from exporter.sources.nccl.metrics import COLLECTIVES, LOSSES, STEPS, STREAMS
 from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.readers import (
     comma,
-    dump_files,
-    flight_recorder,
     hook,
-    inspector,
     xpu_timer,
 )
 from tests.helpers.paths import FIXTURES, ROOT
@@ -179,7 +178,7 @@ async def test_unwritable_folder_is_reported_only_if_configured(tmp_path, monkey
     monkeypatch.setattr("exporter.sources.nccl.timing_socket._listen", refuse)
     await made.read()
     assert made.failures() == {("", "eio")}
-    monkeypatch.setattr(hook, "SOCKET", str(made.socket))
+    monkeypatch.setattr(hook, "TIMING_SOCKET", str(made.socket))
     await made.read()
     assert made.failures() == set()
     await made.source.close()
@@ -447,7 +446,7 @@ async def test_pickle_is_rejected_counted_and_never_loaded(tmp_path, monkeypatch
 
 
 async def test_malformed_dumps_are_counted_and_others_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(dump_files, "POLL_BUDGET", 20_000)
+    monkeypatch.setattr(rewritten_files, "POLL_BUDGET", 20_000)
     folder = tmp_path / "recorder"
     async with bench(tmp_path, "recorder") as made:
         (folder / "trace_1").write_bytes(b"{" * 5000)
@@ -579,7 +578,9 @@ async def test_rows_of_xpu_timer_are_bounded(tmp_path, monkeypatch):
             (tmp_path / "xpu_timer" / name).write_bytes(rows)
         await made.read()
         assert len(made.cells(metrics.XPU_RANKS, "hang")) == 10
-        assert made.counts(metrics.XPU_LINES, "lost_lines_total") == {"over_limit": 80}
+        assert made.counts(metrics.XPU_LINES, "lost_lines_total") == {"over_limit": 90}, (
+            "of each file, and its rows where there is no room"
+        )
 
 
 @pytest.mark.parametrize(
@@ -606,9 +607,21 @@ async def test_sample_scrapes_of_xpu_timer_are_read(tmp_path, request, names):
 # --- several feeds
 
 
+def refuse_search(monkeypatch, folder):
+    """Let the search in one folder fail."""
+    find = Search.find
+
+    def refuse(self, failures):
+        if self.patterns[0].endswith(f"/{folder}"):
+            raise OSError(5, "Input/output error")
+        return find(self, failures)
+
+    monkeypatch.setattr(Search, "find", refuse)
+
+
 async def test_feed_fails_alone(tmp_path, monkeypatch):
     async with bench(tmp_path, "socket", "recorder", "comma", "xpu_timer") as made:
-        monkeypatch.setattr(flight_recorder, "find", refuse)
+        refuse_search(monkeypatch, "recorder")
         append(tmp_path / "inspector" / "h-pid1.log", line())
         await send(made.socket, datagram())
         await made.read()
@@ -622,6 +635,6 @@ def refuse(*_):
 
 async def test_source_fails_if_its_only_feed_fails(tmp_path, monkeypatch):
     async with bench(tmp_path) as made:
-        monkeypatch.setattr(inspector, "find", refuse)
+        refuse_search(monkeypatch, "inspector")
         with pytest.raises(SourceError, match="Input/output error"):
             await made.read()

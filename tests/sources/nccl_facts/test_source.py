@@ -9,10 +9,11 @@ import pytest
 
 from exporter.core.source import Host, is_exported
 from exporter.core.vocabulary import check
+from exporter.linux.tail import Tail
 from exporter.nccl.debug_log import parse_line
+from exporter.sources.common.job_files import Search
 from exporter.sources.nccl_facts import log_state
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts.files import find
 from exporter.sources.nccl_facts.log_process import LoggedProcess
 from exporter.sources.nccl_facts.log_state import LogState
 from exporter.sources.nccl_facts.metrics import (
@@ -205,7 +206,9 @@ def test_discovery_of_files_and_their_jobs(tmp_path):
 
     def found(*patterns):
         failures = []
-        files, cut = find([str(tmp_path / one) for one in patterns], lambda _: True, lambda _: True, failures)
+        _, files, cut = Search(tuple(str(tmp_path / one) for one in patterns), lambda _: True, lambda _: True).find(
+            failures
+        )
         assert (failures, cut) == ([], False)
         return {path.removeprefix(f"{tmp_path}/"): job for path, (job, _) in files.items()}
 
@@ -431,7 +434,7 @@ async def test_log_removed_between_listing_and_reading_is_not_a_failure(bench, m
     def gone(*_):
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(nccl_facts.Tail, "read", gone)
+    monkeypatch.setattr(Tail, "read", gone)
     await bench.read()
     assert bench.failures() == set()
 
@@ -521,14 +524,14 @@ async def test_oversized_lines_control_characters_and_links_are_harmless(bench):
 async def test_unreadable_log_fails_alone(bench, monkeypatch):
     write(bench.folder / "a" / "x.log", ROCE)
     write(bench.folder / "b" / "x.log", ROCE)
-    read = nccl_facts.Tail.read
+    read = Tail.read
 
     def refused(self, file, budget):
         if "/a/" in file.path:
             raise PermissionError(13, "Permission denied")
         return read(self, file, budget)
 
-    monkeypatch.setattr(nccl_facts.Tail, "read", refused)
+    monkeypatch.setattr(Tail, "read", refused)
     await bench.read()
     assert bench.failures() == {("a", "eacces")}
     assert {job for job, _ in bench.transport()} == {"b"}
