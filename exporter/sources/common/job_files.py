@@ -72,15 +72,6 @@ class _Place(NamedTuple):
     is_folder: bool
 
 
-class _Entry(NamedTuple):
-    """A file or an entry of a folder, its job, and whether it may be a regular file."""
-
-    path: str
-    name: str
-    job: str
-    is_file: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Search:
     """What to search for.
@@ -97,33 +88,16 @@ class Search:
 
     def find(self, failures: list[Failure]) -> Found:
         """Find the files; folders that cannot be listed are appended to `failures`. Blocks."""
-        found = Found([], {}, False)
-        entries = self._entries(found.folders, failures)
-        selected: dict[str, bool] = {}
-        for path, name, job, is_file in islice(entries, MAX_ENTRIES):
-            if not is_file or path in found.files or not self.is_wanted(name):
-                continue
-            if job not in selected:
-                selected[job] = self.is_selected(job)
-            if not selected[job]:
-                continue
-            try:
-                status = os.lstat(path)
-            except OSError:
-                continue  # removed since it was listed
-            if stat.S_ISREG(status.st_mode):
-                found.files[path] = JobFile(job, status)
-        return found._replace(truncated=next(entries, None) is not None)
-
-    def _entries(self, folders: list[str], failures: list[Failure]) -> Iterator[_Entry]:
+        walk = _Walk(self, failures)
+        folders = []
         for pattern in self.patterns:
             for path, job, is_folder in _places(pattern):
                 if is_folder:
                     folders.append(path)
-                    yield from _below(path, job, failures)
+                    walk.add_folder(path, job)
                 else:
-                    name = path.rpartition("/")[2]
-                    yield _Entry(path, name, _job_of(name, job), is_file=True)
+                    walk.add_file(path, _name(path), job)
+        return Found(folders, walk.files, walk.truncated)
 
 
 def _places(pattern: str) -> Iterator[_Place]:
@@ -133,7 +107,7 @@ def _places(pattern: str) -> Iterator[_Place]:
     # Path.glob takes no absolute patterns
     for path in islice(glob.iglob(pattern), MAX_ENTRIES) if wild is not None else (pattern,):  # noqa: PTH207
         is_folder = os.path.isdir(path)  # noqa: PTH112  # one call per place and poll
-        job, name = UNKNOWN, path.rstrip("/").rpartition("/")[2]
+        job, name = UNKNOWN, _name(path.rstrip("/"))
         if wild is not None and (is_folder or wild < len(parts) - 1):
             job = job_of_folder(path.split("/")[wild])
         elif is_folder and name.startswith(JOB_FOLDER):
@@ -141,40 +115,72 @@ def _places(pattern: str) -> Iterator[_Place]:
         yield _Place(path, job, is_folder)
 
 
-def _below(folder: str, job: str, failures: list[Failure]) -> Iterator[_Entry]:
-    """Yield the entries of a folder, and of the folders in it."""
-    for entry in _listed(folder, job, failures):
-        yield _entry(entry, job)
-        if entry.is_dir(follow_symlinks=False):
-            inner = job_of_folder(entry.name)
-            own = inner if job == UNKNOWN or (inner != UNKNOWN and entry.name.startswith(JOB_FOLDER)) else job
-            below = _listed(entry.path, own, failures)
-            for one in islice(below, MAX_JOB_ENTRIES):
-                yield _entry(one, own)
-            if next(below, None) is not None:
-                detail = f"more than {MAX_JOB_ENTRIES} entries in {entry.path}; remove old ones"
-                failures.append(Failure(own, "too_many_files", detail))
+class _Walk:
+    """The walk of one search: the files found so far, and whether there were more entries than allowed."""
+
+    def __init__(self, search: Search, failures: list[Failure]) -> None:
+        self.files: dict[str, JobFile] = {}
+        self.truncated = False
+        self._search, self._failures = search, failures
+        self._left = MAX_ENTRIES
+        self._selected: dict[str, bool] = {}
+
+    def add_folder(self, folder: str, job: str) -> None:
+        """Add the files of a folder, and those of the folders in it."""
+        for entry in self._listed(folder, job, MAX_ENTRIES):
+            if entry.is_dir(follow_symlinks=False):
+                own = _inner_job(entry.name, job)
+                for below in self._listed(entry.path, own, MAX_JOB_ENTRIES):
+                    if below.is_file(follow_symlinks=False):
+                        self.add_file(below.path, below.name, own)
+            elif entry.is_file(follow_symlinks=False):
+                self.add_file(entry.path, entry.name, job)
+
+    def add_file(self, path: str, name: str, job: str) -> None:
+        """Add one file if it is wanted."""
+        if path in self.files or not self._search.is_wanted(name):
+            return
+        if job == UNKNOWN and (found := _SLURM.fullmatch(name)):
+            job = found[1]
+        if job not in self._selected:
+            self._selected[job] = self._search.is_selected(job)
+        if not self._selected[job]:
+            return
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return  # removed since it was listed
+        if stat.S_ISREG(status.st_mode):
+            self.files[path] = JobFile(job, status)
+
+    def _listed(self, folder: str, job: str, limit: int) -> list[os.DirEntry[str]]:
+        """List a folder of a job; a missing folder is not an error."""
+        try:
+            with os.scandir(folder) as found:
+                entries = list(islice(found, min(limit, self._left) + 1))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._failures.append(failure_of(job, error, folder))
+            return []
+        if len(entries) > self._left:
+            self.truncated = True
+        elif len(entries) > limit:
+            detail = f"more than {limit} entries in {folder}; remove old ones"
+            self._failures.append(Failure(job, "too_many_files", detail))
+        entries = entries[: min(limit, self._left)]
+        self._left -= len(entries)
+        return entries
 
 
-def _listed(folder: str, job: str, failures: list[Failure]) -> Iterator[os.DirEntry[str]]:
-    """List a folder of a job; a missing folder is not an error."""
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        failures.append(failure_of(job, error, folder))
+def _inner_job(folder: str, job: str) -> str:
+    """Return the job of a folder inside a folder of a job."""
+    inner = job_of_folder(folder)
+    return inner if job == UNKNOWN or (inner != UNKNOWN and folder.startswith(JOB_FOLDER)) else job
 
 
-def _entry(entry: os.DirEntry[str], job: str) -> _Entry:
-    return _Entry(entry.path, entry.name, _job_of(entry.name, job), entry.is_file(follow_symlinks=False))
-
-
-def _job_of(name: str, job: str) -> str:
-    """Return the job of a file: that of its folder if known, else the one in Slurm's name of an output file."""
-    found = _SLURM.fullmatch(name) if job == UNKNOWN else None
-    return found[1] if found else job
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def job_of_folder(folder: str) -> str:
