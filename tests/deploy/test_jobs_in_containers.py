@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,8 @@ class Daemon:
             if found:
                 return found[0]
             time.sleep(0.1)
-        raise AssertionError(f"no {name} {labels} in\n" + "\n".join(map(str, self.values())))
+        known = [f"{each} {dict(key)} {value}" for (each, key), value in self.values().items() if "_nccl_" in each]
+        raise AssertionError("\n".join([f"no {name} {labels} in", *known]))
 
 
 @contextmanager
@@ -178,7 +179,7 @@ def environment_of(name: str, pod: str, folder: str) -> dict[str, str]:
 
 
 @contextmanager
-def job(made: Containers, shared: Path, name: str, *, rank: int, user: int, folder: str = SHARED) -> Iterator[None]:
+def job(made: Containers, shared: Path, name: str, *, rank: str, user: int, folder: str) -> Iterator[None]:
     """Run a job of the example, whose launcher is a stub."""
     files = made.folder / f"job-{name}"
     files.mkdir()
@@ -186,13 +187,14 @@ def job(made: Containers, shared: Path, name: str, *, rank: int, user: int, fold
     (files / "torchrun").write_text(f'#!/bin/sh\nexec {sys.executable} /job/job.py "$@"\n')
     (files / "torchrun").chmod(0o755)
     (files / "job.py").write_text(JOB)
-    (files / "record").write_text(line(rank=rank, comm="0x77").decode())
+    (files / "record").write_text(line(rank=int(rank), comm="0x77").decode())
     shutil.copy(FIXTURES / "nccl-facts" / "roce.log", files / "nccl.log")
     pod = f"{name}-worker-0-0-x7k2p"
     environment = {
         "PATH": "/job:/usr/bin:/bin",
         "PYTHONPATH": str(ROOT / "exporter" / "hook"),
-        "RANK": str(rank),
+        "RANK": rank,
+        "WORLD_SIZE": "16",
         **environment_of(name, pod, folder),
     }
     command = made.command(
@@ -202,17 +204,20 @@ def job(made: Containers, shared: Path, name: str, *, rank: int, user: int, fold
         yield
 
 
-def host_pid(user: int, argument: bytes) -> str:
-    """Return the PID on this host of a user's process with an argument."""
-    found = [
-        one.name
-        for one in Path("/proc").iterdir()
-        if one.name.isdecimal()
-        and one.stat().st_uid == user
-        and argument in (one / "cmdline").read_bytes().split(b"\0")
-    ]
+def host_pid(user: int, variable: str) -> str:
+    """Return the PID on this host of a user's Python process with a variable of its environment."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended
+            is_python = (one / "cmdline").read_bytes().startswith(sys.executable.encode())
+            if is_python and one.stat().st_uid == user:
+                found += [one.name] * (variable.encode() in (one / "environ").read_bytes().split(b"\0"))
     assert len(found) == 1
     return found[0]
+
+
+JOBS = {"training": (4101, "3", SHARED), "other": (4102, "7", "/mnt/fabric"), "again": (4102, "7", SHARED)}
+"""User, rank and path of the shared folder of each job."""
 
 
 @pytest.mark.timeout(120)
@@ -220,34 +225,30 @@ def host_pid(user: int, argument: bytes) -> str:
 def test_the_daemon_sees_jobs_of_other_containers(made: Containers, shared: Path, host: tuple[str, ...]) -> None:
     with ExitStack() as stack:
         one = stack.enter_context(daemon(made, shared, host))
-        stack.enter_context(job(made, shared, "training", rank=3, user=4101))
-        stack.enter_context(job(made, shared, "other", rank=7, user=4102, folder="/mnt/fabric"))
-        status = Path("/proc", host_pid(65534, b"--path.procfs=/host/proc"), "status").read_text()
-        assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE)
+        for name, (user, rank, folder) in JOBS.items():
+            stack.enter_context(job(made, shared, name, rank=rank, user=user, folder=folder))
+        status = Path("/proc", host_pid(65534, "NODE_NAME=gpu-001"), "status").read_text()
+        assert re.search(r"^Uid:\t65534\t.*^CapEff:\t0+$", status, re.MULTILINE | re.DOTALL)
 
-        # Inspector's file, and NCCL's log
-        first = one.wait_for("fabric_nccl_collectives_total", train_job="default-training", collective="AllReduce")
-        assert first["rank"] == "3"
-        one.wait_for("fabric_nccl_inspector_lines_total", outcome="collective")
-        one.wait_for("fabric_nccl_transport_info", train_job="default-training", network="IB")
-        # the hook
-        second = one.wait_for("fabric_nccl_collectives_total", train_job="default-other", collective="AllReduce")
-        assert second["rank"] == "7"
-        for name, user, rank in (("training", 4101, "3"), ("other", 4102, "7")):
+        one.wait_for(
+            "fabric_nccl_inspector_lines_total", outcome="collective"
+        )  # of the first job; the others have none
+        for name, (user, rank, _) in JOBS.items():
+            found = one.wait_for("fabric_nccl_collectives_total", train_job=f"default-{name}", collective="AllReduce")
+            assert found["rank"] == rank
+            one.wait_for("fabric_nccl_transport_info", train_job=f"default-{name}", network="IB")
             about = one.wait_for("fabric_nccl_rank_info", train_job=f"default-{name}")
-            assert (about["rank"], about["host"], about["host_pid"]) == (
-                rank,
-                "gpu-001",
-                host_pid(user, b"/job/job.py"),
-            )
-            assert about["job_pod"] == f"{name}-worker-0-0-x7k2p"
-        datagrams = {
-            dict(key)["outcome"]: value for key, value in one.find("fabric_nccl_timing_datagrams_total").items()
-        }
-        assert {outcome for outcome, count in datagrams.items() if count} == {"accepted"}
-        assert one.find("fabric_nccl_timing_senders") == {frozenset(): 2}
+            pod = f"{name}-worker-0-0-x7k2p"
+            assert (about["rank"], about["host"]) == (rank, "gpu-001")
+            # From another PID namespace only the PID inside the job's and the user are known, which two jobs share.
+            unique = bool(host) or user == 4101
+            assert about.get("host_pid", "") == (host_pid(user, f"POD_NAME={pod}") if unique else "")
+        one.wait_for("fabric_nccl_timing_datagrams_total", outcome="accepted")
+        outcomes = one.find("fabric_nccl_timing_datagrams_total")
+        assert {dict(key)["outcome"] for key, count in outcomes.items() if count} == {"accepted"}
+        assert one.find("fabric_nccl_timing_senders") == {frozenset(): 3 if host else 2}
         failures = one.find("fabric_source_failures_total")
-        assert {dict(key)["source"] for key, count in failures.items() if count} <= {"nic", "rdma", "pci", "lldp"}
+        assert not {dict(key)["source"] for key, count in failures.items() if count} & {"nccl", "nccl_facts"}
 
 
 @pytest.mark.timeout(60)

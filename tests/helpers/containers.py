@@ -30,7 +30,8 @@ for one in bin sbin lib lib64; do
     [ ! -L "/$one" ] || ln -s "$(readlink "/$one")" "$root/$one"
 done
 [ -z "$name" ] || echo "$name" >/proc/sys/kernel/hostname
-exec chroot "$root" setpriv --reuid="$user" --regid="$group" --clear-groups --bounding-set=-all --inh-caps=-all \
+chroot=$(PATH=$PATH:/usr/sbin:/sbin command -v chroot)
+exec "$chroot" "$root" setpriv --reuid="$user" --regid="$group" --clear-groups --bounding-set=-all --inh-caps=-all \
     --no-new-privs "$@"
 """
 
