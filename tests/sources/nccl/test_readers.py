@@ -523,6 +523,32 @@ async def test_jobs_of_comma_are_bounded(tmp_path, monkeypatch):
         assert made.counts(metrics.COMMA_OBJECTS, "objects_total") == {"collective": 2, "over_limit": 2}
 
 
+async def test_totals_of_comma_expire_so_that_new_jobs_have_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(comma, "MAX_JOBS", 2)
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(comma, "monotonic", lambda: clock.now)
+    event = (FORMATS / "comma.json").read_bytes().splitlines(keepends=True)[1]
+
+    def jobs():
+        return {job for job, _ in made.cells(metrics.COMMA_COLLECTIVES, "collectives_total")}
+
+    async with bench(tmp_path, "comma") as made:
+        for job in "ab":
+            append(tmp_path / "comma" / job / "x.txt", event)
+        await made.read()
+        assert jobs() == {"a", "b"}
+        (tmp_path / "comma" / "a" / "x.txt").unlink()
+        append(tmp_path / "comma" / "c" / "x.txt", event)
+        await made.read()
+        assert jobs() == {"b", "c"}, "files of a were removed"
+        clock.now += comma.EXPIRY_SECONDS
+        append(tmp_path / "comma" / "c" / "x.txt", event)
+        append(tmp_path / "comma" / "d" / "x.txt", event)
+        await made.read()
+        assert jobs() == {"c", "d"}, "b wrote nothing for long; its file remains"
+        assert made.counts(metrics.COMMA_OBJECTS, "objects_total") == {"collective": 5}
+
+
 # --- xpu_timer
 
 

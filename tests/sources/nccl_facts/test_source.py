@@ -11,7 +11,6 @@ from exporter.core.source import Host, is_exported
 from exporter.core.vocabulary import check
 from exporter.linux.tail import Tail
 from exporter.nccl.debug_log import parse_line
-from exporter.sources.common.job_files import Search
 from exporter.sources.nccl_facts import log_state
 from exporter.sources.nccl_facts import source as nccl_facts
 from exporter.sources.nccl_facts.log_process import LoggedProcess
@@ -196,28 +195,6 @@ async def test_job_is_named_by_the_path_not_the_content(tmp_path):
     await made.read()
     assert {job for job, _ in made.transport()} == {"a"}
     await made.source.close()
-
-
-def test_discovery_of_files_and_their_jobs(tmp_path):
-    for path in ("nccl-inspector-12/a.log", "top.log", "one/a.log", "one/two/deeper.log", "wild-3/sub/a.log"):
-        write(tmp_path / path, b"x")
-    os.mkfifo(tmp_path / "pipe.log")
-    (tmp_path / "link.log").symlink_to(tmp_path / "top.log")
-
-    def found(*patterns):
-        failures = []
-        _, files, cut = Search(tuple(str(tmp_path / one) for one in patterns), lambda _: True, lambda _: True).find(
-            failures
-        )
-        assert (failures, cut) == ([], False)
-        return {path.removeprefix(f"{tmp_path}/"): job for path, (job, _) in files.items()}
-
-    assert found("") == {"nccl-inspector-12/a.log": "12", "top.log": "unknown", "one/a.log": "one"}
-    assert found("nccl-inspector-12") == {"nccl-inspector-12/a.log": "12"}
-    assert found("wild-*") == {"wild-3/sub/a.log": "wild-3"}
-    assert found("wild-*/sub/*.log") == {"wild-3/sub/a.log": "wild-3"}
-    assert found("*.log") == {"top.log": "unknown"}
-    assert found("nowhere", "no*where") == {}
 
 
 async def test_state_of_a_job_is_removed_with_its_files(bench):
