@@ -15,6 +15,7 @@ import yaml
 from exporter.sources.common.job_files import FOLDER, INSPECTOR_FOLDER, LOG_FOLDER, TIMING_SOCKET
 from exporter.sources.nccl.identity import READ_VARIABLES
 from tests.helpers.paths import ROOT
+from tests.helpers.training_bench import bench, line
 
 SLURM = ROOT / "deploy" / "slurm"
 SCRIPTS = sorted(SLURM.iterdir())
@@ -117,6 +118,37 @@ def test_scripts_are_correct(script: Path, program: Program) -> None:
 def test_scripts_are_clean(script: Path, program: Program) -> None:
     done = subprocess.run([program("shellcheck"), script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def give_back(text: str, folder: Path) -> None:
+    """Run the loop of an example once, with limits in KiB instead of MiB."""
+    (loop,) = re.findall(r"^ *find .*?^ *done$", text, re.MULTILINE | re.DOTALL)
+    assert "-size +16M" in loop
+    assert "size - 8388608" in loop
+    variables = {**os.environ, "NCCL_INSPECTOR_DUMP_DIR": str(folder), "POD_NAME": "gpu-001"}
+    command = loop.replace("+16M", "+16k").replace("8388608", "8192")
+    done = subprocess.run(["sh", "-c", command], env=variables, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("text", [pod()["containers"][0]["args"][0], BATCH], ids=["JobSet", "Slurm"])
+async def test_memory_of_long_files_is_given_back_and_nothing_lost(text: str, tmp_path: Path) -> None:
+    async with bench(tmp_path) as made:
+        await made.read()
+        path = tmp_path / "inspector" / "j" / "gpu-001-pid7.log"
+        path.parent.mkdir()
+        with path.open("wb") as file:
+            for count in (100, 2, 100, 3):
+                file.write(line() * count)
+                file.flush()
+                if count < 100:  # written after the last read
+                    before = path.stat()
+                    give_back(text, path.parent)
+                    assert path.stat().st_size == before.st_size
+                    assert path.stat().st_blocks * 512 <= 16384 < before.st_blocks * 512
+                await made.read()
+        assert sum(made.collectives().values()) == 205
+        assert made.failures() == set()
 
 
 @pytest.fixture
