@@ -96,9 +96,17 @@ class TailScan(NamedTuple):
 class Tail:
     """Follows files. Not thread-safe, but `read` may run concurrently for different files."""
 
-    def __init__(self, max_files: int = MAX_FILES) -> None:
+    def __init__(self, max_files: int = MAX_FILES, first_bytes: int = 0) -> None:
+        """Create the reader.
+
+        Args:
+            max_files: Files that are followed; of more, the most recently written.
+            first_bytes: Bytes at the beginning of a file older than the process that are read as history when it is
+                first seen, beside its end. With 0, such a file is not opened before it grows.
+        """
         self.files: dict[str, FollowedFile] = {}
         self._max_files = max_files
+        self._first_bytes = first_bytes
         self._scans = 0
         self._overflowed = False
 
@@ -132,6 +140,9 @@ class Tail:
             if file.read_stamp != file_version(state):
                 grown.append(file)
         grown.sort(key=lambda file: (file.last_scan, file.path))
+        if self._first_bytes:
+            new = {file.path for file in grown}
+            grown += [file for path, file in self.files.items() if file.last_scan == 0 and path not in new]
         return TailScan(grown, gone, too_many)
 
     def read(self, file: FollowedFile, budget: int = FILE_BUDGET) -> Chunk:
@@ -151,11 +162,14 @@ class Tail:
                 _start_near_end(file, state.st_size)
                 skipped = file.offset - before
             begin = file.offset
-            data = os.pread(descriptor, budget, begin)
+            first = os.pread(descriptor, min(self._first_bytes, begin), 0) if file.last_scan == 0 else b""
+            data = os.pread(descriptor, max(0, budget - len(first)), begin)
         lines, too_long = _split_lines(file, data)
+        if first:
+            lines = [*_history(first), *lines]
         file.last_scan = self._scans
         file.read_stamp = file_version(state) if begin + len(data) >= state.st_size else ()
-        return Chunk(lines, len(data), tuple(too_long), skipped, restarted)
+        return Chunk(lines, len(first) + len(data), tuple(too_long), skipped, restarted)
 
 
 def _start_near_end(file: FollowedFile, size: int) -> None:
@@ -180,6 +194,11 @@ def _first_data(descriptor: int, size: int) -> int:
         return os.lseek(descriptor, 0, os.SEEK_DATA)
     except OSError:
         return size
+
+
+def _history(first: bytes) -> list[Line]:
+    """Split the beginning of a file into its complete lines."""
+    return _split_lines(FollowedFile("", (0, 0), history_end=len(first)), first)[0]
 
 
 def _split_lines(file: FollowedFile, data: bytes) -> tuple[list[Line], list[int]]:

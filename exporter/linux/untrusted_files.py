@@ -29,6 +29,19 @@ def open_untrusted(path: str) -> Iterator[tuple[int, os.stat_result]]:
         os.close(descriptor)
 
 
+def read_untrusted(path: str, limit: int) -> tuple[bytes, os.stat_result]:
+    """Read the first bytes of a file. Blocks.
+
+    Returns:
+        Its content, one byte more than `limit` if it is larger, and its status.
+
+    Raises:
+        OSError: The file cannot be opened or read, or is not a regular file.
+    """
+    with open_untrusted(path) as (descriptor, status), open(descriptor, "rb", closefd=False) as file:
+        return file.read(limit + 1), status
+
+
 def file_version(status: os.stat_result) -> tuple[int, int, int, int]:
     """Return a tuple that changes when the file is written or replaced."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -28,7 +28,9 @@ UNIT = DEPLOY / "systemd" / "fabric-exporter.service"
 PROGRAM = "/opt/fabric-exporter/bin/fabric-exporter"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 OLDEST, NEWEST = "1.29", kubernetes_validate.latest_version().rpartition(".")[0]
-CUSTOM_KINDS = {"PodMonitor", "ScrapeConfig"}  # kinds that Kubernetes has no schema of
+CUSTOM_KINDS = {"PodMonitor", "ScrapeConfig", "JobSet"}  # kinds that Kubernetes has no schema of
+
+SHARED = "/run/fabric-exporter"
 
 Manifest = dict[str, Any]
 Program = Callable[[str], str]
@@ -204,10 +206,27 @@ def test_container_has_no_rights(manifests: list[Manifest]) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert container["volumeMounts"]
-    assert all(mount["readOnly"] is True for mount in container["volumeMounts"])
-    assert "initContainers" not in pod
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly", False)}
+    assert writable == ({SHARED} if manifests is NODE else set())
+    assert ("initContainers" in pod) == (manifests is NODE)
     assert not pod.get("hostPID", False)
     assert not pod.get("hostIPC", False)
+
+
+def test_the_init_container_changes_the_shared_folder_and_no_more() -> None:
+    """As root, to whom the kubelet gives the folder, but without a capability; how it does: test_jobs_in_containers."""
+    (init,) = pod_of(NODE)["spec"]["initContainers"]
+    assert init["image"] == container_of(NODE)["image"]
+    assert init["securityContext"] == {
+        "runAsNonRoot": False,
+        "runAsUser": 0,
+        "runAsGroup": pod_of(NODE)["spec"]["securityContext"]["runAsGroup"],
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert init["volumeMounts"] == [mount for mount in container_of(NODE)["volumeMounts"] if mount["name"] == "shared"]
 
 
 @ALL
@@ -232,14 +251,38 @@ def test_node_role_sees_the_host_and_no_more() -> None:
     pod, container = pod_of(NODE)["spec"], container_of(NODE)
     assert pod["hostNetwork"] is True
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
-    assert set(paths.values()) == {"/sys", "/proc", "/run/fabric-exporter/nccl"}
+    assert set(paths.values()) == {"/sys", "/proc", SHARED}
     inside = {m["mountPath"]: paths[m["name"]] for m in container["volumeMounts"] if m["name"] in paths}
     assert [inside[path] for path in flag(container["args"], "--path.sysfs")] == ["/sys"]
     assert [inside[path] for path in flag(container["args"], "--path.procfs")] == ["/proc"]
-    inspector = configuration(NODE)["sources"]["nccl"]["inspector"]
-    assert [inside[path] for path in inspector] == ["/run/fabric-exporter/nccl"]
+    assert inside[SHARED] == SHARED
     level = one(NODE, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
     assert level == "privileged"  # host network and hostPath are refused at any stricter level
+
+
+def test_manifests_defaults_and_the_hook_agree_on_the_shared_folder() -> None:
+    """What the DaemonSet reads is what the program reads by default, where the hook sends, and tmpfiles creates it."""
+    nccl = importlib.import_module("exporter.sources.nccl.options").NcclOptions()
+    facts = importlib.import_module("exporter.sources.nccl_facts.options").NcclFactsOptions()
+    sources = configuration(NODE)["sources"]
+    assert sources["nccl"] == {"inspector": list(nccl.inspector), "socket": nccl.socket}
+    assert sources["nccl_facts"] == {"logs": list(facts.logs), "textfiles": list(facts.textfiles)}
+    assert nccl.socket == importlib.import_module("exporter.hook.fabric_timing").SOCKET
+    folders = {*nccl.inspector, *facts.logs, *facts.textfiles}
+    assert {str(Path(path).parent) for path in (*folders, nccl.socket)} == {SHARED}
+    modes = {path: mode for kind, path, mode, *_ in map(str.split, rules()) if kind == "d"}
+    assert modes == {SHARED: "1775", **dict.fromkeys(folders, "1777")}
+    (init,) = pod_of(NODE)["spec"]["initContainers"]
+    made = shlex.split(init["args"][0].partition("||")[0])
+    shared, _, public = " ".join(made).partition(" && ")
+    assert shared.split() == ["install", "-d", "-m", modes[SHARED], "-g", "65534", SHARED]
+    assert public.split()[:4] == ["install", "-d", "-m", "1777"]
+    assert set(public.split()[4:]) == folders
+
+
+def rules() -> list[str]:
+    lines = (DEPLOY / "systemd" / "fabric-exporter.tmpfiles").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def test_node_role_knows_its_node() -> None:
@@ -543,7 +586,7 @@ def test_unit_is_valid_with_the_drop_in_for_timings(unit: Path, program: Program
 
 def test_the_drop_in_gives_the_folder_of_the_socket_to_the_user_that_the_readme_makes() -> None:
     settings_of = drop_in()
-    folder = Path(importlib.import_module("exporter.sources.nccl.timing_socket").SOCKET).parent
+    folder = Path(importlib.import_module("exporter.sources.common.job_files").TIMING_SOCKET).parent
     (create,) = (words for words in commands() if words[0] == "useradd")
     assert settings_of["User"] == settings_of["Group"] == create[-1]
     assert settings_of["ReadWritePaths"] == str(folder)
@@ -657,7 +700,8 @@ def test_tmpfiles_rule_is_accepted(tmp_path: Path, program: Program) -> None:
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
     group = subprocess.run(["id", "-gn"], capture_output=True, text=True, check=True).stdout.strip()
     config = tmp_path / "rules.conf"
-    config.write_text(re.sub(r"root root", f"{user} {group}", rules).replace("/srv/", f"{tmp_path}/"))
+    config.write_text(re.sub(r"root (root|65534)", f"{user} {group}", rules).replace("/srv/", f"{tmp_path}/"))
     result = subprocess.run([tool, "--create", config], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
+    assert (tmp_path / "fabric-exporter").stat().st_mode & 0o7777 == 0o1775
     assert (tmp_path / "fabric-exporter" / "nccl").stat().st_mode & 0o7777 == 0o1777

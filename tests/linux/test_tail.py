@@ -142,6 +142,24 @@ def test_lines_from_before_the_start_are_history(tmp_path):
     ]
 
 
+def test_the_beginning_of_an_old_file_is_read_as_history_where_wanted(tmp_path):
+    lines = [b"%07d" % number for number in range(START_WINDOW // 4)]
+    (tmp_path / "large").write_bytes(b"".join(line + b"\n" for line in lines))
+    (tmp_path / "small").write_bytes(b"1\n2\nhalf")
+    reader = Tail(first_bytes=20)
+    large, small = reader.scan(states(tmp_path)).grown
+    assert [line.text for line in reader.read(small).lines] == [b"1", b"2"]
+    chunk = reader.read(large)
+    assert [line.text for line in chunk.lines] == [*lines[:2], *lines[-START_WINDOW // 8 + 1 :]]
+    assert chunk.read == 20 + START_WINDOW
+    assert all(line.history for line in chunk.lines)
+    assert reader.scan(states(tmp_path)).grown == [], "once"
+    with (tmp_path / "large").open("ab") as file:
+        file.write(b"new\n")
+    (grown,) = reader.scan(states(tmp_path)).grown
+    assert [(line.text, line.history) for line in reader.read(grown).lines] == [(b"new", False)]
+
+
 def test_only_the_end_of_a_large_old_file_is_read(tmp_path):
     path = tmp_path / "a.log"
     path.write_bytes(b"".join(b"%07d\n" % number for number in range(START_WINDOW // 4)))

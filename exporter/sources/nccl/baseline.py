@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from exporter.config.yaml_reader import ConfigError
+from exporter.linux.untrusted_files import read_untrusted
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.nccl_tests import (
     MAX_JSON,
@@ -16,7 +17,6 @@ from exporter.nccl.nccl_tests import (
     parse_text,
 )
 from exporter.sources.common.path_patterns import matching_files
-from exporter.sources.nccl.readers.files import read_whole
 
 HINT = (
     "run all_reduce_perf, all_gather_perf or reduce_scatter_perf of nccl-tests over two nodes or more, and put the name"
@@ -48,7 +48,7 @@ def _read_baseline(path: Path) -> dict[tuple[str, int], float]:
         ConfigError: It cannot be read, or is not usable as a baseline.
     """
     try:
-        data, _ = read_whole(str(path.resolve()), MAX_JSON)
+        data, _ = read_untrusted(str(path.resolve()), MAX_JSON)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check its permissions, and baseline") from None
     try:

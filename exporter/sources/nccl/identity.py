@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
-
-UNKNOWN = "unknown"
-"""Job name where it is unknown."""
-
-MAX_NAME = 128
-"""Characters of a job name."""
+from exporter.sources.common.job_files import MAX_NAME, UNKNOWN
 
 MAX_ENVIRONMENT = 256 << 10
 """Bytes of /proc/PID/environ that are read."""

@@ -1,7 +1,7 @@
 """Configuration of the source `nccl`."""
 
 from exporter.core.source import Options
-from exporter.sources.nccl.timing_socket import SOCKET
+from exporter.sources.common.job_files import INSPECTOR_FOLDER, TIMING_SOCKET
 
 
 class NcclOptions(Options, frozen=True):
@@ -16,8 +16,8 @@ class NcclOptions(Options, frozen=True):
         baseline: Files of nccl-tests, or patterns: the baseline of bus bandwidth between nodes.
     """
 
-    inspector: tuple[str, ...] = ("/run/fabric-exporter/nccl",)
-    socket: str | bool = SOCKET
+    inspector: tuple[str, ...] = (INSPECTOR_FOLDER,)
+    socket: str | bool = TIMING_SOCKET
     recorder: tuple[str, ...] = ()
     comma: tuple[str, ...] = ()
     xpu_timer: tuple[str, ...] = ()

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from exporter.core.source import Host
+from exporter.sources.common.job_files import UNKNOWN
 from exporter.sources.nccl.gpu_affinity import nearest_devices, pci_address_of, port_names
 from exporter.sources.nccl.identity import (
-    UNKNOWN,
     ProcessIdentity,
     find_processes,
     job_of,

@@ -22,6 +22,7 @@ from exporter.core.source import (
     Source,
     SourceError,
 )
+from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS
 from exporter.sources.nccl import metrics, tables
 from exporter.sources.nccl.baseline import load_baselines
 from exporter.sources.nccl.options import NcclOptions
@@ -34,7 +35,6 @@ from exporter.sources.nccl.readers.feed import (
     ProcessFacts,
     ProcessReport,
 )
-from exporter.sources.nccl.readers.files import CALL_TIMEOUT_SECONDS
 from exporter.sources.nccl.readers.flight_recorder import FlightRecorderFeed
 from exporter.sources.nccl.readers.hook import HookFeed
 from exporter.sources.nccl.readers.inspector import InspectorFeed

@@ -23,9 +23,8 @@ from exporter.core.blocking import BlockingCalls
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
 from exporter.nccl import datagram
 from exporter.nccl.datagram import MAX_DATAGRAM, Datagram, DatagramError
+from exporter.sources.common.job_files import TIMING_SOCKET
 from exporter.sources.nccl.identity import job_of
-
-SOCKET = "/run/fabric-exporter/timing.sock"
 
 MAX_SENDERS = 512
 """Processes tracked at a time."""
@@ -119,7 +118,7 @@ class _Raw(NamedTuple):
 class TimingSocket:
     """Receives datagrams; `take` returns those received since."""
 
-    def __init__(self, path: str = SOCKET, procfs: Path = Path("/proc")) -> None:
+    def __init__(self, path: str = TIMING_SOCKET, procfs: Path = Path("/proc")) -> None:
         """Create the receiver for a socket path, and the procfs to identify senders with."""
         self.counts = Counter(dict.fromkeys(OUTCOMES, 0))
         self._path, self._procfs = path, procfs

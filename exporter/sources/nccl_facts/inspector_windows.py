@@ -5,7 +5,6 @@ last rank to arrive waits for no other and has the shortest time. A file is not 
 expire, and its age is exported while it exists.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,12 +17,11 @@ from exporter.core.table import (
     Table,
     TableBuilder,
 )
-from exporter.linux.untrusted_files import file_version
+from exporter.linux.untrusted_files import file_version, read_untrusted
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.inspector_textfile import TextfileValue, gpu_of_file, parse_textfile
 from exporter.nccl.prometheus_text import MAX_TEXT, LineErrors
-from exporter.sources.nccl.identity import UNKNOWN
-from exporter.sources.nccl.readers.files import read_whole
+from exporter.sources.common.job_files import UNKNOWN, JobFile
 from exporter.sources.nccl_facts.metrics import TEXT_LINES, TEXTFILES, WINDOW_SCHEMAS, WINDOWS
 
 MAX_FILES = 64
@@ -110,7 +108,7 @@ def read_file(path: str) -> TextfileReading:
     Raises:
         OSError: It cannot be read.
     """
-    data, state = read_whole(path, MAX_TEXT)
+    data, state = read_untrusted(path, MAX_TEXT)
     lost, lines = LineErrors(), Counter[str]()
     values: list[tuple[LabelValues, str, float]] = []
     jobs: list[str] = []
@@ -175,17 +173,17 @@ class TextfileWindows:
         self._lines: Counter[str] = Counter()
         self._keepers = {schema: RowKeeper(schema.labels) for schema in WINDOW_SCHEMAS}
 
-    def update(self, found: Mapping[str, tuple[str, os.stat_result]]) -> list[TextFile]:
+    def update(self, found: Mapping[str, JobFile]) -> list[TextFile]:
         """Update the files that exist, and return those to be read.
 
         Args:
-            found: Job and stat of each file by path.
+            found: The files by path.
         """
-        newest = sorted(found, key=lambda path: found[path][1].st_mtime_ns, reverse=True)[:MAX_FILES]
-        self._files = {path: self._files.get(path) or _new(path, found[path][0]) for path in newest}
+        newest = sorted(found, key=lambda path: found[path].status.st_mtime_ns, reverse=True)[:MAX_FILES]
+        self._files = {path: self._files.get(path) or _new(path, found[path].job) for path in newest}
         due = []
         for path, one in self._files.items():
-            state = found[path][1]
+            state = found[path].status
             one.written = state.st_mtime_ns / 1e9
             if one.reading is None or one.reading.file_version != file_version(state):
                 due.append(one)

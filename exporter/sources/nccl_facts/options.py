@@ -6,6 +6,7 @@ from exporter.config.errors import RuleError
 from exporter.config.units import Duration
 from exporter.core.source import Options
 from exporter.nccl.ras_protocol import MIN_INTERVAL_SECONDS, PORT
+from exporter.sources.common.job_files import INSPECTOR_FOLDER, LOG_FOLDER
 
 LOOPBACK = ("::1", "127.0.0.1")
 """Addresses of localhost: the service listens on one of them."""
@@ -58,6 +59,6 @@ class NcclFactsOptions(Options, frozen=True, kw_only=True):
     """
 
     interval: Duration = Duration(5.0)
-    logs: tuple[str, ...] = ("/run/fabric-exporter/nccl-logs",)
-    textfiles: tuple[str, ...] = ("/run/fabric-exporter/nccl",)
+    logs: tuple[str, ...] = (LOG_FOLDER,)
+    textfiles: tuple[str, ...] = (INSPECTOR_FOLDER,)
     ras: RasOptions = RasOptions()

@@ -20,21 +20,15 @@ from exporter.core.source import (
     Reading,
     Source,
 )
-from exporter.linux.tail import (
-    FILE_BUDGET,
-    MAX_LINE,
-    START_WINDOW,
-    Chunk,
-    FollowedFile,
-    Tail,
-)
+from exporter.linux.tail import FILE_BUDGET, START_WINDOW, Chunk
+from exporter.linux.untrusted_files import read_untrusted
 from exporter.nccl.debug_log import ScanStats, scan
 from exporter.nccl.log_facts import LogEntry
 from exporter.sources.common.failures import failure_of
-from exporter.sources.nccl.readers.files import CALL_TIMEOUT_SECONDS, off_loop, read_whole
-from exporter.sources.nccl_facts.files import find
+from exporter.sources.common.job_files import Search
+from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobLog, JobLogs
+from exporter.sources.common.off_loop import off_loop
 from exporter.sources.nccl_facts.inspector_windows import (
-    TextFile,
     TextfileReading,
     TextfileWindows,
     is_textfile,
@@ -68,25 +62,13 @@ _NOT_A_LOG = re.compile(r"-pid\d{1,20}\.log\Z|\.(?:prom|json|jsonl|pickle|pkl|gz
 
 
 @dataclass(slots=True)
-class _Survey:
-    """Logs and text files found at one poll, the jobs they belong to, and what could not be listed."""
-
-    logs: list[tuple[FollowedFile, str]] = field(default_factory=list)
-    jobs: dict[str, str] = field(default_factory=dict)
-    textfiles: list[TextFile] = field(default_factory=list)
-    inodes: frozenset[str] = frozenset()
-    failures: list[Failure] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class _LogReading:
-    """Result of reading a log: facts from before the start, new facts, and lines by outcome."""
+    """Facts in a log from before the start, new facts, lines by outcome, and whether the log was rewritten."""
 
     history: list[LogEntry] = field(default_factory=list)
     new: list[LogEntry] = field(default_factory=list)
     lines: Counter[str] = field(default_factory=Counter)
     restarted: bool = False
-    skipped: int = 0
 
 
 class NcclFactsSource:
@@ -102,45 +84,41 @@ class NcclFactsSource:
         self.settings = self._options = options
         self._host = host
         self._serial = BlockingCalls("nccl_facts", CALL_TIMEOUT_SECONDS)
-        self._tail = Tail()
-        self._budget = 0
+        logs = Search(options.logs, lambda name: not _NOT_A_LOG.search(name), options.matches)
+        self._logs = JobLogs(self._serial, logs, _parse, first_bytes=MAX_HEAD)
         self._state = LogState()
         self._lines: Counter[str] = Counter()
         self._tables = LogTables()
+        self._text_search = Search(options.textfiles, is_textfile, options.matches)
         self._textfiles = TextfileWindows()
         self._ras = RasPoller(options.ras)
 
     async def applies(self) -> bool:
         """Return whether there is any file, or RAS is enabled."""
-        survey = await self._run_survey()
-        return self._options.ras.enabled or bool(survey.jobs or survey.textfiles)
+        if self._options.ras.enabled or (await self._logs.search()).files:
+            return True
+        return bool((await off_loop(self._serial, partial(self._text_search.find, []))).files)
 
     async def read(self) -> Reading:
         """Read new lines of logs and changed text files, and poll RAS if due; each file fails alone."""
-        survey = await self._run_survey()
-        now = monotonic()
-        self._budget = POLL_BUDGET
-        logs = {f"log {file.path}": (file, job) for file, job in survey.logs}
-        textfiles = {f"text {one.path}": one for one in survey.textfiles}
-        calls = [(key, partial(self._read_log, file)) for key, (file, _) in logs.items()]
-        log_results = await self._serial.run(calls)
-        text_results = await self._serial.run((key, partial(read_file, one.path)) for key, one in textfiles.items())
-        failures = survey.failures
-        self._state.retain(survey.jobs, survey.jobs.values())
-        for key, (file, job) in logs.items():
-            self._add_log(file.path, job, log_results[key], now, failures)
-        for key, one in textfiles.items():
-            self._add_textfile(one, text_results[key], failures)
+        poll = await self._logs.poll(POLL_BUDGET)
+        now, failures = monotonic(), poll.failures
+        self._state.retain(self._logs.files, {log.job for log in self._logs.files.values()})
+        for path, reading in poll.parsed.items():
+            self._add_log(path, self._logs.files[path].job, reading, now)
         tables = (
-            self._tables.tables(self._state, self._line_counts(), len(self._tail.files), now) if survey.jobs else []
+            self._tables.tables(self._state, self._line_counts(), len(self._logs.files), now)
+            if self._logs.files
+            else []
         )
+        await self._read_textfiles(failures)
         tables += self._textfiles.tables(time(), now)
         if self._textfiles.dropped:
             detail = f"{self._textfiles.dropped} values of text files dropped: too many jobs, kinds and sizes"
             failures.append(Failure("", "over_limit", detail))
         if self._options.ras.enabled:
             evidence = self._evidence(now)
-            self._ras.poll_if_due(survey.inodes, evidence)
+            self._ras.poll_if_due(await off_loop(self._serial, self._listeners), evidence)
             tables += self._ras.tables(evidence.jobs, now)
             if self._ras.problem:
                 failures.append(Failure("RAS", "unreachable", self._ras.problem))
@@ -151,78 +129,37 @@ class NcclFactsSource:
         await self._ras.close()
         self._serial.close()
 
-    async def _run_survey(self) -> _Survey:
-        return await off_loop(self._serial, self._survey)
-
-    def _survey(self) -> _Survey:
-        """Find the files, and those that grew or changed; runs in the thread."""
-        survey = _Survey()
-        options = self._options
-        logs = find(options.logs, lambda name: not _NOT_A_LOG.search(name), options.matches, survey.failures)
-        texts = find(options.textfiles, is_textfile, options.matches, survey.failures)
-        followed = self._tail.scan({path: state for path, (_, state) in logs.files.items()})
-        survey.jobs = {path: logs.files[path][0] for path in self._tail.files}
-        grown = {file.path for file in followed.grown}
-        # The configuration of a process may have been logged before the start, so logs that did not grow are read too.
-        unread = [file for path, file in self._tail.files.items() if file.last_scan == 0 and path not in grown]
-        survey.logs = [(file, survey.jobs[file.path]) for file in (*followed.grown, *unread)]
-        if followed.too_many or logs.truncated:
-            detail = f"more than {len(self._tail.files)} logs below {', '.join(options.logs)}; remove those of old jobs"
-            survey.failures.append(Failure("", "too_many_files", detail))
-        survey.textfiles = self._textfiles.update(texts.files)
-        if options.ras.enabled:
-            survey.inodes = self._listeners()
-        return survey
+    async def _read_textfiles(self, failures: list[Failure]) -> None:
+        """Read the text files that changed."""
+        found = await off_loop(self._serial, partial(self._text_search.find, failures))
+        due = self._textfiles.update(found.files)
+        results = await self._serial.run((one.path, partial(read_file, one.path)) for one in due)
+        for one in due:
+            result = results[one.path]
+            if isinstance(result, TextfileReading):
+                self._textfiles.add(one.path, result)
+            elif not isinstance(result, FileNotFoundError):
+                failures.append(failure_of(one.job, result, one.path))
 
     def _listeners(self) -> frozenset[str]:
         """Return the sockets that listen on the RAS port, without connecting to it."""
         tables = []
         for name in ("tcp", "tcp6"):
             try:
-                data, _ = read_whole(str(self._host.procfs / "net" / name), MAX_SOCKETS)
+                data, _ = read_untrusted(str(self._host.procfs / "net" / name), MAX_SOCKETS)
             except OSError:
                 continue  # a kernel without IPv6
             tables.append(data.decode("ascii", "replace"))
         return listening_inodes(tables, self._options.ras.endpoint[1])
 
-    def _read_log(self, file: FollowedFile) -> _LogReading:
-        """Read what was appended to one log; runs in the thread."""
-        read = _LogReading()
-        if self._budget <= MAX_LINE:
-            return read  # it is among the first at the next poll
-        if file.last_scan == 0 and file.offset > 0:
-            head, _ = read_whole(file.path, min(MAX_HEAD, file.offset))
-            _search(head.rpartition(b"\n")[0], read.history, Counter())
-            self._budget -= len(head)
-        chunk = self._tail.read(file, min(FILE_BUDGET, self._budget))
-        self._budget -= chunk.read
-        _parse(chunk, read)
-        return read
-
-    def _add_log(
-        self, path: str, job: str, result: _LogReading | Exception, now: float, failures: list[Failure]
-    ) -> None:
-        if isinstance(result, FileNotFoundError):
-            return  # removed since it was listed, as for jobs that ended
-        if isinstance(result, Exception):
-            failures.append(failure_of(job, result, path))
-            return
-        if result.restarted:
+    def _add_log(self, path: str, job: str, reading: _LogReading, now: float) -> None:
+        if reading.restarted:
             self._state.restart(path)
-        for entry in result.history:
+        for entry in reading.history:
             self._state.add(job, path, entry, now, history=True)
-        for entry in result.new:
+        for entry in reading.new:
             self._state.add(job, path, entry, now, history=False)
-        self._lines.update(result.lines)
-        if result.skipped:
-            detail = f"{path}: grows faster than it is read; {result.skipped} bytes skipped"
-            failures.append(Failure(job, "backlog", detail))
-
-    def _add_textfile(self, one: TextFile, result: TextfileReading | Exception, failures: list[Failure]) -> None:
-        if isinstance(result, TextfileReading):
-            self._textfiles.add(one.path, result)
-        elif not isinstance(result, FileNotFoundError):
-            failures.append(failure_of(one.job, result, one.path))
+        self._lines.update(reading.lines)
 
     def _line_counts(self) -> Counter[str]:
         """Return lines by outcome; facts that were dropped are added as over_limit."""
@@ -257,12 +194,13 @@ class NcclFactsSource:
         )
 
 
-def _parse(chunk: Chunk, read: _LogReading) -> None:
-    """Search the lines of a chunk for facts."""
-    read.restarted, read.skipped = chunk.restarted, chunk.skipped
+def _parse(_: JobLog, chunk: Chunk) -> _LogReading:
+    """Search the lines of a log for facts."""
+    read = _LogReading(restarted=chunk.restarted)
     _search(b"\n".join(line.text for line in chunk.lines if line.history), read.history, Counter())
     _search(b"\n".join(line.text for line in chunk.lines if not line.history), read.new, read.lines)
     read.lines["too_long"] += len(chunk.too_long)
+    return read
 
 
 def _search(text: bytes, found: list[LogEntry], lines: Counter[str]) -> None:

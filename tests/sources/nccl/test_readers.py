@@ -14,16 +14,15 @@ import pytest
 
 from exporter.core.definition import Context
 from exporter.core.source import SourceError
+from exporter.linux import rewritten_files
+from exporter.sources.common.job_files import Search
 from exporter.sources.nccl import metrics
 from exporter.sources.nccl import source as nccl
 from exporter.sources.nccl.metrics import COLLECTIVES, LOSSES, STEPS, STREAMS
 from exporter.sources.nccl.options import NcclOptions
 from exporter.sources.nccl.readers import (
     comma,
-    dump_files,
-    flight_recorder,
     hook,
-    inspector,
     xpu_timer,
 )
 from tests.helpers.paths import FIXTURES, ROOT
@@ -181,7 +180,7 @@ async def test_unwritable_folder_is_reported_only_if_configured(tmp_path, monkey
     monkeypatch.setattr("exporter.sources.nccl.timing_socket._listen", refuse)
     await made.read()
     assert made.failures() == {("", "eio")}
-    monkeypatch.setattr(hook, "SOCKET", str(made.socket))
+    monkeypatch.setattr(hook, "TIMING_SOCKET", str(made.socket))
     await made.read()
     assert made.failures() == set()
     await made.source.close()
@@ -449,7 +448,7 @@ async def test_pickle_is_rejected_counted_and_never_loaded(tmp_path, monkeypatch
 
 
 async def test_malformed_dumps_are_counted_and_others_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(dump_files, "POLL_BUDGET", 20_000)
+    monkeypatch.setattr(rewritten_files, "POLL_BUDGET", 20_000)
     folder = tmp_path / "recorder"
     async with bench(tmp_path, "recorder") as made:
         (folder / "trace_1").write_bytes(b"{" * 5000)
@@ -526,6 +525,32 @@ async def test_jobs_of_comma_are_bounded(tmp_path, monkeypatch):
         assert made.counts(metrics.COMMA_OBJECTS, "objects_total") == {"collective": 2, "over_limit": 2}
 
 
+async def test_totals_of_comma_expire_so_that_new_jobs_have_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(comma, "MAX_JOBS", 2)
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(comma, "monotonic", lambda: clock.now)
+    event = (FORMATS / "comma.json").read_bytes().splitlines(keepends=True)[1]
+
+    def jobs():
+        return {job for job, _ in made.cells(metrics.COMMA_COLLECTIVES, "collectives_total")}
+
+    async with bench(tmp_path, "comma") as made:
+        for job in "ab":
+            append(tmp_path / "comma" / job / "x.txt", event)
+        await made.read()
+        assert jobs() == {"a", "b"}
+        (tmp_path / "comma" / "a" / "x.txt").unlink()
+        append(tmp_path / "comma" / "c" / "x.txt", event)
+        await made.read()
+        assert jobs() == {"b", "c"}, "files of a were removed"
+        clock.now += comma.EXPIRY_SECONDS
+        append(tmp_path / "comma" / "c" / "x.txt", event)
+        append(tmp_path / "comma" / "d" / "x.txt", event)
+        await made.read()
+        assert jobs() == {"c", "d"}, "b wrote nothing for long; its file remains"
+        assert made.counts(metrics.COMMA_OBJECTS, "objects_total") == {"collective": 5}
+
+
 # --- xpu_timer
 
 
@@ -581,7 +606,9 @@ async def test_rows_of_xpu_timer_are_bounded(tmp_path, monkeypatch):
             (tmp_path / "xpu_timer" / name).write_bytes(rows)
         await made.read()
         assert len(made.cells(metrics.XPU_RANKS, "hang")) == 10
-        assert made.counts(metrics.XPU_LINES, "lost_lines_total") == {"over_limit": 80}
+        assert made.counts(metrics.XPU_LINES, "lost_lines_total") == {"over_limit": 90}, (
+            "of each file, and its rows where there is no room"
+        )
 
 
 @pytest.mark.parametrize(
@@ -608,9 +635,21 @@ async def test_sample_scrapes_of_xpu_timer_are_read(tmp_path, request, names):
 # --- several feeds
 
 
+def refuse_search(monkeypatch, folder):
+    """Let the search in one folder fail."""
+    find = Search.find
+
+    def refuse(self, failures):
+        if self.patterns[0].endswith(f"/{folder}"):
+            raise OSError(5, "Input/output error")
+        return find(self, failures)
+
+    monkeypatch.setattr(Search, "find", refuse)
+
+
 async def test_feed_fails_alone(tmp_path, monkeypatch):
     async with bench(tmp_path, "socket", "recorder", "comma", "xpu_timer") as made:
-        monkeypatch.setattr(flight_recorder, "find", refuse)
+        refuse_search(monkeypatch, "recorder")
         append(tmp_path / "inspector" / "h-pid1.log", line())
         await send(made.socket, datagram())
         await made.read()
@@ -624,6 +663,6 @@ def refuse(*_):
 
 async def test_source_fails_if_its_only_feed_fails(tmp_path, monkeypatch):
     async with bench(tmp_path) as made:
-        monkeypatch.setattr(inspector, "find", refuse)
+        refuse_search(monkeypatch, "inspector")
         with pytest.raises(SourceError, match="Input/output error"):
             await made.read()

@@ -10,10 +10,10 @@ import pytest
 from exporter.core.definition import Context
 from exporter.core.source import Host, is_exported
 from exporter.core.vocabulary import check
+from exporter.linux.tail import Tail
 from exporter.nccl.debug_log import parse_line
 from exporter.sources.nccl_facts import log_state
 from exporter.sources.nccl_facts import source as nccl_facts
-from exporter.sources.nccl_facts.files import find
 from exporter.sources.nccl_facts.log_process import LoggedProcess
 from exporter.sources.nccl_facts.log_state import LogState
 from exporter.sources.nccl_facts.metrics import (
@@ -196,26 +196,6 @@ async def test_job_is_named_by_the_path_not_the_content(tmp_path):
     await made.read()
     assert {job for job, _ in made.transport()} == {"a"}
     await made.source.close()
-
-
-def test_discovery_of_files_and_their_jobs(tmp_path):
-    for path in ("nccl-inspector-12/a.log", "top.log", "one/a.log", "one/two/deeper.log", "wild-3/sub/a.log"):
-        write(tmp_path / path, b"x")
-    os.mkfifo(tmp_path / "pipe.log")
-    (tmp_path / "link.log").symlink_to(tmp_path / "top.log")
-
-    def found(*patterns):
-        failures = []
-        files, cut = find([str(tmp_path / one) for one in patterns], lambda _: True, lambda _: True, failures)
-        assert (failures, cut) == ([], False)
-        return {path.removeprefix(f"{tmp_path}/"): job for path, (job, _) in files.items()}
-
-    assert found("") == {"nccl-inspector-12/a.log": "12", "top.log": "unknown", "one/a.log": "one"}
-    assert found("nccl-inspector-12") == {"nccl-inspector-12/a.log": "12"}
-    assert found("wild-*") == {"wild-3/sub/a.log": "wild-3"}
-    assert found("wild-*/sub/*.log") == {"wild-3/sub/a.log": "wild-3"}
-    assert found("*.log") == {"top.log": "unknown"}
-    assert found("nowhere", "no*where") == {}
 
 
 async def test_state_of_a_job_is_removed_with_its_files(bench):
@@ -432,7 +412,7 @@ async def test_log_removed_between_listing_and_reading_is_not_a_failure(bench, m
     def gone(*_):
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(nccl_facts.Tail, "read", gone)
+    monkeypatch.setattr(Tail, "read", gone)
     await bench.read()
     assert bench.failures() == set()
 
@@ -522,14 +502,14 @@ async def test_oversized_lines_control_characters_and_links_are_harmless(bench):
 async def test_unreadable_log_fails_alone(bench, monkeypatch):
     write(bench.folder / "a" / "x.log", ROCE)
     write(bench.folder / "b" / "x.log", ROCE)
-    read = nccl_facts.Tail.read
+    read = Tail.read
 
     def refused(self, file, budget):
         if "/a/" in file.path:
             raise PermissionError(13, "Permission denied")
         return read(self, file, budget)
 
-    monkeypatch.setattr(nccl_facts.Tail, "read", refused)
+    monkeypatch.setattr(Tail, "read", refused)
     await bench.read()
     assert bench.failures() == {("a", "eacces")}
     assert {job for job, _ in bench.transport()} == {"b"}

@@ -5,20 +5,16 @@ CoMMA does not report the size of a communicator, so its times cannot be compare
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls
-from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
-from exporter.linux.tail import (
-    FILE_BUDGET,
-    MAX_LINE,
-    Chunk,
-    FollowedFile,
-    Tail,
-)
+from exporter.linux.tail import FILE_BUDGET, Chunk
 from exporter.nccl.comma import CommaEvent, parse_events
-from exporter.sources.common.failures import failure_of
+from exporter.sources.common.job_files import Search
+from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobLog, JobLogs
 from exporter.sources.nccl.metrics import COMMA_COLLECTIVES, COMMA_OBJECTS
 from exporter.sources.nccl.readers.feed import (
     CollectiveTotals,
@@ -26,19 +22,15 @@ from exporter.sources.nccl.readers.feed import (
     ProcessReport,
     UnusedReason,
 )
-from exporter.sources.nccl.readers.files import (
-    CALL_TIMEOUT_SECONDS,
-    Found,
-    find,
-    find_folders,
-    off_loop,
-)
 
 POLL_BUDGET = 2 * FILE_BUDGET
 """Bytes read per poll; the remainder is read at the next poll."""
 
 MAX_JOBS = 32
 """Jobs whose totals are kept."""
+
+EXPIRY_SECONDS = 3600.0
+"""Time without a new object after which a job's totals expire."""
 
 OUTCOMES = (
     "collective",
@@ -52,6 +44,21 @@ OUTCOMES = (
 )
 
 
+class _Objects(NamedTuple):
+    """Objects of a file, and those that were rejected by outcome."""
+
+    outcomes: Counter[str]
+    events: list[CommaEvent]
+
+
+@dataclass(slots=True)
+class _JobTotals:
+    """Totals of a job by kind, and the monotonic time of its last object."""
+
+    kinds: dict[str, CollectiveTotals] = field(default_factory=dict)
+    last_seen: float = 0.0
+
+
 class CommaFeed:
     """Follows the files of CoMMA."""
 
@@ -60,36 +67,27 @@ class CommaFeed:
 
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
-        self._folders, self._is_selected = folders, is_selected
         self._serial = BlockingCalls("comma", CALL_TIMEOUT_SECONDS)
-        self._tail = Tail()
-        self._budget = 0
+        search = Search(tuple(folders), lambda name: name.endswith((".txt", ".json", ".log")), is_selected)
+        self._logs = JobLogs(self._serial, search, _parse)
         self._outcomes: Counter[str] = Counter()
-        self._totals: dict[tuple[str, str], CollectiveTotals] = {}
+        self._jobs: dict[str, _JobTotals] = {}
         self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}
 
     async def applies(self) -> bool:
         """Return whether any of the folders exists."""
-        return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
+        return bool((await self._logs.search()).folders)
 
     async def poll(self) -> FeedReport:
         """Read every file that grew; the failure of one does not affect the others."""
-        failures: list[Failure] = []
-        found = await off_loop(self._serial, partial(self._find, failures))
-        look = self._tail.scan({path: state for path, (_, state) in found.files.items()})
-        if look.too_many or found.truncated:
-            failures.append(Failure("", "too_many_files", "more files than are followed; remove those of old jobs"))
-        self._budget = POLL_BUDGET
-        results = await self._serial.run((one.path, partial(self._read, one)) for one in look.grown)
-        for one in look.grown:
-            result, job = results[one.path], found.files[one.path][0]
-            if isinstance(result, Chunk):
-                self._add_chunk(result, job)
-                if result.skipped:
-                    failures.append(Failure(job, "backlog", f"{one.path}: {result.skipped} bytes skipped"))
-            elif not isinstance(result, FileNotFoundError):
-                failures.append(failure_of(job, result, one.path))
-        return FeedReport(failures=failures)
+        poll = await self._logs.poll(POLL_BUDGET)
+        now = monotonic()
+        self._expire(now)
+        for path, objects in poll.parsed.items():
+            self._outcomes.update(objects.outcomes)
+            for event in objects.events:
+                self._count(event, self._logs.files[path].job, now)
+        return FeedReport(failures=poll.failures)
 
     def mark_unused(self, report: ProcessReport, reason: UnusedReason) -> None:
         """Do nothing: the feed reports no processes."""
@@ -100,7 +98,8 @@ class CommaFeed:
             return []
         outcomes = Column(COMMA_OBJECTS.metrics["objects_total"], [self._outcomes[outcome] for outcome in OUTCOMES])
         rows = self._keepers[COMMA_OBJECTS].rows([(outcome,) for outcome in OUTCOMES])
-        totals, metrics = self._totals.values(), COMMA_COLLECTIVES.metrics
+        by_kind = {(job, kind): one for job, of_job in self._jobs.items() for kind, one in of_job.kinds.items()}
+        totals, metrics = by_kind.values(), COMMA_COLLECTIVES.metrics
         columns = (
             Column(metrics["collectives_total"], [one.count for one in totals]),
             Column(
@@ -108,8 +107,8 @@ class CommaFeed:
             ),
         )
         tables = [Table(COMMA_OBJECTS, rows, {"objects_total": outcomes}, now)]
-        if self._totals:
-            kinds = self._keepers[COMMA_COLLECTIVES].rows(list(self._totals))
+        if by_kind:
+            kinds = self._keepers[COMMA_COLLECTIVES].rows(list(by_kind))
             tables.append(Table(COMMA_COLLECTIVES, kinds, {column.metric.ending: column for column in columns}, now))
         return tables
 
@@ -117,37 +116,34 @@ class CommaFeed:
         """Stop the thread; no file is open between reads."""
         self._serial.close()
 
-    def _find(self, failures: list[Failure]) -> Found:
-        return find(self._folders, (".txt", ".json", ".log"), self._is_selected, failures)
+    def _expire(self, now: float) -> None:
+        """Drop the totals of jobs whose files were removed, or do not grow any more."""
+        present = {log.job for log in self._logs.files.values()}
+        self._jobs = {
+            job: totals
+            for job, totals in self._jobs.items()
+            if job in present and now - totals.last_seen < EXPIRY_SECONDS
+        }
 
-    def _read(self, one: FollowedFile) -> Chunk:
-        """Read what was appended to one file; runs in the thread."""
-        if self._budget <= MAX_LINE:
-            return Chunk([])
-        chunk = self._tail.read(one, min(FILE_BUDGET, self._budget))
-        self._budget -= chunk.read
-        return chunk
-
-    def _add_chunk(self, chunk: Chunk, job: str) -> None:
-        """Add new objects of a file: one object per line, or all of them in one line."""
-        self._outcomes["too_long"] += len(chunk.too_long)
-        new = (text.strip() for _, text, history in chunk.lines if not history)
-        for text in new:
-            if text not in {b"", b"[", b"]"}:
-                for event in parse_events(text, self._outcomes):
-                    self._count(event, job)
-
-    def _count(self, event: CommaEvent, job: str) -> None:
+    def _count(self, event: CommaEvent, job: str, now: float) -> None:
         if event.microseconds is None:
             self._outcomes["untimed"] += 1
             return
-        key = (job, event.kind)
-        totals = self._totals.get(key)
-        if totals is None:
-            if job not in {one for one, _ in self._totals} and len({one for one, _ in self._totals}) >= MAX_JOBS:
-                self._outcomes["over_limit"] += 1
-                return
-            totals = self._totals[key] = CollectiveTotals()
+        if job not in self._jobs and len(self._jobs) >= MAX_JOBS:
+            self._outcomes["over_limit"] += 1
+            return
+        of_job = self._jobs.setdefault(job, _JobTotals())
+        of_job.last_seen = now
+        totals = of_job.kinds.setdefault(event.kind, CollectiveTotals())
         totals.count += 1
         totals.microseconds += event.microseconds
         self._outcomes["collective"] += 1
+
+
+def _parse(_: JobLog, chunk: Chunk) -> _Objects:
+    """Parse new objects of a file: one object per line, or all of them in one line."""
+    objects = _Objects(Counter({"too_long": len(chunk.too_long)}), [])
+    for text in (line.text.strip() for line in chunk.lines if not line.history):
+        if text not in {b"", b"[", b"]"}:
+            objects.events.extend(parse_events(text, objects.outcomes))
+    return objects

@@ -7,7 +7,6 @@ Consecutive dumps of a rank overlap; entries are counted once. Pickles are rejec
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -21,22 +20,15 @@ from exporter.nccl.flight_recorder import (
     RecorderEntry,
     parse_dump,
 )
-from exporter.sources.common.failures import failure_of
-from exporter.sources.nccl.identity import UNKNOWN
+from exporter.sources.common.job_files import UNKNOWN, JobFile, Search
+from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobDumps
 from exporter.sources.nccl.metrics import RECORDER_DUMPS, RECORDER_ENTRIES
-from exporter.sources.nccl.readers.dump_files import MAX_FILES, DumpFiles
 from exporter.sources.nccl.readers.feed import (
     FeedReport,
     Membership,
     ProcessFacts,
     ProcessReport,
     UnusedReason,
-)
-from exporter.sources.nccl.readers.files import (
-    CALL_TIMEOUT_SECONDS,
-    find,
-    find_folders,
-    off_loop,
 )
 
 DUMP_OUTCOMES = ("accepted", "pickle", "malformed", "invalid", "too_large", "unreadable")
@@ -77,9 +69,9 @@ class FlightRecorderFeed:
 
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
-        self._folders, self._is_selected = folders, is_selected
         self._serial = BlockingCalls("recorder", CALL_TIMEOUT_SECONDS)
-        self._dumps = DumpFiles(settled=True)
+        search = Search(tuple(folders), lambda name: _RANK.search(name) is not None, is_selected)
+        self._dumps = JobDumps(self._serial, search, self._parse, settled=True)
         self._completed: dict[str, frozenset[EntryKey]] = {}
         self._outcomes: Counter[str] = Counter()
         self._entries: Counter[str] = Counter()
@@ -87,37 +79,20 @@ class FlightRecorderFeed:
 
     async def applies(self) -> bool:
         """Return whether any of the folders exists."""
-        return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
+        return bool((await self._dumps.search()).folders)
 
     async def poll(self) -> FeedReport:
         """Read the dumps that are new and complete; the failure of one does not affect the others."""
-        failures: list[Failure] = []
-        found = await off_loop(self._serial, partial(find, self._folders, ("",), self._is_selected, failures))
-        ready, gone, too_many = self._dumps.update(
-            {path: state for path, (_, state) in found.files.items() if _RANK.search(path)}
-        )
-        if too_many or found.truncated:
-            failures.append(Failure("", "too_many_files", f"more than {MAX_FILES} dumps; remove those of old jobs"))
-        for path in gone:
+        poll = await self._dumps.poll()
+        for path in poll.gone:
             self._completed.pop(path, None)
-        results = await self._serial.run(
-            (path, partial(self._read, path, found.files[path][0], found.files[path][1].st_uid)) for path in ready
-        )
-        feed_report = FeedReport(gone=gone, failures=failures)
-        for path in ready:
-            result, job = results[path], found.files[path][0]
-            if isinstance(result, _DumpReading):
-                self._outcomes["accepted"] += 1
-                self._entries.update(result.entries)
-                feed_report.processes.append(result.report)
-                failures += result.failures
-            elif isinstance(result, FormatError):
-                self._outcomes[result.reason] += 1
-                failures.append(Failure(job, result.reason, f"{path}: {result}"))
-            elif not isinstance(result, FileNotFoundError):
-                self._outcomes["unreadable"] += 1
-                failures.append(failure_of(job, result, path))
-        return feed_report
+        failures = poll.failures
+        for reading in poll.parsed.values():
+            self._outcomes["accepted"] += 1
+            self._entries.update(reading.entries)
+            failures += reading.failures
+        self._outcomes.update(error.reason if isinstance(error, FormatError) else "unreadable" for error in poll.errors)
+        return FeedReport([reading.report for reading in poll.parsed.values()], poll.gone, failures)
 
     def mark_unused(self, report: ProcessReport, reason: UnusedReason) -> None:
         """Move the report's collectives to another outcome."""
@@ -141,12 +116,12 @@ class FlightRecorderFeed:
         """Stop the thread."""
         self._serial.close()
 
-    def _read(self, path: str, job: str, uid: int) -> _DumpReading:
-        """Read one dump; runs in the thread."""
-        dump = parse_dump(self._dumps.read(path))
-        named = _RANK.search(path)
+    def _parse(self, path: str, file: JobFile, data: bytes) -> _DumpReading:
+        """Parse one dump; runs in the thread."""
+        dump = parse_dump(data)
+        named, job = _RANK.search(path), file.job
         rank = int(named[1]) if named else 0
-        facts = ProcessFacts(job, folder="" if job == UNKNOWN else job, uid=uid, world_rank=rank)
+        facts = ProcessFacts(job, folder="" if job == UNKNOWN else job, uid=file.status.st_uid, world_rank=rank)
         report = ProcessReport(path, facts)
         entries = Counter({"invalid": dump.bad} if dump.bad else {})
         self._add_dump(dump, rank, report, entries)

@@ -21,6 +21,9 @@ from exporter.core.table import (
 )
 from exporter.nccl.datagram import Datagram
 from exporter.sources.common.failures import failure_of
+from exporter.sources.common.job_files import TIMING_SOCKET
+from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS
+from exporter.sources.common.off_loop import off_loop
 from exporter.sources.nccl.identity import world_rank
 from exporter.sources.nccl.metrics import (
     TIMING_COLLECTIVES,
@@ -36,10 +39,8 @@ from exporter.sources.nccl.readers.feed import (
     ProcessReport,
     UnusedReason,
 )
-from exporter.sources.nccl.readers.files import CALL_TIMEOUT_SECONDS, off_loop
 from exporter.sources.nccl.timing_socket import (
     OUTCOMES,
-    SOCKET,
     Received,
     TimingSocket,
 )
@@ -142,7 +143,7 @@ class HookFeed:
         folder that is not writable is an error when the socket is opened.
         """
         folder = self._path.parent
-        default = str(self._path) == SOCKET
+        default = str(self._path) == TIMING_SOCKET
         ready = folder.is_dir() and (not default or os.access(folder, os.W_OK | os.X_OK))
         return _Survey(ready, self._path.exists())
 

@@ -6,27 +6,17 @@ They contain statistics, not single collectives, so nothing can be compared acro
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
 
 from exporter.core.blocking import BlockingCalls
-from exporter.core.source import Failure
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.prometheus_text import LineErrors
 from exporter.nccl.xpu_timer import XpuTiming, parse_timings
-from exporter.sources.common.failures import failure_of
-from exporter.sources.nccl.identity import MAX_NAME, UNKNOWN
+from exporter.sources.common.job_files import MAX_NAME, UNKNOWN, JobFile, Search
+from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobDumps
 from exporter.sources.nccl.metrics import XPU_COLLECTIVES, XPU_LINES, XPU_RANKS
-from exporter.sources.nccl.readers.dump_files import DumpFiles
 from exporter.sources.nccl.readers.feed import FeedReport, ProcessReport, UnusedReason
-from exporter.sources.nccl.readers.files import (
-    CALL_TIMEOUT_SECONDS,
-    Found,
-    find,
-    find_folders,
-    off_loop,
-)
 
 STALE_SECONDS = 120.0
 """Age after which the values of a file that does not change are no longer exported."""
@@ -46,6 +36,11 @@ class _FileReading:
     lost: Counter[str] = field(default_factory=Counter)
     at: float = 0.0
 
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.kinds) + len(self.hangs)
+
 
 class XpuTimerFeed:
     """Reads the files of xpu_timer."""
@@ -55,39 +50,39 @@ class XpuTimerFeed:
 
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name."""
-        self._folders, self._is_selected = folders, is_selected
+        self._is_selected = is_selected
         self._serial = BlockingCalls("xpu_timer", CALL_TIMEOUT_SECONDS)
-        self._dumps = DumpFiles(settled=False)
+        search = Search(tuple(folders), lambda _: True, is_selected)
+        self._dumps = JobDumps(self._serial, search, self._parse, settled=False)
         self._readings: dict[str, _FileReading] = {}
         self._lost: Counter[str] = Counter()
         self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}
 
     async def applies(self) -> bool:
         """Return whether any of the folders exists."""
-        return bool(await off_loop(self._serial, partial(find_folders, self._folders)))
+        return bool((await self._dumps.search()).folders)
 
     async def poll(self) -> FeedReport:
         """Read the files that were rewritten; the failure of one does not affect the others."""
-        failures: list[Failure] = []
-        found = await off_loop(self._serial, partial(self._find, failures))
-        ready, gone, _ = self._dumps.update({path: state for path, (_, state) in found.files.items()})
-        for path in gone:
-            self._readings.pop(path, None)
-        results = await self._serial.run((path, partial(self._read, path, found.files[path][0])) for path in ready)
+        poll = await self._dumps.poll()
         now = monotonic()
-        for path in ready:
-            result = results[path]
-            if isinstance(result, _FileReading):
-                result.at = now
-                self._readings[path] = result
-                self._lost.update(result.lost)
-            elif isinstance(result, FormatError):
-                self._lost[result.reason] += 1
-                failures.append(Failure(found.files[path][0], result.reason, f"{path}: {result}"))
-            elif not isinstance(result, FileNotFoundError):
-                failures.append(failure_of(found.files[path][0], result, path))
-        self._readings = {path: one for path, one in self._readings.items() if now - one.at < STALE_SECONDS}
-        return FeedReport(failures=failures)
+        self._readings = {
+            path: one
+            for path, one in self._readings.items()
+            if path not in poll.gone and path not in poll.parsed and now - one.at < STALE_SECONDS
+        }
+        rows = sum(one.rows for one in self._readings.values())
+        for path, reading in poll.parsed.items():
+            self._lost.update(reading.lost)
+            rows += reading.rows
+            if rows <= MAX_ROWS:
+                reading.at = now
+                self._readings[path] = reading
+            else:
+                rows -= reading.rows
+                self._lost["over_limit"] += reading.rows
+        self._lost.update(error.reason for error in poll.errors if isinstance(error, FormatError))
+        return FeedReport(failures=poll.failures)
 
     def mark_unused(self, report: ProcessReport, reason: UnusedReason) -> None:
         """Do nothing: the feed reports no processes."""
@@ -98,9 +93,8 @@ class XpuTimerFeed:
         values: dict[tuple[str, str, str], Mapping[str, float]] = {}
         hangs: dict[tuple[str, str], int] = {}
         for one in self._readings.values():
-            if len(values) + len(hangs) + len(one.kinds) + len(one.hangs) <= MAX_ROWS:
-                values |= one.kinds
-                hangs |= {rank: max(hang, hangs.get(rank, 0)) for rank, hang in one.hangs.items()}
+            values |= one.kinds
+            hangs |= {rank: max(hang, hangs.get(rank, 0)) for rank, hang in one.hangs.items()}
         for kind, row in values.items():
             kinds.row(kind, row)
         for rank, hang in hangs.items():
@@ -115,18 +109,15 @@ class XpuTimerFeed:
         """Stop the thread."""
         self._serial.close()
 
-    def _find(self, failures: list[Failure]) -> Found:
-        return find(self._folders, ("",), self._is_selected, failures)
-
-    def _read(self, path: str, job: str) -> _FileReading:
-        """Read one file; runs in the thread."""
-        read, lost = _FileReading(), LineErrors()
-        for one in parse_timings(self._dumps.read(path), lost):
+    def _parse(self, _: str, file: JobFile, data: bytes) -> _FileReading:
+        """Parse one file; runs in the thread."""
+        read, lost, job = _FileReading(), LineErrors(), file.job
+        for one in parse_timings(data, lost):
             # The folder, which the administrator laid out, takes precedence over the content of the file.
             named = job if job != UNKNOWN else one.job[:MAX_NAME] or UNKNOWN
             if not self._is_selected(named):
                 continue
-            if len(read.kinds) + len(read.hangs) >= MAX_ROWS:
+            if read.rows >= MAX_ROWS:
                 lost.reasons["over_limit"] += 1
             else:
                 _add(read, one, named)

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exporter.linux.untrusted_files import file_version, open_untrusted
+from exporter.linux.untrusted_files import file_version, read_untrusted
 
 MAX_FILES = 4096
 """Files tracked; of more, the most recently modified."""
@@ -27,7 +27,7 @@ class _File:
     read_state: tuple[int, ...]
 
 
-class DumpFiles:
+class RewrittenFiles:
     """Reports which files were rewritten since they were last read."""
 
     def __init__(self, *, settled: bool) -> None:
@@ -77,11 +77,7 @@ class DumpFiles:
         """
         one = self.files[path]
         one.read_state = one.state
-        with open_untrusted(path) as (descriptor, state):
-            if state.st_size > POLL_BUDGET:
-                raise OSError(errno.EFBIG, f"{state.st_size} bytes; at most {POLL_BUDGET} are read")
-            parts, left = [], POLL_BUDGET
-            while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
-                parts.append(part)
-                left -= len(part)
-            return b"".join(parts)
+        data, _ = read_untrusted(path, POLL_BUDGET)
+        if len(data) > POLL_BUDGET:
+            raise OSError(errno.EFBIG, f"more than {POLL_BUDGET} bytes")
+        return data
