@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import fabric_simulation
+from tests.helpers.broker import Broker
 from tests.helpers.clock import Clock
 from tests.helpers.paths import ROOT
 
@@ -94,3 +96,22 @@ async def make_sweeper(fabric):
     yield make
     for one in made:
         await one.source.close()
+
+
+@pytest.fixture
+def broker(program):
+    """Return a function that starts a broker with lines of configuration."""
+    path = program("mosquitto")
+    with tempfile.TemporaryDirectory(prefix="fabric-test-") as name:
+        started = []
+
+        def start(*lines: str) -> Broker:
+            folder = Path(name) / str(len(started))
+            folder.mkdir()
+            started.append(Broker(path, folder, lines or ("allow_anonymous true",)))
+            started[-1].start()
+            return started[-1]
+
+        yield start
+        for one in started:
+            one.stop()

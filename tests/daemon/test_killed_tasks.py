@@ -52,7 +52,7 @@ async def whole_daemon(folder, port):
             await daemon.stop()
 
 
-def reads(daemon, fast_only=True):
+def reads(daemon, *, fast_only=True):
     """Return the number of reads of the sources that are read often, by name and target."""
     pollers = [one.poller for one in daemon._sources.all()]
     return {
@@ -85,9 +85,9 @@ async def test_any_task_that_is_killed_is_back_and_the_others_keep_their_pace(tm
             for task in [one for one in asyncio.all_tasks() if one.get_name() == name]:
                 task.cancel()
                 killed += 1
-            await until(lambda: sum(daemon._supervisor.restarts.values()) > sum(restarts.values()))
+            await until(lambda restarts=restarts: sum(daemon._supervisor.restarts.values()) > sum(restarts.values()))
             await until(lambda: is_connected(daemon))
-            await until(lambda: all(count >= counted[key] + 3 for key, count in reads(daemon).items()))
+            await until(lambda counted=counted: all(count >= counted[key] + 3 for key, count in reads(daemon).items()))
             changed = {kind for kind, count in daemon._supervisor.restarts.items() if count != restarts.get(kind)}
             assert len(changed) == 1, f"{name}: {changed} started again"
             assert any(task.get_name() == name for task in asyncio.all_tasks()) or name.startswith("Task-"), name

@@ -33,7 +33,7 @@ from exporter.sources.nccl.metrics import STREAMS
 from exporter.sources.nccl.streams import StreamTableBuilder
 from tests.helpers.paths import ROOT
 from tests.helpers.training_bench import datagram
-from tests.mqtt.test_broker import broker, raw_client, until  # noqa: F401  # a fixture
+from tests.mqtt.test_broker import raw_client, until
 
 KEY = ("llm", "0xa1", "AllReduce", "17")
 OPERATIONS = [(5, 1 << 20, 812.5, True), (6, 1 << 20, 90.0, None)]
