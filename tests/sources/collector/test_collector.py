@@ -79,7 +79,7 @@ def test_a_table_is_converted_into_a_batch():
     ]
 
 
-async def test_timings_of_a_host_are_returned_by_the_collector(broker):  # noqa: F811
+async def test_timings_of_a_host_are_returned_by_the_collector(broker):
     options = broker().options()
     relay = Relay(options, "gpu-2", Supervisor())
     source = CollectorSource(CollectorOptions(slots="00-ff"), options, Supervisor())
@@ -104,7 +104,7 @@ async def test_timings_of_a_host_are_returned_by_the_collector(broker):  # noqa:
         await source.close()
 
 
-async def test_progress_of_a_rank_is_received_without_timings(broker):  # noqa: F811
+async def test_progress_of_a_rank_is_received_without_timings(broker):
     options = broker().options()
     relay = Relay(options, "gpu-2", Supervisor())
     source = CollectorSource(CollectorOptions(slots="00-ff"), options, Supervisor())
@@ -125,7 +125,7 @@ async def test_progress_of_a_rank_is_received_without_timings(broker):  # noqa: 
         await source.close()
 
 
-async def test_a_rank_without_a_rank_in_the_job_is_named_by_host_and_process(broker):  # noqa: F811
+async def test_a_rank_without_a_rank_in_the_job_is_named_by_host_and_process(broker):
     options = broker().options()
     source = CollectorSource(CollectorOptions(slots="00-ff", exclude=("other",)), options, Supervisor())
     try:
@@ -155,7 +155,7 @@ fabric_timing.flush()
 """A rank that performs three collectives, and hangs in a fourth."""
 
 
-async def test_a_job_that_publishes_itself_needs_no_exporter_on_its_hosts(broker):  # noqa: F811
+async def test_a_job_that_publishes_itself_needs_no_exporter_on_its_hosts(broker):
     options = broker().options()
     source = CollectorSource(CollectorOptions(slots="00-ff"), options, Supervisor())
     environment = {
@@ -204,7 +204,7 @@ async def test_a_job_that_publishes_itself_needs_no_exporter_on_its_hosts(broker
         await source.close()
 
 
-async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broker):  # noqa: F811
+async def test_malformed_datagrams_and_those_of_another_host_are_discarded(broker):
     options = broker().options()
     source = CollectorSource(CollectorOptions(slots="00-ff"), options, Supervisor())
     try:
