@@ -778,6 +778,7 @@ async def test_a_broker_that_reads_nothing_does_not_delay_the_end():
     with pytest.raises(BrokerError, match=r"did not respond within 0\.5 s"):
         await client.publish_confirmed("a", bytes(64 << 20))
     client.close()
+    assert client._client.socket() is None
     with pytest.raises(BrokerError):
         await client.publish_confirmed("a", b"")
     ended.set()
