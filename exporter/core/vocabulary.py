@@ -7,6 +7,7 @@ source declares its metrics by naming shared endings from here and adding its ow
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from exporter.core.table import Kind, Metric, Schema
 
@@ -375,7 +376,7 @@ def schema(
         )
         for ending, declaration in declared.items()
     }
-    return Schema(prefix, labels, metrics, internal, detail_endings)
+    return Schema(prefix, labels, MappingProxyType(metrics), internal, detail_endings)
 
 
 _NAME = re.compile(r"fabric_[a-z0-9]+(_[a-z0-9]+)*")

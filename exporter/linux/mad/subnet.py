@@ -6,7 +6,7 @@ section 14.2.5, with the extended speeds up to XDR.
 
 import struct
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 CHANNEL_ADAPTER, SWITCH, ROUTER = 1, 2, 3
@@ -184,13 +184,13 @@ def parse_port_info(data: bytes, masks: CapabilityMasks | None = None) -> PortIn
     )
 
 
-@cache  # thousands of ports have the same masks
+@lru_cache(maxsize=1024)  # as many as there are arguments of 4, 4 and 2 bits; thousands of ports have the same
 def _generations_in(speeds: int, extended: int, extended_2: int) -> frozenset[str]:
     masks = ((speeds, _SPEEDS), (extended, _EXTENDED), (extended_2, _EXTENDED_2))
     return frozenset(name for mask, codes in masks for code, name in codes.items() if mask & code)
 
 
-@cache
+@lru_cache(maxsize=256)  # as many as a byte has values
 def _lanes_in(mask: int) -> frozenset[int]:
     return frozenset(lanes for code, lanes in LANES_BY_WIDTH.items() if mask & code)
 

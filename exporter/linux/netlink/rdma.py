@@ -5,7 +5,7 @@ attributes follow the netlink header. Requests name a device by its index, which
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -275,6 +275,6 @@ def parse_queue_pair(entry: bytes) -> QueuePair:
     )
 
 
-def _name_of(names: dict[int, str], value: int | None) -> str:
+def _name_of(names: Mapping[int, str], value: int | None) -> str:
     """Return the name of a number, `unknown_<n>` for a newer one, and an empty text for None."""
     return "" if value is None else names.get(value, f"unknown_{value}")

@@ -1,5 +1,7 @@
 """Metrics of network devices (`fabric_nic_`): schemas and HELP texts."""
 
+from collections.abc import Iterable
+
 from exporter.core import vocabulary
 from exporter.core.vocabulary import (
     Ending,
@@ -278,7 +280,7 @@ _PORT_ENDINGS = [
 _PRIORITY_ENDINGS = [*dict.fromkeys(one.ending for one in _PRIORITY if one.ending in vocabulary.ENDINGS)]
 
 
-def _helps(endings: list[str]) -> dict[str, str]:
+def _helps(endings: Iterable[str]) -> dict[str, str]:
     return {ending: _SHARED_HELPS[ending] for ending in endings if ending in _SHARED_HELPS}
 
 

@@ -56,7 +56,7 @@ RATE_LIMIT = "transmit_rate_limit_bytes_per_second"
 def origins() -> dict[str, list[str]]:
     """Return the origins of each metric by ending, for the documentation."""
     found: dict[str, list[str]] = {ending: [f"rtnetlink {name}"] for ending, name in KERNEL.items()}
-    for driver, names in (DRIVERS | INFINIBAND).items():
+    for driver, names in ({**DRIVERS, **INFINIBAND}).items():
         for statistic in (*names.port, *names.priority):
             found.setdefault(statistic.ending, []).append(f"{driver}: {' + '.join(statistic.names)}")
     for name, ending in STANDARD_STATISTICS.items():

@@ -7,7 +7,7 @@ and data counters count words of four octets. The files of `hw_counters/` are de
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from exporter.sources.common.driver_statistics import Statistic
@@ -105,7 +105,7 @@ PMA: tuple[CounterFiles, ...] = (
 """The files of `counters/`."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def counter_alternatives(statistics: tuple[Statistic, ...], standard: tuple[CounterFiles, ...] = ()) -> Alternatives:
     """Return the ways to read each counter: the standard's file first, then those of the driver in their order."""
     found: dict[str, list[CounterFiles]] = {one.spec.ending: [one] for one in standard}

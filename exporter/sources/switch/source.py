@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from exporter.core.source import (
     Definition,
@@ -22,7 +22,6 @@ from exporter.core.source import (
 )
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.sources.common.path_patterns import matching_files
-from exporter.sources.switch.fair_lock import yield_to_loop
 from exporter.sources.switch.merge import (
     Family,
     Reader,
@@ -36,6 +35,7 @@ from exporter.sources.switch.metrics import DEVICE, FAMILIES, SCHEMAS
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.placement import SwitchPlacement
 from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.shared import Shared
 from exporter.sources.switch.targets import (
     INTERVAL,
     SwitchOptions,
@@ -107,7 +107,7 @@ class SwitchSource:
         readings, failures, errors = await self._read_all()
         if not readings:
             raise errors[0]
-        await yield_to_loop()
+        await self._registry.shared.fair_lock.yield_to_loop()
         for reading in readings.values():
             failures += reading.failures
         device = _merge_devices([reading.device for reading in readings.values()])
@@ -222,7 +222,8 @@ def make_source(target: Target, interval: float | None = None) -> SwitchSource:
         interval: Seconds between polls; the target's if None.
     """
     seconds = interval if interval is not None else float(INTERVAL if target.interval is None else target.interval)
-    return SwitchSource(target, seconds, [make_reader(target, protocol, seconds) for protocol in target.protocols()])
+    readers = [make_reader(target, protocol, seconds, REGISTRY.shared) for protocol in target.protocols()]
+    return SwitchSource(target, seconds, readers)
 
 
 def import_readers(target: Target) -> None:
@@ -239,17 +240,19 @@ def import_readers(target: Target) -> None:
         profile.active_profiles()
 
 
-def make_reader(target: Target, protocol: str, interval: float) -> Reader:
+def make_reader(target: Target, protocol: str, interval: float, shared: Shared | None = None) -> Reader:
     """Return the reader of a switch for one protocol.
 
     Args:
         target: The switch.
         protocol: One of `target.protocols()`.
         interval: Seconds between polls.
+        shared: What all polls share; None for a reader on its own.
     """
     module, name = READERS[protocol]
-    reader_class = cast(Callable[[Target, Any, float], Reader], getattr(import_module(module), name))
-    return reader_class(target, getattr(target, protocol), interval)
+    reader_class = cast(Callable[..., Reader], getattr(import_module(module), name))
+    options = {"shared": shared} if protocol == "snmp" else {}  # the others neither walk nor derive keys
+    return reader_class(target, getattr(target, protocol), interval, **options)
 
 
 def _complete(options: SwitchOptions, folder: Path) -> SwitchOptions:

@@ -80,7 +80,7 @@ class OnyxPfc:
 
 
 _Parse = Callable[[str | None], object]
-_FieldKeys = dict[str, tuple[tuple[str, ...], _Parse]]
+_FieldKeys = Mapping[str, tuple[tuple[str, ...], _Parse]]
 """Field of a record: its possible keys, in lower case, and the parser of its text."""
 
 _COUNTER_KEYS: _FieldKeys = {

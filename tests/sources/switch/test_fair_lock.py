@@ -2,11 +2,11 @@
 
 import asyncio
 
-from exporter.sources.switch.fair_lock import yield_to_loop
+from exporter.sources.switch.fair_lock import FairLock
 
 
 async def test_one_caller_continues_per_loop_iteration():
-    loop = asyncio.get_running_loop()
+    loop, lock = asyncio.get_running_loop(), FairLock()
     passed = 0
     ongoing = True
 
@@ -17,7 +17,7 @@ async def test_one_caller_continues_per_loop_iteration():
             loop.call_soon(count)
 
     async def compute():
-        await yield_to_loop()
+        await lock.yield_to_loop()
         return passed
 
     count()
@@ -28,7 +28,8 @@ async def test_one_caller_continues_per_loop_iteration():
 
 
 async def test_a_cancelled_caller_does_not_block_others():
-    waiting = [asyncio.create_task(yield_to_loop()) for _ in range(3)]
+    lock = FairLock()
+    waiting = [asyncio.create_task(lock.yield_to_loop()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     waiting[1].cancel()

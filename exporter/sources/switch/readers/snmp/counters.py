@@ -7,6 +7,7 @@ GET.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import TypeAlias
 
 from exporter.core.source import Failure
@@ -65,7 +66,7 @@ OCTETS = ("receive_bytes_total", "transmit_bytes_total")
 MAX_INSTANCES = 2000
 """Most instances that are read by GET in one poll."""
 
-_NO_CELLS: Cells = {}
+_NO_CELLS: Cells = MappingProxyType({})
 
 
 class SnmpCounters:

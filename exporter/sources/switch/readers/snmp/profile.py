@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -265,7 +265,7 @@ class Profiles:
         return self._by_name[name]
 
 
-@cache
+@lru_cache(maxsize=1)
 def builtin() -> Profiles:
     """Return the profiles of switches that this package brings: which MIB tables to read from which models."""
     return load([])
