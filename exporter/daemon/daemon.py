@@ -13,6 +13,7 @@ from time import monotonic, time
 from exporter import __version__
 from exporter.config.schema import Config
 from exporter.config.yaml_reader import ConfigError
+from exporter.core.blocking import Hardware
 from exporter.core.poller import Poller, Step
 from exporter.core.source import Definition, Host, Source
 from exporter.core.table import Table
@@ -84,6 +85,7 @@ class Daemon:
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
         self._started = monotonic()
+        self._hardware = Hardware()
         self._prober = probe.make_prober(self._config)
         self._relay: Relay | None = None
         self._port_states = states.PortStateMemory()
@@ -207,7 +209,8 @@ class Daemon:
         Raises:
             ConfigError: A source cannot be built.
         """
-        host = Host(host_name(config), self._settings.sysfs, self._settings.procfs, self._settings.nic_replay)
+        roots = self._settings.sysfs, self._settings.procfs, self._settings.nic_replay
+        host = Host(host_name(config), *roots, self._hardware)
         expected = config.expect.for_host(host.name)
         configured: _ConfiguredSources = {}
         for definition in sources.SOURCES:
