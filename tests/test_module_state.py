@@ -124,6 +124,10 @@ class _Tuple(NamedTuple):
     inner: object
 
 
+class _WithField(NamedTuple):
+    found: object = []  # what is looked for
+
+
 class _Colour(enum.Enum):
     RED = "red"
 
@@ -222,6 +226,7 @@ def test_what_can_be_changed_is_found_wherever_it_is(what, place):
         (_with_closure(), "sample.it(closure found)"),
         (_with_attribute, "sample.it.found"),
         (_WithAttribute, "sample._WithAttribute.found"),
+        (_WithField, "sample._WithField.found"),
     ],
 )
 def test_what_functions_and_classes_hold_is_found(value, place):

@@ -156,6 +156,8 @@ class _Walk:
             is_of_enum = issubclass(kind, enum.Enum) and name.startswith("_")
             if not (is_special or is_of_enum or name in _MACHINERY):
                 self.visit(value, f"{kind.__module__}.{kind.__qualname__}.{name}")
+        for name, value in getattr(kind, "_field_defaults", {}).items():  # of a NamedTuple
+            self.visit(value, f"{kind.__module__}.{kind.__qualname__}.{name}")
 
     def _visit_function(self, function: types.FunctionType, place: str) -> None:
         for number, value in enumerate(function.__defaults__ or ()):

@@ -1,4 +1,7 @@
-"""Metrics of an InfiniBand fabric, with the IBTA attributes and fields that they are read from."""
+"""Metrics of an InfiniBand fabric, with the IBTA attributes and fields that they are read from.
+
+Long because it is one table.
+"""
 
 from dataclasses import dataclass
 

@@ -116,10 +116,10 @@ def counter_alternatives(statistics: tuple[Statistic, ...], standard: tuple[Coun
     return tuple(map(tuple, found.values()))
 
 
-def origins(declared: Iterable[Sequence[CounterFiles]]) -> dict[str, list[str]]:
+def origins(declared: Iterable[Sequence[CounterFiles]]) -> dict[str, tuple[str, ...]]:
     """Return for each ending the files that its values come from, for the documentation."""
     found: dict[str, dict[str, None]] = {}
     for alternatives in declared:
         for one in alternatives:
             found.setdefault(one.spec.ending, {}).update(dict.fromkeys(one.files))
-    return {ending: list(files) for ending, files in found.items()}
+    return {ending: tuple(files) for ending, files in found.items()}
