@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from exporter import __version__
@@ -21,18 +22,20 @@ class Command(Protocol):
         """Run the command; returns the exit status."""
 
 
-COMMANDS: Mapping[str, Command] = {
-    "run": run,
-    "check-config": check_config,
-    "demo": demo,
-    "probe": probe,
-    "snapshot": snapshot,
-    "replay": replay,
-    "hook": hook,
-    "ib": ib_flags,
-}
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "run": run,
+        "check-config": check_config,
+        "demo": demo,
+        "probe": probe,
+        "snapshot": snapshot,
+        "replay": replay,
+        "hook": hook,
+        "ib": ib_flags,
+    }
+)
 
-CONFIG_ERRORS = {"ConfigError", "WebConfigError"}
+CONFIG_ERRORS = frozenset({"ConfigError", "WebConfigError"})
 """Errors that are printed without a traceback, by name: importing them would import YAML."""
 
 

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -31,15 +32,17 @@ MAX_DIGITS = 18
 
 _SECRET = re.compile(r"pass|communit|secret|token(?!s_per_step)|credential|key", re.IGNORECASE)
 
-_WORDS = {
-    "object": "a mapping",
-    "array": "a list",
-    "str": "a string",
-    "bool": "true or false",
-    "int": "an integer",
-    "float": "a number",
-    "|": "or",
-}
+_WORDS = MappingProxyType(
+    {
+        "object": "a mapping",
+        "array": "a list",
+        "str": "a string",
+        "bool": "true or false",
+        "int": "an integer",
+        "float": "a number",
+        "|": "or",
+    }
+)
 """Names of msgspec for types, and what they are called in errors."""
 
 

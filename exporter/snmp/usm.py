@@ -9,6 +9,7 @@ import hmac
 import os
 import time
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from exporter.snmp.errors import DecodeError
@@ -28,24 +29,28 @@ class Algorithm(NamedTuple):
     size: int
 
 
-ALGORITHMS: Final = {
-    Authentication.MD5: Algorithm("md5", 12),
-    Authentication.SHA: Algorithm("sha1", 12),
-    Authentication.SHA224: Algorithm("sha224", 16),
-    Authentication.SHA256: Algorithm("sha256", 24),
-    Authentication.SHA384: Algorithm("sha384", 32),
-    Authentication.SHA512: Algorithm("sha512", 48),
-}
+ALGORITHMS: Final = MappingProxyType(
+    {
+        Authentication.MD5: Algorithm("md5", 12),
+        Authentication.SHA: Algorithm("sha1", 12),
+        Authentication.SHA224: Algorithm("sha224", 16),
+        Authentication.SHA256: Algorithm("sha256", 24),
+        Authentication.SHA384: Algorithm("sha384", 32),
+        Authentication.SHA512: Algorithm("sha512", 48),
+    }
+)
 """The first two are from RFC 3414, the others from RFC 7860."""
 
-KEY_BYTES: Final = {
-    Privacy.DES: 16,  # eight of the key, eight of the pre-IV
-    Privacy.AES: 16,
-    Privacy.AES192: 24,
-    Privacy.AES256: 32,
-    Privacy.AES192C: 24,
-    Privacy.AES256C: 32,
-}
+KEY_BYTES: Final = MappingProxyType(
+    {
+        Privacy.DES: 16,  # eight of the key, eight of the pre-IV
+        Privacy.AES: 16,
+        Privacy.AES192: 24,
+        Privacy.AES256: 32,
+        Privacy.AES192C: 24,
+        Privacy.AES256C: 32,
+    }
+)
 
 
 MAX_KEYS: Final = 256

@@ -7,6 +7,7 @@ section 14.2.5, with the extended speeds up to XDR.
 import struct
 from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 CHANNEL_ADAPTER, SWITCH, ROUTER = 1, 2, 3
@@ -18,27 +19,29 @@ DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER = 1, 2, 3, 4, 5
 LINK_UP = 5
 """PortPhysicalState of a port whose link is trained."""
 
-LANES_BY_WIDTH: Mapping[int, int] = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+LANES_BY_WIDTH: Mapping[int, int] = MappingProxyType({1: 1, 2: 4, 4: 8, 8: 12, 16: 2})
 """Lanes by the code of LinkWidthActive; LinkWidthSupported is a mask of these codes."""
 
-LANE_GBITS: Mapping[str, float] = {
-    "SDR": 2.5,
-    "DDR": 5,
-    "QDR": 10,
-    "FDR10": 10,
-    "FDR": 14,
-    "EDR": 25,
-    "HDR": 50,
-    "NDR": 100,
-    "XDR": 200,
-}
+LANE_GBITS: Mapping[str, float] = MappingProxyType(
+    {
+        "SDR": 2.5,
+        "DDR": 5,
+        "QDR": 10,
+        "FDR10": 10,
+        "FDR": 14,
+        "EDR": 25,
+        "HDR": 50,
+        "NDR": 100,
+        "XDR": 200,
+    }
+)
 """Speed of a lane in Gb/s by generation, slowest first, with the values of the kernel's `rate` attribute."""
 
 _GENERATION_ORDER = tuple(LANE_GBITS)
 
-_SPEEDS = {1: "SDR", 2: "DDR", 4: "QDR"}
-_EXTENDED = {1: "FDR", 2: "EDR", 4: "HDR", 8: "NDR"}
-_EXTENDED_2 = {1: "XDR"}
+_SPEEDS = MappingProxyType({1: "SDR", 2: "DDR", 4: "QDR"})
+_EXTENDED = MappingProxyType({1: "FDR", 2: "EDR", 4: "HDR", 8: "NDR"})
+_EXTENDED_2 = MappingProxyType({1: "XDR"})
 
 EXTENDED_GENERATIONS = frozenset({"FDR", "EDR", "HDR", "NDR", "XDR"})
 """Generations with forward error correction, whose blocks are counted."""

@@ -40,7 +40,7 @@ MAX_PORTS = 131_072
 IMMEDIATE_STATES = frozenset({LINK_DOWN, "link_degraded", "pcie_degraded"})
 """States that end at once: the port reports them directly, while others are derived from traffic."""
 
-STRONGER_STATES = {"paused_received": "pause_storm_received", "paused_sent": "pause_storm_sent"}
+STRONGER_STATES = MappingProxyType({"paused_received": "pause_storm_received", "paused_sent": "pause_storm_sent"})
 """States that are left out while the stronger one is active."""
 
 

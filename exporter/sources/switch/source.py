@@ -10,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from exporter.core.source import (
@@ -50,15 +51,17 @@ if TYPE_CHECKING:
 DEADLINE_RATIO = 0.9
 """Share of the interval after which a protocol times out, so that its failure is reported before the next poll."""
 
-READERS = {
-    "snmp": ("exporter.sources.switch.readers.snmp.reader", "SnmpReader"),
-    "onyx": ("exporter.sources.switch.readers.onyx.reader", "OnyxReader"),
-    "nvue": ("exporter.sources.switch.readers.nvue.reader", "NvueReader"),
-    "eapi": ("exporter.sources.switch.readers.eapi.reader", "EapiReader"),
-    "nxapi": ("exporter.sources.switch.readers.nxapi.reader", "NxapiReader"),
-    "restconf": ("exporter.sources.switch.readers.restconf.reader", "RestconfReader"),
-    "redis": ("exporter.sources.switch.readers.sonic_db.reader", "RedisReader"),
-}
+READERS = MappingProxyType(
+    {
+        "snmp": ("exporter.sources.switch.readers.snmp.reader", "SnmpReader"),
+        "onyx": ("exporter.sources.switch.readers.onyx.reader", "OnyxReader"),
+        "nvue": ("exporter.sources.switch.readers.nvue.reader", "NvueReader"),
+        "eapi": ("exporter.sources.switch.readers.eapi.reader", "EapiReader"),
+        "nxapi": ("exporter.sources.switch.readers.nxapi.reader", "NxapiReader"),
+        "restconf": ("exporter.sources.switch.readers.restconf.reader", "RestconfReader"),
+        "redis": ("exporter.sources.switch.readers.sonic_db.reader", "RedisReader"),
+    }
+)
 """By protocol: module and class of its reader, imported only if a switch needs it."""
 
 REGISTRY = SwitchRegistry()

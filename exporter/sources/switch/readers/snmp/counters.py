@@ -53,12 +53,14 @@ from exporter.sources.switch.readers.snmp.profile import Counter, CounterTable, 
 Times: TypeAlias = Callable[[Sequence[Oid]], tuple[float, Sequence[float] | None]]
 """Returns the times at which the switch counted rows, by the interfaces of their ports: one for all, or one each."""
 
-SUMS: Mapping[str, tuple[str, ...]] = {
-    f"{direction}_packets_total": tuple(
-        f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
-    )
-    for direction in ("receive", "transmit")
-}
+SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        f"{direction}_packets_total": tuple(
+            f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
+        )
+        for direction in ("receive", "transmit")
+    }
+)
 """Totals that IF-MIB does not have."""
 
 OCTETS = ("receive_bytes_total", "transmit_bytes_total")
