@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from exporter import __version__
@@ -24,16 +25,18 @@ class Command(Protocol):
         """Run the command; returns the exit status."""
 
 
-COMMANDS: Mapping[str, Command] = {
-    "run": run,
-    "check-config": check_config,
-    "demo": demo,
-    "probe": probe,
-    "snapshot": snapshot,
-    "replay": replay,
-    "hook": hook,
-    "ib": ib_flags,
-}
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "run": run,
+        "check-config": check_config,
+        "demo": demo,
+        "probe": probe,
+        "snapshot": snapshot,
+        "replay": replay,
+        "hook": hook,
+        "ib": ib_flags,
+    }
+)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from exporter.daemon import log
@@ -12,16 +13,18 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN_ADDRESS = ":10315"
 
-SNMP_FLAGS = {
-    "version": "SNMP version: 1, 2c (default) or 3",
-    "community_file": "file that contains the community",
-    "community_env": "environment variable that contains the community",
-    "user": "user name of SNMPv3",
-    "auth": "authentication protocol of SNMPv3: md5, sha, sha224, sha256, sha384 or sha512",
-    "auth_password_file": "file that contains the authentication password",
-    "priv": "privacy protocol of SNMPv3: des, aes, aes192, aes256, aes192c or aes256c",
-    "priv_password_file": "file that contains the privacy password",
-}
+SNMP_FLAGS = MappingProxyType(
+    {
+        "version": "SNMP version: 1, 2c (default) or 3",
+        "community_file": "file that contains the community",
+        "community_env": "environment variable that contains the community",
+        "user": "user name of SNMPv3",
+        "auth": "authentication protocol of SNMPv3: md5, sha, sha224, sha256, sha384 or sha512",
+        "auth_password_file": "file that contains the authentication password",
+        "priv": "privacy protocol of SNMPv3: des, aes, aes192, aes256, aes192c or aes256c",
+        "priv_password_file": "file that contains the privacy password",
+    }
+)
 """Keys of a target's `snmp`, as flags. None takes a password, since other users can read flags."""
 
 

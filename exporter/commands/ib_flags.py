@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from exporter.config.errors import UserError
@@ -15,12 +16,14 @@ HELP = "print an InfiniBand fabric, or how it differs from a saved one"
 TOPOLOGY_HELP = "print the fabric with its degraded, erroneous and inactive links"
 DIFF_HELP = "print how the fabric, or a second file, differs from one saved by `ib topology --json`"
 
-LIMITS = {
-    "window": "maximum number of MADs in flight (default 64)",
-    "per_destination": "maximum number of MADs in flight to one node (default 1)",
-    "per_second": "maximum number of MADs sent per second (default 10000)",
-    "retries": "number of retries (default 2)",
-}
+LIMITS = MappingProxyType(
+    {
+        "window": "maximum number of MADs in flight (default 64)",
+        "per_destination": "maximum number of MADs in flight to one node (default 1)",
+        "per_second": "maximum number of MADs sent per second (default 10000)",
+        "retries": "number of retries (default 2)",
+    }
+)
 """Keys of `sources.ibfabric` that are whole numbers, as flags."""
 
 

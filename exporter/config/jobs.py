@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from math import ceil
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -19,12 +20,14 @@ Algorithm = Literal["ring", "tree", "sharp"]
 MIN_MFU = 0.4
 """Model FLOPs utilization below which an alert fires, unless the configuration sets another."""
 
-MIN_AMOUNTS = {
-    "parameters": (1e6, "B"),
-    "active_parameters": (1e6, "B"),
-    "tokens_per_step": (1e3, "M"),
-    "peak_flops": (1e9, "T"),
-}
+MIN_AMOUNTS = MappingProxyType(
+    {
+        "parameters": (1e6, "B"),
+        "active_parameters": (1e6, "B"),
+        "tokens_per_step": (1e3, "M"),
+        "peak_flops": (1e9, "T"),
+    }
+)
 """Amounts below which a unit letter is probably missing, with that letter."""
 
 MAX_RANKS = 1 << 20

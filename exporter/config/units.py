@@ -2,13 +2,14 @@
 
 import math
 import re
+from types import MappingProxyType
 
 NO_LIGHT_DBM = -40.0
 """Optical power in dBm at and below which there is no light: the value that modules report for a dark lane."""
 
-_DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PREFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_AMOUNTS = {**_PREFIXES, "": 1, "b": 10**9, "p": 10**15}
+_DURATIONS = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
+_PREFIXES = MappingProxyType({"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12})
+_AMOUNTS = MappingProxyType({**_PREFIXES, "": 1, "b": 10**9, "p": 10**15})
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kmgbtpKMGBTP]?)")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from queue import SimpleQueue
 from time import monotonic
 from typing import Generic, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 Result = TypeVar("Result")
 
@@ -112,42 +112,56 @@ def _notify_finished(batch: "_Batch[object]") -> None:
         return
 
 
-class _SharedCalls:
-    """Calls that hang and the lock, shared by all `BlockingCalls` whose calls must not overlap.
+class Turns:
+    """What the `BlockingCalls` of one set of devices share, so that their calls do not overlap; of one event loop.
 
-    It outlives them, because a call that hangs does: after a reload of the configuration the call is still known.
+    Attributes:
+        lock: Held while calls are made; asyncio locks are fair.
+        hanging: Names of the calls that hang.
     """
 
     def __init__(self) -> None:
+        self.lock = asyncio.Lock()
         self.hanging: set[str] = set()
-        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-    def lock(self) -> asyncio.Lock:
-        """Return the lock of the running event loop; asyncio locks are fair."""
-        return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    def returned(self, name: str) -> None:
+        """Note that a call that hung has returned: it may be called again."""
+        self.hanging.discard(name)
 
 
-_shared_calls: dict[Hashable, _SharedCalls] = {}
+class Hardware:
+    """The turns of all hardware of a host, by a key of the hardware.
+
+    They are kept while a `BlockingCalls` uses them or one of their calls hangs: a call that hangs is still known to the
+    source that a reload of the configuration creates.
+    """
+
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[Hashable, Turns] = WeakValueDictionary()
+
+    def turns(self, key: Hashable) -> Turns:
+        """Return the turns of the hardware of a key: all sources that access it get the same."""
+        return self._turns.setdefault(key, Turns())
 
 
 class BlockingCalls:
     """Makes blocking calls one after the other. One object for each set of devices whose calls must not overlap."""
 
-    def __init__(self, name: str, deadline: float, shared_by: Hashable = None) -> None:
+    def __init__(self, name: str, deadline: float, turns: Turns | None = None) -> None:
         """Create the object; its thread starts with the first call.
 
         Args:
             name: Name of the threads.
             deadline: Seconds after which a call counts as hanging.
-            shared_by: Key of the hardware behind the calls. Objects of one key, whether of several sources or from
-                before and after a reload, make their calls one after the other and share the calls that hang. None for
-                an object on its own.
+            turns: Those of the hardware behind the calls. Objects with the same turns, whether of several sources or
+                from before and after a reload, make their calls one after the other and share the calls that hang. None
+                for an object on its own.
         """
         self._name = name
         self._deadline = deadline
         self._worker: _Worker | None = None
-        self._shared = _SharedCalls() if shared_by is None else _shared_calls.setdefault(shared_by, _SharedCalls())
-        self._hanging = self._shared.hanging
+        self._turns = turns or Turns()
+        self._hanging = self._turns.hanging
 
     @property
     def hanging(self) -> frozenset[str]:
@@ -163,7 +177,7 @@ class BlockingCalls:
         Returns:
             By name, the value that the call returned or the exception that it raised; HungError for a call that hangs.
         """
-        async with self._shared.lock():
+        async with self._turns.lock:
             requested = list(calls)
             hung: dict[str, Result | Exception] = {
                 key: HungError(f"{key}: an earlier call has not returned")
@@ -192,7 +206,7 @@ class BlockingCalls:
     def _submit(self, batch: _Batch[Result]) -> None:
         """Hand a batch to the thread, which is started if there is none."""
         if self._worker is None:
-            self._worker = _Worker(self._name, self._hanging.discard)
+            self._worker = _Worker(self._name, self._turns.returned)  # the thread keeps the turns while a call hangs
             self._worker.start()
         batch.owner = self._worker
         self._worker.put(batch)  # type: ignore[arg-type]  # the thread does not use the type of results

@@ -5,6 +5,8 @@ Only bus bandwidth is comparable with the speed of links, whatever n is. S of Al
 all ranks together, while records of NCCL contain the size that one rank passed in.
 """
 
+from types import MappingProxyType
+
 OTHER = "other"
 """Kind of all collectives that are not known here: names from a file must not become labels without bound."""
 
@@ -27,17 +29,20 @@ _OF_ALL_RANKS = frozenset({"AllGather", "ReduceScatter"})
 _SHARE = frozenset({"AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter"})
 _WHOLE = frozenset({"Broadcast", "Reduce", *POINT_TO_POINT})
 
-_NAMES = {kind.lower(): kind for kind in KINDS} | {
-    "all2all": "AlltoAll",
-    "alltoallv": "AlltoAll",
-    "alltoallbase": "AlltoAll",
-    "allgatherbase": "AllGather",
-    "allgatherintotensorcoalesced": "AllGather",
-    "allgathercoalesced": "AllGather",
-    "reducescatterbase": "ReduceScatter",
-    "reducescattertensorcoalesced": "ReduceScatter",
-    "allreducecoalesced": "AllReduce",
-}
+_NAMES = MappingProxyType(
+    {kind.lower(): kind for kind in KINDS}
+    | {
+        "all2all": "AlltoAll",
+        "alltoallv": "AlltoAll",
+        "alltoallbase": "AlltoAll",
+        "allgatherbase": "AllGather",
+        "allgatherintotensorcoalesced": "AllGather",
+        "allgathercoalesced": "AllGather",
+        "reducescatterbase": "ReduceScatter",
+        "reducescattertensorcoalesced": "ReduceScatter",
+        "allreducecoalesced": "AllReduce",
+    }
+)
 
 
 def known_kind(name: str) -> str:

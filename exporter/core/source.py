@@ -6,7 +6,7 @@ package declares its metrics as data, and one Definition (`exporter.core.definit
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ import msgspec
 
 from exporter.config.errors import check_patterns
 from exporter.config.units import Duration
+from exporter.core.blocking import Hardware
 from exporter.core.table import Metric, Table
 
 MIN_INTERVAL_SECONDS = 0.1
@@ -87,12 +88,17 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The host that sources read: its name, and the roots of sysfs, procfs and of recordings of NICs."""
+    """The host that sources read: its name, and the roots of sysfs, procfs and of recordings of NICs.
+
+    Attributes:
+        hardware: The turns of the blocking calls of its sources.
+    """
 
     name: str
     sysfs: Path
     procfs: Path
     nic_replay: Path | None = None
+    hardware: Hardware = field(default_factory=Hardware, repr=False, compare=False)
 
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:

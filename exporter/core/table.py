@@ -9,6 +9,7 @@ import enum
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 LabelValues: TypeAlias = tuple[str, ...]
@@ -96,7 +97,7 @@ _UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]|\\(?=x[0-9a-f]{2}|u
 `clean_label`."""
 
 _NEEDS_ESCAPE = re.compile(r'[\\"\n]')
-_ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
+_ESCAPES = MappingProxyType({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def clean_label(value: str) -> str:

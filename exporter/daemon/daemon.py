@@ -11,6 +11,7 @@ from time import monotonic, time
 
 from exporter import __version__
 from exporter.config.yaml_reader import ConfigError
+from exporter.core.blocking import Hardware
 from exporter.core.definition import Context, SharedObjects
 from exporter.core.source import Host
 from exporter.core.supervision import SupervisedTask, Supervisor
@@ -185,8 +186,9 @@ class Daemon:
         """
         settings = self._settings
         config = load_config(settings.config_file)
+        roots = settings.sysfs, settings.procfs, settings.nic_replay
         context = Context(
-            Host(host_name(config), settings.sysfs, settings.procfs, settings.nic_replay),
+            Host(host_name(config), *roots, self._shared.get(Hardware)),
             shared=self._shared,
             supervisor=self._supervisor,
             publish=self._publish,

@@ -6,15 +6,16 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
-ALIASES = {"warn": "warning"}
+ALIASES = MappingProxyType({"warn": "warning"})
 """Names of levels in Prometheus's own programs."""
 
 FORMATS = ("logfmt", "json")
 
-_COLOURS = {"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"}
+_COLOURS = MappingProxyType({"debug": "\x1b[2m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31;1m"})
 
 
 class _Formatter(logging.Formatter):

@@ -57,11 +57,11 @@ RETRY = 10.0  # seconds until the next attempt where there is no receiver
 PATIENCE = 0.5  # seconds that the sender thread waits for a full socket, and that flush() blocks, at most
 FAULTS = 8  # failures after which the hook disables itself
 
-REPORTED_VARIABLES = (
+REPORTED_VARIABLES = tuple(
     "FABRIC_TIMING_JOB SLURM_JOB_ID SLURM_STEP_ID SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_JOB_NAME "
     "TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK "
-    "JOB_COMPLETION_INDEX JOBSET_NAME OMPI_COMM_WORLD_RANK PMIX_RANK POD_NAME POD_NAMESPACE"
-).split()  # the only environment variables that are sent
+    "JOB_COMPLETION_INDEX JOBSET_NAME OMPI_COMM_WORLD_RANK PMIX_RANK POD_NAME POD_NAMESPACE".split()
+)  # the only environment variables that are sent
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 RUNS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "MASTER_PORT")

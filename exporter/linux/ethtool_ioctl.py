@@ -14,6 +14,7 @@ import struct
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Self
 
 _SIOCETHTOOL = 0x8946
@@ -24,13 +25,15 @@ _GSTRINGS = 0x1B
 _GSTATS = 0x1D
 _GSSET_INFO = 0x37
 _GLINKSETTINGS = 0x4C
-_COMMANDS = {
-    _GDRVINFO: "GDRVINFO",
-    _GSTRINGS: "GSTRINGS",
-    _GSTATS: "GSTATS",
-    _GSSET_INFO: "GSSET_INFO",
-    _GLINKSETTINGS: "GLINKSETTINGS",
-}
+_COMMANDS = MappingProxyType(
+    {
+        _GDRVINFO: "GDRVINFO",
+        _GSTRINGS: "GSTRINGS",
+        _GSTATS: "GSTATS",
+        _GSSET_INFO: "GSSET_INFO",
+        _GLINKSETTINGS: "GLINKSETTINGS",
+    }
+)
 
 _DRVINFO = struct.Struct("=I32s32s32s32s64x")  # the sizes of other answers follow
 _SSET_INFO = struct.Struct("=I4xQI4x")  # mask of the requested sets, then a count for each set in the answer's mask
@@ -48,8 +51,8 @@ _MAX_STATISTICS = 200_000  # a NIC with 64 channels has 7,000 to 20,000
 
 _MAX_SPEED = 10_000_000  # Mb/s; 65535 and 4294967295 are values of SPEED_UNKNOWN in use
 _SPEEDS_UNKNOWN = frozenset({0, 0xFFFF})
-_DUPLEX = {0: "half", 1: "full"}
-_PORTS = {0: "tp", 1: "aui", 2: "mii", 3: "fibre", 4: "bnc", 5: "da", 0xEF: "none", 0xFF: "other"}
+_DUPLEX = MappingProxyType({0: "half", 1: "full"})
+_PORTS = MappingProxyType({0: "tp", 1: "aui", 2: "mii", 3: "fibre", 4: "bnc", 5: "da", 0xEF: "none", 0xFF: "other"})
 
 EthtoolCall = Callable[[str, "array[int]"], None]
 """Executes the ethtool command in the buffer on a device; the answer overwrites the buffer. Raises OSError."""

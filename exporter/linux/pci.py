@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from exporter.linux.cached_file import read_text
 
@@ -24,24 +25,28 @@ MAX_DIGITS = 20
 MAX_LANES = 32
 """Lanes of the widest link; devices without the value return more (63, 255)."""
 
-VIRTUAL_FUNCTIONS: Mapping[int, frozenset[int]] = {
-    # Mellanox, NVIDIA: mlx4, mlx5 (101e is shared by all since ConnectX-6 Dx), BlueField.
-    0x15B3: frozenset({0x1002, 0x1004, 0x1012, 0x1014, 0x1016, 0x1018, 0x101A, 0x101C, 0x101E, 0xA2D3}),
-    # Broadcom: bnxt, about half of them those for Hyper-V; bnx2x.
-    0x14E4: frozenset({0x1606, 0x1607, 0x1608, 0x1609, 0x16BD, 0x16C1, 0x16C2, 0x16C3, 0x16C4, 0x16C5, 0x16CB, 0x16D3})
-    | frozenset({0x16DC, 0x16E1, 0x16E5, 0x16E6, 0x1806, 0x1807, 0x1808, 0x1809, 0x1819, 0x181B, 0xD800})
-    | frozenset({0x163F, 0x166F, 0x16A9, 0x16AD, 0x16AF}),
-    # Intel: iavf; ixgbevf; igbvf.
-    0x8086: frozenset({0x0DD5, 0x154C, 0x1571, 0x1889, 0x37CD, 0x37D9})
-    | frozenset({0x10ED, 0x1515, 0x152E, 0x1530, 0x1564, 0x1565, 0x15A8, 0x15A9, 0x15B4, 0x15C5, 0x57AD})
-    | frozenset({0x10CA, 0x1520, 0x152F, 0x1F44}),
-    # Chelsio: cxgb4vf, the fourth to the sixth generation.
-    0x1425: frozenset({*range(0x4800, 0x4900), *range(0x5800, 0x5900), *range(0x6800, 0x6900)}),
-    # Pensando: ionic.
-    0x1DD8: frozenset({0x1003}),
-    # Huawei: hns3, without and with RDMA.
-    0x19E5: frozenset({0xA22E, 0xA22F}),
-}
+VIRTUAL_FUNCTIONS: Mapping[int, frozenset[int]] = MappingProxyType(
+    {
+        # Mellanox, NVIDIA: mlx4, mlx5 (101e is shared by all since ConnectX-6 Dx), BlueField.
+        0x15B3: frozenset({0x1002, 0x1004, 0x1012, 0x1014, 0x1016, 0x1018, 0x101A, 0x101C, 0x101E, 0xA2D3}),
+        # Broadcom: bnxt, about half of them those for Hyper-V; bnx2x.
+        0x14E4: frozenset(
+            {0x1606, 0x1607, 0x1608, 0x1609, 0x16BD, 0x16C1, 0x16C2, 0x16C3, 0x16C4, 0x16C5, 0x16CB, 0x16D3}
+        )
+        | frozenset({0x16DC, 0x16E1, 0x16E5, 0x16E6, 0x1806, 0x1807, 0x1808, 0x1809, 0x1819, 0x181B, 0xD800})
+        | frozenset({0x163F, 0x166F, 0x16A9, 0x16AD, 0x16AF}),
+        # Intel: iavf; ixgbevf; igbvf.
+        0x8086: frozenset({0x0DD5, 0x154C, 0x1571, 0x1889, 0x37CD, 0x37D9})
+        | frozenset({0x10ED, 0x1515, 0x152E, 0x1530, 0x1564, 0x1565, 0x15A8, 0x15A9, 0x15B4, 0x15C5, 0x57AD})
+        | frozenset({0x10CA, 0x1520, 0x152F, 0x1F44}),
+        # Chelsio: cxgb4vf, the fourth to the sixth generation.
+        0x1425: frozenset({*range(0x4800, 0x4900), *range(0x5800, 0x5900), *range(0x6800, 0x6900)}),
+        # Pensando: ionic.
+        0x1DD8: frozenset({0x1003}),
+        # Huawei: hns3, without and with RDMA.
+        0x19E5: frozenset({0xA22E, 0xA22F}),
+    }
+)
 """Device IDs of virtual functions by vendor ID, from the PCI ID database and the tables of Linux's drivers.
 
 The devices that clouds offer to their guests (gve, ena, mana, virtio, idpf) are not included: the guest sees no other

@@ -48,8 +48,6 @@ EXPIRE_INTERVAL = 60.0
 """Seconds between removals of expired entries."""
 
 _DO_NOT_SEND_RETAINED = 2
-_LIVE = SubscribeOptions(qos=1, retainHandling=_DO_NOT_SEND_RETAINED)
-_RETAINED = SubscribeOptions(qos=1, retainAsPublished=True)
 
 
 class Subscriber:
@@ -139,7 +137,9 @@ class Subscriber:
             BrokerError: The broker did not grant all subscriptions.
         """
         self.retained.on_connect()
-        for filters, options in ((self._filters, _LIVE), ([f"{EVENTS}/+/+/+", f"{HOSTS}/+"], _RETAINED)):
+        live = SubscribeOptions(qos=1, retainHandling=_DO_NOT_SEND_RETAINED)
+        retained = SubscribeOptions(qos=1, retainAsPublished=True)
+        for filters, options in ((self._filters, live), ([f"{EVENTS}/+/+/+", f"{HOSTS}/+"], retained)):
             denied = [code for code in await client.subscribe(filters, options) if code.is_failure]
             if denied:
                 raise BrokerError(f"the broker refuses {len(denied)} of {len(filters)} topics: {denied[0]}")

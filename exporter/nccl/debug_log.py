@@ -5,8 +5,9 @@ of all rules with one regular expression, and only the rules of the keyword foun
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from exporter.nccl.debug_log_rules import RULES, LogRule
 from exporter.nccl.decoding import printable
@@ -18,9 +19,9 @@ MAX_LINE = 16384
 _WORDS = (b"NCCL", b"RCCL")
 """One of them occurs in every relevant line: before the message, or in the name of PyTorch's module."""
 
-_BY_WORD: dict[str, list[LogRule]] = {}
-for _one in RULES:
-    _BY_WORD.setdefault(_one.word, []).append(_one)
+_BY_WORD: Mapping[str, tuple[LogRule, ...]] = MappingProxyType(
+    {word: tuple(rule for rule in RULES if rule.word == word) for word in dict.fromkeys(rule.word for rule in RULES)}
+)
 _ANY = re.compile("|".join(re.escape(word) for word in _BY_WORD))
 
 _PROCESS = re.compile(r"([\w.\-]{0,255}):(\d{1,10})(?::\d{1,10})? \[(\d{1,4})\] ", re.ASCII)

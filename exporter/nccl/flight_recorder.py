@@ -6,6 +6,7 @@ runs code chosen by its writer. The rank is not in the dump, but in the file nam
 
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
@@ -173,22 +174,24 @@ class RecorderDump:
 
 _ENDS = re.compile(r" (\d{1,9})(->|<-)(\d{1,9})$", re.ASCII)
 _RANKS = re.compile(r"\[\s*(?:\d{1,9}\s*(?:,\s*\d{1,9}\s*)*)?\]", re.ASCII)
-_TYPE_BYTES = {
-    "Float": 4,
-    "Double": 8,
-    "Half": 2,
-    "BFloat16": 2,
-    "Byte": 1,
-    "Char": 1,
-    "Short": 2,
-    "Int": 4,
-    "Long": 8,
-    "Bool": 1,
-    "Float8_e4m3fn": 1,
-    "Float8_e5m2": 1,
-    "ComplexFloat": 8,
-    "ComplexDouble": 16,
-}
+_TYPE_BYTES = MappingProxyType(
+    {
+        "Float": 4,
+        "Double": 8,
+        "Half": 2,
+        "BFloat16": 2,
+        "Byte": 1,
+        "Char": 1,
+        "Short": 2,
+        "Int": 4,
+        "Long": 8,
+        "Bool": 1,
+        "Float8_e4m3fn": 1,
+        "Float8_e5m2": 1,
+        "ComplexFloat": 8,
+        "ComplexDouble": 16,
+    }
+)
 
 _file = msgspec.json.Decoder(_File)
 _entry = msgspec.json.Decoder(RecorderEntry)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor
+from types import MappingProxyType
 
 from exporter.core.collectives import known_kind
 from exporter.nccl.decoding import (
@@ -77,19 +78,23 @@ _METRIC = re.compile(
     r"nccl_(?:p2p_|collective_)?(slow_event_)?(bus_bandwidth_gbs|algorithm_bandwidth_gbs|exec_time_microseconds)"
     r"(?:_(count|sum|min|max|mean|avg|p50|p95|p99))?"
 )
-_SCALES = {
-    "bus_bandwidth_gbs": ("bus_bandwidth", 1e9, MAX_BANDWIDTH),
-    "algorithm_bandwidth_gbs": ("algorithm_bandwidth", 1e9, MAX_BANDWIDTH),
-    "exec_time_microseconds": ("time", 1e-6, MAX_MICROSECONDS / 1e6),
-}
-_COUNTS = {
-    "nccl_collectives_total": "collectives",
-    "nccl_collectives_dropped_total": "collectives_dropped",
-    "nccl_p2p_total": "p2p",
-    "nccl_p2p_dropped_total": "p2p_dropped",
-}
+_SCALES = MappingProxyType(
+    {
+        "bus_bandwidth_gbs": ("bus_bandwidth", 1e9, MAX_BANDWIDTH),
+        "algorithm_bandwidth_gbs": ("algorithm_bandwidth", 1e9, MAX_BANDWIDTH),
+        "exec_time_microseconds": ("time", 1e-6, MAX_MICROSECONDS / 1e6),
+    }
+)
+_COUNTS = MappingProxyType(
+    {
+        "nccl_collectives_total": "collectives",
+        "nccl_collectives_dropped_total": "collectives_dropped",
+        "nccl_p2p_total": "p2p",
+        "nccl_p2p_dropped_total": "p2p_dropped",
+    }
+)
 _SIZE = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)(?:-(\d{1,4}))?(B|KB|MB|GB|TB)", re.ASCII)
-_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_UNITS = MappingProxyType({"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40})
 _FILE = re.compile(r"nccl_inspector_metrics_([\w-]{1,64})\.prom", re.ASCII)
 
 

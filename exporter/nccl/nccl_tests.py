@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 
@@ -136,7 +137,7 @@ _FAILURE = re.compile(r"Test NCCL failure|: Test failure |Test CUDA failure")
 _STAMP = re.compile(r"(?: +\d{4}-\d\d-\d\d +\d\d:\d\d:\d\d)\s*$")
 _REDOP = re.compile(r"[a-z]{3,12}")
 
-_PER_SIDE = {8: 4, 16: 8, 4: 4}
+_PER_SIDE = MappingProxyType({8: 4, 16: 8, 4: 4})
 """Columns of one half by the number of numeric columns: time, two bandwidths, wrong elements; with -I four more.
 
 Replayed traces are measured in place only.

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from exporter.core.collectives import known_kind
 from exporter.nccl.decoding import MAX_BANDWIDTH, MAX_MICROSECONDS, MAX_RANKS
@@ -48,7 +49,7 @@ class XpuTiming:
 
 
 _COLLECTIVE = re.compile(r"XPU_TIMER_COLL_KERNEL_(?:(AVG|MAX|P99|MIN)_LATENCY|BANDWIDTH)")
-_STATISTICS = {"AVG": "mean", "MAX": "max", "P99": "p99", "MIN": "min"}
+_STATISTICS = MappingProxyType({"AVG": "mean", "MAX": "max", "P99": "p99", "MIN": "min"})
 _COMPUTE_PREFIXES = ("XPU_TIMER_MM_", "XPU_TIMER_COMMON_", "exposer_")
 
 

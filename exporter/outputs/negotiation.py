@@ -6,6 +6,7 @@ Quality values are honoured: the order of preference that Prometheus sends depen
 import re
 from collections.abc import Iterator
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 # The headers of scrapers are shorter; the rest of a longer one is ignored.
@@ -37,10 +38,12 @@ class _Offer(NamedTuple):
 
 
 # OpenMetrics 0.0.1 is the draft that 1.0.0 made final. A reader of text 1.0.0 (UTF-8 names, quoted) reads 0.0.4 too.
-_OFFERS = {
-    Format.TEXT: _Offer("text", "plain", "0.0.4", frozenset({"1.0.0"})),
-    Format.OPENMETRICS: _Offer("application", "openmetrics-text", "1.0.0", frozenset({"0.0.1"})),
-}
+_OFFERS = MappingProxyType(
+    {
+        Format.TEXT: _Offer("text", "plain", "0.0.4", frozenset({"1.0.0"})),
+        Format.OPENMETRICS: _Offer("application", "openmetrics-text", "1.0.0", frozenset({"0.0.1"})),
+    }
+)
 
 
 class _Range(NamedTuple):

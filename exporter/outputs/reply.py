@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import NamedTuple
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -11,7 +12,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_STATUS_LINES = MappingProxyType(
+    {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+)
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 

@@ -5,6 +5,7 @@ without a value are skipped. The text is rendered in pieces, so that its thread 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from types import MappingProxyType
 
 from exporter.core.table import (
     Column,
@@ -21,7 +22,7 @@ from exporter.core.table import (
 PIECE = 2000
 """Rows rendered at a time; about a millisecond."""
 
-_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+_HELP_ESCAPES = MappingProxyType(str.maketrans({"\\": r"\\", "\n": r"\n"}))
 
 
 class Renderer:

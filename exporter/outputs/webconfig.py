@@ -8,8 +8,9 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import msgspec
@@ -25,38 +26,44 @@ MAX_FILE_SIZE = 1 << 20
 _BCRYPT = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}\Z")
 _MAX_COST = 16  # 2**16 rounds take about 4 s of CPU for each new password, too long for a scrape
 
-_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
-_AUTH_TYPES = {
-    "": ssl.CERT_NONE,
-    "NoClientCert": ssl.CERT_NONE,
-    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
-    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
-}
+_VERSIONS = MappingProxyType({"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3})
+_AUTH_TYPES = MappingProxyType(
+    {
+        "": ssl.CERT_NONE,
+        "NoClientCert": ssl.CERT_NONE,
+        "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+        "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+    }
+)
 # Python's ssl has no mode that accepts a certificate without verification.
 _UNVERIFIED_AUTH_TYPES = frozenset({"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"})
 
 # The suites that Go's crypto/tls calls secure, by the names the toolkit's file uses, and OpenSSL's names for them.
 # Those of TLS 1.3 cannot be chosen one by one, neither in Go nor here.
 _TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
-_TLS12_SUITES = {
-    f"TLS_ECDHE_{auth}_WITH_{go}": f"ECDHE-{auth}-{openssl}"
-    for auth in ("ECDSA", "RSA")
-    for go, openssl in (
-        ("AES_128_CBC_SHA", "AES128-SHA"),
-        ("AES_256_CBC_SHA", "AES256-SHA"),
-        ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
-        ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
-        ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
-    )
-}
+_TLS12_SUITES = MappingProxyType(
+    {
+        f"TLS_ECDHE_{auth}_WITH_{go}": f"ECDHE-{auth}-{openssl}"
+        for auth in ("ECDSA", "RSA")
+        for go, openssl in (
+            ("AES_128_CBC_SHA", "AES128-SHA"),
+            ("AES_256_CBC_SHA", "AES256-SHA"),
+            ("AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+            ("AES_256_GCM_SHA384", "AES256-GCM-SHA384"),
+            ("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305"),
+        )
+    }
+)
 
-_HEADERS: dict[str, tuple[str, ...]] = {
-    "Content-Security-Policy": (),
-    "X-Frame-Options": ("deny", "sameorigin"),
-    "X-Content-Type-Options": ("nosniff",),
-    "X-XSS-Protection": (),
-    "Strict-Transport-Security": (),
-}
+_HEADERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Content-Security-Policy": (),
+        "X-Frame-Options": ("deny", "sameorigin"),
+        "X-Content-Type-Options": ("nosniff",),
+        "X-XSS-Protection": (),
+        "Strict-Transport-Security": (),
+    }
+)
 
 
 class WebConfigError(ConfigError):

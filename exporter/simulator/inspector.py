@@ -9,8 +9,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0}
+FACTORS = MappingProxyType({"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0})
 """Factor k of nccl-tests by kind: bus bandwidth = size / time * k * (n - 1) / n."""
 
 

@@ -6,6 +6,7 @@ real module: reading them would clear them.
 
 import struct
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 VENDOR, PART = "SIMULATED OPTICS", "SIM-OSFP-400-DR4"
@@ -31,7 +32,7 @@ _LEVELS = (
 )
 """Thresholds on page 02h: temperature, supply voltage, transmitted power, bias current, received power."""
 
-_LATCHED = {"lower": range(8, 14), "page_11h_bank_0": range(134 - 128, 154 - 128)}
+_LATCHED = MappingProxyType({"lower": range(8, 14), "page_11h_bank_0": range(134 - 128, 154 - 128)})
 
 
 class LaneReadings(NamedTuple):

@@ -1,5 +1,7 @@
 """The PCI functions of the simulated host, as files of sysfs: NICs, GPUs, and the bridges above them."""
 
+from types import MappingProxyType
+
 from exporter.simulator.ports import Nic
 
 FULL_LINK, SLOW_LINK, MANAGEMENT_LINK = ("32.0 GT/s PCIe", "16"), ("16.0 GT/s PCIe", "8"), ("16.0 GT/s PCIe", "8")
@@ -8,8 +10,8 @@ FULL_LINK, SLOW_LINK, MANAGEMENT_LINK = ("32.0 GT/s PCIe", "16"), ("16.0 GT/s PC
 AER_SIZE = 256
 """Size in bytes of the file of correctable errors."""
 
-_BRIDGE = {"class": "0x060400", "vendor": "0x1000", "device": "0xc030", "uevent": "DRIVER=pcieport"}
-_GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330", "uevent": "DRIVER=nvidia"}
+_BRIDGE = MappingProxyType({"class": "0x060400", "vendor": "0x1000", "device": "0xc030", "uevent": "DRIVER=pcieport"})
+_GPU = MappingProxyType({"class": "0x030200", "vendor": "0x10de", "device": "0x2330", "uevent": "DRIVER=nvidia"})
 
 _CORRECTABLE = ("RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout", "NonFatalErr", "CorrIntErr", "HeaderOF")
 _UNCORRECTABLE = ("Undefined", "DLP", "SDES", "TLP", "FCP", "CmpltTO", "CmpltAbrt", "UnxCmplt", "RxOF", "MalfTLP")

@@ -6,6 +6,7 @@ All traffic is in frames of a few fixed sizes, so that bytes follow from packets
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 HOST = "gpu-001"
@@ -26,12 +27,14 @@ class Frame(NamedTuple):
     counted: int
 
 
-FRAMES: Mapping[str, Frame] = {
-    "rdma": Frame(wire=4158, counted=4112),
-    "kernel": Frame(wire=94, counted=90),
-    "bulk": Frame(wire=1518, counted=1514),
-    "multicast": Frame(wire=204, counted=200),
-}
+FRAMES: Mapping[str, Frame] = MappingProxyType(
+    {
+        "rdma": Frame(wire=4158, counted=4112),
+        "kernel": Frame(wire=94, counted=90),
+        "bulk": Frame(wire=1518, counted=1514),
+        "multicast": Frame(wire=204, counted=200),
+    }
+)
 """An RDMA port counts 4,096 bytes of data and the InfiniBand headers, the kernel a frame without its FCS."""
 
 KERNEL = ("kernel", "bulk", "multicast")

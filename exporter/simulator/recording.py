@@ -1,6 +1,7 @@
 """The recording of a simulated NIC: the kernel's replies about it, which the exporter replays."""
 
 from math import sin
+from types import MappingProxyType
 
 from exporter.simulator import modules
 from exporter.simulator.pci import identity
@@ -18,7 +19,7 @@ MTU = 9000
 FIRMWARE = "28.39.1002"
 BOARD = "MT_0000000838"
 
-DOWN_REASONS = {"link-down": "no_cable", "flapping-link": "cable_issue"}
+DOWN_REASONS = MappingProxyType({"link-down": "no_cable", "flapping-link": "cable_issue"})
 """Reason of a link that is down, in the kernel's terms, by fault."""
 
 DIM_LANE = 1

@@ -21,9 +21,8 @@ from exporter.snmp.security import User
 from exporter.snmp.session import TIME_WINDOW
 from exporter.snmp.usm import (
     Cipher,
+    PasswordKeys,
     Signer,
-    authentication_key,
-    privacy_key,
 )
 from exporter.snmp.v3 import (
     AUTHENTICATED,
@@ -66,6 +65,7 @@ class Engine:
         boots: snmpEngineBoots.
         clock: Returns seconds of a monotonic clock.
         reports: Counters of usmStats by their number.
+        password_keys: Keys of the users' passwords.
     """
 
     users: Iterable[User]
@@ -73,6 +73,7 @@ class Engine:
     boots: int = 1
     clock: Callable[[], float] = time.monotonic
     reports: dict[int, int] = field(default_factory=dict)
+    password_keys: PasswordKeys = field(default_factory=PasswordKeys)
     _started: float = 0.0
     _keys: dict[bytes, _Keys] = field(default_factory=dict)
 
@@ -84,7 +85,7 @@ class Engine:
     def set_engine_id(self, engine_id: bytes) -> None:
         """Change the engine ID, as of a replaced device."""
         self.engine_id = engine_id
-        self._keys = {user.name.encode(): _keys(user, engine_id) for user in self.users}
+        self._keys = {user.name.encode(): _keys(user, engine_id, self.password_keys) for user in self.users}
 
     def reboot(self, boots: int | None = None) -> None:
         """Reset the time; `boots` is increased by one where it is not given."""
@@ -152,14 +153,14 @@ class Engine:
         return int(self.clock() - self._started)
 
 
-def _keys(user: User, engine_id: bytes) -> _Keys:
+def _keys(user: User, engine_id: bytes, password_keys: PasswordKeys) -> _Keys:
     flags, signer, cipher = 0, None, None
     if user.authentication is not None:
         flags |= AUTHENTICATED
-        signer = Signer(user.authentication, authentication_key(user, engine_id))
+        signer = Signer(user.authentication, password_keys.authentication_key(user, engine_id))
     if user.privacy is not None:
         flags |= ENCRYPTED
-        cipher = Cipher(user.privacy, privacy_key(user, engine_id))
+        cipher = Cipher(user.privacy, password_keys.privacy_key(user, engine_id))
     return _Keys(user, flags, signer, cipher)
 
 

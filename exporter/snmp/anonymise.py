@@ -11,6 +11,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from exporter.snmp.ber import (
@@ -43,86 +44,94 @@ class Rule(enum.Enum):
     DROP = enum.auto()
 
 
-RULES: Final[Mapping[Oid, Rule]] = {
-    (*_MIB2, 1, 1): Rule.SCRUB,
-    (*_MIB2, 1, 2): Rule.KEEP,
-    (*_MIB2, 1, 3): Rule.KEEP,
-    (*_MIB2, 1, 4): Rule.NAME,
-    (*_MIB2, 1, 5): Rule.NAME,
-    (*_MIB2, 1, 6): Rule.NAME,
-    (*_MIB2, 1, 7): Rule.KEEP,
-    (*_MIB2, 2): Rule.DROP,
-    (*_MIB2, 2, 2, 1, 2): Rule.PORT,
-    (*_MIB2, 2, 2, 1, 6): Rule.IDENTITY,
-    (*_MIB2, 10, 7): Rule.DROP,
-    (*_MIB2, 31, 1, 1): Rule.DROP,
-    (*_MIB2, 31, 1, 1, 1, 1): Rule.PORT,
-    (*_MIB2, 31, 1, 1, 1, 18): Rule.NAME,
-    **{(*_ENTITY, column): Rule.SCRUB for column in (2, 7, 8, 9, 10, 12, 13)},
-    **{(*_ENTITY, column): Rule.KEEP for column in (3, 4, 5, 6, 16)},
-    **{(*_ENTITY, column): Rule.NAME for column in (11, 14, 15)},
-    (*_MIB2, 47, 1, 3, 2): Rule.KEEP,
-    (*_MIB2, 99, 1, 1): Rule.KEEP,
-    (*_LLDP, 3): Rule.DROP,
-    (*_LLDP, 3, 2): Rule.IDENTITY,
-    (*_LLDP, 3, 3): Rule.NAME,
-    (*_LLDP, 3, 4): Rule.SCRUB,
-    (*_LLDP, 3, 5): Rule.KEEP,
-    (*_LLDP, 3, 6): Rule.KEEP,
-    (*_LLDP, 3, 7, 1, 3): Rule.IDENTITY,
-    (*_LLDP, 3, 7, 1, 4): Rule.PORT,
-    (*_LLDP, 3, 8): Rule.DROP,
-    (*_LLDP, 4, 1, 1): Rule.KEEP,
-    (*_LLDP, 4, 1, 1, 5): Rule.IDENTITY,
-    (*_LLDP, 4, 1, 1, 7): Rule.IDENTITY,
-    (*_LLDP, 4, 1, 1, 8): Rule.PORT,
-    (*_LLDP, 4, 1, 1, 9): Rule.NAME,
-    (*_LLDP, 4, 1, 1, 10): Rule.NAME,
-    (*_LLDP, 4, 2): Rule.DROP,
-    (*_LLDP_V2, 3): Rule.DROP,
-    (*_LLDP_V2, 3, 2): Rule.IDENTITY,
-    (*_LLDP_V2, 3, 3): Rule.NAME,
-    (*_LLDP_V2, 3, 4): Rule.SCRUB,
-    (*_LLDP_V2, 3, 7, 1, 3): Rule.IDENTITY,
-    (*_LLDP_V2, 3, 7, 1, 4): Rule.PORT,
-    (*_LLDP_V2, 4, 1, 1): Rule.KEEP,
-    (*_LLDP_V2, 4, 1, 1, 6): Rule.IDENTITY,
-    (*_LLDP_V2, 4, 1, 1, 8): Rule.IDENTITY,
-    (*_LLDP_V2, 4, 1, 1, 9): Rule.PORT,
-    (*_LLDP_V2, 4, 1, 1, 10): Rule.NAME,
-    (*_LLDP_V2, 4, 1, 1, 11): Rule.NAME,
-    (*_LLDP_V2, 4, 2): Rule.DROP,
-    (1, 3, 111, 2, 802, 1, 1, 21): Rule.DROP,
-    # Vendor tables of counters by interface, which have no address in their indexes.
-    **{(*_ENTERPRISES, 9, 9, table): Rule.DROP for table in (91, 580, 813)},
-    (*_ENTERPRISES, 2636, 3, 15): Rule.DROP,
-    (*_ENTERPRISES, 2636, 3, 60): Rule.DROP,
-    **{(*_ENTERPRISES, 30065, 3, table): Rule.DROP for table in (6, 11, 13, 15)},
-    (*_ENTERPRISES, 33049, 3, 1): Rule.DROP,
-    (*_ENTERPRISES, 33049, 15): Rule.DROP,
-    (*_ENTERPRISES, 40310, 2): Rule.DROP,
-    **{(*_ENTERPRISES, 40310, 2, *table, 1, 1): Rule.PORT for table in ((1, 1), (1, 2), (2, 2), (2, 3))},
-}
+RULES: Final[Mapping[Oid, Rule]] = MappingProxyType(
+    {
+        (*_MIB2, 1, 1): Rule.SCRUB,
+        (*_MIB2, 1, 2): Rule.KEEP,
+        (*_MIB2, 1, 3): Rule.KEEP,
+        (*_MIB2, 1, 4): Rule.NAME,
+        (*_MIB2, 1, 5): Rule.NAME,
+        (*_MIB2, 1, 6): Rule.NAME,
+        (*_MIB2, 1, 7): Rule.KEEP,
+        (*_MIB2, 2): Rule.DROP,
+        (*_MIB2, 2, 2, 1, 2): Rule.PORT,
+        (*_MIB2, 2, 2, 1, 6): Rule.IDENTITY,
+        (*_MIB2, 10, 7): Rule.DROP,
+        (*_MIB2, 31, 1, 1): Rule.DROP,
+        (*_MIB2, 31, 1, 1, 1, 1): Rule.PORT,
+        (*_MIB2, 31, 1, 1, 1, 18): Rule.NAME,
+        **MappingProxyType({(*_ENTITY, column): Rule.SCRUB for column in (2, 7, 8, 9, 10, 12, 13)}),
+        **MappingProxyType({(*_ENTITY, column): Rule.KEEP for column in (3, 4, 5, 6, 16)}),
+        **MappingProxyType({(*_ENTITY, column): Rule.NAME for column in (11, 14, 15)}),
+        (*_MIB2, 47, 1, 3, 2): Rule.KEEP,
+        (*_MIB2, 99, 1, 1): Rule.KEEP,
+        (*_LLDP, 3): Rule.DROP,
+        (*_LLDP, 3, 2): Rule.IDENTITY,
+        (*_LLDP, 3, 3): Rule.NAME,
+        (*_LLDP, 3, 4): Rule.SCRUB,
+        (*_LLDP, 3, 5): Rule.KEEP,
+        (*_LLDP, 3, 6): Rule.KEEP,
+        (*_LLDP, 3, 7, 1, 3): Rule.IDENTITY,
+        (*_LLDP, 3, 7, 1, 4): Rule.PORT,
+        (*_LLDP, 3, 8): Rule.DROP,
+        (*_LLDP, 4, 1, 1): Rule.KEEP,
+        (*_LLDP, 4, 1, 1, 5): Rule.IDENTITY,
+        (*_LLDP, 4, 1, 1, 7): Rule.IDENTITY,
+        (*_LLDP, 4, 1, 1, 8): Rule.PORT,
+        (*_LLDP, 4, 1, 1, 9): Rule.NAME,
+        (*_LLDP, 4, 1, 1, 10): Rule.NAME,
+        (*_LLDP, 4, 2): Rule.DROP,
+        (*_LLDP_V2, 3): Rule.DROP,
+        (*_LLDP_V2, 3, 2): Rule.IDENTITY,
+        (*_LLDP_V2, 3, 3): Rule.NAME,
+        (*_LLDP_V2, 3, 4): Rule.SCRUB,
+        (*_LLDP_V2, 3, 7, 1, 3): Rule.IDENTITY,
+        (*_LLDP_V2, 3, 7, 1, 4): Rule.PORT,
+        (*_LLDP_V2, 4, 1, 1): Rule.KEEP,
+        (*_LLDP_V2, 4, 1, 1, 6): Rule.IDENTITY,
+        (*_LLDP_V2, 4, 1, 1, 8): Rule.IDENTITY,
+        (*_LLDP_V2, 4, 1, 1, 9): Rule.PORT,
+        (*_LLDP_V2, 4, 1, 1, 10): Rule.NAME,
+        (*_LLDP_V2, 4, 1, 1, 11): Rule.NAME,
+        (*_LLDP_V2, 4, 2): Rule.DROP,
+        (1, 3, 111, 2, 802, 1, 1, 21): Rule.DROP,
+        # Vendor tables of counters by interface, which have no address in their indexes.
+        **MappingProxyType({(*_ENTERPRISES, 9, 9, table): Rule.DROP for table in (91, 580, 813)}),
+        (*_ENTERPRISES, 2636, 3, 15): Rule.DROP,
+        (*_ENTERPRISES, 2636, 3, 60): Rule.DROP,
+        **MappingProxyType({(*_ENTERPRISES, 30065, 3, table): Rule.DROP for table in (6, 11, 13, 15)}),
+        (*_ENTERPRISES, 33049, 3, 1): Rule.DROP,
+        (*_ENTERPRISES, 33049, 15): Rule.DROP,
+        (*_ENTERPRISES, 40310, 2): Rule.DROP,
+        **MappingProxyType(
+            {(*_ENTERPRISES, 40310, 2, *table, 1, 1): Rule.PORT for table in ((1, 1), (1, 2), (2, 2), (2, 3))}
+        ),
+    }
+)
 """By column or table; the longest matching prefix of an identifier applies."""
 
-_MAC_SUBTYPES: Final[Mapping[Oid, int]] = {
-    (*_LLDP, 3, 2): 4,
-    (*_LLDP, 3, 7, 1, 3): 3,
-    (*_LLDP, 4, 1, 1, 5): 4,
-    (*_LLDP, 4, 1, 1, 7): 3,
-    (*_LLDP_V2, 3, 2): 4,
-    (*_LLDP_V2, 3, 7, 1, 3): 3,
-    (*_LLDP_V2, 4, 1, 1, 6): 4,
-    (*_LLDP_V2, 4, 1, 1, 8): 3,
-}
+_MAC_SUBTYPES: Final[Mapping[Oid, int]] = MappingProxyType(
+    {
+        (*_LLDP, 3, 2): 4,
+        (*_LLDP, 3, 7, 1, 3): 3,
+        (*_LLDP, 4, 1, 1, 5): 4,
+        (*_LLDP, 4, 1, 1, 7): 3,
+        (*_LLDP_V2, 3, 2): 4,
+        (*_LLDP_V2, 3, 7, 1, 3): 3,
+        (*_LLDP_V2, 4, 1, 1, 6): 4,
+        (*_LLDP_V2, 4, 1, 1, 8): 3,
+    }
+)
 """Columns of identities whose subtype is in the column before, and the subtype of a MAC address."""
 
-_ADDRESS_INDEXED: Final[Mapping[Oid, int]] = {
-    (*_LLDP, 3, 8, 1): 1,
-    (*_LLDP, 4, 2, 1): 4,
-    (*_LLDP_V2, 3, 8, 1): 1,
-    (*_LLDP_V2, 4, 2, 1): 5,
-}
+_ADDRESS_INDEXED: Final[Mapping[Oid, int]] = MappingProxyType(
+    {
+        (*_LLDP, 3, 8, 1): 1,
+        (*_LLDP, 4, 2, 1): 4,
+        (*_LLDP_V2, 3, 8, 1): 1,
+        (*_LLDP_V2, 4, 2, 1): 5,
+    }
+)
 """Tables with an address in the index (subtype, length, bytes), and how many numbers come before it."""
 
 _PORT_NAME = re.compile(

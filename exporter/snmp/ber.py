@@ -6,6 +6,7 @@ every length is checked against the bytes received, so malformed input cannot ex
 """
 
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from exporter.snmp.errors import DecodeError
@@ -35,25 +36,27 @@ END_OF_MIB_VIEW: Final = 0x82
 MALFORMED: Final = -1
 """Not a BER tag: marks a variable binding whose value could not be decoded."""
 
-TAG_NAMES: Final = {
-    INTEGER: "INTEGER",
-    OCTET_STRING: "OCTET STRING",
-    NULL: "NULL",
-    OBJECT_IDENTIFIER: "OBJECT IDENTIFIER",
-    IP_ADDRESS: "IpAddress",
-    COUNTER32: "Counter32",
-    GAUGE32: "Gauge32",
-    TIME_TICKS: "TimeTicks",
-    OPAQUE: "Opaque",
-    COUNTER64: "Counter64",
-    UINTEGER32: "UInteger32",
-    NO_SUCH_OBJECT: "noSuchObject",
-    NO_SUCH_INSTANCE: "noSuchInstance",
-    END_OF_MIB_VIEW: "endOfMibView",
-    MALFORMED: "malformed",
-}
+TAG_NAMES: Final = MappingProxyType(
+    {
+        INTEGER: "INTEGER",
+        OCTET_STRING: "OCTET STRING",
+        NULL: "NULL",
+        OBJECT_IDENTIFIER: "OBJECT IDENTIFIER",
+        IP_ADDRESS: "IpAddress",
+        COUNTER32: "Counter32",
+        GAUGE32: "Gauge32",
+        TIME_TICKS: "TimeTicks",
+        OPAQUE: "Opaque",
+        COUNTER64: "Counter64",
+        UINTEGER32: "UInteger32",
+        NO_SUCH_OBJECT: "noSuchObject",
+        NO_SUCH_INSTANCE: "noSuchInstance",
+        END_OF_MIB_VIEW: "endOfMibView",
+        MALFORMED: "malformed",
+    }
+)
 
-UNSIGNED_BYTES: Final = {COUNTER32: 4, GAUGE32: 4, TIME_TICKS: 4, UINTEGER32: 4, COUNTER64: 8}
+UNSIGNED_BYTES: Final = MappingProxyType({COUNTER32: 4, GAUGE32: 4, TIME_TICKS: 4, UINTEGER32: 4, COUNTER64: 8})
 """Unsigned types, and the size of their largest value in bytes."""
 
 VALUELESS: Final = frozenset((NULL, NO_SUCH_OBJECT, NO_SUCH_INSTANCE, END_OF_MIB_VIEW))

@@ -17,6 +17,7 @@ from exporter.snmp.message import V1
 from exporter.snmp.security import Community, Credentials
 from exporter.snmp.session import make_session
 from exporter.snmp.transport import TransportCounters, UdpTransport
+from exporter.snmp.usm import PasswordKeys
 from exporter.snmp.walk import (
     MAX_ROWS,
     Walk,
@@ -63,6 +64,7 @@ class SnmpClient:
         deadline: float = 10.0,
         window: int = 1,
         unconnected: bool = False,
+        password_keys: PasswordKeys | None = None,
     ) -> None:
         """Store the options; nothing is sent or resolved yet.
 
@@ -74,6 +76,7 @@ class SnmpClient:
             deadline: seconds for a whole walk or get.
             window: requests in flight at the same time; many agents cannot serve more than one.
             unconnected: accept responses from other addresses and ports too, as some agents send them.
+            password_keys: those of a v3 user's passwords, shared by clients; None for a client on its own.
 
         Raises:
             ValueError: the address is invalid.
@@ -85,7 +88,7 @@ class SnmpClient:
         self.address = address
         self.counters = TransportCounters()
         self._host, self._port = parse_address(address)
-        self._session = make_session(credentials)
+        self._session = make_session(credentials, password_keys=password_keys)
         self._timeout = timeout
         self._retries = retries
         self._deadline = deadline

@@ -1,6 +1,7 @@
 """SNMP messages of versions 1 and 2c, and the PDUs and variable bindings of all versions (RFC 1157, 1901, 3416)."""
 
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from exporter.snmp.ber import (
@@ -24,14 +25,16 @@ from exporter.snmp.errors import DecodeError
 V1: Final = 0
 V2C: Final = 1
 V3: Final = 3
-VERSION_NAMES: Final = {V1: "1", V2C: "2c", V3: "3"}
+VERSION_NAMES: Final = MappingProxyType({V1: "1", V2C: "2c", V3: "3"})
 
 GET: Final = 0xA0
 GETNEXT: Final = 0xA1
 RESPONSE: Final = 0xA2
 GETBULK: Final = 0xA5
 REPORT: Final = 0xA8
-PDU_NAMES: Final = {GET: "GET", GETNEXT: "GETNEXT", RESPONSE: "RESPONSE", GETBULK: "GETBULK", REPORT: "REPORT"}
+PDU_NAMES: Final = MappingProxyType(
+    {GET: "GET", GETNEXT: "GETNEXT", RESPONSE: "RESPONSE", GETBULK: "GETBULK", REPORT: "REPORT"}
+)
 
 NO_ERROR: Final = 0
 TOO_BIG: Final = 1

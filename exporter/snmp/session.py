@@ -30,9 +30,8 @@ from exporter.snmp.message import (
 from exporter.snmp.security import Community, Credentials, User
 from exporter.snmp.usm import (
     Cipher,
+    PasswordKeys,
     Signer,
-    authentication_key,
-    privacy_key,
 )
 from exporter.snmp.v3 import (
     AUTHENTICATED,
@@ -149,16 +148,20 @@ class UserSession:
     Args:
         user: The user.
         clock: Monotonic seconds.
+        password_keys: Shared by sessions; None for a session on its own.
     """
 
     hint = " (an agent without v3 is a possible cause too)"
 
-    def __init__(self, user: User, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, user: User, clock: Callable[[], float] = time.monotonic, password_keys: PasswordKeys | None = None
+    ) -> None:
         self.engine_id = b""
         self.boots: int | None = None
         self._user = user
         self._name = user.name.encode()
         self._clock = clock
+        self._password_keys = password_keys or PasswordKeys()
         self._flags = REPORTABLE
         if user.authentication is not None:
             self._flags |= AUTHENTICATED
@@ -254,10 +257,11 @@ class UserSession:
         self.reset()
         self.engine_id = message.engine_id
         if self._user.authentication is not None:
-            key = authentication_key(self._user, self.engine_id)
+            key = self._password_keys.authentication_key(self._user, self.engine_id)
             self._signer = Signer(self._user.authentication, key)
         if self._user.privacy is not None:
-            self._cipher = Cipher(self._user.privacy, privacy_key(self._user, self.engine_id))
+            key = self._password_keys.privacy_key(self._user, self.engine_id)
+            self._cipher = Cipher(self._user.privacy, key)
         self._set_time(message)
         if self._signer is not None:
             self.boots = None  # it was not signed
@@ -304,9 +308,11 @@ def _rejection(statistic: int, name: Oid, user: User) -> str:
 
 
 def make_session(
-    credentials: Credentials, clock: Callable[[], float] = time.monotonic
+    credentials: Credentials,
+    clock: Callable[[], float] = time.monotonic,
+    password_keys: PasswordKeys | None = None,
 ) -> CommunitySession | UserSession:
     """Return the session for a community or a v3 user."""
     if isinstance(credentials, Community):
         return CommunitySession(credentials)
-    return UserSession(credentials, clock)
+    return UserSession(credentials, clock, password_keys)

@@ -7,8 +7,9 @@ loaded only for users with encryption.
 import hashlib
 import hmac
 import os
+import time
 from collections.abc import Callable
-from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from exporter.snmp.errors import DecodeError
@@ -28,29 +29,37 @@ class Algorithm(NamedTuple):
     size: int
 
 
-ALGORITHMS: Final = {
-    Authentication.MD5: Algorithm("md5", 12),
-    Authentication.SHA: Algorithm("sha1", 12),
-    Authentication.SHA224: Algorithm("sha224", 16),
-    Authentication.SHA256: Algorithm("sha256", 24),
-    Authentication.SHA384: Algorithm("sha384", 32),
-    Authentication.SHA512: Algorithm("sha512", 48),
-}
+ALGORITHMS: Final = MappingProxyType(
+    {
+        Authentication.MD5: Algorithm("md5", 12),
+        Authentication.SHA: Algorithm("sha1", 12),
+        Authentication.SHA224: Algorithm("sha224", 16),
+        Authentication.SHA256: Algorithm("sha256", 24),
+        Authentication.SHA384: Algorithm("sha384", 32),
+        Authentication.SHA512: Algorithm("sha512", 48),
+    }
+)
 """The first two are from RFC 3414, the others from RFC 7860."""
 
-KEY_BYTES: Final = {
-    Privacy.DES: 16,  # eight of the key, eight of the pre-IV
-    Privacy.AES: 16,
-    Privacy.AES192: 24,
-    Privacy.AES256: 32,
-    Privacy.AES192C: 24,
-    Privacy.AES256C: 32,
-}
+KEY_BYTES: Final = MappingProxyType(
+    {
+        Privacy.DES: 16,  # eight of the key, eight of the pre-IV
+        Privacy.AES: 16,
+        Privacy.AES192: 24,
+        Privacy.AES256: 32,
+        Privacy.AES192C: 24,
+        Privacy.AES256C: 32,
+    }
+)
 
 
-@lru_cache(maxsize=256)
+MAX_KEYS: Final = 256
+KEY_SECONDS: Final = 3600.0
+"""Passwords whose keys are kept, and how long: passwords are changed."""
+
+
 def password_key(authentication: Authentication, password: bytes) -> bytes:
-    """Derive a key from a password (RFC 3414, A.2). Cached: it costs milliseconds, and switches share passwords."""
+    """Derive a key from a password (RFC 3414, A.2). It costs milliseconds, see `PasswordKeys`."""
     repeated = password * (_PASSWORD_BYTES // len(password) + 1)
     return hashlib.new(ALGORITHMS[authentication].hash, repeated[:_PASSWORD_BYTES]).digest()
 
@@ -60,23 +69,44 @@ def localized_key(authentication: Authentication, key: bytes, engine_id: bytes) 
     return hashlib.new(ALGORITHMS[authentication].hash, key + engine_id + key).digest()
 
 
-def authentication_key(user: User, engine_id: bytes) -> bytes:
-    """Return the key that signs a user's messages to an engine."""
-    assert user.authentication is not None  # noqa: S101  # called only for users with authentication
-    key = password_key(user.authentication, user.authentication_password)
-    return localized_key(user.authentication, key, engine_id)
+class PasswordKeys:
+    """Derives the keys of users, and keeps those of their passwords for a while: many switches share passwords.
 
+    Args:
+        clock: Monotonic seconds.
+    """
 
-def privacy_key(user: User, engine_id: bytes) -> bytes:
-    """Return the key that encrypts a user's messages to an engine, in the length of the algorithm."""
-    assert user.authentication is not None  # noqa: S101  # User has no encryption without it
-    assert user.privacy is not None  # noqa: S101  # called only for users with encryption
-    key = localized_key(user.authentication, password_key(user.authentication, user.privacy_password), engine_id)
-    size = KEY_BYTES[user.privacy]
-    extend = _extend_reeder if user.privacy in (Privacy.AES192C, Privacy.AES256C) else _extend_blumenthal
-    while len(key) < size:
-        key = extend(user.authentication, key, engine_id)
-    return key[:size]
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._keys: dict[tuple[Authentication, bytes], tuple[float, bytes]] = {}  # oldest first
+
+    def authentication_key(self, user: User, engine_id: bytes) -> bytes:
+        """Return the key that signs a user's messages to an engine."""
+        assert user.authentication is not None  # noqa: S101  # called only for users with authentication
+        key = self._password_key(user.authentication, user.authentication_password)
+        return localized_key(user.authentication, key, engine_id)
+
+    def privacy_key(self, user: User, engine_id: bytes) -> bytes:
+        """Return the key that encrypts a user's messages to an engine, in the length of the algorithm."""
+        assert user.authentication is not None  # noqa: S101  # User has no encryption without it
+        assert user.privacy is not None  # noqa: S101  # called only for users with encryption
+        key = self._password_key(user.authentication, user.privacy_password)
+        key = localized_key(user.authentication, key, engine_id)
+        size = KEY_BYTES[user.privacy]
+        extend = _extend_reeder if user.privacy in (Privacy.AES192C, Privacy.AES256C) else _extend_blumenthal
+        while len(key) < size:
+            key = extend(user.authentication, key, engine_id)
+        return key[:size]
+
+    def _password_key(self, authentication: Authentication, password: bytes) -> bytes:
+        now = self._clock()
+        self._keys = {one: known for one, known in self._keys.items() if now - known[0] < KEY_SECONDS}
+        known = self._keys.get((authentication, password))
+        if known is None:
+            if len(self._keys) >= MAX_KEYS:
+                del self._keys[next(iter(self._keys))]
+            known = self._keys[authentication, password] = (now, password_key(authentication, password))
+        return known[1]
 
 
 def _extend_blumenthal(authentication: Authentication, key: bytes, _: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Values as APIs write them: counters (`"1,234"`), speeds (`100 Gbps`), identifiers, placeholders (`N/A`, None)."""
 
 import re
+from types import MappingProxyType
 
 MAX_COUNTER = 2**64 - 1
 MAX_TEXT_LENGTH = 1024
@@ -11,7 +12,7 @@ _SPEED = re.compile(
     r"([0-9]{1,6})(?:\.([0-9]{1,3}))? ?([kKmMgGtT])(?:b(?:it)?(?:ps|/s(?:ec)?)?)?(?:x[0-9]{1,2})?(?: \([^()]*\))?",
     re.ASCII,
 )
-_POWERS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_POWERS = MappingProxyType({"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12})
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}|(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}", re.ASCII)
 
 

@@ -1,15 +1,17 @@
 """Blocking calls outside the event loop: they never overlap, and one that hangs does not affect the others."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from functools import partial
 
 import pytest
 
 from exporter.core import blocking
-from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.blocking import BlockingCalls, Hardware, HungError
 
 LONG = 60.0
 """A deadline that no test reaches."""
@@ -270,11 +272,8 @@ async def test_the_number_of_hanging_calls_is_bounded(monkeypatch):
 
 async def test_a_hanging_call_is_known_to_the_next_object_of_the_key(hang):
     """A reload creates a new object; the call still hangs in the kernel."""
-    before, after, elsewhere = (
-        BlockingCalls("t", SHORT, "here"),
-        BlockingCalls("t", SHORT, "here"),
-        BlockingCalls("t", SHORT, "there"),
-    )
+    hardware = Hardware()
+    before, after, elsewhere = (BlockingCalls("t", SHORT, hardware.turns(key)) for key in ("here", "here", "there"))
     assert isinstance((await before.run([("a", hang)]))["a"], HungError)
     before.close()
     assert "has not returned" in str((await after.run([("a", hang)]))["a"])
@@ -289,8 +288,8 @@ async def test_a_hanging_call_is_known_to_the_next_object_of_the_key(hang):
 
 async def test_calls_of_objects_of_one_key_never_overlap():
     """Two sources may read the same devices, as `rdma` and `bursts` do."""
-    inside, seen = threading.Lock(), []
-    objects = [BlockingCalls(f"t{number}", LONG, "shared key") for number in range(2)]
+    inside, seen, hardware = threading.Lock(), [], Hardware()
+    objects = [BlockingCalls(f"t{number}", LONG, hardware.turns("shared key")) for number in range(2)]
 
     def call(name):
         assert inside.acquire(blocking=False), "two calls at once"
@@ -306,10 +305,10 @@ async def test_calls_of_objects_of_one_key_never_overlap():
     objects[1].close()
 
 
-@pytest.mark.parametrize("keys", [("one key", "another"), (None, None)])
+@pytest.mark.parametrize("keys", [("one key", "another"), None])
 async def test_objects_of_different_keys_do_not_wait_for_each_other(keys):
-    meet = threading.Barrier(2)
-    first, second = (BlockingCalls("t", LONG, key) for key in keys)
+    meet, hardware = threading.Barrier(2), Hardware()
+    first, second = (BlockingCalls("t", LONG, keys and hardware.turns(keys[place])) for place in range(2))
     done = await asyncio.gather(*(one.run([("a", partial(meet.wait, LONG))]) for one in (first, second)))
     assert {one["a"] for one in done} == {0, 1}, "neither passes the barrier without the other"
     for runner in (first, second):
@@ -317,7 +316,8 @@ async def test_objects_of_different_keys_do_not_wait_for_each_other(keys):
 
 
 async def test_a_hanging_call_is_known_to_another_object_that_waited_for_the_lock(hang):
-    first, second = BlockingCalls("t", SHORT, "busy key"), BlockingCalls("t", SHORT, "busy key")
+    hardware = Hardware()
+    first, second = (BlockingCalls("t", SHORT, hardware.turns("busy key")) for _ in range(2))
     mine, others = await asyncio.gather(
         first.run([("bad", hang), ("good", lambda: 1)]), second.run([("bad", hang), ("other", lambda: 2)])
     )
@@ -332,22 +332,24 @@ async def test_a_hanging_call_is_known_to_another_object_that_waited_for_the_loc
         runner.close()
 
 
-def test_event_loops_do_not_share_a_lock():
-    """An asyncio lock belongs to the event loop whose tasks waited for it first."""
-    meet = threading.Barrier(2)
-
-    async def contend():
-        objects = [BlockingCalls("t", LONG, "key of loops") for _ in range(3)]
-        calls = [[("a", partial(meet.wait, LONG))], [("b", lambda: 2)], [("c", lambda: 3)]]
-        done = await asyncio.gather(*(one.run(batch) for one, batch in zip(objects, calls, strict=True)))
-        for one in objects:
-            one.close()
-        return [value for result in done[1:] for value in result.values()]
-
-    found = []
-    loops = [threading.Thread(target=lambda: found.append(asyncio.run(contend()))) for _ in range(2)]
-    for loop in loops:
-        loop.start()
-    for loop in loops:
-        loop.join(LONG)
-    assert found == [[2, 3], [2, 3]]
+async def test_turns_are_kept_while_a_call_hangs_and_no_longer(hang):
+    """A source may be gone for a while: `enabled: false`, and after another reload enabled again."""
+    hardware = Hardware()
+    before = BlockingCalls("t", SHORT, hardware.turns("here"))
+    assert isinstance((await before.run([("a", hang)]))["a"], HungError)
+    before.close()
+    kept = weakref.ref(hardware.turns("here"))
+    del before
+    gc.collect()
+    after = BlockingCalls("t", SHORT, hardware.turns("here"))
+    assert hardware.turns("here") is kept()
+    assert "has not returned" in str((await after.run([("a", hang)]))["a"])
+    hang.release.set()
+    await all_returned(after)
+    after.close()
+    del after
+    async with asyncio.timeout(LONG):
+        while kept() is not None:
+            await asyncio.sleep(0.001)
+            gc.collect()
+    assert hardware.turns("here").hanging == set()

@@ -559,6 +559,18 @@ async def test_a_reload_restarts_changed_sources_only(tmp_path):
         assert page.all("fabric_switch_receive_bytes_per_second", switch="switch-1")
 
 
+async def test_a_reload_still_knows_calls_that_hang(tmp_path):
+    add_ports(tmp_path, "400 Gb/sec (4X NDR)")
+    text = "{host: gpu-1, sources: {rdma: {interval: 200ms}}}"
+    async with serving(tmp_path, text) as served:
+        before = served.pollers()["rdma", ""].source
+        before._serial._turns.hanging.add("mlx5_9")  # as a call that does not return
+        assert (await served.reload(text.replace("200ms", "300ms"))).status_code == 200
+        after = served.pollers()["rdma", ""].source
+        assert after is not before
+        assert after._serial.hanging == {"mlx5_9"}
+
+
 async def test_a_changed_nic_speed_does_not_restart_switches(tmp_path):
     async with leaf() as agent, serving(tmp_path, targets(agent)) as served:
         before = served.pollers()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_v3 import Engine
-from exporter.snmp import v3
+from exporter.snmp import usm, v3
 from exporter.snmp.ber import (
     COUNTER64,
     INTEGER,
@@ -36,12 +36,13 @@ from exporter.snmp.security import (
 )
 from exporter.snmp.session import MismatchError, UserSession, Verdict
 from exporter.snmp.usm import (
+    KEY_SECONDS,
+    MAX_KEYS,
     Cipher,
+    PasswordKeys,
     Signer,
-    authentication_key,
     localized_key,
     password_key,
-    privacy_key,
 )
 
 ENGINE_OF_RFC = bytes.fromhex("000000000000000000000002")
@@ -94,10 +95,35 @@ def test_keys_of_rfc_3414(authentication, key, local):
     assert localized_key(authentication, made, ENGINE_OF_RFC).hex() == local
 
 
+def test_keys_of_passwords_are_kept_for_an_hour_and_are_bounded(monkeypatch):
+    """Thousands of switches share a password, from which deriving the key costs milliseconds."""
+    derived, now = [], [0.0]
+    monkeypatch.setattr(usm, "password_key", lambda _, password: derived.append(password) or b"key")
+    keys = PasswordKeys(lambda: now[0])
+
+    def ask(number):
+        asking = User("u", Authentication.SHA, b"password %d" % number)
+        keys.authentication_key(asking, ENGINE_OF_RFC)
+
+    for _ in range(3):
+        ask(0)
+    now[0] = KEY_SECONDS - 1
+    ask(0)
+    assert derived == [b"password 0"]
+    now[0] = KEY_SECONDS
+    ask(0)
+    assert derived == [b"password 0"] * 2
+    for number in range(MAX_KEYS + 1):
+        ask(number)
+    assert len(keys._keys) == MAX_KEYS
+    ask(0)  # the oldest made room for the newest
+    assert derived[2:] == [*(b"password %d" % number for number in range(1, MAX_KEYS + 1)), b"password 0"]
+
+
 def test_a_key_extended_by_reeders_draft():
     """draft-reeder-snmpv3-usm-3desede-00, 5.3 has the 32 bytes that maplesyrup gives by MD5."""
     long = User("u", Authentication.MD5, b"maplesyrup", Privacy.AES256C, b"maplesyrup")
-    assert privacy_key(long, ENGINE_OF_RFC).hex() == (
+    assert PasswordKeys().privacy_key(long, ENGINE_OF_RFC).hex() == (
         "526f5eed9fcce26f8964c2930787d82b79eff44a90650ee0a3a40abfac5acc12"
     )
 
@@ -106,7 +132,7 @@ def test_a_key_extended_by_reeders_draft():
 def test_encryption_round_trips_and_never_repeats_a_salt(asking):
     if asking.privacy is None:
         return
-    cipher = Cipher(asking.privacy, privacy_key(asking, ENGINE_OF_RFC))
+    cipher = Cipher(asking.privacy, PasswordKeys().privacy_key(asking, ENGINE_OF_RFC))
     (first, salt), (second, other) = (
         cipher.encrypt(b"sixteen bytes or", 7, 8),
         cipher.encrypt(b"sixteen bytes or", 7, 8),
@@ -516,7 +542,8 @@ def test_modified_and_truncated_messages_raise_only_their_errors(place, value, s
 
 
 def test_signatures_have_the_length_of_their_rfc():
-    sizes = {one: Signer(one, authentication_key(user(one, None), ENGINE_OF_RFC)).size for one in Authentication}
+    keys = PasswordKeys()
+    sizes = {one: Signer(one, keys.authentication_key(user(one, None), ENGINE_OF_RFC)).size for one in Authentication}
     assert list(sizes.values()) == [12, 12, 16, 24, 32, 48]
 
 

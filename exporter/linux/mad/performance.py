@@ -6,6 +6,7 @@ Layouts: InfiniBand Architecture Specification, volume 1, sections 16.1.3 and 16
 """
 
 import struct
+from types import MappingProxyType
 from typing import NamedTuple
 
 OCTETS_PER_WORD = 4
@@ -26,21 +27,23 @@ RS_FEC = 1 << 14
 EXTENDED_ERRORS = 1 << 1
 """Bit of CapabilityMask2: PortCountersExtended has the error counters of PortCounters too, in 64 bits."""
 
-ERROR_COUNTER_BITS = {
-    "symbol_errors": 16,
-    "link_error_recovery": 8,
-    "link_down": 8,
-    "receive_errors": 16,
-    "receive_remote_physical_errors": 16,
-    "receive_switch_relay_errors": 16,
-    "transmit_discards": 16,
-    "transmit_constraint_errors": 8,
-    "receive_constraint_errors": 8,
-    "local_link_integrity_errors": 4,
-    "excessive_buffer_overrun_errors": 4,
-    "vl15_dropped": 16,
-    "transmit_wait": 32,
-}
+ERROR_COUNTER_BITS = MappingProxyType(
+    {
+        "symbol_errors": 16,
+        "link_error_recovery": 8,
+        "link_down": 8,
+        "receive_errors": 16,
+        "receive_remote_physical_errors": 16,
+        "receive_switch_relay_errors": 16,
+        "transmit_discards": 16,
+        "transmit_constraint_errors": 8,
+        "receive_constraint_errors": 8,
+        "local_link_integrity_errors": 4,
+        "excessive_buffer_overrun_errors": 4,
+        "vl15_dropped": 16,
+        "transmit_wait": 32,
+    }
+)
 """Width of the error counters of PortCounters; all of them stop at their maximum."""
 
 ERROR_COUNTERS = tuple(ERROR_COUNTER_BITS)

@@ -6,7 +6,8 @@ section 14.2.5, with the extended speeds up to XDR.
 
 import struct
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 CHANNEL_ADAPTER, SWITCH, ROUTER = 1, 2, 3
@@ -18,27 +19,29 @@ DOWN, INIT, ARMED, ACTIVE, ACTIVE_DEFER = 1, 2, 3, 4, 5
 LINK_UP = 5
 """PortPhysicalState of a port whose link is trained."""
 
-LANES_BY_WIDTH: Mapping[int, int] = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+LANES_BY_WIDTH: Mapping[int, int] = MappingProxyType({1: 1, 2: 4, 4: 8, 8: 12, 16: 2})
 """Lanes by the code of LinkWidthActive; LinkWidthSupported is a mask of these codes."""
 
-LANE_GBITS: Mapping[str, float] = {
-    "SDR": 2.5,
-    "DDR": 5,
-    "QDR": 10,
-    "FDR10": 10,
-    "FDR": 14,
-    "EDR": 25,
-    "HDR": 50,
-    "NDR": 100,
-    "XDR": 200,
-}
+LANE_GBITS: Mapping[str, float] = MappingProxyType(
+    {
+        "SDR": 2.5,
+        "DDR": 5,
+        "QDR": 10,
+        "FDR10": 10,
+        "FDR": 14,
+        "EDR": 25,
+        "HDR": 50,
+        "NDR": 100,
+        "XDR": 200,
+    }
+)
 """Speed of a lane in Gb/s by generation, slowest first, with the values of the kernel's `rate` attribute."""
 
 _GENERATION_ORDER = tuple(LANE_GBITS)
 
-_SPEEDS = {1: "SDR", 2: "DDR", 4: "QDR"}
-_EXTENDED = {1: "FDR", 2: "EDR", 4: "HDR", 8: "NDR"}
-_EXTENDED_2 = {1: "XDR"}
+_SPEEDS = MappingProxyType({1: "SDR", 2: "DDR", 4: "QDR"})
+_EXTENDED = MappingProxyType({1: "FDR", 2: "EDR", 4: "HDR", 8: "NDR"})
+_EXTENDED_2 = MappingProxyType({1: "XDR"})
 
 EXTENDED_GENERATIONS = frozenset({"FDR", "EDR", "HDR", "NDR", "XDR"})
 """Generations with forward error correction, whose blocks are counted."""
@@ -184,13 +187,13 @@ def parse_port_info(data: bytes, masks: CapabilityMasks | None = None) -> PortIn
     )
 
 
-@cache  # thousands of ports have the same masks
+@lru_cache(maxsize=1024)  # as many as there are arguments of 4, 4 and 2 bits; thousands of ports have the same
 def _generations_in(speeds: int, extended: int, extended_2: int) -> frozenset[str]:
     masks = ((speeds, _SPEEDS), (extended, _EXTENDED), (extended_2, _EXTENDED_2))
     return frozenset(name for mask, codes in masks for code, name in codes.items() if mask & code)
 
 
-@cache
+@lru_cache(maxsize=256)  # as many as a byte has values
 def _lanes_in(mask: int) -> frozenset[int]:
     return frozenset(lanes for code, lanes in LANES_BY_WIDTH.items() if mask & code)
 

@@ -9,7 +9,6 @@ import errno
 import os
 import struct
 from collections.abc import Sequence
-from functools import cache
 from typing import NamedTuple
 
 from exporter.linux.mad.datagram import (
@@ -99,9 +98,8 @@ class _UmadPortStruct(ctypes.Structure):
     )
 
 
-@cache
 def _library() -> ctypes.CDLL:
-    """Load the library.
+    """Load the library; if it is loaded, this costs little.
 
     Raises:
         UmadError: It cannot be loaded.

@@ -8,6 +8,7 @@ import errno
 import socket
 import struct
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Self
 
 from exporter.linux.netlink.messages import (
@@ -28,7 +29,7 @@ _IEEE_PFC = 2
 _IEEE_APPS = 3
 
 _ETS = struct.Struct("=3x8s8x8s8s")  # ieee_ets: tc_tx_bw, tc_rx_bw (skipped), tc_tsa, prio_tc
-_ALGORITHMS = {0: "strict", 1: "credit", 2: "ets", 255: "vendor"}
+_ALGORITHMS = MappingProxyType({0: "strict", 1: "credit", 2: "ets", 255: "vendor"})
 _PFC = struct.Struct("=xB")  # ieee_pfc: pfc_cap, pfc_en
 _APP = struct.Struct("=BBH")  # dcb_app: selector, priority, protocol
 _SELECTOR_DSCP = 5

@@ -10,6 +10,7 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from exporter.linux.ethernet_link_modes import FEC, KNOWN_BITS, MODES
@@ -41,13 +42,15 @@ _MASK = 5
 
 _SPEED_LIMIT = 10_000_000  # Mb/s; 65535 and 4294967295 are the values of SPEED_UNKNOWN in use
 _SPEEDS_UNKNOWN = frozenset({0, 0xFFFF})
-_DUPLEX = {0: "half", 1: "full"}
+_DUPLEX = MappingProxyType({0: "half", 1: "full"})
 
-_EXTENDED_STATES = dict(  # enum ethtool_link_ext_state
-    enumerate(
-        (
-            *("autoneg", "link_training_failure", "link_logical_mismatch", "bad_signal_integrity", "no_cable"),
-            *("cable_issue", "eeprom_issue", "calibration_failure", "power_budget_exceeded", "overheat", "module"),
+_EXTENDED_STATES = MappingProxyType(
+    dict(  # enum ethtool_link_ext_state
+        enumerate(
+            (
+                *("autoneg", "link_training_failure", "link_logical_mismatch", "bad_signal_integrity", "no_cable"),
+                *("cable_issue", "eeprom_issue", "calibration_failure", "power_budget_exceeded", "overheat", "module"),
+            )
         )
     )
 )
@@ -65,9 +68,9 @@ _GROUPS = (
     ("MACControlFramesTransmitted", "MACControlFramesReceived", "UnsupportedOpcodesReceived"),
     ("undersize", "oversize", "fragments", "jabbers"),
 )
-STANDARD_STATISTICS: Mapping[tuple[int | None, int], str] = {
-    (group, number): name for group, names in enumerate(_GROUPS) for number, name in enumerate(names)
-}
+STANDARD_STATISTICS: Mapping[tuple[int | None, int], str] = MappingProxyType(
+    {(group, number): name for group, names in enumerate(_GROUPS) for number, name in enumerate(names)}
+)
 """(group, number) -> name: the IEEE 802.3 clause 30 attribute in the groups eth-phy, eth-mac and eth-ctrl, without its
 leading `a`; then RMON (RFC 2819)."""
 

@@ -5,8 +5,9 @@ attributes follow the netlink header. Requests name a device by its index, which
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.linux.netlink.messages import (
@@ -147,21 +148,23 @@ _STAT_HWCOUNTER_ENTRY_VALUE = 83
 _DEV_TYPE = 99
 _PARENT_NAME = 100
 
-_KINDS = {0: "", 1: "smi"}
-_TYPES = {
-    0: "SMI",
-    1: "GSI",
-    2: "RC",
-    3: "UC",
-    4: "UD",
-    5: "RAW_IPV6",
-    6: "RAW_ETHERTYPE",
-    8: "RAW_PACKET",
-    9: "XRC_INI",
-    10: "XRC_TGT",
-    255: "DRIVER",
-}
-_STATES = {0: "RESET", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQE", 6: "ERR"}
+_KINDS = MappingProxyType({0: "", 1: "smi"})
+_TYPES = MappingProxyType(
+    {
+        0: "SMI",
+        1: "GSI",
+        2: "RC",
+        3: "UC",
+        4: "UD",
+        5: "RAW_IPV6",
+        6: "RAW_ETHERTYPE",
+        8: "RAW_PACKET",
+        9: "XRC_INI",
+        10: "XRC_TGT",
+        255: "DRIVER",
+    }
+)
+_STATES = MappingProxyType({0: "RESET", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQE", 6: "ERR"})
 """Names of include/rdma/ib_verbs.h, as the program rdma of iproute2 prints them."""
 
 _VALUE_BYTES = 8
@@ -275,6 +278,6 @@ def parse_queue_pair(entry: bytes) -> QueuePair:
     )
 
 
-def _name_of(names: dict[int, str], value: int | None) -> str:
+def _name_of(names: Mapping[int, str], value: int | None) -> str:
     """Return the name of a number, `unknown_<n>` for a newer one, and an empty text for None."""
     return "" if value is None else names.get(value, f"unknown_{value}")

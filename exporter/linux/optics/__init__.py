@@ -6,6 +6,9 @@ contains the serial number, which shows whether the module was replaced; its `st
 memory contains and whichever ranges are missing.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from exporter.linux.optics import cmis, sff8472, sff8636
 from exporter.linux.optics.module import (
     HEADER,
@@ -15,11 +18,11 @@ from exporter.linux.optics.module import (
 )
 from exporter.linux.optics.plausibility import drop_implausible
 
-_FAMILIES: dict[int, tuple[str, ModuleFamily]] = {
-    identifier: (kind, codec.FAMILY) for codec in (cmis, sff8636, sff8472) for identifier, kind in codec.KINDS.items()
-}
+_FAMILIES: Mapping[int, tuple[str, ModuleFamily]] = MappingProxyType(
+    {identifier: (kind, codec.FAMILY) for codec in (cmis, sff8636, sff8472) for identifier, kind in codec.KINDS.items()}
+)
 
-EMPTY_IDENTIFIERS = {0x00, 0xFF}
+EMPTY_IDENTIFIERS = frozenset({0x00, 0xFF})
 """SFF-8024 identifiers of an empty cage: unspecified, and a bus that nothing drives."""
 
 

@@ -4,8 +4,9 @@ Layout: OIF-CMIS 5.2, lower memory and pages 00h (vendor information), 01h (adve
 monitors). Latched flags are bytes 8 to 13 of the lower memory and 134 to 153 of page 11h.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import nan
+from types import MappingProxyType
 
 from exporter.linux.optics.module import (
     BIAS,
@@ -25,17 +26,19 @@ from exporter.linux.optics.module import (
     parse_thresholds,
 )
 
-KINDS = {
-    0x18: "QSFP-DD",
-    0x19: "OSFP",
-    0x1B: "DSFP",
-    0x1E: "QSFP CMIS",
-    0x1F: "SFP-DD CMIS",
-    0x20: "SFP CMIS",
-}
+KINDS = MappingProxyType(
+    {
+        0x18: "QSFP-DD",
+        0x19: "OSFP",
+        0x1B: "DSFP",
+        0x1E: "QSFP CMIS",
+        0x1F: "SFP-DD CMIS",
+        0x20: "SFP CMIS",
+    }
+)
 """By SFF-8024 identifier."""
 
-_MAX_LANES = {"QSFP-DD": 8, "OSFP": 8, "DSFP": 2, "QSFP CMIS": 4, "SFP-DD CMIS": 2, "SFP CMIS": 1}
+_MAX_LANES = MappingProxyType({"QSFP-DD": 8, "OSFP": 8, "DSFP": 2, "QSFP CMIS": 4, "SFP-DD CMIS": 2, "SFP CMIS": 1})
 """Lanes of a form factor. All are in bank 0: other banks are not read, as some drivers return bank 0 for them."""
 
 _IDENTITY = MemoryRange(0, 166, 45)  # serial number to unsupported media lanes
@@ -46,20 +49,24 @@ _STATE = MemoryRange(0, 3, 1)  # not in HEADER: in other families this byte is a
 _MODULE_MONITORS = MemoryRange(0, 14, 4)  # temperature, supply voltage
 _LANE_MONITORS = MemoryRange(0x11, 154, 48)
 
-_STATES = {1: "low_power", 2: "powering_up", 3: "ready", 4: "powering_down", 5: "fault"}  # bits 1 to 3
+_STATES = MappingProxyType(
+    {1: "low_power", 2: "powering_up", 3: "ready", 4: "powering_down", 5: "fault"}
+)  # bits 1 to 3
 
 _FLAT_MEMORY = 0x80  # in the status: page 00h only, as in a copper cable
 _TEMPERATURE, _VOLTAGE = 0x01, 0x02  # advertised in byte 159
 _BIAS, _TRANSMIT_POWER, _RECEIVE_POWER = 0x01, 0x02, 0x04  # in byte 160, whose bits 3 and 4 are the index of:
 _BIAS_FACTORS = (1, 2, 4, nan)  # the last is reserved and gives no value
 
-_THRESHOLD_OFFSETS: dict[Quantity, int] = {
-    TEMPERATURE: 0,
-    VOLTAGE: 8,
-    TRANSMIT_POWER: 48,
-    BIAS: 56,
-    RECEIVE_POWER: 64,
-}
+_THRESHOLD_OFFSETS: Mapping[Quantity, int] = MappingProxyType(
+    {
+        TEMPERATURE: 0,
+        VOLTAGE: 8,
+        TRANSMIT_POWER: 48,
+        BIAS: 56,
+        RECEIVE_POWER: 64,
+    }
+)
 
 
 def _has_pages(memory: ModuleMemory) -> bool:

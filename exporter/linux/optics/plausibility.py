@@ -5,6 +5,7 @@ values are dropped. A threshold is checked on its own, as vendors set many of th
 """
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from exporter.linux.optics.module import (
     LANE_QUANTITIES,
@@ -15,7 +16,7 @@ from exporter.linux.optics.module import (
     OpticalModule,
 )
 
-_MAXIMUM = {quantity.name: quantity.maximum for quantity in QUANTITIES}
+_MAXIMUM = MappingProxyType({quantity.name: quantity.maximum for quantity in QUANTITIES})
 
 MAX_THRESHOLD_FACTOR = 10
 """Multiple of the highest measurable value that a threshold may have: vendors disable alarms by unreachable ones."""

@@ -4,8 +4,9 @@ Status and flags, bytes 110 to 117 of A2h, are not read: modules may latch them.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from exporter.linux.optics.module import (
     BIAS,
@@ -24,7 +25,7 @@ from exporter.linux.optics.module import (
     parse_thresholds,
 )
 
-KINDS = {0x03: "SFP"}
+KINDS = MappingProxyType({0x03: "SFP"})
 """By SFF-8024 identifier: SFP, SFP+ and SFP28 share one."""
 
 _A2H = 0x51  # the 7-bit I2C address
@@ -37,15 +38,17 @@ _MONITORS = MemoryRange(0, 96, 10, address=_A2H)
 
 _DDM, _EXTERNALLY_CALIBRATED, _ADDRESS_CHANGE_REQUIRED = 0x40, 0x10, 0x04  # in byte 92 of A0h
 
-_THRESHOLD_OFFSETS: dict[Quantity, int] = {
-    TEMPERATURE: 0,
-    VOLTAGE: 8,
-    BIAS: 16,
-    TRANSMIT_POWER: 24,
-    RECEIVE_POWER: 32,
-}
+_THRESHOLD_OFFSETS: Mapping[Quantity, int] = MappingProxyType(
+    {
+        TEMPERATURE: 0,
+        VOLTAGE: 8,
+        BIAS: 16,
+        TRANSMIT_POWER: 24,
+        RECEIVE_POWER: 32,
+    }
+)
 
-_SLOPE_OFFSETS: dict[Quantity, int] = {BIAS: 20, TRANSMIT_POWER: 24, TEMPERATURE: 28, VOLTAGE: 32}
+_SLOPE_OFFSETS: Mapping[Quantity, int] = MappingProxyType({BIAS: 20, TRANSMIT_POWER: 24, TEMPERATURE: 28, VOLTAGE: 32})
 """Offsets of slope and offset in the calibration; that of the receive power is a polynomial, highest term first."""
 
 _POLYNOMIAL = struct.Struct(">5f")

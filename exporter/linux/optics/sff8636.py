@@ -3,7 +3,8 @@
 Latched flags are bytes 3 to 14 of the lower memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from exporter.linux.optics.module import (
     BIAS,
@@ -23,7 +24,7 @@ from exporter.linux.optics.module import (
     parse_thresholds,
 )
 
-KINDS = {0x0C: "QSFP", 0x0D: "QSFP+", 0x11: "QSFP28"}
+KINDS = MappingProxyType({0x0C: "QSFP", 0x0D: "QSFP+", 0x11: "QSFP28"})
 """By SFF-8024 identifier."""
 
 _IDENTITY = MemoryRange(0, 196, 25)  # serial number to diagnostic monitoring type
@@ -33,16 +34,18 @@ _MONITORS = MemoryRange(0, 22, 36)  # temperature to the transmit power of lane 
 
 _LANES = 4
 _FLAT_MEMORY, _DATA_NOT_READY = 0x04, 0x01  # in the status
-_PASSIVE_COPPER = {0xA, 0xB}  # device technologies without monitors
+_PASSIVE_COPPER = frozenset({0xA, 0xB})  # device technologies without monitors
 _TRANSMIT_POWER = 0x04  # in byte 220; its other flags are newer than many modules
 
-_THRESHOLD_OFFSETS: dict[Quantity, int] = {
-    TEMPERATURE: 0,
-    VOLTAGE: 16,
-    RECEIVE_POWER: 48,
-    BIAS: 56,
-    TRANSMIT_POWER: 64,
-}
+_THRESHOLD_OFFSETS: Mapping[Quantity, int] = MappingProxyType(
+    {
+        TEMPERATURE: 0,
+        VOLTAGE: 16,
+        RECEIVE_POWER: 48,
+        BIAS: 56,
+        TRANSMIT_POWER: 64,
+    }
+)
 
 
 def _static_ranges(memory: ModuleMemory) -> Sequence[MemoryRange]:

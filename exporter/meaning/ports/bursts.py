@@ -7,6 +7,7 @@ the next sample is measured over its true time, and counted once.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -59,18 +60,14 @@ class RowState(NamedTuple):
 
 BurstState: TypeAlias = Mapping[LabelValues, RowState]
 
-_schemas: dict[Schema, Schema] = {}
 
-
+@lru_cache(maxsize=1024)
 def _histogram_schema(schema: Schema) -> Schema | None:
     """Return the schema of the histograms made from an internal schema of samples; None for any other schema."""
-    histograms = _schemas.get(schema)
-    if histograms is None and schema.internal and vocabulary.SAMPLES in schema.metrics:
-        endings = [
-            f"{way}_{what}" for what in ("utilization_samples", "utilization_highest_ratio") for way in DIRECTIONS
-        ]
-        histograms = _schemas[schema] = vocabulary.schema(schema.prefix, schema.labels, endings, details=schema.details)
-    return histograms
+    if not schema.internal or vocabulary.SAMPLES not in schema.metrics:
+        return None
+    endings = [f"{way}_{what}" for what in ("utilization_samples", "utilization_highest_ratio") for way in DIRECTIONS]
+    return vocabulary.schema(schema.prefix, schema.labels, endings, details=schema.details)
 
 
 def outputs(schema: Schema) -> list[Metric]:

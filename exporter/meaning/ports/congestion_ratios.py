@@ -7,6 +7,7 @@ were packets: then the counters cover different things, such as a whole port and
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from exporter.core import vocabulary
@@ -95,33 +96,22 @@ class RatioState:
     resets: Sequence[float | None] | None = None
 
 
-_ratios_by_schema: dict[Schema, tuple[Ratio, ...]] = {}
-
-
+@lru_cache(maxsize=1024)
 def _ratios_of(schema: Schema) -> tuple[Ratio, ...]:
     """Return the ratios that a schema allows, with the numerators whose counters it declares."""
-    made = _ratios_by_schema.get(schema)
-    if made is None:
-        found = []
-        for ratio in () if ENDPOINT_COUNTERS.isdisjoint(schema.metrics) else RATIOS:
-            numerators = tuple(one for one in ratio.numerators if schema.metrics.keys() >= {*one.counted})
-            if numerators and ratio.packets in schema.metrics:
-                found.append(ratio._replace(numerators=numerators))
-        made = _ratios_by_schema[schema] = tuple(found)
-    return made
+    found = []
+    for ratio in () if ENDPOINT_COUNTERS.isdisjoint(schema.metrics) else RATIOS:
+        numerators = tuple(one for one in ratio.numerators if schema.metrics.keys() >= {*one.counted})
+        if numerators and ratio.packets in schema.metrics:
+            found.append(ratio._replace(numerators=numerators))
+    return tuple(found)
 
 
-_made: dict[tuple[Schema, str], Metric] = {}
-
-
+@lru_cache(maxsize=1024)
 def _metric(schema: Schema, ratio: Ratio) -> Metric:
     """Return the Metric of a ratio: one object, as metrics are compared by identity."""
-    made = _made.get((schema, ratio.ending))
-    if made is None:
-        detail = ratio.detail or ratio.ending in schema.details
-        made = vocabulary.metric(schema.prefix, schema.labels, ratio.ending, detail=detail)
-        _made[schema, ratio.ending] = made
-    return made
+    detail = ratio.detail or ratio.ending in schema.details
+    return vocabulary.metric(schema.prefix, schema.labels, ratio.ending, detail=detail)
 
 
 def outputs(schema: Schema) -> list[Metric]:

@@ -31,8 +31,6 @@ SCHEMA = vocabulary.schema(
     },
 )
 
-_ROW = Rows((), [()], {})
-
 
 def outputs(schema: Schema) -> list[Metric]:
     """List the metrics that are made from tables of a schema: of ports whose number can be expected."""
@@ -55,7 +53,7 @@ def step(state: None, table: Table) -> tuple[None, Sequence[Table]]:
     none = [None] * len(table.rows)
     ups, degraded = table.values("link_up") or none, table.values(DEGRADED) or none
     ready = sum(up == 1 and slow != 1 for up, slow in zip(ups, degraded, strict=True))
-    counted = Table(SCHEMA, _ROW, {READY: Column(SCHEMA.metrics[READY], [ready])}, table.time, part=table.part)
+    counted = Table(SCHEMA, _one_row(), {READY: Column(SCHEMA.metrics[READY], [ready])}, table.time, part=table.part)
     return state, (table, counted)
 
 
@@ -71,4 +69,9 @@ def summed(expected: int, tables: Sequence[Table], now: float) -> list[Table]:
     ready = sum(value for table in tables if table.schema is SCHEMA for value in table.numbers(READY) or () if value)
     values = {EXPECTED: expected, READY: ready}
     columns = {ending: Column(SCHEMA.metrics[ending], [value]) for ending, value in values.items()}
-    return [*others, Table(SCHEMA, _ROW, columns, now)]
+    return [*others, Table(SCHEMA, _one_row(), columns, now)]
+
+
+def _one_row() -> Rows:
+    """Return the rows of a table with one row, which has no labels."""
+    return Rows((), [()], {})

@@ -9,6 +9,7 @@ received with what it transmitted.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from exporter.core import vocabulary
@@ -77,27 +78,17 @@ def outputs(schema: Schema) -> list[Metric]:
     return [*_group_schema(schema).metrics.values(), _asymmetry_metric(schema)]
 
 
-_schemas: dict[Schema, Schema] = {}
-
-
+@lru_cache(maxsize=1024)
 def _group_schema(schema: Schema) -> Schema:
-    made = _schemas.get(schema)
-    if made is None:
-        endings = [f"{way}_{what}_ratio" for way in DIRECTIONS for what in ("imbalance", "deficit")]
-        switch_labels = tuple(label for label in schema.labels if label in SWITCH_LABELS)
-        made = _schemas[schema] = vocabulary.schema(schema.prefix, (*switch_labels, "group"), endings)
-    return made
+    endings = [f"{way}_{what}_ratio" for way in DIRECTIONS for what in ("imbalance", "deficit")]
+    switch_labels = tuple(label for label in schema.labels if label in SWITCH_LABELS)
+    return vocabulary.schema(schema.prefix, (*switch_labels, "group"), endings)
 
 
-_metrics: dict[Schema, Metric] = {}
-
-
+@lru_cache(maxsize=1024)
 def _asymmetry_metric(schema: Schema) -> Metric:
-    made = _metrics.get(schema)
-    if made is None:
-        detail = schema.prefix != SYMMETRIC_PREFIX or ASYMMETRY in schema.details
-        made = _metrics[schema] = vocabulary.metric(schema.prefix, schema.labels, ASYMMETRY, detail=detail)
-    return made
+    detail = schema.prefix != SYMMETRIC_PREFIX or ASYMMETRY in schema.details
+    return vocabulary.metric(schema.prefix, schema.labels, ASYMMETRY, detail=detail)
 
 
 def step(state: ImbalanceState | None, table: Table) -> tuple[ImbalanceState | None, Sequence[Table]]:

@@ -6,6 +6,7 @@ longer than NCCL retries, or until the port is reported active again.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.core.table import LabelValues, Table
@@ -40,7 +41,11 @@ class LogRule(NamedTuple):
 
 
 def _problem(kind: str, *problems: str) -> LogRule:
-    return LogRule(kind, "problem_processes", {"problem": problems}, lasting=True)
+    return LogRule(kind, "problem_processes", MappingProxyType({"problem": problems}), lasting=True)
+
+
+def _errors(kind: str, ending: str, **labels: Sequence[str]) -> LogRule:
+    return LogRule(kind, ending, MappingProxyType(labels))
 
 
 RULES: tuple[LogRule, ...] = (
@@ -54,17 +59,15 @@ RULES: tuple[LogRule, ...] = (
     _problem("enhanced_connections", "ece"),
     _problem("memory_protection", "protection_errors"),
     _problem("short_timeout", "short_timeout"),
-    LogRule("port_error", "port_events_total", {"event": ("port_error",)}),
-    LogRule("adapter_fatal", "port_events_total", {"event": ("device_fatal", "queue_pair_fatal")}),
-    LogRule("adapter_fatal", "fatal_errors_total", {}),
-    LogRule("peer_unreachable", "completion_errors_total", {"status": ("retries_exceeded",)}),
-    LogRule(
-        "path_not_made", "verbs_failures_total", {"call": ("ibv_modify_qp",), "error": ("timed_out", "unreachable")}
-    ),
+    _errors("port_error", "port_events_total", event=("port_error",)),
+    _errors("adapter_fatal", "port_events_total", event=("device_fatal", "queue_pair_fatal")),
+    _errors("adapter_fatal", "fatal_errors_total"),
+    _errors("peer_unreachable", "completion_errors_total", status=("retries_exceeded",)),
+    _errors("path_not_made", "verbs_failures_total", call=("ibv_modify_qp",), error=("timed_out", "unreachable")),
 )
 """Rows that are states."""
 
-PORT_RECOVERED = LogRule("port_error", "port_events_total", {"event": ("port_active",)})
+PORT_RECOVERED = _errors("port_error", "port_events_total", event=("port_active",))
 """Rows whose increase ends the error state of a port."""
 
 

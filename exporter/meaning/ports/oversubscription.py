@@ -6,6 +6,7 @@ hashing may fill one of them while others are idle, which the imbalance of their
 """
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from exporter.core import vocabulary
 from exporter.core.table import (
@@ -23,7 +24,9 @@ UP, DOWN = "uplink", "host"
 
 RATIO = "oversubscription_ratio"
 
-UPLINK_RATES = {f"{way}_bytes_per_second": f"uplink_{way}_utilization_ratio" for way in ("receive", "transmit")}
+UPLINK_RATES = MappingProxyType(
+    {f"{way}_bytes_per_second": f"uplink_{way}_utilization_ratio" for way in ("receive", "transmit")}
+)
 """Rates of ports, with the ending of their sum over all uplinks as a share of the sum of their speeds."""
 
 SCHEMA = vocabulary.schema(

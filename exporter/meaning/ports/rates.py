@@ -6,6 +6,7 @@ cache: the row keeps its baselines and its rates, so that a cache does not make 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from exporter.core import vocabulary
@@ -54,17 +55,10 @@ def outputs(schema: Schema) -> list[Metric]:
     return derived
 
 
-_metrics: dict[tuple[Schema, str], Metric] = {}
-
-
+@lru_cache(maxsize=8192)
 def _derived(schema: Schema, ending: str) -> Metric:
     """Return the Metric of a derived ending: one object, as metrics are compared by identity."""
-    metric = _metrics.get((schema, ending))
-    if metric is None:
-        metric = _metrics[schema, ending] = vocabulary.metric(
-            schema.prefix, schema.labels, ending, detail=ending in schema.details
-        )
-    return metric
+    return vocabulary.metric(schema.prefix, schema.labels, ending, detail=ending in schema.details)
 
 
 def step(state: CounterState | None, table: Table) -> tuple[CounterState | None, Sequence[Table]]:
@@ -210,13 +204,7 @@ def _saturated(before: Rows | None, table: Table, raw: Sequence[Column]) -> Tabl
     return Table(schema, rows, {SATURATED: column}, table.time, part=table.part)
 
 
-_saturated_schemas: dict[Schema, Schema] = {}
-
-
+@lru_cache(maxsize=1024)
 def _saturated_schema(schema: Schema) -> Schema:
     """Return the schema of the table that lists the saturated counters of a schema's tables."""
-    saturated = _saturated_schemas.get(schema)
-    if saturated is None:
-        labels = (*schema.labels, _SATURATED_LABEL)
-        saturated = _saturated_schemas[schema] = vocabulary.schema(schema.prefix, labels, [SATURATED])
-    return saturated
+    return vocabulary.schema(schema.prefix, (*schema.labels, _SATURATED_LABEL), [SATURATED])

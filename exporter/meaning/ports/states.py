@@ -11,8 +11,8 @@ Times are those of the tables, monotonic; publishers convert them.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import exp
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.core.table import Column, LabelValues, Table
@@ -34,10 +34,13 @@ CLEAR_SECONDS = 60.0
 FORGET_SECONDS = 120.0
 """Seconds without a reading after which the states of a port are dropped."""
 
+MAX_PORTS = 131_072
+"""Rows of one kind whose ports are kept; those of further rows are parsed each time."""
+
 IMMEDIATE_STATES = frozenset({LINK_DOWN, "link_degraded", "pcie_degraded"})
 """States that end at once: the port reports them directly, while others are derived from traffic."""
 
-STRONGER_STATES = {"paused_received": "pause_storm_received", "paused_sent": "pause_storm_sent"}
+STRONGER_STATES = MappingProxyType({"paused_received": "pause_storm_received", "paused_sent": "pause_storm_sent"})
 """States that are left out while the stronger one is active."""
 
 
@@ -120,12 +123,48 @@ class StateHistory:
     was_up: bool = False
 
 
+class RowPorts(dict[LabelValues, tuple[PortLocation, str]]):
+    """The port of each row, and the text of its other labels; parsed when a row is first looked up.
+
+    Args:
+        names: Label names of the rows.
+        host: Name of this host.
+        known: Those of the last step: rows that one step does not look up are dropped with it.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        host: str,
+        known: Mapping[LabelValues, tuple[PortLocation, str]] = MappingProxyType({}),
+    ) -> None:
+        super().__init__()
+        self._names, self._host, self._known = names, host, known
+
+    def __missing__(self, key: LabelValues) -> tuple[PortLocation, str]:
+        """Return the port of a row, and keep it while there is room."""
+        found = self._known.get(key) or _port(self._names, key, self._host)
+        if len(self) < MAX_PORTS:
+            self[key] = found
+        return found
+
+    def successor(self) -> "RowPorts":
+        """Return the object for the next step, which knows what this step looked up."""
+        self._known = {}
+        return RowPorts(self._names, self._host, self)
+
+
 @dataclass(slots=True)
 class PortStateMemory:
     """State of all ports. Changed in place: there may be a hundred thousand."""
 
     meters: dict[tuple[int, LabelValues], CounterMeter] = field(default_factory=dict)
     histories: dict[tuple[PortLocation, str], StateHistory] = field(default_factory=dict)
+    ports: dict[tuple[tuple[str, ...], str], RowPorts] = field(default_factory=dict)
+
+    def ports_of(self, names: tuple[str, ...], host: str) -> RowPorts:
+        """Return the ports of rows with these label names."""
+        return self.ports.setdefault((names, host), RowPorts(names, host))
 
 
 class StateReading(NamedTuple):
@@ -149,6 +188,7 @@ def step(memory: PortStateMemory, tables: Iterable[Table], host: str, now: float
         now: Time of the tables.
     """
     tables = list(tables)
+    memory.ports = {labels: ports.successor() for labels, ports in memory.ports.items() if ports}
     for key, found in _strongest(_readings(memory, tables, host)).items():
         _update_history(memory.histories, key, found)
     for key in [key for key, history in memory.histories.items() if now - history.read > FORGET_SECONDS]:
@@ -197,12 +237,12 @@ def _readings(memory: PortStateMemory, tables: Sequence[Table], host: str) -> It
         for place, rule in enumerate(RULES):
             if rule.prefix == table.schema.prefix and any(way <= table.columns.keys() for way in map(set, rule.ways)):
                 yield from _read(memory, place, rule, table, host)
-    yield from _optics(tables, host)
+    yield from _optics(memory, tables, host)
 
 
 def _read(memory: PortStateMemory, place: int, rule: PortRule, table: Table, host: str) -> Iterable[StateReading]:
     """Yield the readings of one rule from a table."""
-    names = table.schema.labels
+    ports = memory.ports_of(table.schema.labels, host)
     off = table.numbers("admin_up") if rule.kind == LINK_DOWN else None
     for row, key in enumerate(table.rows.keys):
         found: tuple[bool, float] | None
@@ -217,12 +257,11 @@ def _read(memory: PortStateMemory, place: int, rule: PortRule, table: Table, hos
         else:
             found = _measured(memory, (place, key), rule, _counters(table, rule, row), time)
         if found is not None:
-            port, detail = _port(names, key, host)
+            port, detail = ports[key]
             if found[0] or rule.kind == LINK_DOWN or (port, rule.kind) in memory.histories:
                 yield StateReading(port, rule.kind, time, *found, detail)
 
 
-@lru_cache(maxsize=131_072)
 def _port(names: tuple[str, ...], key: LabelValues, host: str) -> tuple[PortLocation, str]:
     """Return the port of a row, and the text of its other labels."""
     labels = dict(zip(names, key, strict=True))
@@ -325,7 +364,7 @@ def _increase_in_window(meter: CounterMeter, rule: PortRule, rise: float, time: 
     return risen >= rule.threshold and time - meter.explained > EXPLAINED_SECONDS, risen
 
 
-def _optics(tables: Sequence[Table], host: str) -> Iterable[StateReading]:
+def _optics(memory: PortStateMemory, tables: Sequence[Table], host: str) -> Iterable[StateReading]:
     """Compare temperatures and powers of modules with the alarm thresholds of the modules."""
     limits: dict[tuple[str, str, str], float] = {}
     for table in tables:
@@ -336,10 +375,13 @@ def _optics(tables: Sequence[Table], host: str) -> Iterable[StateReading]:
                     if value is not None:
                         limits[device, level, ending] = value
     for table in tables if limits else ():
-        yield from _module_readings(table, limits, host)
+        yield from _module_readings(memory, table, limits, host)
 
 
-def _module_readings(table: Table, limits: Mapping[tuple[str, str, str], float], host: str) -> Iterable[StateReading]:
+def _module_readings(
+    memory: PortStateMemory, table: Table, limits: Mapping[tuple[str, str, str], float], host: str
+) -> Iterable[StateReading]:
+    ports = memory.ports_of(table.schema.labels, host)
     for row, key in enumerate(table.rows.keys):
         heat = _number(table, "module_temperature_celsius", row)
         most = limits.get((key[0], "high_alarm", "module_threshold_temperature_celsius")) if key else None
@@ -348,5 +390,5 @@ def _module_readings(table: Table, limits: Mapping[tuple[str, str, str], float],
         power = _number(table, "module_lane_receive_power_watts", row)
         least = limits.get((key[0], "low_alarm", "module_threshold_receive_power_watts")) if key else None
         if power is not None and least is not None and _number(table, "module_lane_bias_amperes", row):
-            port, detail = _port(table.schema.labels, key, host)
+            port, detail = ports[key]
             yield StateReading(port, POWER_LOW, table.time, power < least, power, detail)

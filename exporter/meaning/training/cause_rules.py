@@ -5,6 +5,7 @@ if it cannot. They are judgements, which only order causes; nothing is summed ov
 """
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,4 +376,4 @@ LOG_RULES: tuple[CauseRule, ...] = (
 )
 """States of hosts and ports from logs of NCCL, and from the location of ranks."""
 
-RULES = {rule.kind: rule for rule in (*PORT_RULES, *LOG_RULES)}
+RULES = MappingProxyType({rule.kind: rule for rule in (*PORT_RULES, *LOG_RULES)})

@@ -13,6 +13,7 @@ is network-bound and no port has an event, the cause is unknown, and reported as
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.meaning.ports.states import PortLocation
@@ -60,7 +61,7 @@ LATE_INSIDE = "the rank is late to ranks of its own host, with no network betwee
 STOPPED = 0.4
 """Confidence that ranks which went no further stopped by themselves."""
 
-NOT_AT_FAULT = {Verdict.HANG: 0.3, Verdict.STRAGGLER: 0.1}
+NOT_AT_FAULT = MappingProxyType({Verdict.HANG: 0.3, Verdict.STRAGGLER: 0.1})
 """Weight of an event that affects none of the ranks at fault."""
 
 INSIDE = 0.2

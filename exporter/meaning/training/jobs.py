@@ -8,6 +8,7 @@ of a job.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import NamedTuple
 
 from exporter.core import vocabulary
@@ -99,20 +100,12 @@ class TrainingState:
     meters: dict[str, step_budget.StepMeter] = field(default_factory=dict)
 
 
-_schemas: dict[Schema, Outputs] = {}
-
-
+@lru_cache(maxsize=1024)
 def _output_schemas(schema: Schema) -> Outputs | None:
     """Return the schemas made from an internal schema of timings; None for any other schema."""
-    made = _schemas.get(schema)
-    if (
-        made is None
-        and schema.internal
-        and schema.labels == LABELS
-        and all(one in schema.metrics for one in TIMING_COLUMNS)
-    ):
-        made = _schemas[schema] = _declare(schema)
-    return made
+    if schema.internal and schema.labels == LABELS and all(one in schema.metrics for one in TIMING_COLUMNS):
+        return _declare(schema)
+    return None
 
 
 def _declare(schema: Schema) -> Outputs:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.meaning.ports.states import PortLocation
@@ -13,12 +14,14 @@ ON_HOST, UNUSED, UPLINK, SPREADS, SAME_SWITCH = 0.7, 0.15, 0.5, 0.8, 0.3
 """Weight of the place of an event that is not on a port used by a rank: on a host whose ranks may use it; on one whose
 ranks use other ports; between switches; elsewhere, if it sends pauses and the job's ports are paused; or are not."""
 
-PAUSE_OF_PEER = {
-    "paused_received": "paused_sent",
-    "paused_sent": "paused_received",
-    "pause_storm_received": "pause_storm_sent",
-    "pause_storm_sent": "pause_storm_received",
-}
+PAUSE_OF_PEER = MappingProxyType(
+    {
+        "paused_received": "paused_sent",
+        "paused_sent": "paused_received",
+        "pause_storm_received": "pause_storm_sent",
+        "pause_storm_sent": "pause_storm_received",
+    }
+)
 """Pauses at one end of a link as seen from the other: if the switch is paused, the host there sends the pauses."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Reversible
 from dataclasses import dataclass, field
 from itertools import takewhile
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from exporter.core.collectives import bus_factor
@@ -23,12 +24,12 @@ from exporter.meaning.training.verdicts import MIN_MATCHED_SHARE
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
 
-BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+BYTES: Mapping[str, int] = MappingProxyType({"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1})
 """Bytes of a number as transmitted."""
 
 Algorithm = Literal["ring", "tree", "sharp"]
 
-WHOLE: Mapping[str, float] = {"tree": 2.0, "sharp": 1.0}
+WHOLE: Mapping[str, float] = MappingProxyType({"tree": 2.0, "sharp": 1.0})
 """Bytes that a rank sends for an AllReduce over its size, for other algorithms than a ring: up and down a tree, or once
 with in-network reduction."""
 
@@ -323,38 +324,44 @@ def budget(plan: Plan, measured: Measured | None = None) -> Budget:
     return Budget(payload, traffic, expected, measured, None if measured is None else mfu(plan, measured.step))
 
 
-MEASURED: Mapping[str, Ending] = {
-    "step_seconds": gauge(
-        "Time of a training step, derived from the bytes that data-parallel collectives moved and the bytes that the"
-        " configured model moves in a step."
-    ),
-    "step_network_seconds": gauge(
-        "Time of the data-parallel collectives of a step, from the last rank to start, so without waiting; absent if"
-        " fewer than nine tenths of their ranks report here."
-    ),
-    "step_network_excess_ratio": gauge("Measured network time of a step over the least time that it needs."),
-    "step_exposed_compute_seconds": gauge(
-        "Time of a step left for computing if no network time overlaps with it: a lower bound."
-    ),
-    "step_utilization_least_ratio": gauge(
-        "Lower bound of the share of a step in which GPUs compute: the rest if no network time overlaps with computing,"
-        " or the operations of the model at peak speed, whichever is more."
-    ),
-    "model_flops_utilization_ratio": gauge(
-        "Model FLOPs utilization (MFU): share of the peak of all GPUs, by the configured tokens of a step and its"
-        " measured time."
-    ),
-}
+MEASURED: Mapping[str, Ending] = MappingProxyType(
+    {
+        "step_seconds": gauge(
+            "Time of a training step, derived from the bytes that data-parallel collectives moved and the bytes that"
+            " the configured model moves in a step."
+        ),
+        "step_network_seconds": gauge(
+            "Time of the data-parallel collectives of a step, from the last rank to start, so without waiting; absent"
+            " if fewer than nine tenths of their ranks report here."
+        ),
+        "step_network_excess_ratio": gauge("Measured network time of a step over the least time that it needs."),
+        "step_exposed_compute_seconds": gauge(
+            "Time of a step left for computing if no network time overlaps with it: a lower bound."
+        ),
+        "step_utilization_least_ratio": gauge(
+            "Lower bound of the share of a step in which GPUs compute: the rest if no network time overlaps with"
+            " computing, or the operations of the model at peak speed, whichever is more."
+        ),
+        "model_flops_utilization_ratio": gauge(
+            "Model FLOPs utilization (MFU): share of the peak of all GPUs, by the configured tokens of a step and its"
+            " measured time."
+        ),
+    }
+)
 """Exported values that are measured."""
 
-CONFIGURED: Mapping[str, Ending] = {
-    "step_network_expected_seconds": gauge(
-        "Least time that the data-parallel collectives of a step need, by the configured model and its links."
-    ),
-    "model_flops_utilization_wanted_ratio": gauge("Model FLOPs utilization below which an alert fires."),
-    "model_operations_per_token": gauge("Floating-point operations per token: six for each parameter that it uses."),
-    "peak_operations_per_second": gauge("Peak floating-point operations per second of all GPUs of the job."),
-}
+CONFIGURED: Mapping[str, Ending] = MappingProxyType(
+    {
+        "step_network_expected_seconds": gauge(
+            "Least time that the data-parallel collectives of a step need, by the configured model and its links."
+        ),
+        "model_flops_utilization_wanted_ratio": gauge("Model FLOPs utilization below which an alert fires."),
+        "model_operations_per_token": gauge(
+            "Floating-point operations per token: six for each parameter that it uses."
+        ),
+        "peak_operations_per_second": gauge("Peak floating-point operations per second of all GPUs of the job."),
+    }
+)
 """Exported values that follow from the configuration alone."""
 
 

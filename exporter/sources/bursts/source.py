@@ -108,7 +108,7 @@ class BurstSource:
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._class = host.sysfs / "class" / "infiniband"
-        self._serial = BlockingCalls("bursts", CALL_DEADLINE, self._class)
+        self._serial = BlockingCalls("bursts", CALL_DEADLINE, host.hardware.turns(self._class))
         self._supervisor = supervisor
         self._task: SupervisedTask | None = None
         self._reader = open_reader()

@@ -1,5 +1,7 @@
 """Metrics of the collector."""
 
+from types import MappingProxyType
+
 from exporter.core import vocabulary
 from exporter.core.vocabulary import counter, gauge
 
@@ -18,17 +20,21 @@ BATCHES = vocabulary.schema(
     origins={"batches_total": ["fabric/v1/nccl"]},
 )
 
-_COLLECTOR = {
-    "connected": gauge("Whether the broker is connected and granted the subscriptions (1) or not (0)."),
-    "reconnects_total": counter("Connections to the broker after the first."),
-    "jobs": gauge("Jobs from which batches are received."),
-    "hosts": gauge("Hosts from which batches are received, counted once per job."),
-    "streams": gauge("Streams that are received; a stream is one kind of collective of a rank in a communicator."),
-    "operations_total": counter("Timings of collective operations accepted."),
-    "duplicate_operations_total": counter("Timings of collective operations that were received before, and discarded."),
-    "dropped_operations_total": counter("Timings dropped because too many were received between two reads."),
-    "lost_operations_total": counter("Timings that hosts lost before they published them."),
-    "dropped_states_total": counter("States of ports and presences of hosts dropped because of the limits."),
-}
+_COLLECTOR = MappingProxyType(
+    {
+        "connected": gauge("Whether the broker is connected and granted the subscriptions (1) or not (0)."),
+        "reconnects_total": counter("Connections to the broker after the first."),
+        "jobs": gauge("Jobs from which batches are received."),
+        "hosts": gauge("Hosts from which batches are received, counted once per job."),
+        "streams": gauge("Streams that are received; a stream is one kind of collective of a rank in a communicator."),
+        "operations_total": counter("Timings of collective operations accepted."),
+        "duplicate_operations_total": counter(
+            "Timings of collective operations that were received before, and discarded."
+        ),
+        "dropped_operations_total": counter("Timings dropped because too many were received between two reads."),
+        "lost_operations_total": counter("Timings that hosts lost before they published them."),
+        "dropped_states_total": counter("States of ports and presences of hosts dropped because of the limits."),
+    }
+)
 
 COLLECTOR = vocabulary.schema(PREFIX, (), own=_COLLECTOR, origins={ending: ["fabric/v1/nccl"] for ending in _COLLECTOR})

@@ -1,11 +1,12 @@
 """Exceptions to failures of one device or file, with the same reasons in every source."""
 
 import errno
+from types import MappingProxyType
 
 from exporter.core.blocking import HungError
 from exporter.core.source import Failure
 
-_NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP", errno.EDEADLK: "EDEADLK"}
+_NAMES = MappingProxyType({**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP", errno.EDEADLK: "EDEADLK"})
 """Names of errors. These two have aliases, and Python's table contains the ones that the kernel does not use."""
 
 

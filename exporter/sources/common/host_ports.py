@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from exporter.core import vocabulary
-from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.blocking import BlockingCalls, HungError, Turns
 from exporter.core.source import (
     Host,
     Options,
@@ -58,9 +58,9 @@ class PortOptions(Options, frozen=True):
         )
 
 
-def nic_place(host: Host) -> tuple[str, object]:
-    """Return the place of all calls into network devices, which must not overlap, even of different sources."""
-    return ("nic", host.nic_replay)
+def nic_turns(host: Host) -> Turns:
+    """Return the turns of all calls into network devices, which must not overlap, even of different sources."""
+    return host.hardware.turns(("nic", host.nic_replay))
 
 
 def nic_reader(host: Host) -> Callable[[], NicReader]:

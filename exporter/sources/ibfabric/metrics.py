@@ -1,6 +1,10 @@
-"""Metrics of an InfiniBand fabric, with the IBTA attributes and fields that they are read from."""
+"""Metrics of an InfiniBand fabric, with the IBTA attributes and fields that they are read from.
+
+Long because it is one table.
+"""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from exporter.core import vocabulary
 from exporter.core.vocabulary import counter, gauge, info
@@ -21,165 +25,189 @@ class _PortCounter:
     text: str
 
 
-_ERROR_COUNTERS = {
-    "symbol_errors": _PortCounter(
-        "symbol_errors_total", "SymbolErrorCounter", "Symbol errors detected on one or more lanes"
-    ),
-    "link_error_recovery": _PortCounter(
-        "link_error_recovery_total",
-        "LinkErrorRecoveryCounter",
-        "Successful completions of the link error recovery process",
-    ),
-    "link_down": _PortCounter(
-        "link_down_total",
-        "LinkDownedCounter",
-        "Failures of the link error recovery process, after which the link went down",
-    ),
-    "receive_errors": _PortCounter(
-        "receive_errors_total",
-        "PortRcvErrors",
-        "Packets received with an error: local physical errors, malformed packets, buffer overruns",
-    ),
-    "receive_remote_physical_errors": _PortCounter(
-        "receive_remote_physical_errors_total",
-        "PortRcvRemotePhysicalErrors",
-        "Packets received with the EBP delimiter, by which an earlier port on the path marked them as bad",
-    ),
-    "receive_switch_relay_errors": _PortCounter(
-        "receive_switch_relay_errors_total",
-        "PortRcvSwitchRelayErrors",
-        "Packets received and discarded because the switch could not forward them",
-    ),
-    "transmit_discards": _PortCounter(
-        "transmit_discards_total",
-        "PortXmitDiscards",
-        "Outbound packets discarded because the port was down or congested",
-    ),
-    "transmit_constraint_errors": _PortCounter(
-        "transmit_constraint_errors_total",
-        "PortXmitConstraintErrors",
-        "Packets not transmitted from the switch port because of partition or raw-packet filtering",
-    ),
-    "receive_constraint_errors": _PortCounter(
-        "receive_constraint_errors_total",
-        "PortRcvConstraintErrors",
-        "Packets received and discarded by the switch port because of partition or raw-packet filtering",
-    ),
-    "local_link_integrity_errors": _PortCounter(
-        "local_link_integrity_errors_total",
-        "LocalLinkIntegrityErrors",
-        "Times that the count of local physical errors exceeded LocalPhyErrors",
-    ),
-    "excessive_buffer_overrun_errors": _PortCounter(
-        "excessive_buffer_overrun_errors_total",
-        "ExcessiveBufferOverrunErrors",
-        "Times that OverrunErrors consecutive flow control update periods each had a buffer overrun",
-    ),
-    "vl15_dropped": _PortCounter(
-        "vl15_dropped_total",
-        "VL15Dropped",
-        "Incoming VL15 (subnet management) packets dropped for lack of buffers",
-    ),
-    "transmit_wait": _PortCounter(
-        "transmit_wait_ticks_total",
-        "PortXmitWait",
-        "Ticks during which the port had data to transmit and transmitted none, because it had no flow control"
-        " credits or did not win arbitration; the length of a tick depends on the device",
-    ),
-}
+_ERROR_COUNTERS = MappingProxyType(
+    {
+        "symbol_errors": _PortCounter(
+            "symbol_errors_total", "SymbolErrorCounter", "Symbol errors detected on one or more lanes"
+        ),
+        "link_error_recovery": _PortCounter(
+            "link_error_recovery_total",
+            "LinkErrorRecoveryCounter",
+            "Successful completions of the link error recovery process",
+        ),
+        "link_down": _PortCounter(
+            "link_down_total",
+            "LinkDownedCounter",
+            "Failures of the link error recovery process, after which the link went down",
+        ),
+        "receive_errors": _PortCounter(
+            "receive_errors_total",
+            "PortRcvErrors",
+            "Packets received with an error: local physical errors, malformed packets, buffer overruns",
+        ),
+        "receive_remote_physical_errors": _PortCounter(
+            "receive_remote_physical_errors_total",
+            "PortRcvRemotePhysicalErrors",
+            "Packets received with the EBP delimiter, by which an earlier port on the path marked them as bad",
+        ),
+        "receive_switch_relay_errors": _PortCounter(
+            "receive_switch_relay_errors_total",
+            "PortRcvSwitchRelayErrors",
+            "Packets received and discarded because the switch could not forward them",
+        ),
+        "transmit_discards": _PortCounter(
+            "transmit_discards_total",
+            "PortXmitDiscards",
+            "Outbound packets discarded because the port was down or congested",
+        ),
+        "transmit_constraint_errors": _PortCounter(
+            "transmit_constraint_errors_total",
+            "PortXmitConstraintErrors",
+            "Packets not transmitted from the switch port because of partition or raw-packet filtering",
+        ),
+        "receive_constraint_errors": _PortCounter(
+            "receive_constraint_errors_total",
+            "PortRcvConstraintErrors",
+            "Packets received and discarded by the switch port because of partition or raw-packet filtering",
+        ),
+        "local_link_integrity_errors": _PortCounter(
+            "local_link_integrity_errors_total",
+            "LocalLinkIntegrityErrors",
+            "Times that the count of local physical errors exceeded LocalPhyErrors",
+        ),
+        "excessive_buffer_overrun_errors": _PortCounter(
+            "excessive_buffer_overrun_errors_total",
+            "ExcessiveBufferOverrunErrors",
+            "Times that OverrunErrors consecutive flow control update periods each had a buffer overrun",
+        ),
+        "vl15_dropped": _PortCounter(
+            "vl15_dropped_total",
+            "VL15Dropped",
+            "Incoming VL15 (subnet management) packets dropped for lack of buffers",
+        ),
+        "transmit_wait": _PortCounter(
+            "transmit_wait_ticks_total",
+            "PortXmitWait",
+            "Ticks during which the port had data to transmit and transmitted none, because it had no flow control"
+            " credits or did not win arbitration; the length of a tick depends on the device",
+        ),
+    }
+)
 """Error counters by their name in the codec."""
 
 _BYTES_TEXT = "on all virtual lanes, link packets excluded, in bytes; the field counts octets divided by 4"
 
-_TRAFFIC_COUNTERS = {
-    "transmit_words": _PortCounter("transmit_bytes_total", "PortXmitData", f"Data octets transmitted {_BYTES_TEXT}"),
-    "receive_words": _PortCounter("receive_bytes_total", "PortRcvData", f"Data octets received {_BYTES_TEXT}"),
-    "transmit_packets": _PortCounter(
-        "transmit_packets_total", "PortXmitPkts", "Packets transmitted on all virtual lanes, link packets excluded"
-    ),
-    "receive_packets": _PortCounter(
-        "receive_packets_total", "PortRcvPkts", "Packets received on all virtual lanes, link packets excluded"
-    ),
-    "transmit_unicast_packets": _PortCounter(
-        "transmit_unicast_packets_total", "PortUnicastXmitPkts", "Unicast packets transmitted"
-    ),
-    "receive_unicast_packets": _PortCounter(
-        "receive_unicast_packets_total", "PortUnicastRcvPkts", "Unicast packets received"
-    ),
-    "transmit_multicast_packets": _PortCounter(
-        "transmit_multicast_packets_total", "PortMulticastXmitPkts", "Multicast packets transmitted"
-    ),
-    "receive_multicast_packets": _PortCounter(
-        "receive_multicast_packets_total", "PortMulticastRcvPkts", "Multicast packets received"
-    ),
-}
+_TRAFFIC_COUNTERS = MappingProxyType(
+    {
+        "transmit_words": _PortCounter(
+            "transmit_bytes_total", "PortXmitData", f"Data octets transmitted {_BYTES_TEXT}"
+        ),
+        "receive_words": _PortCounter("receive_bytes_total", "PortRcvData", f"Data octets received {_BYTES_TEXT}"),
+        "transmit_packets": _PortCounter(
+            "transmit_packets_total", "PortXmitPkts", "Packets transmitted on all virtual lanes, link packets excluded"
+        ),
+        "receive_packets": _PortCounter(
+            "receive_packets_total", "PortRcvPkts", "Packets received on all virtual lanes, link packets excluded"
+        ),
+        "transmit_unicast_packets": _PortCounter(
+            "transmit_unicast_packets_total", "PortUnicastXmitPkts", "Unicast packets transmitted"
+        ),
+        "receive_unicast_packets": _PortCounter(
+            "receive_unicast_packets_total", "PortUnicastRcvPkts", "Unicast packets received"
+        ),
+        "transmit_multicast_packets": _PortCounter(
+            "transmit_multicast_packets_total", "PortMulticastXmitPkts", "Multicast packets transmitted"
+        ),
+        "receive_multicast_packets": _PortCounter(
+            "receive_multicast_packets_total", "PortMulticastRcvPkts", "Multicast packets received"
+        ),
+    }
+)
 """Traffic counters by their name in the codec."""
 
-ERROR_ENDINGS = {name: one.ending for name, one in _ERROR_COUNTERS.items()}
-TRAFFIC_ENDINGS = {name: one.ending for name, one in _TRAFFIC_COUNTERS.items()}
+ERROR_ENDINGS = MappingProxyType({name: one.ending for name, one in _ERROR_COUNTERS.items()})
+TRAFFIC_ENDINGS = MappingProxyType({name: one.ending for name, one in _TRAFFIC_COUNTERS.items()})
 """Endings of counters by their name in the codec."""
 
-_RECEIVE_ERROR_DETAIL_FIELDS = {
-    "local_physical_errors": (
-        "PortLocalPhysicalErrors",
-        "Packets received with a physical error of this link, such as a CRC error",
-    ),
-    "malformed_packet_errors": ("PortMalformedPacketErrors", "Packets received with a malformed header or length"),
-    "buffer_overrun_errors": ("PortBufferOverrunErrors", "Packets received and discarded because of a buffer overrun"),
-    "dlid_mapping_errors": (
-        "PortDLIDMappingErrors",
-        "Packets received and discarded because their DLID has no egress port in the forwarding table",
-    ),
-    "vl_mapping_errors": (
-        "PortVLMappingErrors",
-        "Packets received and discarded because their virtual lane does not exist at the egress port",
-    ),
-    "looping_errors": (
-        "PortLoopingErrors",
-        "Packets received and discarded because the egress port is the ingress port",
-    ),
-}
-_DISCARD_DETAIL_FIELDS = {
-    "inactive_discards": ("PortInactiveDiscards", "Outbound packets discarded because the port was not active"),
-    "neighbor_mtu_discards": (
-        "PortNeighborMTUDiscards",
-        "Outbound packets discarded because they exceeded the MTU of the neighbor",
-    ),
-    "lifetime_limit_discards": (
-        "PortSwLifetimeLimitDiscards",
-        "Outbound packets discarded because they exceeded the switch lifetime limit",
-    ),
-    "hoq_lifetime_limit_discards": (
-        "PortSwHOQLifetimeLimitDiscards",
-        "Outbound packets discarded because they exceeded the head-of-queue lifetime limit",
-    ),
-}
+_RECEIVE_ERROR_DETAIL_FIELDS = MappingProxyType(
+    {
+        "local_physical_errors": (
+            "PortLocalPhysicalErrors",
+            "Packets received with a physical error of this link, such as a CRC error",
+        ),
+        "malformed_packet_errors": ("PortMalformedPacketErrors", "Packets received with a malformed header or length"),
+        "buffer_overrun_errors": (
+            "PortBufferOverrunErrors",
+            "Packets received and discarded because of a buffer overrun",
+        ),
+        "dlid_mapping_errors": (
+            "PortDLIDMappingErrors",
+            "Packets received and discarded because their DLID has no egress port in the forwarding table",
+        ),
+        "vl_mapping_errors": (
+            "PortVLMappingErrors",
+            "Packets received and discarded because their virtual lane does not exist at the egress port",
+        ),
+        "looping_errors": (
+            "PortLoopingErrors",
+            "Packets received and discarded because the egress port is the ingress port",
+        ),
+    }
+)
+_DISCARD_DETAIL_FIELDS = MappingProxyType(
+    {
+        "inactive_discards": ("PortInactiveDiscards", "Outbound packets discarded because the port was not active"),
+        "neighbor_mtu_discards": (
+            "PortNeighborMTUDiscards",
+            "Outbound packets discarded because they exceeded the MTU of the neighbor",
+        ),
+        "lifetime_limit_discards": (
+            "PortSwLifetimeLimitDiscards",
+            "Outbound packets discarded because they exceeded the switch lifetime limit",
+        ),
+        "hoq_lifetime_limit_discards": (
+            "PortSwHOQLifetimeLimitDiscards",
+            "Outbound packets discarded because they exceeded the head-of-queue lifetime limit",
+        ),
+    }
+)
 
 RECEIVE_ERROR_DETAIL_ENDINGS = tuple(f"receive_{name}_total" for name in RECEIVE_ERROR_DETAILS)
 DISCARD_DETAIL_ENDINGS = tuple(f"transmit_{name}_total" for name in DISCARD_DETAILS)
 FEC_ENDINGS = ("fec_corrected_blocks_total", "fec_uncorrectable_blocks_total")
 
-_DETAILS = {
-    **{
-        f"receive_{name}_total": ("PortRcvErrorDetails", *_RECEIVE_ERROR_DETAIL_FIELDS[name])
-        for name in RECEIVE_ERROR_DETAILS
-    },
-    **{f"transmit_{name}_total": ("PortXmitDiscardDetails", *_DISCARD_DETAIL_FIELDS[name]) for name in DISCARD_DETAILS},
-}
+_DETAILS = MappingProxyType(
+    {
+        **MappingProxyType(
+            {
+                f"receive_{name}_total": ("PortRcvErrorDetails", *_RECEIVE_ERROR_DETAIL_FIELDS[name])
+                for name in RECEIVE_ERROR_DETAILS
+            }
+        ),
+        **MappingProxyType(
+            {
+                f"transmit_{name}_total": ("PortXmitDiscardDetails", *_DISCARD_DETAIL_FIELDS[name])
+                for name in DISCARD_DETAILS
+            }
+        ),
+    }
+)
 """Attribute, field and help of the detail counters, by ending."""
 
-_FEC = {
-    "fec_corrected_blocks_total": (
-        "FECCorrectableBlockCtrLane",
-        "PortFECCorrectableBlockCtr",
-        "FEC blocks received with errors that were corrected",
-    ),
-    "fec_uncorrectable_blocks_total": (
-        "FECUncorrectableBlockCtrLane",
-        "PortFECUncorrectableBlockCtr",
-        "FEC blocks received with errors that could not be corrected",
-    ),
-}
+_FEC = MappingProxyType(
+    {
+        "fec_corrected_blocks_total": (
+            "FECCorrectableBlockCtrLane",
+            "PortFECCorrectableBlockCtr",
+            "FEC blocks received with errors that were corrected",
+        ),
+        "fec_uncorrectable_blocks_total": (
+            "FECUncorrectableBlockCtrLane",
+            "PortFECUncorrectableBlockCtr",
+            "FEC blocks received with errors that could not be corrected",
+        ),
+    }
+)
 """Field per lane, field per port (RS-FEC) and help, by ending."""
 
 _SHARED_COUNTERS = (*_TRAFFIC_COUNTERS.values(), *_ERROR_COUNTERS.values())

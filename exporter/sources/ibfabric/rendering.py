@@ -7,6 +7,7 @@ from the network and are escaped.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from exporter.sources.ibfabric.saved_topology import (
     SavedEnd,
@@ -28,13 +29,13 @@ from exporter.sources.ibfabric.topology_diff import (
 
 RED, YELLOW, GREEN, DIM, BOLD, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
-LEVEL_TITLES = {ADAPTER_LEVEL: "adapters", 0: "leaves", 1: "spines", 2: "core", 3: "switches"}
+LEVEL_TITLES = MappingProxyType({ADAPTER_LEVEL: "adapters", 0: "leaves", 1: "spines", 2: "core", 3: "switches"})
 """Titles of the nodes of a level."""
 
 HEADINGS = ("hosts", "others", "peers", "uplinks")
 """Headings of the links of a node, in the order of the tree."""
 
-SHAPES = {"switch": "box", "adapter": "ellipse"}
+SHAPES = MappingProxyType({"switch": "box", "adapter": "ellipse"})
 
 
 def escape(text: str) -> str:

@@ -6,6 +6,7 @@ only.
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
@@ -40,7 +41,7 @@ VERSION = 1
 MAX_SIZE = 256 * 1024 * 1024
 """Bytes of a file; the document of the largest subnet is smaller."""
 
-STATES = {DOWN: "down", INIT: "init", ARMED: "armed", ACTIVE: "active", ACTIVE_DEFER: "active"}
+STATES = MappingProxyType({DOWN: "down", INIT: "init", ARMED: "armed", ACTIVE: "active", ACTIVE_DEFER: "active"})
 
 NOT_ERRORS = frozenset({"transmit_wait"})
 """Counters among the error counters that count congestion and no errors."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.config.secret import SecretError
-from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.blocking import BlockingCalls, Hardware, HungError
 from exporter.core.definition import Context, Definition
 from exporter.core.source import (
     Reading,
@@ -66,7 +66,12 @@ class IbFabricSource:
     changed: asyncio.Event | None = None
 
     def __init__(
-        self, options: IbFabricOptions, choice: PortChoice, host: str, opener: PortOpener | None = None
+        self,
+        options: IbFabricOptions,
+        choice: PortChoice,
+        host: str,
+        opener: PortOpener | None = None,
+        hardware: Hardware | None = None,
     ) -> None:
         """Create the source; the port is opened at the first read.
 
@@ -75,6 +80,7 @@ class IbFabricSource:
             choice: The local port of this subnet.
             host: Name of this host, which exporters that wait for it export.
             opener: Finds and opens ports; libibumad if None.
+            hardware: The turns of calls into ports; None for a source on its own.
         """
         self.interval = float(options.interval)
         self.settings = (options, choice)
@@ -84,7 +90,8 @@ class IbFabricSource:
         self._opener: PortOpener = UmadPortOpener() if opener is None else opener
         self._selection = CounterSelection(options.only_switches, options.node_selection(), options.service_levels)
         deadline = self.interval * MAX_INTERVAL_SHARE
-        self._serial = BlockingCalls(f"ibfabric {self.target}".strip(), deadline, ("ibfabric", self.target))
+        turns = (hardware or Hardware()).turns(("ibfabric", self.target))
+        self._serial = BlockingCalls(f"ibfabric {self.target}".strip(), deadline, turns)
         self._lock = SubnetLock(f"{host}, process {os.getpid()}", None if options.lock is None else Path(options.lock))
         self._session: _Session | None = None
         self._stopping = threading.Event()
@@ -208,7 +215,9 @@ class IbFabricSource:
 
 
 def _build(options: IbFabricOptions, context: Context) -> Sequence[Source]:
-    return [IbFabricSource(options, choice, context.host.name or socket.gethostname()) for choice in options.ports]
+    host = context.host
+    name = host.name or socket.gethostname()
+    return [IbFabricSource(options, choice, name, hardware=host.hardware) for choice in options.ports]
 
 
 DEFINITION = Definition("ibfabric", IbFabricOptions, SCHEMAS, _build)

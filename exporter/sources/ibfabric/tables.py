@@ -7,6 +7,7 @@ fixed number of tables.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from types import MappingProxyType
 from typing import TypeAlias
 
 from exporter.core.table import (
@@ -56,14 +57,16 @@ CounterWidths: TypeAlias = tuple[bool, bool]
 
 _PORT_COUNTERS_ONLY: CounterWidths = (False, False)
 
-_DATAGRAM_OUTCOMES = {
-    "sent": "sent",
-    "received": "answered",
-    "timeouts": "timed_out",
-    "retries": "retried",
-    "unmatched": "unmatched",
-    "malformed": "malformed",
-}
+_DATAGRAM_OUTCOMES = MappingProxyType(
+    {
+        "sent": "sent",
+        "received": "answered",
+        "timeouts": "timed_out",
+        "retries": "retried",
+        "unmatched": "unmatched",
+        "malformed": "malformed",
+    }
+)
 """Values of the label `outcome` by the fields of DatagramCounts."""
 
 

@@ -29,8 +29,8 @@ from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
     is_hardware,
     list_devices,
-    nic_place,
     nic_reader,
+    nic_turns,
 )
 from exporter.sources.lldp.neighbour_cache import NeighbourCache
 from exporter.sources.lldp.networkd_files import parse_file, read_files
@@ -67,7 +67,7 @@ class LldpSource:
         self._reader: NicReader | None = None
         self._socket: LldpSocket | None = None
         self._received = NeighbourCache()
-        self._serial = BlockingCalls("lldp", CALL_DEADLINE, nic_place(host))
+        self._serial = BlockingCalls("lldp", CALL_DEADLINE, nic_turns(host))
         self._table = LinkTable()
 
     async def applies(self) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
@@ -98,7 +99,7 @@ class ProcessIdentity(NamedTuple):
 
     pid: int = 0
     owner: Owner = Owner()
-    environment: Mapping[str, str] = {}  # never changed
+    environment: Mapping[str, str] = MappingProxyType({})  # never changed
 
 
 def read_identity(procfs: Path, host_pid: int) -> ProcessIdentity:

@@ -64,7 +64,9 @@ class NcclSource:
         self.settings = self._options = options
         self._host = host
         self._feeds = _feeds(options, host)
-        self._serial = BlockingCalls("processes", CALL_TIMEOUT_SECONDS, ("processes", str(host.procfs)))
+        self._serial = BlockingCalls(
+            "processes", CALL_TIMEOUT_SECONDS, host.hardware.turns(("processes", str(host.procfs)))
+        )
         self._processes = ProcessRegistry()
         self._facts: dict[ProcessKey, _ResolvedFacts] = {}
         self._tables = tables.ProcessTables(host.name)
@@ -171,7 +173,7 @@ class NcclSource:
 def _feeds(options: NcclOptions, host: Host) -> list[Feed]:
     feeds: list[Feed] = [InspectorFeed(options.inspector, options.matches)]
     if isinstance(options.socket, str):
-        feeds.append(HookFeed(options.socket, host.procfs))
+        feeds.append(HookFeed(options.socket, host.procfs, host.hardware.turns(("timing", str(host.procfs)))))
     if options.recorder:
         feeds.append(FlightRecorderFeed(options.recorder, options.matches))
     if options.comma:

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from exporter.core.blocking import BlockingCalls
+from exporter.core.blocking import BlockingCalls, Turns
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
 from exporter.nccl import datagram
 from exporter.nccl.datagram import MAX_DATAGRAM, Datagram, DatagramError
@@ -118,8 +118,8 @@ class _Raw(NamedTuple):
 class TimingSocket:
     """Receives datagrams; `take` returns those received since."""
 
-    def __init__(self, path: str = TIMING_SOCKET, procfs: Path = Path("/proc")) -> None:
-        """Create the receiver for a socket path, and the procfs to identify senders with."""
+    def __init__(self, path: str = TIMING_SOCKET, procfs: Path = Path("/proc"), turns: Turns | None = None) -> None:
+        """Create the receiver for a socket path, the procfs to identify senders with, and the turns of its calls."""
         self.counts = Counter(dict.fromkeys(OUTCOMES, 0))
         self._path, self._procfs = path, procfs
         self._socket: socket.socket | None = None
@@ -127,7 +127,7 @@ class TimingSocket:
         self._job_users: dict[str, int] = {}
         self._raw: deque[_Raw] = deque()
         self._queued = 0
-        self._serial = BlockingCalls("timing", CALL_TIMEOUT_SECONDS, ("timing", str(procfs)))
+        self._serial = BlockingCalls("timing", CALL_TIMEOUT_SECONDS, turns)
 
     @property
     def senders(self) -> int:

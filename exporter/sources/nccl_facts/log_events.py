@@ -4,6 +4,7 @@ Logs are untrusted, so label values come from the tables below; text that is in 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from exporter.core.collectives import OTHER, known_kind
@@ -28,23 +29,25 @@ PORT_EVENTS = (
 )
 """Part of libibverbs' text of an asynchronous event, and the label value."""
 
-STATUSES = {
-    1: "local_length",
-    2: "local_queue_pair",
-    4: "local_protection",
-    6: "memory_window",
-    7: "bad_response",
-    8: "local_access",
-    9: "remote_invalid_request",
-    10: "remote_access",
-    11: "remote_operation",
-    12: "retries_exceeded",
-    13: "receiver_not_ready",
-    16: "remote_abort",
-    19: "fatal",
-    20: "response_timeout",
-    21: "general",
-}
+STATUSES = MappingProxyType(
+    {
+        1: "local_length",
+        2: "local_queue_pair",
+        4: "local_protection",
+        6: "memory_window",
+        7: "bad_response",
+        8: "local_access",
+        9: "remote_invalid_request",
+        10: "remote_access",
+        11: "remote_operation",
+        12: "retries_exceeded",
+        13: "receiver_not_ready",
+        16: "remote_abort",
+        19: "fatal",
+        20: "response_timeout",
+        21: "general",
+    }
+)
 """Values of ibv_wc_status, and the label value. 5 (flushed) is counted separately: it follows from another error."""
 
 RETRIES_EXCEEDED = 12
@@ -123,15 +126,17 @@ def _port(port: int | None) -> str:
     return "" if port is None else str(port)
 
 
-COUNTED: Mapping[type, Callable[[str, Any], CountedRows]] = {
-    facts.AsyncEvent: _port_event,
-    facts.SpeedChange: _speed_change,
-    facts.Completion: _completion,
-    facts.VerbsFailure: _verbs_failure,
-    facts.WatchdogTimeout: lambda _host, fact: (("watchdog_timeouts", (known_kind(fact.operation),)),),
-    facts.Failover: _by_host("failovers"),
-    facts.Recovered: _by_host("recoveries"),
-    facts.FatalError: _by_host("fatal_errors"),
-    facts.PeerClosed: _by_host("peers_closed"),
-}
+COUNTED: Mapping[type, Callable[[str, Any], CountedRows]] = MappingProxyType(
+    {
+        facts.AsyncEvent: _port_event,
+        facts.SpeedChange: _speed_change,
+        facts.Completion: _completion,
+        facts.VerbsFailure: _verbs_failure,
+        facts.WatchdogTimeout: lambda _host, fact: (("watchdog_timeouts", (known_kind(fact.operation),)),),
+        facts.Failover: _by_host("failovers"),
+        facts.Recovered: _by_host("recoveries"),
+        facts.FatalError: _by_host("fatal_errors"),
+        facts.PeerClosed: _by_host("peers_closed"),
+    }
+)
 """The counters that each type of fact increments; called with the host and the fact."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from exporter.nccl import log_facts as facts
@@ -230,27 +231,29 @@ def _completion(process: LoggedProcess, fact: facts.Completion) -> None:
     process.protection_errors |= fact.status == 4 and fact.vendor in {81, 83}
 
 
-UPDATES: Mapping[type, Callable[[LoggedProcess, Any], None]] = {
-    facts.Version: _version,
-    facts.Adapters: _adapters,
-    facts.NoAdapters: _no_adapters,
-    facts.Network: _network,
-    facts.Provider: _provider,
-    facts.Channel: _channel,
-    facts.RingSummary: _rings,
-    facts.AdapterGdr: _adapter_gdr,
-    facts.GpuGdr: _gpu_gdr,
-    facts.ChannelCounts: _counts,
-    facts.NvlsTree: _nvls_tree,
-    facts.NvlsSupport: _nvls_support,
-    facts.CommShape: _shape,
-    facts.Failover: _failover,
-    facts.Recovered: _recovered,
-    facts.Setting: _setting,
-    facts.Ece: _ece,
-    facts.Paths: _paths,
-    facts.Completion: _completion,
-}
+UPDATES: Mapping[type, Callable[[LoggedProcess, Any], None]] = MappingProxyType(
+    {
+        facts.Version: _version,
+        facts.Adapters: _adapters,
+        facts.NoAdapters: _no_adapters,
+        facts.Network: _network,
+        facts.Provider: _provider,
+        facts.Channel: _channel,
+        facts.RingSummary: _rings,
+        facts.AdapterGdr: _adapter_gdr,
+        facts.GpuGdr: _gpu_gdr,
+        facts.ChannelCounts: _counts,
+        facts.NvlsTree: _nvls_tree,
+        facts.NvlsSupport: _nvls_support,
+        facts.CommShape: _shape,
+        facts.Failover: _failover,
+        facts.Recovered: _recovered,
+        facts.Setting: _setting,
+        facts.Ece: _ece,
+        facts.Paths: _paths,
+        facts.Completion: _completion,
+    }
+)
 """How each type of fact updates the process that logged it."""
 
 

@@ -1,6 +1,7 @@
 """Metrics of the source `nccl_facts`."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from exporter.core import vocabulary
 from exporter.core.table import Schema
@@ -8,7 +9,7 @@ from exporter.core.vocabulary import counter, gauge, info
 from exporter.sources.nccl_facts.problems import PROBLEMS as KNOWN_PROBLEMS
 
 HOST_LABELS = ("train_job", "host")
-LOG = ["NCCL_DEBUG"]
+LOG = ("NCCL_DEBUG",)
 """Origin of the metrics from logs."""
 
 _SINCE_START = " Counted from the start of the exporter, for each process that logs it."
@@ -67,43 +68,45 @@ PROBLEMS = _log_schema(
     },
 )
 
-COUNTERS: dict[str, Schema] = {
-    "port_events": _log_schema(
-        (*HOST_LABELS, "device", "port", "event"),
-        {
-            "port_events_total": counter(
-                "Asynchronous events of RDMA devices (NET/IB : Got async event). Up to 2.18 NCCL does not log the"
-                " device." + _SINCE_START
-            )
-        },
-    ),
-    "completion_errors": _log_schema(
-        (*HOST_LABELS, "device", "status"),
-        {
-            "completion_errors_total": counter(
-                "Work completions with an error, by ibv_wc_status, except flushed ones. Up to 2.22 NCCL does not log"
-                " the device." + _SINCE_START
-            )
-        },
-    ),
-    "unreachable_peers": _log_schema(
-        ("train_job", "peer"),
-        {
-            "unreachable_peer_errors_total": counter(
-                "Work completions with IBV_WC_RETRY_EXC_ERR (the peer acknowledged none of the retries), by the peer's"
-                " address in the log." + _SINCE_START
-            )
-        },
-    ),
-    "verbs_failures": _log_schema(
-        (*HOST_LABELS, "device", "call", "error"),
-        {"verbs_failures_total": counter("Failed calls of libibverbs." + _SINCE_START)},
-    ),
-    "watchdog_timeouts": _log_schema(
-        ("train_job", "collective"),
-        {"watchdog_timeouts_total": counter("Collectives that PyTorch's NCCL watchdog timed out." + _SINCE_START)},
-    ),
-}
+COUNTERS: Mapping[str, Schema] = MappingProxyType(
+    {
+        "port_events": _log_schema(
+            (*HOST_LABELS, "device", "port", "event"),
+            {
+                "port_events_total": counter(
+                    "Asynchronous events of RDMA devices (NET/IB : Got async event). Up to 2.18 NCCL does not log the"
+                    " device." + _SINCE_START
+                )
+            },
+        ),
+        "completion_errors": _log_schema(
+            (*HOST_LABELS, "device", "status"),
+            {
+                "completion_errors_total": counter(
+                    "Work completions with an error, by ibv_wc_status, except flushed ones. Up to 2.22 NCCL does not"
+                    " log the device." + _SINCE_START
+                )
+            },
+        ),
+        "unreachable_peers": _log_schema(
+            ("train_job", "peer"),
+            {
+                "unreachable_peer_errors_total": counter(
+                    "Work completions with IBV_WC_RETRY_EXC_ERR (the peer acknowledged none of the retries), by the"
+                    " peer's address in the log." + _SINCE_START
+                )
+            },
+        ),
+        "verbs_failures": _log_schema(
+            (*HOST_LABELS, "device", "call", "error"),
+            {"verbs_failures_total": counter("Failed calls of libibverbs." + _SINCE_START)},
+        ),
+        "watchdog_timeouts": _log_schema(
+            ("train_job", "collective"),
+            {"watchdog_timeouts_total": counter("Collectives that PyTorch's NCCL watchdog timed out." + _SINCE_START)},
+        ),
+    }
+)
 """Schemas with one counter each, by kind of counter."""
 
 EVENTS = _log_schema(
@@ -132,7 +135,7 @@ LINES = _log_schema(
 
 FILES = _log_schema((), {"log_files": gauge("Logs that are followed, including those of processes that ended.")})
 
-TEXTFILE = ["nccl_inspector_metrics_<GPU>.prom"]
+TEXTFILE = ("nccl_inspector_metrics_<GPU>.prom",)
 """Origin of the metrics from Inspector's text files."""
 
 _OVER_GPUS = (
@@ -191,7 +194,7 @@ TEXT_LINES = vocabulary.schema(
     origins={"lines_total": TEXTFILE},
 )
 
-STATUS = ["RAS: STATUS"]
+STATUS = ("RAS: STATUS",)
 """Origin of the metrics from RAS."""
 
 RAS_JOB = vocabulary.schema(

@@ -5,6 +5,7 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.core.source import Failure
@@ -71,9 +72,9 @@ class DeviceReading(NamedTuple):
     traffic: str = "kernel"
     own: frozenset[str] = frozenset()
     time: float | None = None
-    port: Mapping[str, Value] = {}
-    priority: Mapping[str, Mapping[str, int]] = {}
-    raw: Mapping[str, int] = {}
+    port: Mapping[str, Value] = MappingProxyType({})
+    priority: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+    raw: Mapping[str, int] = MappingProxyType({})
     failures: Sequence[Failure] = ()
 
 

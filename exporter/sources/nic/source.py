@@ -31,8 +31,8 @@ from exporter.sources.common.host_ports import (
     is_hardware,
     is_infiniband_port,
     list_devices,
-    nic_place,
     nic_reader,
+    nic_turns,
 )
 from exporter.sources.nic.device import UNKNOWN, DeviceReading, NicDevice
 from exporter.sources.nic.metrics import (
@@ -67,7 +67,7 @@ class NicSource:
         self._host = host
         self._open_reader = open_reader
         self._reader: NicReader | None = None
-        self._serial = BlockingCalls("nic", min(CALL_DEADLINE, self.interval / 2), nic_place(host))
+        self._serial = BlockingCalls("nic", min(CALL_DEADLINE, self.interval / 2), nic_turns(host))
         self._devices: dict[str, NicDevice] = {}
         self._names: frozenset[str] = frozenset()
         self._unread = options.unread_endings(SCHEMA, PRIORITY)

@@ -5,6 +5,7 @@ Each metric has the driver's counter where the driver counts on the wire, else t
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 
 from exporter.core.table import (
     Column,
@@ -31,15 +32,17 @@ from exporter.sources.nic.metrics import (
 from exporter.sources.nic.origins import KERNEL, KERNEL_FALLBACK, RATE_LIMIT
 from exporter.sources.nic.queueing_query import QueueingReading
 
-KERNEL_32_BIT = {"link_down_total", "carrier_changes_total"}
+KERNEL_32_BIT = frozenset({"link_down_total", "carrier_changes_total"})
 """Counters of the kernel with 32 bits."""
 
-QUEUEING_FIELDS = {
-    "transmit_queue_drops_total": "drops",
-    "transmit_queue_overlimits_total": "overlimits",
-    "transmit_queue_requeues_total": "requeues",
-    "transmit_queue_backlog_bytes": "backlog_bytes",
-}
+QUEUEING_FIELDS = MappingProxyType(
+    {
+        "transmit_queue_drops_total": "drops",
+        "transmit_queue_overlimits_total": "overlimits",
+        "transmit_queue_requeues_total": "requeues",
+        "transmit_queue_backlog_bytes": "backlog_bytes",
+    }
+)
 """Metrics of a queueing discipline, by ending, with the field of `QueueingDiscipline`."""
 
 

@@ -1,20 +1,24 @@
 """Metrics of optical modules and cables (`fabric_nic_module_`): schemas, HELP texts, and origins."""
 
+from types import MappingProxyType
+
 from exporter.core import vocabulary
 from exporter.core.vocabulary import gauge, info
 from exporter.linux.optics.module import QUANTITIES
 
-_MONITORS = ["ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A2h, SFF-8636 lower memory, CMIS lower memory and page 11h"]
-_THRESHOLDS = ["ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A2h, SFF-8636 page 03h, CMIS page 02h"]
-_STATE = ["ETHTOOL_MSG_MODULE_EEPROM_GET: CMIS lower memory"]
+_MONITORS = ("ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A2h, SFF-8636 lower memory, CMIS lower memory and page 11h",)
+_THRESHOLDS = ("ETHTOOL_MSG_MODULE_EEPROM_GET: SFF-8472 A2h, SFF-8636 page 03h, CMIS page 02h",)
+_STATE = ("ETHTOOL_MSG_MODULE_EEPROM_GET: CMIS lower memory",)
 
-_QUANTITY_TEXTS = {
-    "temperature_celsius": "module temperature",
-    "voltage_volts": "supply voltage",
-    "receive_power_watts": "optical receive power of a lane",
-    "transmit_power_watts": "optical transmit power of a lane",
-    "bias_amperes": "laser bias current of a lane",
-}
+_QUANTITY_TEXTS = MappingProxyType(
+    {
+        "temperature_celsius": "module temperature",
+        "voltage_volts": "supply voltage",
+        "receive_power_watts": "optical receive power of a lane",
+        "transmit_power_watts": "optical transmit power of a lane",
+        "bias_amperes": "laser bias current of a lane",
+    }
+)
 
 MODULE = vocabulary.schema(
     "fabric_nic_",

@@ -23,13 +23,13 @@ from exporter.sources.common.failures import failure_of
 STATIC_MAX_READS = 10
 """Reads after which the static data of a module is read again, in case it was read wrongly."""
 
-_NO_MODULE_ERRNOS = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV, errno.ENXIO, errno.ENOMEDIUM}
+_NO_MODULE_ERRNOS = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV, errno.ENXIO, errno.ENOMEDIUM})
 """Errors of a device without a cage, or with an empty one."""
 
-_I2C_ERRNOS = {errno.EIO, errno.EREMOTEIO}
+_I2C_ERRNOS = frozenset({errno.EIO, errno.EREMOTEIO})
 """Errors of an I2C bus on which nothing answers; a failure only if the port has a carrier, and so a module."""
 
-_NO_PAGE_ERRNOS = {errno.EOPNOTSUPP, errno.EINVAL}
+_NO_PAGE_ERRNOS = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 """Errors of a page that the driver or the module does not have."""
 
 

@@ -29,8 +29,8 @@ from exporter.sources.common.host_ports import (
     is_hardware,
     is_infiniband_port,
     list_devices,
-    nic_place,
     nic_reader,
+    nic_turns,
 )
 from exporter.sources.optics.metrics import LANE, MODULE, THRESHOLD
 from exporter.sources.optics.module_cage import CageReading, ModuleCage
@@ -55,7 +55,7 @@ class OpticsSource:
         self._net = host.sysfs / "class" / "net"
         self._open_reader = open_reader
         self._reader: NicReader | None = None
-        self._serial = BlockingCalls("optics", DEVICE_DEADLINE, nic_place(host))
+        self._serial = BlockingCalls("optics", DEVICE_DEADLINE, nic_turns(host))
         self._cages: dict[str, ModuleCage] = {}
         self._tables = OpticsTables()
 

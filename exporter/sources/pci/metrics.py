@@ -1,6 +1,7 @@
 """Metrics of PCI functions (`fabric_pci_`): schemas, HELP texts, and the sysfs files that they are read from."""
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.core import vocabulary
@@ -37,7 +38,9 @@ LINK_PROPERTIES = (
     LinkProperty("link_lanes", "link_max_lanes", "bridge_max_lanes", "link_width", parse_link_lanes),
 )
 
-AER_FILES = {"correctable": "aer_dev_correctable", "nonfatal": "aer_dev_nonfatal", "fatal": "aer_dev_fatal"}
+AER_FILES = MappingProxyType(
+    {"correctable": "aer_dev_correctable", "nonfatal": "aer_dev_nonfatal", "fatal": "aer_dev_fatal"}
+)
 """By severity of the PCIe Advanced Error Reporting (AER) capability."""
 
 SCHEMA = vocabulary.schema(

@@ -42,7 +42,7 @@ class PciSource:
         self.interval = float(options.interval)
         self.settings = self._options = options
         self._host = host
-        self._serial = BlockingCalls("pci", CALL_DEADLINE, host.sysfs / "bus" / "pci")
+        self._serial = BlockingCalls("pci", CALL_DEADLINE, host.hardware.turns(host.sysfs / "bus" / "pci"))
         self._keeper = RowKeeper(SCHEMA.labels)
         self._error_keeper = RowKeeper(ERRORS.labels)
 

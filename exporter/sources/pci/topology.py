@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from exporter.linux.cached_file import read_text
@@ -14,12 +15,14 @@ from exporter.sources.common.host_ports import is_representor
 CLASSES = ("net", "infiniband")
 """Device classes of sysfs that are searched."""
 
-GPU_CLASSES = {
-    "0x10de": ("0x0300", "0x0302"),  # NVIDIA
-    "0x1002": ("0x0300", "0x0380", "0x1200"),  # AMD
-    "0x8086": ("0x0380",),  # Intel; its 0x0300 is the graphics of the CPU
-    "0x1da3": ("0x1200",),  # Habana
-}
+GPU_CLASSES = MappingProxyType(
+    {
+        "0x10de": ("0x0300", "0x0302"),  # NVIDIA
+        "0x1002": ("0x0300", "0x0380", "0x1200"),  # AMD
+        "0x8086": ("0x0380",),  # Intel; its 0x0300 is the graphics of the CPU
+        "0x1da3": ("0x1200",),  # Habana
+    }
+)
 """By vendor, the PCI classes of GPUs: VGA, 3D and display controllers, and processing accelerators."""
 
 

@@ -7,7 +7,7 @@ and data counters count words of four octets. The files of `hw_counters/` are de
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from exporter.sources.common.driver_statistics import Statistic
@@ -105,7 +105,7 @@ PMA: tuple[CounterFiles, ...] = (
 """The files of `counters/`."""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def counter_alternatives(statistics: tuple[Statistic, ...], standard: tuple[CounterFiles, ...] = ()) -> Alternatives:
     """Return the ways to read each counter: the standard's file first, then those of the driver in their order."""
     found: dict[str, list[CounterFiles]] = {one.spec.ending: [one] for one in standard}
@@ -116,10 +116,10 @@ def counter_alternatives(statistics: tuple[Statistic, ...], standard: tuple[Coun
     return tuple(map(tuple, found.values()))
 
 
-def origins(declared: Iterable[Sequence[CounterFiles]]) -> dict[str, list[str]]:
+def origins(declared: Iterable[Sequence[CounterFiles]]) -> dict[str, tuple[str, ...]]:
     """Return for each ending the files that its values come from, for the documentation."""
     found: dict[str, dict[str, None]] = {}
     for alternatives in declared:
         for one in alternatives:
             found.setdefault(one.spec.ending, {}).update(dict.fromkeys(one.files))
-    return {ending: list(files) for ending, files in found.items()}
+    return {ending: tuple(files) for ending, files in found.items()}

@@ -9,10 +9,9 @@ import errno
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from time import monotonic
 
-from exporter.core.blocking import BlockingCalls
+from exporter.core.blocking import BlockingCalls, Turns
 from exporter.core.source import Failure
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.linux.netlink.rdma import QueuePairs
@@ -41,12 +40,12 @@ class QueuePairPoller:
 
     Args:
         interval: Seconds between polls of the source.
-        place: Where the calls go, the same as for the calls of the source.
+        turns: The turns of the calls, those of the source.
         open_reader: Opens the reader: one of its own, since a dump can hang.
     """
 
-    def __init__(self, interval: float, place: Path, open_reader: Callable[[], RdmaReader]) -> None:
-        self._serial = BlockingCalls("rdma queue pairs", min(DEADLINE_SECONDS, MAX_INTERVAL_SHARE * interval), place)
+    def __init__(self, interval: float, turns: Turns, open_reader: Callable[[], RdmaReader]) -> None:
+        self._serial = BlockingCalls("rdma queue pairs", min(DEADLINE_SECONDS, MAX_INTERVAL_SHARE * interval), turns)
         self._reader = open_reader()
         self._task: asyncio.Task[None] | None = None
         self._started = float("-inf")

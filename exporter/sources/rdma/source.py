@@ -65,11 +65,12 @@ class RdmaSource:
         self.settings = self._options = options
         self._host = host
         self._class = host.sysfs / "class" / "infiniband"
-        self._serial = BlockingCalls("rdma", CALL_DEADLINE, self._class)
+        turns = host.hardware.turns(self._class)
+        self._serial = BlockingCalls("rdma", CALL_DEADLINE, turns)
         self._port_selection = CounterSelection(options.raw, options.unread_endings(SCHEMA))
         self._device_selection = CounterSelection(unread=options.unread_endings(DEVICE))
         self._reader = open_reader()
-        self._queue_pairs = QueuePairPoller(self.interval, self._class, open_reader) if options.queue_pairs else None
+        self._queue_pairs = QueuePairPoller(self.interval, turns, open_reader) if options.queue_pairs else None
         self._devices: dict[str, DeviceReader] = {}
         self._in_use = InUse()
         self._last_scan = float("-inf")

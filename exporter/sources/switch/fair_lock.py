@@ -5,13 +5,15 @@ scrape, a trap, the responses of other switches.
 """
 
 import asyncio
-from weakref import WeakKeyDictionary
-
-_LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-async def yield_to_loop() -> None:
-    """Yield to the event loop; of several callers, one continues per iteration, in the order of their calls."""
-    lock = _LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-    async with lock:
-        await asyncio.sleep(0)
+class FairLock:
+    """The lock of all switches that are polled by one event loop."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def yield_to_loop(self) -> None:
+        """Yield to the event loop; of several callers, one continues per iteration, in the order of their calls."""
+        async with self._lock:
+            await asyncio.sleep(0)

@@ -7,7 +7,9 @@ returned it, so that a counter never alternates between readers that count diffe
 
 import enum
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Protocol
 
 from exporter.core.source import Failure
@@ -242,13 +244,8 @@ class ReadingMerger:
         )
 
 
-_reduced: dict[Schema, Schema] = {}
-
-
+@lru_cache(maxsize=1024)
 def _without_resets(schema: Schema) -> Schema:
     """Return the schema of tables that add columns to the rows of another table."""
-    reduced = _reduced.get(schema)
-    if reduced is None:
-        metrics = {ending: metric for ending, metric in schema.metrics.items() if ending != RESETS}
-        reduced = _reduced[schema] = Schema(schema.prefix, schema.labels, metrics, schema.internal, schema.details)
-    return reduced
+    metrics = {ending: metric for ending, metric in schema.metrics.items() if ending != RESETS}
+    return replace(schema, metrics=MappingProxyType(metrics))

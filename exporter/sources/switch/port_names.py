@@ -5,39 +5,42 @@ the spelling of the switch.
 """
 
 import re
+from types import MappingProxyType
 
-_WORDS = {
-    "et": "ethernet",
-    "eth": "ethernet",
-    "ethernet": "ethernet",
-    "fa": "fastethernet",
-    "gi": "gigabitethernet",
-    "gig": "gigabitethernet",
-    "gige": "gigabitethernet",
-    "te": "tengigabitethernet",
-    "ten": "tengigabitethernet",
-    "tengige": "tengigabitethernet",
-    "ten-gigabitethernet": "tengigabitethernet",
-    "xge": "tengigabitethernet",
-    "twe": "twentyfivegige",
-    "twentyfivegigabitethernet": "twentyfivegige",
-    "wge": "twentyfivegige",
-    "fo": "fortygigabitethernet",
-    "fortygige": "fortygigabitethernet",
-    "fge": "fortygigabitethernet",
-    "hu": "hundredgige",
-    "hun": "hundredgige",
-    "hge": "hundredgige",
-    "hundredgigabitethernet": "hundredgige",
-    "twohundredgigabitethernet": "twohundredgige",
-    "fourhundredgigabitethernet": "fourhundredgige",
-    "ma": "management",
-    "mgmt": "management",
-    "po": "port-channel",
-    "portchannel": "port-channel",
-    "lo": "loopback",
-    "vl": "vlan",
-}
+_WORDS = MappingProxyType(
+    {
+        "et": "ethernet",
+        "eth": "ethernet",
+        "ethernet": "ethernet",
+        "fa": "fastethernet",
+        "gi": "gigabitethernet",
+        "gig": "gigabitethernet",
+        "gige": "gigabitethernet",
+        "te": "tengigabitethernet",
+        "ten": "tengigabitethernet",
+        "tengige": "tengigabitethernet",
+        "ten-gigabitethernet": "tengigabitethernet",
+        "xge": "tengigabitethernet",
+        "twe": "twentyfivegige",
+        "twentyfivegigabitethernet": "twentyfivegige",
+        "wge": "twentyfivegige",
+        "fo": "fortygigabitethernet",
+        "fortygige": "fortygigabitethernet",
+        "fge": "fortygigabitethernet",
+        "hu": "hundredgige",
+        "hun": "hundredgige",
+        "hge": "hundredgige",
+        "hundredgigabitethernet": "hundredgige",
+        "twohundredgigabitethernet": "twohundredgige",
+        "fourhundredgigabitethernet": "fourhundredgige",
+        "ma": "management",
+        "mgmt": "management",
+        "po": "port-channel",
+        "portchannel": "port-channel",
+        "lo": "loopback",
+        "vl": "vlan",
+    }
+)
 """Abbreviations and synonyms to the canonical word."""
 
 _NAME = re.compile(r"\s*([A-Za-z-]*?)[\s-]?([0-9].*?)\s*", re.DOTALL)

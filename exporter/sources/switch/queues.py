@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from exporter.core.table import Column, LabelValues
 from exporter.sources.switch.merge import PartialTable
 from exporter.sources.switch.metrics import PORTS, QUEUES
 
-SUMS = {
-    "ecn_marked_packets_total": ("queue_ecn_marked_packets_total",),
-    "congestion_discards_total": ("queue_full_discards_total", "queue_early_discards_total"),
-}
+SUMS = MappingProxyType(
+    {
+        "ecn_marked_packets_total": ("queue_ecn_marked_packets_total",),
+        "congestion_discards_total": ("queue_full_discards_total", "queue_early_discards_total"),
+    }
+)
 """Ending of the port's row to those of its queues that are added up."""
 
 DEPTH, DEEPEST = "queue_depth_bytes", "deepest_queue_bytes"

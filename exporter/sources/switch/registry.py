@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from exporter.sources.switch.shared import Shared
 from exporter.switch_api.neighbour import LldpNeighbour
 
 
@@ -44,11 +45,13 @@ class SwitchRegistry:
     """The switches of the current configuration.
 
     Attributes:
+        shared: What their polls share.
         known: By target.
         version: Incremented whenever something changes.
         poll_callbacks: By target that is polled: polls it at once; the argument is a port, or empty for the switch.
     """
 
+    shared: Shared = field(default_factory=Shared)
     known: dict[str, KnownSwitch] = field(default_factory=dict)
     version: int = 0
     poll_callbacks: dict[str, Callable[[str], None]] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -25,7 +26,6 @@ from exporter.core.source import (
 )
 from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.sources.common.path_patterns import matching_files
-from exporter.sources.switch.fair_lock import yield_to_loop
 from exporter.sources.switch.merge import (
     Family,
     Reader,
@@ -39,6 +39,7 @@ from exporter.sources.switch.metrics import DEVICE, FAMILIES, POLLS, SCHEMAS
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.placement import SwitchPlacement
 from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.shared import Shared
 from exporter.sources.switch.targets import (
     INTERVAL,
     LoadedSwitches,
@@ -55,15 +56,17 @@ if TYPE_CHECKING:
 DEADLINE_RATIO = 0.9
 """Share of the interval after which a protocol times out, so that its failure is reported before the next poll."""
 
-READERS = {
-    "snmp": ("exporter.sources.switch.readers.snmp.reader", "SnmpReader"),
-    "onyx": ("exporter.sources.switch.readers.onyx.reader", "OnyxReader"),
-    "nvue": ("exporter.sources.switch.readers.nvue.reader", "NvueReader"),
-    "eapi": ("exporter.sources.switch.readers.eapi.reader", "EapiReader"),
-    "nxapi": ("exporter.sources.switch.readers.nxapi.reader", "NxapiReader"),
-    "restconf": ("exporter.sources.switch.readers.restconf.reader", "RestconfReader"),
-    "redis": ("exporter.sources.switch.readers.sonic_db.reader", "RedisReader"),
-}
+READERS = MappingProxyType(
+    {
+        "snmp": ("exporter.sources.switch.readers.snmp.reader", "SnmpReader"),
+        "onyx": ("exporter.sources.switch.readers.onyx.reader", "OnyxReader"),
+        "nvue": ("exporter.sources.switch.readers.nvue.reader", "NvueReader"),
+        "eapi": ("exporter.sources.switch.readers.eapi.reader", "EapiReader"),
+        "nxapi": ("exporter.sources.switch.readers.nxapi.reader", "NxapiReader"),
+        "restconf": ("exporter.sources.switch.readers.restconf.reader", "RestconfReader"),
+        "redis": ("exporter.sources.switch.readers.sonic_db.reader", "RedisReader"),
+    }
+)
 """By protocol: module and class of its reader, imported only if a switch needs it."""
 
 
@@ -115,7 +118,7 @@ class SwitchSource:
         readings, failures, errors = await self._read_all()
         if not readings:
             raise errors[0]
-        await yield_to_loop()
+        await self._registry.shared.fair_lock.yield_to_loop()
         for reading in readings.values():
             failures += reading.failures
         device = _merge_devices([reading.device for reading in readings.values()])
@@ -240,7 +243,7 @@ def make_source(
         interval: Seconds between polls; the target's if None.
     """
     seconds = interval if interval is not None else float(INTERVAL if target.interval is None else target.interval)
-    readers = [make_reader(target, protocol, seconds, profiles) for protocol in target.protocols()]
+    readers = [make_reader(target, protocol, seconds, profiles, registry.shared) for protocol in target.protocols()]
     digest = "" if target.snmp is None else profiles().fingerprint(target.profile)
     return SwitchSource(target, seconds, readers, registry, digest)
 
@@ -259,7 +262,11 @@ def import_readers(target: Target, profiles: Callable[[], "Profiles"]) -> None:
 
 
 def make_reader(
-    target: Target, protocol: str, interval: float, profiles: Callable[[], "Profiles"] = builtin_profiles
+    target: Target,
+    protocol: str,
+    interval: float,
+    profiles: Callable[[], "Profiles"] = builtin_profiles,
+    shared: Shared | None = None,
 ) -> Reader:
     """Return the reader of a switch for one protocol.
 
@@ -268,11 +275,12 @@ def make_reader(
         protocol: One of `target.protocols()`.
         interval: Seconds between polls.
         profiles: Returns the profiles of SNMP.
+        shared: What the polls of all switches share; None for a reader on its own.
     """
     module, name = READERS[protocol]
     reader_class = cast(Callable[..., Reader], getattr(import_module(module), name))
     if protocol == "snmp":
-        return reader_class(target, target.snmp, interval, profiles())
+        return reader_class(target, target.snmp, interval, profiles(), shared)
     return reader_class(target, getattr(target, protocol), interval)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pysnmp.carrier.asyncio.dgram import udp, udp6
@@ -48,16 +49,18 @@ MIN_POLL_SECONDS = 2.0
 """Minimum seconds between two polls of a switch by traps: a flapping link sends many."""
 
 OTHER = "other"
-EVENTS = {
-    (1, 3, 6, 1, 6, 3, 1, 1, 5, 1): "cold_start",
-    (1, 3, 6, 1, 6, 3, 1, 1, 5, 2): "warm_start",
-    (1, 3, 6, 1, 6, 3, 1, 1, 5, 3): "link_down",
-    (1, 3, 6, 1, 6, 3, 1, 1, 5, 4): "link_up",
-    (1, 3, 6, 1, 6, 3, 1, 1, 5, 5): "authentication_failure",
-    (1, 3, 6, 1, 2, 1, 47, 2, 0, 1): "inventory_changed",  # entConfigChange
-    (1, 0, 8802, 1, 1, 2, 0, 0, 1): "neighbours_changed",  # lldpRemTablesChange
-    (1, 3, 111, 2, 802, 1, 1, 13, 0, 0, 1): "neighbours_changed",  # lldpV2RemTablesChange
-}
+EVENTS = MappingProxyType(
+    {
+        (1, 3, 6, 1, 6, 3, 1, 1, 5, 1): "cold_start",
+        (1, 3, 6, 1, 6, 3, 1, 1, 5, 2): "warm_start",
+        (1, 3, 6, 1, 6, 3, 1, 1, 5, 3): "link_down",
+        (1, 3, 6, 1, 6, 3, 1, 1, 5, 4): "link_up",
+        (1, 3, 6, 1, 6, 3, 1, 1, 5, 5): "authentication_failure",
+        (1, 3, 6, 1, 2, 1, 47, 2, 0, 1): "inventory_changed",  # entConfigChange
+        (1, 0, 8802, 1, 1, 2, 0, 0, 1): "neighbours_changed",  # lldpRemTablesChange
+        (1, 3, 111, 2, 802, 1, 1, 13, 0, 0, 1): "neighbours_changed",  # lldpV2RemTablesChange
+    }
+)
 """Notifications to the value of the label `event` (SNMPv2-MIB, IF-MIB, ENTITY-MIB, LLDP-MIB, LLDP-V2-MIB)."""
 
 POLLING_EVENTS = frozenset(EVENTS.values()) - {"authentication_failure"}
@@ -67,24 +70,28 @@ TRAP_OID = (1, 3, 6, 1, 6, 3, 1, 1, 4, 1, 0)  # snmpTrapOID
 PORT_NAMES = ((1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1, 2))  # ifName, ifDescr
 MAX_NAME_BYTES = 256
 
-_AUTHENTICATION = {
-    None: config.USM_AUTH_NONE,
-    Authentication.MD5: config.USM_AUTH_HMAC96_MD5,
-    Authentication.SHA: config.USM_AUTH_HMAC96_SHA,
-    Authentication.SHA224: config.USM_AUTH_HMAC128_SHA224,
-    Authentication.SHA256: config.USM_AUTH_HMAC192_SHA256,
-    Authentication.SHA384: config.USM_AUTH_HMAC256_SHA384,
-    Authentication.SHA512: config.USM_AUTH_HMAC384_SHA512,
-}
-_PRIVACY = {
-    None: config.USM_PRIV_NONE,
-    Privacy.DES: config.USM_PRIV_CBC56_DES,
-    Privacy.AES: config.USM_PRIV_CFB128_AES,
-    Privacy.AES192: config.USM_PRIV_CFB192_AES_BLUMENTHAL,
-    Privacy.AES256: config.USM_PRIV_CFB256_AES_BLUMENTHAL,
-    Privacy.AES192C: config.USM_PRIV_CFB192_AES,
-    Privacy.AES256C: config.USM_PRIV_CFB256_AES,
-}
+_AUTHENTICATION = MappingProxyType(
+    {
+        None: config.USM_AUTH_NONE,
+        Authentication.MD5: config.USM_AUTH_HMAC96_MD5,
+        Authentication.SHA: config.USM_AUTH_HMAC96_SHA,
+        Authentication.SHA224: config.USM_AUTH_HMAC128_SHA224,
+        Authentication.SHA256: config.USM_AUTH_HMAC192_SHA256,
+        Authentication.SHA384: config.USM_AUTH_HMAC256_SHA384,
+        Authentication.SHA512: config.USM_AUTH_HMAC384_SHA512,
+    }
+)
+_PRIVACY = MappingProxyType(
+    {
+        None: config.USM_PRIV_NONE,
+        Privacy.DES: config.USM_PRIV_CBC56_DES,
+        Privacy.AES: config.USM_PRIV_CFB128_AES,
+        Privacy.AES192: config.USM_PRIV_CFB192_AES_BLUMENTHAL,
+        Privacy.AES256: config.USM_PRIV_CFB256_AES_BLUMENTHAL,
+        Privacy.AES192C: config.USM_PRIV_CFB192_AES,
+        Privacy.AES256C: config.USM_PRIV_CFB256_AES,
+    }
+)
 """Algorithms to their constants in pysnmp; those of longer keys without a name in them are Reeder's there."""
 
 

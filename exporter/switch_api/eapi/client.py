@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any
 
 from exporter.switch_api.basic_auth import BasicAuthClient
@@ -18,7 +19,7 @@ from exporter.switch_api.http import decode_json_async, is_denied
 from exporter.switch_api.show_command import check_show_command
 
 _PATH = "/command-api"
-_REVISIONS = {"show priority-flow-control counters": 3}
+_REVISIONS = MappingProxyType({"show priority-flow-control counters": 3})
 """Revision of a command's output, where revision 1, which every release has, is in no document or recording."""
 
 _TEXT_COMMANDS = frozenset({"show interfaces counters queue"})

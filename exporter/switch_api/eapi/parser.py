@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
@@ -21,27 +22,29 @@ from exporter.switch_api.text_values import (
 )
 from exporter.switch_api.transceiver import Transceiver
 
-COUNTERS: Mapping[tuple[str, ...], str] = {
-    ("inOctets",): "receive_bytes_total",
-    ("outOctets",): "transmit_bytes_total",
-    ("inUcastPkts",): "receive_unicast_packets_total",
-    ("outUcastPkts",): "transmit_unicast_packets_total",
-    ("inMulticastPkts",): "receive_multicast_packets_total",
-    ("outMulticastPkts",): "transmit_multicast_packets_total",
-    ("inBroadcastPkts",): "receive_broadcast_packets_total",
-    ("outBroadcastPkts",): "transmit_broadcast_packets_total",
-    ("totalInErrors",): "receive_errors_total",
-    ("totalOutErrors",): "transmit_errors_total",
-    ("inDiscards",): "receive_discards_total",
-    ("outDiscards",): "transmit_discards_total",
-    ("inputErrorsDetail", "rxPause"): "receive_pause_frames_total",
-    ("outputErrorsDetail", "txPause"): "transmit_pause_frames_total",
-    ("inputErrorsDetail", "fcsErrors"): "fcs_errors_total",
-    ("inputErrorsDetail", "symbolErrors"): "symbol_errors_total",
-}
+COUNTERS: Mapping[tuple[str, ...], str] = MappingProxyType(
+    {
+        ("inOctets",): "receive_bytes_total",
+        ("outOctets",): "transmit_bytes_total",
+        ("inUcastPkts",): "receive_unicast_packets_total",
+        ("outUcastPkts",): "transmit_unicast_packets_total",
+        ("inMulticastPkts",): "receive_multicast_packets_total",
+        ("outMulticastPkts",): "transmit_multicast_packets_total",
+        ("inBroadcastPkts",): "receive_broadcast_packets_total",
+        ("outBroadcastPkts",): "transmit_broadcast_packets_total",
+        ("totalInErrors",): "receive_errors_total",
+        ("totalOutErrors",): "transmit_errors_total",
+        ("inDiscards",): "receive_discards_total",
+        ("outDiscards",): "transmit_discards_total",
+        ("inputErrorsDetail", "rxPause"): "receive_pause_frames_total",
+        ("outputErrorsDetail", "txPause"): "transmit_pause_frames_total",
+        ("inputErrorsDetail", "fcsErrors"): "fcs_errors_total",
+        ("inputErrorsDetail", "symbolErrors"): "symbol_errors_total",
+    }
+)
 """Path in `interfaceCounters` to the ending of the metric."""
 
-TYPES: Mapping[str, str] = {"ethernet": "6", "loopback": "24", "portChannel": "161"}
+TYPES: Mapping[str, str] = MappingProxyType({"ethernet": "6", "loopback": "24", "portChannel": "161"})
 """`hardware` of an interface to the number of its ifType."""
 
 PfcFrames = tuple[int | None, int | None]
@@ -49,7 +52,7 @@ PfcFrames = tuple[int | None, int | None]
 
 _TRAFFIC_CLASS = re.compile(r"TC([0-9]{1,2})", re.ASCII)
 _DROPS_LINE = re.compile(r"(Et|Ma)([0-9][0-9/]{0,30})((?:\s+[0-9]{1,20}){3})", re.ASCII)
-_LONG_NAMES = {"Et": "Ethernet", "Ma": "Management"}
+_LONG_NAMES = MappingProxyType({"Et": "Ethernet", "Ma": "Management"})
 _PRIORITY = re.compile(r"(?:priority|p)?([0-7])", re.IGNORECASE)
 
 

@@ -4,13 +4,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 _MAX_LANES = 32
 _QUANTITY = re.compile(
     r"([+-]?(?:\d+(?:\.\d+)?|inf))\s*(mW|dBm|mA|uA|V|mV|C|degrees C)(?![A-Za-z])", re.ASCII | re.IGNORECASE
 )
 _LANE = re.compile(r"(?:ch|channel)-(\d{1,2})-(rx-power|tx-power|tx-bias-current)", re.ASCII)
-_NESTED_KEYS = {"rx-power": "power", "tx-power": "power", "tx-bias-current": "current"}
+_NESTED_KEYS = MappingProxyType({"rx-power": "power", "tx-power": "power", "tx-bias-current": "current"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -33,7 +34,7 @@ CLASSES = ("ipqosQueuingStats",)
 _PATH = "/ins"
 _LOGIN = "/api/aaaLogin.json"
 _LOGOUT = "/api/aaaLogout.json"
-_HEADERS = {"Content-Type": "application/json-rpc"}
+_HEADERS = MappingProxyType({"Content-Type": "application/json-rpc"})
 _LOGOUT_TIMEOUT_SECONDS = 2.0
 _INVALID = re.compile(
     r"invalid (?:command|number)|syntax error|incomplete|structured output unsupported", re.IGNORECASE

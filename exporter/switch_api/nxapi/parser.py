@@ -7,6 +7,7 @@ never 0; a malformed value is skipped and reported as a problem.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
@@ -20,48 +21,54 @@ from exporter.switch_api.text_values import (
     strip_placeholder,
 )
 
-COUNTERS: Mapping[str, str] = {
-    "eth_inbytes": "receive_bytes_total",
-    "eth_outbytes": "transmit_bytes_total",
-    "eth_inpkts": "receive_packets_total",
-    "eth_outpkts": "transmit_packets_total",
-    "eth_inucast": "receive_unicast_packets_total",
-    "eth_outucast": "transmit_unicast_packets_total",
-    "eth_inmcast": "receive_multicast_packets_total",
-    "eth_outmcast": "transmit_multicast_packets_total",
-    "eth_inbcast": "receive_broadcast_packets_total",
-    "eth_outbcast": "transmit_broadcast_packets_total",
-    "eth_inerr": "receive_errors_total",
-    "eth_outerr": "transmit_errors_total",
-    "eth_indiscard": "receive_discards_total",
-    "eth_outdiscard": "transmit_discards_total",
-    "eth_inpause": "receive_pause_frames_total",
-    "eth_outpause": "transmit_pause_frames_total",
-    "eth_crc": "fcs_errors_total",
-}
+COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "eth_inbytes": "receive_bytes_total",
+        "eth_outbytes": "transmit_bytes_total",
+        "eth_inpkts": "receive_packets_total",
+        "eth_outpkts": "transmit_packets_total",
+        "eth_inucast": "receive_unicast_packets_total",
+        "eth_outucast": "transmit_unicast_packets_total",
+        "eth_inmcast": "receive_multicast_packets_total",
+        "eth_outmcast": "transmit_multicast_packets_total",
+        "eth_inbcast": "receive_broadcast_packets_total",
+        "eth_outbcast": "transmit_broadcast_packets_total",
+        "eth_inerr": "receive_errors_total",
+        "eth_outerr": "transmit_errors_total",
+        "eth_indiscard": "receive_discards_total",
+        "eth_outdiscard": "transmit_discards_total",
+        "eth_inpause": "receive_pause_frames_total",
+        "eth_outpause": "transmit_pause_frames_total",
+        "eth_crc": "fcs_errors_total",
+    }
+)
 """Key of `show interface` to the ending of its metric."""
 
-TYPES: Mapping[str, str] = {"ethernet": "6", "mgmt": "6", "port-channel": "161"}
+TYPES: Mapping[str, str] = MappingProxyType({"ethernet": "6", "mgmt": "6", "port-channel": "161"})
 """Prefix of the name of an interface that is read, to its ifType; `eth_hw_desc` lists what the hardware supports."""
 
-QUEUE_COUNTERS: Mapping[str, str] = {
-    "txBytes": "queue_transmit_bytes_total",
-    "txPackets": "queue_transmit_packets_total",
-    "randEcnMarkedPackets": "queue_ecn_marked_packets_total",
-}
+QUEUE_COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "txBytes": "queue_transmit_bytes_total",
+        "txPackets": "queue_transmit_packets_total",
+        "randEcnMarkedPackets": "queue_ecn_marked_packets_total",
+    }
+)
 """Attribute of ipqosQueuingStats to the ending of its metric. Queue depths are skipped: no document has their unit."""
 
 _QUEUE = re.compile(r"intf-\[([^\]]{1,64})\]/queCmap-\[[^\]]*?q-?(\d{1,2}|default)\]", re.ASCII)
-_CAPABILITIES = {
-    "B": "bridge",
-    "R": "router",
-    "T": "telephone",
-    "C": "docsis",
-    "W": "wlan",
-    "P": "repeater",
-    "S": "station",
-    "O": "other",
-}
+_CAPABILITIES = MappingProxyType(
+    {
+        "B": "bridge",
+        "R": "router",
+        "T": "telephone",
+        "C": "docsis",
+        "W": "wlan",
+        "P": "repeater",
+        "S": "station",
+        "O": "other",
+    }
+)
 _ABSENT_STATES = frozenset({"", "unknown"})
 _UPTIME_UNITS = (("kern_uptm_days", 86400), ("kern_uptm_hrs", 3600), ("kern_uptm_mins", 60), ("kern_uptm_secs", 1))
 

@@ -6,6 +6,7 @@ A missing value is None, never 0; a malformed value is skipped and reported as a
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from exporter.switch_api.onyx.tables import flatten, parse_port_name
@@ -80,36 +81,44 @@ class OnyxPfc:
 
 
 _Parse = Callable[[str | None], object]
-_FieldKeys = dict[str, tuple[tuple[str, ...], _Parse]]
+_FieldKeys = Mapping[str, tuple[tuple[str, ...], _Parse]]
 """Field of a record: its possible keys, in lower case, and the parser of its text."""
 
-_COUNTER_KEYS: _FieldKeys = {
-    "receive_packets": (("rx packets",), parse_counter),
-    "receive_bytes": (("rx bytes",), parse_counter),
-    "receive_errors": (("rx error packets",), parse_counter),
-    "receive_discards": (("rx discard packets",), parse_counter),
-    "receive_pause_frames": (("rx pause packets",), parse_counter),
-    "receive_fcs_errors": (("rx fcs errors",), parse_counter),
-    "receive_symbol_errors": (("rx symbol errors",), parse_counter),
-    "transmit_packets": (("tx packets",), parse_counter),
-    "transmit_bytes": (("tx bytes",), parse_counter),
-    "transmit_errors": (("tx error packets",), parse_counter),
-    "transmit_discards": (("tx discard packets",), parse_counter),
-    "transmit_pause_frames": (("tx pause packets",), parse_counter),
-    "transmit_hoq_discards": (("tx hoq discard packets",), parse_counter),
-}
-_STATE_KEYS: _FieldKeys = {
-    "up": (("operational state",), parse_oper_state),
-    "speed": (("speed", "actual speed"), parse_speed),
-    "description": (("description",), strip_placeholder),
-}
-_CONGESTION_KEYS: _FieldKeys = {
-    "ecn_marked_packets": (("ecn marked packets",), parse_counter),
-}
-_PFC_KEYS: _FieldKeys = {
-    "receive_frames": (("rx pause packets",), parse_counter),
-    "transmit_frames": (("tx pause packets",), parse_counter),
-}
+_COUNTER_KEYS: _FieldKeys = MappingProxyType(
+    {
+        "receive_packets": (("rx packets",), parse_counter),
+        "receive_bytes": (("rx bytes",), parse_counter),
+        "receive_errors": (("rx error packets",), parse_counter),
+        "receive_discards": (("rx discard packets",), parse_counter),
+        "receive_pause_frames": (("rx pause packets",), parse_counter),
+        "receive_fcs_errors": (("rx fcs errors",), parse_counter),
+        "receive_symbol_errors": (("rx symbol errors",), parse_counter),
+        "transmit_packets": (("tx packets",), parse_counter),
+        "transmit_bytes": (("tx bytes",), parse_counter),
+        "transmit_errors": (("tx error packets",), parse_counter),
+        "transmit_discards": (("tx discard packets",), parse_counter),
+        "transmit_pause_frames": (("tx pause packets",), parse_counter),
+        "transmit_hoq_discards": (("tx hoq discard packets",), parse_counter),
+    }
+)
+_STATE_KEYS: _FieldKeys = MappingProxyType(
+    {
+        "up": (("operational state",), parse_oper_state),
+        "speed": (("speed", "actual speed"), parse_speed),
+        "description": (("description",), strip_placeholder),
+    }
+)
+_CONGESTION_KEYS: _FieldKeys = MappingProxyType(
+    {
+        "ecn_marked_packets": (("ecn marked packets",), parse_counter),
+    }
+)
+_PFC_KEYS: _FieldKeys = MappingProxyType(
+    {
+        "receive_frames": (("rx pause packets",), parse_counter),
+        "transmit_frames": (("tx pause packets",), parse_counter),
+    }
+)
 _RED_DROPS = re.compile(r"TC-([0-9]{1,2}) RED dropped packets", re.ASCII | re.IGNORECASE)
 _PAUSE_PACKETS = re.compile(r"([0-9]{1,20})\s+pause packets", re.ASCII)
 

@@ -15,6 +15,7 @@ All numbers are text there.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from exporter.switch_api.port import MAX_PORTS, MAX_PROBLEMS, PerPort, ShapeError
 from exporter.switch_api.text_values import excerpt, strip_placeholder
@@ -23,7 +24,9 @@ SWITCH = ""
 """The key of the values of the switch as a whole in the result of `flatten`."""
 
 _MAX_DEPTH = 8
-_PREFIXES = {"eth": "Eth", "ethernet": "Eth", "po": "Po", "mpo": "Mpo", "vlan": "Vlan ", "mgmt": "mgmt", "ib": "Ib"}
+_PREFIXES = MappingProxyType(
+    {"eth": "Eth", "ethernet": "Eth", "po": "Po", "mpo": "Mpo", "vlan": "Vlan ", "mgmt": "mgmt", "ib": "Ib"}
+)
 _PORT = re.compile(
     r"(?:interface )?(" + "|".join(sorted(_PREFIXES, key=len, reverse=True)) + r") ?([0-9]{1,4}(?:/[0-9]{1,4}){0,3})"
     r"(?: ?\([^()]{0,64}\))?",

@@ -5,6 +5,7 @@ The responses are parsed in `parser`.
 
 from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ SYSTEM = "openconfig-system:system/state"
 PATHS = (INTERFACES, NEIGHBOURS, SYSTEM)
 
 _ROOT = "/restconf/data/"
-_HEADERS = {"Accept": "application/yang-data+json"}
+_HEADERS = MappingProxyType({"Accept": "application/yang-data+json"})
 
 
 class RestconfClient(BasicAuthClient):

@@ -6,6 +6,7 @@ Names have their module at the top level and where the module changes (`openconf
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from exporter.switch_api.neighbour import LldpNeighbour
@@ -18,45 +19,55 @@ from exporter.switch_api.text_values import (
     strip_placeholder,
 )
 
-COUNTERS: Mapping[str, str] = {
-    **{
-        f"{prefix}-{leaf}": f"{direction}_{ending}_total"
-        for prefix, direction in (("in", "receive"), ("out", "transmit"))
-        for leaf, ending in (
-            ("octets", "bytes"),
-            ("pkts", "packets"),
-            ("unicast-pkts", "unicast_packets"),
-            ("multicast-pkts", "multicast_packets"),
-            ("broadcast-pkts", "broadcast_packets"),
-            ("errors", "errors"),
-            ("discards", "discards"),
-        )
-    },
-    "in-fcs-errors": "fcs_errors_total",
-}
+COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        **MappingProxyType(
+            {
+                f"{prefix}-{leaf}": f"{direction}_{ending}_total"
+                for prefix, direction in (("in", "receive"), ("out", "transmit"))
+                for leaf, ending in (
+                    ("octets", "bytes"),
+                    ("pkts", "packets"),
+                    ("unicast-pkts", "unicast_packets"),
+                    ("multicast-pkts", "multicast_packets"),
+                    ("broadcast-pkts", "broadcast_packets"),
+                    ("errors", "errors"),
+                    ("discards", "discards"),
+                )
+            }
+        ),
+        "in-fcs-errors": "fcs_errors_total",
+    }
+)
 """Leaf of `state/counters` to the ending of its metric."""
 
-ETHERNET_COUNTERS: Mapping[str, str] = {
-    "in-mac-pause-frames": "receive_pause_frames_total",
-    "out-mac-pause-frames": "transmit_pause_frames_total",
-}
+ETHERNET_COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "in-mac-pause-frames": "receive_pause_frames_total",
+        "out-mac-pause-frames": "transmit_pause_frames_total",
+    }
+)
 """Leaf of `ethernet/state/counters` to the ending of its metric."""
 
-_TYPES = {
-    "ethernetCsmacd": "6",
-    "softwareLoopback": "24",
-    "propVirtual": "53",
-    "tunnel": "131",
-    "l2vlan": "135",
-    "l3ipvlan": "136",
-    "ieee8023adLag": "161",
-}
+_TYPES = MappingProxyType(
+    {
+        "ethernetCsmacd": "6",
+        "softwareLoopback": "24",
+        "propVirtual": "53",
+        "tunnel": "131",
+        "l2vlan": "135",
+        "l3ipvlan": "136",
+        "ieee8023adLag": "161",
+    }
+)
 """Identity of iana-if-type to the number of IANA's ifType."""
 
 _SPEED = re.compile(r"(?:[\w-]+:)?SPEED_([0-9]{1,5})(GB|MB)", re.ASCII)
-_POWERS = {"GB": 10**9, "MB": 10**6}
-_OPER_STATUS = {"UP": True, "DOWN": False, "LOWER_LAYER_DOWN": False, "DORMANT": False, "NOT_PRESENT": False}
-_ADMIN_STATUS = {"UP": True, "DOWN": False}
+_POWERS = MappingProxyType({"GB": 10**9, "MB": 10**6})
+_OPER_STATUS = MappingProxyType(
+    {"UP": True, "DOWN": False, "LOWER_LAYER_DOWN": False, "DORMANT": False, "NOT_PRESENT": False}
+)
+_ADMIN_STATUS = MappingProxyType({"UP": True, "DOWN": False})
 
 
 def parse_interfaces(data: object) -> PerPort[PortState]:

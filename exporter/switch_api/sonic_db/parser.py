@@ -9,6 +9,7 @@ errors are not read: they are corrected, and a healthy link of 400 Gb/s has them
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from exporter.switch_api.neighbour import LldpNeighbour
@@ -23,57 +24,69 @@ FieldValues: TypeAlias = Iterable[bytes | None]
 
 PRIORITIES = 8
 
-PORT_COUNTERS: Mapping[str, str] = {
-    "SAI_PORT_STAT_IF_IN_OCTETS": "receive_bytes_total",
-    "SAI_PORT_STAT_IF_OUT_OCTETS": "transmit_bytes_total",
-    "SAI_PORT_STAT_IF_IN_UCAST_PKTS": "receive_unicast_packets_total",
-    "SAI_PORT_STAT_IF_OUT_UCAST_PKTS": "transmit_unicast_packets_total",
-    "SAI_PORT_STAT_IF_IN_MULTICAST_PKTS": "receive_multicast_packets_total",
-    "SAI_PORT_STAT_IF_OUT_MULTICAST_PKTS": "transmit_multicast_packets_total",
-    "SAI_PORT_STAT_IF_IN_BROADCAST_PKTS": "receive_broadcast_packets_total",
-    "SAI_PORT_STAT_IF_OUT_BROADCAST_PKTS": "transmit_broadcast_packets_total",
-    "SAI_PORT_STAT_IF_IN_ERRORS": "receive_errors_total",
-    "SAI_PORT_STAT_IF_OUT_ERRORS": "transmit_errors_total",
-    "SAI_PORT_STAT_IF_IN_DISCARDS": "receive_discards_total",
-    "SAI_PORT_STAT_IF_OUT_DISCARDS": "transmit_discards_total",
-    "SAI_PORT_STAT_PAUSE_RX_PKTS": "receive_pause_frames_total",
-    "SAI_PORT_STAT_PAUSE_TX_PKTS": "transmit_pause_frames_total",
-    "SAI_PORT_STAT_ETHER_STATS_CRC_ALIGN_ERRORS": "fcs_errors_total",
-    "SAI_PORT_STAT_IF_IN_FEC_CORRECTABLE_FRAMES": "fec_corrected_blocks_total",
-    "SAI_PORT_STAT_IF_IN_FEC_NOT_CORRECTABLE_FRAMES": "fec_uncorrectable_blocks_total",
-}
+PORT_COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "SAI_PORT_STAT_IF_IN_OCTETS": "receive_bytes_total",
+        "SAI_PORT_STAT_IF_OUT_OCTETS": "transmit_bytes_total",
+        "SAI_PORT_STAT_IF_IN_UCAST_PKTS": "receive_unicast_packets_total",
+        "SAI_PORT_STAT_IF_OUT_UCAST_PKTS": "transmit_unicast_packets_total",
+        "SAI_PORT_STAT_IF_IN_MULTICAST_PKTS": "receive_multicast_packets_total",
+        "SAI_PORT_STAT_IF_OUT_MULTICAST_PKTS": "transmit_multicast_packets_total",
+        "SAI_PORT_STAT_IF_IN_BROADCAST_PKTS": "receive_broadcast_packets_total",
+        "SAI_PORT_STAT_IF_OUT_BROADCAST_PKTS": "transmit_broadcast_packets_total",
+        "SAI_PORT_STAT_IF_IN_ERRORS": "receive_errors_total",
+        "SAI_PORT_STAT_IF_OUT_ERRORS": "transmit_errors_total",
+        "SAI_PORT_STAT_IF_IN_DISCARDS": "receive_discards_total",
+        "SAI_PORT_STAT_IF_OUT_DISCARDS": "transmit_discards_total",
+        "SAI_PORT_STAT_PAUSE_RX_PKTS": "receive_pause_frames_total",
+        "SAI_PORT_STAT_PAUSE_TX_PKTS": "transmit_pause_frames_total",
+        "SAI_PORT_STAT_ETHER_STATS_CRC_ALIGN_ERRORS": "fcs_errors_total",
+        "SAI_PORT_STAT_IF_IN_FEC_CORRECTABLE_FRAMES": "fec_corrected_blocks_total",
+        "SAI_PORT_STAT_IF_IN_FEC_NOT_CORRECTABLE_FRAMES": "fec_uncorrectable_blocks_total",
+    }
+)
 """Field to the ending of its metric."""
 
-PRIORITY_COUNTERS: Mapping[str, str] = {
-    "SAI_PORT_STAT_PFC_{}_RX_PKTS": "receive_pfc_frames_total",
-    "SAI_PORT_STAT_PFC_{}_TX_PKTS": "transmit_pfc_frames_total",
-    "SAI_PORT_STAT_PFC_{}_RX_PAUSE_DURATION_US": "receive_pfc_paused_seconds_total",
-    "SAI_PORT_STAT_PFC_{}_TX_PAUSE_DURATION_US": "transmit_pfc_paused_seconds_total",
-}
+PRIORITY_COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "SAI_PORT_STAT_PFC_{}_RX_PKTS": "receive_pfc_frames_total",
+        "SAI_PORT_STAT_PFC_{}_TX_PKTS": "transmit_pfc_frames_total",
+        "SAI_PORT_STAT_PFC_{}_RX_PAUSE_DURATION_US": "receive_pfc_paused_seconds_total",
+        "SAI_PORT_STAT_PFC_{}_TX_PAUSE_DURATION_US": "transmit_pfc_paused_seconds_total",
+    }
+)
 """Field of each priority, with its number in place of the braces, to the ending. Durations are in microseconds."""
 
-QUEUE_COUNTERS: Mapping[str, str] = {
-    "SAI_QUEUE_STAT_BYTES": "queue_transmit_bytes_total",
-    "SAI_QUEUE_STAT_PACKETS": "queue_transmit_packets_total",
-    "SAI_QUEUE_STAT_DROPPED_PACKETS": "queue_full_discards_total",
-    "SAI_QUEUE_STAT_WRED_DROPPED_PACKETS": "queue_early_discards_total",
-    "SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS": "queue_ecn_marked_packets_total",
-    "SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES": "queue_depth_bytes",
-    "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED": "queue_pfc_deadlocks_total",
-}
+QUEUE_COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "SAI_QUEUE_STAT_BYTES": "queue_transmit_bytes_total",
+        "SAI_QUEUE_STAT_PACKETS": "queue_transmit_packets_total",
+        "SAI_QUEUE_STAT_DROPPED_PACKETS": "queue_full_discards_total",
+        "SAI_QUEUE_STAT_WRED_DROPPED_PACKETS": "queue_early_discards_total",
+        "SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS": "queue_ecn_marked_packets_total",
+        "SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES": "queue_depth_bytes",
+        "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED": "queue_pfc_deadlocks_total",
+    }
+)
 
-QUEUE_WATERMARKS: Mapping[str, str] = {"SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES": "queue_highest_depth_bytes"}
+QUEUE_WATERMARKS: Mapping[str, str] = MappingProxyType(
+    {"SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES": "queue_highest_depth_bytes"}
+)
 """Of the table PERIODIC_WATERMARKS, which the switch resets each minute; other watermarks are reset by its users."""
 
-PRIORITY_GROUP_COUNTERS: Mapping[str, str] = {
-    "SAI_INGRESS_PRIORITY_GROUP_STAT_CURR_OCCUPANCY_BYTES": "priority_group_depth_bytes",
-    "SAI_INGRESS_PRIORITY_GROUP_STAT_DROPPED_PACKETS": "priority_group_discards_total",
-}
+PRIORITY_GROUP_COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "SAI_INGRESS_PRIORITY_GROUP_STAT_CURR_OCCUPANCY_BYTES": "priority_group_depth_bytes",
+        "SAI_INGRESS_PRIORITY_GROUP_STAT_DROPPED_PACKETS": "priority_group_discards_total",
+    }
+)
 
-PRIORITY_GROUP_WATERMARKS: Mapping[str, str] = {
-    "SAI_INGRESS_PRIORITY_GROUP_STAT_SHARED_WATERMARK_BYTES": "priority_group_highest_depth_bytes",
-    "SAI_INGRESS_PRIORITY_GROUP_STAT_XOFF_ROOM_WATERMARK_BYTES": "priority_group_highest_headroom_bytes",
-}
+PRIORITY_GROUP_WATERMARKS: Mapping[str, str] = MappingProxyType(
+    {
+        "SAI_INGRESS_PRIORITY_GROUP_STAT_SHARED_WATERMARK_BYTES": "priority_group_highest_depth_bytes",
+        "SAI_INGRESS_PRIORITY_GROUP_STAT_XOFF_ROOM_WATERMARK_BYTES": "priority_group_highest_headroom_bytes",
+    }
+)
 
 PORT_TABLE_FIELDS = ("oper_status", "admin_status", "speed", "alias", "description")
 """Fields of PORT_TABLE in APPL_DB."""
@@ -98,7 +111,9 @@ DOM_SENSOR_FIELDS = (
 )
 """Fields of TRANSCEIVER_DOM_SENSOR in STATE_DB."""
 
-FLEX_COUNTER_GROUPS: Mapping[str, float] = {"PORT": 1.0, "QUEUE": 10.0, "PG_DROP": 10.0, "WRED_ECN_QUEUE": 10.0}
+FLEX_COUNTER_GROUPS: Mapping[str, float] = MappingProxyType(
+    {"PORT": 1.0, "QUEUE": 10.0, "PG_DROP": 10.0, "WRED_ECN_QUEUE": 10.0}
+)
 """Groups of counters that are enabled separately, with the default polling interval of each in seconds."""
 
 FLEX_COUNTER_FIELDS = ("FLEX_COUNTER_STATUS", "POLL_INTERVAL")
@@ -112,7 +127,7 @@ _MEASUREMENT = re.compile(r"\s*([+-]?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?|inf))\s*[A-Z
 _CAPABILITIES = ("other", "repeater", "bridge", "wlan", "router", "telephone", "docsis", "station")
 """By bit of IEEE 802.1AB, the most significant bit first."""
 
-_STATUS = {"up": True, "down": False}
+_STATUS = MappingProxyType({"up": True, "down": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,25 @@ def test_ports_are_named_by_host_or_switch():
     }
 
 
+def test_ports_of_rows_are_kept_while_rows_are_read_and_no_longer(monkeypatch):
+    """Label values come from devices: what is kept of them has a bound and an end."""
+    monkeypatch.setattr(port_states, "MAX_PORTS", 3)
+    memory = PortStateMemory()
+
+    def named(time, *devices):
+        keys = [(device,) for device in devices]
+        states = run_step(memory, table(NIC, {"link_degraded": [1] * len(keys)}, time, keys=keys))
+        assert [one.port.port for one in states if one.since == time or one.port.port in devices] == list(devices)
+        return {key: ports for ports in memory.ports.values() for key in ports}
+
+    first = named(1.0, "ens1", "ens2")
+    location = memory.ports[("device",), HOST]["ens1",][0]
+    assert first.keys() == {("ens1",), ("ens2",)}
+    assert named(2.0, "ens1").keys() == {("ens1",)}
+    assert memory.ports[("device",), HOST]["ens1",][0] is location, "the same object as in the step before"
+    assert named(3.0, *(f"ens{number}" for number in range(1, 6))).keys() == {("ens1",), ("ens2",), ("ens3",)}
+
+
 def test_an_administratively_down_port_is_not_a_state():
     memory = PortStateMemory()
     assert run_step(memory, table(SWITCH, {"link_up": 1, "admin_up": 1}, 0.0)) == []

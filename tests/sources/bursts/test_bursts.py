@@ -14,7 +14,7 @@ from exporter.config.schema import parse
 from exporter.config.units import Duration
 from exporter.config.yaml_reader import ConfigError
 from exporter.core import vocabulary
-from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.blocking import BlockingCalls, Hardware, HungError
 from exporter.core.definition import Context
 from exporter.core.source import Host, SourceError
 from exporter.core.supervision import Supervisor
@@ -136,8 +136,9 @@ def ticks(clock, monkeypatch):
 
 
 @contextlib.asynccontextmanager
-async def opened(tree, reader=NoNetlink, **options):
-    source = BurstSource(BurstOptions(**options), Host("gpu-1", tree.sysfs, tree.sysfs / "proc"), reader, Supervisor())
+async def opened(tree, reader=NoNetlink, hardware=None, **options):
+    host = Host("gpu-1", tree.sysfs, tree.sysfs / "proc", hardware=hardware or Hardware())
+    source = BurstSource(BurstOptions(**options), host, reader, Supervisor())
     try:
         yield source
     finally:
@@ -519,14 +520,15 @@ async def test_device_that_hangs_is_called_once_and_does_not_affect_others(
     tree.add("good")
     tree.add("stuck")
     files.before["stuck"] = hang
-    async with opened(tree) as source:
+    hardware = Hardware()
+    async with opened(tree, hardware=hardware) as source:
         await source.read()
         await ticks.advance(4)
         reading = await source.read()
         assert len(samples_of(reading)["good", "1"]) == 5
         assert tick_counts(reading) == (10, {**NONE_SKIPPED, "hung": 5})
         assert [(one.device, one.reason) for one in reading.failures] == [("stuck", "timeout")]
-        other = BlockingCalls("rdma", LONG, tree.folder)  # as in the source `rdma`
+        other = BlockingCalls("rdma", LONG, hardware.turns(tree.folder))  # as in the source `rdma`
         assert isinstance((await other.run([("stuck", hang)]))["stuck"], HungError)
         other.close()
         assert hang.calls == 1

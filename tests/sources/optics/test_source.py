@@ -12,7 +12,7 @@ import pytest
 from exporter.config import schema as config
 from exporter.config import yaml_reader
 from exporter.core import vocabulary
-from exporter.core.blocking import BlockingCalls
+from exporter.core.blocking import BlockingCalls, Hardware
 from exporter.core.source import Host, SourceError
 from exporter.daemon import sources
 from exporter.linux.netlink.rtnetlink import NetworkLink
@@ -85,8 +85,9 @@ def nics():
 
 
 @asynccontextmanager
-async def opened(reader, sysfs="/nowhere", **options):
-    source = OpticsSource(OpticsOptions(**options), Host("gpu-1", Path(sysfs), Path("/nowhere")), reader.open)
+async def opened(reader, sysfs="/nowhere", hardware=None, **options):
+    host = Host("gpu-1", Path(sysfs), Path("/nowhere"), hardware=hardware or Hardware())
+    source = OpticsSource(OpticsOptions(**options), host, reader.open)
     try:
         yield source
     finally:
@@ -416,8 +417,9 @@ async def test_other_sources_are_served_between_two_devices(nics):
 
     nics.add(port("eth0", 2), first)
     nics.add(port("eth1", 3), sff8472())
-    other = BlockingCalls("nic", LONG, ("nic", None))
-    async with opened(nics) as source:
+    hardware = Hardware()
+    other = BlockingCalls("nic", LONG, hardware.turns(("nic", None)))
+    async with opened(nics, hardware=hardware) as source:
         read = asyncio.create_task(source.read())
         await begun.wait()
         turn = asyncio.create_task(other.run([("other", lambda: turns.append(set(nics.asked)))]))

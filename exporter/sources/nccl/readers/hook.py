@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.core.blocking import BlockingCalls, HungError
+from exporter.core.blocking import BlockingCalls, HungError, Turns
 from exporter.core.collectives import COMMON, known_kind
 from exporter.core.source import Failure
 from exporter.core.table import (
@@ -74,11 +74,11 @@ class HookFeed:
     name = "hook"
     schemas = (TIMING_DATAGRAMS, TIMING_LOSSES, TIMING_COLLECTIVES, TIMING_SENDERS)
 
-    def __init__(self, path: str, procfs: Path) -> None:
-        """Create the feed for a socket path, and the procfs to identify senders with."""
+    def __init__(self, path: str, procfs: Path, turns: Turns) -> None:
+        """Create the feed for a socket path, the procfs to identify senders with, and the turns of its calls."""
         self._path = Path(path)
         self._serial = BlockingCalls("timing", CALL_TIMEOUT_SECONDS)
-        self._socket = TimingSocket(path, procfs)
+        self._socket = TimingSocket(path, procfs, turns)
         self._open = False
         self._numberings: dict[str, _Numbering] = {}
         self._lost: Counter[str] = Counter()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from types import MappingProxyType
 
 from exporter.core.blocking import BlockingCalls
 from exporter.core.table import RowKeeper, Table, TableBuilder
@@ -125,11 +126,13 @@ class XpuTimerFeed:
         return read
 
 
-_ENDINGS: dict[tuple[str, str], tuple[str, Callable[[float, float], float]]] = {
-    ("time", "max"): ("collective_longest_seconds", max),
-    ("time", "min"): ("collective_shortest_seconds", min),
-    ("bandwidth", ""): ("highest_bytes_per_second", max),
-}
+_ENDINGS: Mapping[tuple[str, str], tuple[str, Callable[[float, float], float]]] = MappingProxyType(
+    {
+        ("time", "max"): ("collective_longest_seconds", max),
+        ("time", "min"): ("collective_shortest_seconds", min),
+        ("bandwidth", ""): ("highest_bytes_per_second", max),
+    }
+)
 """By metric and statistic: the metric ending, and how algorithms, transports and buckets are combined."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from exporter.sources.rdma.counter_files import DriverCounters
 from exporter.sources.rdma.drivers.bnxt import BNXT
@@ -13,20 +14,22 @@ from exporter.sources.rdma.drivers.mlx4 import MLX4
 from exporter.sources.rdma.drivers.mlx5 import MLX5
 from exporter.sources.rdma.drivers.software import RXE
 
-DRIVERS: Mapping[str, DriverCounters] = {
-    "mlx5_core": MLX5,
-    "mlx4_core": MLX4,
-    "bnxt_en": BNXT,
-    "ice": IRDMA,
-    "i40e": IRDMA,
-    "ionic": IONIC,
-    "efa": EFA,
-    "mana": MANA,
-    "erdma": ERDMA,
-    "hns3": HNS,
-    "hfi1": HFI1,
-    "rdma_rxe": RXE,
-}
+DRIVERS: Mapping[str, DriverCounters] = MappingProxyType(
+    {
+        "mlx5_core": MLX5,
+        "mlx4_core": MLX4,
+        "bnxt_en": BNXT,
+        "ice": IRDMA,
+        "i40e": IRDMA,
+        "ionic": IONIC,
+        "efa": EFA,
+        "mana": MANA,
+        "erdma": ERDMA,
+        "hns3": HNS,
+        "hfi1": HFI1,
+        "rdma_rxe": RXE,
+    }
+)
 
 UNKNOWN = DriverCounters()
 """Counters of any other driver: none beside the files of `counters/`."""

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from exporter.config.secret import SecretError, read_secret
@@ -39,27 +40,33 @@ class SwitchClient(Protocol):
 
 Client = TypeVar("Client", bound=SwitchClient)
 
-FAMILY_ENDINGS: Mapping[Family, frozenset[str]] = {
-    Family.TRAFFIC: frozenset({"receive_bytes_total", "transmit_bytes_total"}),
-    Family.ERRORS: frozenset({"receive_errors_total", "transmit_errors_total"}),
-    Family.PAUSE: frozenset({"receive_pause_frames_total", "transmit_pause_frames_total"}),
-    Family.PFC: frozenset(
-        {"receive_pfc_frames_total", "transmit_pfc_frames_total", "receive_pfc_all_priorities_frames_total"}
-    ),
-    Family.PFC_DURATION: frozenset({"receive_pfc_paused_seconds_total", "transmit_pfc_paused_seconds_total"}),
-    Family.ECN: frozenset({"ecn_marked_packets_total", "queue_ecn_marked_packets_total"}),
-    Family.QUEUES: frozenset({"queue_full_discards_total", "queue_early_discards_total", "congestion_discards_total"}),
-    Family.BUFFERS: frozenset({"priority_group_discards_total", "priority_group_highest_depth_bytes"}),
-    Family.OPTICS: frozenset({"module_temperature_celsius", "module_lane_receive_power_watts"}),
-}
+FAMILY_ENDINGS: Mapping[Family, frozenset[str]] = MappingProxyType(
+    {
+        Family.TRAFFIC: frozenset({"receive_bytes_total", "transmit_bytes_total"}),
+        Family.ERRORS: frozenset({"receive_errors_total", "transmit_errors_total"}),
+        Family.PAUSE: frozenset({"receive_pause_frames_total", "transmit_pause_frames_total"}),
+        Family.PFC: frozenset(
+            {"receive_pfc_frames_total", "transmit_pfc_frames_total", "receive_pfc_all_priorities_frames_total"}
+        ),
+        Family.PFC_DURATION: frozenset({"receive_pfc_paused_seconds_total", "transmit_pfc_paused_seconds_total"}),
+        Family.ECN: frozenset({"ecn_marked_packets_total", "queue_ecn_marked_packets_total"}),
+        Family.QUEUES: frozenset(
+            {"queue_full_discards_total", "queue_early_discards_total", "congestion_discards_total"}
+        ),
+        Family.BUFFERS: frozenset({"priority_group_discards_total", "priority_group_highest_depth_bytes"}),
+        Family.OPTICS: frozenset({"module_temperature_celsius", "module_lane_receive_power_watts"}),
+    }
+)
 """Endings of metrics of which a family that is counted has at least one."""
 
-PACKET_SUMS: Mapping[str, Sequence[str]] = {
-    f"{direction}_packets_total": tuple(
-        f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
-    )
-    for direction in ("receive", "transmit")
-}
+PACKET_SUMS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        f"{direction}_packets_total": tuple(
+            f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
+        )
+        for direction in ("receive", "transmit")
+    }
+)
 """Packets of all kinds, where a switch counts unicast, multicast and broadcast packets only."""
 
 REASONS: Sequence[tuple[type[SwitchApiError], str]] = (

@@ -6,6 +6,7 @@ Each port has the time at which the switch last read its counters from the chip;
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from exporter.core.table import Value
@@ -44,25 +45,29 @@ DROPS_TEXT = "show interfaces counters queue"
 TRANSCEIVER_DOM = "show interfaces transceiver dom thresholds"
 TRANSCEIVER = "show interfaces transceiver"
 
-POLL_COMMANDS: Mapping[str, Callable[[object], PerPort[Any]]] = {
-    INTERFACES: parser.parse_interfaces,
-    PFC: parser.parse_pfc,
-    PFC_DETAIL: parser.parse_pfc,
-    ECN: parser.parse_ecn,
-    DROPS: parser.parse_drops,
-}
+POLL_COMMANDS: Mapping[str, Callable[[object], PerPort[Any]]] = MappingProxyType(
+    {
+        INTERFACES: parser.parse_interfaces,
+        PFC: parser.parse_pfc,
+        PFC_DETAIL: parser.parse_pfc,
+        ECN: parser.parse_ecn,
+        DROPS: parser.parse_drops,
+    }
+)
 """Commands of each poll, the most important first, and their parsers."""
 
 ALTERNATIVES = ((DROPS, DROPS_VOQ, DROPS_TEXT), (TRANSCEIVER_DOM, TRANSCEIVER))
 """Commands with the same values: each is run where the release does not support those before it. `DROPS_VOQ` is of
 hardware with virtual output queues; the text has only sums of each port, and `TRANSCEIVER` only one lane of each."""
 
-FAMILIES = {
-    Family.PFC: (PFC_DETAIL, PFC),
-    Family.ECN: (ECN,),
-    Family.QUEUES: (DROPS, DROPS_VOQ, DROPS_TEXT),
-    Family.OPTICS: (TRANSCEIVER_DOM, TRANSCEIVER),
-}
+FAMILIES = MappingProxyType(
+    {
+        Family.PFC: (PFC_DETAIL, PFC),
+        Family.ECN: (ECN,),
+        Family.QUEUES: (DROPS, DROPS_VOQ, DROPS_TEXT),
+        Family.OPTICS: (TRANSCEIVER_DOM, TRANSCEIVER),
+    }
+)
 """The commands that have a family."""
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from types import MappingProxyType
 
 from exporter.config.units import watts_of_dbm
 from exporter.core.table import LabelValues, Value
@@ -21,25 +22,31 @@ from exporter.sources.switch.readers import api_reader
 from exporter.switch_api.nvue.modules import NvueLane, NvueModule
 from exporter.switch_api.nvue.parser import NvueInterface, NvueQos
 
-_PORT_KEYS = {
-    "receive_bytes_total": "in-bytes",
-    "receive_packets_total": "in-pkts",
-    "receive_errors_total": "in-errors",
-    "receive_discards_total": "in-drops",
-    "transmit_bytes_total": "out-bytes",
-    "transmit_packets_total": "out-pkts",
-    "transmit_errors_total": "out-errors",
-    "transmit_discards_total": "out-drops",
-}
-_PRIORITY_KEYS = {"receive_pfc_frames_total": "rx-pause-frames", "transmit_pfc_frames_total": "tx-pause-frames"}
-_QUEUE_KEYS = {
-    "queue_transmit_bytes_total": "tx-bytes",
-    "queue_transmit_packets_total": "tx-frames",
-    "queue_ecn_marked_packets_total": "ecn-marked-frames",
-    "queue_full_discards_total": "tx-uc-buffer-discards",
-    "queue_early_discards_total": "wred-discards",
-}
-_GROUP_KEYS = {"priority_group_discards_total": "rx-buffer-discards"}
+_PORT_KEYS = MappingProxyType(
+    {
+        "receive_bytes_total": "in-bytes",
+        "receive_packets_total": "in-pkts",
+        "receive_errors_total": "in-errors",
+        "receive_discards_total": "in-drops",
+        "transmit_bytes_total": "out-bytes",
+        "transmit_packets_total": "out-pkts",
+        "transmit_errors_total": "out-errors",
+        "transmit_discards_total": "out-drops",
+    }
+)
+_PRIORITY_KEYS = MappingProxyType(
+    {"receive_pfc_frames_total": "rx-pause-frames", "transmit_pfc_frames_total": "tx-pause-frames"}
+)
+_QUEUE_KEYS = MappingProxyType(
+    {
+        "queue_transmit_bytes_total": "tx-bytes",
+        "queue_transmit_packets_total": "tx-frames",
+        "queue_ecn_marked_packets_total": "ecn-marked-frames",
+        "queue_full_discards_total": "tx-uc-buffer-discards",
+        "queue_early_discards_total": "wred-discards",
+    }
+)
+_GROUP_KEYS = MappingProxyType({"priority_group_discards_total": "rx-buffer-discards"})
 ECN_MARKED = "ecn_marked_packets_total"
 
 CountersByNumber = Mapping[int, Mapping[str, int]]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from types import MappingProxyType
 from typing import TypeVar
 
 from exporter.core.source import Failure, SourceError
@@ -59,10 +60,12 @@ NEIGHBOURS = ("show lldp interfaces ethernet remote", "show lldp remote")
 MAX_LOGGED_CHARACTERS = 2000
 """Characters of a response of unknown structure that are logged."""
 
-FAMILIES = {
-    COUNTERS: (Family.TRAFFIC, Family.ERRORS, Family.PAUSE),
-    CONGESTION: (Family.ECN, Family.QUEUES),
-}
+FAMILIES = MappingProxyType(
+    {
+        COUNTERS: (Family.TRAFFIC, Family.ERRORS, Family.PAUSE),
+        CONGESTION: (Family.ECN, Family.QUEUES),
+    }
+)
 """The families that a command has."""
 
 _UNSUPPORTED = re.compile(r"unrecogni[sz]ed|unknown|invalid|incomplete|not supported", re.IGNORECASE)

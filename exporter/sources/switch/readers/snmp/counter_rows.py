@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
 from exporter.core.table import LabelValues
@@ -16,7 +17,7 @@ from exporter.sources.switch.readers.snmp.profile import Counter, CounterTable
 Cells: TypeAlias = Mapping[Oid, int]
 """Values of a column by index."""
 
-SWAPPED = {"receive_pfc_": "transmit_pfc_", "transmit_pfc_": "receive_pfc_"}
+SWAPPED = MappingProxyType({"receive_pfc_": "transmit_pfc_", "transmit_pfc_": "receive_pfc_"})
 
 UP, UNKNOWN = 1, 4
 """Values of ifOperStatus and ifAdminStatus."""

@@ -7,6 +7,7 @@ GET.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import TypeAlias
 
 from exporter.core.source import Failure
@@ -52,12 +53,14 @@ from exporter.sources.switch.readers.snmp.profile import Counter, CounterTable, 
 Times: TypeAlias = Callable[[Sequence[Oid]], tuple[float, Sequence[float] | None]]
 """Returns the times at which the switch counted rows, by the interfaces of their ports: one for all, or one each."""
 
-SUMS: Mapping[str, tuple[str, ...]] = {
-    f"{direction}_packets_total": tuple(
-        f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
-    )
-    for direction in ("receive", "transmit")
-}
+SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        f"{direction}_packets_total": tuple(
+            f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
+        )
+        for direction in ("receive", "transmit")
+    }
+)
 """Totals that IF-MIB does not have."""
 
 OCTETS = ("receive_bytes_total", "transmit_bytes_total")
@@ -65,7 +68,7 @@ OCTETS = ("receive_bytes_total", "transmit_bytes_total")
 MAX_INSTANCES = 2000
 """Most instances that are read by GET in one poll."""
 
-_NO_CELLS: Cells = {}
+_NO_CELLS: Cells = MappingProxyType({})
 
 
 class SnmpCounters:

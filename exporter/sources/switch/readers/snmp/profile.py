@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -32,15 +33,17 @@ GENERIC = "generic"
 
 FOLDER = Path(__file__).with_name("profiles")
 
-SCHEMAS: Mapping[str, Schema] = {
-    "ports": PORTS,
-    "priorities": PRIORITIES,
-    "queues": QUEUES,
-    "priority_groups": PRIORITY_GROUPS,
-}
+SCHEMAS: Mapping[str, Schema] = MappingProxyType(
+    {
+        "ports": PORTS,
+        "priorities": PRIORITIES,
+        "queues": QUEUES,
+        "priority_groups": PRIORITY_GROUPS,
+    }
+)
 """Schemas by the value of `rows` of a table."""
 
-LABELS = {"priorities": "priority", "queues": "queue", "priority_groups": "priority_group"}
+LABELS = MappingProxyType({"priorities": "priority", "queues": "queue", "priority_groups": "priority_group"})
 """The part of an index that distinguishes the rows of a port, by the value of `rows`."""
 
 _PART = re.compile(r"([a-z_]+)(?:=(\d{1,10})|-(\d{1,3}))?")

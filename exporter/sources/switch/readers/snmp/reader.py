@@ -19,7 +19,6 @@ from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpAuthenticationError, SnmpError, SnmpTimeout
 from exporter.snmp.get import GetResult
 from exporter.sources.switch.credentials import read_credentials
-from exporter.sources.switch.fair_lock import yield_to_loop
 from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.readers.snmp.counters import SnmpCounters, Times
@@ -34,6 +33,7 @@ from exporter.sources.switch.readers.snmp.text import (
     text_of,
     value_of,
 )
+from exporter.sources.switch.shared import Shared
 from exporter.switch_api.neighbour import LldpNeighbour
 
 INVENTORY_SECONDS = 300.0
@@ -63,13 +63,21 @@ class SnmpReader:
 
     protocol = "snmp"
 
-    def __init__(self, target: Target, options: Snmp, interval: float, profiles: Profiles | None = None) -> None:
-        """Store the target, the seconds between its polls, and the profiles to choose from."""
+    def __init__(
+        self,
+        target: Target,
+        options: Snmp,
+        interval: float,
+        profiles: Profiles | None = None,
+        shared: Shared | None = None,
+    ) -> None:
+        """Store the target, the seconds between its polls, the profiles to choose from, and what all polls share."""
         self._target = target
         self._options = options
         self._interval = interval
         self._deadline = interval * DEADLINE_RATIO
         self._profiles = profiles or builtin()
+        self._shared = shared or Shared()
         self._client: SnmpClient | None = None
         self._inventory: Inventory | None = None
         self._inventory_time = 0.0
@@ -151,6 +159,7 @@ class SnmpReader:
                 deadline=self._deadline,
                 window=options.window,
                 unconnected=options.any_source,
+                password_keys=self._shared.password_keys,
             )
         return self._client
 
@@ -244,7 +253,7 @@ class SnmpReader:
         counters = self._counters
         now = monotonic()
         result = await client.walk(counters.columns_to_walk(now), max_rows=MAX_ROWS)
-        await yield_to_loop()
+        await self._shared.fair_lock.yield_to_loop()
         failures += failures_of(result)
         if result.empty:
             raise SourceError("empty", f"{client.address}: responds, but returns no counters; check its SNMP view")

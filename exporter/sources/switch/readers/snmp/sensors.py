@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from exporter.config.units import watts_of_dbm
 from exporter.core.source import Failure
@@ -31,10 +32,12 @@ _DESCRIPTION, _CONTAINED_IN, _NAME = (*_ENTITY, 2), (*_ENTITY, 4), (*_ENTITY, 7)
 _ALIAS = (1, 3, 6, 1, 2, 1, 47, 1, 3, 2, 1, 2)
 """entAliasMappingIdentifier: the interface of a physical entity, as the identifier of its row in ifTable."""
 
-SENSORS: Mapping[str, Oid] = {
-    "entity": (1, 3, 6, 1, 2, 1, 99, 1, 1, 1),
-    "cisco": (1, 3, 6, 1, 4, 1, 9, 9, 91, 1, 1, 1, 1),
-}
+SENSORS: Mapping[str, Oid] = MappingProxyType(
+    {
+        "entity": (1, 3, 6, 1, 2, 1, 99, 1, 1, 1),
+        "cisco": (1, 3, 6, 1, 4, 1, 9, 9, 91, 1, 1, 1, 1),
+    }
+)
 """Entries of the two sensor tables: type, scale, precision, value and status are columns 1 to 5 of both."""
 
 _JUNOS = (1, 3, 6, 1, 4, 1, 2636, 3, 60, 1)
@@ -59,18 +62,20 @@ RECEIVED, SENT, BIAS = (
     "module_lane_bias_amperes",
 )
 
-_ENDINGS = {_CELSIUS: TEMPERATURE, _VOLTS: VOLTAGE, _VOLTS_AC: VOLTAGE, _AMPERES: BIAS}
-_MEASURED = {*_ENDINGS, _WATTS, _DBM}
+_ENDINGS = MappingProxyType({_CELSIUS: TEMPERATURE, _VOLTS: VOLTAGE, _VOLTS_AC: VOLTAGE, _AMPERES: BIAS})
+_MEASURED = frozenset({*_ENDINGS, _WATTS, _DBM})
 MAX_DBM = 100.0
 """Higher values are invalid, and may overflow in watts."""
 
-_VALID_RANGES = {
-    TEMPERATURE: (-100.0, 200.0),
-    VOLTAGE: (0.0, 50.0),
-    RECEIVED: (0.0, 1.0),
-    SENT: (0.0, 1.0),
-    BIAS: (0.0, 5.0),
-}
+_VALID_RANGES = MappingProxyType(
+    {
+        TEMPERATURE: (-100.0, 200.0),
+        VOLTAGE: (0.0, 50.0),
+        RECEIVED: (0.0, 1.0),
+        SENT: (0.0, 1.0),
+        BIAS: (0.0, 5.0),
+    }
+)
 """Range of values that a module can measure; others are invalid."""
 
 
@@ -249,9 +254,9 @@ def _validated(ending: str, value: float) -> tuple[str, float] | None:
     return (ending, value) if math.isfinite(value) and low <= value <= high else None
 
 
-_JUNOS_MODULES = {8: (TEMPERATURE, 1.0), 25: (VOLTAGE, 1e-3)}
-_JUNOS_LANES = {6: RECEIVED, 7: BIAS, 8: SENT}
-_JUNOS_SINGLE_LANE = {5: RECEIVED, 6: BIAS, 7: SENT}
+_JUNOS_MODULES = MappingProxyType({8: (TEMPERATURE, 1.0), 25: (VOLTAGE, 1e-3)})
+_JUNOS_LANES = MappingProxyType({6: RECEIVED, 7: BIAS, 8: SENT})
+_JUNOS_SINGLE_LANE = MappingProxyType({5: RECEIVED, 6: BIAS, 7: SENT})
 """Columns of JUNIPER-DOM-MIB: hundredths of a dBm, microamperes, degrees, millivolts. The table of modules has the lane
 of modules with a single one."""
 

@@ -7,6 +7,7 @@ which the switch itself resets once a minute.
 import asyncio
 from collections.abc import Mapping, Sequence
 from time import monotonic
+from types import MappingProxyType
 
 from exporter.config.secret import SecretError, read_secret
 from exporter.core.source import Failure, SourceError
@@ -40,16 +41,18 @@ MAX_NAMES = 50_000
 MAX_FAILURES = 100
 """Failures reported by one poll; a broken database may have one per queue."""
 
-FAMILY_GROUPS = {
-    Family.TRAFFIC: "PORT",
-    Family.ERRORS: "PORT",
-    Family.PAUSE: "PORT",
-    Family.PFC: "PORT",
-    Family.PFC_DURATION: "PORT",
-    Family.ECN: "WRED_ECN_QUEUE",
-    Family.QUEUES: "QUEUE",
-    Family.BUFFERS: "PG_DROP",
-}
+FAMILY_GROUPS = MappingProxyType(
+    {
+        Family.TRAFFIC: "PORT",
+        Family.ERRORS: "PORT",
+        Family.PAUSE: "PORT",
+        Family.PFC: "PORT",
+        Family.PFC_DURATION: "PORT",
+        Family.ECN: "WRED_ECN_QUEUE",
+        Family.QUEUES: "QUEUE",
+        Family.BUFFERS: "PG_DROP",
+    }
+)
 """The flex counter group of a family, which may be disabled."""
 
 

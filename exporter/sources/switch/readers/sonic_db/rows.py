@@ -1,6 +1,7 @@
 """Rows of one SONiC switch from the values of its databases."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from exporter.core.table import LabelValues, Value
 from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
@@ -23,11 +24,13 @@ MICROSECONDS_PER_SECOND = 10**6
 Counters = Mapping[LabelValues, Mapping[str, int]]
 """Counters by the labels of a port, queue or priority group, and by ending."""
 
-PRIORITY_ENDINGS: Mapping[str, str] = {
-    form.format(priority): f"{priority}/{ending}"
-    for priority in range(parser.PRIORITIES)
-    for form, ending in parser.PRIORITY_COUNTERS.items()
-}
+PRIORITY_ENDINGS: Mapping[str, str] = MappingProxyType(
+    {
+        form.format(priority): f"{priority}/{ending}"
+        for priority in range(parser.PRIORITIES)
+        for form, ending in parser.PRIORITY_COUNTERS.items()
+    }
+)
 """Field of a port's counters to the priority and ending of its metric, `3/receive_pfc_frames_total`."""
 
 
