@@ -153,7 +153,9 @@ def _source(number: int, port: int, registry: SwitchRegistry, interval: float) -
     snmp = Snmp(community="public")
     # Neighbours are read once a minute and have no rows here: left out, so that both do the same.
     target = Target(name=f"leaf-{number:03d}", address=f"127.0.0.1:{port}", lldp=False, snmp=snmp)
-    return SwitchSource(target, interval, [switches.make_reader(target, "snmp", interval, shared=registry.shared)], registry)
+    return SwitchSource(
+        target, interval, [switches.make_reader(target, "snmp", interval, shared=registry.shared)], registry
+    )
 
 
 async def _our_polls(port: int, *, everything: bool) -> float:

@@ -10,6 +10,7 @@ import re
 import types
 import typing
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,15 +19,17 @@ from exporter.config.errors import RuleError
 from exporter.config.units import Amount, BitRate, Duration
 
 _SECRET = re.compile(r"pass|communit|secret|token(?!s_per_step)|credential|key|basic_auth", re.IGNORECASE)
-_WORDS = {
-    "object": "a mapping",
-    "array": "a list",
-    "str": "a string",
-    "bool": "true or false",
-    "int": "an integer",
-    "float": "a number",
-    "|": "or",
-}
+_WORDS = MappingProxyType(
+    {
+        "object": "a mapping",
+        "array": "a list",
+        "str": "a string",
+        "bool": "true or false",
+        "int": "an integer",
+        "float": "a number",
+        "|": "or",
+    }
+)
 """Names of msgspec for types, and what they are called in errors."""
 
 

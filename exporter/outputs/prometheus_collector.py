@@ -4,6 +4,7 @@ The exporter's server does not render tables this way: rendering them directly t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -25,13 +26,15 @@ from exporter.core.table import (
 )
 from exporter.core.table import Metric as Declared
 
-_FAMILIES: Mapping[Kind, Callable[..., Metric]] = {
-    Kind.COUNTER: CounterMetricFamily,
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.INFO: InfoMetricFamily,
-    Kind.HISTOGRAM: HistogramMetricFamily,
-    Kind.UNKNOWN: UnknownMetricFamily,
-}
+_FAMILIES: Mapping[Kind, Callable[..., Metric]] = MappingProxyType(
+    {
+        Kind.COUNTER: CounterMetricFamily,
+        Kind.GAUGE: GaugeMetricFamily,
+        Kind.INFO: InfoMetricFamily,
+        Kind.HISTOGRAM: HistogramMetricFamily,
+        Kind.UNKNOWN: UnknownMetricFamily,
+    }
+)
 
 
 class TableCollector(Collector):

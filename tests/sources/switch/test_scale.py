@@ -32,7 +32,9 @@ def source_of(simulated, address, registry, *, interval=INTERVAL, patience=0.5):
     """Make the source of one simulated switch."""
     snmp = Snmp(community="public", timeout=patience, retries=1)
     target = Target(name=f"target-{simulated.name}", address=address, snmp=snmp)
-    return SwitchSource(target, interval, [switches.make_reader(target, "snmp", interval, shared=registry.shared)], registry)
+    return SwitchSource(
+        target, interval, [switches.make_reader(target, "snmp", interval, shared=registry.shared)], registry
+    )
 
 
 @contextlib.asynccontextmanager
