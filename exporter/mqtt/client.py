@@ -159,6 +159,8 @@ class BrokerClient:
         try:
             await asyncio.shield(connecting)
         except asyncio.CancelledError:  # its thread cannot be cancelled: what it opens has to be closed
+            await asyncio.wait([connecting], timeout=self._timeout)  # a name server may take longer
+            connecting.cancel()
             await asyncio.gather(connecting, return_exceptions=True)
             raise
         except UnicodeError:
