@@ -57,25 +57,28 @@ class Listener:
         self._has_room = has_room
         self._failed = failed
         self._tls = tls
-        self._tasks: list[asyncio.Task[None]] = []
+        self._failing = False
+        self._retry: asyncio.TimerHandle | None = None
 
     def listen(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket, which is closed by `close`."""
         sock.setblocking(False)
         sock.listen(BACKLOG)
         self.sockets.append(sock)
-        self._tasks.append(asyncio.get_running_loop().create_task(self._accept(sock)))
+        asyncio.get_running_loop().add_reader(sock, self._accept, sock)
 
     async def close(self) -> None:
         """Stop accepting, and abort handshakes."""
-        tasks = [*self._tasks, *self.handshakes.values()]
+        if self._retry is not None:
+            self._retry.cancel()
+        for sock in self.sockets:
+            asyncio.get_running_loop().remove_reader(sock)
+            sock.close()
+        self.sockets.clear()
+        tasks = list(self.handshakes.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for sock in self.sockets:
-            sock.close()
-        self.sockets.clear()
-        self._tasks.clear()
 
     def abort_oldest(self) -> None:
         """Abort the handshake that started first."""
@@ -85,22 +88,31 @@ class Listener:
         """The handshake of a connection is complete: it is no longer counted here."""
         self.handshakes.pop(protocol, None)
 
-    async def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept one connection: the event loop calls again if more are queued, after what else is to be done."""
+        try:
+            sock, _ = listening.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno not in _OF_ONE_CONNECTION:
+                self._pause(error)
+            return
+        self._failing = False
+        self._start(sock)
+
+    def _pause(self, error: OSError) -> None:
+        if not self._failing:
+            log.error("cannot accept connections, trying every second: %s", error.strerror)
+        self._failing = True
         loop = asyncio.get_running_loop()
-        failing = False
-        while True:
-            try:
-                sock, _ = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno not in _OF_ONE_CONNECTION:
-                    if not failing:
-                        log.error("cannot accept connections, trying every second: %s", error.strerror)  # noqa: TRY400
-                    failing = True
-                    await asyncio.sleep(ACCEPT_PAUSE)
-            else:
-                failing = False
-                self._start(sock)
-            await asyncio.sleep(0)  # sock_accept does not yield while connections are queued
+        for sock in self.sockets:
+            loop.remove_reader(sock)
+        self._retry = loop.call_later(ACCEPT_PAUSE, self._resume)
+
+    def _resume(self) -> None:
+        for sock in self.sockets:
+            asyncio.get_running_loop().add_reader(sock, self._accept, sock)
 
     def _start(self, sock: socket.socket) -> None:
         if not self._has_room():
