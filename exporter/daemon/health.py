@@ -84,8 +84,8 @@ REFUSAL = vocabulary.schema(
     ("reason",),
     own={
         "http_refused_total": counter(
-            "Connections and requests refused, by reason: too many connections, a client certificate whose name is"
-            " not allowed, a malformed request, a timeout, or a failed authentication."
+            "Connections and requests refused, by reason: too many connections, a failed TLS handshake, a client"
+            " certificate whose name is not allowed, a malformed request, a timeout, or a failed authentication."
         )
     },
 )

@@ -148,10 +148,13 @@ def test_a_process_name_with_blanks_and_brackets(monkeypatch):
 
 
 def test_refused_clients_are_counted_by_reason():
-    stats = WebStats(malformed_requests=3, timeouts=2, refused_connections=1, authentication_failures=7)
+    stats = WebStats(
+        malformed_requests=3, timeouts=2, refused_connections=1, authentication_failures=7, failed_handshakes=4
+    )
     refused = {line for line in lines(refused=stats.refused()) if "refused" in line}
     assert refused == {
         'fabric_exporter_http_refused_total{reason="connections"} 1',
+        'fabric_exporter_http_refused_total{reason="handshake"} 4',
         'fabric_exporter_http_refused_total{reason="client_name"} 0',
         'fabric_exporter_http_refused_total{reason="malformed"} 3',
         'fabric_exporter_http_refused_total{reason="timeout"} 2',
