@@ -120,8 +120,8 @@ DECLARED: tuple[Declared, ...] = (
     _declared(
         "http_refused_total",
         counter(
-            "Connections and requests refused, by reason: too many connections, a client certificate whose name is"
-            " not allowed, a malformed request, a timeout, or a failed authentication."
+            "Connections and requests refused, by reason: too many connections, a failed TLS handshake, a client"
+            " certificate whose name is not allowed, a malformed request, a timeout, or a failed authentication."
         ),
         lambda state: {(reason,): count for reason, count in state.refused.items()},
         "reason",

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.config.errors import UserError
-from exporter.outputs.http_server import BACKLOG, Connection, Server
+from exporter.outputs.http_server import Connection, Server
+from exporter.outputs.listener import BACKLOG
 from exporter.outputs.webapp import (
     DEFAULT_MAX_REQUESTS,
     Handlers,

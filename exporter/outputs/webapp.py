@@ -107,6 +107,7 @@ class WebStats(ConnectionStats):
         """Return the refused connections and requests by reason."""
         return {
             "connections": self.refused_connections,
+            "handshake": self.failed_handshakes,
             "client_name": self.refused_client_names,
             "malformed": self.malformed_requests,
             "timeout": self.timeouts,

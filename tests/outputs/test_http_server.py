@@ -1,10 +1,7 @@
 """The HTTP server below the web surface: what is a request, in which order answers come, and how connections end."""
 
 import asyncio
-import errno
 import itertools
-import os
-import resource
 import socket
 from contextlib import asynccontextmanager
 
@@ -574,24 +571,3 @@ async def test_connections_leave_descriptors_for_the_application(monkeypatch):
     monkeypatch.setattr(http.resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
     async with serving() as server:
         assert server.max_connections == http.MAX_CONNECTIONS
-
-
-async def test_without_descriptors_an_error_is_logged_once_and_not_for_each_connection():
-    loop = asyncio.get_running_loop()
-    errors = []
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with serving() as server:
-        with socket.socket() as client:
-            loop.set_exception_handler(lambda _, context: errors.append(context["exception"].errno))
-            free = os.dup(0)
-            os.close(free)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
-            try:
-                client.connect(server.sockets[0].getsockname())
-                await until(lambda: errors)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            assert errors == [errno.EMFILE]
-            client.setblocking(False)
-            await loop.sock_sendall(client, b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert (await loop.sock_recv(client, 100)).startswith(b"HTTP/1.1 200")  # taken when there are some again
