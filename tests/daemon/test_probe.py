@@ -349,9 +349,8 @@ async def test_a_reload_ends_waiting_probes_with_an_error(agent):
 
 
 @pytest.mark.parametrize("module", ["", "arista"])
-async def test_the_first_probe_blocks_nothing_though_profiles_are_read_for_it(agent, monkeypatch, module):
+async def test_the_first_probe_blocks_nothing_though_profiles_are_read_for_it(agent, module):
     profile.builtin.cache_clear()
-    monkeypatch.setattr(profile, "_active", [])
     async with prober(allow=LOOPBACK) as probing:
         with blockbuster_ctx("exporter"):
             result = await probing.probe(agent.address, module=module)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from exporter.config.schema import Config
 from exporter.daemon import prepared as preparation
 from exporter.daemon import probe, sources
+from exporter.daemon import running as running_sources
 from exporter.daemon.daemon import Daemon
 from exporter.daemon.settings import Settings
 from exporter.mqtt.options import SECTION as MQTT
@@ -334,6 +335,44 @@ async def test_a_source_has_closed_before_its_successor_opens(tmp_path, monkeypa
             await successor.first_read.wait()
         assert successor.status.up is True
         assert opened == [successor.source]
+
+
+async def test_an_error_while_closing_is_logged_and_delays_no_reload(tmp_path, monkeypatch, caplog):
+    class Stubborn(Port):
+        async def close(self):
+            raise OSError("the device is gone")
+
+    others = [one for one in sources.SOURCES if one.name != "rdma"]
+    rdma = next(one for one in sources.SOURCES if one.name == "rdma")
+    made = replace(rdma, build=lambda options, context: [Stubborn(options, [])])
+    monkeypatch.setattr(sources, "SOURCES", (*others, made))
+    (tmp_path / "config.yml").write_text("sources: {rdma: {interval: 60s}}")
+    async with running(tmp_path) as daemon:
+        poller = daemon._sources._running["rdma", ""].poller
+        (tmp_path / "config.yml").write_text("sources: {rdma: {interval: 61s}}")
+        assert await daemon.reload() is None
+        assert daemon._sources._running["rdma", ""].poller is not poller
+    assert "rdma: error while closing" in caplog.text
+    assert "the device is gone" in caplog.text
+
+
+async def test_a_source_that_does_not_close_delays_a_reload_for_a_limited_time(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(running_sources, "STOP_SECONDS", 0.05)
+
+    class Hanging(Port):
+        async def close(self):
+            await asyncio.Event().wait()
+
+    others = [one for one in sources.SOURCES if one.name != "rdma"]
+    rdma = next(one for one in sources.SOURCES if one.name == "rdma")
+    made = replace(rdma, build=lambda options, context: [Hanging(options, [])])
+    monkeypatch.setattr(sources, "SOURCES", (*others, made))
+    (tmp_path / "config.yml").write_text("sources: {rdma: {interval: 60s}}")
+    async with running(tmp_path) as daemon:
+        (tmp_path / "config.yml").write_text("sources: {rdma: {interval: 61s}}")
+        async with asyncio.timeout(LONG):
+            assert await daemon.reload() is None
+    assert "rdma: not closed within 0.05 s" in caplog.text
 
 
 def test_the_configurations_differ_in_every_part(tmp_path):

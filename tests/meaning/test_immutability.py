@@ -5,6 +5,7 @@ from copy import deepcopy
 import pytest
 
 from exporter.core import vocabulary
+from exporter.core.definition import SourceSteps
 from exporter.core.table import Column, RowKeeper, Samples, Table
 from exporter.daemon.pipeline import Expectation, steps
 from exporter.sources.bursts.source import SCHEMA as BURST_SAMPLES
@@ -104,7 +105,7 @@ def snapshot(table):
 )
 def test_no_step_changes_the_values_of_a_table_in_place(schema, tables):
     """Neither those that it gets nor those that it returned at an earlier poll."""
-    pipeline = steps(Expectation(ports=3))
+    pipeline = steps(Expectation(ports=3), SourceSteps())
     states: dict = {}
     seen: list[tuple[Table, dict]] = []
     derived = 0
