@@ -19,6 +19,7 @@ from exporter.core.source import (
     Host,
     Reading,
     Source,
+    SourceError,
 )
 from exporter.linux.tail import FILE_BUDGET, START_WINDOW, Chunk
 from exporter.linux.untrusted_files import read_untrusted
@@ -118,7 +119,7 @@ class NcclFactsSource:
             failures.append(Failure("", "over_limit", detail))
         if self._options.ras.enabled:
             evidence = self._evidence(now)
-            self._ras.poll_if_due(await off_loop(self._serial, self._listeners), evidence)
+            self._ras.poll_if_due(await self._inodes(failures), evidence)
             tables += self._ras.tables(evidence.jobs, now)
             if self._ras.problem:
                 failures.append(Failure("RAS", "unreachable", self._ras.problem))
@@ -131,7 +132,11 @@ class NcclFactsSource:
 
     async def _read_textfiles(self, failures: list[Failure]) -> None:
         """Read the text files that changed."""
-        found = await off_loop(self._serial, partial(self._text_search.find, failures))
+        try:
+            found = await off_loop(self._serial, partial(self._text_search.find, failures))
+        except SourceError as error:
+            failures.append(Failure("", error.reason, f"text files: {error}"))
+            return
         due = self._textfiles.update(found.files)
         results = await self._serial.run((one.path, partial(read_file, one.path)) for one in due)
         for one in due:
@@ -140,6 +145,14 @@ class NcclFactsSource:
                 self._textfiles.add(one.path, result)
             elif not isinstance(result, FileNotFoundError):
                 failures.append(failure_of(one.job, result, one.path))
+
+    async def _inodes(self, failures: list[Failure]) -> frozenset[str]:
+        """Return the sockets that listen on the RAS port; none if that is unknown."""
+        try:
+            return await off_loop(self._serial, self._listeners)
+        except SourceError as error:
+            failures.append(Failure("RAS", error.reason, str(error)))
+            return frozenset()
 
     def _listeners(self) -> frozenset[str]:
         """Return the sockets that listen on the RAS port, without connecting to it."""

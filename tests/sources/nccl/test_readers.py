@@ -255,6 +255,16 @@ async def test_job_with_the_hook_is_exported_with_rank_and_name(tmp_path):
         assert (facts["pid"], facts["host_pid"], facts["ranks"]) == (str(job.pid), str(job.pid), "8")
 
 
+@pytest.mark.parametrize(("expiry", "missing"), [(hook.EXPIRY_SECONDS, 3), (0.0, 0)], ids=["tracked", "expired"])
+async def test_datagram_numbers_of_a_process_expire(tmp_path, monkeypatch, expiry, missing):
+    monkeypatch.setattr(hook, "EXPIRY_SECONDS", expiry)
+    async with bench(tmp_path, "socket") as made:
+        for number in (5, 9):
+            await send(made.socket, datagram(number))
+            await made.read()
+        assert made.cells(metrics.TIMING_LOSSES, "lost_total")["missing",] == missing
+
+
 # --- Inspector
 
 

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 from exporter.core.blocking import BlockingCalls, HungError, Turns
@@ -19,7 +20,6 @@ from exporter.core.table import (
     Schema,
     Table,
 )
-from exporter.nccl.datagram import Datagram
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.job_files import TIMING_SOCKET
 from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS
@@ -48,6 +48,9 @@ from exporter.sources.nccl.timing_socket import (
 MAX_TRACKED_PROCESSES = 1024
 """Processes whose datagram numbers are tracked; more than can send at a time."""
 
+EXPIRY_SECONDS = 3600.0
+"""Time without a datagram after which a process is no longer tracked."""
+
 LOSSES = ("dropped", "untimed", "faults", "missing")
 
 _USES = ("used", "duplicate", "over_limit", "excluded")
@@ -55,10 +58,11 @@ _USES = ("used", "duplicate", "over_limit", "excluded")
 
 @dataclass(slots=True)
 class _Numbering:
-    """State of a process: number of its last datagram, and its losses so far."""
+    """State of a process: number of its last datagram, its losses so far, and the monotonic time of that datagram."""
 
     last: int = -1
     losses: Counter[str] = field(default_factory=Counter)
+    at: float = 0.0
 
 
 class _Survey(NamedTuple):
@@ -105,6 +109,7 @@ class HookFeed:
             except (OSError, HungError) as error:
                 failures.append(failure_of("", error, self._path))
         reports: dict[str, ProcessReport] = {}
+        self._expire(monotonic())
         for one in await self._socket.take():
             self._add_datagram(one, reports)
         return FeedReport(list(reports.values()), failures=failures)
@@ -156,7 +161,7 @@ class HookFeed:
         received, sender = one.datagram, one.sender
         # Processes whose PIDs are not visible here share a sender; host and PID in their datagrams differ.
         key = f"{sender.pid or f'{sender.uid}:{received.host}:{received.pid}'}:{one.job}"
-        self._count_losses(key, received)
+        self._count_losses(key, one)
         report = reports.get(key)
         if report is None:
             report = reports[key] = ProcessReport(key, _facts(one))
@@ -185,8 +190,16 @@ class HookFeed:
             report.steps["flops"] += round(step.flops or 0)
         self._uses["used"] += len(received.operations)
 
-    def _count_losses(self, key: str, received: Datagram) -> None:
+    def _expire(self, now: float) -> None:
+        """Stop tracking processes that sent nothing for long; they are ordered by their last datagram."""
+        for key, one in list(self._numberings.items()):
+            if now - one.at < EXPIRY_SECONDS:
+                return
+            del self._numberings[key]
+
+    def _count_losses(self, key: str, one: Received) -> None:
         """Count datagrams lost in transit, and the increase of the losses that the process reports."""
+        received = one.datagram
         losses = Counter(dropped=received.dropped, untimed=received.untimed, faults=received.faults)
         before = self._numberings.pop(key, None)
         if before is None and received.number:
@@ -197,7 +210,7 @@ class HookFeed:
         if len(self._numberings) > MAX_TRACKED_PROCESSES:
             del self._numberings[next(iter(self._numberings))]
         self._lost["missing"] += max(0, received.number - before.last - 1)
-        before.last = received.number
+        before.last, before.at = received.number, one.at
         self._lost += losses - before.losses
         before.losses = losses
 
