@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from exporter.core.blocking import Turns
 from exporter.core.source import Host
 from exporter.linux.netlink.rdma import QueuePairs, RdmaDevice, RdmaPort
 from exporter.sources.rdma import (
@@ -528,9 +529,9 @@ async def test_source_closes_during_a_queue_pair_dump(tree, netlink):
     go.set()
 
 
-def test_queue_pair_deadline_is_at_most_half_of_the_interval(tmp_path):
-    short = rdma_queue_pairs.QueuePairPoller(2.0, tmp_path, Netlink())
-    long = rdma_queue_pairs.QueuePairPoller(60.0, tmp_path, Netlink())
+def test_queue_pair_deadline_is_at_most_half_of_the_interval():
+    short = rdma_queue_pairs.QueuePairPoller(2.0, Turns(), Netlink())
+    long = rdma_queue_pairs.QueuePairPoller(60.0, Turns(), Netlink())
     assert (short._serial._deadline, long._serial._deadline) == (1.0, 5.0)
 
 
