@@ -4,6 +4,7 @@
 """
 
 import errno
+import socket
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -26,9 +27,17 @@ from exporter.linux.netlink.ethtool_netlink import (
     LinkState,
     Pause,
 )
+from exporter.linux.netlink.netlink_socket import NetlinkSocket
 from exporter.linux.netlink.queueing_disciplines import QueueingDiscipline, QueueingDisciplineSocket
-from exporter.linux.netlink.rtnetlink import LinkEvent, NetworkLink
-from exporter.linux.netlink.rtnetlink_socket import LinkDumpSocket, LinkEventSocket
+from exporter.linux.netlink.rtnetlink import (
+    GET_LINKS,
+    LINK_GROUP,
+    LINKS_REQUEST,
+    LinkEvent,
+    NetworkLink,
+    parse_link_events,
+    parse_links,
+)
 from exporter.linux.recordings.module_memory import record_memory
 from exporter.linux.recordings.nic_recording import error_as_json, parse_nic_recording, statistics_as_json
 from exporter.linux.recordings.recording_folder import Recordings, recording_path, value_or_raise
@@ -101,8 +110,8 @@ class KernelNic:
 
     def __init__(self) -> None:
         with ExitStack() as stack:
-            self._links = stack.enter_context(LinkDumpSocket())
-            self._events = stack.enter_context(LinkEventSocket())
+            self._links = stack.enter_context(NetlinkSocket(socket.NETLINK_ROUTE))
+            self._events = stack.enter_context(NetlinkSocket(socket.NETLINK_ROUTE, groups=LINK_GROUP))
             self._queueing_disciplines = stack.enter_context(QueueingDisciplineSocket())
             self._ethtool_ioctl = stack.enter_context(EthtoolIoctl())
             self._ethtool_netlink = stack.enter_context(EthtoolNetlink())
@@ -111,7 +120,7 @@ class KernelNic:
 
     def links(self) -> list[NetworkLink]:
         """See NicReader."""
-        return self._links.dump()
+        return parse_links(self._links.dump(GET_LINKS, LINKS_REQUEST))
 
     def unreadable_links(self) -> dict[str, OSError]:
         """See NicReader; a dump of the kernel is complete or fails."""
@@ -173,7 +182,7 @@ class KernelNic:
 
     def events(self) -> list[LinkEvent]:
         """See NicReader."""
-        return self._events.read()
+        return parse_link_events(self._events.notifications())
 
     def close(self) -> None:
         """See NicReader."""
