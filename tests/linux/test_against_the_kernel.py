@@ -28,8 +28,9 @@ from exporter.linux.netlink.ethtool_netlink import (
 from exporter.linux.netlink.generic_netlink import GenericNetlinkFamily
 from exporter.linux.netlink.netlink_socket import NetlinkSocket
 from exporter.linux.netlink.rtnetlink import GET_LINKS, LINK_GROUP, LINKS_REQUEST, parse_link_events, parse_links
-from exporter.linux.nic_reader import KernelNic, ReplayNic, record
+from exporter.linux.nic_reader import KernelNic, ReplayNic
 from exporter.linux.recordings.module_memory import ModuleMemory
+from tests.helpers.record_nics import record
 
 CLONE_NEWNET = 0x40000000
 
