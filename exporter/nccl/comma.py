@@ -19,7 +19,7 @@ from exporter.nccl.decoding import (
     Rank,
     ShortText,
     Word,
-    decode_json,
+    decode,
 )
 
 MAX_FILE = 64 << 20
@@ -109,7 +109,7 @@ def parse_events(data: bytes, lost: Counter[str]) -> Iterator[CommaEvent]:
     """
     for one in _objects(data):
         try:
-            event = decode_json(_event, one, MAX_OBJECT)
+            event = decode(_event, one, MAX_OBJECT)
         except FormatError as error:
             lost[error.reason] += 1
             continue
@@ -124,7 +124,7 @@ def _objects(data: bytes) -> Iterator[bytes]:
         raise FormatError("too_large", f"{len(data)} bytes; at most {MAX_FILE} are read")
     if data.lstrip()[:1] == b"[":
         try:
-            yield from (bytes(one) for one in decode_json(_list, data, MAX_FILE))
+            yield from (bytes(one) for one in decode(_list, data, MAX_FILE))
         except FormatError:
             pass  # truncated
         else:

@@ -18,7 +18,7 @@ from exporter.nccl.decoding import (
     FormatError,
     ShortText,
     Text,
-    decode_json,
+    decode,
     reject_pickle,
 )
 
@@ -203,12 +203,12 @@ def parse_dump(data: bytes) -> RecorderDump:
         FormatError: It is a pickle, too large, or not a dump.
     """
     reject_pickle(data)
-    file = decode_json(_file, data, MAX_FILE)
+    file = decode(_file, data, MAX_FILE)
     errors: list[str] = []
     entries = []
     for raw in file.entries:
         try:
-            entries.append(_known_times(decode_json(_entry, bytes(raw), MAX_ENTRY)))
+            entries.append(_known_times(decode(_entry, bytes(raw), MAX_ENTRY)))
         except FormatError as error:
             errors.append(str(error))
     groups = {}
@@ -235,12 +235,12 @@ def _known_times(entry: RecorderEntry) -> RecorderEntry:
 
 def _group(key: str, file: _File) -> ProcessGroup:
     raw, status = file.pg_config.get(key), file.pg_status.get(key)
-    config = decode_json(_config, bytes(raw), MAX_FILE) if raw is not None else GroupConfig()
+    config = decode(_config, bytes(raw), MAX_FILE) if raw is not None else GroupConfig()
     return ProcessGroup(
         config.name or key,
         config.desc,
         _ranks(config.ranks),
-        decode_json(_status, bytes(status), MAX_ENTRY) if status is not None else None,
+        decode(_status, bytes(status), MAX_ENTRY) if status is not None else None,
     )
 
 

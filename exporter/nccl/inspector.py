@@ -21,7 +21,7 @@ from exporter.nccl.decoding import (
     ShortText,
     Text,
     Word,
-    decode_json,
+    decode,
 )
 
 MAX_LINE = 1 << 20
@@ -211,7 +211,7 @@ def parse_line(line: bytes) -> InspectorLine:
     Raises:
         FormatError: It cannot be used.
     """
-    return decode_json(_decoder, line, MAX_LINE)
+    return decode(_decoder, line, MAX_LINE)
 
 
 class InspectorContext:

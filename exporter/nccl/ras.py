@@ -19,7 +19,7 @@ from exporter.nccl.decoding import (
     Ranks,
     ShortText,
     Word,
-    decode_json,
+    decode,
 )
 
 MAX_ANSWER = 16 << 20
@@ -147,12 +147,12 @@ def parse_report(data: bytes) -> RasReport:
         FormatError: It is not such a reply, or too large.
     """
     try:
-        report = decode_json(_report, data, MAX_ANSWER)
+        report = decode(_report, data, MAX_ANSWER)
     except FormatError as error:
         repaired = _NO_COMMA.sub(rb"\1,\2", data) if error.reason == "malformed" else data
         if repaired == data:
             raise
-        report = decode_json(_report, repaired, MAX_ANSWER * 2)
+        report = decode(_report, repaired, MAX_ANSWER * 2)
     for communicator in report.communicators:
         if len(communicator.ranks) + len(communicator.missing_ranks) > communicator.size:
             raise FormatError("invalid", f"{communicator.hash}: more ranks than its size, {communicator.size}")

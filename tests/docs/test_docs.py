@@ -29,12 +29,11 @@ import yaml
 from exporter import cli
 from exporter.commands.host_snapshot import HostReaders, snapshot_host
 from exporter.config import schema
-from exporter.config.jobs import JobPlan
+from exporter.config.jobs import Algorithm, JobPlan, Precision
 from exporter.config.units import Amount, BitRate, Duration
 from exporter.daemon import loading, sources
 from exporter.linux.nic_reader import ReplayNic
 from exporter.linux.rdma_reader import ReplayRdma
-from exporter.meaning.training.step_budget import Algorithm, Precision
 from exporter.outputs import webconfig
 from exporter.simulator.host import HostFiles
 from exporter.simulator.traffic import Training

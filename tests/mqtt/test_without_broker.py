@@ -225,6 +225,7 @@ def test_a_subscriber_of_all_changes_has_the_active_states(before, after):
         (b"[" * 3000, "invalid"),
         (b'{"version":1,"kind":"up","since":1,"number":1}', "refused"),
         (b'{"version":2,"kind":"down","since":1,"number":1}', "unsupported_version"),
+        (b'{"version":2,"kind":{"of a newer":"form"}}', "unsupported_version"),
         (b'{"version":1,"kind":"down","since":"1","number":1}', "invalid"),
         (b'{"version":1,"kind":"down","since":-1,"number":1}', "invalid"),
         (b'{"version":1,"kind":"down","since":1,"number":1,"text":"a\\nb"}', "invalid"),
