@@ -1,4 +1,4 @@
-"""Flags that several commands have: configuration file, web server, log and SNMP credentials."""
+"""Flags that several commands have: configuration file, sysfs, web server, log and SNMP credentials."""
 
 import argparse
 import sys
@@ -32,6 +32,18 @@ def add_config_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--config.file`."""
     parser.add_argument(
         "--config.file", dest="config_file", type=Path, metavar="FILE", help="configuration file (YAML)"
+    )
+
+
+def add_sysfs_flag(parser: argparse.ArgumentParser) -> None:
+    """Add `--path.sysfs`."""
+    parser.add_argument(
+        "--path.sysfs",
+        dest="sysfs",
+        type=Path,
+        default=Path("/sys"),
+        metavar="DIR",
+        help="mount point of sysfs (default /sys)",
     )
 
 

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from exporter.commands.flags import add_config_flag, add_log_flags, add_web_flags, listen_addresses
+from exporter.commands.flags import add_config_flag, add_log_flags, add_sysfs_flag, add_web_flags, listen_addresses
 from exporter.config.errors import UserError
 from exporter.daemon import log
 
@@ -16,14 +16,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_web_flags(parser)
     add_log_flags(parser)
     add_config_flag(parser)
-    parser.add_argument(
-        "--path.sysfs",
-        dest="sysfs",
-        type=Path,
-        default=Path("/sys"),
-        metavar="DIR",
-        help="mount point of sysfs (default /sys)",
-    )
+    add_sysfs_flag(parser)
     parser.add_argument(
         "--path.procfs",
         dest="procfs",

@@ -1,4 +1,4 @@
-"""The command `snapshot`: record the SNMP objects of a switch, for a bug report."""
+"""The command `snapshot`: record the SNMP objects of a switch, or the ports of this host, for a bug report."""
 
 import argparse
 import asyncio
@@ -7,22 +7,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.commands.flags import add_config_flag, add_snmp_flags, snmp_options
+from exporter.commands.flags import add_config_flag, add_snmp_flags, add_sysfs_flag, snmp_options
 from exporter.config.errors import UserError, system_errors_as_user_errors
 
 if TYPE_CHECKING:
     from exporter.sources.switch.options import Snmp
 
-HELP = "record the SNMP objects of a switch, without names and addresses, for a bug report"
+HELP = "record a switch by SNMP, or the ports of this host, without names and addresses, for a bug report"
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this command."""
-    parser.add_argument("target", metavar="TARGET", help="name of a configured switch, or HOST or HOST:PORT")
+    parser.set_defaults(usage_error=parser.error)
+    parser.add_argument("target", nargs="?", metavar="TARGET", help="name of a configured switch, or HOST or HOST:PORT")
     parser.add_argument("output", nargs="?", type=Path, metavar="FILE", help="output file (default standard output)")
+    parser.add_argument(
+        "--host",
+        type=Path,
+        metavar="DIR",
+        help="record this host's NICs and RDMA devices, instead of a switch, in a new or empty directory",
+    )
+    parser.add_argument(
+        "--modules",
+        action="store_true",
+        help="with --host: record the memory of optical modules too, which takes a second for each port",
+    )
     parser.add_argument("--raw", action="store_true", help="keep names, addresses and serial numbers")
+    add_sysfs_flag(parser)
     add_config_flag(parser)
     add_snmp_flags(parser)
 
@@ -31,11 +44,40 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the recording.
 
     Raises:
-        UserError: The switch has no SNMP options or does not answer, a secret cannot be read, or the file exists or
-            cannot be written.
+        UserError: The switch has no SNMP options, the switch or the kernel does not answer, a secret cannot be read, or
+            the output exists or cannot be written.
     """
-    asyncio.run(_snapshot(arguments))
+    if arguments.host is None:
+        if arguments.target is None:
+            arguments.usage_error("name a switch as TARGET, or record this host with --host DIR")
+        if arguments.modules:
+            arguments.usage_error("--modules is for --host")
+        asyncio.run(_snapshot(arguments))
+    else:
+        if arguments.target is not None:
+            arguments.usage_error(f"record either the switch {arguments.target} or this host, not both")
+        _snapshot_host(arguments)
     return 0
+
+
+def _snapshot_host(arguments: argparse.Namespace) -> None:
+    from exporter.commands.host_snapshot import HostReaders, snapshot_host
+    from exporter.linux.nic_reader import KernelNic
+    from exporter.linux.rdma_reader import KernelRdma
+
+    folder: Path = arguments.host
+    readers = HostReaders(arguments.sysfs, KernelNic, KernelRdma)
+    with system_errors_as_user_errors(f"--host {folder}", "name a directory that this user can write"):
+        found = snapshot_host(readers, folder, raw=arguments.raw, modules=arguments.modules, progress=_progress())
+    for problem in found.problems:
+        print(f"fabric-exporter: {problem}", file=sys.stderr)  # noqa: T201  # output of the command
+    content = (
+        "MAC addresses, GUIDs and serial numbers are in it: review it before you share it"
+        if arguments.raw
+        else "MAC addresses, GUIDs and serial numbers are replaced; review it all the same before you share it"
+    )
+    counts = f"network devices: {found.nics}, RDMA devices: {found.rdma_devices}, files of sysfs: {found.files}"
+    print(f"{folder}: {counts}; {content}", file=sys.stderr)  # noqa: T201  # output of the command
 
 
 async def _snapshot(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 LabelValues: TypeAlias = tuple[str, ...]
 
@@ -46,6 +46,15 @@ class Samples:
 Value: TypeAlias = int | float | LabelValues | HistogramValue | Samples
 """A number for counters and gauges (finite), label values for infos, a HistogramValue for histograms; Samples only in
 tables of internal schemas."""
+
+
+Number = TypeVar("Number", int, float)
+
+
+def complete_sum(values: Iterable[Number | None]) -> Number | None:
+    """Return the sum of values; None if there are none, or one is missing: the sum of the others is another value."""
+    known = list(values)
+    return None if None in known or not known else sum(value for value in known if value is not None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,16 +1,14 @@
 """Readers of network devices by netlink and ioctl: of the kernel, or of a folder of recordings.
 
-`record` writes the answers for each device to a recording; `recordings.nic_recording` describes its form.
+`recordings.nic_recording` describes the form of a recording, and `recordings.recorder` makes them.
 """
 
 import errno
-from collections.abc import Callable, Collection, Mapping
+import socket
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
-
-import msgspec
+from typing import Protocol
 
 from exporter.linux.ethtool_ioctl import (
     DriverInfo,
@@ -26,12 +24,19 @@ from exporter.linux.netlink.ethtool_netlink import (
     LinkState,
     Pause,
 )
+from exporter.linux.netlink.netlink_socket import NetlinkSocket
 from exporter.linux.netlink.queueing_disciplines import QueueingDiscipline, QueueingDisciplineSocket
-from exporter.linux.netlink.rtnetlink import LinkEvent, NetworkLink
-from exporter.linux.netlink.rtnetlink_socket import LinkDumpSocket, LinkEventSocket
-from exporter.linux.recordings.module_memory import record_memory
-from exporter.linux.recordings.nic_recording import error_as_json, parse_nic_recording, statistics_as_json
-from exporter.linux.recordings.recording_folder import Recordings, recording_path, value_or_raise
+from exporter.linux.netlink.rtnetlink import (
+    GET_LINKS,
+    LINK_GROUP,
+    LINKS_REQUEST,
+    LinkEvent,
+    NetworkLink,
+    parse_link_events,
+    parse_links,
+)
+from exporter.linux.recordings.nic_recording import parse_nic_recording
+from exporter.linux.recordings.recording_folder import Recordings, value_or_raise
 
 
 class NicReader(Protocol):
@@ -101,8 +106,8 @@ class KernelNic:
 
     def __init__(self) -> None:
         with ExitStack() as stack:
-            self._links = stack.enter_context(LinkDumpSocket())
-            self._events = stack.enter_context(LinkEventSocket())
+            self._links = stack.enter_context(NetlinkSocket(socket.NETLINK_ROUTE))
+            self._events = stack.enter_context(NetlinkSocket(socket.NETLINK_ROUTE, groups=LINK_GROUP))
             self._queueing_disciplines = stack.enter_context(QueueingDisciplineSocket())
             self._ethtool_ioctl = stack.enter_context(EthtoolIoctl())
             self._ethtool_netlink = stack.enter_context(EthtoolNetlink())
@@ -111,7 +116,7 @@ class KernelNic:
 
     def links(self) -> list[NetworkLink]:
         """See NicReader."""
-        return self._links.dump()
+        return parse_links(self._links.dump(GET_LINKS, LINKS_REQUEST))
 
     def unreadable_links(self) -> dict[str, OSError]:
         """See NicReader; a dump of the kernel is complete or fails."""
@@ -173,7 +178,7 @@ class KernelNic:
 
     def events(self) -> list[LinkEvent]:
         """See NicReader."""
-        return self._events.read()
+        return parse_link_events(self._events.notifications())
 
     def close(self) -> None:
         """See NicReader."""
@@ -277,71 +282,3 @@ class ReplayNic:
     def close(self) -> None:
         """See NicReader."""
         self._recordings.clear()
-
-
-def record(reader: NicReader, folder: Path, *, module: bool = False) -> None:
-    """Write the answers of a reader for all its devices to a folder that ReplayNic reads.
-
-    The folder is created if needed; each file is created or replaced atomically.
-
-    Args:
-        reader: Reader of the devices.
-        folder: Folder of the recordings.
-        module: Whether the memory of optical modules is recorded too, which takes a second per port and delays packets
-            on some devices.
-
-    Raises:
-        OSError: The links cannot be read, or a file cannot be written.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    links = reader.links()
-    disciplines = _queueing_disciplines_as_json(reader, links)
-    for link in links:
-        device = link.name
-        path = recording_path(folder, device)
-        answers = {
-            "link": link,
-            "driver": _answer_as_json(reader.driver, device),
-            "statistics": _answer_as_json(lambda name: statistics_as_json(reader.statistics(name)), device),
-            "settings": _answer_as_json(reader.settings, device),
-            "link_modes": _answer_as_json(reader.link_modes, device),
-            "link_state": _answer_as_json(reader.link_state, device),
-            "pause": _answer_as_json(reader.pause, device),
-            "fec": _answer_as_json(reader.fec, device),
-            "standard_statistics": _answer_as_json(reader.standard_statistics, device),
-            "dcb": _answer_as_json(reader.dcb, device),
-            "queueing": disciplines.get(link.ifindex),
-            "module": _answer_as_json(partial(_record_memory, reader), device) if module else None,
-        }
-        recording = {part: _without_empty_fields(answer) for part, answer in answers.items() if answer is not None}
-        del recording["link"]["name"]  # the file has it
-        new = path.with_name(f".{path.name}.new")
-        new.write_bytes(msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n")
-        new.replace(path)
-
-
-def _answer_as_json(request: Callable[[str], object], device: str) -> object:
-    """Return an answer or its error in the form of a recording; None if it is not supported."""
-    try:
-        return request(device)
-    except OSError as error:
-        return error_as_json(error)
-
-
-def _queueing_disciplines_as_json(reader: NicReader, links: Collection[NetworkLink]) -> dict[int, object]:
-    """Return the root qdisc of each device, or the error, in the form of a recording."""
-    try:
-        found = reader.queueing_disciplines(links)
-    except OSError as error:
-        found = {link.ifindex: error for link in links}
-    return {index: error_as_json(one) if isinstance(one, OSError) else one for index, one in found.items()}
-
-
-def _record_memory(reader: NicReader, device: str) -> object:
-    return record_memory(partial(reader.module_page, device), error_as_json)
-
-
-def _without_empty_fields(answer: object) -> Any:  # noqa: ANN401 - as JSON has it
-    """Convert an answer to JSON types, without fields that are None or empty."""
-    plain = msgspec.to_builtins(answer)
-    return {k: v for k, v in plain.items() if v not in (None, {}, "")} if isinstance(plain, dict) else plain

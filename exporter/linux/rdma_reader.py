@@ -75,6 +75,9 @@ class RdmaReader(Protocol):
         The name alone could match a device of this machine with a sysfs tree that was recorded on another.
         """
 
+    def devices(self) -> list[RdmaDevice]:
+        """Return all devices visible in this network namespace."""
+
     def port(self, index: int, port: int) -> RdmaPort:
         """Return the state of a port's link, and its network device."""
 
@@ -115,7 +118,7 @@ class KernelRdma:
         return _find_device(self.devices(), name, node_guid)
 
     def devices(self) -> list[RdmaDevice]:
-        """Return all devices visible in this network namespace."""
+        """See RdmaReader."""
         with self._socket() as requests:
             bodies = requests.dump(codec.GET_DEVICES)
         found = [device for body in bodies if (device := codec.parse_device(body)) is not None]

@@ -131,7 +131,6 @@ class DeliveryLosses:
         batches: Batches that were lost, by gaps in their numbers; decreases when one arrives late.
         duplicate_batches: Batches received again.
         duplicate_operations: Operations received again.
-        forgotten_streams: Streams replaced by others; duplicates of their operations are not detected.
         jobs: Batches discarded because of the limit of jobs.
         hosts: Batches discarded because of the limit of hosts.
     """
@@ -139,7 +138,6 @@ class DeliveryLosses:
     batches: int = 0
     duplicate_batches: int = 0
     duplicate_operations: int = 0
-    forgotten_streams: int = 0
     jobs: int = 0
     hosts: int = 0
 
@@ -209,7 +207,6 @@ class Deduplicator:
             is_full = self._all_streams >= self._max_all_streams or len(host.streams) >= self._max_streams
             if is_full and host.streams:
                 host.streams.popitem(last=False)
-                self.losses.forgotten_streams += 1
                 self._all_streams -= 1
             self._all_streams += 1
             found = host.streams[key] = StreamSequence(stream.pid, SequenceWindow(OPERATION_WINDOW))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from exporter.mqtt.topics import event_topic, is_valid_name, parse_event_topic
-from exporter.nccl.decoding import FormatError, decode_json, printable
+from exporter.nccl.decoding import FormatError, decode_versioned, printable
 
 VERSION = 1
 
@@ -86,7 +86,13 @@ StateKey = tuple[str, str, str]
 
 States = Mapping[StateKey, StateMessage]
 
+
+class _Version(msgspec.Struct):
+    version: int
+
+
 _encoder = msgspec.json.Encoder()
+_version_decoder = msgspec.json.Decoder(_Version)
 _state_decoder = msgspec.json.Decoder(StateMessage)
 _presence_decoder = msgspec.json.Decoder(Presence)
 
@@ -145,8 +151,7 @@ def decode_state(topic: str, data: bytes) -> tuple[StateKey, StateMessage | None
     key = parse_event_topic(topic)
     if not data:
         return key, None
-    found = decode_json(_state_decoder, data, MAX_MESSAGE)
-    _check_version(found.version)
+    found = decode_versioned(_state_decoder, _version_decoder.decode, data, MAX_MESSAGE, VERSION)
     if found.kind != key[2]:
         raise FormatError("refused", "the kind differs from that of the topic")
     return key, found
@@ -158,11 +163,4 @@ def decode_presence(data: bytes) -> Presence:
     Raises:
         FormatError: The payload is invalid.
     """
-    found = decode_json(_presence_decoder, data, MAX_MESSAGE)
-    _check_version(found.version)
-    return found
-
-
-def _check_version(version: int) -> None:
-    if version != VERSION:
-        raise FormatError("unsupported_version", f"version {version}; supported is {VERSION}")
+    return decode_versioned(_presence_decoder, _version_decoder.decode, data, MAX_MESSAGE, VERSION)

@@ -31,7 +31,7 @@ from exporter.mqtt.topics import (
 )
 from exporter.nccl.batch import MAX_BATCH, Batch
 from exporter.nccl.batch_codec import decode
-from exporter.nccl.datagram import DatagramError, parse_datagram
+from exporter.nccl.datagram import parse_datagram
 from exporter.nccl.datagram_batch import batch_of
 from exporter.nccl.decoding import FormatError
 
@@ -187,7 +187,7 @@ class Subscriber:
         except TopicError:
             self.refused["invalid_topic"] += 1
             return None
-        except (DatagramError, FormatError) as error:
+        except FormatError as error:
             self.refused[error.reason] += 1
             return None
         if sender != (batch.job, batch.host):

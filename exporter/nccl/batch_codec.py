@@ -34,6 +34,7 @@ from exporter.nccl.decoding import (
     MessageBytes,
     Rank,
     Ranks,
+    decode_versioned,
 )
 
 TENTHS = 10
@@ -272,17 +273,7 @@ def _decode_wire(data: bytes) -> _Wire:
     Raises:
         FormatError: It cannot be used.
     """
-    if len(data) > MAX_BATCH:
-        raise FormatError("too_large", f"{len(data)} bytes; at most {MAX_BATCH} are read")
-    try:
-        wire = _decoder.decode(data)
-    except msgspec.ValidationError as error:
-        _check_version(data)
-        raise FormatError("invalid", str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError("malformed", str(error) or "nested too deeply") from None
-    if wire.version != VERSION:
-        raise FormatError("unsupported_version", f"version {wire.version}; {VERSION} is supported")
+    wire = decode_versioned(_decoder, _version_decoder.decode, data, MAX_BATCH, VERSION)
     if sum(len(columns.tenths) for columns in wire.streams) > MAX_OPERATIONS:
         raise FormatError("too_large", f"more than {MAX_OPERATIONS} operations")
     for columns in wire.streams:
@@ -291,20 +282,6 @@ def _decode_wire(data: bytes) -> _Wire:
     for progress in wire.progress:
         _check_indices(wire, progress)
     return wire
-
-
-def _check_version(data: bytes) -> None:
-    """Distinguish a newer version from an invalid message.
-
-    Raises:
-        FormatError: The version is not ours.
-    """
-    try:
-        version = _version_decoder.decode(data).version
-    except msgspec.MsgspecError:
-        return
-    if version != VERSION:
-        raise FormatError("unsupported_version", f"version {version}; {VERSION} is supported")
 
 
 def _check_indices(wire: _Wire, one: _Columns | _Progress) -> None:

@@ -1,4 +1,4 @@
-"""Files of CoMMA, Google's NCCL profiler plugin: a JSON list with one object per collective and its proxy operations.
+"""Files of CoMMA, Google's NCCL profiler plugin: a JSON list with one object per collective.
 
 `dur` is the time of the enqueue call; the execution time of the collective is `child_dur`, which may be absent. A
 process that dies leaves the list open, so objects are also parsed one by one.
@@ -6,7 +6,6 @@ process that dies leaves the list open, so objects are also parsed one by one.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated
 
 import msgspec
 
@@ -19,7 +18,7 @@ from exporter.nccl.decoding import (
     Rank,
     ShortText,
     Word,
-    decode_json,
+    decode,
 )
 
 MAX_FILE = 64 << 20
@@ -35,32 +34,15 @@ class EventArguments(msgspec.Struct, frozen=True, gc=False):
     size: MessageBytes = 0
 
 
-class ProxyOperation(msgspec.Struct, frozen=True, gc=False, rename={"microseconds": "dur"}):
-    """One transfer of a proxy thread.
-
-    Attributes:
-        peer: Rank of the peer.
-        is_send: Whether it is a send.
-        microseconds: Duration.
-    """
-
-    peer: Rank = 0
-    is_send: bool = False
-    microseconds: Microseconds = 0
-
-
 class CommaEvent(
     msgspec.Struct,
     frozen=True,
     rename={
         "category": "cat",
-        "enqueue_us": "dur",
         "microseconds": "child_dur",
         "communicator": "comm_hash",
         "sequence": "seq_num",
         "arguments": "args",
-        "start_us": "ts",
-        "proxy_operations": "proxyops",
     },
 ):
     """One operation of one rank.
@@ -71,12 +53,9 @@ class CommaEvent(
         communicator: Hash of the communicator; empty for proxy operations.
         rank: Rank in the communicator; None for proxy operations.
         sequence: Sequence number of the collective; None where absent.
-        enqueue_us: Microseconds of the enqueue call, which is not the execution time.
         microseconds: Execution time; None where absent, and then the collective is untimed.
-        start_us: Microseconds of a clock of the process.
         pid: Process ID; 0 where absent.
         arguments: Message size.
-        proxy_operations: Transfers of the proxy threads.
     """
 
     name: Word
@@ -84,12 +63,9 @@ class CommaEvent(
     communicator: ShortText = ""
     rank: Rank | None = None
     sequence: Count | None = None
-    enqueue_us: Microseconds = 0
     microseconds: Microseconds | None = None
-    start_us: Count = 0
     pid: Count = 0
     arguments: EventArguments = EventArguments()
-    proxy_operations: Annotated[tuple[ProxyOperation, ...], msgspec.Meta(max_length=65536)] = ()
 
     @property
     def kind(self) -> str:
@@ -109,7 +85,7 @@ def parse_events(data: bytes, lost: Counter[str]) -> Iterator[CommaEvent]:
     """
     for one in _objects(data):
         try:
-            event = decode_json(_event, one, MAX_OBJECT)
+            event = decode(_event, one, MAX_OBJECT)
         except FormatError as error:
             lost[error.reason] += 1
             continue
@@ -124,7 +100,7 @@ def _objects(data: bytes) -> Iterator[bytes]:
         raise FormatError("too_large", f"{len(data)} bytes; at most {MAX_FILE} are read")
     if data.lstrip()[:1] == b"[":
         try:
-            yield from (bytes(one) for one in decode_json(_list, data, MAX_FILE))
+            yield from (bytes(one) for one in decode(_list, data, MAX_FILE))
         except FormatError:
             pass  # truncated
         else:

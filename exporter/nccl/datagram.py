@@ -19,6 +19,7 @@ from exporter.nccl.decoding import (
     PositiveMicroseconds,
     Rank,
     Ranks,
+    decode_versioned,
 )
 
 VERSION = 1
@@ -26,7 +27,7 @@ VERSION = 1
 MAX_DATAGRAM = 8192
 """Bytes of a datagram."""
 
-REASONS = ("too_long", "malformed", "unsupported_version", "invalid")
+REASONS = ("too_large", "malformed", "unsupported_version", "invalid")
 """Why a datagram is rejected."""
 
 MAX_ROWS = 512
@@ -177,55 +178,18 @@ class Datagram(msgspec.Struct, frozen=True, rename={"version": "v", "number": "n
         return (self.clock.monotonic - operation.began) / 1e6
 
 
-class DatagramError(ValueError):
-    """A datagram that cannot be used.
-
-    Attributes:
-        reason: One of REASONS.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
-class _Versioned(msgspec.Struct):
-    v: int
+class _Version(msgspec.Struct, rename={"version": "v"}):
+    version: int
 
 
 _decoder = msgspec.json.Decoder(Datagram)
-_version_decoder = msgspec.json.Decoder(_Versioned)
+_version_decoder = msgspec.json.Decoder(_Version)
 
 
 def parse_datagram(data: bytes) -> Datagram:
     """Parse and validate a datagram.
 
     Raises:
-        DatagramError: It cannot be used.
+        FormatError: It cannot be used; the reason is one of REASONS.
     """
-    if len(data) > MAX_DATAGRAM:
-        raise DatagramError("too_long", f"{len(data)} bytes; at most {MAX_DATAGRAM} are read")
-    try:
-        parsed = _decoder.decode(data)
-    except msgspec.ValidationError as error:
-        _check_version(data)
-        raise DatagramError("invalid", str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DatagramError("malformed", str(error)) from None
-    if parsed.version != VERSION:
-        raise DatagramError("unsupported_version", f"version {parsed.version}; {VERSION} is supported")
-    return parsed
-
-
-def _check_version(data: bytes) -> None:
-    """Distinguish a newer version from an invalid datagram.
-
-    Raises:
-        DatagramError: The version is not ours.
-    """
-    try:
-        version = _version_decoder.decode(data).v
-    except msgspec.MsgspecError:
-        return
-    if version != VERSION:
-        raise DatagramError("unsupported_version", f"version {version}; {VERSION} is supported")
+    return decode_versioned(_decoder, _version_decoder.decode, data, MAX_DATAGRAM, VERSION)

@@ -4,7 +4,9 @@ All input comes from jobs and is untrusted: every decoder is given the maximum s
 `FormatError` only.
 """
 
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -54,11 +56,55 @@ class FormatError(ValueError):
 T = TypeVar("T")
 
 
-def decode_json(decoder: msgspec.json.Decoder[T], data: bytes, largest: int) -> T:
-    """Decode JSON of at most `largest` bytes.
+class Versioned(Protocol):
+    """A message that contains its version."""
+
+    @property
+    def version(self) -> int: ...  # noqa: D102
+
+
+V = TypeVar("V", bound=Versioned)
+
+Decoder: TypeAlias = msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]
+
+
+def decode_versioned(
+    decoder: Decoder[V], decode_version: Callable[[bytes], Versioned], data: bytes, largest: int, supported: int
+) -> V:
+    """Decode one of our own messages of at most `largest` bytes.
+
+    Args:
+        decoder: Of the message.
+        decode_version: Decodes the version alone: a message of a newer version may have another form.
+        data: The message.
+        largest: Bytes.
+        supported: The only version that is supported.
 
     Raises:
-        FormatError: The data is larger (`too_large`), not JSON (`malformed`) or does not match the type (`invalid`).
+        FormatError: As by `decode`, or `unsupported_version`.
+    """
+    try:
+        found = decode(decoder, data, largest)
+    except FormatError as error:
+        if error.reason == "invalid":
+            with suppress(msgspec.MsgspecError):
+                _check_version(decode_version(data).version, supported)
+        raise
+    _check_version(found.version, supported)
+    return found
+
+
+def _check_version(version: int, supported: int) -> None:
+    if version != supported:
+        raise FormatError("unsupported_version", f"version {version}; {supported} is supported")
+
+
+def decode(decoder: Decoder[T], data: bytes, largest: int) -> T:
+    """Decode JSON or MessagePack of at most `largest` bytes.
+
+    Raises:
+        FormatError: The data is larger (`too_large`), not in the format (`malformed`) or does not match the type
+            (`invalid`).
     """
     if len(data) > largest:
         raise FormatError("too_large", f"{len(data)} bytes; at most {largest} are read")

@@ -19,7 +19,7 @@ from exporter.nccl.decoding import (
     FormatError,
     ShortText,
     Text,
-    decode_json,
+    decode,
     reject_pickle,
 )
 
@@ -33,14 +33,6 @@ Sequence = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Sizes = Annotated[tuple[Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)], ...], msgspec.Meta(max_length=65536)]
 Types = Annotated[tuple[ShortText, ...], msgspec.Meta(max_length=65536)]
-
-
-class GroupStatus(msgspec.Struct, frozen=True, gc=False):
-    """Progress of a process group; -1 for none yet (and for started ones where timing is off)."""
-
-    last_enqueued_collective: Sequence = -1
-    last_started_collective: Sequence = -1
-    last_completed_collective: Sequence = -1
 
 
 class GroupConfig(msgspec.Struct, frozen=True, gc=False):
@@ -59,8 +51,6 @@ class RecorderEntry(msgspec.Struct, frozen=True, rename={"sequence": "collective
         process_group: Name and description of the group; empty where the schema lacks it.
         pg_id: Number of the group.
         sequence: Number among the collectives of the group; 0 where absent.
-        p2p_seq_id: Number among the sends and receives of the group.
-        op_id: Number among all operations of the group.
         name: "nccl:all_reduce", "nccl:send 1->2" …, unchanged.
         state: scheduled, started or completed, unchanged.
         time_created_ns: Host time of the enqueue in nanoseconds since 1970; None if unknown.
@@ -70,7 +60,6 @@ class RecorderEntry(msgspec.Struct, frozen=True, rename={"sequence": "collective
         input_sizes: Shapes of the inputs.
         input_dtypes: Data types of the inputs.
         is_p2p: Whether it is a send or a receive.
-        timeout_ms: Watchdog timeout in milliseconds; None where absent.
     """
 
     name: Text
@@ -78,8 +67,6 @@ class RecorderEntry(msgspec.Struct, frozen=True, rename={"sequence": "collective
     process_group: Annotated[tuple[Text, ...], msgspec.Meta(max_length=8)] = ()
     pg_id: Count = 0
     sequence: Count = 0
-    p2p_seq_id: Count = 0
-    op_id: Count = 0
     state: ShortText = ""
     time_created_ns: Count | None = None
     duration_ms: Milliseconds | None = None
@@ -88,7 +75,6 @@ class RecorderEntry(msgspec.Struct, frozen=True, rename={"sequence": "collective
     input_sizes: Sizes = ()
     input_dtypes: Types = ()
     is_p2p: bool = False
-    timeout_ms: Count | None = None
 
     @property
     def kind(self) -> str:
@@ -127,10 +113,7 @@ class _File(msgspec.Struct, frozen=True):
     """A dump whose entries and groups are decoded separately, so that an invalid one does not affect the others."""
 
     version: ShortText
-    nccl_version: ShortText = ""
-    comm_lib_version: ShortText = ""
     pg_config: dict[Text, msgspec.Raw] = {}
-    pg_status: dict[Text, msgspec.Raw] = {}
     entries: list[msgspec.Raw] = []
 
 
@@ -142,13 +125,11 @@ class ProcessGroup:
         name: Name of the group.
         description: "default_pg", "data parallel" …; empty where absent.
         ranks: Global ranks of the group; None where absent.
-        status: Progress of the group on this rank; None where absent.
     """
 
     name: str
     description: str
     ranks: tuple[int, ...] | None
-    status: GroupStatus | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +138,6 @@ class RecorderDump:
 
     Attributes:
         version: Schema version.
-        library_version: Version of NCCL; empty where absent.
         groups: Process groups by the keys of the file.
         entries: Operations, oldest first.
         bad: Number of entries and groups that could not be parsed.
@@ -165,7 +145,6 @@ class RecorderDump:
     """
 
     version: str
-    library_version: str
     groups: dict[str, ProcessGroup]
     entries: tuple[RecorderEntry, ...]
     bad: int
@@ -196,7 +175,6 @@ _TYPE_BYTES = MappingProxyType(
 _file = msgspec.json.Decoder(_File)
 _entry = msgspec.json.Decoder(RecorderEntry)
 _config = msgspec.json.Decoder(GroupConfig)
-_status = msgspec.json.Decoder(GroupStatus)
 
 
 def parse_dump(data: bytes) -> RecorderDump:
@@ -206,22 +184,21 @@ def parse_dump(data: bytes) -> RecorderDump:
         FormatError: It is a pickle, too large, or not a dump.
     """
     reject_pickle(data)
-    file = decode_json(_file, data, MAX_FILE)
+    file = decode(_file, data, MAX_FILE)
     errors: list[str] = []
     entries = []
     for raw in file.entries:
         try:
-            entries.append(_known_times(decode_json(_entry, bytes(raw), MAX_ENTRY)))
+            entries.append(_known_times(decode(_entry, bytes(raw), MAX_ENTRY)))
         except FormatError as error:
             errors.append(str(error))
     groups = {}
-    for key in file.pg_config.keys() | file.pg_status.keys():
+    for key, raw in file.pg_config.items():
         try:
-            groups[key] = _group(key, file)
+            groups[key] = _group(key, raw)
         except FormatError as error:
             errors.append(str(error))
-    library = file.nccl_version or file.comm_lib_version
-    return RecorderDump(file.version, library, groups, tuple(entries), len(errors), errors[0] if errors else "")
+    return RecorderDump(file.version, groups, tuple(entries), len(errors), errors[0] if errors else "")
 
 
 def _known_times(entry: RecorderEntry) -> RecorderEntry:
@@ -236,15 +213,9 @@ def _known_times(entry: RecorderEntry) -> RecorderEntry:
     )
 
 
-def _group(key: str, file: _File) -> ProcessGroup:
-    raw, status = file.pg_config.get(key), file.pg_status.get(key)
-    config = decode_json(_config, bytes(raw), MAX_FILE) if raw is not None else GroupConfig()
-    return ProcessGroup(
-        config.name or key,
-        config.desc,
-        _ranks(config.ranks),
-        decode_json(_status, bytes(status), MAX_ENTRY) if status is not None else None,
-    )
+def _group(key: str, raw: msgspec.Raw) -> ProcessGroup:
+    config = decode(_config, bytes(raw), MAX_FILE)
+    return ProcessGroup(config.name or key, config.desc, _ranks(config.ranks))
 
 
 def _ranks(ranks: str | tuple[int, ...]) -> tuple[int, ...] | None:

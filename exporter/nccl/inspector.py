@@ -19,9 +19,8 @@ from exporter.nccl.decoding import (
     Rank,
     Ranks,
     ShortText,
-    Text,
     Word,
-    decode_json,
+    decode,
 )
 
 MAX_LINE = 1 << 20
@@ -41,14 +40,12 @@ class Header(msgspec.Struct, frozen=True, gc=False):
         rank: Rank in the communicator, not the global rank.
         n_ranks: Number of ranks.
         nnodes: Number of nodes; 0 where absent.
-        comm_name: Name of the communicator; usually empty or "unknown".
     """
 
     id: Word
     rank: Rank
     n_ranks: Ranks
     nnodes: Annotated[int, msgspec.Meta(ge=0, le=MAX_RANKS)] = 0
-    comm_name: Text = ""
 
     def __post_init__(self) -> None:
         """Validate rank against n_ranks."""
@@ -62,36 +59,10 @@ class Metadata(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         hostname: Host name.
         pid: Process ID in the PID namespace of the process; 0 where absent.
-        dump_timestamp_us: Microseconds since 1970 of the dump, which may be long after the operation; 0 where absent.
-        inspector_output_format_version: "v4.0" …; informational only.
     """
 
     hostname: Host = ""
     pid: Count = 0
-    dump_timestamp_us: Count = 0
-    inspector_output_format_version: ShortText = ""
-
-
-class KernelEvent(msgspec.Struct, frozen=True, gc=False, rename={"start_us": "kernel_start_ts"}):
-    """The kernel of one channel.
-
-    Attributes:
-        start_us: Start in microseconds since 1970; 0 where not recorded.
-    """
-
-    start_us: Count = 0
-
-
-class Trace(msgspec.Struct, frozen=True, gc=False, rename={"start_us": "coll_start_ts"}):
-    """Host times of a verbose record.
-
-    Attributes:
-        start_us: Microseconds since 1970 at which the host enqueued the collective; 0 where absent.
-        kernel_events: Kernels by channel.
-    """
-
-    start_us: Count = 0
-    kernel_events: Annotated[tuple[KernelEvent, ...], msgspec.Meta(max_length=1024)] = ()
 
 
 class InspectorCollective(
@@ -106,7 +77,6 @@ class InspectorCollective(
         "timing_source": "coll_timing_source",
         "algorithm": "coll_algo",
         "protocol": "coll_proto",
-        "trace": "event_trace_ts",
     },
 ):
     """One collective as one rank saw it.
@@ -121,7 +91,6 @@ class InspectorCollective(
         timing_source: kernel_gpu, kernel_cpu or collective_cpu; empty in the oldest versions.
         algorithm: Ring, Tree …; empty before v4.2.
         protocol: LL, LL128, Simple; empty before v4.2.
-        trace: Host times of a verbose record.
     """
 
     kind: Kind
@@ -131,7 +100,6 @@ class InspectorCollective(
     timing_source: ShortText = ""
     algorithm: ShortText = ""
     protocol: ShortText = ""
-    trace: Trace | None = None
 
 
 class PointToPoint(
@@ -170,27 +138,19 @@ class DumpStats(msgspec.Struct, frozen=True, gc=False):
     """Counts of one dump of a communicator.
 
     Attributes:
-        coll_records: Collective records that follow.
         coll_dropped_since_last_dump: Collective records overwritten in the ring before they were written.
-        p2p_records: Send and receive records that follow.
         p2p_dropped_since_last_dump: Send and receive records overwritten in the ring.
     """
 
-    coll_records: Count = 0
     coll_dropped_since_last_dump: Count = 0
-    p2p_records: Count = 0
     p2p_dropped_since_last_dump: Count = 0
-
-
-class Proxy(msgspec.Struct, frozen=True, gc=False):
-    """Steps of a proxy thread; only their presence is read."""
 
 
 class InspectorLine(
     msgspec.Struct,
     frozen=True,
     gc=False,
-    rename={"collective": "coll_perf", "point_to_point": "p2p_perf", "proxy": "proxy_trace"},
+    rename={"collective": "coll_perf", "point_to_point": "p2p_perf"},
 ):
     """One line; absent parts are None. A line with a header alone is a marker for the lines that follow."""
 
@@ -199,7 +159,6 @@ class InspectorLine(
     collective: InspectorCollective | None = None
     point_to_point: PointToPoint | None = None
     dump_stats: DumpStats | None = None
-    proxy: Proxy | None = None
 
 
 _decoder = msgspec.json.Decoder(InspectorLine)
@@ -211,7 +170,7 @@ def parse_line(line: bytes) -> InspectorLine:
     Raises:
         FormatError: It cannot be used.
     """
-    return decode_json(_decoder, line, MAX_LINE)
+    return decode(_decoder, line, MAX_LINE)
 
 
 class InspectorContext:

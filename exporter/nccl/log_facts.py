@@ -52,11 +52,6 @@ class Adapters(_Fact, frozen=True):
     relaxed_ordering: bool
     control: str
 
-    @property
-    def mixed(self) -> bool:
-        """Whether the link layers differ."""
-        return len({adapter.link for adapter in self.adapters}) > 1
-
 
 class NoAdapters(_Fact, frozen=True, gc=False):
     """No NIC is used: `no_device`, or `no_library` where libibverbs could not be opened."""
@@ -228,16 +223,6 @@ class AsyncEvent(_Fact, frozen=True, gc=False):
     port: int | None
     event: str
     fatal: bool | None
-
-    @property
-    def port_error(self) -> bool:
-        """Whether a port went down."""
-        return "port error" in self.event
-
-    @property
-    def port_active(self) -> bool:
-        """Whether a port became active again."""
-        return "port active" in self.event
 
 
 class SpeedChange(_Fact, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from exporter.nccl.decoding import (
     MAX_BYTES,
     MAX_RANKS,
     FormatError,
-    decode_json,
+    decode,
     printable,
 )
 
@@ -311,7 +311,7 @@ def parse_json(data: bytes) -> BenchmarkRun:
     Raises:
         FormatError: It is not such a file, or too large.
     """
-    document = decode_json(_document, data, MAX_JSON)
+    document = decode(_document, data, MAX_JSON)
     run = BenchmarkRun(out_of_bounds=document.out_of_bounds.count)
     if 0 < document.nccl_version < 1_000_000:
         number = document.nccl_version
@@ -324,7 +324,7 @@ def parse_json(data: bytes) -> BenchmarkRun:
             run.hosts.add(printable(device.hostname[:255]))
     for raw in document.results:
         try:
-            result = decode_json(_result, bytes(raw), MAX_JSON)
+            result = decode(_result, bytes(raw), MAX_JSON)
             halves = [_half(one) for one in (result.out_of_place, result.in_place)]
             if not 0 <= result.size <= MAX_BYTES:
                 raise FormatError("invalid", "implausible size")

@@ -19,7 +19,7 @@ from exporter.nccl.decoding import (
     Ranks,
     ShortText,
     Word,
-    decode_json,
+    decode,
 )
 
 MAX_ANSWER = 16 << 20
@@ -35,16 +35,10 @@ class RankStatus(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         init_state: ncclResult_t: 0 success, 7 in progress, others an error (8: timeout).
         async_error: Likewise.
-        finalize_called: Whether ncclCommFinalize was called.
-        destroy_flag: Whether it is being destroyed.
-        abort_flag: Whether it was aborted.
     """
 
     init_state: Result = 0
     async_error: Result = 0
-    finalize_called: bool = False
-    destroy_flag: bool = False
-    abort_flag: bool = False
 
 
 class RasRank(msgspec.Struct, frozen=True, gc=False):
@@ -54,7 +48,6 @@ class RasRank(msgspec.Struct, frozen=True, gc=False):
         rank: Rank in the communicator.
         host: Address of its host.
         pid: Process ID.
-        cuda_dev: CUDA device number.
         nvml_dev: NVML device number; -1 where absent.
         status: State.
         collective_counts: Collectives launched, by kind.
@@ -63,7 +56,6 @@ class RasRank(msgspec.Struct, frozen=True, gc=False):
     rank: Rank
     host: Host = ""
     pid: Count = 0
-    cuda_dev: Device = -1
     nvml_dev: Device = -1
     status: RankStatus = RankStatus()
     collective_counts: Annotated[dict[ShortText, Count], msgspec.Meta(max_length=64)] = {}
@@ -82,7 +74,6 @@ class MissingRank(msgspec.Struct, frozen=True, gc=False):
     rank: Rank
     host: Host = ""
     pid: Count = 0
-    cuda_dev: Device = -1
     nvml_dev: Device = -1
     status: MissingStatus = MissingStatus()
 
@@ -122,14 +113,12 @@ class RasReport(msgspec.Struct, frozen=True):
 
     Attributes:
         nccl_version: "2.29.1".
-        timestamp: Time of the responding host, local and without time zone.
         communicators: Communicators of the job.
         ras: How the reply was collected.
     """
 
     nccl_version: Word
     communicators: tuple[RasCommunicator, ...]
-    timestamp: ShortText = ""
     ras: CollectionStats = CollectionStats()
 
 
@@ -147,12 +136,12 @@ def parse_report(data: bytes) -> RasReport:
         FormatError: It is not such a reply, or too large.
     """
     try:
-        report = decode_json(_report, data, MAX_ANSWER)
+        report = decode(_report, data, MAX_ANSWER)
     except FormatError as error:
         repaired = _NO_COMMA.sub(rb"\1,\2", data) if error.reason == "malformed" else data
         if repaired == data:
             raise
-        report = decode_json(_report, repaired, MAX_ANSWER * 2)
+        report = decode(_report, repaired, MAX_ANSWER * 2)
     for communicator in report.communicators:
         if len(communicator.ranks) + len(communicator.missing_ranks) > communicator.size:
             raise FormatError("invalid", f"{communicator.hash}: more ranks than its size, {communicator.size}")

@@ -2,12 +2,12 @@
 
 import asyncio
 import errno
-import ipaddress
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.config.addresses import is_ip_address
 from exporter.config.errors import UserError
 from exporter.outputs.http_server import Connection, Server
 from exporter.outputs.listener import BACKLOG
@@ -41,19 +41,11 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:  # an address of either family: manifests have `[$(HOST_IP)]:10315`
         host = host[1:-1]
-    if not colon or (":" in host and not bracketed) or "/" in host or (bracketed and not _is_address(host)):
+    if not colon or (":" in host and not bracketed) or "/" in host or (bracketed and not is_ip_address(host)):
         raise UserError(f"--web.listen-address: {text!r}: write :PORT, HOST:PORT or [IPV6]:PORT")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise UserError(f"--web.listen-address: {text!r}: the port {port!r} is not a number from 0 to 65535")
     return host, int(port)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 class WebServer:

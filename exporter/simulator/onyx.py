@@ -116,11 +116,6 @@ class OnyxSwitch:
     requests: int = 0
     logins: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
-    logouts: int = 0
-
-    def expire_sessions(self) -> None:
-        """End all sessions: the response to a command is the log-in page, with 200, until the next log-in."""
-        self.sessions.clear()
 
     def answer(self, command: str) -> dict[str, Any]:
         """Return the reply to one command."""
@@ -290,7 +285,6 @@ class _OnyxApplication(Application):
     def _launch(self, request: Request) -> Reply:
         query, switch, faults = request.query, self._switch, self._switch.faults
         if "action=json-logout" in query:
-            switch.logouts += 1
             switch.sessions.discard(_session(request))
             return _json({"status": "OK", "status_msg": "Successfully logged-out"})
         if "action=json-login" in query and not faults.no_json_login:

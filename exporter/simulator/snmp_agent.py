@@ -68,6 +68,7 @@ class SnmpAgent:
 
     Attributes:
         faults: See `SnmpFaults`.
+        rows: The rows that are served.
         requests: Number of datagrams received, also of those without a response.
     """
 
@@ -99,7 +100,7 @@ class SnmpAgent:
         self.engine = engine
         self._wrap: Callable[[bytes], bytes] = self._in_community
         self._version = V2C
-        self._rows = rows if isinstance(rows, Rows) else Rows(rows)
+        self.rows = rows if isinstance(rows, Rows) else Rows(rows)
         self._late: dict[tuple[object, ...], tuple[int, Callable[[bytes], bytes]]] = {}
         self._answered: dict[int, None] = {}
         self._transport: asyncio.DatagramTransport | None = None
@@ -107,26 +108,22 @@ class SnmpAgent:
 
     def set(self, oid: Oid, value: RowValue) -> None:
         """Add a row or change its value. Raises ValueError as the constructor does."""
-        self._rows.set_many({oid: value})
+        self.rows.set_many({oid: value})
 
     def set_many(self, rows: Mapping[Oid, RowValue]) -> None:
         """Add or change several rows at once. Raises ValueError as the constructor does, and then changes none."""
-        self._rows.set_many(rows)
+        self.rows.set_many(rows)
 
     def clear(self) -> None:
         """Remove all rows."""
-        self._rows.remove(0, len(self._rows))
+        self.rows.remove(0, len(self.rows))
 
     def remove(self, oid: Oid) -> None:
         """Remove a row. Raises KeyError if there is none."""
-        place = self._rows.place(oid)
+        place = self.rows.place(oid)
         if place is None:
             raise KeyError(oid)
-        self._rows.remove(place, place + 1)
-
-    def remove_below(self, prefix: Oid) -> None:
-        """Remove all rows whose identifiers begin with `prefix`: a column, or a table."""
-        self._rows.remove(*self._rows.span(prefix))
+        self.rows.remove(place, place + 1)
 
     # --- the network ---------------------------------------------------------------------------------------------
 
@@ -264,7 +261,7 @@ class SnmpAgent:
             while pdu.kind != GET and not found[place].ended and _is_counter64(found[place].encoded):
                 found[place] = self._next(encode_oid(found[place].oid))
             missing = pdu.kind == GET and (
-                self._rows.place(decode_oid(name)) is None or _is_counter64(found[place].encoded)
+                self.rows.place(decode_oid(name)) is None or _is_counter64(found[place].encoded)
             )
             if missing or found[place].ended:
                 return self._datagrams(pdu, NO_SUCH_NAME, place + 1, [encode_varbind(one) for one in names])
@@ -285,7 +282,7 @@ class SnmpAgent:
         row = names[once:]
         faults = self.faults
         if not (faults.loop or faults.truncate or faults.unsorted):
-            return out + self._rows.bulk(row, pdu.error_index, self._room - size)
+            return out + self.rows.bulk(row, pdu.error_index, self._room - size)
         for _ in range(max(0, pdu.error_index)):
             found = [self._next(name) for name in row]
             for one in found:
@@ -300,13 +297,13 @@ class SnmpAgent:
 
     def _get(self, name: bytes) -> _Variable:
         oid = decode_oid(name)
-        place = self._rows.place(oid)
-        encoded = encode_varbind(name, _NO_SUCH_INSTANCE) if place is None else self._rows.varbind(place)
+        place = self.rows.place(oid)
+        encoded = encode_varbind(name, _NO_SUCH_INSTANCE) if place is None else self.rows.varbind(place)
         return _Variable(oid, encoded)
 
     def _next(self, name: bytes) -> _Variable:
         """Return the row after an identifier."""
-        rows = self._rows
+        rows = self.rows
         at = rows.place_after(name)
         oid: Oid | None = None
         for column in self.faults.unsorted:

@@ -87,11 +87,6 @@ class Engine:
         self.engine_id = engine_id
         self._keys = {user.name.encode(): _keys(user, engine_id, self.password_keys) for user in self.users}
 
-    def reboot(self, boots: int | None = None) -> None:
-        """Reset the time; `boots` is increased by one where it is not given."""
-        self.boots = self.boots + 1 if boots is None else boots
-        self._started = self.clock()
-
     def open(self, data: bytes) -> OpenedRequest | bytes | None:
         """Return the request in a datagram, a report to send, or None where no response is due."""
         try:

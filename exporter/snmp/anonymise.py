@@ -1,16 +1,13 @@
 """Anonymises a recording of a switch: removes what identifies its owner, and keeps its counters.
 
 The tables that are kept are listed below; all others are dropped, since their content is unknown. Names, addresses and
-serial numbers are replaced by keyed digests: equal ones by equal ones within a file. The key is random and discarded,
-so the originals cannot be found by guessing names.
+serial numbers are replaced, see `pseudonyms`: equal ones by equal ones within a file.
 """
 
 import enum
-import hmac
 import ipaddress
 import re
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -20,6 +17,7 @@ from exporter.snmp.ber import (
     Oid,
     Typed,
 )
+from exporter.snmp.pseudonyms import IPV4_BYTES, IPV6_BYTES, MAC_BYTES, Pseudonyms
 
 _MIB2 = (1, 3, 6, 1, 2, 1)
 _ENTERPRISES = (1, 3, 6, 1, 4, 1)
@@ -160,7 +158,6 @@ _NAME_RULES: Final = (Rule.NAME, Rule.PORT, Rule.IDENTITY)
 _SENTENCE_COLUMNS: Final = ((*_ENTITY, 14), (*_LLDP, 4, 1, 1, 10), (*_LLDP_V2, 4, 1, 1, 11))
 """Columns that are replaced like names, but contain sentences or words that are not names."""
 _MAX_BYTE: Final = 255
-_MAC_BYTES, _IPV4_BYTES, _IPV6_BYTES = 6, 4, 16
 _MIN_INSIDE_WORDS = 4
 """Length of a name that is replaced also inside of words; shorter ones are replaced as whole words only."""
 
@@ -175,7 +172,7 @@ class _Anonymiser:
 
     def __init__(self, rows: Mapping[Oid, Typed]) -> None:
         self._rows = rows
-        self._secret = secrets.token_bytes(32)
+        self._pseudonyms = Pseudonyms()
         self._names = self._name_pattern()
 
     def rows(self) -> dict[Oid, Typed]:
@@ -194,7 +191,7 @@ class _Anonymiser:
         if not isinstance(content, bytes):
             return value
         if tag == IP_ADDRESS:
-            return Typed(tag, self._ipv4(content))
+            return Typed(tag, self._pseudonyms.ipv4(content))
         if rule is Rule.DROP or tag != OCTET_STRING:
             return None
         return Typed(tag, self._string(oid, column, rule, content))
@@ -208,7 +205,7 @@ class _Anonymiser:
         text = _text(content)
         if rule is Rule.SCRUB:
             return self._scrub(text).encode()
-        return content if rule is Rule.PORT and _PORT_NAME.fullmatch(text) else self._name(text).encode()
+        return content if rule is Rule.PORT and _PORT_NAME.fullmatch(text) else self._pseudonyms.name(text).encode()
 
     def _identifier(self, oid: Oid) -> Oid:
         """Return an identifier with the address in its index, if there is one, replaced."""
@@ -217,8 +214,8 @@ class _Anonymiser:
             if oid[: len(table)] == table and len(oid) > start:
                 head, address = oid[:start], oid[start:]
                 if max(address) > _MAX_BYTE:
-                    return (*head, *self._digest("address", repr(address).encode(), len(address)))
-                return (*head, *self._address(bytes(address)))
+                    return (*head, *self._pseudonyms.digest("address", repr(address).encode(), len(address)))
+                return (*head, *self._pseudonyms.address(bytes(address)))
         return oid
 
     def _name_pattern(self) -> re.Pattern[str] | None:
@@ -238,10 +235,10 @@ class _Anonymiser:
 
     def _scrub(self, text: str) -> str:
         """Replace names, addresses and serial numbers inside of a text."""
-        text = _SERIAL.sub(lambda found: f"{found[1]}{found[2]}{self._name(found[3])}", text)
+        text = _SERIAL.sub(lambda found: f"{found[1]}{found[2]}{self._pseudonyms.name(found[3])}", text)
         for pattern in (_MAC_TEXT, _MAC_DOTTED, _MAC_PLAIN, _IPV6, _IPV4):
             text = pattern.sub(self._replace_address, text)
-        return text if self._names is None else self._names.sub(lambda found: self._name(found[0]), text)
+        return text if self._names is None else self._names.sub(lambda found: self._pseudonyms.name(found[0]), text)
 
     def _replace_address(self, found: re.Match[str]) -> str:
         """Replace an address inside of a text; four numbers that are a version are kept."""
@@ -254,63 +251,33 @@ class _Anonymiser:
         """Replace a MAC address, a network address or a name; a usual interface name is kept."""
         mac_kind = _MAC_SUBTYPES.get(column)
         kind = self._rows.get((*column[:-1], column[-1] - 1, *oid[len(column) :]))
-        if len(content) == _MAC_BYTES and (mac_kind is None or (kind is not None and kind.value == mac_kind)):
-            return self._mac(content)
-        if len(content) in (1 + _IPV4_BYTES, 1 + _IPV6_BYTES) and content[0] in (1, 2):  # family, then address
-            return content[:1] + self._address(content[1:])
+        if len(content) == MAC_BYTES and (mac_kind is None or (kind is not None and kind.value == mac_kind)):
+            return self._pseudonyms.mac(content)
+        if len(content) in (1 + IPV4_BYTES, 1 + IPV6_BYTES) and content[0] in (1, 2):  # family, then address
+            return content[:1] + self._pseudonyms.address(content[1:])
         text = _text(content)
         if _PORT_NAME.fullmatch(text):
             return content
-        if len(content) == _MAC_BYTES and not text.isprintable():
-            return self._mac(content)
-        return (self._text_address(text) or self._name(text)).encode()
+        if len(content) == MAC_BYTES and not text.isprintable():
+            return self._pseudonyms.mac(content)
+        return (self._text_address(text) or self._pseudonyms.name(text)).encode()
 
     def _text_address(self, text: str) -> str | None:
         """Replace an address in a usual notation by another in the same notation; None if it is not an address."""
         digits = re.sub(r"[:.-]", "", text)
         if _MAC_TEXT.fullmatch(text):
             separator = text[2]
-            return separator.join(f"{byte:02x}" for byte in self._mac(bytes.fromhex(digits)))
+            return separator.join(f"{byte:02x}" for byte in self._pseudonyms.mac(bytes.fromhex(digits)))
         if _MAC_DOTTED.fullmatch(text):
-            other = self._mac(bytes.fromhex(digits)).hex()
+            other = self._pseudonyms.mac(bytes.fromhex(digits)).hex()
             return ".".join(other[start : start + 4] for start in (0, 4, 8))
         if _MAC_PLAIN.fullmatch(text):
-            return self._mac(bytes.fromhex(text)).hex()
+            return self._pseudonyms.mac(bytes.fromhex(text)).hex()
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
             return None
-        return str(ipaddress.ip_address(self._address(address.packed)))
-
-    def _address(self, packed: bytes) -> bytes:
-        """Replace an address of any family by one of the same length."""
-        replacements: Mapping[int, Callable[[bytes], bytes]] = {
-            _IPV4_BYTES: self._ipv4,
-            _IPV6_BYTES: lambda one: b"\x20\x01\x0d\xb8" + self._digest("address", one, 12),
-            _MAC_BYTES: self._mac,
-        }
-        replace = replacements.get(len(packed))
-        return self._digest("address", packed, len(packed)) if replace is None else replace(packed)
-
-    def _ipv4(self, packed: bytes) -> bytes:
-        """Replace an address by a reserved one in 240.0.0.0/4; 0.0.0.0 is kept."""
-        if packed == bytes(4):
-            return packed
-        digest = self._digest("address", packed, 4)
-        return bytes((0xF0 | digest[0] & 0x0F, *digest[1:]))
-
-    def _mac(self, content: bytes) -> bytes:
-        """Replace a MAC address by a locally administered one; an all-zero address is kept."""
-        return b"\x02" + self._digest("mac", content, 5) if any(content) else content
-
-    def _name(self, text: str) -> str:
-        return "name-" + self._digest("name", text.lower().encode(), 5).hex()
-
-    def _digest(self, kind: str, content: bytes, size: int) -> bytes:
-        digest = b""
-        while len(digest) < size:
-            digest += hmac.digest(self._secret, b"%s %d " % (kind.encode(), len(digest)) + content, "sha256")
-        return digest[:size]
+        return str(ipaddress.ip_address(self._pseudonyms.address(address.packed)))
 
 
 def _text(content: bytes) -> str:

@@ -42,7 +42,6 @@ class TransportCounters:
         unmatched: well-formed responses that match no pending request.
         malformed: datagrams that are not an SNMP response.
         mismatched: responses with another community, version, user or time, or without the required signature.
-        other_address: responses accepted from another address than the one the request was sent to.
         reports: v3 Report PDUs processed.
     """
 
@@ -52,7 +51,6 @@ class TransportCounters:
     unmatched: int = 0
     malformed: int = 0
     mismatched: int = 0
-    other_address: int = 0
     reports: int = 0
 
     def rejected(self, hint: str) -> str:
@@ -283,8 +281,6 @@ class UdpTransport(asyncio.DatagramProtocol):
             self._on_report(exchange, pdu, addr)
         else:
             self.counters.responses += 1
-            if self.peer is not None:
-                self.counters.other_address += self._is_other_address(addr)
             exchange.on_response(pdu.request_id, pdu, len(data))
 
     def _on_report(self, exchange: PendingExchange, report: Pdu, addr: object) -> None:

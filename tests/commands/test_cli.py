@@ -137,7 +137,7 @@ def test_flags_of_the_demo(monkeypatch):
         (["check-config", "--log.level", "info"], "unrecognized arguments: --log.level info"),
         (["demo", "--path.sysfs", "/"], "unrecognized arguments: --path.sysfs /"),
         (["demo", "--demo.fault", "fire"], "'fire'"),
-        (["snapshot"], "the following arguments are required: TARGET"),
+        (["snapshot"], "name a switch as TARGET, or record this host with --host DIR"),
         (["replay"], "the following arguments are required: FILE"),
     ],
 )

@@ -12,6 +12,7 @@ from exporter.core.table import (
     Rows,
     Table,
     TableBuilder,
+    complete_sum,
     escape_label,
     label_text,
 )
@@ -125,3 +126,10 @@ def test_with_columns_adds_and_replaces_in_a_copy():
     new = table.with_columns([Column(up, [1]), Column(mtu, [9000])])
     assert (new.values("link_up"), new.values("mtu_bytes")) == ([1], [9000])
     assert (table.values("link_up"), table.values("mtu_bytes")) == ([0], None)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [([1, 2, 0], 3), ([1, None, 2], None), ([], None), ([None], None), ([1.5, 2], 3.5)]
+)
+def test_a_sum_with_a_missing_part_is_missing(values, expected):
+    assert complete_sum(values) == expected

@@ -18,6 +18,7 @@ import types
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -26,12 +27,16 @@ import pytest
 import yaml
 
 from exporter import cli
+from exporter.commands.host_snapshot import HostReaders, snapshot_host
 from exporter.config import schema
-from exporter.config.jobs import JobPlan
+from exporter.config.jobs import Algorithm, JobPlan, Precision
 from exporter.config.units import Amount, BitRate, Duration
 from exporter.daemon import loading, sources
-from exporter.meaning.training.step_budget import Algorithm, Precision
+from exporter.linux.nic_reader import ReplayNic
+from exporter.linux.rdma_reader import ReplayRdma
 from exporter.outputs import webconfig
+from exporter.simulator.host import HostFiles
+from exporter.simulator.traffic import Training
 from exporter.sources.switch import options, targets
 from tests.helpers.paths import ROOT
 from tests.helpers.stack import (
@@ -452,6 +457,32 @@ def try_check(command: str) -> None:
     assert (done.returncode, done.stdout[: len(output)]) == (0, output)
 
 
+def try_snapshot(command: str) -> None:
+    with own_folder() as folder:
+        done = run(*shlex.split(command.replace(".venv/bin", str(BIN)).replace(" recording", f" {folder}/recording")))
+        if "has no ports that are hardware" in done.stderr:
+            pytest.skip("needs a network device that is hardware")
+        assert done.returncode == 0, done.stderr
+        assert list((folder / "recording").glob("*.json"))
+
+
+def try_replay(command: str) -> None:
+    with own_folder() as folder:
+        files = HostFiles(folder / "simulated", Training())
+        files.create()
+        simulated = HostReaders(
+            files.sysfs, partial(ReplayNic, files.recordings), partial(ReplayRdma, files.recordings)
+        )
+        snapshot_host(simulated, folder / "recording", raw=False, modules=False, progress=lambda _: None)
+        words = shlex.split(command.replace(".venv/bin", str(BIN)).replace(" recording", f" {folder}/recording"))
+        address, log = f"127.0.0.1:{free_port()}", folder / "log"
+        with process(log, *words, f"--web.listen-address={address}") as running:
+            answers(f"http://{address}/-/ready", running, log)
+            text = httpx.get(f"http://{address}/metrics", trust_env=False).text
+    assert 'fabric_source_up{source="nic"} 1' in text
+    assert text.count("\nfabric_rdma_info{") == 8
+
+
 README_COMMANDS = {
     "make run": try_run,
     "make demo": try_demo,
@@ -459,6 +490,8 @@ README_COMMANDS = {
     "curl -s localhost:10315/metrics": try_curl,
     "make demo ARGS='--demo.fault degraded-link'": try_fault,
     ".venv/bin/fabric-exporter check-config --config.file docs/example.yml": try_check,
+    ".venv/bin/fabric-exporter snapshot --host recording": try_snapshot,
+    ".venv/bin/fabric-exporter run --path.nic-replay recording --path.sysfs recording/sys": try_replay,
 }
 
 

@@ -17,7 +17,7 @@ from pyroute2 import IPRoute, NlEthtool
 
 from exporter.linux.ethernet_link_modes import FEC, MODES
 from exporter.linux.ethtool_ioctl import EthtoolIoctl
-from exporter.linux.netlink import messages, rtnetlink, rtnetlink_socket
+from exporter.linux.netlink import messages
 from exporter.linux.netlink.data_center_bridging import DcbSocket
 from exporter.linux.netlink.ethtool_netlink import (
     STANDARD_STATISTICS,
@@ -26,9 +26,11 @@ from exporter.linux.netlink.ethtool_netlink import (
     LinkState,
 )
 from exporter.linux.netlink.generic_netlink import GenericNetlinkFamily
-from exporter.linux.netlink.rtnetlink_socket import LinkDumpSocket, LinkEventSocket
-from exporter.linux.nic_reader import KernelNic, ReplayNic, record
+from exporter.linux.netlink.netlink_socket import NetlinkSocket
+from exporter.linux.netlink.rtnetlink import GET_LINKS, LINK_GROUP, LINKS_REQUEST, parse_link_events, parse_links
+from exporter.linux.nic_reader import KernelNic, ReplayNic
 from exporter.linux.recordings.module_memory import ModuleMemory
+from tests.helpers.record_nics import record
 
 CLONE_NEWNET = 0x40000000
 
@@ -94,8 +96,12 @@ def namespace(program):
 
 
 def dump():
-    with LinkDumpSocket() as links:
-        return {link.name: link for link in links.dump()}
+    with NetlinkSocket(socket.NETLINK_ROUTE) as requests:
+        return {link.name: link for link in parse_links(requests.dump(GET_LINKS, LINKS_REQUEST))}
+
+
+def link_events():
+    return NetlinkSocket(socket.NETLINK_ROUTE, groups=LINK_GROUP)
 
 
 def pyroute2_dump():
@@ -175,45 +181,16 @@ def test_dump_of_several_datagrams(namespace):
 def test_abandoned_dump_does_not_affect_the_next(namespace):
     for number in range(60):
         namespace.ip("link", "add", f"a{number}", "type", "veth", "peer", "name", f"b{number}")
-    with namespace.within(LinkDumpSocket) as links:
-        links._socket.send(rtnetlink.encode_link_request(4242))
-        assert len(links.dump()) == 123
-        assert links.malformed == 0
-
-
-def test_missing_link_dump_times_out(monkeypatch):
-    request = rtnetlink.encode_link_request
-    monkeypatch.setattr(rtnetlink_socket, "encode_link_request", lambda sequence: request(sequence + 1))
-    with LinkDumpSocket(timeout=0.01) as links, pytest.raises(TimeoutError, match="in time"):
-        links.dump()
-
-
-def test_interrupted_link_dump_is_retried_a_limited_number_of_times(monkeypatch):
-    attempts = []
-
-    def interrupted(data, sequence):
-        attempts.append(sequence)
-        raise messages.DumpInterrupted
-
-    parse = rtnetlink.parse_link_messages
-    monkeypatch.setattr(rtnetlink_socket, "parse_link_messages", interrupted)
-    with LinkDumpSocket() as links:
-        with pytest.raises(messages.DumpInterrupted, match="read it again"):
-            links.dump()
-        assert attempts == [1, 2, 3, 4, 5]
-        monkeypatch.setattr(
-            rtnetlink_socket,
-            "parse_link_messages",
-            lambda data, sequence: (parse if sequence > 7 else interrupted)(data, sequence),
-        )
-        assert "lo" in {link.name for link in links.dump()}
+    with namespace.within(NetlinkSocket, socket.NETLINK_ROUTE) as requests:
+        requests._socket.send(messages.message(GET_LINKS, messages.REQUEST | messages.DUMP, 4242, LINKS_REQUEST))
+        assert len(parse_links(requests.dump(GET_LINKS, LINKS_REQUEST))) == 123
 
 
 def wait_for(events, matches):
     """Read events until one matches; the kernel sends them before the command that causes them returns."""
     seen = []
     while select.select([events], [], [], 10)[0]:
-        for event in events.read():
+        for event in parse_link_events(events.notifications()):
             seen.append(event)
             if matches(event):
                 return seen
@@ -221,26 +198,25 @@ def wait_for(events, matches):
 
 
 def test_link_events_are_received(namespace):
-    with namespace.within(LinkEventSocket) as events:
+    with namespace.within(link_events) as events:
         namespace.ip("link", "set", "left", "down")
         wait_for(events, lambda e: e.change == "changed" and e.link.name == "left" and not e.link.admin_up)
         namespace.ip("link", "set", "left", "up")
         wait_for(events, lambda e: e.change == "changed" and e.link.name == "right" and e.link.carrier)
         namespace.ip("link", "del", "left")
         wait_for(events, lambda e: e.change == "deleted" and e.link.name == "left")
-        assert events.malformed == 0
 
 
 def test_event_socket_does_not_block():
-    with LinkEventSocket() as events:
+    with link_events() as events:
         assert os.get_blocking(events.fileno()) is False
-        assert all(event.link is not None for event in events.read())
+        assert None not in events.notifications()
 
 
 def test_port_that_leaves_a_bridge_is_not_deleted(namespace):
     namespace.ip("link", "add", "bridge0", "type", "bridge")
     namespace.ip("link", "set", "right", "master", "bridge0")
-    with namespace.within(LinkEventSocket) as events:
+    with namespace.within(link_events) as events:
         namespace.ip("link", "set", "right", "nomaster")
         namespace.ip("link", "del", "bridge0")
         seen = wait_for(events, lambda e: e.change == "deleted" and e.link.name == "bridge0")
@@ -248,7 +224,7 @@ def test_port_that_leaves_a_bridge_is_not_deleted(namespace):
 
 
 def test_dropped_events_are_reported_as_overrun(namespace):
-    with namespace.within(LinkEventSocket) as events:
+    with namespace.within(link_events) as events:
         events._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         for state in ["down", "up"] * 4:
             namespace.ip("link", "set", "left", state)

@@ -14,8 +14,9 @@ from exporter.linux.netlink.ethtool_netlink import (
     Pause,
 )
 from exporter.linux.netlink.queueing_disciplines import QueueingDiscipline
-from exporter.linux.nic_reader import ReplayNic, record
+from exporter.linux.nic_reader import ReplayNic
 from tests.helpers.paths import FIXTURES
+from tests.helpers.record_nics import record
 
 REQUESTS = (
     *("driver", "statistics", "settings", "link_modes", "link_state", "pause", "fec", "standard_statistics", "dcb"),

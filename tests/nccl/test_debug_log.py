@@ -422,13 +422,9 @@ def test_host_may_be_absent_or_shortened(prefix, host, pid, gpu):
 
 
 def test_properties_of_facts():
-    assert Adapters((Adapter(0, "a", 1, "IB"), Adapter(1, "b", 1, "RoCE")), True, "").mixed
-    assert not Adapters((Adapter(0, "a", 1, "IB"),), True, "").mixed
     assert [Network(name).tcp for name in ("Socket", "FastSocket", "IB", "AWS Libfabric")] == [True, True, False, False]
     assert [Provider(name).tcp for name in ("efa", "tcp;ofi_rxm", "sockets")] == [False, True, True]
     assert [Completion(status, None, "", "", "").consequence for status in (12, 5, 4)] == [False, True, False]
-    assert AsyncEvent("", None, "port active(9)", None).port_active
-    assert [AsyncEvent("", None, text, None).port_error for text in ("port error(10)", "device fatal")] == [True, False]
 
 
 @pytest.mark.parametrize(

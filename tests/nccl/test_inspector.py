@@ -13,11 +13,8 @@ from exporter.nccl.inspector import (
     Header,
     InspectorCollective,
     InspectorContext,
-    KernelEvent,
     Metadata,
     PointToPoint,
-    Proxy,
-    Trace,
     parse_line,
 )
 from exporter.nccl.inspector_textfile import gpu_of_file, message_bounds, parse_textfile
@@ -37,21 +34,18 @@ def metrics(name):
     return list(parse_textfile((FOLDER / name).read_bytes(), lost)), lost.reasons
 
 
-def test_oldest_lines_have_no_timing_source_and_verbose_lines_have_channel_times():
+def test_oldest_lines_have_no_timing_source_and_verbose_lines_are_read_too():
     first, verbose = lines("inspector-v4.0-2.28.jsonl")
     assert first.header == Header("0x1f00", 3, 16, 2)
-    assert first.metadata == Metadata("n1", 100, 1700000000000001, "v4.0")
+    assert first.metadata == Metadata("n1", 100)
     assert first.collective == InspectorCollective("AllReduce", 12, 8388608, 500)
     assert first.collective.timing_source == ""
-    events = (KernelEvent(1700000000000220), KernelEvent(1700000000000210), KernelEvent(0))
-    assert verbose.collective == InspectorCollective(
-        "ReduceScatter", 13, 1048576, 250, "kernel_gpu", trace=Trace(1700000000000100, events)
-    )
+    assert verbose.collective == InspectorCollective("ReduceScatter", 13, 1048576, 250, "kernel_gpu")
 
 
-def test_2_30_has_communicator_names_and_point_to_point_records():
+def test_2_30_has_point_to_point_records():
     send, alltoall = lines("inspector-v4.0-2.30.jsonl")
-    assert send.header == Header("0x2f00", 0, 4, 4, "DP Group 0")
+    assert send.header == Header("0x2f00", 0, 4, 4)
     assert send.collective is None
     assert send.point_to_point == PointToPoint("Send", 5, 2, 65536, 30, "kernel_gpu")
     assert alltoall.collective == InspectorCollective("AlltoAll", 1, 4096, 44, "collective_cpu")
@@ -59,7 +53,7 @@ def test_2_30_has_communicator_names_and_point_to_point_records():
 
 def test_v4_2_has_drop_counts_algorithm_and_protocol():
     stats, ring = lines("inspector-v4.2.jsonl")
-    assert stats.dump_stats == DumpStats(1, 9, 0, 1)
+    assert stats.dump_stats == DumpStats(9, 1)
     assert stats.collective is None
     assert ring.collective == InspectorCollective("AllGather", 77, 2048, 19, "kernel_cpu", "Ring", "LL128")
 
@@ -70,10 +64,8 @@ def test_v4_3_lines_inherit_the_header_of_the_last_marker():
     assert [communicator for communicator, _ in parsed] == ["0x4f00"] * 4 + ["0x4f01"] * 2
     assert parsed[1][1].collective == InspectorCollective("AllReduce", 3, 1024, 10, "kernel_gpu")
     assert parsed[2][1].point_to_point == PointToPoint("Recv", 4, 0, 64, 11, "kernel_gpu")
-    assert parsed[3][1].proxy == Proxy()
     assert parsed[5][1].collective == InspectorCollective("AllReduce", 3, 1024, 12, "kernel_gpu")
-    assert context.header == Header("0x4f01", 1, 2, 2, "b")
-    assert context.metadata.dump_timestamp_us == 1700000000000008
+    assert context.header == Header("0x4f01", 1, 2, 2)
 
 
 def test_line_before_any_header_has_no_context():
@@ -107,7 +99,6 @@ GOOD = {
         ("metadata", {"hostname": "n1/../x"}),
         ("coll_perf", {"coll": ""}),
         ("header", {"id": "x" * 65}),
-        ("header", {"comm_name": "x" * 257}),
         ("coll_perf", {"coll_exec_time_us": 0}),
         ("coll_perf", {"coll_exec_time_us": -5}),
         ("coll_perf", {"coll_exec_time_us": 1.5}),

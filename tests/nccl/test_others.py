@@ -55,12 +55,8 @@ def test_comma_uses_child_duration_not_enqueue_time():
     first, second = comma.parse_events((FOLDER / "comma.json").read_bytes(), lost)
     assert lost == Counter({"other_category": 1, "invalid": 1})
     assert (first.kind, first.communicator, first.rank, first.sequence) == ("AllReduce", "0x58", 2, 57)
-    assert (first.microseconds, first.enqueue_us, first.arguments.size, first.pid) == (140, 9000, 4096, 169)
-    assert [(one.peer, one.is_send, one.microseconds) for one in first.proxy_operations] == [
-        (16, False, 137),
-        (17, True, 138),
-    ]
-    assert (second.kind, second.microseconds, second.enqueue_us) == ("ReduceScatter", None, 7)
+    assert (first.microseconds, first.arguments.size, first.pid) == (140, 4096, 169)
+    assert (second.kind, second.microseconds) == ("ReduceScatter", None)
 
 
 def test_truncated_comma_list_is_parsed_up_to_its_end():

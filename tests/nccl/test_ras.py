@@ -30,7 +30,7 @@ FOLDER = FIXTURES / "nccl-formats"
 
 def test_larger_group_with_the_lowest_count_is_behind():
     report = parse_report((FOLDER / "ras-2.29.2-unequal.json").read_bytes())
-    assert (report.nccl_version, report.timestamp) == ("2.29.2", "2026-01-02 03:04:05")
+    assert report.nccl_version == "2.29.2"
     assert (report.ras.collection_time_sec, report.ras.timeouts_count) == (0.012, 0)
     (communicator,) = report.communicators
     assert (communicator.hash, communicator.secondary_hash, communicator.size) == ("0xabc", "0x1:0x2", 4)
@@ -44,12 +44,10 @@ def test_missing_comma_of_2_28_7_is_repaired():
         json.loads(data)
     report = parse_report(data)
     (communicator,) = report.communicators
-    assert communicator.ranks == (
-        RasRank(0, "10.0.0.1", 5, 0, 0, RankStatus(7, 8, False, False, True), {"AllReduce": 3}),
-    )
+    assert communicator.ranks == (RasRank(0, "10.0.0.1", 5, 0, RankStatus(7, 8), {"AllReduce": 3}),)
     assert communicator.missing_ranks == (
-        MissingRank(1, "10.0.0.2", 6, 1, 1, MissingStatus(True, False)),
-        MissingRank(2, "10.0.0.2", 7, 2, -1, MissingStatus(False, True)),
+        MissingRank(1, "10.0.0.2", 6, 1, MissingStatus(True, False)),
+        MissingRank(2, "10.0.0.2", 7, -1, MissingStatus(False, True)),
     )
     assert report.ras.timeouts_count == 2
 

@@ -21,6 +21,7 @@ from exporter.snmp.message import (
     encode_pdu,
     encode_varbind,
 )
+from tests.helpers.snmp_agents import remove_below
 
 IFX_TABLE = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 NAME, IN, OUT, SPEED = ((*IFX_TABLE, number) for number in (1, 6, 10, 15))
@@ -80,7 +81,7 @@ async def test_values_and_rows_change_while_the_agent_runs(agent, client):
     agent.set((*IN, 1), Typed(ber.COUNTER64, 1))
     agent.set_many({(*IN, 2): Typed(ber.COUNTER64, 2), (*IN, 70): Typed(ber.COUNTER64, 70)})
     agent.remove((*IN, 3))
-    agent.remove_below(OUT)
+    remove_below(agent, OUT)
     result = await client.walk([IN, OUT])
     wanted = expected(IN) | {(1,): 1, (2,): 2, (70,): 70}
     del wanted[3,]

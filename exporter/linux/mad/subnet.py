@@ -123,7 +123,6 @@ class PortInfo(NamedTuple):
         state: PortState.
         physical_state: PortPhysicalState.
         m_key_protect: M_KeyProtectBits: from level 2 on requests without the M_Key are dropped without a response.
-        lmc: LMC.
         lanes: LinkWidthActive in lanes; None where unknown.
         generation: Active speed, a key of LANE_GBITS; None where unknown.
         lanes_supported: LinkWidthSupported in lanes.
@@ -138,7 +137,6 @@ class PortInfo(NamedTuple):
     state: int
     physical_state: int
     m_key_protect: int
-    lmc: int
     lanes: int | None
     generation: str | None
     lanes_supported: frozenset[int]
@@ -179,7 +177,6 @@ def parse_port_info(data: bytes, masks: CapabilityMasks | None = None) -> PortIn
         b32 & 15,
         b33 >> 4,
         b34 >> 6,
-        b34 & 7,
         LANES_BY_WIDTH.get(width),
         active,
         _lanes_in(widths),
@@ -210,21 +207,9 @@ def parse_fec_mode(data: bytes) -> int | None:
     return int(active) if capabilities & 1 else None
 
 
-class SwitchInfo(NamedTuple):
-    """SwitchInfo.
-
-    Attributes:
-        enhanced_port_0: EnhancedPort0: whether port 0 has counters.
-        state_changed: PortStateChange: whether a port changed its state since the subnet manager cleared the bit.
-    """
-
-    enhanced_port_0: bool
-    state_changed: bool
-
-
-def parse_switch_info(data: bytes) -> SwitchInfo:
-    """Parse SwitchInfo."""
-    return SwitchInfo(bool(data[16] & 0x08), bool(data[11] & 0x04))
+def has_enhanced_port_0(data: bytes) -> bool:
+    """Parse EnhancedPort0 of SwitchInfo: whether port 0 has counters."""
+    return bool(data[16] & 0x08)
 
 
 class SmInfo(NamedTuple):

@@ -1,7 +1,7 @@
-"""Netlink request sockets: one request and its answer, or a dump, with sequence numbers, timeouts and retries.
+"""Netlink sockets of all families: requests, dumps and notifications; the codecs of the families are in other modules.
 
 A request is answered by messages of its own sequence number; a dump by several, and an NLMSG_DONE that reports whether
-the dump is complete.
+the dump is complete. Notifications are messages of multicast groups.
 """
 
 import errno
@@ -37,37 +37,47 @@ MAX_DRAINED_DATAGRAMS = 10_000
 MAX_DUMP_MESSAGES = 100_000
 """Messages of one dump; a longer one is treated as an error."""
 
+NOTIFICATION_BUFFER = 1024 * 1024
+"""Bytes of the receive buffer for notifications; enough for a storm of a few hundred links."""
+
+MAX_NOTIFICATION_DATAGRAMS = 256
+"""Datagrams of notifications that one call receives; the rest makes the descriptor readable again."""
+
 SHARED_SOCKETS = 2
 """Sockets that threads share: one may be held by a call that hangs."""
 
+_SO_RCVBUFFORCE = 33
 _S32 = struct.Struct("=i")
 
 
-def set_receive_timeout(sock: socket.socket, seconds: float) -> None:
-    """Set the kernel's receive timer; Python's own timeout would call poll() before each datagram of a dump."""
-    timer = struct.pack("@ll", *divmod(int(seconds * 1e6), 1_000_000))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timer)
-
-
 class NetlinkSocket:
-    """A socket for requests to the kernel; blocking, so it belongs in a worker thread, and one thread at a time.
+    """A socket for requests or for notifications, one thread at a time.
 
-    It stays in the network namespace of the thread that opened it.
+    Requests block, so they belong in a worker thread; notifications never do. The socket stays in the network namespace
+    of the thread that opened it.
     """
 
-    def __init__(self, family: int, timeout: float = 5.0) -> None:
+    def __init__(self, family: int, timeout: float = 5.0, groups: int = 0) -> None:
         """Open the socket.
 
         Args:
             family: Number of the netlink family.
-            timeout: Seconds to wait for each datagram.
+            timeout: Seconds to wait for each datagram of an answer.
+            groups: Mask of multicast groups; with it the socket is for notifications.
 
         Raises:
             OSError: The kernel lacks the family (EPROTONOSUPPORT), or refuses.
         """
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
         self._sequence = 0
-        set_receive_timeout(self._socket, timeout)
+        try:
+            if groups:
+                _subscribe(self._socket, groups)
+            else:
+                _set_receive_timeout(self._socket, timeout)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -105,6 +115,26 @@ class NetlinkSocket:
                 return self._dump(kind, body)
         return self._dump(kind, body)
 
+    def fileno(self) -> int:
+        """Return the descriptor, which is readable when there are notifications."""
+        return self._socket.fileno()
+
+    def notifications(self) -> list[Message | None]:
+        """Return the notifications received so far, in order; a large backlog takes several calls.
+
+        None is in the place of those that the kernel dropped because the receive buffer was full.
+        """
+        found: list[Message | None] = []
+        with suppress(BlockingIOError):
+            for _ in range(MAX_NOTIFICATION_DATAGRAMS):
+                try:
+                    found += messages(self._receive_datagram())
+                except OSError as error:
+                    if error.errno != errno.ENOBUFS:
+                        raise
+                    found.append(None)
+        return found
+
     def _dump(self, kind: int, body: bytes) -> list[bytes]:
         sequence = self._send(kind, REQUEST | DUMP, body)
         found: list[bytes] = []
@@ -120,7 +150,7 @@ class NetlinkSocket:
 
     def _send(self, kind: int, flags: int, body: bytes) -> int:
         """Send a request with a new sequence number, after draining what an earlier request left unread."""
-        drain(self._socket)
+        self._drain()
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         self._socket.send(message(kind, flags, self._sequence, body))
         return self._sequence
@@ -132,11 +162,9 @@ class NetlinkSocket:
             NetlinkError: One of them is an error.
         """
         try:
-            data, (port, _) = self._socket.recvfrom(MAX_DATAGRAM)
+            data = self._receive_datagram()
         except BlockingIOError:
             raise TimeoutError(errno.ETIMEDOUT, "netlink: the kernel did not answer in time") from None
-        if port != 0:  # sent by a process, not by the kernel
-            return
         for answer in messages(data):
             if answer.sequence != sequence:
                 continue
@@ -146,12 +174,36 @@ class NetlinkSocket:
                     raise NetlinkError(-code, os.strerror(-code))
             yield answer
 
+    def _receive_datagram(self) -> bytes:
+        """Receive a datagram of the kernel; one of a process is empty.
 
-def drain(sock: socket.socket) -> None:
-    """Read and discard the rest of an abandoned dump: until then the kernel refuses the next one with EBUSY."""
-    with suppress(BlockingIOError):
-        for _ in range(MAX_DRAINED_DATAGRAMS):
-            sock.recv(MAX_DATAGRAM, socket.MSG_DONTWAIT)
+        Raises:
+            BlockingIOError: There is none, or none in time.
+        """
+        data, (port, _) = self._socket.recvfrom(MAX_DATAGRAM)
+        return data if port == 0 else b""
+
+    def _drain(self) -> None:
+        """Read and discard the rest of an abandoned dump: until then the kernel refuses the next one with EBUSY."""
+        with suppress(BlockingIOError):
+            for _ in range(MAX_DRAINED_DATAGRAMS):
+                self._socket.recv(MAX_DATAGRAM, socket.MSG_DONTWAIT)
+
+
+def _set_receive_timeout(sock: socket.socket, seconds: float) -> None:
+    """Set the kernel's receive timer; Python's own timeout would call poll() before each datagram of a dump."""
+    timer = struct.pack("@ll", *divmod(int(seconds * 1e6), 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timer)
+
+
+def _subscribe(sock: socket.socket, groups: int) -> None:
+    """Receive the notifications of these groups, in a large buffer, without waiting for any."""
+    sock.setblocking(False)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, NOTIFICATION_BUFFER)
+    except PermissionError:  # without CAP_NET_ADMIN net.core.rmem_max limits it
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NOTIFICATION_BUFFER)
+    sock.bind((0, groups))
 
 
 class SharedNetlinkSockets:

@@ -1,38 +1,30 @@
-"""Rtnetlink messages of links (RTM_NEWLINK, RTM_DELLINK): the request for all links, and the parser of its answer.
+"""Rtnetlink messages of links (RTM_NEWLINK, RTM_DELLINK): the request for all links, and the parser of links.
 
 Layouts: netlink(7), rtnetlink(7), include/uapi/linux/{netlink,rtnetlink,if_link}.h. All numbers are in the byte order
 of the machine. One dump replaces dozens of sysfs files per device, each of which would wait for the kernel's RTNL lock.
 """
 
-import os
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from exporter.linux.netlink.messages import (
-    ATTRIBUTE,
-    DONE,
-    DUMP,
-    DUMP_INTERRUPTED,
-    ERROR,
-    MESSAGE,
-    NESTED,
-    REQUEST,
-    TYPE_MASK,
-    DumpInterrupted,
-    NetlinkError,
-    attribute_u32,
-    message,
-    text,
-)
+from exporter.linux.netlink.messages import ATTRIBUTE, NESTED, TYPE_MASK, Message, attribute_u32, text
 
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, hardware type, index, flags, change mask
 _U32 = struct.Struct("=I")
 _S32 = struct.Struct("=i")
 
-_RTM_NEWLINK = 16
-_RTM_DELLINK = 17
-_RTM_GETLINK = 18
+GET_LINKS = 18
+"""RTM_GETLINK; a dump of it lists all links."""
+
+LINK_GROUP = 1 << 0
+"""The mask of RTNLGRP_LINK, whose number is 1: notifications of changed and deleted links."""
+
+_CHANGES: Mapping[int, Literal["changed", "deleted"]] = MappingProxyType(
+    {16: "changed", 17: "deleted"}
+)  # RTM_NEWLINK, RTM_DELLINK
 
 _IFF_UP = 0x1
 _IFF_LOWER_UP = 0x10000
@@ -55,6 +47,11 @@ _PERM_ADDRESS = 54
 _PARENT_DEV_NAME = 56
 _PARENT_DEV_BUS_NAME = 57
 _INFO_KIND = 1
+
+
+# An empty filter mask: neither RTEXT_FILTER_VF (1) nor RTEXT_FILTER_SKIP_STATS (8).
+LINKS_REQUEST = _LINK.pack(_AF_UNSPEC, 0, 0, 0, 0) + attribute_u32(_EXT_MASK, 0)
+"""The body of GET_LINKS: all links with statistics, without the list of a port's virtual functions."""
 
 
 def _with_nested_flag(kinds: set[int]) -> frozenset[int]:
@@ -138,87 +135,39 @@ class LinkEvent(NamedTuple):
     link: NetworkLink | None
 
 
-@dataclass(slots=True)
-class LinkMessages:
-    """The messages of a datagram: events in order, whether a dump ended, count of truncated and malformed messages."""
-
-    events: list[LinkEvent] = field(default_factory=list)
-    done: bool = False
-    malformed: int = 0
+def parse_links(bodies: Iterable[bytes]) -> list[NetworkLink]:
+    """Parse the messages of a dump of links, without their netlink headers; those without a name are skipped."""
+    return [link for body in bodies if (link := _parse_link(body)) is not None]
 
 
-def encode_link_request(sequence: int) -> bytes:
-    """Encode the RTM_GETLINK dump of all links with statistics, without the list of a port's virtual functions."""
-    # An empty filter mask: neither RTEXT_FILTER_VF (1) nor RTEXT_FILTER_SKIP_STATS (8).
-    body = _LINK.pack(_AF_UNSPEC, 0, 0, 0, 0) + attribute_u32(_EXT_MASK, 0)
-    return message(_RTM_GETLINK, REQUEST | DUMP, sequence, body)
+def parse_link_events(notifications: Iterable[Message | None]) -> list[LinkEvent]:
+    """Parse the notifications of LINK_GROUP, None for dropped ones; what is no change of a link is skipped."""
+    found = []
+    for notification in notifications:
+        if notification is None:
+            found.append(LinkEvent("overrun", None))
+        elif notification.kind in _CHANGES and (link := _parse_link(notification.body)) is not None:
+            found.append(LinkEvent(_CHANGES[notification.kind], link))
+    return found
 
 
-def parse_link_messages(data: bytes, sequence: int | None = None) -> LinkMessages:
-    """Parse the messages of one datagram; with `sequence`, only those that answer that request.
+def _parse_link(body: bytes) -> NetworkLink | None:
+    """Parse an ifinfomsg with its attributes, those before a malformed one; None without a name.
 
-    Raises:
-        DumpInterrupted: A message has the flag that links changed during the dump.
-        NetlinkError: The kernel answered with an error.
+    Bridges report ports that join and leave them in the same group, with their own family: such a RTM_DELLINK means
+    that the device left the bridge.
     """
-    parsed = LinkMessages()
-    offset, end = 0, len(data)
-    while offset < end:
-        if end - offset < MESSAGE.size:
-            parsed.malformed += 1
-            break
-        length, kind, flags, number, _ = MESSAGE.unpack_from(data, offset)
-        stop = offset + length
-        if length < MESSAGE.size or stop > end:
-            parsed.malformed += 1
-            break
-        if sequence is None or number == sequence:
-            if flags & DUMP_INTERRUPTED:
-                raise DumpInterrupted
-            _parse_message(parsed, kind, data, offset + MESSAGE.size, stop)
-        offset = stop + (-length & 3)
-    return parsed
-
-
-def _parse_message(parsed: LinkMessages, kind: int, data: bytes, start: int, stop: int) -> None:
-    if kind in (_RTM_NEWLINK, _RTM_DELLINK):
-        if stop - start < _LINK.size:
-            parsed.malformed += 1
-            return
-        # Bridges report ports that join and leave them in the same group, with their own family: such a RTM_DELLINK
-        # means that the device left the bridge.
-        if data[start] != _AF_UNSPEC:
-            return
-        link, complete = _parse_link(data, start, stop)
-        parsed.malformed += not complete
-        if link is not None:
-            parsed.events.append(LinkEvent("changed" if kind == _RTM_NEWLINK else "deleted", link))
-    elif kind in (DONE, ERROR):
-        if stop - start >= _S32.size:
-            code = _S32.unpack_from(data, start)[0]
-            if code < 0:
-                raise NetlinkError(-code, f"rtnetlink: {os.strerror(-code)}")
-        elif kind == ERROR:
-            parsed.malformed += 1
-        parsed.done = parsed.done or kind == DONE
-
-
-def _parse_link(data: bytes, start: int, stop: int) -> tuple[NetworkLink | None, bool]:
-    """Parse one ifinfomsg with its attributes; a link without a name is None. False: an attribute is malformed."""
-    _, hardware, ifindex, flags, _ = _LINK.unpack_from(data, start)
-    found, complete = _parse_attributes(data, start + _LINK.size, stop, _READ_ATTRIBUTES)
-    get = found.get
+    if len(body) < _LINK.size or body[0] != _AF_UNSPEC:
+        return None
+    _, hardware, ifindex, flags, _ = _LINK.unpack_from(body)
+    get = _select_attributes(body, _LINK.size, _READ_ATTRIBUTES).get
     name = text(get(_IFNAME))
     if not name:
-        return None, False
-    kind = ""
+        return None
     info = get(_LINKINFO)
-    if info is not None:
-        inner, inner_complete = _parse_attributes(info, 0, len(info), _READ_INFO_ATTRIBUTES)
-        complete = complete and inner_complete
-        kind = text(inner.get(_INFO_KIND)) or ""
+    kind = None if info is None else text(_select_attributes(info, 0, _READ_INFO_ATTRIBUTES).get(_INFO_KIND))
     state = get(_OPERSTATE)
-    link = NetworkLink(
+    return NetworkLink(
         ifindex,
         name,
         hardware,
@@ -227,7 +176,7 @@ def _parse_link(data: bytes, start: int, stop: int) -> tuple[NetworkLink | None,
         _OPERSTATES[state[0]] if state and state[0] < len(_OPERSTATES) else None,
         _u32(get(_MTU)),
         (get(_PERM_ADDRESS) or get(_ADDRESS) or b"").hex(":") or None,
-        kind,
+        kind or "",
         text(get(_PARENT_DEV_NAME)),
         text(get(_PARENT_DEV_BUS_NAME)),
         text(get(_PHYS_PORT_NAME)),
@@ -238,31 +187,28 @@ def _parse_link(data: bytes, start: int, stop: int) -> tuple[NetworkLink | None,
         _u32(get(_CARRIER_DOWN_COUNT)),
         _parse_stats64(get(_STATS64)),
     )
-    return link, complete
 
 
-def _parse_attributes(data: bytes, start: int, stop: int, wanted: frozenset[int]) -> tuple[dict[int, bytes], bool]:
-    """Return the payloads of the wanted attributes, those before an error; False if the list is malformed.
+def _select_attributes(data: bytes, start: int, wanted: frozenset[int]) -> dict[int, bytes]:
+    """Return the payloads of the wanted attributes, those before a malformed one.
 
     `start` is a multiple of four, since attributes are aligned. A link has some fifty attributes, so the loop does no
     more work than safety requires.
     """
     found: dict[int, bytes] = {}
-    header = ATTRIBUTE.unpack_from
+    header, stop = ATTRIBUTE.unpack_from, len(data)
     try:
         while start < stop:
             length, kind = header(data, start)
             end = start + length
-            # A length under four would never advance the loop. A header that crosses the end of the message fails
-            # here too, as its attribute ends later still.
-            if length < 4 or end > stop:
-                return found, False
+            if length < 4 or end > stop:  # a length under four would never advance the loop
+                break
             if kind in wanted:
                 found[kind & TYPE_MASK] = data[start + 4 : end]
             start = (end + 3) & -4
     except struct.error:  # a header crosses the end of the data
-        return found, False
-    return found, True
+        pass
+    return found
 
 
 def _u32(value: bytes | None) -> int | None:

@@ -106,12 +106,14 @@ class _Family(NamedTuple):
         always: Ranges that all of them have: page, offset, length.
         optional: Ranges that only some of them have.
         optional_flag: The flag for those: byte of "lower", bit, and its value if the module has the optional ranges.
+        private: Ranges with the serial number, and what makers and owners write at will.
     """
 
     identifiers: frozenset[int]
     always: Sequence[tuple[str, int, int]]
     optional: Sequence[tuple[str, int, int]]
     optional_flag: tuple[int, int, bool]
+    private: Sequence[tuple[str, int, int]]
 
 
 # The bytes between the ranges are latched flags: a read clears them, so that other readers would miss alarms.
@@ -126,18 +128,21 @@ _FAMILIES = (
             ("page_11h_bank_0", 154, 102),
         ),
         (2, 0x80, False),
+        (("page_00h", 166, 16), ("page_00h", 223, 33)),
     ),
     _Family(  # SFF-8636
         frozenset({0x0C, 0x0D, 0x11}),
         (("lower", 0, 3), ("lower", 22, 106), ("page_00h", 128, 128)),
         (("page_03h", 128, 128),),
         (2, 0x04, False),
+        (("page_00h", 196, 16), ("page_00h", 224, 32)),
     ),
     _Family(  # SFF-8472
         frozenset({0x03}),
         (("lower", 0, 128), ("page_00h", 128, 128)),
         (("a2_lower", 0, 110), ("a2_lower", 118, 10)),
         (92, 0x40, True),
+        (("lower", 68, 16), ("lower", 96, 32), ("page_00h", 128, 128)),
     ),
 )
 
@@ -165,6 +170,28 @@ def record_memory(
     if isinstance(lower, list) and lower[offset] != ".." and bool(int(lower[offset], 16) & bit) == is_set:
         _read_ranges(read, failure, family.optional, found)
     return {key: " ".join(page) if isinstance(page, list) else page for key, page in found.items() if page is not None}
+
+
+def replace_private(
+    memory: Mapping[str, str | dict[str, str]], replace: Callable[[bytes], bytes]
+) -> dict[str, str | dict[str, str]]:
+    """Return a recorded memory whose private ranges are replaced; those that are empty, or not recorded, are kept.
+
+    Args:
+        memory: As `record_memory` returns it.
+        replace: Returns other content of the same length.
+    """
+    pages = {key: page.split() if isinstance(page, str) else page for key, page in memory.items()}
+    lower = pages.get("lower")
+    identifier = int(lower[0], 16) if isinstance(lower, list) and lower[0] != ".." else None
+    family = next((one for one in _FAMILIES if identifier in one.identifiers), None)
+    for key, offset, length in () if family is None else family.private:
+        page, start = pages.get(key), offset % _PAGE_SIZE
+        if isinstance(page, list) and ".." not in page[start : start + length]:
+            content = bytes.fromhex("".join(page[start : start + length]))
+            if content.strip(b"\0 \xff"):
+                page[start : start + length] = [f"{byte:02x}" for byte in replace(content)]
+    return {key: " ".join(page) if isinstance(page, list) else page for key, page in pages.items()}
 
 
 def _read_ranges(

@@ -21,10 +21,9 @@ the driver's order or, where a driver repeats names, a list of [name, value]. Th
 `module_memory` describes. An answer may be an error, {"errno": "EINVAL"}; an absent answer fails with EOPNOTSUPP.
 """
 
-import errno
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -48,8 +47,6 @@ from exporter.linux.recordings.recording_folder import (
     parse_part,
     parse_statistics,
 )
-
-NamedValues: TypeAlias = list[tuple[str, int]]
 
 _Answer = TypeVar("_Answer")
 
@@ -111,19 +108,6 @@ def parse_nic_recording(data: bytes, path: Path, before: NicRecording | None) ->
         parse_object("queueing", QueueingDiscipline),
         parse_part(file.module, _parse_module, "module", path),
     )
-
-
-def error_as_json(error: OSError) -> dict[str, str] | None:
-    """Convert an error to its form in a recording; None for EOPNOTSUPP, which is omitted."""
-    number = error.errno or errno.EIO
-    return None if number == errno.EOPNOTSUPP else {"errno": errno.errorcode.get(number, "EIO")}
-
-
-def statistics_as_json(statistics: Statistics) -> dict[str, int] | NamedValues:
-    """Convert statistics to their form in a recording: a list of pairs only where names repeat."""
-    found = list(zip(statistics.names, statistics.values, strict=True))
-    unique = dict(found)
-    return unique if len(unique) == len(found) else found
 
 
 def _parse_standard_statistics(raw: msgspec.Raw) -> dict[str, int]:

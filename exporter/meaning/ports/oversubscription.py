@@ -16,6 +16,7 @@ from exporter.core.table import (
     Rows,
     Schema,
     Table,
+    complete_sum,
 )
 from exporter.core.vocabulary import gauge
 
@@ -100,5 +101,4 @@ def _values(table: Table, up: Sequence[int], down: Sequence[int]) -> dict[str, f
 
 def _sum(values: Sequence[float | None] | None, places: Sequence[int]) -> float | None:
     """Return the sum of the values of some rows; None if there are none, or one is missing."""
-    known = [] if values is None else [value for place in places if (value := values[place]) is not None]
-    return sum(known) if known and len(known) == len(places) else None
+    return None if values is None else complete_sum([values[place] for place in places])

@@ -5,7 +5,7 @@ from dataclasses import fields
 from math import ceil
 from typing import Literal, Protocol
 
-from exporter.meaning.training.step_budget import Algorithm, Plan, Precision, budget
+from exporter.meaning.training.step_budget import Plan, budget
 
 CONFIGURED = tuple(one.name for one in fields(Plan) if one.name not in {"nodes", "bandwidth"})
 """Fields of a plan that are configured as they are; the others are computed."""
@@ -23,15 +23,15 @@ class ConfiguredJob(Protocol):
     @property
     def model_parallel(self) -> int: ...  # noqa: D102
     @property
-    def precision(self) -> Precision: ...  # noqa: D102
+    def precision(self) -> str: ...  # noqa: D102
     @property
-    def gradient_precision(self) -> Precision | None: ...  # noqa: D102
+    def gradient_precision(self) -> str | None: ...  # noqa: D102
     @property
     def sharding(self) -> Literal[0, 1, 2, 3]: ...  # noqa: D102
     @property
     def accumulation(self) -> int: ...  # noqa: D102
     @property
-    def algorithm(self) -> Algorithm: ...  # noqa: D102
+    def algorithm(self) -> str: ...  # noqa: D102
     @property
     def tokens_per_step(self) -> float | None: ...  # noqa: D102
     @property

@@ -22,12 +22,8 @@ from exporter.core.vocabulary import Ending, gauge
 from exporter.meaning.training.alignment import Communicator, Job, nodes_of
 from exporter.meaning.training.verdicts import MIN_MATCHED_SHARE
 
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
-
 BYTES: Mapping[str, int] = MappingProxyType({"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1})
 """Bytes of a number as transmitted."""
-
-Algorithm = Literal["ring", "tree", "sharp"]
 
 WHOLE: Mapping[str, float] = MappingProxyType({"tree": 2.0, "sharp": 1.0})
 """Bytes that a rank sends for an AllReduce over its size, for other algorithms than a ring: up and down a tree, or once
@@ -35,9 +31,6 @@ with in-network reduction."""
 
 FLOPS = 6
 """Floating-point operations per parameter and token: two forward, four backward. Attention is not included."""
-
-MIN_MFU = 0.4
-"""Model FLOPs utilization below which an alert fires, by default."""
 
 WINDOWS = (60.0, 180.0, 600.0)
 """Seconds that are measured: the shortest with ENOUGH steps, or the longest if it has a FEW."""
@@ -62,33 +55,33 @@ class Plan:
         parameters: Parameters of the whole model.
         data_parallel: Ranks that hold the same part of the model and process different data.
         model_parallel: Ranks that share one copy of the model: tensor parallel size times pipeline parallel size.
-        precision: Number format of parameters as transmitted.
+        precision: Number format of parameters as transmitted, a key of BYTES.
         gradient_precision: Number format of gradients; None for that of parameters.
         sharding: ZeRO stage: 0 none, 1 optimizer states, 2 also gradients, 3 also parameters (FSDP).
         accumulation: Micro-batches whose gradients are accumulated into one step.
         nodes: Hosts that a data-parallel group spans; None for one rank on each.
-        algorithm: Algorithm of AllReduce.
+        algorithm: Algorithm of AllReduce: `ring`, or a key of WHOLE.
         bandwidth: Bytes per second of each rank's share of its host's links; None if unknown.
         active_parameters: Parameters used by one token, for a mixture of experts; None for all.
         tokens_per_step: Tokens of one step of the whole job.
         peak_flops: Peak floating-point operations per second of one GPU.
-        least_mfu: Model FLOPs utilization below which an alert fires.
+        least_mfu: Model FLOPs utilization below which an alert fires; None for no alert.
     """
 
     parameters: float
     data_parallel: int
     model_parallel: int = 1
-    precision: Precision = "bf16"
-    gradient_precision: Precision | None = None
+    precision: str = "bf16"
+    gradient_precision: str | None = None
     sharding: Literal[0, 1, 2, 3] = 0
     accumulation: int = 1
     nodes: int | None = None
-    algorithm: Algorithm = "ring"
+    algorithm: str = "ring"
     bandwidth: float | None = None
     active_parameters: float | None = None
     tokens_per_step: float | None = None
     peak_flops: float | None = None
-    least_mfu: float = MIN_MFU
+    least_mfu: float | None = None
 
     @property
     def hosts(self) -> int:
@@ -182,7 +175,7 @@ def operations(plan: Plan) -> tuple[Operation, ...]:
     )
 
 
-def sent(operation: Operation, ranks: int, algorithm: Algorithm = "ring") -> float:
+def sent(operation: Operation, ranks: int, algorithm: str = "ring") -> float:
     """Return the bytes that each rank sends for collectives, and receives; 0 for a single rank."""
     if operation.kind == "AllReduce" and algorithm in WHOLE:
         return operation.payload * WHOLE[algorithm] if ranks > 1 else 0.0

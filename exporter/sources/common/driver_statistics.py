@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from exporter.linux.cached_file import ABSENT
+
 MICROSECONDS = 1_000_000
 """Divisor of values in microseconds."""
 
 PERCENT = 100
 """Divisor of values in per cent: shares are exported as ratios."""
-
-ABSENT = 2**64 - 1
-"""Value that firmware returns for a counter it does not have."""
 
 PRIORITIES = tuple("01234567")
 

@@ -124,7 +124,7 @@ class Discovery:
 
     def _on_switch_info(self, tag: tuple[IbNode, int], result: Result) -> None:
         if isinstance(result, bytes):
-            tag[0].enhanced_port_0 = mad_subnet.parse_switch_info(result).enhanced_port_0
+            tag[0].enhanced_port_0 = mad_subnet.has_enhanced_port_0(result)
         else:
             self.problems.setdefault(tag[0].guid, result)
 

@@ -151,7 +151,7 @@ TIMING_DATAGRAMS = vocabulary.schema(
     ("outcome",),
     own={
         "datagrams_total": counter(
-            "Datagrams of fabric_timing.py by outcome: accepted, or rejected as too_long, malformed, invalid,"
+            "Datagrams of fabric_timing.py by outcome: accepted, or rejected as too_large, malformed, invalid,"
             " unsupported_version, no_credentials (no SCM_CREDENTIALS), job_mismatch (of another job than it claims),"
             " rate_limited, too_many_senders or queue_full."
         )

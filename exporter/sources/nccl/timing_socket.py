@@ -22,7 +22,8 @@ from typing import NamedTuple
 from exporter.core.blocking import BlockingCalls, Turns
 from exporter.linux.cgroup import MAX_TEXT, Owner, owner_of
 from exporter.nccl import datagram
-from exporter.nccl.datagram import MAX_DATAGRAM, Datagram, DatagramError
+from exporter.nccl.datagram import MAX_DATAGRAM, Datagram
+from exporter.nccl.decoding import FormatError
 from exporter.sources.common.job_files import TIMING_SOCKET
 from exporter.sources.nccl.identity import job_of
 
@@ -165,7 +166,7 @@ class TimingSocket:
                 await asyncio.sleep(0)
             try:
                 found.append(self._accepted(one))
-            except DatagramError as error:
+            except FormatError as error:
                 self.counts[error.reason] += 1
             except _RejectedError as error:
                 self.counts[str(error)] += 1
@@ -236,7 +237,7 @@ class TimingSocket:
         """Parse a datagram, and check that its job is that of its sender.
 
         Raises:
-            DatagramError: It cannot be used.
+            FormatError: It cannot be used.
             _RejectedError: It claims to be of another job.
         """
         received = datagram.parse_datagram(raw.data)

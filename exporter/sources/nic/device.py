@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from exporter.core.source import Failure
 from exporter.core.table import Value
-from exporter.linux.cached_file import read_text
+from exporter.linux.cached_file import ABSENT, read_text
 from exporter.linux.ethtool_ioctl import DriverInfo
 from exporter.linux.netlink.ethtool_netlink import Pause
 from exporter.linux.netlink.rtnetlink import NetworkLink
@@ -18,7 +18,6 @@ from exporter.linux.nic_reader import NicReader
 from exporter.linux.pci import class_device_driver as bound_driver
 from exporter.linux.pci import is_virtual_function
 from exporter.sources.common.driver_statistics import (
-    ABSENT,
     DriverNames,
     StatisticsPlan,
     make_plan,

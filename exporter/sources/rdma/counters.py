@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeAlias
 
 from exporter.core.source import Failure
+from exporter.core.table import complete_sum
 from exporter.linux.cached_file import (
     ABSENT,
     COUNTER_SIZE,
@@ -198,8 +199,7 @@ class CounterReader:
             self._set_netlink_values(statistics.values)
         if self._values is not values:
             for place, parts in self.plan.sums:
-                found = [self._values[part] for part in parts]
-                self._values[place] = None if None in found else sum(filter(None, found))
+                self._values[place] = complete_sum([self._values[part] for part in parts])
         failures += [failure for failure in (self._netlink_failure, self._raw_failure) if failure is not None]
         return self._values
 

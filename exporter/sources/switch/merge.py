@@ -58,9 +58,17 @@ class Support(enum.Enum):
 _PREFERENCE = (Support.COUNTED, Support.NOT_COUNTED, Support.FAILED, Support.UNSUPPORTED)
 
 
-def best_support(supports: Iterable[Support]) -> Support:
-    """Return the support of a family that was requested in several ways with different results."""
-    return min(supports, key=_PREFERENCE.index)
+def best_support(supports: Iterable[Support]) -> Support | None:
+    """Return the support of a family that was requested several times with different results; None if it was not."""
+    return min(supports, key=_PREFERENCE.index, default=None)
+
+
+def best_by_family(supports: Iterable[tuple[Family, Support]]) -> dict[Family, Support]:
+    """Return the support of each family, from that of all requests."""
+    found: dict[Family, Support] = {}
+    for family, support in supports:
+        found[family] = min(support, found.get(family, support), key=_PREFERENCE.index)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ Not every switch has every counter; a missing one has no series. All metrics of 
 since a port has eight or more of each: the port has their sums, and the depth of the deepest queue.
 """
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from exporter.core import vocabulary
 from exporter.core.vocabulary import counter, gauge, info
 from exporter.sources.switch import origins
@@ -153,6 +156,16 @@ PRIORITIES = vocabulary.schema(
     details=["receive_pfc_paused_ratio", "transmit_pfc_paused_ratio"],
 )
 """Rows are the priorities of ports; keys are `(port, priority)`, the priority from 0 to 7."""
+
+PACKET_SUMS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        f"{direction}_packets_total": tuple(
+            f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
+        )
+        for direction in ("receive", "transmit")
+    }
+)
+"""Packets of all kinds, where a switch counts unicast, multicast and broadcast packets only, as IF-MIB does."""
 
 QUEUES = vocabulary.schema(
     PREFIX,

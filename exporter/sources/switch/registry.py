@@ -4,11 +4,11 @@ Labels must be unique: two switches with the same system name would have the sam
 the label of its switch only if that switch is in the registry.
 """
 
-import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from exporter.config.addresses import is_ip_address
 from exporter.sources.switch.shared import Shared
 from exporter.switch_api.neighbour import LldpNeighbour
 
@@ -138,7 +138,7 @@ def _index(switches: Iterable[KnownSwitch]) -> dict[tuple[str, str], KnownSwitch
 def _identifiers(known: KnownSwitch) -> Iterator[tuple[str, str]]:
     host = _host(known.address)
     names = {known.name, known.label, known.target}
-    if not _is_address(host):
+    if not is_ip_address(host):
         names.add(host)
     yield from (("address", address) for address in (host, *known.addresses) if address)
     yield from (("name", name.lower()) for name in names if name)
@@ -149,21 +149,13 @@ def _identifiers(known: KnownSwitch) -> Iterator[tuple[str, str]]:
 
 def _short_name(name: str) -> str:
     """Return a host name without its domain."""
-    return name.lower() if _is_address(name) else name.lower().partition(".")[0]
+    return name.lower() if is_ip_address(name) else name.lower().partition(".")[0]
 
 
 def _host(address: str) -> str:
     """Return the host of an address: `host`, `host:port` or `[v6]:port`."""
     found = re.fullmatch(r"\[(.*)\](:\d+)?|([^:]*)(:\d+)?", address)
     return address if found is None else found[1] or found[3] or ""
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")

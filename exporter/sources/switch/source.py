@@ -5,10 +5,11 @@ A switch that does not respond delays only itself, and a protocol that fails aff
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from types import MappingProxyType
@@ -33,7 +34,7 @@ from exporter.sources.switch.merge import (
     Support,
     SwitchDevice,
     SwitchReading,
-    best_support,
+    best_by_family,
 )
 from exporter.sources.switch.metrics import DEVICE, FAMILIES, POLLS, SCHEMAS
 from exporter.sources.switch.options import Target
@@ -127,7 +128,8 @@ class SwitchSource:
         neighbours = next((one.neighbours for one in readings.values() if one.neighbours is not None), None)
         tables = self._merger.tables(self.label, readings)
         tables = self._placement.tables(self.label, tables, neighbours, device.chassis, monotonic())
-        tables += self._device_tables(device, _families(readings.values()))
+        families = best_by_family(chain.from_iterable(one.families.items() for one in readings.values()))
+        tables += self._device_tables(device, families)
         return Reading(tables, failures)
 
     def poll_now(self, port: str = "") -> None:
@@ -194,15 +196,6 @@ class SwitchSource:
         for family, support in families.items():
             states.row((self.label, family.value), {"family_info": (support.value,)})
         return [about.table(self._device_rows, now), states.table(self._family_rows, now)]
-
-
-def _families(readings: Iterable[SwitchReading]) -> dict[Family, Support]:
-    """Return the support of each family that was requested."""
-    found: dict[Family, Support] = {}
-    for reading in readings:
-        for family, support in reading.families.items():
-            found[family] = best_support((support, found.get(family, support)))
-    return found
 
 
 def _merge_devices(devices: Sequence[SwitchDevice]) -> SwitchDevice:

@@ -242,6 +242,68 @@ def test_missing_netlink_family():
     shared.close()
 
 
+# --- notifications
+
+
+@pytest.fixture
+def notified():
+    """Make a socket for notifications whose kernel has sent these datagrams; an exception is raised in its place."""
+    opened = []
+
+    def make(*datagrams):
+        requests = NetlinkSocket(socket.NETLINK_ROUTE, groups=1)
+        opened.append(requests._socket)
+        requests._socket = Received(datagrams)
+        return requests
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+class Received(ScriptedSocket):
+    def __init__(self, datagrams):
+        super().__init__()
+        self.queue += datagrams
+
+    def recvfrom(self, size):
+        if self.queue and isinstance(self.queue[0], OSError):
+            raise self.queue.pop(0)
+        return super().recvfrom(size)
+
+
+def bodies(found):
+    return [None if one is None else one.body for one in found]
+
+
+def test_notifications_are_read_in_order_without_waiting(notified):
+    socket = notified(answer(0, b"a") + answer(0, b"b"), answer(0, b"c"))
+    assert bodies(socket.notifications()) == [b"a", b"b", b"c"]
+    assert socket.notifications() == []
+
+
+def test_dropped_notifications_have_their_place(notified):
+    overrun = OSError(errno.ENOBUFS, "no buffer space")
+    assert bodies(notified(answer(0, b"a"), overrun, answer(0, b"b")).notifications()) == [b"a", None, b"b"]
+
+
+def test_other_errors_of_notifications_are_raised(notified):
+    with pytest.raises(OSError, match="broken") as caught:
+        notified(answer(0, b"a"), OSError(errno.EIO, "broken")).notifications()
+    assert caught.value.errno == errno.EIO
+
+
+def test_notifications_of_processes_and_truncated_ones_are_ignored(notified):
+    forged, cut = (answer(0, b"forged"), (4711, 0)), answer(0, b"cut")[:-4]
+    assert bodies(notified(forged, cut, answer(0, b"good") + cut).notifications()) == [b"good"]
+
+
+def test_a_call_reads_a_limited_number_of_datagrams(notified):
+    limit = netlink_socket.MAX_NOTIFICATION_DATAGRAMS
+    socket = notified(*[answer(0, b"a")] * (limit + 1))
+    assert [len(socket.notifications()) for _ in range(3)] == [limit, 1, 0]
+
+
 # --- sockets that threads share
 
 

@@ -19,7 +19,8 @@ from exporter.linux.netlink.queueing_disciplines import (
     parse_htb_ceiling,
     parse_queueing_discipline,
 )
-from exporter.linux.nic_reader import KernelNic, ReplayNic, record
+from exporter.linux.nic_reader import KernelNic, ReplayNic
+from tests.helpers.record_nics import record
 from tests.linux.test_against_the_kernel import namespace  # noqa: F401  # a fixture
 
 ROOT = 0xFFFFFFFF

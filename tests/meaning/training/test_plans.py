@@ -10,10 +10,13 @@ from exporter.meaning.training import step_budget
 from exporter.meaning.training.plans import plan_of, ranks_of
 
 
-def test_both_types_have_the_same_words_and_default():
-    assert get_args(jobs.Precision) == get_args(step_budget.Precision)
-    assert get_args(jobs.Algorithm) == get_args(step_budget.Algorithm)
-    assert jobs.MIN_MFU == step_budget.MIN_MFU
+def test_the_budget_has_a_number_for_each_configured_word():
+    assert set(get_args(jobs.Precision)) == step_budget.BYTES.keys()
+    assert set(get_args(jobs.Algorithm)) == {"ring", *step_budget.WHOLE}
+
+
+def test_an_alert_on_utilization_is_configured_by_default():
+    assert plan_of(JobPlan(parameters=7e9, data_parallel=16)).least_mfu == jobs.MIN_MFU
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from exporter.meaning.training.step_budget import (
 from tests.helpers.paths import ROOT
 
 GB = 1e9
-LARGE = Plan(parameters=70 * GB, data_parallel=32, bandwidth=50 * GB)
+LARGE = Plan(parameters=70 * GB, data_parallel=32, bandwidth=50 * GB, least_mfu=0.4)
 """70 billion parameters of two bytes are 140 GB; 400 Gb/s are 50 GB/s."""
 
 ENDINGS = {**MEASURED, **CONFIGURED}
@@ -109,7 +109,7 @@ def test_unknown_values_are_absent():
     found = budget(Plan(70 * GB, 32))
     assert (found.expected_network, found.measured, found.compute, found.utilization, found.mfu) == (None,) * 5
     assert found.excess is None
-    exported = values(Plan(70 * GB, 32), found)
+    exported = values(Plan(70 * GB, 32, least_mfu=0.4), found)
     known = {"model_operations_per_token": 420 * GB, "model_flops_utilization_wanted_ratio": 0.4}
     assert {ending: value for ending, value in exported.items() if value is not None} == known
 

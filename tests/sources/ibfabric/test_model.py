@@ -23,7 +23,7 @@ def node(guid, kind=2, description="", lids=()):
 
 
 def port(lid=0, *, state=4, lanes=4, generation="HDR", can=(4,), speeds=("HDR",)):
-    return PortInfo(lid, 1, 0, 0, 0, state, 5, 0, 0, lanes, generation, frozenset(can), frozenset(speeds))
+    return PortInfo(lid, 1, 0, 0, 0, state, 5, 0, lanes, generation, frozenset(can), frozenset(speeds))
 
 
 LINK_ENDS = st.builds(LinkEnd, st.integers(1, 4), st.integers(1, 3))

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.linux.cgroup import Owner, owner_of
-from exporter.nccl.datagram import MAX_DATAGRAM, DatagramError, parse_datagram
+from exporter.nccl.datagram import MAX_DATAGRAM, parse_datagram
+from exporter.nccl.decoding import FormatError
 from exporter.sources.nccl import timing_socket
 from exporter.sources.nccl.identity import job_of
 from exporter.sources.nccl.timing_socket import MAX_SENDERS, SENDER_BURST, TimingSocket
@@ -92,7 +93,7 @@ WRONG = {
     "deep": (b'{"x":' + b"[" * 8000, "malformed"),
     "nothing": (b"", "malformed"),
     "a list": (b"[1]", "invalid"),
-    "too long": (encoded(more="x" * MAX_DATAGRAM), "too_long"),
+    "too long": (encoded(more="x" * MAX_DATAGRAM), "too_large"),
     "of a later form": (encoded(v=2), "unsupported_version"),
     "of a form that has other types": (encoded(v=2, ops={"a": 1}), "unsupported_version"),
     "without a clock": (encoded(clock=...), "invalid"),
@@ -121,7 +122,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("data", "reason"), WRONG.values(), ids=WRONG)
 def test_invalid_datagrams_are_rejected(data, reason):
-    with pytest.raises(DatagramError) as refused:
+    with pytest.raises(FormatError) as refused:
         parse_datagram(data)
     assert refused.value.reason == reason
 
@@ -130,7 +131,7 @@ def test_invalid_datagrams_are_rejected(data, reason):
     st.binary(max_size=300) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(repr).map(str.encode)
 )
 def test_random_bytes_raise_the_declared_error(data):
-    with pytest.raises(DatagramError):
+    with pytest.raises(FormatError):
         parse_datagram(data)
 
 
@@ -143,7 +144,7 @@ JSON = st.recursive(
 
 @given(st.sampled_from(sorted(message())), JSON)
 def test_random_values_raise_the_declared_error_only(key, value):
-    with suppress(DatagramError):
+    with suppress(FormatError):
         parse_datagram(json.dumps(message(**{key: value})).encode())
 
 
@@ -303,7 +304,7 @@ async def test_invalid_datagrams_are_counted_and_valid_ones_returned(opened):
         sender.send(data)
     assert len(await take_until(made, 5)) == 1
     counted = {name: count for name, count in made.counts.items() if count}
-    assert counted == {"malformed": 1, "unsupported_version": 1, "invalid": 1, "too_long": 1, "accepted": 1}
+    assert counted == {"malformed": 1, "unsupported_version": 1, "invalid": 1, "too_large": 1, "accepted": 1}
 
 
 def descriptors():

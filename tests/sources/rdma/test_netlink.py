@@ -8,10 +8,7 @@ import threading
 import pytest
 
 from exporter.core.blocking import Turns
-<<<<<<< HEAD
 from exporter.core.definition import Context
-=======
->>>>>>> const
 from exporter.core.source import Host
 from exporter.linux.netlink.rdma import QueuePairs, RdmaDevice, RdmaPort
 from exporter.sources.rdma import (

@@ -37,6 +37,7 @@ from exporter.sources.switch.readers.snmp.reader import SnmpReader
 from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import SwitchSource
 from exporter.sources.switch.targets import SwitchOptions, TargetOptions
+from tests.helpers.snmp_agents import reboot, remove_below
 
 LONG = 60.0
 SYSTEM = (1, 3, 6, 1, 2, 1, 1)
@@ -218,7 +219,7 @@ async def test_packets_are_absent_where_a_cast_is_missing(column):
         assert found["leaf-a", "e1"]["receive_packets_total"] == 3000 + 1 + 2 + 3
         assert "receive_packets_total" not in found["leaf-a", "e2"]
         assert found["leaf-a", "e2"]["transmit_packets_total"] == 6000 + 5 + 6 + 7
-        agent.remove_below(column)
+        remove_below(agent, column)
         assert "receive_packets_total" not in (await read(reader))["leaf-a", "e1"]
 
 
@@ -416,7 +417,7 @@ async def test_an_interface_without_a_name_does_not_cause_an_inventory_at_each_p
 
 async def test_an_empty_column_is_not_walked_until_the_next_inventory(clock):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent) as reader:
-        agent.remove_below(IN_ERRORS)
+        remove_below(agent, IN_ERRORS)
         assert "receive_errors_total" not in (await read(reader))["leaf-a", "e1"]
         agent.set((*IN_ERRORS, 1), Typed(COUNTER32, 9))
         assert "receive_errors_total" not in (await read(reader))["leaf-a", "e1"]
@@ -637,7 +638,7 @@ async def test_an_agent_that_loses_its_interfaces_is_a_failure(clock):
     async with served(system() | port(1, "e1")) as agent, reader_of(agent) as reader:
         await read(reader)
         for table in (IF, IFX):
-            agent.remove_below(table)
+            remove_below(agent, table)
         with pytest.raises(SourceError, match="returns no counters") as caught:
             await reader.read()
     assert caught.value.reason == "empty"
@@ -748,7 +749,7 @@ async def test_an_increase_of_snmpengineboots_is_a_restart(clock):
     async with served(system() | port(1, "e1"), engine=engine) as agent, reader_of(agent, snmp=snmp) as reader:
         meaning = Meaning()
         assert meaning(await reader.read())["leaf-a", "e1"]["resets_total"] == 0
-        engine.reboot()
+        reboot(engine)
         agent.set_many({UPTIME: Typed(TIME_TICKS, 200_000), (*IN_OCTETS, 1): Typed(COUNTER64, 9000)})
         clock.now += 15
         await reader.read()  # the engine says so in the reply to the first question, and the poll is the next one
@@ -760,8 +761,8 @@ async def test_an_increase_of_snmpengineboots_is_a_restart(clock):
 async def test_a_series_continues_when_its_ifindex_changes(clock):
     async with served(system(uptime=500_000) | port(1313, "Bundle-Ether10")) as agent, reader_of(agent) as reader:
         await read(reader)
-        agent.remove_below(IF)
-        agent.remove_below(IFX)
+        remove_below(agent, IF)
+        remove_below(agent, IFX)
         agent.set_many({UPTIME: Typed(TIME_TICKS, 3)} | port(29, "Bundle-Ether10"))
         row = (await read(reader))["leaf-a", "Bundle-Ether10"]
     assert (row["info"]["ifindex"], row["receive_bytes_total"]) == ("29", 29_000)

@@ -28,6 +28,7 @@ from exporter.sources.switch.readers.snmp.sensors import (
     VOLTAGE,
     metric_of,
 )
+from tests.helpers.snmp_agents import remove_below
 
 SYSTEM, IF, IFX = (1, 3, 6, 1, 2, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1), (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 LLDP, LLDP_V2 = (1, 0, 8802, 1, 1, 2, 1), (1, 3, 111, 2, 802, 1, 1, 13, 1)
@@ -205,7 +206,7 @@ async def test_neighbours_are_read_once_a_minute_and_cached(clock):
     async with Served(switch("e1") | neighbour(0, 1, 1)) as served:
         first = await served.reader.read()
         served.agent.set((*LOCAL, 3, 1), text("e1"))
-        served.agent.remove_below(REMOTE)
+        remove_below(served.agent, REMOTE)
         clock.now += switch_snmp.SLOW_SECONDS - 1
         assert (await served.reader.read()).neighbours == first.neighbours
         clock.now += 1

@@ -18,6 +18,7 @@ from exporter.sources.switch.merge import (
     Support,
     SwitchDevice,
     SwitchReading,
+    best_by_family,
     best_support,
 )
 from exporter.sources.switch.metrics import PORTS, QUEUES
@@ -282,9 +283,7 @@ def test_the_support_of_a_family_is_the_best_of_several_protocols():
     assert best_support([failed, counted]) is counted
     assert best_support([failed, silent, unknown]) is silent
     assert best_support([unknown, failed]) is failed, "unknown, since the reader that could know failed"
-    both = [
-        SwitchReading(families={Family.PFC: unknown, Family.ECN: failed}),
-        SwitchReading(families={Family.PFC: counted}),
-    ]
-    for readings in (both, both[::-1]):
-        assert switch._families(readings) == {Family.PFC: counted, Family.ECN: failed}
+    assert best_support([]) is None
+    requests = [(Family.PFC, unknown), (Family.ECN, failed), (Family.PFC, counted)]
+    for ordered in (requests, requests[::-1]):
+        assert best_by_family(ordered) == {Family.PFC: counted, Family.ECN: failed}

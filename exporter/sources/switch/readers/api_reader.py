@@ -9,8 +9,9 @@ from typing import Generic, Protocol, TypeVar
 from exporter.config.secret import SecretError, read_secret
 from exporter.config.units import watts_of_dbm
 from exporter.core.source import SourceError
-from exporter.core.table import Value
+from exporter.core.table import Value, complete_sum
 from exporter.sources.switch.merge import Family, PartialTable, PartialTableBuilder, Support
+from exporter.sources.switch.metrics import PACKET_SUMS
 from exporter.sources.switch.options import Login, Target
 from exporter.switch_api.errors import (
     InvalidResponseError,
@@ -59,16 +60,6 @@ FAMILY_ENDINGS: Mapping[Family, frozenset[str]] = MappingProxyType(
 )
 """Endings of metrics of which a family that is counted has at least one."""
 
-PACKET_SUMS: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        f"{direction}_packets_total": tuple(
-            f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
-        )
-        for direction in ("receive", "transmit")
-    }
-)
-"""Packets of all kinds, where a switch counts unicast, multicast and broadcast packets only."""
-
 REASONS: Sequence[tuple[type[SwitchApiError], str]] = (
     (LoginBackoffError, "login_backoff"),
     (LoginError, "login"),
@@ -110,9 +101,9 @@ def port_state_cells(port: PortState) -> dict[str, Value | None]:
 def packet_sum_cells(counters: Mapping[str, int]) -> dict[str, int]:
     """Return the sums of PACKET_SUMS of which a port has all counters."""
     return {
-        ending: sum(counters[cast] for cast in casts)
+        ending: total
         for ending, casts in PACKET_SUMS.items()
-        if all(cast in counters for cast in casts)
+        if (total := complete_sum([counters.get(cast) for cast in casts])) is not None
     }
 
 

@@ -15,7 +15,7 @@ from exporter.sources.switch.merge import (
     PartialTable,
     PartialTableBuilder,
     Support,
-    best_support,
+    best_by_family,
 )
 from exporter.sources.switch.metrics import (
     LANES,
@@ -183,11 +183,12 @@ class EapiReader(CommandReader[EapiClient]):
             )
 
     def _families(self, parts: Sequence[PartialTable]) -> dict[Family, Support]:
-        otherwise = {
-            family: best_support(self._support.get(command, Support.FAILED) for command in commands)
+        otherwise = best_by_family(
+            (family, self._support.get(command, Support.FAILED))
             for family, commands in FAMILIES.items()
             if family is not Family.OPTICS or self._target.optics
-        }
+            for command in commands
+        )
         otherwise |= dict.fromkeys((Family.TRAFFIC, Family.ERRORS, Family.PAUSE), Support.NOT_COUNTED)
         found = api_reader.families(parts, otherwise)
         if self._target.lldp:

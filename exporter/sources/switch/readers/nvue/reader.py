@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from exporter.core.source import Failure, SourceError
-from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
+from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading, best_support
 from exporter.sources.switch.options import Nvue, Target
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader
@@ -270,7 +270,7 @@ class NvueReader(ApiReader[NvueClient]):
         """Return for each family whether it is counted; a family that was not requested yet is absent."""
         otherwise = dict.fromkeys((Family.TRAFFIC, Family.ERRORS), Support.UNSUPPORTED)
         readings = [reading.qos for reading in self._rows.qos.values()]
-        absent = Support.UNSUPPORTED if readings else self._worst_support(QOS)
+        absent = Support.UNSUPPORTED if readings else self._support_without_data(QOS)
         has_group = {
             Family.PFC: any(qos.priorities is not None for qos in readings),
             Family.ECN: any(qos.queues is not None for qos in readings),
@@ -279,16 +279,15 @@ class NvueReader(ApiReader[NvueClient]):
         }
         if absent is not None:
             otherwise |= {family: Support.NOT_COUNTED if has else absent for family, has in has_group.items()}
-        if (optics := Support.NOT_COUNTED if self._rows.modules else self._worst_support(OPTICS)) is not None:
+        if (optics := Support.NOT_COUNTED if self._rows.modules else self._support_without_data(OPTICS)) is not None:
             otherwise[Family.OPTICS] = optics
         found = api_reader.families(parts, otherwise)
         if self._target.lldp:
             has_neighbours = self._neighbours or self._has_neighbours_in_interfaces
-            if (lldp := Support.COUNTED if has_neighbours else self._worst_support(LLDP)) is not None:
+            if (lldp := Support.COUNTED if has_neighbours else self._support_without_data(LLDP)) is not None:
                 found[Family.LLDP] = lldp
         return found
 
-    def _worst_support(self, kind: str) -> Support | None:
+    def _support_without_data(self, kind: str) -> Support | None:
         """Return why there is no data of a kind; None where it was not requested, or no request failed."""
-        supports = {support for request, support in self._unavailable.items() if request.kind == kind}
-        return next((one for one in (Support.FAILED, Support.UNSUPPORTED) if one in supports), None)
+        return best_support(support for request, support in self._unavailable.items() if request.kind == kind)

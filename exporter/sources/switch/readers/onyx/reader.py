@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from exporter.core.source import Failure, SourceError
-from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading
+from exporter.sources.switch.merge import Family, PartialTable, Support, SwitchDevice, SwitchReading, best_support
 from exporter.sources.switch.options import Onyx, Target
 from exporter.sources.switch.readers import api_reader
 from exporter.sources.switch.readers.api_reader import ApiReader
@@ -69,9 +69,6 @@ FAMILIES = MappingProxyType(
 """The families that a command has."""
 
 _UNSUPPORTED = re.compile(r"unrecogni[sz]ed|unknown|invalid|incomplete|not supported", re.IGNORECASE)
-
-_BY_SEVERITY = (Support.UNSUPPORTED, Support.NOT_COUNTED, Support.COUNTED, Support.FAILED)
-"""The support of several commands is the last of these that one of them has."""
 
 
 @dataclass(slots=True)
@@ -273,11 +270,13 @@ class OnyxReader(ApiReader[OnyxClient]):
             if command in self._support
             for family in families
         }
-        pfc = {self._support[one] for one in self._intervals() if one.startswith(PFC) and one in self._support}
+        pfc = best_support(
+            self._support[one] for one in self._intervals() if one.startswith(PFC) and one in self._support
+        )
         if self._lossless == frozenset():
             otherwise[Family.PFC] = Support.NOT_COUNTED
-        elif pfc:
-            otherwise[Family.PFC] = max(pfc, key=_BY_SEVERITY.index)
+        elif pfc is not None:
+            otherwise[Family.PFC] = pfc
         found = api_reader.families(parts, otherwise)
         if (lldp := self._support.get(self._neighbours_commands[-1])) is not None:
             found[Family.LLDP] = lldp if self._neighbours is None else Support.COUNTED

@@ -16,6 +16,7 @@ from exporter.core.table import (
     LabelValues,
     Schema,
     Value,
+    complete_sum,
 )
 from exporter.snmp.ber import (
     COUNTER32,
@@ -23,8 +24,8 @@ from exporter.snmp.ber import (
     Typed,
 )
 from exporter.snmp.walk import WalkResult
-from exporter.sources.switch.merge import Family, PartialTable, Support, best_support
-from exporter.sources.switch.metrics import PORTS, PRIORITIES, QUEUES
+from exporter.sources.switch.merge import Family, PartialTable, Support, best_by_family
+from exporter.sources.switch.metrics import PACKET_SUMS, PORTS, PRIORITIES, QUEUES
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers.snmp.counter_rows import (
     STATE_COUNTER,
@@ -52,16 +53,6 @@ from exporter.sources.switch.readers.snmp.profile import Counter, CounterTable, 
 
 Times: TypeAlias = Callable[[Sequence[Oid]], tuple[float, Sequence[float] | None]]
 """Returns the times at which the switch counted rows, by the interfaces of their ports: one for all, or one each."""
-
-SUMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        f"{direction}_packets_total": tuple(
-            f"{direction}_{cast}_packets_total" for cast in ("unicast", "multicast", "broadcast")
-        )
-        for direction in ("receive", "transmit")
-    }
-)
-"""Totals that IF-MIB does not have."""
 
 OCTETS = ("receive_bytes_total", "transmit_bytes_total")
 
@@ -179,12 +170,9 @@ class SnmpCounters:
 
     def families(self) -> dict[Family, Support]:
         """Return the support of each family that was requested."""
-        found: dict[Family, Support] = {}
-        for table in self._tables:
-            support = self._support.get(table.name)
-            if support is not None:
-                found[table.family] = best_support((support, found.get(table.family, support)))
-        return found
+        return best_by_family(
+            (table.family, self._support[table.name]) for table in self._tables if table.name in self._support
+        )
 
     def missing_rows(self, inventory: Inventory) -> list[Failure]:
         """Return a failure for each Ethernet port that is up and has no counter of octets."""
@@ -286,10 +274,10 @@ class SnmpCounters:
         others = self._parts
         if PRIORITIES in others and "receive_pfc_frames_total" in others[PRIORITIES].columns:
             self._drop_pfc_totals(columns)
-        for ending, parts in SUMS.items():
+        for ending, parts in PACKET_SUMS.items():
             if all(part in columns for part in parts):
                 counts = zip(*(columns[part].values for part in parts), strict=True)
-                columns[ending] = Column(metrics[ending], [None if None in row else sum(row) for row in counts])
+                columns[ending] = Column(metrics[ending], [complete_sum(row) for row in counts])
         for ending, values in self._queue_totals().items():
             columns.setdefault(ending, Column(metrics[ending], [values.get(key) for key in rows.keys]))
         columns |= self._states(rows.ports, inventory)
