@@ -222,7 +222,6 @@ def _recording(number: int, address: str, mac: str, draw: random.Random) -> dict
             "parent_dev_bus_name": "pci",
             "phys_port_name": "p0",
             "carrier_changes": 2,
-            "carrier_up_count": 1,
             "carrier_down_count": 1,
             "stats": dict.fromkeys(nic_origins.KERNEL.values(), 1000),
         },

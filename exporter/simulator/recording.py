@@ -63,7 +63,6 @@ def _link(nic: Nic, ifindex: int) -> dict[str, object]:
         "parent_dev_bus_name": "pci",
         "phys_port_name": "p0" if nic.device else None,
         "carrier_changes": changes,
-        "carrier_up_count": changes // 2,
         "carrier_down_count": changes - changes // 2,
         "stats": kernel,
     }

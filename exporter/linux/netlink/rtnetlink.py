@@ -14,7 +14,6 @@ from exporter.linux.netlink.messages import ATTRIBUTE, NESTED, TYPE_MASK, Messag
 
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, hardware type, index, flags, change mask
 _U32 = struct.Struct("=I")
-_S32 = struct.Struct("=i")
 
 GET_LINKS = 18
 """RTM_GETLINK; a dump of it lists all links."""
@@ -39,9 +38,7 @@ _LINKINFO = 18
 _STATS64 = 23
 _EXT_MASK = 29
 _CARRIER_CHANGES = 35
-_LINK_NETNSID = 37
 _PHYS_PORT_NAME = 38
-_CARRIER_UP_COUNT = 47
 _CARRIER_DOWN_COUNT = 48
 _PERM_ADDRESS = 54
 _PARENT_DEV_NAME = 56
@@ -68,9 +65,7 @@ _READ_ATTRIBUTES = _with_nested_flag(
         _LINKINFO,
         _STATS64,
         _CARRIER_CHANGES,
-        _LINK_NETNSID,
         _PHYS_PORT_NAME,
-        _CARRIER_UP_COUNT,
         _CARRIER_DOWN_COUNT,
         _PERM_ADDRESS,
         _PARENT_DEV_NAME,
@@ -99,9 +94,9 @@ class NetworkLink:
     `hardware` is the ARPHRD number (1 Ethernet, 32 InfiniBand, 772 loopback). `mac` is the permanent address if the
     device has one, since bonds overwrite the current one. `kind` is IFLA_INFO_KIND, "" for hardware and the loopback.
     `parent_dev_name` on `parent_dev_bus_name` is the parent device, such as 0000:17:00.0 on pci. `lower` is IFLA_LINK:
-    the index of the lower network device (of a VLAN, of an InfiniBand partition) or of the peer; None for a device
-    without one. `link_netnsid` is set when that device is in another network namespace: its id. The carrier counters
-    have 32 bits. `stats` has the kernel's names (see `LINK_STATS64`); packets and bytes are those of the kernel's
+    the index of the lower network device (of a VLAN, of an InfiniBand partition) or of the peer, which may be in
+    another network namespace; None for a device without one. The carrier counters have 32 bits. `stats` has the
+    kernel's names (see `LINK_STATS64`); packets and bytes are those of the kernel's
     network stack, which exclude RDMA.
     """
 
@@ -118,9 +113,7 @@ class NetworkLink:
     parent_dev_bus_name: str | None = None
     phys_port_name: str | None = None
     lower: int | None = None
-    link_netnsid: int | None = None
     carrier_changes: int | None = None
-    carrier_up_count: int | None = None
     carrier_down_count: int | None = None
     stats: dict[str, int] = field(default_factory=dict)
 
@@ -181,9 +174,7 @@ def _parse_link(body: bytes) -> NetworkLink | None:
         text(get(_PARENT_DEV_BUS_NAME)),
         text(get(_PHYS_PORT_NAME)),
         _u32(get(_LOWER)) or None,  # 0 for a tunnel without a lower device
-        _s32(get(_LINK_NETNSID)),
         _u32(get(_CARRIER_CHANGES)),
-        _u32(get(_CARRIER_UP_COUNT)),
         _u32(get(_CARRIER_DOWN_COUNT)),
         _parse_stats64(get(_STATS64)),
     )
@@ -213,10 +204,6 @@ def _select_attributes(data: bytes, start: int, wanted: frozenset[int]) -> dict[
 
 def _u32(value: bytes | None) -> int | None:
     return None if value is None or len(value) != 4 else int(_U32.unpack(value)[0])
-
-
-def _s32(value: bytes | None) -> int | None:
-    return None if value is None or len(value) != 4 else int(_S32.unpack(value)[0])
 
 
 def _parse_stats64(value: bytes | None) -> dict[str, int]:

@@ -196,11 +196,11 @@ def convert_object(kind: type[Answer], raw: msgspec.Raw, **known: str) -> Answer
 
 
 def _integers(value: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield the integers of an object and of nested objects, except the one that may be negative."""
+    """Yield the integers of an object and of nested objects."""
     for name, inner in value.items():
         if isinstance(inner, dict):
             yield from _integers(inner)
-        elif isinstance(inner, int) and name != "link_netnsid":
+        elif isinstance(inner, int):
             yield name, inner
 
 
