@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import NamedTuple
@@ -54,7 +53,6 @@ def head_of(reply: Reply, added: Headers, connection: bytes) -> bytes:
     return b"".join(lines)
 
 
-@lru_cache(maxsize=1)
 def _date_line(second: int) -> bytes:
     """Return the Date header; importing email.utils for it would take a megabyte of memory."""
     now = time.gmtime(second)

@@ -139,6 +139,7 @@ class WebApp(Application):
         self.stats = WebStats()
         self._handlers = handlers
         self._renderings = Renderings(handlers.metrics)
+        self._negotiate = lru_cache(maxsize=32)(_negotiate)  # scrapers send the same each time
         self._max_requests = max_requests
         self._security = security
         self._auth: BasicAuth | None = None
@@ -227,7 +228,9 @@ class WebApp(Application):
         if isinstance(parameters, str):
             return text(400, parameters)
         headers = request.headers
-        chosen, gzip, answer_headers = _negotiate(headers.get(b"accept", b""), headers.get(b"accept-encoding", b""))
+        chosen, gzip, answer_headers = self._negotiate(
+            headers.get(b"accept", b""), headers.get(b"accept-encoding", b"")
+        )
         answer = await self._handlers.probe(parameters, chosen)
         if answer.metrics is None:
             return text(answer.status, answer.text)
@@ -242,7 +245,7 @@ class WebApp(Application):
         if self.stats.in_flight > self._max_requests:
             return text(503, f"more than {self._max_requests} requests at a time", (b"retry-after", b"1"))
         given = request.headers
-        chosen, gzip, headers = _negotiate(given.get(b"accept", b""), given.get(b"accept-encoding", b""))
+        chosen, gzip, headers = self._negotiate(given.get(b"accept", b""), given.get(b"accept-encoding", b""))
         if request.method == "HEAD":
             return Reply(200, headers, None)
         body = self._renderings.get(chosen, gzip)
@@ -280,7 +283,6 @@ async def _rendered(headers: Headers, body: Awaitable[list[bytes]]) -> Reply:
     return Reply(200, headers, await body)
 
 
-@lru_cache(maxsize=32)  # scrapers send the same each time
 def _negotiate(accept: bytes, accept_encoding: bytes) -> tuple[Format, bool, Headers]:
     """Return the format, whether to compress, and the headers of the response."""
     chosen = choose_format(accept.decode("latin-1"))

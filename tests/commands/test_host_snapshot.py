@@ -162,7 +162,7 @@ def test_software_devices_are_not_recorded(tmp_path):
 
 def test_a_host_without_ports_is_an_error_that_names_the_remedy(tmp_path):
     (tmp_path / "nics").mkdir()
-    with pytest.raises(OSError, match=r"no ports that are hardware; run the command on the host, or in a container"):
+    with pytest.raises(UserError, match=r"no ports that are hardware; run the command on the host, or in a container"):
         snapshot(tmp_path, tmp_path / "nics", tmp_path / "made")
     assert not (tmp_path / "made").exists()
 

@@ -1,11 +1,13 @@
 """What a source reads of a host, in a form that two readings can be compared by."""
 
+from exporter.core.definition import Context
+
 IDENTITIES = {"mac", "node_guid", "serial"}
 
 
 async def tables(definition, host, **options):
     """Read a source twice; return {ending: {row: value}} of the second reading by table, without identities."""
-    (source,) = definition.build(definition.options(keep=("*",), **options), host)
+    (source,) = definition.build(definition.options(keep=("*",), **options), Context(host))
     try:
         await source.read()
         reading = await source.read()
