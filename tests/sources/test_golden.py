@@ -240,7 +240,7 @@ async def ibfabric(tmp_path):
 class FourBatches:
     """A subscriber that receives one batch from each of four hosts."""
 
-    def __init__(self, _options, _slots):
+    def __init__(self, _options, _slots, supervisor):  # as of a Subscriber
         self.status, self.subscribed = ConnectionStatus(connected=True, connects=2), True
         self.deduplicator, self.retained = Deduplicator(), RetainedState()
         self.accepted, self.dropped, self.refused = 0, 0, {"malformed": 1}
