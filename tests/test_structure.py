@@ -288,6 +288,25 @@ def test_every_metric_says_where_it_comes_from_or_is_made_here():
     assert [one.name for one in metrics() if not one.origins and one.name not in computed | made_here] == []
 
 
+ON_SWITCHES = {"discovery", "probe", "probe_options", "probe_report", "probe_targets"}
+"""Modules of the daemon for functions on switches, which use the package of that source."""
+
+
+@pytest.mark.parametrize("module", sorted((PACKAGE / "daemon").glob("*.py")), ids=lambda module: module.stem)
+def test_the_daemon_knows_no_source_by_name(module):
+    tree = ast.parse(module.read_text())
+    packages = {name.split(".")[2] for name in imported(tree) if name.startswith("exporter.sources.")}
+    names = {definition.name for definition in SOURCES}
+    keys = (node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript))
+    named = {key.value for key in keys if isinstance(key, ast.Constant)} & names  # such as sources["rdma"]
+    if module.stem == "sources":
+        assert names <= packages, "it registers all"
+    elif module.stem in ON_SWITCHES:
+        assert packages | named <= {"switch"}
+    else:
+        assert not packages | named
+
+
 def test_each_source_has_one_golden_file_and_one_row_of_the_table():
     names = sorted(definition.name for definition in SOURCES)
     assert sorted(path.stem for path in (FIXTURES / "golden").iterdir()) == names

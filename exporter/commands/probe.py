@@ -31,12 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _probe(arguments: argparse.Namespace) -> int:
+    from exporter.core.definition import SharedObjects
     from exporter.daemon.loading import load_config
     from exporter.daemon.probe import RefusedError, make_prober
     from exporter.outputs.text import Renderer
-    from exporter.sources.switch.registry import SwitchRegistry
 
-    prober = make_prober(load_config(arguments.config_file), SwitchRegistry(), trusted=True)
+    prober = make_prober(load_config(arguments.config_file), SharedObjects(), trusted=True)
     auth = arguments.auth
     if (snmp := snmp_options(arguments)) is not None:
         auth = prober.add_auth(snmp)

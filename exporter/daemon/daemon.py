@@ -33,7 +33,6 @@ from exporter.outputs.web import (
     ProbeRequest,
     WebServer,
 )
-from exporter.sources.switch.registry import SwitchRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -222,7 +221,7 @@ class Daemon:
             await self._relay.start()
 
     def _make_prober(self, prepared: Prepared) -> probe.Prober:
-        return probe.make_prober(prepared.config, self._shared.get(SwitchRegistry))
+        return probe.make_prober(prepared.config, self._shared)
 
     async def _replace_prober(self, prepared: Prepared, prober: probe.Prober) -> None:
         """Use another prober if its options changed; otherwise the targets of the current one remain cached."""
@@ -290,8 +289,7 @@ class Daemon:
 
     def _discovery(self) -> bytes:
         """Return all known switches in the format of Prometheus's HTTP service discovery."""
-        _, switches = probe.config_of(self._prepared.config)
-        return discovery.response(switches, self._shared.get(SwitchRegistry))
+        return discovery.response(self._prepared.config.sources, self._shared)
 
     def _page(self) -> str:
         return page.page(

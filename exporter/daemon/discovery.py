@@ -7,12 +7,14 @@ address set by relabelling, scrapes `/probe` for each.
 import ipaddress
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
+from exporter.core.definition import SharedObjects
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.port_names import canonical
 from exporter.sources.switch.registry import KnownSwitch, SwitchRegistry
-from exporter.sources.switch.targets import SwitchOptions, resolve_targets
+from exporter.sources.switch.source import DEFINITION
+from exporter.sources.switch.targets import resolve_targets
 from exporter.switch_api.neighbour import LldpNeighbour
 
 PREFIX = "__meta_fabric_"
@@ -28,15 +30,16 @@ class TargetGroup(TypedDict):
     labels: dict[str, str]
 
 
-def response(switches: SwitchOptions, registry: SwitchRegistry) -> bytes:
+def response(sections: Mapping[str, Any], shared: SharedObjects) -> bytes:
     """Return all known switches in the format of Prometheus's HTTP service discovery.
 
     Args:
-        switches: The section `switches`.
-        registry: The switches of this process.
+        sections: Options of all sections of the configuration.
+        shared: Has the switches of this process.
     """
-    found = configured(resolve_targets(switches), registry.known)
-    return json.dumps([*found, *discovered(registry.known.values())]).encode()
+    known = shared.get(SwitchRegistry).known
+    found = configured(resolve_targets(sections[DEFINITION.name]), known)
+    return json.dumps([*found, *discovered(known.values())]).encode()
 
 
 def configured(targets: Iterable[tuple[Target, str]], known: Mapping[str, KnownSwitch]) -> list[TargetGroup]:

@@ -15,7 +15,7 @@ from exporter.config.shard import Shard
 from exporter.core.definition import Context
 from exporter.core.source import Host
 from exporter.core.table import Schema
-from exporter.daemon import probe, validation
+from exporter.daemon import probe, probe_options, validation
 from exporter.daemon.prepared import prepare
 from exporter.daemon.probe_options import Section
 from exporter.daemon.sources import (
@@ -44,7 +44,7 @@ def load_config(path: Path | None) -> Config:
         _check_patterns(loaded)
         configured_jobs.check(loaded.jobs)
         validation.check_expectations(loaded, host_name(loaded), SOURCES)
-        validation.check_probe(*probe.config_of(loaded))
+        probe_options.check_probe(*probe.config_of(loaded))
     except RuleError as error:
         raise yaml_reader.error_at(path, error.steps, error.text) from None
     return loaded

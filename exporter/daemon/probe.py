@@ -18,7 +18,7 @@ import msgspec
 from exporter.config.schema import Config
 from exporter.core import vocabulary
 from exporter.core.closing import close_all
-from exporter.core.definition import SourceSteps
+from exporter.core.definition import SharedObjects, SourceSteps
 from exporter.core.poller import Poller, Step
 from exporter.core.source import SourceError
 from exporter.core.table import RowKeeper, Table, TableBuilder
@@ -105,9 +105,10 @@ class ProbeResult:
     report: str
 
 
-def make_prober(config: Config, registry: SwitchRegistry, *, trusted: bool = False) -> "Prober":
+def make_prober(config: Config, shared: SharedObjects, *, trusted: bool = False) -> "Prober":
     """Return a prober for a configuration; with `trusted` it accepts every target."""
     options, switches = config_of(config)
+    registry = shared.get(SwitchRegistry)
     return Prober(options, switches, registry, lambda: steps(Expectation(), SourceSteps()), trusted=trusted)
 
 

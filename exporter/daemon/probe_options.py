@@ -12,7 +12,7 @@ import msgspec
 from exporter.config.errors import RuleError, check_patterns
 from exporter.snmp.client import parse_address
 from exporter.sources.switch.options import PROTOCOLS, Target
-from exporter.sources.switch.targets import CommonOptions
+from exporter.sources.switch.targets import CommonOptions, SwitchOptions, resolve_targets
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -137,3 +137,18 @@ def endpoints_of(target: Target) -> Iterator[tuple[str, int]]:
         except ValueError:
             continue
         yield host.lower(), port
+
+
+def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
+    """Check that `probe.allow` allows no switch that is polled in the background.
+
+    Raises:
+        RuleError: It does.
+    """
+    for target, _ in resolve_targets(switches):
+        if target.poll and any(is_allowed(host, options.allow) for host, _ in endpoints_of(target)):
+            raise RuleError(
+                ["probe", "allow"],
+                f"allows {target.address!r}, which is the switch {target.name!r} that is polled in the background; give"
+                " that `poll: false`, or allow less",
+            )

@@ -1,7 +1,6 @@
 """Checks of a configuration as a whole: errors that no section has on its own.
 
-A pattern that matches no metric is a typo. Expected ports are not checked where ports are not read. A switch that is
-both polled and probed is polled twice as often as intended.
+A pattern that matches no metric is a typo. Expected ports are not checked where ports are not read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,8 +10,6 @@ from exporter.config.errors import RuleError
 from exporter.config.schema import Config
 from exporter.core.definition import Definition
 from exporter.core.table import Metric
-from exporter.daemon.probe_options import ProbeOptions, endpoints_of, is_allowed
-from exporter.sources.switch.targets import SwitchOptions, resolve_targets
 
 
 def check_matches(
@@ -69,18 +66,3 @@ def check_classes(config: Config, definitions: Iterable[Definition]) -> None:
                     f"is {getattr(one, key)}, and sources.{definition.name}.enabled is false, so that no port is"
                     " counted; remove one of the two",
                 )
-
-
-def check_probe(options: ProbeOptions, switches: SwitchOptions) -> None:
-    """Check that `probe.allow` allows no switch that is polled in the background.
-
-    Raises:
-        RuleError: It does.
-    """
-    for target, _ in resolve_targets(switches):
-        if target.poll and any(is_allowed(host, options.allow) for host, _ in endpoints_of(target)):
-            raise RuleError(
-                ["probe", "allow"],
-                f"allows {target.address!r}, which is the switch {target.name!r} that is polled in the background; give"
-                " that `poll: false`, or allow less",
-            )
