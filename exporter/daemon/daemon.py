@@ -10,7 +10,7 @@ from contextlib import suppress
 from time import monotonic, time
 
 from exporter import __version__
-from exporter.config.yaml_reader import ConfigError
+from exporter.config.errors import UserError
 from exporter.core.blocking import Hardware
 from exporter.core.definition import Context, SharedObjects
 from exporter.core.source import Host
@@ -162,7 +162,7 @@ class Daemon:
                 prober = self._make_prober(prepared)
                 await self._apply(prepared)
                 await self._replace_prober(prepared, prober)
-            except ConfigError as error:
+            except UserError as error:
                 self._reloads.good = False
                 logger.error(  # noqa: TRY400  # the text is complete
                     "reload: %s; the previous configuration remains in use", error

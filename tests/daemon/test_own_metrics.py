@@ -95,16 +95,18 @@ def test_the_exporter(good):
         ("http_requests_total", ("code", "404"), ("path", "other")): 1,
         **{
             ("http_refused_total", ("reason", reason)): 0
-            for reason in ("connections", "client_name", "malformed", "timeout", "authentication")
+            for reason in ("connections", "handshake", "client_name", "malformed", "timeout", "authentication")
         },
     }
 
 
 def test_refused_clients_are_counted_by_reason():
     web = WebStats(malformed_requests=3, timeouts=2, refused_connections=1, authentication_failures=7)
+    web.failed_handshakes = 4
     found = exporter_samples(made(web))
     assert {key[1][1]: value for key, value in found.items() if key[0] == "http_refused_total"} == {
         "connections": 1,
+        "handshake": 4,
         "client_name": 0,
         "malformed": 3,
         "timeout": 2,

@@ -156,13 +156,13 @@ async def agent():
     extra = {(*ROOT, 4, 1): Typed(ber.OCTET_STRING, b""), (*ROOT, 4, 2): Typed(ber.OPAQUE, b"\x01\x02\x03")}
     async with SnmpAgent(ROWS | extra) as running:
         running.address = "{}:{}".format(*await running.start())
-        running.rows = ROWS | extra
+        running.expected = ROWS | extra
         yield running
 
 
 @pytest.mark.parametrize("name", ["snmpbulkwalk", "snmpwalk"])
 async def test_snmpbulkwalk_of_the_simulated_agent_returns_its_rows(agent, program, name):
-    assert await net_snmp(program(name), agent.address, ROOT) == agent.rows
+    assert await net_snmp(program(name), agent.address, ROOT) == agent.expected
 
 
 async def test_gufo_reads_the_same_from_the_simulated_agent(agent):

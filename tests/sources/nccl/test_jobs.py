@@ -333,7 +333,7 @@ async def test_hostile_lines_and_datagrams_are_rejected_and_counted(tmp_path):
         assert made.counts(metrics.TIMING_DATAGRAMS, "datagrams_total") == {
             "accepted": 1,
             "malformed": 1,
-            "too_long": 1,
+            "too_large": 1,
             "invalid": 2,
             "unsupported_version": 1,
         }

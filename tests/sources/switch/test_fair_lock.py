@@ -4,7 +4,9 @@ import asyncio
 
 from exporter.sources.switch.fair_lock import FairLock
 from exporter.sources.switch.options import Snmp, Target
+from exporter.sources.switch.registry import SwitchRegistry
 from exporter.sources.switch.source import make_source
+from exporter.sources.switch.targets import builtin_profiles
 
 
 async def test_one_caller_continues_per_loop_iteration():
@@ -41,8 +43,10 @@ async def test_a_cancelled_caller_does_not_block_others():
 
 
 def test_polls_of_all_switches_of_a_registry_share_the_lock_and_the_keys_of_passwords():
+    registry = SwitchRegistry()
     first, second = (
-        make_source(Target(name=name, address="192.0.2.1", snmp=Snmp(community="public"))) for name in ("a", "b")
+        make_source(Target(name=name, address="192.0.2.1", snmp=Snmp(community="public")), registry, builtin_profiles)
+        for name in ("a", "b")
     )
     assert first._registry is second._registry
     assert {id(one._readers[0]._shared) for one in (first, second)} == {id(first._registry.shared)}

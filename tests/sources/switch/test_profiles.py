@@ -360,7 +360,7 @@ async def test_any_response_affects_only_its_own_values(kind, seed):
     draw = random.Random(seed)
     switch = SimulatedSwitch("leaf-1", ports=6, kind=kind, seed=seed)
     switch.advance(30)
-    rows = switch.agent._rows
+    rows = switch.agent.rows
     odd = {rows.oid(place): draw.choice(ODD) for place in draw.sample(range(len(rows)), len(rows) // 10)}
     switch.agent.set_many(odd)
     harvest = await harvest_of(kind, switch.agent, profile=kind)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.definition import Context
 from exporter.core.poller import Poller
 from exporter.core.source import Host, SourceError
 from exporter.core.table import escape_label
@@ -115,10 +116,10 @@ async def served(rows, **options):
 
 
 @contextlib.asynccontextmanager
-async def reader_of(agent, name="target-1", *, interval=LONG, snmp=None, **options):
+async def reader_of(agent, name="target-1", *, interval=LONG, snmp=None, registry=None, **options):
     snmp = snmp or Snmp(community="public", timeout=20.0, retries=1)
     target = Target(name=name, address=agent.address, snmp=snmp, **options)
-    source = SwitchSource(target, interval, [SnmpReader(target, snmp, interval)], SwitchRegistry())
+    source = SwitchSource(target, interval, [SnmpReader(target, snmp, interval)], registry or SwitchRegistry())
     try:
         yield source
     finally:
@@ -321,12 +322,16 @@ async def test_a_switch_without_a_name_has_the_label_of_its_target():
 
 
 async def test_two_switches_with_one_name_have_different_labels_and_the_name_is_released():
+    registry = SwitchRegistry()
     async with served(system() | port(1, "e1")) as agent:
-        async with reader_of(agent, "target-2") as second, reader_of(agent, "target-1") as first:
+        async with (
+            reader_of(agent, "target-2", registry=registry) as second,
+            reader_of(agent, "target-1", registry=registry) as first,
+        ):
             assert (await read(first)).keys() == {("leaf-a", "e1"), ("leaf-a",)}
             assert (await read(second)).keys() == {("target-2", "e1"), ("target-2",)}
             assert (await read(first)).keys() == {("leaf-a", "e1"), ("leaf-a",)}
-        async with reader_of(agent, "target-3") as third:
+        async with reader_of(agent, "target-3", registry=registry) as third:
             assert (await read(third)).keys() == {("leaf-a", "e1"), ("leaf-a",)}
 
 
@@ -336,11 +341,13 @@ async def test_a_switch_does_not_use_the_name_of_another_target(clock):
             TargetOptions(name=name, address="127.0.0.1:1", snmp=Snmp(community="x")) for name in ("target-1", "leaf-a")
         )
     )
-    switch._build(options, Host("", Path(), Path()))
+    context = Context(Host("", Path(), Path()))
+    switch.DEFINITION.apply(options, context)
+    registry = context.shared.get(SwitchRegistry)
     async with served(system() | port(1, "e1")) as agent:
-        async with reader_of(agent, "target-1") as swapped:
+        async with reader_of(agent, "target-1", registry=registry) as swapped:
             assert (await read(swapped)).keys() == {("target-1", "e1"), ("target-1",)}
-        async with reader_of(agent, "leaf-a") as named:
+        async with reader_of(agent, "leaf-a", registry=registry) as named:
             assert (await read(named)).keys() == {("leaf-a", "e1"), ("leaf-a",)}
 
 
