@@ -125,7 +125,12 @@ def give_back(text: str, folder: Path) -> None:
     (loop,) = re.findall(r"^ *find .*?^ *done$", text, re.MULTILINE | re.DOTALL)
     assert "-size +16M" in loop
     assert "size - 8388608" in loop
-    variables = {**os.environ, "NCCL_INSPECTOR_DUMP_DIR": str(folder), "POD_NAME": "gpu-001"}
+    variables = {
+        **os.environ,
+        "NCCL_INSPECTOR_DUMP_DIR": str(folder),
+        "HOSTNAME": "gpu-001",
+        "POD_NAME": "gpu-001-x7k2p",
+    }
     command = loop.replace("+16M", "+16k").replace("8388608", "8192")
     done = subprocess.run(["sh", "-c", command], env=variables, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")

@@ -298,12 +298,16 @@ def test_every_key_of_the_web_configuration_is_documented_and_rejected_as_docume
 
 
 def patch(path: Path, difference: str) -> None:
-    """Apply a diff whose parts are separated by empty lines."""
+    """Insert the lines that a diff adds, each after the line that precedes it there, wherever that is in the file."""
     text = path.read_text()
     for part in difference.split("\n\n"):
-        old, new = ([line[1:] for line in part.splitlines() if line[0] in kept] for kept in (" -", " +"))
-        assert text.count("\n".join(old)) == 1, old
-        text = text.replace("\n".join(old), "\n".join(new))
+        before = ""
+        for line in part.splitlines():
+            assert line[0] in " +", "a source only adds lines"
+            if line[0] == "+":
+                assert text.count(f"{before}\n") == 1, before
+                text = text.replace(f"{before}\n", f"{before}\n{line[1:]}\n")
+            before = line[1:]
     path.write_text(text)
 
 

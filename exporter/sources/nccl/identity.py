@@ -42,10 +42,11 @@ _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 _PODS = (
     re.compile(r"(.+)-(?:worker|master|chief|ps)-[0-9]{1,6}"),  # PyTorchJob, workers of an MPIJob
     re.compile(rf"(.+)-launcher(?:-{_RANDOM})?"),  # MPIJob
-    re.compile(rf"(.+)-[0-9]{{1,6}}-[0-9]{{1,6}}-{_RANDOM}"),  # JobSet: its name and that of the replicated job
-    re.compile(rf"(.+)-[0-9]{{1,6}}-{_RANDOM}"),  # an indexed Job
+    re.compile(rf"(.+)-[0-9]{{1,6}}-[0-9]{{1,6}}(?:-{_RANDOM})?"),  # JobSet: its name and that of the replicated job
+    re.compile(rf"(.+)-[0-9]{{1,6}}(?:-{_RANDOM})?"),  # an indexed Job
 )
-"""Patterns of pod names, with the part that all pods of a job share."""
+"""Patterns of pod names, with the part that all pods of a job share. The host name of a pod of an indexed Job is its
+name without the random suffix."""
 
 _UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,7}", re.ASCII)
@@ -58,7 +59,8 @@ def job_of(environment: Mapping[str, str], owner: Owner, folder: str = "", pod: 
         environment: Known environment of one of its processes.
         owner: Owner of that process by its control group.
         folder: Job name from the folder of its files, which takes precedence; empty if there is none.
-        pod: Host name as the process sees it, which in a pod is the name of the pod.
+        pod: Host name as the process sees it, which in a pod is the name of the pod, or of an indexed Job its name
+            without the random suffix.
     """
     named = (environment.get(name, "") for name in JOBS)
     candidates = (folder, owner.job, next((one for one in named if one and one != "none"), ""))

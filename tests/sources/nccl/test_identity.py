@@ -47,6 +47,8 @@ SLURM_STEP = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_3"
         ({}, IN_POD, "", "pi-launcher", "pi"),
         ({}, IN_POD, "", "llama-workers-0-3-x7k2p", "llama-workers"),  # JobSet: its name and the replicated job's
         ({}, IN_POD, "", "indexed-3-x7k2p", "indexed"),
+        ({}, IN_POD, "", "llama-workers-0-3", "llama-workers"),  # the host name of a pod of an indexed Job
+        ({}, IN_POD, "", "indexed-3", "indexed"),
         ({"POD_NAME": "llama-worker-1"}, IN_POD, "", "node-17", "llama"),  # on the network of the host
         ({}, IN_POD, "", "web-7d9f8b6c5-aeiou", POD),  # no known pattern
         ({}, Owner(), "", "llama-worker-12", "unknown"),  # may be a host name
