@@ -11,6 +11,10 @@ class UserError(Exception):
     """Something given by the user, or the system it runs on, is wrong; the text has place, value and remedy."""
 
 
+class ConfigError(UserError):
+    """A file of the configuration is invalid; the text has place, value and remedy."""
+
+
 class RuleError(UserError, ValueError):
     """A value is invalid although its type is right; raised by `__post_init__` of the options types.
 

@@ -6,7 +6,7 @@ They are not read as YAML, which would take a hundred times as long: such a docu
 import json
 from typing import Any, NoReturn
 
-from exporter.config.yaml_document import ConfigError
+from exporter.config.errors import ConfigError
 
 
 def load(raw: bytes, name: str, remedy: str) -> Any:  # noqa: ANN401  # any JSON value

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.config.errors import UserError, dotted
+from exporter.config.errors import ConfigError, dotted
 from exporter.config.msgspec_errors import decode_custom_type, explain
 
 MAX_SIZE = 4 * 1024 * 1024
@@ -23,10 +23,6 @@ MAX_DEPTH = 64
 
 MAX_DIGITS = 18
 """Maximum digits of an integer: no setting needs more, and a huge one would break rendering, or Python itself."""
-
-
-class ConfigError(UserError):
-    """A file of the configuration is invalid; the text has place, value and remedy."""
 
 
 class Document:

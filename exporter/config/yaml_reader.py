@@ -11,12 +11,10 @@ from typing import Any
 
 import msgspec
 
-from exporter.config.errors import dotted
+from exporter.config.errors import ConfigError, dotted
 from exporter.config.files import read_regular
 from exporter.config.msgspec_errors import decode_custom_type, explain
-from exporter.config.yaml_document import MAX_SIZE, ConfigError, Document
-
-__all__ = ["MAX_SIZE", "ConfigError", "convert", "error_at", "parse", "read"]
+from exporter.config.yaml_document import MAX_SIZE, Document
 
 
 def read(path: Path, wanted: type, hint: str = "its permissions") -> Any:  # noqa: ANN401  # an object of `wanted`

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
+from exporter.config.errors import ConfigError
 from exporter.config.schema import Config
 from exporter.config.shard import Shard
-from exporter.config.yaml_reader import ConfigError
-from exporter.core.definition import Context, Definition
+from exporter.core.definition import Context, PollRows, SourceSteps
 from exporter.core.source import Source
 from exporter.daemon import sources
-from exporter.daemon.pipeline import expectation_of
+from exporter.daemon.pipeline import Expectation, expectation_of
 from exporter.meaning.training.baseline import baseline
 from exporter.meaning.training.jobs import JobKnowledge
 from exporter.meaning.training.plans import plans_of
@@ -26,12 +26,20 @@ class ConfiguredSource(NamedTuple):
 
     Attributes:
         source: The source.
-        definition: Its definition.
-        built_from: Its options and environment: a reload keeps a running source where these are equal.
+        polls: Rows about its polls; None where its kind has none.
+        steps: Steps of its kind of source.
+        expected: Expected speed and number of its links.
+        drop: Patterns of metrics that are not exported.
+        keep: Patterns of details that are exported.
+        built_from: What it was built from: a reload keeps a running source where this is equal.
     """
 
     source: Source
-    definition: Definition
+    polls: PollRows | None
+    steps: SourceSteps
+    expected: Expectation
+    drop: tuple[str, ...]
+    keep: tuple[str, ...]
     built_from: tuple[object, ...]
 
 
@@ -79,12 +87,10 @@ def prepare(config: Config, context: Context, shard: Shard) -> Prepared:
             key = (source.name, source.target)
             if key in configured:
                 raise ConfigError(f"{sources.section_name(definition)}: {source.target!r} is named twice")
-            built_from = (
-                source.settings,
-                context.host,
-                expectation_of(definition.expect, expected),
-                sources.export_patterns(definition, config),
-            )
-            configured[key] = ConfiguredSource(source, definition, built_from)
+            links = expectation_of(definition.expect, expected)
+            drop, keep = sources.export_patterns(definition, config)
+            own = SourceSteps() if definition.steps is None else definition.steps(source, context)
+            built_from = (source.settings, context.host, links, drop, keep)
+            configured[key] = ConfiguredSource(source, definition.polls, own, links, drop, keep, built_from)
     known = JobKnowledge(baseline(config.measured), plans_of(config.jobs))
     return Prepared(config, context, configured, known)

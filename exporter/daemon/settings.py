@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from exporter.config.errors import ConfigError
 from exporter.config.shard import Shard
-from exporter.config.yaml_reader import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

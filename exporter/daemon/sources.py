@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from exporter.config import schema as config
-from exporter.config.errors import RuleError
+from exporter.config.errors import ConfigError, RuleError
 from exporter.config.schema import Config
-from exporter.config.yaml_reader import ConfigError
 from exporter.core.definition import Context, Definition
 from exporter.core.source import Source
 from exporter.core.table import Metric, Schema
@@ -13,7 +12,7 @@ from exporter.daemon import health, own_metrics
 from exporter.daemon.judge import CAUSES
 from exporter.daemon.pipeline import MEANINGS
 from exporter.daemon.probe import PROBE
-from exporter.daemon.probe_options import Section
+from exporter.daemon.probe_options import ProbeSection
 from exporter.mqtt import options as mqtt
 from exporter.sources.bursts import source as bursts
 from exporter.sources.collector import source as collector
@@ -42,7 +41,7 @@ SOURCES: tuple[Definition, ...] = (
 )
 """All sources: a new one adds its line here."""
 
-SECTIONS: tuple[config.Section, ...] = (*SOURCES, Section(), mqtt.SECTION)
+SECTIONS: tuple[config.Section, ...] = (*SOURCES, ProbeSection(), mqtt.SECTION)
 """All sections of the configuration file that a source or another package defines."""
 
 

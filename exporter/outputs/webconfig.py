@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from exporter.config.errors import ConfigError
 from exporter.config.files import read_regular
-from exporter.config.yaml_document import ConfigError, Document
+from exporter.config.yaml_document import Document
 
 log = logging.getLogger(__name__)
 

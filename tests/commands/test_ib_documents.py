@@ -10,7 +10,7 @@ import pytest
 
 from exporter import cli
 from exporter.commands import ib
-from exporter.config.yaml_reader import ConfigError
+from exporter.config.errors import ConfigError
 from exporter.linux.mad.umad import UmadError
 from exporter.linux.mad.window import DatagramCounts
 from exporter.sources.ibfabric import rendering

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from exporter.config import yaml_reader
+from exporter.config.errors import ConfigError
 from exporter.config.schema import (
     Config,
     Expect,
@@ -21,7 +22,7 @@ from exporter.config.schema import (
     parse,
 )
 from exporter.config.units import Duration
-from exporter.config.yaml_reader import ConfigError
+from exporter.config.yaml_document import MAX_SIZE
 from exporter.sources.rdma import source as rdma
 from exporter.sources.rdma.options import RdmaOptions
 from tests.helpers.paths import FIXTURES, ROOT
@@ -94,7 +95,7 @@ resource.setrlimit(resource.RLIMIT_AS, (512 << 20,) * 2)
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 from pathlib import Path
 from exporter.config.schema import load
-from exporter.config.yaml_reader import ConfigError
+from exporter.config.errors import ConfigError
 for path in sys.argv[1:]:
     try:
         load(Path(path), [])
@@ -147,14 +148,14 @@ def test_a_pipe_is_rejected(tmp_path):
 
 def test_a_file_above_the_size_limit_is_rejected(tmp_path):
     path = tmp_path / "c.yml"
-    path.write_bytes(b"#" * (yaml_reader.MAX_SIZE + 1))
+    path.write_bytes(b"#" * (MAX_SIZE + 1))
     with pytest.raises(ConfigError) as caught:
         load(path, PARTS)
     assert (
         str(caught.value)
         == f"{path}: cannot be read: it is larger than 4194304 bytes; check --config.file and its permissions"
     )
-    path.write_bytes(b"#" * yaml_reader.MAX_SIZE)
+    path.write_bytes(b"#" * MAX_SIZE)
     assert load(path, PARTS) == default(PARTS)
 
 

@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter.commands import demo
-from exporter.config import yaml_reader
+from exporter.config.errors import ConfigError
 from exporter.daemon import daemon as module
 from exporter.daemon import loading, runtime, sources
 from exporter.daemon import running as running_sources
@@ -320,7 +320,7 @@ def load(folder, text):
     ],
 )
 def test_a_pattern_that_matches_no_metric_is_an_error(tmp_path, text, error):
-    with pytest.raises(yaml_reader.ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     listed = "docs/metrics.md lists their full names"
     assert str(caught.value) == f"{tmp_path}/config.yml:{error.replace('{LISTED}', listed)}"
@@ -437,7 +437,7 @@ async def test_the_class_of_a_host_is_found_by_its_name(tmp_path):
 )
 def test_report_97_ports_that_are_expected_and_not_read_are_an_error(tmp_path, monkeypatch, expect, place, ports):
     monkeypatch.setenv("NODE_NAME", "gpu-1")
-    with pytest.raises(yaml_reader.ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load(tmp_path, f"{{expect: {expect}, sources: {{rdma: {{enabled: false}}}}}}")
     assert str(caught.value) == (
         f"{tmp_path}/config.yml:1: {place}: is {ports} for the host 'gpu-1', and sources.rdma.enabled is false, so that"
@@ -454,7 +454,7 @@ def test_expectations_of_other_hosts_need_no_ports_of_this_one(tmp_path, expect)
 def test_check_config_checks_every_class_of_hosts(tmp_path):
     text = "host: head\nexpect:\n  classes:\n  - hosts: [gpu-*]\n    rdma_ports: 8\nsources: {rdma: {enabled: false}}\n"
     load(tmp_path, text)
-    with pytest.raises(yaml_reader.ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         loading.check(tmp_path / "config.yml", None)
     assert str(caught.value).startswith(f"{tmp_path}/config.yml:5: expect.classes[0].rdma_ports: is 8, and sources.")
 
@@ -473,7 +473,7 @@ PLANNED = "{parameters: 70B, data_parallel: 32, model_parallel: 16, link_speed: 
     ],
 )
 def test_a_plan_that_no_job_can_have_is_an_error(tmp_path, jobs, message):
-    with pytest.raises(yaml_reader.ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load(tmp_path, "jobs:\n  " + jobs.replace("%s", PLANNED) + "\n")
     assert message in str(caught.value)
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from exporter.config import yaml_reader
+from exporter.config.errors import ConfigError
 from exporter.config.shard import Shard, owner
 from exporter.daemon.loading import load_config
 from tests.daemon.test_daemon import (
@@ -108,7 +108,7 @@ def test_a_polled_target_cannot_be_probed(tmp_path, address):
     target = {"name": "a", "address": address, **way}
     config = {"switches": {"targets": [target]}, "probe": {"allow": ["192.0.2.0/24", "leaf-*"]}}
     (tmp_path / "config.yml").write_text(yaml.safe_dump(config))
-    with pytest.raises(yaml_reader.ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "config.yml")
     assert f"config.yml:2: probe.allow: allows {address!r}, which is the switch 'a' that is polled" in str(caught.value)
     target["poll"] = False
@@ -180,7 +180,7 @@ def test_errors_have_file_and_line(tmp_path, main, file, error):
     (tmp_path / "more.yml").write_text(file)
     text = f"switches:\n  defaults:\n    snmp: {{community: c}}\n  files: [more.yml]\n  {main}\n"
     (tmp_path / "c.yml").write_text(text)
-    with pytest.raises(yaml_reader.ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "c.yml")
     assert str(caught.value).startswith(f"{tmp_path}/{error}")
 
@@ -189,9 +189,7 @@ def test_errors_have_file_and_line(tmp_path, main, file, error):
 def test_version_1_has_no_counters_for_traffic(tmp_path, profile):
     text = f"switches:\n  targets:\n  - {{name: a, address: b, {profile}snmp: {{community: c, version: 1}}}}\n"
     (tmp_path / "c.yml").write_text(text)
-    with pytest.raises(
-        yaml_reader.ConfigError, match=r"c\.yml:3: switches\.targets\[0\]\.snmp: version 1 has no 64-bit counters"
-    ):
+    with pytest.raises(ConfigError, match=r"c\.yml:3: switches\.targets\[0\]\.snmp: version 1 has no 64-bit counters"):
         load_config(tmp_path / "c.yml")
     own = {
         "name": "old",

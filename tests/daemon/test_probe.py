@@ -7,9 +7,10 @@ import socket
 import pytest
 from blockbuster import blockbuster_ctx
 
-from exporter.config.yaml_reader import ConfigError, parse
+from exporter.config.errors import ConfigError
+from exporter.config.yaml_reader import parse
 from exporter.daemon import probe
-from exporter.daemon.probe import Prober, RefusedError
+from exporter.daemon.probe import Prober, ProbeRefusedError
 from exporter.daemon.probe_options import ProbeOptions, is_allowed
 from exporter.meaning.ports import rates
 from exporter.simulator.snmp_agent import SnmpAgent
@@ -124,7 +125,7 @@ async def test_targets_that_are_not_allowed_get_no_packet(allow, host):
         listening.bind(("127.0.0.1", 0))
         listening.setblocking(False)
         async with prober(allow=allow) as probing:
-            with pytest.raises(RefusedError, match="neither a configured switch nor allowed") as caught:
+            with pytest.raises(ProbeRefusedError, match="neither a configured switch nor allowed") as caught:
                 await probing.probe(f"{host}:{listening.getsockname()[1]}")
         assert caught.value.status == 403
         with pytest.raises(BlockingIOError):
@@ -138,7 +139,7 @@ async def test_without_networks_a_name_that_is_not_allowed_is_not_resolved(monke
             raise AssertionError("a question to the name server")
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", refuse)
-        with pytest.raises(RefusedError, match="neither"):
+        with pytest.raises(ProbeRefusedError, match="neither"):
             await probing.probe("spine-01.example.com")
 
 
@@ -205,7 +206,7 @@ async def test_every_address_of_a_name_must_be_allowed(monkeypatch):
             return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", (one, 0)) for one in ("127.0.0.1", "192.0.2.1")]
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", both)
-        with pytest.raises(RefusedError, match="neither"):
+        with pytest.raises(ProbeRefusedError, match="neither"):
             await probing.probe("leaf-a.example.com")
 
 
@@ -221,7 +222,7 @@ async def test_every_address_of_a_name_must_be_allowed(monkeypatch):
 )
 async def test_targets_that_are_none(target, text):
     async with prober(allow=LOOPBACK) as probing:
-        with pytest.raises(RefusedError, match=text) as caught:
+        with pytest.raises(ProbeRefusedError, match=text) as caught:
             await probing.probe(target)
     assert caught.value.status == 400
 
@@ -233,7 +234,7 @@ async def test_a_switch_of_the_configuration_that_is_not_polled(agent):
     target = TargetOptions(name="leaf-1", address=agent.address, poll=False)
     async with prober(targets=[target]) as probing:
         assert values(await probing.probe("leaf-1"))["fabric_probe_success", ()] == 1
-        with pytest.raises(RefusedError, match="remove module and auth"):
+        with pytest.raises(ProbeRefusedError, match="remove module and auth"):
             await probing.probe("leaf-1", module="arista")
 
 
@@ -241,7 +242,7 @@ async def test_a_switch_that_is_polled_is_not_probed_too(agent):
     target = TargetOptions(name="leaf-1", address=agent.address)
     async with prober(targets=[target], allow=LOOPBACK) as probing:
         for name in ("leaf-1", agent.address):
-            with pytest.raises(RefusedError, match="polled in the background") as caught:
+            with pytest.raises(ProbeRefusedError, match="polled in the background") as caught:
                 await probing.probe(name)
             assert caught.value.status == 400
     assert agent.requests == 0
@@ -254,7 +255,7 @@ async def test_a_switch_that_is_polled_is_not_probed_too(agent):
 async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(address, probed):
     target = TargetOptions(name="leaf-1", address=address)
     async with prober(targets=[target], allow=(*LOOPBACK, "localhost")) as probing:
-        with pytest.raises(RefusedError, match=r"is the switch 'leaf-1', which is polled in the background"):
+        with pytest.raises(ProbeRefusedError, match=r"is the switch 'leaf-1', which is polled in the background"):
             await probing.probe(probed)
 
 
@@ -264,7 +265,7 @@ async def test_an_address_is_that_of_a_polled_switch_however_it_is_written(addre
 async def test_a_module_sets_the_options_of_a_probe(agent):
     modules = {"careful": CommonOptions(snmp=SNMP, exclude=("Ethernet*",))}
     async with prober(allow=LOOPBACK, modules=modules, snmp=None) as probing:
-        with pytest.raises(RefusedError, match="has no protocol to poll it"):
+        with pytest.raises(ProbeRefusedError, match="has no protocol to poll it"):
             await probing.probe(agent.address)
         found = values(await probing.probe(agent.address, module="careful"))
     assert found["fabric_probe_success", ()] == 1
@@ -274,7 +275,9 @@ async def test_a_module_sets_the_options_of_a_probe(agent):
 async def test_a_profile_is_a_module_too(agent):
     async with prober(allow=LOOPBACK) as probing:
         assert values(await probing.probe(agent.address, module="arista"))["fabric_probe_success", ()] == 1
-        with pytest.raises(RefusedError, match=r"no module 'cisco-ios'; probe\.modules has none, and profiles are"):
+        with pytest.raises(
+            ProbeRefusedError, match=r"no module 'cisco-ios'; probe\.modules has none, and profiles are"
+        ):
             await probing.probe(agent.address, module="cisco-ios")
 
 
@@ -287,7 +290,7 @@ async def test_credentials_by_name(agent):
             ("fabric_probe_duration_seconds", ()): pytest.approx(0.1, abs=5),
         }
         assert values(await probing.probe(agent.address, auth="right"))["fabric_probe_success", ()] == 1
-        with pytest.raises(RefusedError, match=r"no auth 'left'; probe\.auths has right"):
+        with pytest.raises(ProbeRefusedError, match=r"no auth 'left'; probe\.auths has right"):
             await probing.probe(agent.address, auth="left")
 
 
@@ -343,7 +346,7 @@ async def test_a_reload_ends_waiting_probes_with_an_error(agent):
         result = await waiting
         assert not result.success
         assert "the configuration was reloaded in the meantime; try again" in result.report
-        with pytest.raises(RefusedError, match="reloaded") as caught:
+        with pytest.raises(ProbeRefusedError, match="reloaded") as caught:
             await probing.probe(agent.address)
     assert caught.value.status == 503
 
@@ -364,7 +367,7 @@ async def test_probes_above_the_maximum_are_refused(agent, monkeypatch):
     async with prober(allow=LOOPBACK, snmp=QUICK) as probing:
         first = asyncio.create_task(probing.probe(agent.address))
         await asyncio.sleep(0)
-        with pytest.raises(RefusedError) as caught:
+        with pytest.raises(ProbeRefusedError) as caught:
             await probing.probe(agent.address)
         assert caught.value.status == 503
         await first

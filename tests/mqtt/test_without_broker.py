@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.config.errors import ConfigError
 from exporter.config.schema import load, parse
-from exporter.config.yaml_reader import ConfigError
 from exporter.mqtt import dedup, retained_state, states
 from exporter.mqtt.dedup import Deduplicator, SequenceWindow
 from exporter.mqtt.options import SECTION, MqttOptions, parse_broker

@@ -12,9 +12,8 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 
 from exporter.config import json_reader
-from exporter.config.errors import dotted
+from exporter.config.errors import ConfigError, dotted
 from exporter.config.msgspec_errors import explain
-from exporter.config.yaml_document import ConfigError
 from exporter.core.table import clean_label
 from exporter.linux.mad.performance import ERROR_COUNTER_BITS, ERROR_COUNTERS
 from exporter.linux.mad.subnet import (

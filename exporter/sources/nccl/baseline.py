@@ -7,7 +7,7 @@ NVLink, which do not measure the network.
 from collections.abc import Iterable
 from pathlib import Path
 
-from exporter.config.yaml_reader import ConfigError
+from exporter.config.errors import ConfigError
 from exporter.linux.untrusted_files import read_untrusted
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.nccl_tests import (

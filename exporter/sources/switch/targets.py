@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from exporter.config import yaml_reader
-from exporter.config.errors import RuleError, check_patterns
+from exporter.config.errors import ConfigError, RuleError, check_patterns
 from exporter.config.units import Duration
-from exporter.config.yaml_reader import ConfigError
 from exporter.core.source import MIN_INTERVAL_SECONDS
 from exporter.sources.common.path_patterns import matching_files
 from exporter.sources.switch.options import (

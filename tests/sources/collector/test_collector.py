@@ -8,8 +8,8 @@ from time import monotonic
 
 import pytest
 
+from exporter.config.errors import ConfigError
 from exporter.config.schema import load
-from exporter.config.yaml_reader import ConfigError
 from exporter.core.definition import Context
 from exporter.core.source import Host
 from exporter.core.supervision import Supervisor

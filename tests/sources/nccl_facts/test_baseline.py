@@ -2,8 +2,7 @@
 
 import pytest
 
-from exporter.config.errors import RuleError
-from exporter.config.yaml_reader import ConfigError
+from exporter.config.errors import ConfigError, RuleError
 from exporter.core.table import (
     Column,
     Rows,

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from exporter.config.errors import ConfigError
 from exporter.config.units import Duration
-from exporter.config.yaml_reader import ConfigError, parse
+from exporter.config.yaml_reader import parse
 from exporter.nccl.ras import parse_report
 from exporter.sources.nccl_facts import ras_poller
 from exporter.sources.nccl_facts import source as nccl_facts

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.config import schema as config
-from exporter.config import yaml_reader
+from exporter.config.errors import ConfigError
 from exporter.core import vocabulary
 from exporter.core.blocking import BlockingCalls, Hardware
 from exporter.core.source import Host, SourceError
@@ -244,7 +244,7 @@ def test_source_is_disabled_by_default():
 
 def test_interval_under_a_minute_is_a_configuration_error():
     text = b"sources:\n  optics:\n    enabled: true\n    interval: 30s\n"
-    with pytest.raises(yaml_reader.ConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         config.parse(text, "config.yml", [DEFINITION])
     assert "sources.optics" in str(caught.value)
     assert "60s or longer" in str(caught.value)

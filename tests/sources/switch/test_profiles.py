@@ -8,7 +8,7 @@ import random
 import msgspec
 import pytest
 
-from exporter.config.yaml_reader import ConfigError
+from exporter.config.errors import ConfigError
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.snmp.ber import (
     COUNTER32,

@@ -16,8 +16,9 @@ from typing import Literal
 
 import msgspec
 
+from exporter.config.errors import ConfigError
 from exporter.config.units import Duration
-from exporter.config.yaml_reader import ConfigError, read
+from exporter.config.yaml_reader import read
 from exporter.core.table import Schema
 from exporter.snmp.ber import Oid, parse_oid
 from exporter.sources.switch.merge import Family

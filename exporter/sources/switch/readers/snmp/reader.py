@@ -11,8 +11,8 @@ from dataclasses import replace
 from time import monotonic
 from typing import Generic, TypeVar
 
+from exporter.config.errors import ConfigError
 from exporter.config.secret import SecretError
-from exporter.config.yaml_reader import ConfigError
 from exporter.core.source import Failure, SourceError
 from exporter.snmp.ber import Oid
 from exporter.snmp.client import SnmpClient
@@ -33,7 +33,7 @@ from exporter.sources.switch.readers.snmp.text import (
     text_of,
     value_of,
 )
-from exporter.sources.switch.shared import Shared
+from exporter.sources.switch.shared import SharedBySwitches
 from exporter.switch_api.neighbour import LldpNeighbour
 
 INVENTORY_SECONDS = 300.0
@@ -69,7 +69,7 @@ class SnmpReader:
         options: Snmp,
         interval: float,
         profiles: Profiles | None = None,
-        shared: Shared | None = None,
+        shared: SharedBySwitches | None = None,
     ) -> None:
         """Store the target, the seconds between its polls, the profiles to choose from, and what all polls share."""
         self._target = target
@@ -77,7 +77,7 @@ class SnmpReader:
         self._interval = interval
         self._deadline = interval * DEADLINE_RATIO
         self._profiles = profiles or builtin()
-        self._shared = shared or Shared()
+        self._shared = shared or SharedBySwitches()
         self._client: SnmpClient | None = None
         self._inventory: Inventory | None = None
         self._inventory_time = 0.0
