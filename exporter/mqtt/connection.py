@@ -16,7 +16,7 @@ from exporter.mqtt.client import Access, BrokerClient, BrokerError, ClientSettin
 from exporter.mqtt.options import MqttOptions
 from exporter.mqtt.tls import tls_context
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TIMEOUT = 10.0
 """Seconds to wait for a response of the broker."""
@@ -100,13 +100,13 @@ async def keep_connected(
             status.connected, status.error = True, ""
             status.connects += 1
             begun = monotonic()
-            log.info("connected to the broker %s", options.broker)
+            logger.info("connected to the broker %s", options.broker)
             await client.run_while_connected(work(client))
         except CONNECTION_ERRORS as error:
             _log_failure(status, options, str(error) or type(error).__name__)
         except Exception:
             status.failures += 1
-            log.exception("unexpected error; reconnecting to the broker %s", options.broker)
+            logger.exception("unexpected error; reconnecting to the broker %s", options.broker)
         else:
             return
         finally:
@@ -123,7 +123,7 @@ def _log_failure(status: ConnectionStatus, options: MqttOptions, error: str) -> 
     """Count a failure, and log it unless it is the same as the last one."""
     status.failures += 1
     if error != status.error:
-        log.warning("no connection to the broker %s: %s; retrying", options.broker, error)
+        logger.warning("no connection to the broker %s: %s; retrying", options.broker, error)
     status.error = error
 
 

@@ -28,7 +28,7 @@ from exporter.nccl.batch import Batch
 from exporter.nccl.batch_codec import encode
 from exporter.nccl.decoding import FormatError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_QUEUED = 4096
 """Batches in the queue."""
@@ -202,7 +202,7 @@ class Publisher:
             parts = encode(batch)
         except FormatError as error:
             self.invalid += 1
-            log.debug("a batch of job %r cannot be encoded: %s", batch.job, error)
+            logger.debug("a batch of job %r cannot be encoded: %s", batch.job, error)
             return
         sequence.tick += len(parts)
         now = monotonic()
@@ -293,7 +293,7 @@ class Publisher:
         if not accepted:
             self.status.refused += 1
             if self.status.refused == 1:
-                log.warning("the broker refuses messages to %s; check the rights of this user for the topic", topic)
+                logger.warning("the broker refuses messages to %s; check the rights of this user for the topic", topic)
         return accepted
 
     def _up_message(self) -> bytes:

@@ -50,7 +50,7 @@ from exporter.outputs.request import (
     RequestReader,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
 DESCRIPTORS_PER_CONNECTION = 8  # open files allowed to the process per connection; the sources need the others
@@ -394,5 +394,5 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _failure(request: Request, error: Exception) -> Reply:
-    log.error("%s %s failed", request.method, request.target, exc_info=error)
+    logger.error("%s %s failed", request.method, request.target, exc_info=error)
     return text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")

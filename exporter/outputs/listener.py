@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT = 10.0
 SHUTDOWN_TIMEOUT = 1.0
@@ -103,7 +103,7 @@ class Listener:
 
     def _pause(self, error: OSError) -> None:
         if not self._failing:
-            log.error("cannot accept connections, trying every second: %s", error.strerror)
+            logger.error("cannot accept connections, trying every second: %s", error.strerror)
         self._failing = True
         loop = asyncio.get_running_loop()
         for sock in self.sockets:

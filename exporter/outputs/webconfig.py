@@ -19,7 +19,7 @@ from exporter.config.errors import ConfigError
 from exporter.config.files import read_regular
 from exporter.config.yaml_document import Document
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_FILE_SIZE = 1 << 20
 """Maximum size of this file, and of those with certificates and keys."""
@@ -328,11 +328,11 @@ class WebConfigFile:
                 self._config = self._read(self._config)
             except WebConfigError as error:
                 self._broken = True
-                log.error(  # noqa: TRY400 - the text is complete
+                logger.error(  # noqa: TRY400 - the text is complete
                     "%s; the previous web configuration remains in use", error
                 )
             else:
-                log.info("%s: reloaded%s", self.path, ", and it is valid again" if self._broken else "")
+                logger.info("%s: reloaded%s", self.path, ", and it is valid again" if self._broken else "")
                 self._broken = False
         return self._config
 

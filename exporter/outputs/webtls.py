@@ -13,7 +13,7 @@ from exporter.outputs.webconfig import (
     stamp,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def make_context(tls: TlsConfig) -> ssl.SSLContext:
@@ -88,12 +88,12 @@ class TlsListener:
         try:
             self._current = make_context(tls)
         except WebConfigError as error:
-            log.error(  # noqa: TRY400 - the text is complete
+            logger.error(  # noqa: TRY400 - the text is complete
                 "%s; the previous certificates remain in use", error
             )
         else:
             self._generation += 1
-            log.info("%s: certificates reloaded", tls.cert_file)
+            logger.info("%s: certificates reloaded", tls.cert_file)
 
     def admits(self, connection: ssl.SSLObject) -> bool:
         """Return whether the client of a completed handshake is allowed, by the names in its certificate."""
