@@ -77,7 +77,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # what reads standard output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at the end fails too
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -288,7 +288,7 @@ def test_every_metric_says_where_it_comes_from_or_is_made_here():
     assert [one.name for one in metrics() if not one.origins and one.name not in computed | made_here] == []
 
 
-ON_SWITCHES = {"discovery", "probe", "probe_options", "probe_report", "probe_targets"}
+ON_SWITCHES = {"service_discovery", "probe", "probe_options", "probe_report", "probe_targets"}
 """Modules of the daemon for functions on switches, which use the package of that source."""
 
 

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _probe(arguments: argparse.Namespace) -> int:
     from exporter.core.definition import SharedObjects
     from exporter.daemon.loading import load_config
-    from exporter.daemon.probe import RefusedError, make_prober
+    from exporter.daemon.probe import ProbeRefusedError, make_prober
     from exporter.outputs.text import Renderer
 
     prober = make_prober(load_config(arguments.config_file), SharedObjects(), trusted=True)
@@ -42,7 +42,7 @@ async def _probe(arguments: argparse.Namespace) -> int:
         auth = prober.add_auth(snmp)
     try:
         result = await prober.probe(arguments.target, arguments.module, auth, TIMEOUT_SECONDS)
-    except RefusedError as error:
+    except ProbeRefusedError as error:
         raise UserError(str(error)) from None
     finally:
         await prober.close()

@@ -1,6 +1,7 @@
 """Definition: one kind of source, as the daemon registers it; and Context, what a source uses beyond its options.
 
-The daemon knows no source by name: what one of them needs that the others do not is in its Definition.
+Start, reload and stop know no source by name: what one of them needs that the others do not is in its Definition. Only
+probes and service discovery are about switches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from exporter.core.source import Host, Source
 from exporter.core.supervision import Supervisor
 from exporter.core.table import LabelValues, Schema, Table
 
-Shared = TypeVar("Shared")
+SharedType = TypeVar("SharedType")
 
 
 class SharedObjects:
@@ -24,15 +25,15 @@ class SharedObjects:
     def __init__(self) -> None:
         self._objects: dict[type, object] = {}
 
-    def get(self, kind: type[Shared]) -> Shared:
+    def get(self, kind: type[SharedType]) -> SharedType:
         """Return the object of a type, created without arguments at the first call."""
         if kind not in self._objects:
             self._objects[kind] = kind()
-        return cast(Shared, self._objects[kind])
+        return cast(SharedType, self._objects[kind])
 
 
 def _pass_on(state: object, table: Table) -> tuple[object, Sequence[Table]]:
-    """Return the table: the step of a daemon without a broker, and without jobs."""
+    """Return the table unchanged: the default of `publish` and `judge`."""
     return state, (table,)
 
 
@@ -112,8 +113,8 @@ class Definition:
         section: Top-level key of the configuration, for a source that is not configured under `sources:`.
         complete: Adds the contents of files that the options name, given the folder of the configuration. May block;
             raises ConfigError or RuleError.
-        measured: Reads results of benchmarks that the options name, likewise: for each run the bus bandwidth by kind
-            and size.
+        measured: Reads results of benchmarks that the options name, with the arguments and errors of `complete`;
+            returns for each run the bus bandwidth by kind and size.
         apply: Updates shared objects to options that take effect, before their sources start.
         steps: Returns the steps of a source that differ from the common ones.
         expect: Keys of the section `expect` that apply to its ports.

@@ -6,7 +6,6 @@ A task that is cancelled by anything but its own `stop` ended by an error too. A
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
@@ -70,11 +69,6 @@ class SupervisedTask:
         self._on_restart()
         self._task = self._start()
 
-    @property
-    def done(self) -> bool:
-        """Whether the task is complete or stopped, and will not start again."""
-        return self._task.done() and self._timer is None
-
     def cancel(self) -> None:
         """Cancel the task, and do not start it again."""
         self._stopping = True
@@ -84,18 +78,18 @@ class SupervisedTask:
         self._task.cancel()
 
     async def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the task is complete or stopped, for a time; return whether it is."""
+        """Wait until the current run has ended, for a time; return whether it has."""
         await asyncio.wait([self._task], timeout=seconds)
         return self._task.done()
 
     async def stop(self, seconds: float | None = None) -> bool:
         """Cancel the task and wait until it has ended, for a time; return whether it has. An error is logged."""
+        was_running = not self._task.done()
         self.cancel()
         if not await self.wait(seconds):
             return False
-        with suppress(asyncio.CancelledError):
-            if (error := self._task.exception()) is not None:
-                logger.error("%s: error at its end", self.name, exc_info=error)
+        if was_running and not self._task.cancelled() and (error := self._task.exception()) is not None:
+            logger.error("%s: error at its end", self.name, exc_info=error)
         return True
 
 

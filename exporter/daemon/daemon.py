@@ -16,7 +16,7 @@ from exporter.core.definition import Context, SharedObjects
 from exporter.core.source import Host
 from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import Table
-from exporter.daemon import discovery, health, log, own_metrics, probe, runtime, sources
+from exporter.daemon import health, log, own_metrics, probe, runtime, service_discovery, sources
 from exporter.daemon.judge import Judge
 from exporter.daemon.loading import host_name, load_config
 from exporter.daemon.prepared import Prepared, prepare
@@ -64,12 +64,13 @@ class Daemon:
         self._sources = RunningSources(self._supervisor, self._lag)
         self._known = jobs.JobKnowledge()
         self._prepared = self._load()
-        self._reloads = own_metrics.Reloads(good=True, good_at=time())
+        self._last_reload = own_metrics.LastReload(succeeded=True, succeeded_at=time())
         self._health = health.Health()
         self._renderers = {form: text.Renderer(openmetrics=form is Format.OPENMETRICS) for form in Format}
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[str | None] | None = None
         self._started = monotonic()
+        self._stopping = False
         self._prober = self._make_prober(self._prepared)
         self._relay: Relay | None = None
         self._background: list[SupervisedTask] = []
@@ -83,7 +84,7 @@ class Daemon:
             config_file=settings.web_config_file,
         )
         self._own = own_metrics.OwnMetrics(
-            self.web.stats, self._lag, self._supervisor, lambda: self._reloads, lambda: self._relay
+            self.web.stats, self._lag, self._supervisor, lambda: self._last_reload, lambda: self._relay
         )
 
     # --- start and stop ------------------------------------------------------------------------------------------
@@ -132,7 +133,8 @@ class Daemon:
         ]
 
     async def stop(self) -> None:
-        """Stop all parts within `STOP_SECONDS`."""
+        """Stop all parts within `STOP_SECONDS`; a reload in progress applies nothing any more."""
+        self._stopping = True
         for task in self._background:
             task.cancel()
         stopping = [asyncio.create_task(self._sources.stop())]
@@ -160,20 +162,29 @@ class Daemon:
             try:
                 prepared = await asyncio.to_thread(self._load)
                 prober = self._make_prober(prepared)
-                await self._apply(prepared)
-                await self._replace_prober(prepared, prober)
             except UserError as error:
-                self._reloads.good = False
+                self._last_reload.succeeded = False
                 logger.error(  # noqa: TRY400  # the text is complete
                     "reload: %s; the previous configuration remains in use", error
                 )
                 return str(error)
             except Exception as error:
-                self._reloads.good = False
+                self._last_reload.succeeded = False
                 logger.exception("reload: error in this program; the previous configuration remains in use")
                 return f"{type(error).__name__}: {error}"
-            self._prepared = prepared
-            self._reloads = own_metrics.Reloads(good=True, good_at=time())
+            if self._stopping:
+                return "the exporter is stopping"
+            previous, self._prepared = self._prepared, prepared
+            try:
+                await self._apply(prepared)
+                await self._replace_prober(previous, prober)
+            except Exception as error:
+                self._last_reload.succeeded = False
+                logger.exception(
+                    "reload: error in this program while the configuration was applied; a part may not run"
+                )
+                return f"{type(error).__name__}: {error}"
+            self._last_reload = own_metrics.LastReload(succeeded=True, succeeded_at=time())
             logger.info("configuration reloaded")
             return None
 
@@ -223,11 +234,11 @@ class Daemon:
     def _make_prober(self, prepared: Prepared) -> probe.Prober:
         return probe.make_prober(prepared.config, self._shared)
 
-    async def _replace_prober(self, prepared: Prepared, prober: probe.Prober) -> None:
+    async def _replace_prober(self, previous: Prepared, prober: probe.Prober) -> None:
         """Use another prober if its options changed; otherwise the targets of the current one remain cached."""
-        if probe.config_of(prepared.config) != probe.config_of(self._prepared.config):
-            previous, self._prober = self._prober, prober
-            await previous.close()
+        if probe.config_of(previous.config) != probe.config_of(self._prepared.config):
+            replaced, self._prober = self._prober, prober
+            await replaced.close()
 
     # --- steps of sources ----------------------------------------------------------------------------------------
 
@@ -280,7 +291,7 @@ class Daemon:
     async def _probe(self, request: ProbeRequest, form: Format) -> ProbeAnswer:
         try:
             result = await self._prober.probe(request.target, request.module, request.auth, request.timeout)
-        except probe.RefusedError as error:
+        except probe.ProbeRefusedError as error:
             return ProbeAnswer(error.status, None, str(error))
         if request.debug:
             return ProbeAnswer(200, None, result.report)
@@ -289,7 +300,7 @@ class Daemon:
 
     def _discovery(self) -> bytes:
         """Return all known switches in the format of Prometheus's HTTP service discovery."""
-        return discovery.response(self._prepared.config.sources, self._shared)
+        return service_discovery.response(self._prepared.config.sources, self._shared)
 
     def _page(self) -> str:
         return page.page(

@@ -49,10 +49,11 @@ class Health:
             poller = one.poller
             status = poller.status
             key = (poller.source.name, poller.source.target)
+            up = None if status.up is None else int(status.up)
             sources.row(
                 key,
                 {
-                    "up": None if status.up is None else int(status.up),
+                    "up": up,
                     "last_success_timestamp_seconds": status.last_success,
                     "read_duration_seconds": status.duration,
                     "reads_total": status.reads,
@@ -61,7 +62,6 @@ class Health:
                 },
             )
             if one.polls is not None and poller.source.target:
-                up = None if status.up is None else int(status.up)
                 values = {"up": up, "poll_duration_seconds": status.duration, "overruns_total": status.overruns}
                 schema = one.polls.schema
                 polls.setdefault(schema, TableBuilder(schema)).row(one.polls.labels(poller.source), values)

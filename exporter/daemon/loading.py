@@ -17,7 +17,7 @@ from exporter.core.source import Host
 from exporter.core.table import Schema
 from exporter.daemon import probe, probe_options, validation
 from exporter.daemon.prepared import prepare
-from exporter.daemon.probe_options import Section
+from exporter.daemon.probe_options import ProbeSection
 from exporter.daemon.sources import (
     SECTIONS,
     SOURCES,
@@ -77,7 +77,7 @@ def _check_patterns(settings: Config) -> None:
         RuleError: One matches none.
     """
     every = metrics()
-    probed: tuple[config.Section, Sequence[Schema]] = (Section(), probe.SCHEMAS)
+    probed: tuple[config.Section, Sequence[Schema]] = (ProbeSection(), probe.SCHEMAS)
     for section, schemas in (*((definition, definition.schemas) for definition in SOURCES), probed):
         drop, keep = export_patterns(section, settings)
         # The same list of `drop` may be used for all sources; `keep` applies to the metrics of this one.

@@ -31,29 +31,29 @@ _END = b"# EOF\n"
 
 
 @dataclass(slots=True)
-class Reloads:
-    """Result of the last load of the configuration, and the Unix time of the last successful one."""
+class LastReload:
+    """Whether the last load of the configuration succeeded, and the Unix time of the last successful one."""
 
-    good: bool = True
-    good_at: float = 0.0
+    succeeded: bool = True
+    succeeded_at: float = 0.0
 
 
-class State(NamedTuple):
+class ExporterState(NamedTuple):
     """What the metrics are computed from at a scrape.
 
     Attributes:
         requests: Responses by path and status code.
         refused: Refused connections and requests by reason.
         lag: Maximum event loop lag in seconds; None where nothing was measured.
-        reloads: Result of the last load of the configuration.
+        last_reload: Result of the last load of the configuration.
         restarts: Restarts by kind of task.
-        relay: State of the relay; None where there is no broker.
+        relay: ExporterState of the relay; None where there is no broker.
     """
 
     requests: Mapping[tuple[str, int], int]
     refused: Mapping[str, int]
     lag: float | None
-    reloads: Reloads
+    last_reload: LastReload
     restarts: Mapping[str, int]
     relay: RelayStatus | None
 
@@ -62,25 +62,27 @@ Values = Mapping[LabelValues, Value | None]
 """Values of one metric by label values; None, as no row at all, where there is none."""
 
 
-class Declared(NamedTuple):
+class DeclaredMetric(NamedTuple):
     """A metric, and how its values follow from the state."""
 
     metric: Metric
-    values: Callable[[State], Values]
+    values: Callable[[ExporterState], Values]
 
 
-def _declared(ending: str, declaration: Ending, values: Callable[[State], Values], *labels: str) -> Declared:
-    return Declared(vocabulary.metric("fabric_exporter_", labels, ending, declaration), values)
+def _declared(
+    ending: str, declaration: Ending, values: Callable[[ExporterState], Values], *labels: str
+) -> DeclaredMetric:
+    return DeclaredMetric(vocabulary.metric("fabric_exporter_", labels, ending, declaration), values)
 
 
-def _relayed(ending: str, declaration: Ending, values: Callable[[RelayStatus], Values], *labels: str) -> Declared:
+def _relayed(ending: str, declaration: Ending, values: Callable[[RelayStatus], Values], *labels: str) -> DeclaredMetric:
     """Declare a metric of the relay, which is absent where there is no broker."""
     return _declared(
         f"mqtt_{ending}", declaration, lambda state: {} if state.relay is None else values(state.relay), *labels
     )
 
 
-DECLARED: tuple[Declared, ...] = (
+DECLARED: tuple[DeclaredMetric, ...] = (
     _declared(
         "build_info",
         info("Version of the running exporter and of Python.", "version", "python"),
@@ -89,12 +91,12 @@ DECLARED: tuple[Declared, ...] = (
     _declared(
         "config_last_reload_successful",
         gauge("Whether the last load of the configuration succeeded (1) or failed (0)."),
-        lambda state: {(): int(state.reloads.good)},
+        lambda state: {(): int(state.last_reload.succeeded)},
     ),
     _declared(
         "config_last_reload_success_timestamp_seconds",
         gauge("Unix time of the last successful load of the configuration."),
-        lambda state: {(): state.reloads.good_at},
+        lambda state: {(): state.last_reload.succeeded_at},
     ),
     _declared(
         "event_loop_lag_seconds",
@@ -186,14 +188,22 @@ class OwnMetrics(Collector):
         web: WebStats,
         lag: LoopLag,
         supervisor: Supervisor,
-        reloads: Callable[[], Reloads],
+        last_reload: Callable[[], LastReload],
         relay: Callable[[], Relay | None],
     ) -> None:
-        """Args: web, lag, supervisor: Read at each scrape. reloads, relay: Return the current ones after a reload."""
+        """Register the metrics.
+
+        Args:
+            web: Counts of requests.
+            lag: Event loop lag.
+            supervisor: Counts of restarts.
+            last_reload: Returns the result of the last load of the configuration.
+            relay: Returns the current relay, None without a broker.
+        """
         self._web = web
         self._lag = lag
         self._supervisor = supervisor
-        self._reloads = reloads
+        self._last_reload = last_reload
         self._relay = relay
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -222,13 +232,13 @@ class OwnMetrics(Collector):
             return b""
         return page.removesuffix(_END)
 
-    def _state(self) -> State:
+    def _state(self) -> ExporterState:
         relay = self._relay()
-        return State(
+        return ExporterState(
             requests=dict(self._web.requests),  # copies: the event loop counts on while a thread renders
             refused=self._web.refused(),
             lag=self._lag.longest(),
-            reloads=self._reloads(),
+            last_reload=self._last_reload(),
             restarts=dict(self._supervisor.restarts),
             relay=None if relay is None else relay.status(),
         )

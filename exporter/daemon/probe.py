@@ -82,7 +82,7 @@ SCHEMAS = SWITCH_SCHEMAS
 """The tables of a probed switch."""
 
 
-class RefusedError(Exception):
+class ProbeRefusedError(Exception):
     """A probe that is not made; `status` is the HTTP status code."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -162,11 +162,11 @@ class Prober:
             timeout: Timeout of the client in seconds.
 
         Raises:
-            RefusedError: The probe is refused; no packet was sent to the target.
+            ProbeRefusedError: The probe is refused; no packet was sent to the target.
         """
         in_progress = max(self._in_progress, sum(cached.running is not None for cached in self._cache.values()))
         if in_progress >= MAX_PROBES:
-            raise RefusedError(503, f"{in_progress} probes are in progress; probe less often, or use more shards")
+            raise ProbeRefusedError(503, f"{in_progress} probes are in progress; probe less often, or use more shards")
         limit = max(MARGIN, min(timeout or DEFAULT_TIMEOUT, MAX_TIMEOUT) - MARGIN)
         begun = monotonic()
         cached = None
@@ -222,7 +222,7 @@ class Prober:
         if cached is None or (cached.running is None and (failed or cached.limit < limit)):
             target = await self._resolve(*key)
             if self._closed:
-                raise RefusedError(503, RELOADED)
+                raise ProbeRefusedError(503, RELOADED)
             cached = self._cache.get(key)  # another probe may have added it in the meantime
             if cached is not None and cached.running is None and (cached.resolved != target or cached.limit < limit):
                 self._remove(key)
@@ -264,17 +264,17 @@ class Prober:
         """Return the switch to poll.
 
         Raises:
-            RefusedError: The target is not allowed, or lacks options.
+            ProbeRefusedError: The target is not allowed, or lacks options.
             UnknownNameError: The name cannot be resolved.
         """
         configured = self._configured.get(target)
         if configured is not None:
             if configured.poll and not self._trusted:
-                raise RefusedError(
+                raise ProbeRefusedError(
                     400, f"{target!r} is polled in the background: scrape /metrics, or give it `poll: false`"
                 )
             if module or auth:
-                raise RefusedError(400, f"{target!r} is polled as configured: remove module and auth")
+                raise ProbeRefusedError(400, f"{target!r} is polled as configured: remove module and auth")
             await asyncio.to_thread(import_readers, configured, self._profiles)
             return ResolvedTarget(configured)
         merged = await asyncio.to_thread(self._merge_options, module, auth)  # as profiles may have to be read
@@ -282,7 +282,7 @@ class Prober:
         try:
             resolved_target = ResolvedTarget(Target(name=target, address=address, **merged), found)
         except ValueError as error:
-            raise RefusedError(400, f"target {target!r}: {error}; give a module or auth that has one") from None
+            raise ProbeRefusedError(400, f"target {target!r}: {error}; give a module or auth that has one") from None
         await asyncio.to_thread(import_readers, resolved_target.target, self._profiles)
         return resolved_target
 
@@ -290,7 +290,7 @@ class Prober:
         """Merge the defaults, the module, and the credentials. Blocks.
 
         Raises:
-            RefusedError: There is no such module, or no such credentials.
+            ProbeRefusedError: There is no such module, or no such credentials.
         """
         options = self._options
         merged = self._defaults.explicit_options()
@@ -300,7 +300,7 @@ class Prober:
             merged["profile"] = self._profile(module)
         if auth:
             if auth not in options.auths:
-                raise RefusedError(400, f"there is no auth {auth!r}; probe.auths has {_list(options.auths)}")
+                raise ProbeRefusedError(400, f"there is no auth {auth!r}; probe.auths has {_list(options.auths)}")
             merged |= options.auths[auth].explicit_options()
         merged.pop("poll", None)
         return merged
@@ -309,23 +309,23 @@ class Prober:
         names = self._profiles().names
         if module not in names:
             known = f"probe.modules has {_list(self._options.modules)}, and profiles are {_list(names)}"
-            raise RefusedError(400, f"there is no module {module!r}; {known}")
+            raise ProbeRefusedError(400, f"there is no module {module!r}; {known}")
         return module
 
     async def _allowed_address(self, target: str) -> tuple[str, tuple[str, ...]]:
         """Return the address of a target that is not configured, with its port, and all addresses of its name.
 
         Raises:
-            RefusedError: The target is not allowed.
+            ProbeRefusedError: The target is not allowed.
             UnknownNameError: Its name cannot be resolved.
         """
         if not target or len(target) > MAX_TARGET_LENGTH or not target.isprintable():
-            raise RefusedError(400, "give target=HOST or target=HOST:PORT, or the name of a switch")
+            raise ProbeRefusedError(400, "give target=HOST or target=HOST:PORT, or the name of a switch")
         try:
             host, port = parse_address(target)
         except ValueError as error:
-            raise RefusedError(400, str(error)) from None
-        refused = RefusedError(403, f"{target!r} is neither a configured switch nor allowed by probe.allow")
+            raise ProbeRefusedError(400, str(error)) from None
+        refused = ProbeRefusedError(403, f"{target!r} is neither a configured switch nor allowed by probe.allow")
         networks = networks_of(self._options.allow)
         is_named = is_allowed_name(host, self._options.allow)
         if not (is_named or networks):
@@ -337,7 +337,7 @@ class Prober:
         for place in (host.lower(), *found):
             if (place, port) in self._polled:
                 name = self._polled[place, port]
-                raise RefusedError(400, f"{target!r} is the switch {name!r}, which is polled in the background")
+                raise ProbeRefusedError(400, f"{target!r} is the switch {name!r}, which is polled in the background")
         chosen = f"[{found[0]}]" if addresses[0].version == 6 else found[0]
         return f"{chosen}:{port}" if ":" in target.rpartition("]")[2] else chosen, found
 

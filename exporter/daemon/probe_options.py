@@ -68,7 +68,7 @@ class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ProbeSection:
     """The section's name, place and type, as `exporter.config.schema` uses them."""
 
     name: str = "probe"

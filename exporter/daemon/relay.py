@@ -71,7 +71,8 @@ class Relay:
             options: The broker.
             host: Name of this host.
             supervisor: Runs the task that publishes.
-            previous: The relay that this one replaces: its counts of batches and of lost timings go on.
+            previous: The relay that this one replaces: its count of dropped batches goes on, and timings that it
+                counted as lost are not counted again.
         """
         self.options = options
         self.host = host

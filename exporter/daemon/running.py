@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-from exporter.core.definition import PollRows, SourceSteps
+from exporter.core.definition import PollRows
 from exporter.core.poller import Poller, Step
 from exporter.core.source import is_exported
 from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import Table
-from exporter.daemon.pipeline import expectation_of, steps
+from exporter.daemon.pipeline import steps
 from exporter.daemon.prepared import Prepared, SourceKey
 from exporter.daemon.runtime import LoopLag
-from exporter.daemon.sources import export_patterns
 from exporter.meaning.ports import expectations
 from exporter.outputs.page import SourceStatus
 
@@ -23,9 +22,8 @@ logger = logging.getLogger(__name__)
 READY_AFTER = 10.0
 """Seconds after which a source that has not been read yet no longer keeps the daemon from being ready."""
 
-
-STOP_SECONDS = 5.0
-"""Time limit for a source to end and to close before its successor starts."""
+CLOSE_SECONDS = 5.0
+"""Time limit for the read of a source to end, and for the source to close, before its successor starts."""
 
 
 @dataclass(slots=True)
@@ -34,7 +32,7 @@ class RunningSource:
 
     Attributes:
         poller: Its poller.
-        built_from: Options and environment it was built from: a reload keeps the source where these are equal.
+        built_from: What it was built from, see `ConfiguredSource`.
         task: Runs the poller.
         polls: Rows about its polls; None where its kind has none.
         ports: Expected number of its ports; None where none is configured.
@@ -64,17 +62,18 @@ class RunningSource:
         return [*others, replace(counted, columns=exported)]
 
     async def stop(self) -> None:
-        """Stop polling, and close the source; an error is logged."""
+        """Stop polling, and close the source, each within CLOSE_SECONDS; an error is logged."""
         name = self.task.name
-        self.task.cancel()
+        if not await self.task.stop(CLOSE_SECONDS):
+            logger.warning("%s: its read has not ended within %g s", name, CLOSE_SECONDS)
         try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await self.task.stop()
+            async with asyncio.timeout(CLOSE_SECONDS) as limit:
                 await self.poller.source.close()
-        except TimeoutError:
-            logger.warning("%s: not closed within %g s", name, STOP_SECONDS)
-        except Exception:
-            logger.exception("%s: error while closing", name)
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                logger.warning("%s: not closed within %g s", name, CLOSE_SECONDS)
+            else:
+                logger.exception("%s: error while closing", name)
 
 
 class RunningSources:
@@ -116,23 +115,19 @@ class RunningSources:
             prepared: The configuration.
             verdicts: Computes verdicts on jobs, for kinds of sources that have no step of their own.
         """
-        expected = prepared.config.expect.for_host(prepared.context.host.name)
-        for key, (source, definition, built_from) in prepared.sources.items():
+        for key, one in prepared.sources.items():
             if key in self._running:
                 continue
-            drop, keep = export_patterns(definition, prepared.config)
-            links = expectation_of(definition.expect, expected)
-            own = SourceSteps() if definition.steps is None else definition.steps(source, prepared.context)
             poller = Poller(
-                source,
-                steps(links, own, verdicts),
-                drop=drop,
-                keep=keep,
+                one.source,
+                steps(one.expected, one.steps, verdicts),
+                drop=one.drop,
+                keep=one.keep,
                 on_late=self._lag.note,
-                steps_in_thread=own.in_thread,
+                steps_in_thread=one.steps.in_thread,
             )
-            task = self._supervisor.start(" ".join(key).strip(), poller.run, kind=source.name)
-            self._running[key] = RunningSource(poller, built_from, task, definition.polls, links.ports, drop)
+            task = self._supervisor.start(" ".join(key).strip(), poller.run, kind=one.source.name)
+            self._running[key] = RunningSource(poller, one.built_from, task, one.polls, one.expected.ports, one.drop)
 
     async def stop(self) -> None:
         """Stop all sources."""

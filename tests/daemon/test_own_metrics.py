@@ -13,7 +13,7 @@ from exporter import __version__
 from exporter.core.supervision import Supervisor
 from exporter.core.table import Kind
 from exporter.daemon import own_metrics
-from exporter.daemon.own_metrics import OwnMetrics, Reloads
+from exporter.daemon.own_metrics import LastReload, OwnMetrics
 from exporter.daemon.relay import Relay
 from exporter.daemon.runtime import LoopLag
 from exporter.mqtt.options import MqttOptions
@@ -25,7 +25,7 @@ every_format = pytest.mark.parametrize("form", Format)
 
 def made(web=None, lag=None, reloads=None, relay=None, supervisor=None):
     watched = supervisor or Supervisor()
-    return OwnMetrics(web or WebStats(), lag or LoopLag(), watched, lambda: reloads or Reloads(), lambda: relay)
+    return OwnMetrics(web or WebStats(), lag or LoopLag(), watched, lambda: reloads or LastReload(), lambda: relay)
 
 
 def families(own, form):
@@ -84,7 +84,7 @@ def test_the_exporter(good):
     web, lag = WebStats(), LoopLag()
     web.requests.update({("/metrics", 200): 5, ("other", 404): 1})
     lag.note(0.125)
-    found = exporter_samples(made(web, lag, Reloads(good, 1732833144.5)))
+    found = exporter_samples(made(web, lag, LastReload(good, 1732833144.5)))
     python = ".".join(map(str, sys.version_info[:3]))
     assert found == {
         ("build_info", ("python", python), ("version", __version__)): 1,
@@ -147,10 +147,10 @@ def test_metrics_of_the_broker():
 
 
 def test_values_are_read_at_each_scrape_and_a_replaced_part_is_followed():
-    now = SimpleNamespace(reloads=Reloads(True, 1.0), relay=None)
-    own = OwnMetrics(WebStats(), LoopLag(), Supervisor(), lambda: now.reloads, lambda: now.relay)
+    now = SimpleNamespace(last_reload=LastReload(True, 1.0), relay=None)
+    own = OwnMetrics(WebStats(), LoopLag(), Supervisor(), lambda: now.last_reload, lambda: now.relay)
     before = exporter_samples(own)
-    now.reloads, now.relay = Reloads(False, 2.0), connected_relay()
+    now.last_reload, now.relay = LastReload(False, 2.0), connected_relay()
     after = exporter_samples(own)
     good, at = ("config_last_reload_successful",), ("config_last_reload_success_timestamp_seconds",)
     assert [(one[good], one[at], one.get(("mqtt_connected",))) for one in (before, after)] == [(1, 1, None), (0, 2, 1)]

@@ -163,10 +163,10 @@ def what_runs(daemon):
 
 
 def identities(daemon):
-    """Return which objects run."""
-    pollers = {key: id(one.poller) for key, one in daemon._sources._running.items()}
-    tasks = {key: id(one.task) for key, one in daemon._sources._running.items()}
-    return pollers, tasks, id(daemon._relay), id(daemon._prober), id(daemon._known)
+    """Return which objects run; they are equal only to themselves, and kept here, so that no other has their address."""
+    pollers = {key: one.poller for key, one in daemon._sources._running.items()}
+    tasks = {key: one.task for key, one in daemon._sources._running.items()}
+    return pollers, tasks, daemon._relay, daemon._prober, [daemon._known]
 
 
 @asynccontextmanager
@@ -223,15 +223,15 @@ def test_a_failed_reload_changes_nothing_and_a_successful_one_equals_a_new_start
                 error = await try_reload(daemon, fault, monkeypatch)
                 if fault is not None:
                     assert error, fault
-                    assert not daemon._reloads.good
+                    assert not daemon._last_reload.succeeded
                     assert (what_runs(daemon), identities(daemon)) == (before, objects), fault
                     (folder / "more" / "more.yml").unlink(missing_ok=True)
                     continue
                 assert error is None
-                assert daemon._reloads.good
+                assert daemon._last_reload.succeeded
                 after = what_runs(daemon)
                 for key, built_from in after["sources"].items():
-                    kept = identities(daemon)[0][key] == objects[0].get(key)
+                    kept = identities(daemon)[0][key] is objects[0].get(key)
                     assert kept == (before["sources"].get(key) == built_from), key
                 async with running(folder) as new:
                     assert after == what_runs(new)
@@ -264,12 +264,12 @@ async def test_each_fault_is_reported_and_changes_nothing(fault, tmp_path, monke
         error = await try_reload(daemon, fault, monkeypatch)
         assert error
         assert (what_runs(daemon), identities(daemon)) == (before, objects)
-        assert not daemon._reloads.good
+        assert not daemon._last_reload.succeeded
         (tmp_path / "more" / "more.yml").unlink(missing_ok=True)
         write(tmp_path, chosen)
         assert await daemon.reload() is None
         assert identities(daemon)[0] == objects[0]
-        assert daemon._reloads.good
+        assert daemon._last_reload.succeeded
 
 
 async def test_a_changed_profile_restarts_the_switches_that_may_use_it(tmp_path):
@@ -357,7 +357,7 @@ async def test_an_error_while_closing_is_logged_and_delays_no_reload(tmp_path, m
 
 
 async def test_a_source_that_does_not_close_delays_a_reload_for_a_limited_time(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(running_sources, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(running_sources, "CLOSE_SECONDS", 0.05)
 
     class Hanging(Port):
         async def close(self):

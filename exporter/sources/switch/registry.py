@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exporter.config.addresses import is_ip_address
-from exporter.sources.switch.shared import Shared
+from exporter.sources.switch.shared import SharedBySwitches
 from exporter.switch_api.neighbour import LldpNeighbour
 
 
@@ -51,7 +51,7 @@ class SwitchRegistry:
         poll_callbacks: By target that is polled: polls it at once; the argument is a port, or empty for the switch.
     """
 
-    shared: Shared = field(default_factory=Shared)
+    shared: SharedBySwitches = field(default_factory=SharedBySwitches)
     known: dict[str, KnownSwitch] = field(default_factory=dict)
     version: int = 0
     poll_callbacks: dict[str, Callable[[str], None]] = field(default_factory=dict)
@@ -100,10 +100,6 @@ class SwitchRegistry:
                 setattr(known, name, fact)
                 self.version += 1
         return known
-
-    def switches(self) -> Iterable[KnownSwitch]:
-        """Return all switches."""
-        return self.known.values()
 
     def find(self, neighbour: LldpNeighbour) -> KnownSwitch | None:
         """Find the switch that a neighbour is: by chassis ID, name, address, or name without domain, in this order.

@@ -40,7 +40,7 @@ from exporter.sources.switch.metrics import DEVICE, FAMILIES, POLLS, SCHEMAS
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.placement import SwitchPlacement
 from exporter.sources.switch.registry import SwitchRegistry
-from exporter.sources.switch.shared import Shared
+from exporter.sources.switch.shared import SharedBySwitches
 from exporter.sources.switch.targets import (
     INTERVAL,
     LoadedSwitches,
@@ -79,7 +79,7 @@ class SwitchSource:
         interval: Seconds between polls.
         readers: Its readers, in order of preference.
         registry: The switches of this process.
-        profiles: Digest of the profiles of SNMP that its readers choose from; empty without SNMP.
+        profile_digest: Digest of the profiles of SNMP that its readers choose from; empty without SNMP.
     """
 
     name = "switch"
@@ -90,11 +90,11 @@ class SwitchSource:
         interval: float,
         readers: Sequence[Reader],
         registry: SwitchRegistry,
-        profiles: str = "",
+        profile_digest: str = "",
     ) -> None:
         self.target = target.name
         self.interval = interval
-        self.settings = (target, interval, profiles)
+        self.settings = (target, interval, profile_digest)
         self.label = target.name
         self.changed: asyncio.Event | None = asyncio.Event()
         self._readers = readers
@@ -150,7 +150,11 @@ class SwitchSource:
         if len(self._readers) == 1:  # the usual case, without the cost of a task
             (reader,) = self._readers
             return {reader.protocol: await reader.read()}, [], []
-        results = await asyncio.gather(*(self._read_one(reader) for reader in self._readers))
+        async with (
+            asyncio.TaskGroup() as group
+        ):  # an error of this program ends all, so that none overlaps the next poll
+            tasks = [group.create_task(self._read_one(reader)) for reader in self._readers]
+        results = [task.result() for task in tasks]
         readings: dict[str, SwitchReading] = {}
         failures: list[Failure] = []
         errors: list[SourceError] = []
@@ -259,7 +263,7 @@ def make_reader(
     protocol: str,
     interval: float,
     profiles: Callable[[], "Profiles"] = builtin_profiles,
-    shared: Shared | None = None,
+    shared: SharedBySwitches | None = None,
 ) -> Reader:
     """Return the reader of a switch for one protocol.
 
@@ -299,10 +303,10 @@ def _describe(options: SwitchOptions) -> str:
     """Return the number of switches in words, with those of each role and protocol and those that are not polled."""
     switches = [target for target, _ in resolve_targets(options)]
     roles = Counter(target.role for target in switches if target.role)
-    ways = Counter(way for target in switches for way in target.protocols())
+    protocols = Counter(protocol for target in switches for protocol in target.protocols())
     on_demand = sum(not target.poll for target in switches)
     parts = [f"{count} {role}" for role, count in sorted(roles.items())]
-    parts += [f"{count} by {way}" for way, count in sorted(ways.items())]
+    parts += [f"{count} by {protocol}" for protocol, count in sorted(protocols.items())]
     parts += [f"{on_demand} on demand"] if on_demand else []
     return f"{len(switches)} target{'' if len(switches) == 1 else 's'}" + (f" ({', '.join(parts)})" if parts else "")
 

@@ -2,7 +2,7 @@
 
 import json
 
-from exporter.daemon import discovery
+from exporter.daemon import service_discovery
 from exporter.sources.switch.options import Snmp, Target
 from exporter.sources.switch.registry import KnownSwitch
 from exporter.switch_api.neighbour import LldpNeighbour
@@ -27,7 +27,7 @@ def test_switches_of_the_configuration():
         (Target(name="leaf-02", address="192.0.2.2", snmp=SNMP, poll=False, profile="arista"), ""),
     ]
     known = {"leaf-01": KnownSwitch("leaf-01", "leaf-01.example.com", role="leaf")}
-    assert discovery.configured(targets, known) == [
+    assert service_discovery.configured(targets, known) == [
         {
             "targets": ["leaf-01"],
             "labels": {
@@ -58,7 +58,9 @@ def test_switches_of_the_configuration():
 
 
 def seen(*neighbours, **facts):
-    return discovery.discovered([KnownSwitch("leaf-01", "leaf-01", "192.0.2.1", neighbours=neighbours, **facts)])
+    return service_discovery.discovered(
+        [KnownSwitch("leaf-01", "leaf-01", "192.0.2.1", neighbours=neighbours, **facts)]
+    )
 
 
 def test_a_neighbour_switch_that_is_not_configured():
@@ -83,7 +85,7 @@ def test_a_neighbour_switch_that_is_not_configured():
 
 def test_a_neighbour_of_several_switches_is_listed_once():
     both = [KnownSwitch(name, name, neighbours=[neighbour(port=name)]) for name in ("leaf-01", "leaf-02")]
-    assert [one["labels"]["__meta_fabric_seen_by"] for one in discovery.discovered(both)] == ["leaf-01"]
+    assert [one["labels"]["__meta_fabric_seen_by"] for one in service_discovery.discovered(both)] == ["leaf-01"]
 
 
 def test_hosts_and_known_switches_are_not_discovered():
