@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from exporter.config.errors import ConfigError
 
 
-def load(raw: bytes, name: str, remedy: str) -> Any:  # noqa: ANN401  # any JSON value
+def parse(raw: bytes, name: str, remedy: str) -> Any:  # noqa: ANN401  # any JSON value
     """Parse a document.
 
     Args:

@@ -140,7 +140,7 @@ def _nodes(root: Any) -> Iterator[Any]:  # noqa: ANN401  # YAML nodes
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
-        if node is None or id(node) in seen:
+        if id(node) in seen:
             continue
         seen.add(id(node))
         yield node

@@ -199,7 +199,7 @@ def parse_topology(raw: bytes, name: str) -> SavedFabric:
     Raises:
         ConfigError: It is not a valid document.
     """
-    data = json_reader.load(raw, name, REMEDY)
+    data = json_reader.parse(raw, name, REMEDY)
     version = data.get("version") if isinstance(data, dict) else None
     if isinstance(version, int) and version != VERSION:
         text = f"is {version}, supported is {VERSION}; use the release that wrote the file, or {REMEDY}"
