@@ -26,7 +26,7 @@ KEEP_ALIVE = 20
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for the TCP connection, and for each message of the TLS handshake."""
 
-MISC_INTERVAL = 1.0
+KEEP_ALIVE_CHECK_INTERVAL = 1.0
 """Seconds between two checks of the keep alive."""
 
 MAX_PACKET_SIZE = 300 * 1024
@@ -108,7 +108,7 @@ class BrokerClient:
         self._ended: asyncio.Future[BaseException] = self._loop.create_future()
         self._published: dict[int, asyncio.Future[ReasonCode]] = {}
         self._subscribed: dict[int, asyncio.Future[list[ReasonCode]]] = {}
-        self._misc: asyncio.TimerHandle | None = None
+        self._keep_alive_timer: asyncio.TimerHandle | None = None
         self._client = self._paho_client()
 
     def _paho_client(self) -> Client:
@@ -285,7 +285,7 @@ class BrokerClient:
     def _check_keep_alive(self) -> None:
         self._call_paho(self._client.loop_misc)
         if not self._ended.done():
-            self._misc = self._loop.call_later(MISC_INTERVAL, self._check_keep_alive)
+            self._keep_alive_timer = self._loop.call_later(KEEP_ALIVE_CHECK_INTERVAL, self._check_keep_alive)
 
     def _call_paho(self, step: Callable[[], MQTTErrorCode]) -> None:
         try:
@@ -296,8 +296,8 @@ class BrokerClient:
 
     def _end(self, error: Exception) -> None:
         """Record why the connection ended; the first reason counts."""
-        if self._misc is not None:
-            self._misc.cancel()
+        if self._keep_alive_timer is not None:
+            self._keep_alive_timer.cancel()
         if not self._ended.done():
             self._ended.set_result(error)
 

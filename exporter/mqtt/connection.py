@@ -104,8 +104,9 @@ async def keep_connected(
             await client.run_while_connected(work(client))
         except CONNECTION_ERRORS as error:
             _log_failure(status, options, str(error) or type(error).__name__)
-        except Exception:
+        except Exception as error:
             status.failures += 1
+            status.error = repr(error)
             logger.exception("unexpected error; reconnecting to the broker %s", options.broker)
         else:
             return

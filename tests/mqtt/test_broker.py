@@ -795,8 +795,9 @@ async def test_the_reason_for_which_the_broker_ends_a_connection_is_reported(bro
     client.close()
 
 
-async def test_an_error_of_the_handler_ends_the_connection_and_is_logged_with_its_traceback(broker, caplog):
-    options = broker().options()
+@asynccontextmanager
+async def connection_with_a_failing_handler(options, backoff):
+    """Yield the status of a connection whose handler fails on the message that is published at each connect."""
 
     def fail(topic, payload):
         raise KeyError(topic)
@@ -811,13 +812,27 @@ async def test_an_error_of_the_handler_ends_the_connection_and_is_logged_with_it
             publish("a", b"")
 
     status = ConnectionStatus()
-    connecting = connection.keep_connected(options, ClientSettings("one", on_received=fail), status, quick(), listen)
+    connecting = connection.keep_connected(options, ClientSettings("one", on_received=fail), status, backoff, listen)
     task = asyncio.create_task(connecting)
-    await until("failed", lambda: status.failures >= 2)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    try:
+        yield status
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_error_of_the_handler_ends_the_connection_and_is_logged_with_its_traceback(broker, caplog):
+    async with connection_with_a_failing_handler(broker().options(), quick()) as status:
+        await until("failed", lambda: status.failures >= 2)
     (first, *_) = (one for one in caplog.records if one.levelname == "ERROR")
     assert first.exc_info[0] is KeyError
+
+
+async def test_an_error_of_the_handler_is_the_reason_for_which_the_connection_ended(broker):
+    never = Backoff(initial=3600, maximum=3600)
+    async with connection_with_a_failing_handler(broker().options(), never) as status:
+        await until("failed", lambda: status.failures == 1)
+        assert status == ConnectionStatus(connected=False, connects=1, failures=1, error="KeyError('a')")
 
 
 @pytest.mark.parametrize(("steady", "shortest"), [(0.0, True), (3600.0, False)])
