@@ -3,7 +3,7 @@
 Why no server of a library: none has these limits. Tried with CPython 3.11 and 1,024 descriptors:
 
 * uvicorn 0.54.0, hypercorn 0.18.0, granian 2.8.9 and aiohttp 3.14.5 do not count connections in their TLS handshake:
-  1,100 stalled ones took all descriptors of each. Only hypercorn has an option for their time.
+  1,100 stalled ones took all descriptors of each. Only hypercorn can limit the time of a handshake.
 * With uvicorn, hypercorn and aiohttp, heads sent byte by byte and responses that were not read kept their connections
   for as long as was measured, 50 s. With httptools, uvicorn has no limit of a head: one of 64 MB was received, and took
   as much memory; of 1,000,000 requests sent ahead it kept 2 GB. Neither uvicorn nor hypercorn passes the certificate of
@@ -11,8 +11,8 @@ Why no server of a library: none has these limits. Tried with CPython 3.11 and 1
 * The CPU time of a scrape was 1.3 to 1.6 times that of this server with uvicorn, 3.8 to 5.8 times with hypercorn,
   1.4 to 1.8 times with aiohttp.
 * Only `aiohttp.web.Server` can be given accepted connections by its public interface. Behind our listener it needs our
-  deadlines and limits of heads and readers as well, which is most of this file, and 12.5 MiB more of memory than this
-  server: two fifths of an exporter on a host.
+  deadlines and limits of heads and readers as well, which is most of this file. It takes 12.5 MiB more memory than this
+  server, two fifths of what the exporter takes on a host.
 
 So connections and limits are ours; requests are parsed by a library (request.py), and TLS is asyncio's (listener.py).
 
@@ -120,7 +120,7 @@ class Server:
         """The listening sockets."""
         return self.listener.sockets
 
-    async def listen(self, sock: socket.socket) -> None:
+    def listen(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket, which the server closes at its end."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.max_connections = min(MAX_CONNECTIONS, max(1, limit // DESCRIPTORS_PER_CONNECTION))

@@ -103,7 +103,7 @@ class WebServer:
                 sock.close()
             raise
         for sock in bound:
-            await self._server.listen(sock)
+            self._server.listen(sock)
 
     async def stop(self, grace: float) -> None:
         """Stop accepting, finish responses in progress within `grace` seconds, then abort the remaining connections."""

@@ -28,7 +28,7 @@ class WebServer:
         self._server = Server(application, ConnectionStats(), tls=tls)
 
     async def __aenter__(self) -> Self:
-        await self._server.listen(self._socket)
+        self._server.listen(self._socket)
         return self
 
     async def __aexit__(self, *_: object) -> None:

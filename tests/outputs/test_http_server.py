@@ -50,7 +50,7 @@ class Echo(Application):
 async def serving(app=None):
     server = Server(app or Echo(), ConnectionStats())
     sock = socket.create_server(("127.0.0.1", 0))
-    await server.listen(sock)
+    server.listen(sock)
     try:
         yield server
     finally:

@@ -40,7 +40,7 @@ def contexts():
 @asynccontextmanager
 async def serving(tls=None, sock=None):
     server = Server(Ok(), ConnectionStats(), tls=tls)
-    await server.listen(sock or socket.create_server(("127.0.0.1", 0)))
+    server.listen(sock or socket.create_server(("127.0.0.1", 0)))
     try:
         yield server
     finally:
@@ -160,7 +160,7 @@ async def test_slow_readers_make_room_and_busy_connections_do_not(monkeypatch):
             return text(200, "ok")
 
     server = Server(Large(), ConnectionStats())
-    await server.listen(socket.create_server(("127.0.0.1", 0)))
+    server.listen(socket.create_server(("127.0.0.1", 0)))
     busy = await connect(server)
     busy[1].write(b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n")
     slow = []
