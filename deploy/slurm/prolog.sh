@@ -1,6 +1,6 @@
 #!/bin/bash
 # Part of Slurm's Prolog: folders for what a job leaves for the exporter on this node. They belong to the job's user, so
-# that no other user can write into them, or create them first.
+# that no other user can write into them.
 folder=${FABRIC_EXPORTER_FOLDER:-/run/fabric-exporter}
 [[ ${SLURM_JOB_ID:-} =~ ^[0-9]+$ && ${SLURM_JOB_UID:-} =~ ^[0-9]+$ ]] || exit 0
 for place in "$folder/nccl" "$folder/nccl-logs"; do
