@@ -7,15 +7,11 @@ the backlog.
 """
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from exporter.linux.untrusted_files import file_version, open_untrusted
-
-MAX_FILES = 4096
-"""Files that are followed; of more, the most recently written."""
+from exporter.linux.untrusted_files import MAX_FILES, file_version, newest_regular_files, open_untrusted
 
 MAX_LINE = 1 << 20
 """Bytes of a line; a longer one is discarded and counted."""
@@ -45,7 +41,7 @@ class FollowedFile:
         history_end: Lines that end at or before this offset were written before the start: history.
         head: Its first bytes, as many as there were.
         skipping: Whether the next bytes belong to a discarded line.
-        read_stamp: Its version (inode, size, modification time) when it was last read to the end.
+        read_version: Its version (inode, size, modification time) when it was last read to the end.
         last_scan: Number of the scan at which it was last read.
     """
 
@@ -55,7 +51,7 @@ class FollowedFile:
     history_end: int = 0
     head: bytes = b""
     skipping: bool = False
-    read_stamp: tuple[object, ...] = ()
+    read_version: tuple[object, ...] = ()
     last_scan: int = 0
 
 
@@ -100,7 +96,7 @@ class Tail:
         """Create the reader.
 
         Args:
-            max_files: Files that are followed; of more, the most recently written.
+            max_files: Files that are followed; of more, the most recently modified.
             first_bytes: Bytes at the beginning of a file older than the process that are read as history when it is
                 first seen, beside its end. With 0, such a file is not opened before it grows.
         """
@@ -119,13 +115,10 @@ class Tail:
         Args:
             found: Path and lstat result of each file; anything but regular files is skipped.
         """
-        paths = [path for path, state in found.items() if stat.S_ISREG(state.st_mode)]
-        too_many = max(0, len(paths) - self._max_files)
-        if too_many:
-            paths = sorted(paths, key=lambda path: found[path].st_mtime_ns, reverse=True)[: self._max_files]
+        paths, excluded = newest_regular_files(found, self._max_files)
         is_history = self._scans == 0 or self._overflowed
         self._scans += 1
-        self._overflowed = too_many > 0
+        self._overflowed = bool(excluded)
         followed = set(paths)
         gone = [self.files.pop(path) for path in self.files.keys() - followed]
         grown = []
@@ -136,14 +129,14 @@ class Tail:
                 file = self.files[path] = FollowedFile(path, (state.st_dev, state.st_ino))
                 if is_history:
                     _start_near_end(file, state.st_size)
-                    file.history_end, file.read_stamp = state.st_size, file_version(state)
-            if file.read_stamp != file_version(state):
+                    file.history_end, file.read_version = state.st_size, file_version(state)
+            if file.read_version != file_version(state):
                 grown.append(file)
         grown.sort(key=lambda file: (file.last_scan, file.path))
         if self._first_bytes:
             new = {file.path for file in grown}
             grown += [file for path, file in self.files.items() if file.last_scan == 0 and path not in new]
-        return TailScan(grown, gone, too_many)
+        return TailScan(grown, gone, len(excluded))
 
     def read(self, file: FollowedFile, budget: int = FILE_BUDGET) -> Chunk:
         """Read at most `budget` bytes from the current offset; the rest is read at the next scan.
@@ -168,7 +161,7 @@ class Tail:
         if first:
             lines = [*_history(first), *lines]
         file.last_scan = self._scans
-        file.read_stamp = file_version(state) if begin + len(data) >= state.st_size else ()
+        file.read_version = file_version(state) if begin + len(data) >= state.st_size else ()
         return Chunk(lines, len(first) + len(data), tuple(too_long), skipped, restarted)
 
 

@@ -3,8 +3,12 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
+
+MAX_FILES = 4096
+"""Files of one kind that are followed; of more, the most recently modified."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
 
@@ -40,6 +44,27 @@ def read_untrusted(path: str, limit: int) -> tuple[bytes, os.stat_result]:
     """
     with open_untrusted(path) as (descriptor, status), open(descriptor, "rb", closefd=False) as file:
         return file.read(limit + 1), status
+
+
+class NewestFiles(NamedTuple):
+    """Paths of the selected files, and of those beyond the limit, the most recently modified first."""
+
+    selected: list[str]
+    excluded: list[str]
+
+
+def newest_regular_files(found: Mapping[str, os.stat_result], limit: int) -> NewestFiles:
+    """Select regular files, of too many the most recently modified.
+
+    Args:
+        found: lstat of each file by path.
+        limit: Number of files.
+    """
+    paths = [path for path, status in found.items() if stat.S_ISREG(status.st_mode)]
+    if len(paths) <= limit:
+        return NewestFiles(paths, [])
+    paths.sort(key=lambda path: found[path].st_mtime_ns, reverse=True)
+    return NewestFiles(paths[:limit], paths[limit:])
 
 
 def file_version(status: os.stat_result) -> tuple[int, int, int, int]:

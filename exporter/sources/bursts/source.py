@@ -40,8 +40,9 @@ from exporter.sources.bursts.device import (
 )
 from exporter.sources.bursts.metrics import SCHEMA, SKIP_REASONS, SKIPPED, TICKS
 from exporter.sources.bursts.options import MAX_TICKS, BurstOptions
+from exporter.sources.common.blocking_call import call_error
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.host_ports import SCAN, listing_error
+from exporter.sources.common.host_ports import SCAN
 from exporter.sources.common.in_use import InUse
 from exporter.sources.rdma.ports import rdma_reader
 
@@ -140,7 +141,7 @@ class BurstSource:
             state.read_links = True
         failures, self._failures = list(self._failures.values()), {}
         if self._listing_error is not None:
-            raise listing_error(self._listing_error)
+            raise call_error(self._listing_error)
         return Reading(self._tables(), failures)
 
     async def close(self) -> None:

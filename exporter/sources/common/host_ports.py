@@ -1,17 +1,16 @@
-"""Shared by the sources of this host's ports: listing devices, selecting hardware ports, numbering rails."""
+"""Shared by the sources of this host's ports: names of calls, selecting hardware ports, numbering rails."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from exporter.core import vocabulary
-from exporter.core.blocking import BlockingCalls, HungError, Turns
+from exporter.core.blocking import Turns
 from exporter.core.source import (
     Host,
     Options,
-    SourceError,
     is_exported,
 )
 from exporter.core.table import Schema
@@ -26,14 +25,15 @@ SCAN = "/"
 """Name of the call that lists the devices of a place; no device can have this name. All sources of a place use the same
 name, since a listing that hangs for one of them hangs for all."""
 
+LINK_SCAN = "/links"
+"""Name of the call that lists the network devices by rtnetlink; see SCAN."""
+
 DERIVED_FROM = frozenset({*vocabulary.RATES, vocabulary.SPEED, vocabulary.MAX_SPEED})
 """Endings from which other metrics are derived: they are read even if they are details that are not exported."""
 
 _ARPHRD_INFINIBAND = 32
 
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
-
-Listed = TypeVar("Listed")
 
 
 class PortOptions(Options, frozen=True):
@@ -66,30 +66,6 @@ def nic_turns(host: Host) -> Turns:
 def nic_reader(host: Host) -> Callable[[], NicReader]:
     """Return a function that opens the reader of network devices: of the kernel, or of recordings."""
     return KernelNic if host.nic_replay is None else partial(ReplayNic, host.nic_replay)
-
-
-async def list_devices(serial: BlockingCalls, name: str, call: Callable[[], Listed], what: str = "") -> Listed:
-    """Run the call that lists the devices of a source.
-
-    Args:
-        serial: Runs it.
-        name: Name of the call.
-        call: Lists the devices.
-        what: The interface that is queried, for the log, if the call's error does not name it.
-
-    Raises:
-        SourceError: It hangs, or failed.
-    """
-    found = (await serial.run([(name, call)]))[name]
-    if isinstance(found, Exception):
-        raise listing_error(found, what)
-    return found
-
-
-def listing_error(error: object, what: str = "") -> SourceError:
-    """Return the error of a source whose devices cannot be listed; `error` is the result of that call."""
-    reason = "timeout" if isinstance(error, HungError) else "unreadable"
-    return SourceError(reason, f"{what}: {error}" if what else str(error))
 
 
 def is_hardware(link: NetworkLink) -> bool:

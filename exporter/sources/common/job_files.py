@@ -3,18 +3,20 @@
 A file's job is never read from its content, which the job itself writes, but from its path: Inspector's own folder
 (`nccl-inspector-<job>`); else the folder that matches a wildcard; else the folder below the configured one; else the
 number in Slurm's name of an output file. Writers are untrusted: links below the configured folders are not followed,
-only regular files are found, and entries are bounded for each job's folder and for all, so that one job cannot hide the
-files of others.
+only regular files are found, and entries are bounded for each job and for all jobs, so that one job cannot hide the
+files of others. The entries of a shared folder itself, which any job may create, have a limit of their own: more than
+that many hide some of the folders and files in it, which is reported.
 """
 
 import glob
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
-from typing import NamedTuple
+from itertools import islice, takewhile
+from typing import NamedTuple, TypeVar
 
 from exporter.core.source import Failure
 from exporter.sources.common.failures import failure_of
@@ -32,10 +34,10 @@ TIMING_SOCKET = f"{FOLDER}/timing.sock"
 """Default socket of `fabric_timing.py`."""
 
 MAX_ENTRIES = 20_000
-"""Entries of all folders together."""
+"""Entries of the folders of all jobs together; and those of a folder that jobs share, or matches of a pattern in it."""
 
 MAX_JOB_ENTRIES = 5000
-"""Entries of a folder below a configured one."""
+"""Entries of the folders of one job."""
 
 JOB_FOLDER = "nccl-inspector-"
 """Prefix of the folder that Inspector creates for a Slurm job."""
@@ -48,6 +50,8 @@ MAX_NAME = 128
 
 _SLURM = re.compile(r"slurm-(\d{1,12})(?:_\d{1,9})?\.\w{1,8}", re.ASCII)
 
+_Entry = TypeVar("_Entry")
+
 
 class JobFile(NamedTuple):
     """Job of a file, and its status as of the search."""
@@ -56,7 +60,7 @@ class JobFile(NamedTuple):
     status: os.stat_result
 
 
-class Found(NamedTuple):
+class FoundJobFiles(NamedTuple):
     """The folders that exist, the selected files by path, and whether there were more than MAX_ENTRIES."""
 
     folders: list[str]
@@ -64,16 +68,8 @@ class Found(NamedTuple):
     truncated: bool
 
 
-class _Place(NamedTuple):
-    """A folder or file that a pattern matches, and the job that its path names."""
-
-    path: str
-    job: str
-    is_folder: bool
-
-
 @dataclass(frozen=True, slots=True)
-class Search:
+class JobFileSearch:
     """What to search for.
 
     Attributes:
@@ -86,57 +82,72 @@ class Search:
     is_wanted: Callable[[str], bool]
     is_selected: Callable[[str], bool]
 
-    def find(self, failures: list[Failure]) -> Found:
-        """Find the files; folders that cannot be listed are appended to `failures`. Blocks."""
+    def find(self, failures: list[Failure]) -> FoundJobFiles:
+        """Find the files; folders that cannot be listed, and jobs with too many, go to `failures`. Blocks."""
         walk = _Walk(self, failures)
-        folders = []
         for pattern in self.patterns:
-            for path, job, is_folder in _places(pattern):
-                if is_folder:
-                    folders.append(path)
-                    walk.add_folder(path, job)
-                else:
-                    walk.add_file(path, _name(path), job)
-        return Found(folders, walk.files, walk.truncated)
-
-
-def _places(pattern: str) -> Iterator[_Place]:
-    """Yield what a pattern matches."""
-    parts = pattern.split("/")
-    wild = next((index for index, part in enumerate(parts) if glob.has_magic(part)), None)
-    # Path.glob takes no absolute patterns
-    for path in islice(glob.iglob(pattern), MAX_ENTRIES) if wild is not None else (pattern,):  # noqa: PTH207
-        is_folder = os.path.isdir(path)  # noqa: PTH112  # one call per place and poll
-        job, name = UNKNOWN, _name(path.rstrip("/"))
-        if wild is not None and (is_folder or wild < len(parts) - 1):
-            job = job_of_folder(path.split("/")[wild])
-        elif is_folder and name.startswith(JOB_FOLDER):
-            job = job_of_folder(name)
-        yield _Place(path, job, is_folder)
+            parts = pattern.split("/")
+            wild = next((index for index, part in enumerate(parts) if glob.has_magic(part)), None)
+            if wild is None:
+                walk.add_configured(pattern)
+            else:
+                walk.add_matches(pattern, wild, is_last=wild == len(parts) - 1)
+        return FoundJobFiles(walk.folders, walk.files, walk.truncated)
 
 
 class _Walk:
-    """The walk of one search: the files found so far, and whether there were more entries than allowed."""
+    """The walk of one search: what was found so far, and whether there were more entries than allowed."""
 
-    def __init__(self, search: Search, failures: list[Failure]) -> None:
+    def __init__(self, search: JobFileSearch, failures: list[Failure]) -> None:
+        self.folders: list[str] = []
         self.files: dict[str, JobFile] = {}
         self.truncated = False
         self._search, self._failures = search, failures
         self._left = MAX_ENTRIES
+        self._entries: Counter[str] = Counter()  # by job
         self._selected: dict[str, bool] = {}
 
-    def add_folder(self, folder: str, job: str) -> None:
+    def add_configured(self, path: str) -> None:
+        """Add a file or folder that the configuration names; the folder is of one job if Inspector created it."""
+        name = _name(path.rstrip("/"))
+        if not os.path.isdir(path):  # noqa: PTH112  # one call per path and poll
+            self._add_file(path, name, UNKNOWN)
+        elif name.startswith(JOB_FOLDER):
+            self._add_folder(path, job_of_folder(name), is_shared=False)
+        else:
+            self._add_folder(path, UNKNOWN, is_shared=True)
+
+    def add_matches(self, pattern: str, wild: int, *, is_last: bool) -> None:
+        """Add what a pattern matches.
+
+        Args:
+            pattern: The pattern.
+            wild: Index of its first part with a wildcard, which matches the folder of a job.
+            is_last: Whether that part is the last one: it also matches files, which are of no job.
+        """
+        matches = glob.iglob(pattern)  # noqa: PTH207  # Path.glob takes no absolute patterns
+        for path in self._first(matches) if is_last else matches:
+            job = job_of_folder(path.split("/")[wild])
+            if not is_last and not self._take(job, pattern):
+                continue
+            if os.path.isdir(path):  # noqa: PTH112  # one call per match and poll
+                self._add_folder(path, job, is_shared=False)
+            else:
+                self._add_file(path, _name(path), UNKNOWN if is_last else job)
+
+    def _add_folder(self, folder: str, job: str, *, is_shared: bool) -> None:
         """Add the files of a folder, and those of the folders in it."""
-        for entry in self._listed(folder, job, MAX_ENTRIES):
+        self.folders.append(folder)
+        for entry in self._listed(folder, job, is_shared=is_shared):
             if entry.is_dir(follow_symlinks=False):
                 own = _inner_job(entry.name, job)
-                for below in self._listed(entry.path, own, MAX_JOB_ENTRIES):
+                for below in self._listed(entry.path, own, is_shared=False):
                     if below.is_file(follow_symlinks=False):
-                        self.add_file(below.path, below.name, own)
+                        self._add_file(below.path, below.name, own)
             elif entry.is_file(follow_symlinks=False):
-                self.add_file(entry.path, entry.name, job)
+                self._add_file(entry.path, entry.name, job)
 
-    def add_file(self, path: str, name: str, job: str) -> None:
+    def _add_file(self, path: str, name: str, job: str) -> None:
         """Add one file if it is wanted."""
         if path in self.files or not self._search.is_wanted(name):
             return
@@ -153,24 +164,37 @@ class _Walk:
         if stat.S_ISREG(status.st_mode):
             self.files[path] = JobFile(job, status)
 
-    def _listed(self, folder: str, job: str, limit: int) -> list[os.DirEntry[str]]:
-        """List a folder of a job; a missing folder is not an error."""
+    def _listed(self, folder: str, job: str, *, is_shared: bool) -> list[os.DirEntry[str]]:
+        """List a folder, of a job or of all; a missing folder is not an error."""
         try:
             with os.scandir(folder) as found:
-                entries = list(islice(found, min(limit, self._left) + 1))
+                return self._first(found) if is_shared else list(takewhile(lambda _: self._take(job, folder), found))
         except FileNotFoundError:
             return []
         except OSError as error:
             self._failures.append(failure_of(job, error, folder))
             return []
-        if len(entries) > self._left:
+
+    def _first(self, entries: Iterable[_Entry]) -> list[_Entry]:
+        """Return the entries of a shared folder, of too many the first."""
+        first = list(islice(entries, MAX_ENTRIES + 1))
+        self.truncated |= len(first) > MAX_ENTRIES
+        return first[:MAX_ENTRIES]
+
+    def _take(self, job: str, place: str) -> bool:
+        """Count an entry of a job; return False, and report it once, if that is one too many."""
+        if self._entries[job] >= MAX_JOB_ENTRIES:
+            if self._entries[job] == MAX_JOB_ENTRIES:
+                self._entries[job] += 1  # it is reported
+                detail = f"more than {MAX_JOB_ENTRIES} entries in {place}; remove old ones"
+                self._failures.append(Failure(job, "too_many_files", detail))
+            return False
+        if self._left <= 0:
             self.truncated = True
-        elif len(entries) > limit:
-            detail = f"more than {limit} entries in {folder}; remove old ones"
-            self._failures.append(Failure(job, "too_many_files", detail))
-        entries = entries[: min(limit, self._left)]
-        self._left -= len(entries)
-        return entries
+            return False
+        self._entries[job] += 1
+        self._left -= 1
+        return True
 
 
 def _inner_job(folder: str, job: str) -> str:

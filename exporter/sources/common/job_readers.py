@@ -13,12 +13,15 @@ from exporter.core.source import Failure
 from exporter.linux.rewritten_files import RewrittenFiles
 from exporter.linux.tail import FILE_BUDGET, MAX_LINE, Chunk, FollowedFile, Tail
 from exporter.nccl.decoding import FormatError
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.job_files import Found, JobFile, Search
-from exporter.sources.common.off_loop import off_loop
+from exporter.sources.common.job_files import FoundJobFiles, JobFile, JobFileSearch
 
 CALL_TIMEOUT_SECONDS = 2.0
 """Timeout of listing the folders, or of reading one file."""
+
+SEARCH = "search for files"
+"""Name of the calls that search for files."""
 
 Parsed = TypeVar("Parsed")
 
@@ -46,7 +49,7 @@ class JobLog:
 
 
 @dataclass(slots=True)
-class Poll(Generic[Parsed]):
+class JobFilesPoll(Generic[Parsed]):
     """Result of one poll.
 
     Attributes:
@@ -85,7 +88,7 @@ class JobLogs(Generic[Parsed]):
     def __init__(
         self,
         calls: BlockingCalls,
-        search: Search,
+        search: JobFileSearch,
         parse: Callable[[JobLog, Chunk], Parsed],
         *,
         first_bytes: int = 0,
@@ -104,22 +107,22 @@ class JobLogs(Generic[Parsed]):
         self._gone: set[str] = set()
         self._left = 0
 
-    async def search(self) -> Found:
+    async def search(self) -> FoundJobFiles:
         """Return what exists, without reading it.
 
         Raises:
             SourceError: The search failed.
         """
-        return (await off_loop(self._calls, partial(self._survey, [])))[0]
+        return (await make_call(self._calls, SEARCH, partial(self._find_grown, [])))[0]
 
-    async def poll(self, budget: int) -> Poll[Parsed]:
+    async def poll(self, budget: int) -> JobFilesPoll[Parsed]:
         """Read what was appended since the last poll, at most about `budget` bytes; the rest follows at the next poll.
 
         Raises:
             SourceError: The search failed.
         """
-        poll: Poll[Parsed] = Poll()
-        _, grown = await off_loop(self._calls, partial(self._survey, poll.failures))
+        poll: JobFilesPoll[Parsed] = JobFilesPoll()
+        _, grown = await make_call(self._calls, SEARCH, partial(self._find_grown, poll.failures))
         poll.gone, self._gone = self._gone, set()
         self._left = budget
         results = await self._calls.run((log.path, partial(self._read, log)) for log in grown)
@@ -134,7 +137,7 @@ class JobLogs(Generic[Parsed]):
                 poll.add(log.path, log.job, result)
         return poll
 
-    def _survey(self, failures: list[Failure]) -> tuple[Found, list[JobLog]]:
+    def _find_grown(self, failures: list[Failure]) -> tuple[FoundJobFiles, list[JobLog]]:
         """Find the files and those that grew; runs in the thread."""
         found = self._search.find(failures)
         scan = self._tail.scan({path: one.status for path, one in found.files.items()})
@@ -173,7 +176,7 @@ class JobDumps(Generic[Parsed]):
     def __init__(
         self,
         calls: BlockingCalls,
-        search: Search,
+        search: JobFileSearch,
         parse: Callable[[str, JobFile, bytes], Parsed],
         *,
         settled: bool,
@@ -189,30 +192,31 @@ class JobDumps(Generic[Parsed]):
         self._calls, self._search, self._parse = calls, search, parse
         self._files = RewrittenFiles(settled=settled)
 
-    async def search(self) -> Found:
+    async def search(self) -> FoundJobFiles:
         """Return what exists, without reading it.
 
         Raises:
             SourceError: The search failed.
         """
-        return await off_loop(self._calls, partial(self._search.find, []))
+        return await make_call(self._calls, SEARCH, partial(self._search.find, []))
 
-    async def poll(self) -> Poll[Parsed]:
+    async def poll(self) -> JobFilesPoll[Parsed]:
         """Read the files that were rewritten.
 
         Raises:
             SourceError: The search failed.
         """
-        poll: Poll[Parsed] = Poll()
-        found = await off_loop(self._calls, partial(self._search.find, poll.failures))
+        poll: JobFilesPoll[Parsed] = JobFilesPoll()
+        found = await make_call(self._calls, SEARCH, partial(self._search.find, poll.failures))
         files = found.files
-        ready, poll.gone, too_many = self._files.update({path: one.status for path, one in files.items()})
-        if too_many or found.truncated:
+        scan = self._files.update({path: one.status for path, one in files.items()})
+        poll.gone = scan.gone
+        if scan.too_many or found.truncated:
             poll.failures.append(_too_many(len(self._files.files), self._search))
         results: Mapping[str, Parsed | Exception] = await self._calls.run(
-            (path, partial(self._read, path, files[path])) for path in ready
+            (path, partial(self._read, path, files[path])) for path in scan.ready
         )
-        for path in ready:
+        for path in scan.ready:
             poll.add(path, files[path].job, results[path])
         return poll
 
@@ -220,6 +224,6 @@ class JobDumps(Generic[Parsed]):
         return self._parse(path, file, self._files.read(path))
 
 
-def _too_many(count: int, search: Search) -> Failure:
-    detail = f"more than {count} files below {', '.join(search.patterns)}; remove those of old jobs"
+def _too_many(count: int, search: JobFileSearch) -> Failure:
+    detail = f"too many files below {', '.join(search.patterns)}, of which {count} are read; remove those of old jobs"
     return Failure("", "too_many_files", detail)

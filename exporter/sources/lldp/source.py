@@ -25,10 +25,11 @@ from exporter.linux.lldp.frames import Advertisement
 from exporter.linux.lldp.packet_socket import LldpSocket
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
+    LINK_SCAN,
     is_hardware,
-    list_devices,
     nic_reader,
     nic_turns,
 )
@@ -115,7 +116,7 @@ class LldpSource:
             reader = self._reader
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        links = await list_devices(self._serial, "links", reader.links, "rtnetlink")
+        links = await make_call(self._serial, LINK_SCAN, reader.links, "rtnetlink")
         return {one.ifindex: one for one in links if is_hardware(one) and self._options.matches(one.name)}
 
     def _join_group(self, links: Mapping[int, NetworkLink]) -> list[Failure]:
@@ -149,7 +150,7 @@ class LldpSource:
     ) -> tuple[dict[str, list[Advertisement]], list[Failure]]:
         """Read the files of those devices that have one; return advertisements by device."""
         folder = Path(self._options.folder)
-        result = (await self._serial.run([("files", partial(read_files, folder, frozenset(links)))]))["files"]
+        result = (await self._serial.run([("/files", partial(read_files, folder, frozenset(links)))]))["/files"]
         if isinstance(result, Exception):
             return {}, [failure_of("files", result, folder)]
         advertisements: dict[str, list[Advertisement]] = {}

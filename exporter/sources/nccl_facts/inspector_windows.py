@@ -66,7 +66,7 @@ class TextfileReading(NamedTuple):
     """Result of reading a file.
 
     Attributes:
-        file_version: Identity, size and time of the version that was read.
+        version: Identity, size and time of the version that was read.
         values: Kind, size label, class and metric, with each value.
         jobs: The job of each value; empty where absent.
         counts: Sums by name of a count.
@@ -74,7 +74,7 @@ class TextfileReading(NamedTuple):
         complete: Whether its last line was complete.
     """
 
-    file_version: tuple[int, ...]
+    version: tuple[int, ...]
     values: list[tuple[LabelValues, str, float]]
     jobs: list[str]
     counts: dict[str, int]
@@ -185,7 +185,7 @@ class TextfileWindows:
         for path, one in self._files.items():
             state = found[path].status
             one.written = state.st_mtime_ns / 1e9
-            if one.reading is None or one.reading.file_version != file_version(state):
+            if one.reading is None or one.reading.version != file_version(state):
                 due.append(one)
         return due
 

@@ -25,10 +25,10 @@ from exporter.linux.tail import FILE_BUDGET, START_WINDOW, Chunk
 from exporter.linux.untrusted_files import read_untrusted
 from exporter.nccl.debug_log import ScanStats, scan
 from exporter.nccl.log_facts import LogEntry
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.job_files import Search
-from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobLog, JobLogs
-from exporter.sources.common.off_loop import off_loop
+from exporter.sources.common.job_files import JobFileSearch
+from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, SEARCH, JobLog, JobLogs
 from exporter.sources.nccl_facts.inspector_windows import (
     TextfileReading,
     TextfileWindows,
@@ -85,12 +85,12 @@ class NcclFactsSource:
         self.settings = self._options = options
         self._host = host
         self._serial = BlockingCalls("nccl_facts", CALL_TIMEOUT_SECONDS)
-        logs = Search(options.logs, lambda name: not _NOT_A_LOG.search(name), options.matches)
+        logs = JobFileSearch(options.logs, lambda name: not _NOT_A_LOG.search(name), options.matches)
         self._logs = JobLogs(self._serial, logs, _parse, first_bytes=MAX_HEAD)
         self._state = LogState()
         self._lines: Counter[str] = Counter()
         self._tables = LogTables()
-        self._text_search = Search(options.textfiles, is_textfile, options.matches)
+        self._text_search = JobFileSearch(options.textfiles, is_textfile, options.matches)
         self._textfiles = TextfileWindows()
         self._ras = RasPoller(options.ras)
 
@@ -98,7 +98,7 @@ class NcclFactsSource:
         """Return whether there is any file, or RAS is enabled."""
         if self._options.ras.enabled or (await self._logs.search()).files:
             return True
-        return bool((await off_loop(self._serial, partial(self._text_search.find, []))).files)
+        return bool((await make_call(self._serial, SEARCH, partial(self._text_search.find, []))).files)
 
     async def read(self) -> Reading:
         """Read new lines of logs and changed text files, and poll RAS if due; each file fails alone."""
@@ -133,7 +133,7 @@ class NcclFactsSource:
     async def _read_textfiles(self, failures: list[Failure]) -> None:
         """Read the text files that changed."""
         try:
-            found = await off_loop(self._serial, partial(self._text_search.find, failures))
+            found = await make_call(self._serial, SEARCH, partial(self._text_search.find, failures))
         except SourceError as error:
             failures.append(Failure("", error.reason, f"text files: {error}"))
             return
@@ -149,7 +149,7 @@ class NcclFactsSource:
     async def _inodes(self, failures: list[Failure]) -> frozenset[str]:
         """Return the sockets that listen on the RAS port; none if that is unknown."""
         try:
-            return await off_loop(self._serial, self._listeners)
+            return await make_call(self._serial, "listeners", self._listeners)
         except SourceError as error:
             failures.append(Failure("RAS", error.reason, str(error)))
             return frozenset()

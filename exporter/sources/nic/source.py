@@ -26,11 +26,12 @@ from exporter.core.source import (
 )
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
+    LINK_SCAN,
     is_hardware,
     is_infiniband_port,
-    list_devices,
     nic_reader,
     nic_turns,
 )
@@ -138,7 +139,7 @@ class NicSource:
             reader = self._opened_reader()
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        links = await list_devices(self._serial, "links", reader.links, "rtnetlink")
+        links = await make_call(self._serial, LINK_SCAN, reader.links, "rtnetlink")
         selected = {link.name: link for link in links if self._is_selected(link)}
         self._names = frozenset(selected)
         return selected

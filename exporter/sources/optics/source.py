@@ -24,11 +24,12 @@ from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
 from exporter.linux.optics.module import OpticalModule
 from exporter.linux.pci import is_virtual_function
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
+    LINK_SCAN,
     is_hardware,
     is_infiniband_port,
-    list_devices,
     nic_reader,
     nic_turns,
 )
@@ -100,7 +101,7 @@ class OpticsSource:
             self._reader.events()  # discarded: unread events would fill the socket
         except OSError as error:
             raise SourceError("unreadable", f"rtnetlink: {error}") from None
-        return await list_devices(self._serial, "links", partial(self._list_ports, self._reader), "rtnetlink")
+        return await make_call(self._serial, LINK_SCAN, partial(self._list_ports, self._reader), "rtnetlink")
 
     def _unreadable_links(self) -> list[Failure]:
         """Return a failure for each selected device whose link could not be read."""

@@ -19,8 +19,9 @@ from exporter.core.source import (
     Source,
 )
 from exporter.core.table import RowKeeper, TableBuilder
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
-from exporter.sources.common.host_ports import SCAN, list_devices
+from exporter.sources.common.host_ports import SCAN
 from exporter.sources.pci.function import FunctionReading, read_function
 from exporter.sources.pci.metrics import ERRORS, SCHEMA
 from exporter.sources.pci.options import PciOptions
@@ -85,7 +86,7 @@ class PciSource:
         Raises:
             SourceError: They cannot be listed.
         """
-        return await list_devices(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.matches))
+        return await make_call(self._serial, SCAN, partial(find_functions, self._host.sysfs, self._options.matches))
 
 
 def _build(options: PciOptions, context: Context) -> list[Source]:

@@ -19,11 +19,11 @@ from exporter.core.source import (
     Source,
 )
 from exporter.linux.rdma_reader import RdmaReader
+from exporter.sources.common.blocking_call import call_error
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.host_ports import (
     SCAN,
     PortPosition,
-    listing_error,
     number_rails,
 )
 from exporter.sources.common.in_use import InUse
@@ -99,7 +99,7 @@ class RdmaSource:
         results = await self._serial.run([(SCAN, self._names), *sorted(calls.items())])
         names = results.pop(SCAN)
         if not isinstance(names, list):
-            raise listing_error(names)
+            raise call_error(names)
         new = [name for name in names if name not in calls]
         if new:
             results |= await self._serial.run([(name, partial(self._read_device, name, rescan)) for name in new])

@@ -1,17 +1,13 @@
-"""Tests of what the sources of this host's ports share: listing devices, selecting hardware ports, numbering rails."""
+"""Tests of what the sources of this host's ports share: selecting hardware ports, numbering rails."""
 
 import pytest
 
-from exporter.core.blocking import BlockingCalls, HungError
-from exporter.core.source import SourceError
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.sources.common.host_ports import (
     MIN_TIME_SPREAD,
     PortPosition,
     is_hardware,
     is_infiniband_port,
-    list_devices,
-    listing_error,
     number_rails,
     row_times,
 )
@@ -84,20 +80,3 @@ def test_is_hardware(link, hardware):
 )
 def test_is_infiniband_port(link, port):
     assert is_infiniband_port(link) is port
-
-
-async def test_listing_error_names_what_was_queried():
-    serial = BlockingCalls("test", 60.0)
-
-    def refuse():
-        raise OSError(1, "Operation not permitted")
-
-    try:
-        assert await list_devices(serial, "/", lambda: [1]) == [1]
-        with pytest.raises(SourceError, match=r"^rtnetlink: .*not permitted") as caught:
-            await list_devices(serial, "/", refuse, "rtnetlink")
-    finally:
-        serial.close()
-    assert caught.value.reason == "unreadable"
-    hung = listing_error(HungError("/: no answer within 2 s"))
-    assert (hung.reason, str(hung)) == ("timeout", "/: no answer within 2 s")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.common import job_files
-from exporter.sources.common.job_files import MAX_NAME, Search
+from exporter.sources.common.job_files import MAX_NAME, JobFileSearch
 
 
 def write(path: Path, text: bytes = b"x") -> Path:
@@ -28,7 +28,7 @@ class Folder:
     def find(self, *patterns: str, is_wanted=everything, is_selected=everything) -> dict[str, str]:
         """Return the job of each file."""
         self.failures = []
-        search = Search(tuple(str(self.path / one) for one in patterns), is_wanted, is_selected)
+        search = JobFileSearch(tuple(str(self.path / one) for one in patterns), is_wanted, is_selected)
         self.folders, files, self.truncated = search.find(self.failures)
         return {path.removeprefix(f"{self.path}/"): one.job for path, one in files.items()}
 
@@ -110,17 +110,60 @@ def test_a_job_with_too_many_files_does_not_hide_those_of_others(
     assert not folder.truncated
 
 
+@pytest.mark.parametrize("pattern", ["shared/*", "shared/*/*.log", "shared/*/sub/*.log"])
+def test_a_job_with_too_many_files_does_not_hide_those_that_a_pattern_matches(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    monkeypatch.setattr(job_files, "MAX_JOB_ENTRIES", 10)
+    monkeypatch.setattr(job_files, "MAX_ENTRIES", 40)
+    below = "sub" if "sub" in pattern else "."
+    for job in "abcdef":
+        for number in range(50 if job in "ae" else 5):
+            write(folder.path / "shared" / job / below / f"{number}.log")
+    found = list(folder.find(pattern).values())
+    assert {job: found.count(job) for job in "abcdef"} == {"a": 10, "b": 5, "c": 5, "d": 5, "e": 10, "f": 5}
+    assert sorted((one.device, one.reason) for one in folder.failures) == [
+        ("a", "too_many_files"),
+        ("e", "too_many_files"),
+    ]
+    assert not folder.truncated
+
+
+def test_the_folders_of_a_job_have_one_limit(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_files, "MAX_JOB_ENTRIES", 10)
+    monkeypatch.setattr(job_files, "MAX_ENTRIES", 20)
+    for part in range(6):
+        for number in range(5):
+            write(folder.path / "shared" / "big" / f"{part}" / f"{number}.log")
+    write(folder.path / "shared" / "small" / "1.log")
+    found = folder.find("shared/*")
+    assert {path.rpartition("/")[2] for path, job in found.items() if job == "small"} == {"1.log"}
+    assert [(one.device, one.reason) for one in folder.failures] == [("big", "too_many_files")], "reported once"
+    assert not folder.truncated
+
+
+def test_files_in_a_shared_folder_itself_do_not_use_the_entries_of_jobs(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_files, "MAX_ENTRIES", 20)
+    for number in range(15):
+        write(folder.path / "shared" / f"{number}.log")
+        write(folder.path / "shared" / "a" / f"{number}.log")
+    for pattern in ("shared", "shared/*"):
+        assert sorted(folder.find(pattern).values()) == ["a"] * 15 + ["unknown"] * 15
+        assert (folder.failures, folder.truncated) == ([], False)
+
+
 def test_entries_of_all_folders_are_bounded(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_files, "MAX_ENTRIES", 20)
     for job in range(10):
         for number in range(3):
-            write(folder.path / f"{job}" / f"{number}.log")
-    assert len(folder.find("")) == 10, "the ten folders are entries too"
-    assert folder.truncated
+            write(folder.path / "jobs" / f"{job}" / f"{number}.log")
     for number in range(21):
         write(folder.path / "flat" / f"{number}.log")
-    assert len(folder.find("flat")) == 20
-    assert folder.truncated
+    for pattern in ("jobs", "jobs/*", "jobs/*/*.log", "flat", "flat/*"):
+        assert len(folder.find(pattern)) == 20, pattern
+        assert folder.truncated, pattern
 
 
 def test_a_folder_that_cannot_be_listed_fails_alone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

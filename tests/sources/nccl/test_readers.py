@@ -15,7 +15,7 @@ import pytest
 from exporter.core.definition import Context
 from exporter.core.source import SourceError
 from exporter.linux import rewritten_files
-from exporter.sources.common.job_files import Search
+from exporter.sources.common.job_files import JobFileSearch
 from exporter.sources.nccl import metrics
 from exporter.sources.nccl import source as nccl
 from exporter.sources.nccl.metrics import COLLECTIVES, LOSSES, STEPS, STREAMS
@@ -647,14 +647,14 @@ async def test_sample_scrapes_of_xpu_timer_are_read(tmp_path, request, names):
 
 def refuse_search(monkeypatch, folder):
     """Let the search in one folder fail."""
-    find = Search.find
+    find = JobFileSearch.find
 
     def refuse(self, failures):
         if self.patterns[0].endswith(f"/{folder}"):
             raise OSError(5, "Input/output error")
         return find(self, failures)
 
-    monkeypatch.setattr(Search, "find", refuse)
+    monkeypatch.setattr(JobFileSearch, "find", refuse)
 
 
 async def test_feed_fails_alone(tmp_path, monkeypatch):

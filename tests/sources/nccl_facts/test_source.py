@@ -12,7 +12,7 @@ from exporter.core.source import Host, is_exported
 from exporter.core.vocabulary import check
 from exporter.linux.tail import Tail
 from exporter.nccl.debug_log import parse_line
-from exporter.sources.common.job_files import Search
+from exporter.sources.common.job_files import JobFileSearch
 from exporter.sources.nccl_facts import log_state
 from exporter.sources.nccl_facts import source as nccl_facts
 from exporter.sources.nccl_facts.log_process import LoggedProcess
@@ -502,14 +502,14 @@ async def test_oversized_lines_control_characters_and_links_are_harmless(bench):
 
 async def test_search_for_text_files_that_fails_does_not_affect_logs(tmp_path, monkeypatch):
     write(tmp_path / "logs" / "a" / "x.log", ROCE)
-    find = Search.find
+    find = JobFileSearch.find
 
     def refuse(self, failures):
         if self.patterns[0].endswith("/texts"):
             raise OSError(5, "Input/output error")
         return find(self, failures)
 
-    monkeypatch.setattr(Search, "find", refuse)
+    monkeypatch.setattr(JobFileSearch, "find", refuse)
     made = Bench(tmp_path, logs=(f"{tmp_path}/logs",), textfiles=(f"{tmp_path}/texts",))
     await made.read()
     assert made.failures() == {("", "unreadable")}

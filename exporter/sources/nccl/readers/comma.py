@@ -13,7 +13,7 @@ from exporter.core.blocking import BlockingCalls
 from exporter.core.table import Column, RowKeeper, Table
 from exporter.linux.tail import FILE_BUDGET, Chunk
 from exporter.nccl.comma import CommaEvent, parse_events
-from exporter.sources.common.job_files import Search
+from exporter.sources.common.job_files import JobFileSearch
 from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobLog, JobLogs
 from exporter.sources.nccl.metrics import COMMA_COLLECTIVES, COMMA_OBJECTS
 from exporter.sources.nccl.readers.feed import (
@@ -68,7 +68,7 @@ class CommaFeed:
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
         self._serial = BlockingCalls("comma", CALL_TIMEOUT_SECONDS)
-        search = Search(tuple(folders), lambda name: name.endswith((".txt", ".json", ".log")), is_selected)
+        search = JobFileSearch(tuple(folders), lambda name: name.endswith((".txt", ".json", ".log")), is_selected)
         self._logs = JobLogs(self._serial, search, _parse)
         self._outcomes: Counter[str] = Counter()
         self._jobs: dict[str, _JobTotals] = {}

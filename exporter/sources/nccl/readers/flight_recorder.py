@@ -20,7 +20,7 @@ from exporter.nccl.flight_recorder import (
     RecorderEntry,
     parse_dump,
 )
-from exporter.sources.common.job_files import UNKNOWN, JobFile, Search
+from exporter.sources.common.job_files import UNKNOWN, JobFile, JobFileSearch
 from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobDumps
 from exporter.sources.nccl.metrics import RECORDER_DUMPS, RECORDER_ENTRIES
 from exporter.sources.nccl.readers.feed import (
@@ -70,7 +70,7 @@ class FlightRecorderFeed:
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
         self._serial = BlockingCalls("recorder", CALL_TIMEOUT_SECONDS)
-        search = Search(tuple(folders), lambda name: _RANK.search(name) is not None, is_selected)
+        search = JobFileSearch(tuple(folders), lambda name: _RANK.search(name) is not None, is_selected)
         self._dumps = JobDumps(self._serial, search, self._parse, settled=True)
         self._completed: dict[str, frozenset[EntryKey]] = {}
         self._outcomes: Counter[str] = Counter()

@@ -20,10 +20,10 @@ from exporter.core.table import (
     Schema,
     Table,
 )
+from exporter.sources.common.blocking_call import make_call
 from exporter.sources.common.failures import failure_of
 from exporter.sources.common.job_files import TIMING_SOCKET
 from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS
-from exporter.sources.common.off_loop import off_loop
 from exporter.sources.nccl.identity import world_rank
 from exporter.sources.nccl.metrics import (
     TIMING_COLLECTIVES,
@@ -65,7 +65,7 @@ class _Numbering:
     at: float = 0.0
 
 
-class _Survey(NamedTuple):
+class _Paths(NamedTuple):
     """Whether the socket's folder, and the socket itself, exist."""
 
     folder: bool
@@ -91,16 +91,16 @@ class HookFeed:
 
     async def applies(self) -> bool:
         """Return whether the socket's folder exists."""
-        return (await off_loop(self._serial, self._survey)).folder
+        return (await make_call(self._serial, "socket", self._check_paths)).folder
 
     async def poll(self) -> FeedReport:
         """Return the reports since the last poll; a socket that is missing is recreated at the next poll."""
         failures: list[Failure] = []
-        survey = await off_loop(self._serial, self._survey)
-        if self._open and not survey.socket:
+        paths = await make_call(self._serial, "socket", self._check_paths)
+        if self._open and not paths.socket:
             await self._socket.close()  # it was removed, so no process can send to it
             self._open = False
-        if not self._open and survey.folder:
+        if not self._open and paths.folder:
             try:
                 await self._socket.open()
                 self._open = True
@@ -141,7 +141,7 @@ class HookFeed:
         self._open = False
         await self._socket.close()
 
-    def _survey(self) -> _Survey:
+    def _check_paths(self) -> _Paths:
         """Return whether folder and socket exist; runs in the thread.
 
         The default folder counts as missing where it is not writable: it was not created for the socket. A configured
@@ -150,7 +150,7 @@ class HookFeed:
         folder = self._path.parent
         default = str(self._path) == TIMING_SOCKET
         ready = folder.is_dir() and (not default or os.access(folder, os.W_OK | os.X_OK))
-        return _Survey(ready, self._path.exists())
+        return _Paths(ready, self._path.exists())
 
     def _counts(self, schema: Schema, ending: str, names: tuple[str, ...], counts: Counter[str], now: float) -> Table:
         rows = self._keepers[schema].rows([(name,) for name in names])

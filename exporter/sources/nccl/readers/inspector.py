@@ -23,7 +23,7 @@ from exporter.nccl.inspector import (
     InspectorLine,
     parse_line,
 )
-from exporter.sources.common.job_files import UNKNOWN, Search
+from exporter.sources.common.job_files import UNKNOWN, JobFileSearch
 from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobLog, JobLogs
 from exporter.sources.nccl.metrics import INSPECTOR_FILES, INSPECTOR_LINES
 from exporter.sources.nccl.readers.feed import (
@@ -71,7 +71,7 @@ class InspectorFeed:
     def __init__(self, folders: Sequence[str], is_selected: Callable[[str], bool]) -> None:
         """Create the feed; `is_selected` filters jobs by name: files of others are not opened."""
         self._serial = BlockingCalls("nccl", CALL_TIMEOUT_SECONDS)
-        search = Search(tuple(folders), lambda name: name.endswith(".log"), is_selected)
+        search = JobFileSearch(tuple(folders), lambda name: name.endswith(".log"), is_selected)
         self._logs = JobLogs(self._serial, search, parse_log)
         self._outcomes: Counter[str] = Counter()
         self._keepers = {schema: RowKeeper(schema.labels) for schema in self.schemas}

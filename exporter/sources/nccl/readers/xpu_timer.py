@@ -14,7 +14,7 @@ from exporter.core.table import RowKeeper, Table, TableBuilder
 from exporter.nccl.decoding import FormatError
 from exporter.nccl.prometheus_text import LineErrors
 from exporter.nccl.xpu_timer import XpuTiming, parse_timings
-from exporter.sources.common.job_files import MAX_NAME, UNKNOWN, JobFile, Search
+from exporter.sources.common.job_files import MAX_NAME, UNKNOWN, JobFile, JobFileSearch
 from exporter.sources.common.job_readers import CALL_TIMEOUT_SECONDS, JobDumps
 from exporter.sources.nccl.metrics import XPU_COLLECTIVES, XPU_LINES, XPU_RANKS
 from exporter.sources.nccl.readers.feed import FeedReport, ProcessReport, UnusedReason
@@ -53,7 +53,7 @@ class XpuTimerFeed:
         """Create the feed; `is_selected` filters jobs by name."""
         self._is_selected = is_selected
         self._serial = BlockingCalls("xpu_timer", CALL_TIMEOUT_SECONDS)
-        search = Search(tuple(folders), lambda _: True, is_selected)
+        search = JobFileSearch(tuple(folders), lambda _: True, is_selected)
         self._dumps = JobDumps(self._serial, search, self._parse, settled=False)
         self._readings: dict[str, _FileReading] = {}
         self._lost: Counter[str] = Counter()
