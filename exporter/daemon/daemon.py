@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 3.0
 """Time limit of a stop: for responses in progress, and for sources to close."""
 
+STOPPING = "the exporter is stopping"
+"""Response to a reload that comes too late."""
+
 STATES_INTERVAL = 5.0
 """Seconds between two evaluations of the states of ports."""
 
@@ -169,11 +172,13 @@ class Daemon:
                 )
                 return str(error)
             except Exception as error:
+                if self._stopping:  # its threads have ended
+                    return STOPPING
                 self._last_reload.succeeded = False
                 logger.exception("reload: error in this program; the previous configuration remains in use")
                 return f"{type(error).__name__}: {error}"
             if self._stopping:
-                return "the exporter is stopping"
+                return STOPPING
             previous, self._prepared = self._prepared, prepared
             try:
                 await self._apply(prepared)
@@ -207,14 +212,19 @@ class Daemon:
         return prepare(config, context, settings.shard)
 
     async def _apply(self, prepared: Prepared) -> None:
-        """Stop the sources that are gone or changed and start the new ones; unchanged ones keep running."""
+        """Stop the sources that are gone or changed and start the new ones; unchanged ones keep running.
+
+        The broker comes last, as the end of a connection to one that does not respond takes a second.
+        """
         await self._sources.stop_changed(prepared)
-        await self._connect(prepared)
+        if self._stopping:
+            return
         for definition in sources.SOURCES:
             if definition.apply is not None:
                 definition.apply(prepared.config.sources[definition.name], prepared.context)
         self._known = prepared.known
         self._sources.start_missing(prepared, self._judge_timings)
+        await self._connect(prepared)
 
     async def _connect(self, prepared: Prepared) -> None:
         """Connect to the broker of a configuration, if it has one, and leave the previous one.
@@ -227,6 +237,8 @@ class Daemon:
             if (previous.options, previous.host) == (options, host):
                 return
             await previous.stop()
+        if self._stopping:
+            return
         self._relay = Relay(options, host, self._supervisor, previous) if options.broker else None
         if self._relay is not None:
             await self._relay.start()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import tempfile
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.config.schema import Config
+from exporter.daemon import daemon as daemon_module
 from exporter.daemon import prepared as preparation
-from exporter.daemon import probe, sources
+from exporter.daemon import probe, relay, sources
 from exporter.daemon import running as running_sources
 from exporter.daemon.daemon import Daemon
 from exporter.daemon.settings import Settings
@@ -90,6 +92,22 @@ def write(folder, chosen):
     (folder / "config.yml").write_text(json.dumps(text))
 
 
+CHOSEN = {
+    "host": "gpu-1",
+    "interval": 5,
+    "targets": [("leaf-1", 30, True), ("leaf-2", 30, False)],
+    "in_file": ["spine-1"],
+    "profile": 20,
+    "broker": "127.0.0.1:1",
+    "collector": True,
+    "job": 8,
+    "ports": 8,
+    "allow": [],
+    "drop": [],
+}
+"""One valid choice."""
+
+
 # --- faults: each makes a valid configuration wrong
 
 
@@ -143,7 +161,7 @@ def what_runs(daemon):
     """Return what a daemon does, without the identity of any object."""
     config = daemon._prepared.config
     registry = daemon._shared.get(SwitchRegistry)
-    prober, relay = daemon._prober, daemon._relay
+    prober, running_relay = daemon._prober, daemon._relay
     return {
         "sources": {key: one.built_from for key, one in daemon._sources._running.items()},
         "expected ports": {key: one.ports for key, one in daemon._sources._running.items()},
@@ -155,7 +173,7 @@ def what_runs(daemon):
         },
         "discovery": daemon._discovery(),
         "registry": {name: (one.label, one.address) for name, one in registry.known.items()},
-        "relay": None if relay is None else (relay.options, relay.host),
+        "relay": None if running_relay is None else (running_relay.options, running_relay.host),
         "probe": (prober._options, prober._configured, prober._profiles().fingerprint()),
         "jobs": daemon._known,
         "configuration": (config.host, config.expect, config.jobs, config.measured, config.sources),
@@ -197,9 +215,7 @@ async def try_reload(daemon, fault, monkeypatch):
             def fail(*_, **__):
                 raise BUGS[fault]
 
-            from exporter.daemon import daemon as module  # noqa: PLC0415
-
-            place = {"load_config": module, "baseline": preparation, "make_prober": probe}[fault]
+            place = {"load_config": daemon_module, "baseline": preparation, "make_prober": probe}[fault]
             patch.setattr(place, fault, fail)
         return await daemon.reload()
 
@@ -242,23 +258,10 @@ def test_a_failed_reload_changes_nothing_and_a_successful_one_equals_a_new_start
 
 @pytest.mark.parametrize("fault", [*WRONG, *BUGS])
 async def test_each_fault_is_reported_and_changes_nothing(fault, tmp_path, monkeypatch):
-    chosen = {
-        "host": "gpu-1",
-        "interval": 5,
-        "targets": [("leaf-1", 30, True), ("leaf-2", 30, False)],
-        "in_file": ["spine-1"],
-        "profile": 20,
-        "broker": "127.0.0.1:1",
-        "collector": True,
-        "job": 8,
-        "ports": 8,
-        "allow": [],
-        "drop": [],
-    }
-    write(tmp_path, chosen)
+    write(tmp_path, CHOSEN)
     async with running(tmp_path) as daemon:
         before, objects = what_runs(daemon), identities(daemon)
-        write(tmp_path, chosen | {"profile": 40, "host": "gpu-2", "broker": "127.0.0.1:2", "in_file": ["spine-2"]})
+        write(tmp_path, CHOSEN | {"profile": 40, "host": "gpu-2", "broker": "127.0.0.1:2", "in_file": ["spine-2"]})
         if fault in WRONG:
             WRONG[fault](tmp_path)
         error = await try_reload(daemon, fault, monkeypatch)
@@ -266,7 +269,7 @@ async def test_each_fault_is_reported_and_changes_nothing(fault, tmp_path, monke
         assert (what_runs(daemon), identities(daemon)) == (before, objects)
         assert not daemon._last_reload.succeeded
         (tmp_path / "more" / "more.yml").unlink(missing_ok=True)
-        write(tmp_path, chosen)
+        write(tmp_path, CHOSEN)
         assert await daemon.reload() is None
         assert identities(daemon)[0] == objects[0]
         assert daemon._last_reload.succeeded
@@ -373,6 +376,64 @@ async def test_a_source_that_does_not_close_delays_a_reload_for_a_limited_time(t
         async with asyncio.timeout(LONG):
             assert await daemon.reload() is None
     assert "rdma: not closed within 0.05 s" in caplog.text
+
+
+async def test_a_reload_that_a_stop_overtakes_starts_nothing(tmp_path, monkeypatch, caplog):
+    (tmp_path / "config.yml").write_text("host: gpu-1\n")
+    loaded, go = threading.Event(), threading.Event()
+    load = daemon_module.load_config
+
+    def slowly(path):
+        found = load(path)
+        loaded.set()
+        go.wait(LONG)
+        return found
+
+    async with running(tmp_path) as daemon:
+        monkeypatch.setattr(daemon_module, "load_config", slowly)
+        (tmp_path / "config.yml").write_text("host: gpu-2\nmqtt: {broker: '127.0.0.1:1'}\n")
+        reloading = asyncio.create_task(daemon.reload())
+        assert await asyncio.to_thread(loaded.wait, LONG)
+        await daemon.stop()
+        go.set()
+        assert await reloading == daemon_module.STOPPING
+        assert daemon._sources.all() == []
+        assert daemon._relay is None
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_broker_that_does_not_respond_delays_no_source(tmp_path, monkeypatch):
+    ending, go = asyncio.Event(), asyncio.Event()
+
+    async def slow_stop(_self):
+        ending.set()
+        await go.wait()
+
+    write(tmp_path, CHOSEN)
+    async with running(tmp_path) as daemon:
+        monkeypatch.setattr(relay.Relay, "stop", slow_stop)
+        write(tmp_path, CHOSEN | {"host": "gpu-2", "broker": "127.0.0.1:2"})
+        reloading = asyncio.create_task(daemon.reload())
+        async with asyncio.timeout(LONG):
+            await ending.wait()
+        assert {one.built_from[1].name for one in daemon._sources.all()} == {"gpu-2"}
+        go.set()
+        assert await reloading is None
+
+
+async def test_a_switch_at_another_address_has_the_label_of_a_new_one(tmp_path):
+    write(tmp_path, CHOSEN)
+    async with running(tmp_path) as daemon:
+        registry = daemon._shared.get(SwitchRegistry)
+        assert registry.claim_label("leaf-1", "switch-x") == "switch-x"
+        registry.update("leaf-1", chassis="02:00:00:00:00:01")
+        text = (tmp_path / "config.yml").read_text()
+        (tmp_path / "config.yml").write_text(text.replace("127.0.0.1:9", "127.0.0.1:10"))
+        assert await daemon.reload() is None
+        async with running(tmp_path) as new:
+            assert daemon._discovery() == new._discovery()
+            assert what_runs(daemon) == what_runs(new)
+        assert registry.known["leaf-1"].chassis == ""
 
 
 def test_the_configurations_differ_in_every_part(tmp_path):

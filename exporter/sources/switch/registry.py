@@ -81,6 +81,14 @@ class SwitchRegistry:
         self.update(target, label=label, name=system_name)
         return label
 
+    def forget(self, target: str) -> None:
+        """Drop what a switch has reported, its label included: it is not polled any more, or at another address."""
+        self.release_label(target)
+        known = self.known.get(target)
+        if known is not None:
+            self.known[target] = KnownSwitch(target, target, known.address)
+            self.version += 1
+
     def release_label(self, target: str) -> None:
         """Make the label of a target available to others."""
         for name in [name for name, owner in self._label_owners.items() if owner == target]:

@@ -140,8 +140,8 @@ class SwitchSource:
             self.changed.set()
 
     async def close(self) -> None:
-        """Close the connections."""
-        self._registry.release_label(self.target)
+        """Close the connections, and drop what the switch has reported from the registry."""
+        self._registry.forget(self.target)
         if self._registry.poll_callbacks.get(self.target) == self.poll_now:
             del self._registry.poll_callbacks[self.target]
         await close_all(f"switch {self.target}", [reader.close() for reader in self._readers])
