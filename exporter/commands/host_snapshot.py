@@ -4,10 +4,11 @@ Network devices are `<device>.json`, RDMA devices `rdma/<device>.json`, and `sys
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from exporter.config.errors import UserError
+from exporter.config.errors import UserError, system_errors_as_user_errors
 from exporter.linux.infiniband import parse_guid
 from exporter.linux.netlink.rtnetlink import NetworkLink
 from exporter.linux.nic_reader import NicReader
@@ -18,6 +19,9 @@ from exporter.linux.recordings.sysfs_tree import CLASSES, SysfsCopy
 from exporter.snmp.pseudonyms import Pseudonyms
 from exporter.sources.common.host_ports import is_hardware, is_infiniband_port
 
+_Change: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Returns what is written of the recording of a device."""
+
 
 class HostReaders(NamedTuple):
     """The sources of a recording: the functions open the readers, for RDMA only on a host with RDMA devices."""
@@ -27,7 +31,7 @@ class HostReaders(NamedTuple):
     open_rdma: Callable[[], RdmaReader]
 
 
-class Recorded(NamedTuple):
+class RecordedCounts(NamedTuple):
     """Numbers of recorded devices and files, and what could not be read."""
 
     nics: int
@@ -38,7 +42,7 @@ class Recorded(NamedTuple):
 
 def snapshot_host(
     readers: HostReaders, folder: Path, *, raw: bool, modules: bool, progress: Callable[[str], None]
-) -> Recorded:
+) -> RecordedCounts:
     """Record the ports of a host; blocks.
 
     Args:
@@ -46,18 +50,21 @@ def snapshot_host(
         folder: Folder of the recording, new or empty.
         raw: Whether MAC addresses, GUIDs and serial numbers are kept.
         modules: Whether the memory of optical modules is recorded too.
-        progress: Is called with the name of each device before it is read.
+        progress: Is called with the name of each device.
 
     Raises:
-        UserError: The folder is not empty, or there is no device.
-        OSError: The links cannot be read, or a file cannot be written.
+        UserError: The folder is not empty, the devices cannot be listed, or there is none.
+        OSError: A file cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: exists already and is not an empty directory; name another one, or remove it")
-    hidden = Pseudonyms()
-    nics = _record_nics(readers, folder, None if raw else hidden, modules=modules, progress=progress)
-    copy = SysfsCopy(readers.sysfs, folder / "sys", _keep if raw else _Anonymiser(hidden).file)
-    rdma_devices = copy.devices("infiniband")
+    anonymiser = None if raw else _HostAnonymiser(Pseudonyms())
+    change_nic = anonymiser.nic if anonymiser else _keep
+    nics = _record_nics(readers, folder, change_nic, modules=modules, progress=progress)
+    copy = SysfsCopy(readers.sysfs, folder / "sys", anonymiser.file if anonymiser else _keep_file)
+    with system_errors_as_user_errors(f"devices in {readers.sysfs}", "run the command as a user that can read them"):
+        devices = {name: copy.devices(name) for name in CLASSES}
+    rdma_devices = devices["infiniband"]
     if not nics and not rdma_devices:
         raise UserError(
             "this network namespace has no ports that are hardware; run the command on the host, or in a container in"
@@ -65,44 +72,47 @@ def snapshot_host(
         )
     problems: list[str] = []
     if rdma_devices:
-        problems += _record_rdma(readers, folder, None if raw else hidden, progress)
-    for name in CLASSES:
-        for device in copy.devices(name):
+        problems += _record_rdma(readers, folder, anonymiser.rdma if anonymiser else _keep, progress)
+    for name, found in devices.items():
+        for device in found:
             progress(f"{device}: files of sysfs")
             copy.copy_device(name, device)
     copy.copy_gpus()
-    return Recorded(nics, len(rdma_devices), copy.files, [*problems, *copy.problems])
+    return RecordedCounts(nics, len(rdma_devices), copy.files, [*problems, *copy.problems])
 
 
 def _record_nics(
-    readers: HostReaders, folder: Path, hidden: Pseudonyms | None, *, modules: bool, progress: Callable[[str], None]
+    readers: HostReaders, folder: Path, change: _Change, *, modules: bool, progress: Callable[[str], None]
 ) -> int:
     """Record the network devices that the sources read by default; return their number."""
-    reader = readers.open_nic()
+    netlink_errors = partial(
+        system_errors_as_user_errors, "network devices of this host", "run the command where netlink is permitted"
+    )
+    with netlink_errors():
+        reader = readers.open_nic()
     try:
-        links = [link for link in reader.links() if _is_port(link)]
+        with netlink_errors():
+            links = [link for link in reader.links() if _is_port(link)]
         for number, (device, recording) in enumerate(record_nics(reader, links, module=modules), 1):
             progress(f"{device}: network device {number} of {len(links)}")
-            write_recording(folder, device, recording if hidden is None else _Anonymiser(hidden).nic(recording))
+            write_recording(folder, device, change(recording))
         return len(links)
     finally:
         reader.close()
 
 
-def _record_rdma(
-    readers: HostReaders, folder: Path, hidden: Pseudonyms | None, progress: Callable[[str], None]
-) -> list[str]:
+def _record_rdma(readers: HostReaders, folder: Path, change: _Change, progress: Callable[[str], None]) -> list[str]:
     """Record the RDMA devices by netlink; return the problem if the kernel does not list them: the files remain."""
     reader = readers.open_rdma()
     try:
-        for device, recording in record_rdma(reader):
-            progress(f"{device}: RDMA device")
-            written = recording if hidden is None else _Anonymiser(hidden).rdma(recording)
-            write_recording(folder / "rdma", device, written)
+        recordings = list(record_rdma(reader))
     except OSError as error:
         return [f"RDMA netlink: {error.strerror}"]
     finally:
         reader.close()
+    for device, recording in recordings:
+        progress(f"{device}: RDMA device")
+        write_recording(folder / "rdma", device, change(recording))
     return []
 
 
@@ -110,11 +120,15 @@ def _is_port(link: NetworkLink) -> bool:
     return is_hardware(link) or is_infiniband_port(link) or link.kind == "bond"
 
 
-def _keep(_: Path, content: bytes) -> bytes:
+def _keep(recording: dict[str, Any]) -> dict[str, Any]:
+    return recording
+
+
+def _keep_file(_: Path, content: bytes) -> bytes:
     return content
 
 
-class _Anonymiser:
+class _HostAnonymiser:
     """Replaces MAC addresses, GUIDs and serial numbers; names of interfaces are kept."""
 
     def __init__(self, hidden: Pseudonyms) -> None:

@@ -198,7 +198,7 @@ class BlockingCalls:
             return {**batch.results, **hung}
 
     def close(self) -> None:
-        """Let the thread end after its current call; does not wait."""
+        """Let the thread end after its current batch; does not wait."""
         if self._worker is not None:
             self._worker.put(None)
             self._worker = None

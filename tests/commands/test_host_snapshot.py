@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from exporter import cli
+from exporter.commands import host_snapshot
 from exporter.commands.host_snapshot import HostReaders, snapshot_host
 from exporter.config.errors import UserError
 from exporter.core.source import Host
 from exporter.linux.netlink.rdma import RdmaDevice, RdmaPort
 from exporter.linux.nic_reader import KernelNic, ReplayNic
 from exporter.linux.rdma_reader import ReplayRdma
+from exporter.linux.recordings.sysfs_tree import SysfsCopy
 from exporter.simulator.host import HostFiles
 from exporter.simulator.traffic import Training
 from exporter.sources.common.host_ports import is_hardware
@@ -198,6 +200,71 @@ def test_an_unreadable_file_is_named_and_the_others_are_copied(simulated, tmp_pa
     found, _ = snapshot(simulated.sysfs, simulated.recordings, tmp_path / "made")
     assert found.problems == [f"{real}: Input/output error"]
     assert (tmp_path / "made/sys/class/infiniband/mlx5_0/hca_type").read_text() == "MT4129\n"
+
+
+def test_an_unreadable_gpu_is_named_and_the_others_are_copied(tmp_path, monkeypatch):
+    functions = [f"bus/pci/devices/0000:{number}:00.0" for number in ("1a", "1b")]
+    broken, other = ((FIXTURES / "sysfs-pci" / one / "class").resolve() for one in functions)
+    opened = Path.open
+
+    def refuse(path, *arguments, **keywords):
+        if path.resolve() == broken:
+            raise OSError(errno.EIO, "Input/output error")
+        return opened(path, *arguments, **keywords)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    copy = SysfsCopy(FIXTURES / "sysfs-pci", tmp_path / "made", lambda _, content: content)
+    copy.copy_gpus()
+    assert [one.rpartition(": ")[2] for one in copy.problems] == ["Input/output error"]
+    assert not (tmp_path / "made" / functions[0]).exists()
+    assert (tmp_path / "made" / functions[1] / "class").read_text() == other.read_text()
+
+
+def test_a_copy_of_gpus_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    copy = SysfsCopy(FIXTURES / "sysfs-pci", tmp_path / "file" / "made", lambda _, content: content)
+    with pytest.raises(NotADirectoryError):
+        copy.copy_gpus()
+
+
+def test_an_rdma_recording_that_cannot_be_written_is_an_error(simulated, tmp_path, monkeypatch):
+    write = host_snapshot.write_recording
+
+    def refuse(folder, device, recording):
+        if folder.name == "rdma":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(folder, device, recording)
+
+    monkeypatch.setattr(host_snapshot, "write_recording", refuse)
+    with pytest.raises(OSError, match="No space left on device"):
+        snapshot(simulated.sysfs, simulated.recordings, tmp_path / "made")
+
+
+def refused_links(_):
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize("step", ["__init__", "links"])
+def test_refused_netlink_is_an_error_that_names_netlink(capsys, tmp_path, monkeypatch, step):
+    monkeypatch.setattr(KernelNic, step, refused_links)
+    assert cli.main(["snapshot", "--host", str(tmp_path / "made")]) == 1
+    error = "network devices of this host: Operation not permitted; run the command where netlink is permitted"
+    assert capsys.readouterr().err == f"fabric-exporter: {error}\n"
+
+
+def test_unreadable_sysfs_is_an_error_that_names_it(simulated, tmp_path, monkeypatch):
+    folder = simulated.sysfs / "class" / "infiniband"
+    listed = Path.iterdir
+
+    def refuse(path):
+        if path == folder:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    message = f"devices in {simulated.sysfs}: Permission denied; run the command as a user that can read them"
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        snapshot(simulated.sysfs, simulated.recordings, tmp_path / "made")
 
 
 def test_the_tree_can_be_moved(simulated, tmp_path):

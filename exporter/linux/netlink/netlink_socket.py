@@ -207,7 +207,7 @@ def _subscribe(sock: socket.socket, groups: int) -> None:
 
 
 class SharedNetlinkSockets:
-    """A pool of sockets of one family: a request that hangs neither blocks others nor receives their answers.
+    """A pool of sockets of one family: a request that hangs blocks no other, and none receives the answer of another.
 
     All sockets are opened at once: they stay in the network namespace of the thread that makes this object. A family
     that the kernel lacks, or that this process may not use, fails each request, not the constructor.
@@ -238,7 +238,11 @@ class SharedNetlinkSockets:
             self._idle.pop().close()
 
     def request(self, kind: int, body: bytes) -> bytes:
-        """Send a request; see NetlinkSocket. EBUSY when all sockets wait for answers."""
+        """Send a request; see NetlinkSocket.
+
+        Raises:
+            OSError: EBUSY if all sockets wait for answers, EBADF after `close`, or why the family cannot be used.
+        """
         if self._refusal:
             raise OSError(self._refusal, f"netlink: {os.strerror(self._refusal)}")
         if self._closed:

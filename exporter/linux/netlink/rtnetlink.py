@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from exporter.linux.netlink.messages import ATTRIBUTE, NESTED, TYPE_MASK, Message, attribute_u32, text
+from exporter.linux.netlink.messages import ATTRIBUTE, NESTED, TYPE_MASK, Message, attribute_u32, number, text
 
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, hardware type, index, flags, change mask
-_U32 = struct.Struct("=I")
 
 GET_LINKS = 18
 """RTM_GETLINK; a dump of it lists all links."""
@@ -96,8 +95,7 @@ class NetworkLink:
     `parent_dev_name` on `parent_dev_bus_name` is the parent device, such as 0000:17:00.0 on pci. `lower` is IFLA_LINK:
     the index of the lower network device (of a VLAN, of an InfiniBand partition) or of the peer, which may be in
     another network namespace; None for a device without one. The carrier counters have 32 bits. `stats` has the
-    kernel's names (see `LINK_STATS64`); packets and bytes are those of the kernel's
-    network stack, which exclude RDMA.
+    kernel's names (see `LINK_STATS64`); packets and bytes are those of the kernel's network stack, which exclude RDMA.
     """
 
     ifindex: int
@@ -147,8 +145,8 @@ def parse_link_events(notifications: Iterable[Message | None]) -> list[LinkEvent
 def _parse_link(body: bytes) -> NetworkLink | None:
     """Parse an ifinfomsg with its attributes, those before a malformed one; None without a name.
 
-    Bridges report ports that join and leave them in the same group, with their own family: such a RTM_DELLINK means
-    that the device left the bridge.
+    Bridges report ports that join and leave them in the same group, with their own family: such an RTM_DELLINK
+    means that the device left the bridge.
     """
     if len(body) < _LINK.size or body[0] != _AF_UNSPEC:
         return None
@@ -167,15 +165,15 @@ def _parse_link(body: bytes) -> NetworkLink | None:
         bool(flags & _IFF_UP),
         bool(flags & _IFF_LOWER_UP),
         _OPERSTATES[state[0]] if state and state[0] < len(_OPERSTATES) else None,
-        _u32(get(_MTU)),
+        number(get(_MTU)),
         (get(_PERM_ADDRESS) or get(_ADDRESS) or b"").hex(":") or None,
         kind or "",
         text(get(_PARENT_DEV_NAME)),
         text(get(_PARENT_DEV_BUS_NAME)),
         text(get(_PHYS_PORT_NAME)),
-        _u32(get(_LOWER)) or None,  # 0 for a tunnel without a lower device
-        _u32(get(_CARRIER_CHANGES)),
-        _u32(get(_CARRIER_DOWN_COUNT)),
+        number(get(_LOWER)) or None,  # 0 for a tunnel without a lower device
+        number(get(_CARRIER_CHANGES)),
+        number(get(_CARRIER_DOWN_COUNT)),
         _parse_stats64(get(_STATS64)),
     )
 
@@ -200,10 +198,6 @@ def _select_attributes(data: bytes, start: int, wanted: frozenset[int]) -> dict[
     except struct.error:  # a header crosses the end of the data
         pass
     return found
-
-
-def _u32(value: bytes | None) -> int | None:
-    return None if value is None or len(value) != 4 else int(_U32.unpack(value)[0])
 
 
 def _parse_stats64(value: bytes | None) -> dict[str, int]:

@@ -98,7 +98,7 @@ class ReadModule(Protocol):
         """See NicReader.module_page."""
 
 
-class _Family(NamedTuple):
+class _ModuleFamily(NamedTuple):
     """Modules with the same memory map.
 
     Attributes:
@@ -118,7 +118,7 @@ class _Family(NamedTuple):
 
 # The bytes between the ranges are latched flags: a read clears them, so that other readers would miss alarms.
 _FAMILIES = (
-    _Family(  # CMIS
+    _ModuleFamily(  # CMIS
         frozenset({0x18, 0x19, 0x1E, 0x1F, 0x20}),
         (("lower", 0, 8), ("lower", 14, 114), ("page_00h", 128, 128)),
         (
@@ -130,14 +130,14 @@ _FAMILIES = (
         (2, 0x80, False),
         (("page_00h", 166, 16), ("page_00h", 223, 33)),
     ),
-    _Family(  # SFF-8636
+    _ModuleFamily(  # SFF-8636
         frozenset({0x0C, 0x0D, 0x11}),
         (("lower", 0, 3), ("lower", 22, 106), ("page_00h", 128, 128)),
         (("page_03h", 128, 128),),
         (2, 0x04, False),
         (("page_00h", 196, 16), ("page_00h", 224, 32)),
     ),
-    _Family(  # SFF-8472
+    _ModuleFamily(  # SFF-8472
         frozenset({0x03}),
         (("lower", 0, 128), ("page_00h", 128, 128)),
         (("a2_lower", 0, 110), ("a2_lower", 118, 10)),

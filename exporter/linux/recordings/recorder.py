@@ -49,7 +49,7 @@ def record_nics(reader: NicReader, links: Collection[NetworkLink], *, module: bo
             "module": _answer_as_json(partial(_record_memory, reader), device) if module else None,
         }
         recording = _without_missing(answers)
-        del recording["link"]["name"]  # the file has it
+        del recording["link"]["name"]  # the name of the file has it
         yield device, recording
 
 
@@ -65,7 +65,7 @@ def record_rdma(reader: RdmaReader) -> Iterator[RecordedDevice]:
             return _statistics_as_json(reader.statistics(index, port))
 
         recording = _without_missing({"device": device, "statistics": _answer_as_json(statistics, None)})
-        del recording["device"]["name"]  # likewise
+        del recording["device"]["name"]  # the name of the file has it
         recording["ports"] = {
             str(port): _without_missing(
                 {

@@ -59,7 +59,7 @@ BUS_DEVICE_FILES = (
 """Files of the device of a bus that a port belongs to, and of the PCI functions above it."""
 
 GPU_FILES = ("class", "vendor")
-_GPU_CLASSES = ("0x03", "0x12")  # display controllers, processing accelerators
+_GPU_CLASSES = (b"0x03", b"0x12")  # display controllers, processing accelerators
 
 _NO_VALUE = frozenset({errno.ENOENT, errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP})
 """Errors of an attribute that was removed, or has no value, such as the speed of a link that is down."""
@@ -112,15 +112,19 @@ class SysfsCopy:
             OSError: The copy cannot be written.
         """
         for function in self._functions_of_bus():
-            with suppress(OSError):
-                if not (function / "class").read_text("ascii").startswith(_GPU_CLASSES):
-                    continue
+            if (self._read(function / "class") or b"").startswith(_GPU_CLASSES):
                 self._copy_link(function)
                 self._copy_files(function, GPU_FILES)
 
-    def _functions_of_bus(self) -> Iterator[Path]:
-        with suppress(FileNotFoundError):
-            yield from sorted((self._sysfs / "bus" / "pci" / "devices").iterdir())
+    def _functions_of_bus(self) -> list[Path]:
+        """List the PCI functions; none without a PCI bus."""
+        folder = self._sysfs / "bus" / "pci" / "devices"
+        try:
+            return sorted(folder.iterdir())
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                self.problems.append(f"{folder}: {error.strerror}")
+            return []
 
     def _functions_above(self, device: Path) -> Iterator[Path]:
         """Yield the PCI functions that a device of a bus is or is below, without those of other roots."""
@@ -145,16 +149,21 @@ class SysfsCopy:
         target = self._folder / place
         if target.exists() or not path.is_file():
             return
+        content = self._read(path)
+        if content is not None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(self._change(place, content))
+            self.files += 1
+
+    def _read(self, path: Path) -> bytes | None:
+        """Return the content of a file of sysfs; None without a value, or if it cannot be read, which is a problem."""
         try:
             with path.open("rb") as file:
-                content = file.read(MAX_FILE_SIZE)
+                return file.read(MAX_FILE_SIZE)
         except OSError as error:
             if error.errno not in _NO_VALUE:
                 self.problems.append(f"{path}: {error.strerror}")
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(self._change(place, content))
-        self.files += 1
+            return None
 
     def _copy_link(self, path: Path) -> None:
         """Copy a link within sysfs; what it leads to is created as a folder."""

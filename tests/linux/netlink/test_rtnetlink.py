@@ -158,7 +158,7 @@ def test_malformed_nested_attribute_affects_only_its_field():
 
 
 def test_number_of_unexpected_size_is_none():
-    (found,) = links(link(NAMED, attribute(MTU, b"\x01\x02"), attribute(OPERSTATE, b"\x63")))
+    (found,) = links(link(NAMED, attribute(MTU, b"\x01\x02\x03"), attribute(OPERSTATE, b"\x63")))
     assert (found.mtu, found.operstate) == (None, None)
 
 
