@@ -20,6 +20,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from exporter.mqtt.packet_limit import MAX_PACKET_SIZE, PacketSizeError, limiting_context
+
 KEEP_ALIVE = 20
 """Keep Alive in seconds; the broker publishes the will after one and a half times this without a packet."""
 
@@ -28,9 +30,6 @@ CONNECT_TIMEOUT = 5.0
 
 KEEP_ALIVE_CHECK_INTERVAL = 1.0
 """Seconds between two checks of the keep alive."""
-
-MAX_PACKET_SIZE = 300 * 1024
-"""Maximum Packet Size of MQTT, in bytes: the broker does not deliver larger messages."""
 
 MessageHandler = Callable[[str, bytes], None]
 """Called with topic and payload of each message as it arrives; must not block or raise."""
@@ -121,9 +120,9 @@ class BrokerClient:
         client.connect_timeout = CONNECT_TIMEOUT
         if self._access.username is not None:
             client.username_pw_set(self._access.username, self._access.password)
-        if self._access.context is not None:
-            client.tls_set_context(self._access.context)
-            client.tls_insecure_set(not self._access.context.check_hostname)
+        context = limiting_context(self._access.context)
+        client.tls_set_context(context)
+        client.tls_insecure_set(not context.check_hostname)
         will = self._settings.will
         if will is not None:
             properties = _expiry_properties(will.expiry, PacketTypes.WILLMESSAGE)
@@ -290,6 +289,8 @@ class BrokerClient:
     def _call_paho(self, step: Callable[[], MQTTErrorCode]) -> None:
         try:
             step()
+        except PacketSizeError as error:
+            self._end(BrokerError(str(error)))
         except Exception as error:  # noqa: BLE001  # of paho on a malformed packet, or of our handler
             self._end(error)
         self._watch_socket()
