@@ -1,6 +1,7 @@
 """Supervision of tasks that run as long as the daemon: one that ends by an error is logged, counted, and started again.
 
-A task that is cancelled by anything but its own `stop` ended by an error too. A task that returns is complete.
+A task that is cancelled by anything but its own `stop` ended by an error too, unless its end is expected. A
+task that returns is complete.
 """
 
 import asyncio
@@ -49,7 +50,11 @@ class SupervisedTask:
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if self._stopping or (not task.cancelled() and task.exception() is None):
+        if not task.cancelled() and task.exception() is None:
+            return
+        if self._stopping:
+            if not task.cancelled():
+                logger.error("%s: error at its end", self.name, exc_info=task.exception())
             return
         if monotonic() - self._started >= MAX_DELAY:
             self._delay = FIRST_DELAY
@@ -69,12 +74,16 @@ class SupervisedTask:
         self._on_restart()
         self._task = self._start()
 
-    def cancel(self) -> None:
-        """Cancel the task, and do not start it again."""
+    def expect_end(self) -> None:
+        """Do not start the task again, also where another cancels it; it may go on until it returns or is stopped."""
         self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def cancel(self) -> None:
+        """Cancel the task, and do not start it again."""
+        self.expect_end()
         self._task.cancel()
 
     async def wait(self, seconds: float | None = None) -> bool:
@@ -84,13 +93,8 @@ class SupervisedTask:
 
     async def stop(self, seconds: float | None = None) -> bool:
         """Cancel the task and wait until it has ended, for a time; return whether it has. An error is logged."""
-        was_running = not self._task.done()
         self.cancel()
-        if not await self.wait(seconds):
-            return False
-        if was_running and not self._task.cancelled() and (error := self._task.exception()) is not None:
-            logger.error("%s: error at its end", self.name, exc_info=error)
-        return True
+        return await self.wait(seconds)
 
 
 class Supervisor:

@@ -41,8 +41,8 @@ MAX_TRIES = 5
 MAX_JOBS = 256
 """Jobs with a sequence of batch numbers; beyond that the least recently used one is forgotten and restarts later."""
 
-SHUTDOWN_SECONDS = 3.0
-"""Seconds at the end for sending the queue and clearing retained messages."""
+SHUTDOWN_SECONDS = 1.0
+"""Seconds at the end for sending the queue and clearing retained messages; less than the daemon waits for the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +180,7 @@ class Publisher:
         self._closing = True
         self._wakeup.set()
         if self._task is not None:
+            self._task.expect_end()
             if self.status.connected:
                 await self._task.wait(SHUTDOWN_SECONDS)
             await self._task.stop()

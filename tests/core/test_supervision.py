@@ -83,8 +83,8 @@ async def test_delays_double_up_to_the_maximum(supervisor, caplog, monkeypatch):
     task = start(supervisor, "nic", run)
     await until(lambda: supervisor.restarts["a kind"] == 4)
     await task.stop()
-    delays = [record.args[1] for record in caplog.records]
-    assert delays[:4] == [0.01, 0.02, 0.04, 0.04]
+    delays = [record.args[1] for record in caplog.records[:4]]
+    assert delays == [0.01, 0.02, 0.04, 0.04]
 
 
 async def test_a_stop_between_two_runs_prevents_the_restart(supervisor, monkeypatch, caplog):
