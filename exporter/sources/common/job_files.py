@@ -61,11 +61,10 @@ class JobFile(NamedTuple):
 
 
 class FoundJobFiles(NamedTuple):
-    """The folders that exist, the selected files by path, and whether there were more than MAX_ENTRIES."""
+    """The folders that exist, and the selected files by path."""
 
     folders: list[str]
     files: dict[str, JobFile]
-    truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class JobFileSearch:
     is_selected: Callable[[str], bool]
 
     def find(self, failures: list[Failure]) -> FoundJobFiles:
-        """Find the files; folders that cannot be listed, and jobs with too many, go to `failures`. Blocks."""
+        """Find the files; folders that cannot be listed, and exceeded limits, are appended to `failures`. Blocks."""
         walk = _Walk(self, failures)
         for pattern in self.patterns:
             parts = pattern.split("/")
@@ -92,7 +91,10 @@ class JobFileSearch:
                 walk.add_configured(pattern)
             else:
                 walk.add_matches(pattern, wild, is_last=wild == len(parts) - 1)
-        return FoundJobFiles(walk.folders, walk.files, walk.truncated)
+        if walk.is_truncated:
+            detail = f"more than {MAX_ENTRIES} entries below {', '.join(self.patterns)}; remove those of old jobs"
+            failures.append(Failure("", "too_many_files", detail))
+        return FoundJobFiles(walk.folders, walk.files)
 
 
 class _Walk:
@@ -101,7 +103,7 @@ class _Walk:
     def __init__(self, search: JobFileSearch, failures: list[Failure]) -> None:
         self.folders: list[str] = []
         self.files: dict[str, JobFile] = {}
-        self.truncated = False
+        self.is_truncated = False
         self._search, self._failures = search, failures
         self._left = MAX_ENTRIES
         self._entries: Counter[str] = Counter()  # by job
@@ -178,7 +180,7 @@ class _Walk:
     def _first(self, entries: Iterable[_Entry]) -> list[_Entry]:
         """Return the entries of a shared folder, of too many the first."""
         first = list(islice(entries, MAX_ENTRIES + 1))
-        self.truncated |= len(first) > MAX_ENTRIES
+        self.is_truncated |= len(first) > MAX_ENTRIES
         return first[:MAX_ENTRIES]
 
     def _take(self, job: str, place: str) -> bool:
@@ -190,7 +192,7 @@ class _Walk:
                 self._failures.append(Failure(job, "too_many_files", detail))
             return False
         if self._left <= 0:
-            self.truncated = True
+            self.is_truncated = True
             return False
         self._entries[job] += 1
         self._left -= 1

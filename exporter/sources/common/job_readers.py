@@ -149,7 +149,7 @@ class JobLogs(Generic[Parsed]):
         grown = [self.files[file.path] for file in scan.grown]
         for log in grown:
             log.uid = found.files[log.path].status.st_uid  # another user may have replaced it
-        if scan.too_many or found.truncated:
+        if scan.too_many:
             failures.append(_too_many(len(self.files), self._search))
         return found, grown
 
@@ -211,7 +211,7 @@ class JobDumps(Generic[Parsed]):
         files = found.files
         scan = self._files.update({path: one.status for path, one in files.items()})
         poll.gone = scan.gone
-        if scan.too_many or found.truncated:
+        if scan.too_many:
             poll.failures.append(_too_many(len(self._files.files), self._search))
         results: Mapping[str, Parsed | Exception] = await self._calls.run(
             (path, partial(self._read, path, files[path])) for path in scan.ready
@@ -225,5 +225,5 @@ class JobDumps(Generic[Parsed]):
 
 
 def _too_many(count: int, search: JobFileSearch) -> Failure:
-    detail = f"too many files below {', '.join(search.patterns)}, of which {count} are read; remove those of old jobs"
+    detail = f"more than {count} files below {', '.join(search.patterns)}; remove those of old jobs"
     return Failure("", "too_many_files", detail)

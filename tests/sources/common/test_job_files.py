@@ -20,16 +20,20 @@ def everything(_: str) -> bool:
 
 
 class Folder:
-    """A folder to search in; failures are those of the last search."""
+    """A folder to search in; `failures` of jobs, and whether entries of all were cut, are those of the last search."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def find(self, *patterns: str, is_wanted=everything, is_selected=everything) -> dict[str, str]:
         """Return the job of each file."""
-        self.failures = []
+        failures = []
         search = JobFileSearch(tuple(str(self.path / one) for one in patterns), is_wanted, is_selected)
-        self.folders, files, self.truncated = search.find(self.failures)
+        self.folders, files = search.find(failures)
+        self.failures = [one for one in failures if one.device]
+        others = [(one.reason, one.detail.partition(" below ")[0]) for one in failures if not one.device]
+        assert others in ([], [("too_many_files", f"more than {job_files.MAX_ENTRIES} entries")])
+        self.truncated = bool(others)
         return {path.removeprefix(f"{self.path}/"): one.job for path, one in files.items()}
 
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from exporter.sources.common import job_files
 from exporter.sources.nccl_facts import inspector_windows
 from exporter.sources.nccl_facts import source as nccl_facts
 from exporter.sources.nccl_facts.inspector_windows import class_of, size_label
@@ -158,6 +159,15 @@ async def test_rows_and_files_are_bounded_and_the_limit_is_reported(bench):
         put(file(bench.folder, gpu), *window(1, 1), age=-1)
     await bench.read()
     assert len(bench.cells(TEXTFILES, "age_seconds")) == inspector_windows.MAX_FILES
+
+
+async def test_folders_with_too_many_entries_are_reported(bench, monkeypatch):
+    monkeypatch.setattr(job_files, "MAX_ENTRIES", 2)
+    for gpu in range(3):
+        put(file(bench.folder / "llama", gpu), *window(90.5, 11000))
+    await bench.read()
+    assert bench.failures() == {("", "too_many_files")}
+    assert len(bench.cells(TEXTFILES, "age_seconds")) == 2
 
 
 async def test_hostile_files_are_harmless(bench):
