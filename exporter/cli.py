@@ -1,6 +1,7 @@
 """The command line: it assembles the parser of the modules in `exporter.commands` and runs the chosen command."""
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -38,6 +39,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     }
 )
 
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a write to a file that cannot grow, or to a broken device; files that are opened have a name in theirs."""
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
@@ -61,19 +65,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0 success, 1 failure, such as a wrong configuration or an address that cannot be listened on, 2
         wrong flags; that of `ib diff` is that of diff.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    _open_missing_outputs()
+    try:
+        status = _run(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()  # here, since an error of the flush at the end has no handler
+    except BrokenPipeError:  # what reads standard output has ended, such as `head`
+        pass
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
+            raise
+        _print_error(f"the output cannot be written: {error.strerror}; free space, or choose another file for it")
+    else:
+        return status
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at the end fails too
+    return 1
+
+
+def _run(words: list[str]) -> int:
+    """Run a command, without what concerns its standard output."""
     if not words or (words[0].startswith("-") and words[0] not in {"-h", "--help", "--version"}):
         words.insert(0, "run")
     if words[0] != "run":  # a daemon receives it when it runs, see `exporter.__main__`
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-    chosen = parser().parse_args(words)
+    try:
+        chosen = parser().parse_args(words)
+    finally:  # it also prints the help and the version, and exits then
+        sys.stdout.flush()
     try:
         return COMMANDS[chosen.command].run(chosen)
     except KeyboardInterrupt:
         return 130
     except UserError as error:  # any other exception is a fault of this program, and keeps its traceback
-        print(f"fabric-exporter: {error}", file=sys.stderr)  # noqa: T201  # errors go to the terminal
+        _print_error(str(error))
         return 1
-    except BrokenPipeError:  # what reads standard output has ended, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at the end fails too
-        return 1
+
+
+def _open_missing_outputs() -> None:
+    """Write what goes to a standard stream that is closed, as by `>&-`, to nowhere, as a command in C would."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  # until the end
+
+
+def _print_error(text: str) -> None:
+    print(f"fabric-exporter: {text}", file=sys.stderr)  # noqa: T201  # errors go to the terminal

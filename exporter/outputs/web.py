@@ -136,6 +136,10 @@ async def _bind(text: str, host: str, port: int) -> socket.socket:
         elif error.errno in {errno.EACCES, errno.EPERM}:
             reason = "not permitted; ports below 1024 need CAP_NET_BIND_SERVICE, choose one above"
         raise ListenError(f"cannot listen on {text}: {reason}") from error
+    except UnicodeError:
+        raise ListenError(
+            f"cannot listen on {text}: the host name is malformed; its labels have 1 to 63 characters each"
+        ) from None
 
 
 def _socket(family: int) -> socket.socket:

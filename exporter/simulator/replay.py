@@ -44,9 +44,8 @@ async def replay(
     async with SnmpAgent(recording.rows, community=community) as agent:
         try:
             address, chosen = await agent.start(host, port)
-        except OSError as error:
-            raise UserError(
-                f"{host}:{port}: cannot be listened on: {error.strerror or error}; choose another --listen"
-            ) from None
+        except (OSError, UnicodeError) as error:
+            reason = "the host name is malformed" if isinstance(error, UnicodeError) else error.strerror or error
+            raise UserError(f"{host}:{port}: cannot be listened on: {reason}; choose another --listen") from None
         report(f"{len(recording.rows)} rows at {address}:{chosen}, SNMP v2c")
         await asyncio.Event().wait()

@@ -235,6 +235,17 @@ def test_a_port_in_use_is_one_line(capsys):
     assert remedy == "stop what uses it, or choose another with --web.listen-address"
 
 
+@pytest.mark.parametrize("host", ["a..b", ".a", f"{'a' * 64}.example"])
+def test_a_malformed_host_name_is_one_line(capsys, tmp_path, host):
+    """The resolver raises UnicodeError for it, not OSError."""
+    for command in ("run", "demo"):
+        line = failed(capsys, [command, "--web.listen-address", f"{host}:9"])
+        assert line.startswith(f"cannot listen on {host}:9: the host name is malformed; ")
+    recording = tmp_path / "leaf.rec"
+    recording.write_text("1.3.6.1.2.1.1.5.0|4|leaf-01\n")
+    assert host in failed(capsys, ["replay", str(recording), "--listen", f"{host}:1161"])
+
+
 @pytest.mark.parametrize("kind", [ValueError, OSError, RuntimeError, KeyError])
 def test_a_fault_in_the_program_is_not_hidden(monkeypatch, kind):
     def broken(*_):
@@ -295,6 +306,50 @@ def test_output_that_is_not_read_is_no_traceback(tmp_path):
             [sys.executable, "-m", "exporter", "hook"], stdout=output, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (1, "")
+
+
+OUTPUTS = [
+    ["hook"],
+    ["check-config", "--config.file", "FILE"],
+    ["probe", "127.0.0.1:9", "--metrics", "--snmp.community-env=HOME"],
+    ["--version"],
+]
+"""Commands that write to standard output."""
+
+
+@pytest.mark.parametrize("command", OUTPUTS, ids=lambda words: words[0])
+def test_closed_standard_streams_are_no_traceback(tmp_path, command):
+    """As of `fabric-exporter hook >&-`: Python has no object for a stream that is closed."""
+    file = tmp_path / "config.yml"
+    file.write_text("host: a\n")
+    words = [str(file) if word == "FILE" else word for word in command]
+    for closed in (">&-", "2>&-"):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "exporter", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == (command[0] == "probe")  # nothing answers there
+        assert "Traceback" not in done.stderr
+        assert (done.stdout == "") == (closed == ">&-")
+
+
+@pytest.mark.parametrize("command", OUTPUTS[:3], ids=lambda words: words[0])
+def test_an_output_that_is_full_is_one_line(tmp_path, command):
+    file = tmp_path / "config.yml"
+    file.write_text("host: a\n")
+    words = [str(file) if word == "FILE" else word for word in command]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "exporter", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if line.startswith("fabric-exporter: ")]
+    remedy = "free space, or choose another file for it"
+    assert lines == [f"fabric-exporter: the output cannot be written: No space left on device; {remedy}"]
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr  # of the flush at the end
 
 
 def test_an_interrupt_is_exit_status_130(monkeypatch):
