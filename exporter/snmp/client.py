@@ -33,7 +33,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Split `host`, `host:port`, `[ipv6]`, `[ipv6]:port` or a bare IPv6 address into host and port (161 if none).
 
     Raises:
-        ValueError: the host is empty, or the port is not 1 to 65535.
+        ValueError: the host is empty or cannot be a name, or the port is not 1 to 65535.
     """
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
@@ -46,6 +46,11 @@ def parse_address(text: str) -> tuple[str, int]:
         host, port = text, str(DEFAULT_PORT)
     if not host:
         raise ValueError(f"address {text!r}: the host is empty")
+    try:
+        host.encode("idna")  # as the resolver does
+    except UnicodeError:
+        what = "is not a host name; each part between dots has 1 to 63 characters, none of them invalid"
+        raise ValueError(f"address {text!r}: {host!r} {what}") from None
     if not (port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= 65535):
         raise ValueError(f"address {text!r}: port {port!r} is not a number from 1 to 65535")
     return host, int(port)
@@ -175,7 +180,7 @@ class SnmpClient:
                         )
             except TimeoutError as error:
                 raise SnmpTimeout(f"{self.address}: the name was not resolved in {self._deadline:g} s") from error
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 raise SnmpUnreachable(f"{self.address}: {error}") from error
             self._transport = transport
         return self._transport

@@ -351,6 +351,8 @@ async def test_over_ipv6():
         ("[2001:db8::1]", ("2001:db8::1", 161)),
         ("[2001:db8::1]:1161", ("2001:db8::1", 1161)),
         ("fe80::1%eth0", ("fe80::1%eth0", 161)),
+        ("leaf-01.example.:161", ("leaf-01.example.", 161)),
+        (f"{'x' * 63}.example", (f"{'x' * 63}.example", 161)),
     ],
 )
 def test_addresses(text, parsed):
@@ -363,6 +365,12 @@ def test_addresses(text, parsed):
 def test_invalid_addresses_are_rejected(text):
     with pytest.raises(ValueError, match="address"):
         SnmpClient(text, "public")
+
+
+@pytest.mark.parametrize("host", ["leaf..example", ".example", ".", "x" * 64, "leaf\udcff"])
+def test_a_host_that_cannot_be_a_name_is_rejected(host):
+    with pytest.raises(ValueError, match="is not a host name; each part between dots has 1 to 63 characters"):
+        SnmpClient(f"{host}:161", "public")
 
 
 def test_the_simulated_agent_ignores_other_datagrams():

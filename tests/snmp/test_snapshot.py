@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from exporter import cli
+from exporter.config.secret import SecretError
 from exporter.simulator.snmp_agent import SnmpAgent
 from exporter.simulator.snmp_faults import SnmpFaults
 from exporter.snmp import recording as snmp_recording
@@ -21,6 +23,8 @@ from exporter.snmp.ber import (
 from exporter.snmp.client import SnmpClient
 from exporter.snmp.errors import SnmpTimeout
 from exporter.snmp.snapshot import SnapshotLimits, snapshot
+from exporter.sources.switch.credentials import read_credentials
+from exporter.sources.switch.options import Snmp
 from tests.helpers.paths import FIXTURES
 from tests.simulators.snmp_switch import SimulatedSwitch
 
@@ -351,6 +355,36 @@ async def test_an_unresponsive_switch_is_an_error():
         address = "{}:{}".format(*await agent.start())
         with pytest.raises(SnmpTimeout):
             await snapshot(address, "public", limits=SnapshotLimits(seconds=0.2))
+
+
+@pytest.mark.parametrize("flags", [["--snmp.community-env", "SECRET"], ["--snmp.version", "3", "--snmp.user", "u"]])
+@pytest.mark.parametrize("host", ["leaf..example", f"{'x' * 64}.example", "leaf\udcff", "..:161"])
+def test_a_host_that_cannot_be_a_name_is_one_line(capsys, monkeypatch, host, flags):
+    monkeypatch.setenv("SECRET", "public")
+    assert cli.main(["snapshot", host, *flags]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fabric-exporter: address {host!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "place"),
+    [
+        (["--snmp.community-env", "SECRET"], "environment variable SECRET: the secret"),
+        (["--snmp.version=3", "--snmp.user=\udcff"], "user or context: it"),
+    ],
+)
+def test_a_secret_that_is_not_utf8_is_one_line_without_it(capsys, monkeypatch, flags, place):
+    monkeypatch.setenv("SECRET", "in-secret-\udcff")
+    assert cli.main(["snapshot", "127.0.0.1:9", *flags]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"fabric-exporter: {place} is not valid UTF-8"
+
+
+def test_a_password_that_is_not_utf8_is_an_error_without_it(monkeypatch):
+    monkeypatch.setenv("SECRET", "in-secret-\udcff")
+    options = Snmp(version=3, user="u", auth="sha", auth_password_env="SECRET")
+    with pytest.raises(SecretError, match=r"^environment variable SECRET: the secret is not valid UTF-8$"):
+        read_credentials(options)
 
 
 IDENTITIES = [
