@@ -1,6 +1,7 @@
-"""IP addresses in texts."""
+"""IP addresses and host names in texts."""
 
 import ipaddress
+import re
 
 
 def is_ip_address(text: str) -> bool:
@@ -10,3 +11,12 @@ def is_ip_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_host_name(text: str) -> bool:
+    """Return whether the resolver accepts a text as a name, or an IPv4 address: labels of 1 to 63 characters."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return re.fullmatch(r"[^\s:/@%\[\]]+", text) is not None

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from exporter.config.addresses import is_host_name, is_ip_address
 from exporter.config.errors import RuleError
 from exporter.config.units import Duration
 from exporter.core.source import Options
@@ -38,8 +39,12 @@ class RasOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if self.interval < MIN_INTERVAL_SECONDS:
             raise RuleError(["interval"], f"is {self.interval:g} s; give {MIN_INTERVAL_SECONDS:g}s or more")
         host, _, port = self.address.rpartition(":")
-        if not (host and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16):
-            raise RuleError(["address"], f"is {self.address!r}; give a host and a port, such as localhost:{PORT}")
+        is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16
+        is_bracketed = host.startswith("[") and host.endswith("]") and is_ip_address(host[1:-1])
+        if not (is_port and (is_bracketed or is_host_name(host))):
+            raise RuleError(
+                ["address"], f"is {self.address!r}; give a host and a port, such as localhost:{PORT} or [::1]:{PORT}"
+            )
 
     @property
     def endpoint(self) -> tuple[tuple[str, ...], int]:

@@ -414,6 +414,10 @@ def test_listeners_are_read_from_proc_net_tcp():
         ("ras: {interval: 5s}", "interval"),
         ("ras: {address: localhost}", "address"),
         ("ras: {address: 'localhost:0'}", "address"),
+        ("ras: {address: '[::1'}", "address"),
+        ("ras: {address: '[localhost]:28028'}", "address"),
+        ("ras: {address: '::1:28028'}", "address"),
+        ("ras: {address: 'a..b:28028'}", "address"),
         ("ras: {adress: 'localhost:1'}", "adress"),
     ],
 )
