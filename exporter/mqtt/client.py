@@ -20,7 +20,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from exporter.mqtt.packet_limit import MAX_PACKET_SIZE, PacketSizeError, limiting_context
+from exporter.mqtt.packet_limit import MAX_PACKET_SIZE, PacketRefusedError, limiting_context
 
 KEEP_ALIVE = 20
 """Keep Alive in seconds; the broker publishes the will after one and a half times this without a packet."""
@@ -289,7 +289,7 @@ class BrokerClient:
     def _call_paho(self, step: Callable[[], MQTTErrorCode]) -> None:
         try:
             step()
-        except PacketSizeError as error:
+        except PacketRefusedError as error:
             self._end(BrokerError(str(error)))
         except Exception as error:  # noqa: BLE001  # of paho on a malformed packet, or of our handler
             self._end(error)

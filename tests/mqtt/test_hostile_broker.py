@@ -16,7 +16,7 @@ from exporter.mqtt import publisher as publishing
 from exporter.mqtt.client import Access, BrokerClient, BrokerError, ClientSettings
 from exporter.mqtt.connection import Backoff
 from exporter.mqtt.options import MqttOptions
-from exporter.mqtt.packet_limit import MAX_PACKET_SIZE, PacketSizeError, PacketSizes
+from exporter.mqtt.packet_limit import MAX_PACKET_SIZE, PacketHeaders, PacketRefusedError
 from exporter.mqtt.publisher import Publisher
 
 CONNACK = bytes.fromhex("2003000000")
@@ -106,6 +106,22 @@ async def test_a_packet_above_the_maximum_ends_the_connection_before_it_is_read(
     assert received == [MAX_PACKET_SIZE - 8], "the largest one that is allowed arrives"
 
 
+async def test_a_message_with_qos_2_ends_the_connection():
+    """The subscriptions have QoS 1 (MQTT-3.8.4-8); paho would keep each until the broker releases it."""
+    received = []
+    settings = ClientSettings("one", on_received=lambda topic, payload: received.append((topic, payload)))
+    qos_1, qos_2 = bytes.fromhex("3207 0001 61 0001 00 78"), bytes.fromhex("3407 0001 61 0002 00 79")
+    async with broker_that_sends(qos_1 + qos_2 + qos_1) as port:
+        client = BrokerClient(settings, Access(("127.0.0.1", port)), timeout=PATIENCE)
+        try:
+            await client.connect(clean_start=True)
+            with pytest.raises(BrokerError, match="a message with QoS 2; the subscriptions have QoS 1"):
+                await asyncio.wait_for(client.run_while_connected(asyncio.Event().wait()), PATIENCE)
+        finally:
+            client.close()
+    assert received == [("a", b"x")]
+
+
 async def test_a_connack_above_the_maximum_is_an_error_with_its_reason():
     async def serve(reader, writer):
         await reader.read(1024)
@@ -134,19 +150,19 @@ async def test_a_publisher_reports_the_packet_above_the_maximum_and_connects_aga
 
 @given(st.lists(st.integers(0, 1000), max_size=5), st.lists(st.integers(1, 300)), st.integers(1001, 268_435_455))
 def test_the_first_packet_above_the_maximum_is_detected_however_the_bytes_arrive(allowed, cuts, refused):
-    sizes = PacketSizes(1000)
+    headers = PacketHeaders(1000)
     good = b"".join(b"\x30" + variable_byte_integer(size) + b"\xff" * size for size in allowed)
     while good:
         cut = cuts.pop() if cuts else len(good)
-        sizes.feed(good[:cut])
+        headers.feed(good[:cut])
         good = good[cut:]
     *start, last = b"\x30" + variable_byte_integer(refused)
     for byte in start:
-        sizes.feed(bytes([byte]))
-    with pytest.raises(PacketSizeError, match=f"a packet of {refused} bytes; the maximum is 1000"):
-        sizes.feed(bytes([last]))
-    with pytest.raises(PacketSizeError):
-        sizes.feed(b"\0")
+        headers.feed(bytes([byte]))
+    with pytest.raises(PacketRefusedError, match=f"a packet of {refused} bytes; the maximum is 1000"):
+        headers.feed(bytes([last]))
+    with pytest.raises(PacketRefusedError):
+        headers.feed(b"\0")
 
 
 # --- end
