@@ -1,6 +1,7 @@
 """Configuration of one switch: its target, and the protocols to poll it."""
 
 import re
+from ipaddress import IPv4Address, IPv6Address
 from typing import Literal
 
 import msgspec
@@ -237,7 +238,7 @@ class Traps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The trap receiver. Traps and informs are accepted only from targets, with the credentials of their `snmp`.
 
     Attributes:
-        listen: Addresses with ports.
+        listen: IP addresses with ports.
     """
 
     listen: tuple[str, ...] = (":162",)
@@ -247,6 +248,22 @@ class Traps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if not self.listen:
             raise ValueError("listen is empty; give an address such as ':162'")
         for address in self.listen:
-            host, colon, port = address.rpartition(":")
-            if not colon or (":" in host and not host.startswith("[")) or not (port.isdecimal() and int(port) < 65536):
-                raise ValueError(f"listen has {address!r}; write :PORT, HOST:PORT or [IPV6]:PORT")
+            if not _is_listen_address(address):
+                raise ValueError(
+                    f"listen has {address!r}; write :PORT, IPV4:PORT or [IPV6]:PORT, not the name of a host"
+                )
+
+
+def _is_listen_address(text: str) -> bool:
+    """Return whether a text is an IP address with a port; an empty address is any IPv4 address."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < 65536):
+        return False
+    try:
+        if host.startswith("[") and host.endswith("]"):
+            IPv6Address(host[1:-1])
+        elif host:
+            IPv4Address(host)
+    except ValueError:
+        return False
+    return True

@@ -5,11 +5,12 @@ and at least the security level of that target, and within a rate limit for each
 """
 
 import asyncio
-import hashlib
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,29 +19,32 @@ from pysnmp.carrier.asyncio.dgram import udp, udp6
 from pysnmp.entity import config
 from pysnmp.entity.engine import SnmpEngine
 from pysnmp.entity.rfc3413 import ntfrcv
-from pysnmp.proto.rfc1902 import OctetString
+from pysnmp.proto import errind
 
 from exporter.config.secret import SecretError
 from exporter.core.source import Failure, Reading, SourceError
 from exporter.core.table import RowKeeper, TableBuilder
 from exporter.snmp.client import parse_address
-from exporter.snmp.security import (
-    Authentication,
-    Community,
-    Credentials,
-    Privacy,
-    User,
-)
+from exporter.snmp.security import Community, Credentials
 from exporter.sources.switch.credentials import read_credentials
 from exporter.sources.switch.metrics import TRAPS, TRAPS_REFUSED
 from exporter.sources.switch.options import Target, Traps
 from exporter.sources.switch.registry import SwitchRegistry
+from exporter.sources.switch.trap_credentials import (
+    Security,
+    add_credentials,
+    remove_community,
+    security_of,
+)
 
 INTERVAL = 5.0
 """Seconds between two readings of the counters."""
 
-RESOLVE_SECONDS = 300.0
-"""Seconds after which the addresses of targets are resolved again."""
+UPDATE_SECONDS = 300.0
+"""Seconds after which the credentials of a target are read, and its address is resolved, again."""
+
+LOOKUP_SECONDS = 1.5
+"""Seconds for one answer of the resolver, and for all updates of one reading; it continues at the next one."""
 
 BURST, RATE = 20.0, 2.0
 """Rate limit of one address: datagrams at once, and datagrams per second after that."""
@@ -70,37 +74,38 @@ TRAP_OID = (1, 3, 6, 1, 6, 3, 1, 1, 4, 1, 0)  # snmpTrapOID
 PORT_NAMES = ((1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 1), (1, 3, 6, 1, 2, 1, 2, 2, 1, 2))  # ifName, ifDescr
 MAX_NAME_BYTES = 256
 
-_AUTHENTICATION = MappingProxyType(
-    {
-        None: config.USM_AUTH_NONE,
-        Authentication.MD5: config.USM_AUTH_HMAC96_MD5,
-        Authentication.SHA: config.USM_AUTH_HMAC96_SHA,
-        Authentication.SHA224: config.USM_AUTH_HMAC128_SHA224,
-        Authentication.SHA256: config.USM_AUTH_HMAC192_SHA256,
-        Authentication.SHA384: config.USM_AUTH_HMAC256_SHA384,
-        Authentication.SHA512: config.USM_AUTH_HMAC384_SHA512,
-    }
-)
-_PRIVACY = MappingProxyType(
-    {
-        None: config.USM_PRIV_NONE,
-        Privacy.DES: config.USM_PRIV_CBC56_DES,
-        Privacy.AES: config.USM_PRIV_CFB128_AES,
-        Privacy.AES192: config.USM_PRIV_CFB192_AES_BLUMENTHAL,
-        Privacy.AES256: config.USM_PRIV_CFB256_AES_BLUMENTHAL,
-        Privacy.AES192C: config.USM_PRIV_CFB192_AES,
-        Privacy.AES256C: config.USM_PRIV_CFB256_AES,
-    }
-)
-"""Algorithms to their constants in pysnmp; those of longer keys without a name in them are Reeder's there."""
+SECURITY_FAILURES = ("rfc2576.prepareDataElements:sm-failure", "rfc3412.prepareDataElements:sm-failure")
+"""Points at which pysnmp refuses the credentials of a message: those of versions 1 and 2c, and of version 3."""
+
+DISCOVERY = frozenset({str(errind.unknownEngineID), str(errind.notInTimeWindow)})
+"""Errors by which the sender of an inform discovers our engine and its time (RFC 3414, section 4)."""
 
 
 class TrapSender(NamedTuple):
-    """A target whose traps are accepted: its name, and its pysnmp security name and minimum security level."""
+    """A target whose traps are accepted from an address, and its security; None as long as that cannot be read."""
 
     target: str
-    security_name: str
-    level: int
+    security: Security | None
+
+
+@dataclass(slots=True)
+class Peer:
+    """What is known of a target with `snmp`. A later failure leaves what was read or resolved before.
+
+    Attributes:
+        credentials: Those in pysnmp.
+        addresses: Those that its name was resolved to.
+        tried_at: Time of the last update, successful or not.
+        updated_at: Time of the last update without failures.
+        failures: Those of the last update.
+    """
+
+    target: Target
+    credentials: Credentials | None = None
+    addresses: tuple[str, ...] = ()
+    tried_at: float = float("-inf")
+    updated_at: float = float("-inf")
+    failures: Sequence[Failure] = ()
 
 
 @dataclass(slots=True)
@@ -140,9 +145,9 @@ class TrapSource:
         self._targets = [target for target in targets if target.snmp is not None]
         self._registry = registry
         self._engine: SnmpEngine | None = None
+        self._peers: list[Peer] = []
         self._senders: dict[str, list[TrapSender]] = {}
-        self._credentials: dict[str, tuple[str, int]] = {}
-        self._resolved_at = float("-inf")
+        self._is_counted = False
         self._buckets: dict[str, TokenBucket] = {}
         self._polled_at: dict[str, float] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -159,11 +164,10 @@ class TrapSource:
         Raises:
             SourceError: A socket cannot be opened.
         """
-        failures: list[Failure] = []
         if self._engine is None:
-            self._engine, failures = await self._open()
-        if monotonic() - self._resolved_at >= RESOLVE_SECONDS:
-            failures += await self._resolve()
+            self._engine = await self._open()
+            self._peers = [Peer(target) for target in self._targets]
+        await self._update(self._engine)
         events, refused = TableBuilder(TRAPS), TableBuilder(TRAPS_REFUSED)
         labels = self._registry.known
         for (target, event), count in sorted(self._counts.items()):
@@ -172,6 +176,7 @@ class TrapSource:
         for reason, count in self._refused.items():
             refused.row((reason,), {"traps_refused_total": count})
         now = monotonic()
+        failures = [failure for peer in self._peers for failure in peer.failures]
         return Reading([one.table(self._keepers[one.schema], now) for one in (events, refused)], failures)
 
     async def close(self) -> None:
@@ -183,17 +188,8 @@ class TrapSource:
 
     # --- opening -------------------------------------------------------------------------------------------------
 
-    async def _open(self) -> tuple[SnmpEngine, list[Failure]]:
+    async def _open(self) -> SnmpEngine:
         engine = SnmpEngine()
-        failures = []
-        for target in self._targets:
-            assert target.snmp is not None  # noqa: S101  # __init__ filters the targets
-            try:
-                credentials = await asyncio.to_thread(read_credentials, target.snmp)
-            except SecretError as error:
-                failures.append(Failure(target.name, "credentials", f"its traps are refused: {error}"))
-                continue
-            self._credentials[target.name] = _add_credentials(engine, credentials, target.snmp.engine_id)
         try:
             for number, address in enumerate(self._options.listen):
                 domain, transport = await self._transport(address)
@@ -205,7 +201,8 @@ class TrapSource:
                 "configuration", f"switches.traps.listen: {address!r}: {error.strerror}; {remedy}"
             ) from None
         ntfrcv.NotificationReceiver(engine, self._on_notification)
-        return engine, failures
+        engine.observer.register_observer(self._on_security_failure, *SECURITY_FAILURES)
+        return engine
 
     async def _transport(self, address: str) -> tuple[tuple[int, ...], Any]:
         """Open a socket, and return its pysnmp domain and transport."""
@@ -221,34 +218,64 @@ class TrapSource:
             sock.close()
             raise
         kind: Any = _FilteredUdp6 if family == socket.AF_INET6 else _FilteredUdp
-        transport = kind(self._is_accepted, self._count_malformed, loop)
+        transport = kind(self._on_datagram, loop)
         await loop.create_datagram_endpoint(lambda: transport, sock=sock)  # open_server_mode could not be awaited
         return (udp6.DOMAIN_NAME if family == socket.AF_INET6 else udp.DOMAIN_NAME), transport
 
-    async def _resolve(self) -> list[Failure]:
-        """Resolve the addresses of the targets."""
+    # --- targets -------------------------------------------------------------------------------------------------
+
+    async def _update(self, engine: SnmpEngine) -> None:
+        """Update the targets that failed or were not updated for long; those that were not tried for longest first."""
+        begun = monotonic()
+        due = [peer for peer in self._peers if peer.failures or begun - peer.updated_at >= UPDATE_SECONDS]
+        for peer in sorted(due, key=lambda peer: peer.tried_at):
+            if monotonic() - begun >= LOOKUP_SECONDS:
+                break
+            peer.tried_at = monotonic()
+            peer.failures = [*await self._update_credentials(engine, peer), *await _update_addresses(peer)]
+            if not peer.failures:
+                peer.updated_at = monotonic()
+        if due:
+            self._update_senders()
+
+    async def _update_credentials(self, engine: SnmpEngine, peer: Peer) -> Sequence[Failure]:
+        """Read the credentials of a target, and give them to pysnmp if they changed."""
+        options = peer.target.snmp
+        assert options is not None  # noqa: S101  # __init__ filters the targets
+        try:
+            credentials = await asyncio.to_thread(read_credentials, options)
+        except SecretError as error:
+            effect = "its traps are refused" if peer.credentials is None else "the credentials read before are used"
+            return [Failure(peer.target.name, "credentials", f"{effect}: {error}")]
+        before = peer.credentials
+        if credentials != before:
+            add_credentials(engine, credentials, options.engine_id)
+            peer.credentials = credentials
+            used = {one.credentials.community for one in self._peers if isinstance(one.credentials, Community)}
+            if isinstance(before, Community) and before.community not in used:
+                remove_community(engine, before)
+        return ()
+
+    def _update_senders(self) -> None:
         senders: dict[str, list[TrapSender]] = {}
-        failures = []
-        loop = asyncio.get_running_loop()
-        for target in self._targets:
-            if target.name not in self._credentials:
-                continue
-            assert target.snmp is not None  # noqa: S101  # __init__ filters the targets
-            host, _ = parse_address(target.snmp.address or target.address)
-            try:
-                found = await loop.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-            except OSError as error:
-                failures.append(Failure(target.name, "unreachable", f"its traps are refused: {host}: {error}"))
-                continue
-            for *_, address in found:
-                sender = TrapSender(target.name, *self._credentials[target.name])
-                senders.setdefault(str(address[0]), []).append(sender)
+        for peer in self._peers:
+            security = None if peer.credentials is None else security_of(peer.credentials)
+            for address in peer.addresses:
+                senders.setdefault(address, []).append(TrapSender(peer.target.name, security))
         self._senders = senders
-        self._resolved_at = monotonic()
         self._buckets = {address: bucket for address, bucket in self._buckets.items() if address in senders}
-        return failures
 
     # --- receiving -----------------------------------------------------------------------------------------------
+
+    def _on_datagram(self, address: str, decode: Callable[[], None]) -> None:
+        """Count a datagram, whatever becomes of it; `decode` passes it to pysnmp, and returns once it is processed."""
+        if not self._is_accepted(address):
+            return
+        self._is_counted = False
+        with suppress(Exception):  # pysnmp raises various exceptions on malformed messages, and drops others
+            decode()
+        if not self._is_counted:
+            self._refused["malformed"] += 1
 
     def _is_accepted(self, address: str) -> bool:
         """Return whether to decode a datagram from an address; count it otherwise."""
@@ -260,16 +287,27 @@ class TrapSource:
             return False
         return True
 
-    def _count_malformed(self) -> None:
-        self._refused["malformed"] += 1
+    def _on_security_failure(self, _engine: SnmpEngine, _point: str, variables: Mapping[str, Any], _: object) -> None:
+        """Process one message whose credentials pysnmp refuses."""
+        status = variables["statusInformation"]
+        error = str(status.get("errorIndication", ""))
+        is_reported = "oid" in status
+        self._is_counted = error != str(errind.parseError)
+        if self._is_counted and not (is_reported and error in DISCOVERY):
+            self._refused["credentials"] += 1
 
     def _on_notification(self, engine: SnmpEngine, _: int, *rest: Any) -> None:  # noqa: ANN401  # as pysnmp calls it
         """Process one trap or inform that pysnmp has decoded and authenticated by a user or community."""
+        self._is_counted = True
         variables = rest[2]
         context: Mapping[str, Any] = engine.observer.get_execution_context("rfc3412.receiveMessage:request")
         address = str(context["transportAddress"][0])
         name, level = str(context["securityName"]), int(context["securityLevel"])
-        senders = [one for one in self._senders.get(address, ()) if one.security_name == name and level >= one.level]
+        senders = [
+            one
+            for one in self._senders.get(address, ())
+            if one.security is not None and one.security.name == name and level >= one.security.level
+        ]
         if not senders:
             self._refused["credentials"] += 1
             return
@@ -289,29 +327,20 @@ class TrapSource:
             poll_now(port)
 
 
-def _add_credentials(engine: SnmpEngine, credentials: Credentials, engine_id: str | None) -> tuple[str, int]:
-    """Add a target's credentials to pysnmp; return their security name and security level."""
-    if isinstance(credentials, Community):
-        name = hashlib.sha256(credentials.community).hexdigest()[:32]  # one name for all targets with the community
-        config.add_v1_system(engine, name, OctetString(credentials.community), securityName=name)
-        return name, 1
-    level = 1 + (credentials.authentication is not None) + (credentials.privacy is not None)
-    _add_user(engine, credentials, None)  # for informs, our own engine is authoritative
-    if engine_id is not None:
-        _add_user(engine, credentials, OctetString(hexValue=engine_id.removeprefix("0x")))
-    return credentials.name, level
-
-
-def _add_user(engine: SnmpEngine, user: User, engine_id: OctetString | None) -> None:
-    config.add_v3_user(
-        engine,
-        user.name,
-        _AUTHENTICATION[user.authentication],
-        OctetString(user.authentication_password) if user.authentication else None,
-        _PRIVACY[user.privacy],
-        OctetString(user.privacy_password) if user.privacy else None,
-        securityEngineId=engine_id,
-    )
+async def _update_addresses(peer: Peer) -> Sequence[Failure]:
+    """Resolve the address of a target."""
+    options = peer.target.snmp
+    assert options is not None  # noqa: S101  # __init__ of the source filters the targets
+    host, _ = parse_address(options.address or peer.target.address)
+    try:
+        async with asyncio.timeout(LOOKUP_SECONDS):
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:  # TimeoutError is one of OSError
+        effect = "the addresses resolved before are used" if peer.addresses else "its traps are refused"
+        reason = str(error) or f"the resolver did not answer within {LOOKUP_SECONDS:g} s"
+        return [Failure(peer.target.name, "unreachable", f"{effect}: {host}: {reason}")]
+    peer.addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    return ()
 
 
 def _port(values: Mapping[tuple[int, ...], Any]) -> str:
@@ -324,14 +353,11 @@ def _port(values: Mapping[tuple[int, ...], Any]) -> str:
 
 
 class _Filter:
-    """Passes only accepted datagrams to pysnmp, and counts those that it cannot decode."""
+    """Passes each datagram to a function, with its address, that decides whether pysnmp gets it."""
 
-    def __init__(
-        self, is_accepted: Callable[[str], bool], on_malformed: Callable[[], None], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, on_datagram: Callable[[str, Callable[[], None]], None], loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)  # type: ignore[call-arg]  # __init__ of pysnmp's class
-        self._is_accepted = is_accepted
-        self._on_malformed = on_malformed
+        self._on_datagram = on_datagram
         self._decode: Callable[[Any, Any, bytes], None] | None = None
 
     def register_callback(self, decode: Callable[[Any, Any, bytes], None]) -> None:
@@ -340,12 +366,8 @@ class _Filter:
         self._decode = decode
 
     def datagram_received(self, datagram: bytes, address: Any) -> None:  # noqa: ANN401  # of either family
-        if not self._is_accepted(str(address[0])) or self._decode is None:
-            return
-        try:
-            self._decode(self, address, datagram)
-        except Exception:  # noqa: BLE001  # pysnmp raises various exceptions on malformed messages
-            self._on_malformed()
+        if self._decode is not None:
+            self._on_datagram(str(address[0]), partial(self._decode, self, address, datagram))
 
 
 class _FilteredUdp(_Filter, udp.UdpAsyncioTransport):  # type: ignore[misc]  # untyped

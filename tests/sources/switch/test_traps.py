@@ -27,7 +27,7 @@ V2C = Snmp(community="traps-only")
 class Listening:
     """A source that listens on loopback for one target, and the polls that it requested."""
 
-    def __init__(self, snmp, address="127.0.0.1"):
+    def __init__(self, snmp, address="127.0.0.1", others=()):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reserved:
             reserved.bind(("127.0.0.1", 0))
             self.port = reserved.getsockname()[1]
@@ -36,11 +36,12 @@ class Listening:
         self.polled = []
         self.registry.poll_callbacks["leaf-1"] = self.polled.append
         target = Target(name="leaf-1", address=address, snmp=snmp)
-        self.source = TrapSource(Traps(listen=(f"127.0.0.1:{self.port}",)), [target], self.registry)
+        self.source = TrapSource(Traps(listen=(f"127.0.0.1:{self.port}",)), [target, *others], self.registry)
+        self.failures = []
 
     async def counts(self):
         reading = await self.source.read()
-        assert reading.failures == []
+        self.failures = reading.failures
         events, refused = reading.tables
         events_seen = {key[1]: events.values("traps_total")[place] for place, key in enumerate(events.rows.keys)}
         values = dict(zip(refused.rows.keys, refused.values("traps_refused_total"), strict=True))
@@ -58,8 +59,8 @@ class Listening:
 @contextlib.asynccontextmanager
 async def listening(snmp=V2C, **options):
     made = Listening(snmp, **options)
-    await made.counts()
     try:
+        await made.counts()
         yield made
     finally:
         await made.source.close()
@@ -135,21 +136,26 @@ async def test_a_v3_inform_discovers_our_engine(send):
     ("snmp", "options"),
     [
         (V2C, ("-v2c", "-c", "another")),
+        (V3, (*SIGNED[:8], "another-password", *SIGNED[9:], "-e", f"0x{ENGINE}")),
         (V3, (*SIGNED[:-1], "another-password", "-e", f"0x{ENGINE}")),
         (V3, ("-v3", "-u", "unknown", *SIGNED[3:], "-e", f"0x{ENGINE}")),
         (V3, (*SIGNED, "-e", "0x8000000009090909")),
     ],
-    ids=["community", "password", "user", "engine"],
+    ids=["community", "password", "privacy password", "user", "engine"],
 )
-async def test_wrong_credentials_are_refused(send, snmp, options):
+async def test_wrong_credentials_are_refused_and_counted(send, snmp, options):
     async with listening(snmp) as here:
         await send("snmptrap", here, *options)
+        await here.until(({}, {"credentials": 1}))
         await send("snmptrap", here, *(COMMUNITY if snmp is V2C else (*SIGNED, "-e", f"0x{ENGINE}")))
-        for _ in range(100):
-            if (await here.counts())[0]:
-                break
-            await asyncio.sleep(0.05)
-        assert (await here.counts())[0] == {"link_down": 1}  # the second alone
+        await here.until(({"link_down": 1}, {"credentials": 1}))
+
+
+async def test_an_inform_with_a_wrong_password_is_refused_and_its_discovery_is_not_counted(send):
+    async with listening(V3) as here:
+        options = (*SIGNED[:8], "another-password", *SIGNED[9:], "-r", "0", "-t", "2")
+        assert await send("snmpinform", here, *options) != 0
+        await here.until(({}, {"credentials": 1}))
 
 
 async def test_a_trap_with_a_lower_security_level_is_refused(send):
@@ -160,14 +166,141 @@ async def test_a_trap_with_a_lower_security_level_is_refused(send):
 
 
 async def test_a_community_of_another_target_is_refused(send):
-    async with listening() as here:
-        other = Target(name="other", address="127.0.0.2", snmp=Snmp(community="of-the-other"))
-        here.source._targets.append(other)
-        await here.source.close()
-        here.source._resolved_at = float("-inf")
-        await here.counts()
+    other = Target(name="other", address="127.0.0.2", snmp=Snmp(community="of-the-other"))
+    async with listening(others=[other]) as here:
         await send("snmptrap", here, "-v2c", "-c", "of-the-other")
         await here.until(({}, {"credentials": 1}))
+
+
+def replace_file(path, content):
+    """Write a file as a rotation of secrets does."""
+    new = path.with_name("new")
+    new.write_text(content)
+    new.replace(path)
+
+
+async def test_a_secret_that_appears_later_is_read(send, tmp_path):
+    secret = tmp_path / "community"
+    async with listening(Snmp(community_file=str(secret))) as here:
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({}, {"credentials": 1}))
+        (failure,) = here.failures
+        assert (failure.device, failure.reason) == ("leaf-1", "credentials")
+        assert failure.detail.startswith(f"its traps are refused: {secret}: the secret cannot be read: ")
+        replace_file(secret, "traps-only\n")
+        await here.counts()
+        assert here.failures == []
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {"credentials": 1}))
+
+
+async def test_a_changed_community_is_read_and_the_one_before_is_refused(send, tmp_path, monkeypatch):
+    monkeypatch.setattr(traps, "UPDATE_SECONDS", 0.0)
+    secret = tmp_path / "community"
+    secret.write_text("before")
+    same = Target(name="same", address="127.0.0.2", snmp=Snmp(community="before"))
+    async with listening(Snmp(community_file=str(secret)), others=[same]) as here:
+        replace_file(secret, "traps-only")
+        await here.counts()
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {}))
+        await send("snmptrap", here, "-v2c", "-c", "before")
+        await here.until(({"link_down": 1}, {"credentials": 1}))
+        replace_file(secret, "once-more")
+        await here.counts()
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {"credentials": 2}))
+
+
+async def test_a_changed_password_of_a_user_is_read(send, tmp_path, monkeypatch):
+    monkeypatch.setattr(traps, "UPDATE_SECONDS", 0.0)
+    secret = tmp_path / "password"
+    secret.write_text("password-before")
+    user = Snmp(version=3, user="trapper", auth="sha256", auth_password_file=str(secret), engine_id=ENGINE)
+    signed = ("-v3", "-u", "trapper", "-l", "authNoPriv", "-a", "SHA-256", "-e", f"0x{ENGINE}", "-A")
+    async with listening(user) as here:
+        await send("snmptrap", here, *signed, "password-before")
+        await here.until(({"link_down": 1}, {}))
+        replace_file(secret, "password-after")
+        await here.counts()
+        await send("snmptrap", here, *signed, "password-after")
+        await here.until(({"link_down": 2}, {}))
+        await send("snmptrap", here, *signed, "password-before")
+        await here.until(({"link_down": 2}, {"credentials": 1}))
+
+
+async def test_a_secret_that_cannot_be_read_any_more_leaves_the_one_before(send, tmp_path, monkeypatch):
+    monkeypatch.setattr(traps, "UPDATE_SECONDS", 0.0)
+    secret = tmp_path / "community"
+    secret.write_text("traps-only")
+    async with listening(Snmp(community_file=str(secret))) as here:
+        secret.unlink()
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {}))
+        assert here.failures[0].detail.startswith(f"the credentials read before are used: {secret}: ")
+
+
+class Resolver:
+    """The name server of the test: its answers by host; an exception is raised, and None is no answer."""
+
+    def __init__(self, monkeypatch):
+        self.answers = {}
+        self.asked = []
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", self._resolve, raising=False)
+
+    async def _resolve(self, host, port, **_):
+        self.asked.append(host)
+        answer = self.answers[host]
+        if answer is None:
+            await asyncio.Event().wait()
+        if isinstance(answer, Exception):
+            raise answer
+        return [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", (answer, 0))]
+
+
+NO_ANSWER = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+
+async def test_a_failure_of_the_name_server_leaves_the_address_before(send, monkeypatch):
+    resolver = Resolver(monkeypatch)
+    resolver.answers = {"leaf.example": "127.0.0.1"}
+    async with listening(address="leaf.example") as here:
+        monkeypatch.setattr(traps, "UPDATE_SECONDS", 0.0)
+        resolver.answers["leaf.example"] = NO_ANSWER
+        await here.counts()
+        assert "the addresses resolved before are used: leaf.example: " in here.failures[0].detail
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {}))
+
+
+async def test_a_name_that_was_not_resolved_is_resolved_at_the_next_reading(send, monkeypatch):
+    resolver = Resolver(monkeypatch)
+    resolver.answers = {"leaf.example": NO_ANSWER, "other.example": "127.0.0.2"}
+    other = Target(name="other", address="other.example", snmp=V2C)
+    async with listening(address="leaf.example", others=[other]) as here:
+        assert [(one.device, one.reason) for one in here.failures] == [("leaf-1", "unreachable")]
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({}, {"unknown_sender": 1}))
+        resolver.answers["leaf.example"] = "127.0.0.1"
+        await here.counts()
+        assert here.failures == []
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {"unknown_sender": 1}))
+        assert resolver.asked.count("other.example") == 1, "the one that was resolved"
+
+
+@pytest.mark.parametrize("answer", [UnicodeError("label empty or too long"), None], ids=["error", "no answer"])
+async def test_a_name_that_cannot_be_resolved_refuses_the_traps_of_no_other_target(send, monkeypatch, answer):
+    monkeypatch.setattr(traps, "LOOKUP_SECONDS", 0.1)
+    resolver = Resolver(monkeypatch)
+    resolver.answers = {"leaf.example": answer, "other.example": "127.0.0.1"}
+    other = Target(name="other", address="other.example", snmp=V2C)
+    async with listening(address="leaf.example", others=[other]) as here:
+        here.registry.configure({"leaf-1": "leaf.example", "other": "other.example"})
+        assert [(one.device, one.reason) for one in here.failures] == [("leaf-1", "unreachable")]
+        await here.counts()  # if the time for the first reading passed
+        await send("snmptrap", here, *COMMUNITY)
+        await here.until(({"link_down": 1}, {}))
 
 
 async def test_datagrams_of_unknown_senders_are_refused(send):
@@ -186,19 +319,16 @@ async def test_a_flood_is_rate_limited(send, monkeypatch):
         assert here.polled == [""]  # and the second came too soon for another poll
 
 
+MALFORMED = (b"not SNMP", b"", b"\x30\x82\xff\xff", b"\x30\x03\x02\x01\x05", b"\x30" * 1000)
+
+
 async def test_malformed_datagrams_are_counted_and_do_no_harm(send):
     async with listening() as here:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            for datagram in (b"not SNMP", b"", b"\x30\x82\xff\xff", b"\x30\x03\x02\x01\x05", b"\x30" * 1000):
+            for datagram in MALFORMED:
                 sock.sendto(datagram, ("127.0.0.1", here.port))
         await send("snmptrap", here, *COMMUNITY)
-        for _ in range(100):
-            events_seen, refused = await here.counts()
-            if events_seen:
-                break
-            await asyncio.sleep(0.05)
-        assert events_seen == {"link_down": 1}
-        assert set(refused) <= {"malformed"}
+        await here.until(({"link_down": 1}, {"malformed": len(MALFORMED)}))
 
 
 async def test_a_port_in_use_is_an_error():
@@ -209,6 +339,31 @@ async def test_a_port_in_use_is_an_error():
         with pytest.raises(SourceError, match=r"switches\.traps\.listen: .*in use; ports below 1024"):
             await source.read()
         await source.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "foo:1162",
+        "localhost:1162",
+        "::1:1162",
+        "[127.0.0.1]:1162",
+        "1162",
+        "127.0.0.1",
+        "[::1]",
+        ":65536",
+        ":snmp",
+        ":",
+    ],
+)
+def test_listening_needs_an_ip_address_and_a_port(address):
+    with pytest.raises(ValueError, match=r"^listen has '.*'; write :PORT, IPV4:PORT or \[IPV6\]:PORT"):
+        Traps(listen=(address,))
+
+
+@pytest.mark.parametrize("address", [":162", "0.0.0.0:1162", "192.0.2.1:162", "[::]:162", "[2001:db8::1]:1162"])
+def test_listening_on_an_ip_address_is_valid(address):
+    assert Traps(listen=(address,)).listen == (address,)
 
 
 def test_listening_is_off_unless_it_is_configured():
