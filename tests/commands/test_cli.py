@@ -397,6 +397,22 @@ def test_nothing_to_check(capsys):
         (GOOD.replace("192.0.2.10", "192.0.2.10:0"), "port '0' is not a number from 1 to 65535"),
         (GOOD.replace("snmp: {community: x}", "snmp: {}"), "exactly one of community, community_file and"),
         (GOOD.replace("password: x", "password: x, insecure: true, sha256: a"), "exclude each other"),
+        *(
+            (GOOD.replace("username: u", f"username: u, address: '{address}'"), "onyx.address: ")
+            for address in (
+                "https://[",
+                "https://a:99999",
+                "a:0",
+                "ftp://a",
+                "https://a/b",
+                "a b",
+                "u:p@a",
+                "a..b",
+                "[::1",
+            )
+        ),
+        (GOOD.replace("192.0.2.11", "192.0.2.11:99999"), "targets[1].address: '192.0.2.11:99999' is not a host, host:"),
+        (GOOD.replace('["eth0"]', r'["eth\0"]'), "the character U+0000 is not allowed"),
         (
             GOOD.replace(", snmp: {community: x}", ""),
             "leaf-01 has no protocol to poll it; give one or more of snmp, onyx",

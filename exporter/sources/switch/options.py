@@ -1,12 +1,14 @@
 """Configuration of one switch: its target, and the protocols to poll it."""
 
 import re
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Literal
 
 import msgspec
 
-from exporter.config.errors import check_patterns
+from exporter.config.addresses import is_host_name, is_ip_address
+from exporter.config.errors import RuleError, check_patterns
 from exporter.config.secret import check_exactly_one
 from exporter.config.units import Duration
 from exporter.core.source import Selection
@@ -217,7 +219,7 @@ class Target(Selection, frozen=True, kw_only=True):
     redis: Redis | None = None
 
     def __post_init__(self) -> None:
-        """Check that there is a name, at least one protocol and a valid address."""
+        """Check that there is a name, at least one protocol, and that the addresses are valid."""
         if not self.name:
             raise ValueError("the name is empty; give one, it becomes a label")
         if not self.protocols():
@@ -228,10 +230,33 @@ class Target(Selection, frozen=True, kw_only=True):
             from exporter.snmp.client import parse_address  # noqa: PLC0415  # only where there are switches
 
             parse_address(self.snmp.address or self.address)
+        for protocol, options in self.protocols().items():
+            if isinstance(options, Login):
+                steps = [protocol, "address"] if options.address else ["address"]
+                _check_api_address(steps, options.address or self.address)
 
     def protocols(self) -> dict[str, object]:
         """Return the options of each protocol that is set, by its name."""
         return {protocol: options for protocol in PROTOCOLS if (options := getattr(self, protocol)) is not None}
+
+
+_API_ADDRESS = re.compile(r"(?i:https?://)?(\[[^\[\]]+\]|[^\[\]:]+)(?::([0-9]{1,5}))?/?")
+"""Host and port of the address of an API."""
+
+
+def _check_api_address(steps: Sequence[str], address: str) -> None:
+    """Check the address of an API; without the library that its client uses, which loads slowly.
+
+    Raises:
+        RuleError: It is not a host, `host:port` or URL; the place is `steps`.
+    """
+    if "@" in address:  # it is not quoted
+        raise RuleError(steps, "user and password do not belong into the address; set username and password")
+    found = _API_ADDRESS.fullmatch(address)
+    host, port = found.groups() if found is not None else (f"[{address}]", None)  # an IPv6 address without brackets
+    is_host = is_ip_address(host[1:-1]) if host.startswith("[") else is_host_name(host)
+    if not is_host or (port is not None and not 0 < int(port) < 65536):
+        raise RuleError(steps, f"{address!r} is not a host, host:port, https:// or http:// address")
 
 
 class Traps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -452,7 +452,6 @@ async def test_a_switch_without_front_panel_ports():
     [
         ({"password": None, "password_file": "/nowhere/password"}, "credentials", "/nowhere/password"),
         ({"ca_file": "/nowhere/ca.pem", "address": "127.0.0.1"}, "configuration", "name a PEM file of CAs"),
-        ({"address": "https://leaf/path"}, "configuration", "target-1: address"),
     ],
 )
 async def test_configuration_errors_are_reported(given, reason, text):
