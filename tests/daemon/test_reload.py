@@ -181,7 +181,7 @@ def what_runs(daemon):
 
 
 def identities(daemon):
-    """Return which objects run; they are equal only to themselves, and kept here, so that no other has their address."""
+    """Return which objects run; they are kept, so that no later one has the address of an earlier one."""
     pollers = {key: one.poller for key, one in daemon._sources._running.items()}
     tasks = {key: one.task for key, one in daemon._sources._running.items()}
     return pollers, tasks, daemon._relay, daemon._prober, [daemon._known]
