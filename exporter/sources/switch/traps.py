@@ -301,7 +301,7 @@ class TrapSource:
         self._is_counted = True
         variables = rest[2]
         context: Mapping[str, Any] = engine.observer.get_execution_context("rfc3412.receiveMessage:request")
-        address = str(context["transportAddress"][0])
+        address = _unmapped(context["transportAddress"])
         name, level = str(context["securityName"]), int(context["securityLevel"])
         senders = [
             one
@@ -343,6 +343,11 @@ async def _update_addresses(peer: Peer) -> Sequence[Failure]:
     return ()
 
 
+def _unmapped(address: Sequence[Any]) -> str:
+    """Return the IP address of a socket's address; that of an IPv4 host also where it arrived at an IPv6 socket."""
+    return str(address[0]).removeprefix("::ffff:")
+
+
 def _port(values: Mapping[tuple[int, ...], Any]) -> str:
     """Return the name of the port in a trap's variable bindings, empty if there is none."""
     for column in PORT_NAMES:
@@ -367,7 +372,7 @@ class _Filter:
 
     def datagram_received(self, datagram: bytes, address: Any) -> None:  # noqa: ANN401  # of either family
         if self._decode is not None:
-            self._on_datagram(str(address[0]), partial(self._decode, self, address, datagram))
+            self._on_datagram(_unmapped(address), partial(self._decode, self, address, datagram))
 
 
 class _FilteredUdp(_Filter, udp.UdpAsyncioTransport):  # type: ignore[misc]  # untyped

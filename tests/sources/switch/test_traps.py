@@ -27,7 +27,7 @@ V2C = Snmp(community="traps-only")
 class Listening:
     """A source that listens on loopback for one target, and the polls that it requested."""
 
-    def __init__(self, snmp, address="127.0.0.1", others=()):
+    def __init__(self, snmp, address="127.0.0.1", others=(), host="127.0.0.1"):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reserved:
             reserved.bind(("127.0.0.1", 0))
             self.port = reserved.getsockname()[1]
@@ -36,7 +36,7 @@ class Listening:
         self.polled = []
         self.registry.poll_callbacks["leaf-1"] = self.polled.append
         target = Target(name="leaf-1", address=address, snmp=snmp)
-        self.source = TrapSource(Traps(listen=(f"127.0.0.1:{self.port}",)), [target, *others], self.registry)
+        self.source = TrapSource(Traps(listen=(f"{host}:{self.port}",)), [target, *others], self.registry)
         self.failures = []
 
     async def counts(self):
@@ -100,6 +100,13 @@ async def test_a_trap_polls_its_port_at_once_and_is_counted(send):
         assert await send("snmptrap", here, *COMMUNITY, variables=NAMED) == 0
         await here.until(({"link_down": 1}, {}))
         assert here.polled == ["Ethernet1/7"]
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+async def test_a_trap_of_an_ipv4_host_is_accepted_on_any_ipv6_address(send):
+    async with listening(host="[::]") as here:
+        assert await send("snmpinform", here, *COMMUNITY, "-r", "0", "-t", "5") == 0
+        await here.until(({"link_down": 1}, {}))
 
 
 @pytest.mark.parametrize(
