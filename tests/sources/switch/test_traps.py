@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import subprocess
+import time
 
 import pytest
 
@@ -308,6 +309,23 @@ async def test_a_name_that_cannot_be_resolved_refuses_the_traps_of_no_other_targ
         await here.counts()  # if the time for the first reading passed
         await send("snmptrap", here, *COMMUNITY)
         await here.until(({"link_down": 1}, {}))
+
+
+async def test_keys_of_many_users_are_derived_in_several_readings(monkeypatch):
+    derived = []
+
+    def slowly(engine, credentials, engine_id):
+        time.sleep(0.06)  # as the keys of version 3, for which passwords are hashed
+        derived.append(credentials.community)
+
+    monkeypatch.setattr(traps, "add_credentials", slowly)
+    monkeypatch.setattr(traps, "LOOKUP_SECONDS", 0.1)
+    others = [Target(name=f"t{n}", address=f"127.0.0.{n}", snmp=Snmp(community=f"c{n}")) for n in range(2, 6)]
+    async with listening(others=others) as here:
+        assert 1 <= len(derived) <= 2
+        for _ in range(4):
+            await here.counts()
+    assert derived == [b"traps-only", b"c2", b"c3", b"c4", b"c5"]
 
 
 async def test_datagrams_of_unknown_senders_are_refused(send):
