@@ -303,7 +303,7 @@ TRAPS_REFUSED = vocabulary.schema(
     own={
         "traps_refused_total": counter(
             "Datagrams refused at the trap port: unknown_sender, not the address of a target; rate_limited, too many"
-            " from one address; malformed, not SNMP; credentials, not those of the target."
+            " from one address; malformed, not a valid notification; credentials, not those of the target."
         )
     },
     origins={"traps_refused_total": ["SNMP traps and informs"]},
