@@ -94,21 +94,21 @@ def onyx():
 
 @asynccontextmanager
 async def rdma(tmp_path):
-    config = configured(tmp_path, rdma="{interval: 100ms}")
+    config = configured(tmp_path, rdma="{interval: 300ms}")
     async with scraped(config, sysfs=FIXTURES / "sysfs", procfs=tmp_path) as scraper:
         yield scraper
 
 
 @asynccontextmanager
 async def bursts(tmp_path):
-    config = configured(tmp_path, bursts="{interval: 100ms, tick: 100ms}")
+    config = configured(tmp_path, bursts="{interval: 300ms, tick: 100ms}")
     async with scraped(config, sysfs=FIXTURES / "sysfs", procfs=tmp_path) as scraper:
         yield scraper
 
 
 @asynccontextmanager
 async def nic(tmp_path):
-    config = configured(tmp_path, nic="{interval: 100ms}")
+    config = configured(tmp_path, nic="{interval: 300ms}")
     replay = FIXTURES / "nic-replay"
     async with scraped(config, sysfs=FIXTURES / "sysfs", procfs=tmp_path, nic_replay=replay) as scraper:
         yield scraper
@@ -116,7 +116,7 @@ async def nic(tmp_path):
 
 @asynccontextmanager
 async def pci(tmp_path):
-    config = configured(tmp_path, pci="{interval: 100ms, keep: ['*']}")
+    config = configured(tmp_path, pci="{interval: 300ms, keep: ['*']}")
     async with scraped(config, sysfs=FIXTURES / "sysfs-pci", procfs=tmp_path) as scraper:
         yield scraper
 
@@ -125,7 +125,7 @@ async def pci(tmp_path):
 async def optics(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optics_options, "MIN_INTERVAL_SECONDS", 0.1)  # three reads in less than three minutes
-        config = configured(tmp_path, optics="{enabled: true, interval: 100ms}")
+        config = configured(tmp_path, optics="{enabled: true, interval: 300ms}")
         replay = FIXTURES / "optics"
         async with scraped(config, sysfs=tmp_path, procfs=tmp_path, nic_replay=replay) as scraper:
             yield scraper
@@ -150,7 +150,7 @@ async def switch(tmp_path):
 async def nccl(tmp_path):
     folder = tmp_path / "nccl" / "job"
     folder.mkdir(parents=True)
-    config = configured(tmp_path, nccl=f'{{interval: 100ms, socket: false, inspector: ["{folder.parent}"]}}')
+    config = configured(tmp_path, nccl=f'{{interval: 300ms, socket: false, inspector: ["{folder.parent}"]}}')
     async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
         await scraper.settled()  # what is in the files before the first read is history
         for name, pid in (("v4.0", 4711), ("v4.3", 88)):
@@ -168,7 +168,7 @@ async def nccl_facts(tmp_path):
     written = texts / "nccl_inspector_metrics_GPU-1.prom"
     shutil.copy(FIXTURES / "nccl-formats" / written.name, written)
     os.utime(written, (1_700_000_000, 1_700_000_000))
-    options = f'{{interval: 100ms, logs: ["{logs.parent}"], textfiles: ["{texts.parent}"], ras: {{enabled: true}}}}'
+    options = f'{{interval: 300ms, logs: ["{logs.parent}"], textfiles: ["{texts.parent}"], ras: {{enabled: true}}}}'
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("exporter.sources.nccl_facts.source.time", lambda: 1_700_000_020.5)
         async with scraped(configured(tmp_path, nccl_facts=options), sysfs=tmp_path, procfs=tmp_path) as scraper:
@@ -184,7 +184,7 @@ async def lldp(tmp_path):
     folder.mkdir()
     for index, frame in ((2, SWITCH), (3, HOST)):
         (folder / str(index)).write_bytes(networkd_file(frame))
-    config = configured(tmp_path, lldp=f'{{interval: 100ms, folder: "{folder}"}}')
+    config = configured(tmp_path, lldp=f'{{interval: 300ms, folder: "{folder}"}}')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("exporter.sources.lldp.source.nic_reader", lambda _host: FakeLinkReader)
         async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
@@ -232,7 +232,7 @@ async def ibfabric(tmp_path):
         simulated = fabric(Clock().install(patch))
         patch.setattr("exporter.sources.ibfabric.source.UmadPortOpener", lambda: simulated)
         patch.setattr("exporter.sources.ibfabric.source.SubnetLock", Alone)
-        config = configured(tmp_path, ibfabric="{enabled: true, interval: 100ms, timeout: 10ms, retries: 0}")
+        config = configured(tmp_path, ibfabric="{enabled: true, interval: 300ms, timeout: 10ms, retries: 0}")
         async with scraped(config, sysfs=tmp_path, procfs=tmp_path) as scraper:
             yield scraper
 
@@ -268,7 +268,7 @@ async def collector(tmp_path):
         patch.setattr("exporter.mqtt.subscriber.Subscriber", FourBatches)
         patch.setattr("exporter.daemon.relay.Relay.start", nothing)
         patch.setattr("exporter.daemon.relay.Relay.status", lambda _self: None)
-        sections = "mqtt: {broker: 127.0.0.1}\ncollector: {slots: 00-ff, interval: 100ms}"
+        sections = "mqtt: {broker: 127.0.0.1}\ncollector: {slots: 00-ff, interval: 300ms}"
         async with scraped(configured(tmp_path, switches=sections), sysfs=tmp_path, procfs=tmp_path) as scraper:
             yield scraper
 

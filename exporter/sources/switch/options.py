@@ -240,7 +240,7 @@ class Target(Selection, frozen=True, kw_only=True):
         return {protocol: options for protocol in PROTOCOLS if (options := getattr(self, protocol)) is not None}
 
 
-_API_ADDRESS = re.compile(r"(?i:https?://)?(\[[^\[\]]+\]|[^\[\]:]+)(?::([0-9]{1,5}))?/?")
+_API_ADDRESS = re.compile(r"(?i:https?://)?(\[[^\[\]]+\]|[^\[\]:/]+)(?::([0-9]{1,5}))?/?")
 """Host and port of the address of an API."""
 
 
