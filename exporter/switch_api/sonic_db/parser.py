@@ -205,10 +205,11 @@ def parse_counters(values: FieldValues, endings: Iterable[str]) -> CounterValues
 def parse_port_table(values: FieldValues, operational: FieldValues = (None,)) -> PortTableEntry:
     """Parse the fields PORT_TABLE_FIELDS of a port, and its OPERATIONAL_FIELDS, whose speed takes precedence."""
     oper, admin, configured, alias, description = (_text(value) for value in values)
+    (speed,) = (_text(value) for value in operational)
     return PortTableEntry(
         _STATUS.get((oper or "").lower()),
         _STATUS.get((admin or "").lower()),
-        _speed(_text(operational[0])) or _speed(configured),
+        _speed(speed) or _speed(configured),
         alias or "",
         description or "",
     )
