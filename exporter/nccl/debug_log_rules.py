@@ -57,7 +57,7 @@ def _interfaces(found: re.Match[str]) -> Fact:
 
 def _channel(found: re.Match[str]) -> Fact:
     channel, source, source_gpu, target, target_gpu, direction, via = found.groups()
-    ends = (int(channel), int(source), source_gpu, int(target), target_gpu, direction or "")
+    ends = (int(channel), int(source), source_gpu or "", int(target), target_gpu or "", direction or "")
     if net := _NET.match(via):
         gdr = net[4] is not None
         return facts.Channel(*ends, "NET", net[1], int(net[2]), gdr, _int(net[3]))
@@ -103,9 +103,30 @@ def _port_of(line: str) -> tuple[str, int | None]:
 
 
 def _async_event(found: re.Match[str]) -> Fact:
-    device, port = _port_of(found.string)
-    severity = found[1] or found[2]
-    return facts.AsyncEvent(device, port, found[3].strip()[:120], None if severity is None else severity == "fatal")
+    return facts.AsyncEvent(*_port_of(found.string), found[2].strip()[:120], None if found[1] is None else False)
+
+
+def _fatal_event(found: re.Match[str]) -> Fact:
+    return facts.AsyncEvent(*_port_of(found.string), found[1].strip()[:120], fatal=True)
+
+
+_GID_TABLE = "GID table changed"
+_GID_CHANGE = "18"
+"""IBV_EVENT_GID_CHANGE of libibverbs, which releases before 2.28 do not name."""
+
+
+def _unnamed_event(found: re.Match[str]) -> Fact:
+    event = _GID_TABLE if found[1] == _GID_CHANGE else found[0]
+    return facts.AsyncEvent(*_port_of(found.string), event, fatal=False)
+
+
+def _gpu_gdr(found: re.Match[str]) -> Fact:
+    index = int(found[3], 16) & _LOCAL_ID
+    return facts.GpuGdr(found[1] == "Enabled", found[2], index, int(found[4]), int(found[5]))
+
+
+_LOCAL_ID = (1 << 56) - 1
+"""Part of a topology ID that is the index on its host (NCCL_TOPO_ID_LOCAL_ID_MASK); %lx since 2.22, %d before."""
 
 
 def _gid_table(found: re.Match[str]) -> Fact:
@@ -151,9 +172,15 @@ def _paths(found: re.Match[str]) -> Fact | None:
     return facts.Paths(found[1], adapters) if adapters else None
 
 
+_NO_ELEMENTS = 2**64 - 1
+"""NumelIn of an operation that has none, such as a coalesced one: -1 as an unsigned number."""
+
+
 def _watchdog(found: re.Match[str]) -> Fact:
     rank, sequence, operation, elements, ran = found.groups()
-    return facts.WatchdogTimeout(_int(rank), int(sequence), operation, int(ran) / 1000, _int(elements))
+    count = _int(elements)
+    known = None if count == _NO_ELEMENTS else count
+    return facts.WatchdogTimeout(_int(rank), _int(sequence), operation, int(ran) / 1000, known)
 
 
 _GROUP = re.compile(r"\[PG (?:ID )?\d{1,9}(?: PG GUID [^ (\]]{1,64}\(([^)]{0,64})\))? Rank (\d{1,7})\]", re.ASCII)
@@ -202,10 +229,12 @@ RULES = (
         r"Using network (\w[\w .\-]{0,63}?)\s*(?:comm 0x.*)?$",
         lambda found: facts.Network(found[1]),
     ),
-    _rule("Selected Provider is", r"Provider is ([\w;.\-]{1,64})", lambda found: facts.Provider(found[1])),
+    # "Provider" up to aws-ofi-nccl 1.13, "provider" and its fabric from 1.14 on.
+    _rule("rovider is ", r"Selected [Pp]rovider is ([\w;.\-]{1,64})", lambda found: facts.Provider(found[1])),
     _rule(
         "via ",
-        r"(?:Channel|Ring) (\d{1,3})(?:/\d{1,3})? : (\d{1,7})\[(\w{1,12})\] -> (\d{1,7})\[(\w{1,12})\]"
+        # Without the GPUs in brackets up to 2.4.
+        r"(?:Channel|Ring) (\d{1,3})(?:/\d{1,3})? : (\d{1,7})(?:\[(\w{1,12})\])? -> (\d{1,7})(?:\[(\w{1,12})\])?"
         r"(?: \[(send|receive)\])? via (.{1,200})",
         _channel,
     ),
@@ -221,9 +250,9 @@ RULES = (
     ),
     _rule(
         "GPU Direct RDMA",
-        r"GPU Direct RDMA (Enabled|Disabled) for GPU ([0-9a-f]{1,12}) / HCA (\d{1,4}) "
+        r"GPU Direct RDMA (Enabled|Disabled) for GPU ([0-9a-f]{1,12}) / HCA ([0-9a-f]{1,16}) "
         r"\(distance (\d{1,3}) (?:<=|<|>=|>) (\d{1,3})\)",
-        lambda found: facts.GpuGdr(found[1] == "Enabled", found[2], int(found[3]), int(found[4]), int(found[5])),
+        _gpu_gdr,
     ),
     _rule(
         "coll channels",
@@ -256,14 +285,21 @@ RULES = (
     ),
     _rule(
         "Got ",
-        r"Got (?:(non-fatal|fatal) )?async (?:(fatal) )?(?:error )?event(?: on QP \S{1,40})? ?: ?(.{1,160})",
+        r"Got (?:(non-fatal) )?async (?:error )?event ?: ?(.{1,160})",
         _async_event,
     ),
-    _rule("GID table changed", r"GID table changed", _gid_table),
-    _rule("speed change detected", r"speed change detected: (\d{1,9}) -> (\w{1,16}) Mbps", _speed_change),
+    # Fatal events have no "Got" (2.23.4 and later); 2.30.7 has attributes of the queue before the colon.
+    _rule(
+        "async fatal event",
+        r"async fatal event(?: on (?:QP|CQ|SRQ)(?:, unused for now)? \([^)]{1,40}\)[^:]{0,250})? ?: ?(.{1,160})",
+        _fatal_event,
+    ),
+    _rule("unknown event type", r"unknown event type \((\d{1,4})\)", _unnamed_event),
+    _rule(_GID_TABLE, _GID_TABLE, _gid_table),
+    _rule("speed change detected", r"speed change detected: (\d{1,9}) -> (\w{1,16}|N/A) Mbps", _speed_change),
     _rule(
         "Got ",
-        r"Got completion from peer.{0,300}? with (?:error (\d{1,3})|status=(?:IBV_\w{1,40}\()?(\d{1,3}))",
+        r"Got completion (?:from peer.{0,300}? )?with (?:error (\d{1,3})|status=(?:IBV_\w{1,40}\()?(\d{1,3}))",
         _completion,
     ),
     _rule(
@@ -287,6 +323,11 @@ RULES = (
         r"Device (\d{1,4}) has been recovered",
         lambda found: facts.Recovered(int(found[1])),
     ),
+    _rule(
+        "encountered a fatal error",
+        r"communicator encountered a fatal error \(detected in (\w{1,64})\)",
+        lambda found: facts.FatalError(found[1]),
+    ),
     _rule("The error is fatal", r"The error is fatal \((.{1,120}?)\)", lambda found: facts.FatalError(found[1])),
     _rule("set by environment to ", r"(NCCL_[A-Z0-9_]{1,60}) set by environment to (.{0,400})", _setting),
     _rule("NCCL_IB_HCA set to", r"(NCCL_IB_HCA) set to (.{0,400})", _setting),
@@ -294,8 +335,8 @@ RULES = (
     _rule("NET/0 (", r"(GPU/[0-9A-Fa-f]{1,12}(?:-[0-9A-Fa-f]{1,12})?) :", _paths),
     _rule(
         "closed by remote peer",
-        r"closed by remote peer ([\w.:%\-]{1,255})<",
-        lambda found: facts.PeerClosed(found[1]),
+        r"closed by remote peer(?: ([\w.:%\-]{1,255})<|\s*$)",  # without the address up to 2.9
+        lambda found: facts.PeerClosed(found[1] or ""),
     ),
     _rule(
         "RAS client listening",
@@ -314,8 +355,8 @@ RULES = (
     ),
     _rule(
         "Watchdog caught collective operation timeout",
-        r"(?:\[Rank (\d{1,7})\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=)(\d{1,19}), "
-        r"OpType=(\w{1,40})(?:, NumelIn=(\d{1,19}), NumelOut=\d{1,19})?.{0,60}\) ran for (\d{1,15}) milliseconds",
+        r"(?:\[Rank (\d{1,7})\] )?Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(\d{1,20}), )?"
+        r"OpType=(\w{1,40})(?:, NumelIn=(\d{1,20}), NumelOut=\d{1,20})?.{0,60}\) ran for (\d{1,15}) milliseconds",
         _watchdog,
     ),
     _rule(

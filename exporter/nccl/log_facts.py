@@ -83,7 +83,7 @@ class Channel(_Fact, frozen=True, gc=False):
     Attributes:
         channel: Channel number.
         source: Sending rank.
-        source_gpu: Its nvmlDev from 2.17 on, its busId before; unchanged.
+        source_gpu: Its nvmlDev from 2.17 on, its busId before, empty up to 2.4; unchanged.
         target: Receiving rank.
         target_gpu: Likewise.
         direction: send or receive, from the point of view of the writer; empty within a node.
@@ -295,7 +295,7 @@ class Recovered(_Fact, frozen=True, gc=False):
 
 
 class FatalError(_Fact, frozen=True, gc=False):
-    """A fatal error of a NIC."""
+    """A fatal error of the network: its text, or the function that detected it."""
 
     error: str
 
@@ -348,7 +348,7 @@ class Paths(_Fact, frozen=True):
 
 
 class PeerClosed(_Fact, frozen=True, gc=False):
-    """A TCP connection closed by the peer; the reason is in the peer's log."""
+    """A TCP connection closed by the peer, whose log has the reason; the address is empty up to 2.9."""
 
     peer: str
 
@@ -374,14 +374,14 @@ class WatchdogTimeout(_Fact, frozen=True, gc=False):
 
     Attributes:
         rank: Rank in the process group; None where absent.
-        sequence: Sequence number in the process group.
+        sequence: Sequence number in the process group; None in old releases of PyTorch.
         operation: ALLREDUCE …, unchanged.
         seconds: How long it had run.
-        elements: Input elements of the rank; None up to PyTorch 2.0.
+        elements: Input elements of the rank; None up to PyTorch 2.0, and where the operation has none.
     """
 
     rank: int | None
-    sequence: int
+    sequence: int | None
     operation: str
     seconds: float
     elements: int | None

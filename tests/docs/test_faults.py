@@ -11,7 +11,7 @@ from tests.helpers.paths import ROOT
 
 TEXT = (ROOT / "docs" / "faults.md").read_text()
 HEAD = ["no.", "shown by"]
-FAULTS, SWITCHES, HABITS = 148, 51, 44
+FAULTS, SWITCHES, HABITS, RECORDINGS = 148, 51, 44, 6
 """Rows of each kind; a number that was given stays, so these only grow."""
 
 OF_TARGETS = {"pod", "namespace", "container", "node", "endpoint", "service", "job", "instance", "prometheus"}
@@ -39,7 +39,7 @@ def _defined(file: str) -> set[str]:
 
 def test_each_number_is_there_once():
     numbers = [number for row in ROWS for number in row[0].split()]
-    kinds = {"F": FAULTS, "S": SWITCHES, "H": HABITS}
+    kinds = {"F": FAULTS, "S": SWITCHES, "H": HABITS, "R": RECORDINGS}
     wanted = [f"{kind}{number}" for kind, count in kinds.items() for number in range(1, count + 1)]
     assert sorted(numbers) == sorted(wanted)
 

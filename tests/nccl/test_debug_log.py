@@ -125,7 +125,15 @@ EXAMPLES = [
     (INFO + "Using network AWS Libfabric", Network("AWS Libfabric")),
     (INFO + "NET/OFI Selected Provider is efa", Provider("efa")),
     (INFO + "NET/OFI Selected Provider is tcp;ofi_rxm", Provider("tcp;ofi_rxm")),
+    # aws-ofi-nccl v1.14.0 to v1.21.1 (src/nccl_ofi_net.cpp)
+    (INFO + "NET/OFI Selected provider is tcp, fabric is 192.0.2.0/20 (found 1 nics)", Provider("tcp")),
+    (INFO + "NET/OFI Selected provider is efa, fabric is efa-direct (found 4 nics)", Provider("efa")),
     # channels
+    # v2.4.8-1 (src/transport/net.cc) has no GPUs in brackets
+    (
+        INFO + "Ring 00 : 7 -> 8 [send] via NET/IB/0/GDRDMA",
+        Channel(0, 7, "", 8, "", "send", "NET", "IB", 0, True, None),
+    ),
     (
         INFO + "Ring 00 : 0[435e00000] -> 1[18100000] [send] via NET/IB/0",
         Channel(0, 0, "435e00000", 1, "18100000", "send", "NET", "IB", 0, False, None),
@@ -192,6 +200,16 @@ EXAMPLES = [
         GpuGdr(True, "435e00000", 0, 1, 2),
     ),
     (INFO + "GPU Direct RDMA Disabled for GPU ca000 / HCA 0 (distance 7 > 4)", GpuGdr(False, "ca000", 0, 7, 4)),
+    # v2.22.3-1 and later print the topology ID in hexadecimal, its low 56 bits are the index; v2.25.1-1 the rank as GPU
+    (INFO + "GPU Direct RDMA Disabled for GPU 0 / HCA a (distance 5 > 4)", GpuGdr(False, "0", 10, 5, 4)),
+    (
+        INFO + "GPU Direct RDMA Enabled for GPU 3 / HCA 1f (distance 3 <= 4), read 0 mode Default",
+        GpuGdr(True, "3", 31, 3, 4),
+    ),
+    (
+        INFO + "GPU Direct RDMA Disabled for GPU 3 / HCA 100000000000003 (distance 5 > 4)",
+        GpuGdr(False, "3", 3, 5, 4),
+    ),
     # NVLS, SHARP
     (
         INFO + "16 coll channels, 0 collnet channels, 16 nvls channels, 24 p2p channels, 1 p2p channels per peer",
@@ -230,18 +248,38 @@ EXAMPLES = [
     (WARN + "NET/IB : Got async event : port error", AsyncEvent("", None, "port error", None)),
     (WARN + "NET/IB : mlx5_0:1 Got async event : port error", AsyncEvent("mlx5_0", 1, "port error", None)),
     (WARN + "NET/IB : mlx5_0:1 Got async error event: port error", AsyncEvent("mlx5_0", 1, "port error", None)),
+    # fatal events since v2.23.4-1 (src/transport/net_ib.cc), on a queue with its attributes in v2.30.7-1
+    # (src/transport/net_ib/common.cc); the texts are those of ibv_event_type_str
     (
-        WARN + "NET/IB : mlx5_4:1 Got async fatal event on QP (0x7f01): local work queue catastrophic error",
+        WARN + "NET/IB : mlx5_4:1 async fatal event on QP (0x7f01): local work queue catastrophic error",
         AsyncEvent("mlx5_4", 1, "local work queue catastrophic error", True),
     ),
-    (WARN + "NET/IB : mlx5_4:2 Got async fatal event: device fatal", AsyncEvent("mlx5_4", 2, "device fatal", True)),
+    (
+        WARN + "NET/IB : mlx5_4:2 async fatal event: local catastrophic error",
+        AsyncEvent("mlx5_4", 2, "local catastrophic error", True),
+    ),
+    (WARN + "NET/IB : mlx5_0:1 async fatal event on CQ (0x7f02): CQ error", AsyncEvent("mlx5_0", 1, "CQ error", True)),
+    (
+        WARN + "NET/IB : mlx5_0:1 async fatal event on SRQ, unused for now (0x7f03): SRQ catastrophic error",
+        AsyncEvent("mlx5_0", 1, "SRQ catastrophic error", True),
+    ),
+    (
+        WARN + "NET/IB : mlx5_0:1 async fatal event on QP (0x7f04) qpn=1211 handle=4 send_cq=3 recv_cq=3 state=6 "
+        "sq_psn=77 rq_psn=78: invalid request local work queue error",
+        AsyncEvent("mlx5_0", 1, "invalid request local work queue error", True),
+    ),
+    (
+        WARN + "NET/IB : mlx5_0:1 async fatal event on CQ (0x7f05) handle=4 cqe=255: CQ error",
+        AsyncEvent("mlx5_0", 1, "CQ error", True),
+    ),
+    # v2.23.4-1 to v2.27.7-1: IBV_EVENT_GID_CHANGE (18) and later ones have no name
+    (WARN + "NET/IB : mlx5_0:1 unknown event type (18)", AsyncEvent("mlx5_0", 1, "GID table changed", False)),
+    (WARN + "NET/IB : mlx5_0:1 unknown event type (19)", AsyncEvent("mlx5_0", 1, "unknown event type (19)", False)),
+    (WARN + "communicator encountered a fatal error (detected in ncclIbTest)", FatalError("ncclIbTest")),
+    (INFO + "NET/IB : mlx5_0:1 speed change detected: 400000 -> N/A Mbps", SpeedChange("mlx5_0", 1, 400000, "N/A")),
     (
         WARN + "NET/IB : mlx5_3:1 Got non-fatal async event: port error(10)",
         AsyncEvent("mlx5_3", 1, "port error(10)", False),
-    ),
-    (
-        WARN + "NET/IB : mlx5_3:1 Got fatal async event: device fatal(8)",
-        AsyncEvent("mlx5_3", 1, "device fatal(8)", True),
     ),
     (
         WARN + "NET/IB : mlx5_3:1 Got non-fatal async event: port active(9)",
@@ -252,7 +290,8 @@ EXAMPLES = [
         INFO + "NET/IB : mlx5_2:1 Port speed change detected: 400000 -> 200000 Mbps",
         SpeedChange("mlx5_2", 1, 400000, "200000"),
     ),
-    # transfers
+    # transfers; v2.8.4-1 has no peer
+    (WARN + "NET/IB : Got completion with error 12, opcode 1, len 0, vendor err 129", Completion(12, 129, "", "", "")),
     (
         WARN
         + "NET/IB : Got completion from peer 10.0.0.9<37948> with error 12, opcode 0, len 0, vendor err 129 (Recv)",
@@ -321,6 +360,8 @@ EXAMPLES = [
         "h1:9:9 [3] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n2.ib<53735>",
         PeerClosed("n2.ib"),
     ),
+    # v2.9.9-1 (src/include/socket.h) has no address
+    ("h1:9:9 [3] include/socket.h:403 NCCL WARN Net : Connection closed by remote peer", PeerClosed("")),
     (INFO + "RAS client listening socket at ::1<28028>", RasListening("::1", 28028)),
     (
         INFO + "AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..7}",
@@ -344,6 +385,21 @@ EXAMPLES = [
             "before timing out."
         ),
         WatchdogTimeout(0, 96120, "BROADCAST", 1800.555, None),
+    ),
+    (  # an old release of PyTorch, at ProcessGroupNCCL.cpp:587
+        (
+            "[E ProcessGroupNCCL.cpp:587] [Rank 3] Watchdog caught collective operation timeout: "
+            "WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1806986 milliseconds before timing out."
+        ),
+        WatchdogTimeout(3, None, "ALLREDUCE", 1806.986, None),
+    ),
+    (  # -1 as an unsigned number
+        (
+            "[rank1]:[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation "
+            "timeout: WorkNCCL(SeqNum=808, OpType=COALESCED, NumelIn=18446744073709551615, "
+            "NumelOut=18446744073709551615, Timeout(ms)=600000) ran for 600020 milliseconds before timing out."
+        ),
+        WatchdogTimeout(1, 808, "COALESCED", 600.02, None),
     ),
     (
         (

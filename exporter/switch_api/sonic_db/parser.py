@@ -89,7 +89,10 @@ PRIORITY_GROUP_WATERMARKS: Mapping[str, str] = MappingProxyType(
 )
 
 PORT_TABLE_FIELDS = ("oper_status", "admin_status", "speed", "alias", "description")
-"""Fields of PORT_TABLE in APPL_DB."""
+"""Fields of PORT_TABLE in APPL_DB; the speed is the configured one."""
+
+OPERATIONAL_FIELDS = ("speed",)
+"""Fields of PORT_TABLE in STATE_DB: the operational speed, which is 0 or absent while it is unknown."""
 
 LLDP_ENTRY_FIELDS = (
     "lldp_rem_chassis_id",
@@ -199,19 +202,27 @@ def parse_counters(values: FieldValues, endings: Iterable[str]) -> CounterValues
     return CounterValues(counters, tuple(problems))
 
 
-def parse_port_table(values: FieldValues) -> PortTableEntry:
-    """Parse the fields PORT_TABLE_FIELDS of a port; its speed is in Mb/s there."""
-    oper, admin, speed, alias, description = (
-        None if value is None else strip_placeholder(_decode(value)) for value in values
-    )
-    megabits = int(speed) if speed is not None and speed.isascii() and speed.isdecimal() and len(speed) < 10 else 0
+def parse_port_table(values: FieldValues, operational: FieldValues = (None,)) -> PortTableEntry:
+    """Parse the fields PORT_TABLE_FIELDS of a port, and its OPERATIONAL_FIELDS, whose speed takes precedence."""
+    oper, admin, configured, alias, description = (_text(value) for value in values)
+    (speed,) = (_text(value) for value in operational)
     return PortTableEntry(
         _STATUS.get((oper or "").lower()),
         _STATUS.get((admin or "").lower()),
-        megabits * 10**6 or None,
+        _speed(speed) or _speed(configured),
         alias or "",
         description or "",
     )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else strip_placeholder(_decode(value))
+
+
+def _speed(text: str | None) -> int | None:
+    """Return a speed in bits per second, from Mb/s; None where it is 0, absent or malformed."""
+    megabits = int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    return megabits * 10**6 or None
 
 
 def parse_neighbour(port: str, values: FieldValues) -> LldpNeighbour | None:

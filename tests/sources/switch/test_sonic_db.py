@@ -278,6 +278,19 @@ async def test_a_restarted_switch_has_other_object_identifiers(server, databases
         assert rows(await reader.read())["Ethernet0",]["transmit_bytes_total"] == 22
 
 
+@pytest.mark.parametrize(
+    ("operational", "speed"),
+    [("100000", 12.5e9), ("0", 50e9), ("N/A", 50e9), (None, 50e9)],
+    ids=["below", "unknown", "placeholder", "absent"],
+)
+async def test_the_operational_speed_takes_precedence_over_the_configured_one(server, databases, operational, speed):
+    """APPL_DB has the configured speed, 400G here; STATE_DB has that of the link, 0 while it is unknown."""
+    if operational is not None:
+        databases[6].hset("PORT_TABLE|Ethernet0", "speed", operational)
+    async with reader_of(server) as reader:
+        assert rows(await reader.read())["Ethernet0",]["link_speed_bytes_per_second"] == speed
+
+
 async def test_only_selected_ports(server, databases):
     async with reader_of(server, exclude=("Ethernet0",)) as reader:
         assert {key[0] for key in rows(await reader.read())} == {"Ethernet4", "queue"} - {"queue"}
@@ -308,6 +321,7 @@ async def test_malformed_values_affect_only_themselves(server, databases):
         (2, "COUNTERS_QUEUE_NAME_MAP", "ecn_marked_packets_total"),
         (2, "COUNTERS:oid:0x1000000000002", "receive_bytes_total"),
         (4, "DEVICE_METADATA|localhost", None),
+        (6, "PORT_TABLE|Ethernet0", None),
     ],
 )
 async def test_a_key_of_another_type_affects_only_itself(server, databases, number, key, missing):

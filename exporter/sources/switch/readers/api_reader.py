@@ -13,6 +13,7 @@ from exporter.core.table import Value, complete_sum
 from exporter.sources.switch.merge import Family, PartialTable, PartialTableBuilder, Support
 from exporter.sources.switch.metrics import PACKET_SUMS
 from exporter.sources.switch.options import Login, Target
+from exporter.sources.switch.readers.empty_cages import has_module
 from exporter.switch_api.errors import (
     InvalidResponseError,
     LoginBackoffError,
@@ -108,7 +109,10 @@ def packet_sum_cells(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def add_module_rows(modules: PartialTableBuilder, lanes: PartialTableBuilder, name: str, module: Transceiver) -> None:
-    """Add the rows of an optical module and of its lanes."""
+    """Add the rows of an optical module and of its lanes; none for an empty cage."""
+    powers = map(watts_of_dbm, (*module.receive_power.values(), *module.transmit_power.values()))
+    if not has_module(module.voltage, (module.temperature, *module.bias.values(), *powers)):
+        return
     modules.row((name,), {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage})
     for lane in sorted({*module.receive_power, *module.transmit_power, *module.bias}, key=int):
         received, transmitted = module.receive_power.get(lane), module.transmit_power.get(lane)

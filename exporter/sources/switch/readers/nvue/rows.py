@@ -1,6 +1,6 @@
 """Rows of one Cumulus switch: counters of its ports, each with the time at which it was read."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from exporter.sources.switch.metrics import (
 from exporter.sources.switch.options import Target
 from exporter.sources.switch.queues import PortSums
 from exporter.sources.switch.readers import api_reader
+from exporter.sources.switch.readers.empty_cages import has_module
 from exporter.switch_api.nvue.modules import NvueLane, NvueModule
 from exporter.switch_api.nvue.parser import NvueInterface, NvueQos
 
@@ -151,11 +152,14 @@ class NvueRows:
 
     def _module_parts(self) -> Iterable[PartialTable]:
         for name, module in sorted(self.modules.items()):
+            lanes = {number: _lane_cells(lane) for number, lane in module.lanes.items()}
+            if not has_module(module.voltage, [module.temperature, *_numbers(lanes.values())]):
+                continue
             if module.temperature is not None or module.voltage is not None:
-                cells = {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage}
-                self._modules_builder.row((name,), cells)
-            for number, lane in module.lanes.items():
-                self._lanes_builder.row((name, str(number)), _lane_cells(lane))
+                measured = {"module_temperature_celsius": module.temperature, "module_voltage_volts": module.voltage}
+                self._modules_builder.row((name,), measured)
+            for number, cells in lanes.items():
+                self._lanes_builder.row((name, str(number)), cells)
         return self._modules_builder.part(self.time), self._lanes_builder.part(self.time)
 
 
@@ -165,6 +169,10 @@ def _part(builder: PartialTableBuilder, readings: Sequence[QosReading]) -> Parti
         return None
     times, epochs = [reading.time for reading in readings], [reading.epoch for reading in readings]
     return builder.part(max(times), times=times, epochs=epochs)
+
+
+def _numbers(rows: Iterable[Mapping[str, Value | None]]) -> Iterator[float]:
+    return (value for row in rows for value in row.values() if isinstance(value, int | float))
 
 
 def _lane_cells(lane: NvueLane) -> dict[str, Value | None]:

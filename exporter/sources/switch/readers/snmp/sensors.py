@@ -18,6 +18,7 @@ from exporter.snmp.client import SnmpClient
 from exporter.sources.switch.merge import PartialTable, PartialTableBuilder
 from exporter.sources.switch.metrics import LANES, MODULES
 from exporter.sources.switch.port_names import canonical
+from exporter.sources.switch.readers.empty_cages import has_module
 from exporter.sources.switch.readers.snmp.inventory import Inventory
 from exporter.sources.switch.readers.snmp.text import failures_of, number_of, text_of
 
@@ -115,8 +116,9 @@ class ModuleSensors:
                 self._names_read_at = now
             found, more = await _read_values(client, SENSORS[self._mib], self._locations)
             failures += more
+        empty = _empty_cages(found)
         for (port, lane), values in sorted(found.items(), key=lambda one: one[0]):
-            if port in inventory.ports:
+            if port in inventory.ports and port not in empty:
                 name = inventory.ports[port]
                 if lane:
                     self._lanes.row((name, str(lane)), values)
@@ -132,6 +134,14 @@ class ModuleSensors:
 
 Rows = dict[tuple[Oid, int], dict[str, float]]
 """Values by ending, by interface and lane; lane 0 is the module."""
+
+
+def _empty_cages(found: Rows) -> set[Oid]:
+    """Return the interfaces whose cage has no module."""
+    by_port: dict[Oid, dict[tuple[int, str], float]] = {}
+    for (port, lane), values in found.items():
+        by_port.setdefault(port, {}).update({(lane, ending): value for ending, value in values.items()})
+    return {port for port, values in by_port.items() if not has_module(values.pop((0, VOLTAGE), None), values.values())}
 
 
 async def _read_locations(

@@ -262,7 +262,8 @@ class RedisReader:
 
     async def _read_counters(self, client: SonicDbClient) -> list[PartialTable]:
         values = await self._get_port_fields(client, APPL_DB, "PORT_TABLE:", parser.PORT_TABLE_FIELDS)
-        states = [parser.parse_port_table(one) for one in values]
+        operational = await self._get_port_fields(client, STATE_DB, "PORT_TABLE|", parser.OPERATIONAL_FIELDS)
+        states = [parser.parse_port_table(one, speed) for one, speed in zip(values, operational, strict=True)]
         now = monotonic()
         ports = await self._get_counters(client, self._ports, {**parser.PORT_COUNTERS, **PRIORITY_ENDINGS})
         if not any(ports.values()):

@@ -1,0 +1,72 @@
+"""Empty cages: zeros for all measurements are no module, and a dark module is one."""
+
+import pytest
+
+from exporter.snmp.ber import GAUGE32, INTEGER, Typed
+from exporter.sources.switch.merge import PartialTableBuilder
+from exporter.sources.switch.metrics import LANES, MODULES
+from exporter.sources.switch.readers.api_reader import add_module_rows
+from exporter.sources.switch.readers.empty_cages import has_module
+from exporter.switch_api.transceiver import Transceiver
+from tests.simulators.snmp_switch import SimulatedSwitch
+from tests.sources.switch.test_profiles import harvest_of, rows_of
+
+JUNIPER_MODULE, JUNIPER_LANE = ((1, 3, 6, 1, 4, 1, 2636, 3, 60, 1, table, 1, 1) for table in (1, 2))
+"""JUNIPER-DOM-MIB: jnxDomCurrentEntry by interface, and jnxDomCurrentLaneEntry by interface and lane."""
+
+DARK_DBM = -40.0
+
+
+@pytest.mark.parametrize(
+    ("voltage", "measurements", "present"),
+    [
+        (3.3, [38.0, 0.0, 0.0], True),
+        (3.384, [24.0, 0.0, 0.0], True),  # dark
+        (0.0, [0.0, 1e-3, 0.0], False),
+        (0.0, [24.0, 1e-3], False),
+        (None, [0.0, 1e-3, 1e-3, 0.0], False),
+        (None, [38.0, 1e-3], True),
+        (None, [0.0, 5e-4], True),
+        (None, [None, None], True),  # nothing is known
+    ],
+)
+def test_a_module_has_a_supply_voltage_or_a_measurement(voltage, measurements, present):
+    assert has_module(voltage, measurements) is present
+
+
+async def test_empty_cages_of_juniper_have_no_module_and_no_light():
+    """Their rows are zeros: 0 dBm would be a milliwatt of light."""
+    switch = SimulatedSwitch("leaf-1", ports=3, kind="junos", seed=1)
+    rows = switch.agent.rows
+    places = [rows.oid(place) for place in range(len(rows))]
+    first, empty, dark = sorted({oid[-1] for oid in places if oid[:-1] == (*JUNIPER_MODULE, 8)})[:3]
+    zeros = {oid: Typed(INTEGER, 0) for oid in places if oid[:13] == JUNIPER_MODULE and oid[-1] == empty}
+    zeros |= {oid: Typed(INTEGER, 0) for oid in places if oid[:13] == JUNIPER_LANE and oid[-2] == empty}
+    zeros[*JUNIPER_MODULE, 30, empty] = Typed(GAUGE32, 0)
+    no_light = {
+        oid: Typed(INTEGER, 0 if oid[-3] == 7 else round(DARK_DBM * 100))
+        for oid in places
+        if oid[:13] == JUNIPER_LANE and oid[-2] == dark
+    }
+    switch.agent.set_many(zeros | no_light)
+    harvest = await harvest_of("junos", switch.agent, profile="junos")
+    modules, lanes = rows_of(harvest, MODULES), rows_of(harvest, LANES)
+    assert len(modules) == 2
+    assert len(lanes) == 8
+    assert {round(row["module_lane_receive_power_watts"], 9) for row in lanes.values()} == {
+        0.0,  # -40 dBm is no light
+        *(round(10 ** ((-50 - 5 * lane) / 1000) / 1000, 9) for lane in range(4)),
+    }
+    assert {row["module_voltage_volts"] for row in modules.values()} == {3.31}
+    assert first not in (empty, dark)
+
+
+@pytest.mark.parametrize("voltage", [0.0, None])
+def test_an_empty_cage_by_an_api_has_no_rows(voltage):
+    modules, lanes = PartialTableBuilder(MODULES), PartialTableBuilder(LANES)
+    zeros = {str(lane): 0.0 for lane in range(1, 5)}
+    add_module_rows(modules, lanes, "Ethernet0", Transceiver(0.0, voltage, zeros, zeros, zeros))
+    dark = dict.fromkeys(zeros, DARK_DBM)
+    add_module_rows(modules, lanes, "Ethernet4", Transceiver(24.0, None if voltage is None else 3.3, dark, dark, zeros))
+    assert modules.part(0.0).keys == [("Ethernet4",)]
+    assert {key[0] for key in lanes.part(0.0).keys} == {"Ethernet4"}
