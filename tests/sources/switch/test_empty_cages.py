@@ -28,6 +28,7 @@ DARK_DBM = -40.0
         (None, [38.0, 1e-3], True),
         (None, [0.0, 5e-4], True),
         (None, [None, None], True),  # nothing is known
+        (None, [1e-3, None], True),  # one sensor, at 0 dBm
     ],
 )
 def test_a_module_has_a_supply_voltage_or_a_measurement(voltage, measurements, present):

@@ -10,7 +10,9 @@ _ZEROS = frozenset({0.0, 1e-3})
 
 
 def has_module(voltage: float | None, measurements: Iterable[float | None]) -> bool:
-    """Return whether a cage has a module: one with a supply voltage, or where that is unknown any measurement.
+    """Return whether a cage has a module: one with a supply voltage; where that is unknown, with a measurement.
+
+    A single zero is a measurement: it may be 0 dBm.
 
     Args:
         voltage: Its supply voltage in volts; None where the switch does not report it.
@@ -19,4 +21,4 @@ def has_module(voltage: float | None, measurements: Iterable[float | None]) -> b
     if voltage is not None:
         return voltage != 0.0
     known = [one for one in measurements if one is not None]
-    return not known or any(one not in _ZEROS for one in known)
+    return len(known) <= 1 or any(one not in _ZEROS for one in known)
