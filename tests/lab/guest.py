@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.helpers.stack import free_port, own_folder, process
 
-SECONDS = 30.0
+SECONDS = 60.0
 """How long to wait for what has to come; the guest is emulated, on a machine that may be busy."""
 
 ADDRESS = "10.9.0.1"
