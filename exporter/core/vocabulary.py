@@ -280,20 +280,16 @@ ENDINGS: Mapping[str, Ending] = MappingProxyType(
 
 RATES = MappingProxyType(
     {
-        **MappingProxyType(
-            {
-                f"{direction}_{what}_total": f"{direction}_{what}_per_second"
-                for direction in _DIRECTIONS
-                for what in ("bytes", "packets")
-            }
-        ),
-        **MappingProxyType(
-            {
-                f"{direction}_{what}_seconds_total": f"{direction}_{what}_ratio"
-                for direction in _DIRECTIONS
-                for what in ("paused", "pfc_paused")
-            }
-        ),
+        **{
+            f"{direction}_{what}_total": f"{direction}_{what}_per_second"
+            for direction in _DIRECTIONS
+            for what in ("bytes", "packets")
+        },
+        **{
+            f"{direction}_{what}_seconds_total": f"{direction}_{what}_ratio"
+            for direction in _DIRECTIONS
+            for what in ("paused", "pfc_paused")
+        },
     }
 )
 """Counters that are also exported as rates, with the ending of the rate: bytes, packets and paused time only."""

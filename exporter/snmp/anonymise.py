@@ -58,9 +58,9 @@ RULES: Final[Mapping[Oid, Rule]] = MappingProxyType(
         (*_MIB2, 31, 1, 1): Rule.DROP,
         (*_MIB2, 31, 1, 1, 1, 1): Rule.PORT,
         (*_MIB2, 31, 1, 1, 1, 18): Rule.NAME,
-        **MappingProxyType({(*_ENTITY, column): Rule.SCRUB for column in (2, 7, 8, 9, 10, 12, 13)}),
-        **MappingProxyType({(*_ENTITY, column): Rule.KEEP for column in (3, 4, 5, 6, 16)}),
-        **MappingProxyType({(*_ENTITY, column): Rule.NAME for column in (11, 14, 15)}),
+        **{(*_ENTITY, column): Rule.SCRUB for column in (2, 7, 8, 9, 10, 12, 13)},
+        **{(*_ENTITY, column): Rule.KEEP for column in (3, 4, 5, 6, 16)},
+        **{(*_ENTITY, column): Rule.NAME for column in (11, 14, 15)},
         (*_MIB2, 47, 1, 3, 2): Rule.KEEP,
         (*_MIB2, 99, 1, 1): Rule.KEEP,
         (*_LLDP, 3): Rule.DROP,
@@ -94,16 +94,14 @@ RULES: Final[Mapping[Oid, Rule]] = MappingProxyType(
         (*_LLDP_V2, 4, 2): Rule.DROP,
         (1, 3, 111, 2, 802, 1, 1, 21): Rule.DROP,
         # Vendor tables of counters by interface, which have no address in their indexes.
-        **MappingProxyType({(*_ENTERPRISES, 9, 9, table): Rule.DROP for table in (91, 580, 813)}),
+        **{(*_ENTERPRISES, 9, 9, table): Rule.DROP for table in (91, 580, 813)},
         (*_ENTERPRISES, 2636, 3, 15): Rule.DROP,
         (*_ENTERPRISES, 2636, 3, 60): Rule.DROP,
-        **MappingProxyType({(*_ENTERPRISES, 30065, 3, table): Rule.DROP for table in (6, 11, 13, 15)}),
+        **{(*_ENTERPRISES, 30065, 3, table): Rule.DROP for table in (6, 11, 13, 15)},
         (*_ENTERPRISES, 33049, 3, 1): Rule.DROP,
         (*_ENTERPRISES, 33049, 15): Rule.DROP,
         (*_ENTERPRISES, 40310, 2): Rule.DROP,
-        **MappingProxyType(
-            {(*_ENTERPRISES, 40310, 2, *table, 1, 1): Rule.PORT for table in ((1, 1), (1, 2), (2, 2), (2, 3))}
-        ),
+        **{(*_ENTERPRISES, 40310, 2, *table, 1, 1): Rule.PORT for table in ((1, 1), (1, 2), (2, 2), (2, 3))},
     }
 )
 """By column or table; the longest matching prefix of an identifier applies."""

@@ -178,18 +178,14 @@ FEC_ENDINGS = ("fec_corrected_blocks_total", "fec_uncorrectable_blocks_total")
 
 _DETAILS = MappingProxyType(
     {
-        **MappingProxyType(
-            {
-                f"receive_{name}_total": ("PortRcvErrorDetails", *_RECEIVE_ERROR_DETAIL_FIELDS[name])
-                for name in RECEIVE_ERROR_DETAILS
-            }
-        ),
-        **MappingProxyType(
-            {
-                f"transmit_{name}_total": ("PortXmitDiscardDetails", *_DISCARD_DETAIL_FIELDS[name])
-                for name in DISCARD_DETAILS
-            }
-        ),
+        **{
+            f"receive_{name}_total": ("PortRcvErrorDetails", *_RECEIVE_ERROR_DETAIL_FIELDS[name])
+            for name in RECEIVE_ERROR_DETAILS
+        },
+        **{
+            f"transmit_{name}_total": ("PortXmitDiscardDetails", *_DISCARD_DETAIL_FIELDS[name])
+            for name in DISCARD_DETAILS
+        },
     }
 )
 """Attribute, field and help of the detail counters, by ending."""

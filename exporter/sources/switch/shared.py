@@ -8,7 +8,7 @@ from exporter.sources.switch.fair_lock import FairLock
 
 @dataclass(frozen=True, slots=True)
 class SharedBySwitches:
-    """SharedBySwitches by the switches of one registry."""
+    """Shared by the switches of one registry."""
 
     fair_lock: FairLock = field(default_factory=FairLock)
     password_keys: PasswordKeys = field(default_factory=PasswordKeys)

@@ -21,21 +21,19 @@ from exporter.switch_api.text_values import (
 
 COUNTERS: Mapping[str, str] = MappingProxyType(
     {
-        **MappingProxyType(
-            {
-                f"{prefix}-{leaf}": f"{direction}_{ending}_total"
-                for prefix, direction in (("in", "receive"), ("out", "transmit"))
-                for leaf, ending in (
-                    ("octets", "bytes"),
-                    ("pkts", "packets"),
-                    ("unicast-pkts", "unicast_packets"),
-                    ("multicast-pkts", "multicast_packets"),
-                    ("broadcast-pkts", "broadcast_packets"),
-                    ("errors", "errors"),
-                    ("discards", "discards"),
-                )
-            }
-        ),
+        **{
+            f"{prefix}-{leaf}": f"{direction}_{ending}_total"
+            for prefix, direction in (("in", "receive"), ("out", "transmit"))
+            for leaf, ending in (
+                ("octets", "bytes"),
+                ("pkts", "packets"),
+                ("unicast-pkts", "unicast_packets"),
+                ("multicast-pkts", "multicast_packets"),
+                ("broadcast-pkts", "broadcast_packets"),
+                ("errors", "errors"),
+                ("discards", "discards"),
+            )
+        },
         "in-fcs-errors": "fcs_errors_total",
     }
 )
