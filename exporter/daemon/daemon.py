@@ -65,7 +65,6 @@ class Daemon:
         self._supervisor = Supervisor()
         self._lag = runtime.LoopLag()
         self._sources = RunningSources(self._supervisor, self._lag)
-        self._known = jobs.JobKnowledge()
         self._prepared = self._load()
         self._last_reload = own_metrics.LastReload(succeeded=True, succeeded_at=time())
         self._health = health.Health()
@@ -207,7 +206,7 @@ class Daemon:
             shared=self._shared,
             supervisor=self._supervisor,
             publish=self._publish,
-            judge=lambda retained: Judge(lambda: self._known, retained, self._sources.tables).step,
+            judge=lambda retained: Judge(lambda: self._prepared.known, retained, self._sources.tables).step,
         )
         return prepare(config, context, settings.shard)
 
@@ -222,7 +221,6 @@ class Daemon:
         for definition in sources.SOURCES:
             if definition.apply is not None:
                 definition.apply(prepared.config.sources[definition.name], prepared.context)
-        self._known = prepared.known
         self._sources.start_missing(prepared, self._judge_timings)
         await self._connect(prepared)
 
@@ -262,7 +260,7 @@ class Daemon:
         self, state: jobs.TrainingState | None, table: Table
     ) -> tuple[jobs.TrainingState | None, Sequence[Table]]:
         """Compute verdicts on jobs from the timings of this host alone."""
-        return jobs.step(self._known, state, table)
+        return jobs.step(self._prepared.known, state, table)
 
     # --- background tasks ----------------------------------------------------------------------------------------
 

@@ -61,10 +61,11 @@ class Health:
                     "rows": poller.count_rows(),
                 },
             )
-            if one.polls is not None and poller.source.target:
+            of_kind = one.configured.polls
+            if of_kind is not None and poller.source.target:
                 values = {"up": up, "poll_duration_seconds": status.duration, "overruns_total": status.overruns}
-                schema = one.polls.schema
-                polls.setdefault(schema, TableBuilder(schema)).row(one.polls.labels(poller.source), values)
+                builder = polls.setdefault(of_kind.schema, TableBuilder(of_kind.schema))
+                builder.row(of_kind.labels(poller.source), values)
             for (device, reason), count in list(status.failures.items()):
                 failures.row((*key, device, reason), {"failures_total": count})
         now = monotonic()

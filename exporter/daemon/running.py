@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-from exporter.core.definition import PollRows
 from exporter.core.poller import Poller, Step
 from exporter.core.source import is_exported
 from exporter.core.supervision import SupervisedTask, Supervisor
 from exporter.core.table import Table
 from exporter.daemon.pipeline import steps
-from exporter.daemon.prepared import Prepared, SourceKey
+from exporter.daemon.prepared import ConfiguredSource, Prepared, SourceKey
 from exporter.daemon.runtime import LoopLag
 from exporter.meaning.ports import expectations
 from exporter.outputs.page import SourceStatus
@@ -31,21 +30,15 @@ class RunningSource:
     """A source with its poller.
 
     Attributes:
+        configured: The source, and what it was configured with.
         poller: Its poller.
-        built_from: What it was built from, see `ConfiguredSource`.
         task: Runs the poller.
-        polls: Rows about its polls; None where its kind has none.
-        ports: Expected number of its ports; None where none is configured.
-        drop: Patterns of metrics that are not exported.
         since: Monotonic time of its start.
     """
 
+    configured: ConfiguredSource
     poller: Poller
-    built_from: tuple[object, ...]
     task: SupervisedTask
-    polls: PollRows | None
-    ports: int | None
-    drop: tuple[str, ...]
     since: float = field(default_factory=monotonic)
 
     def tables(self) -> Sequence[Table]:
@@ -53,11 +46,12 @@ class RunningSource:
         tables = self.poller.fresh_tables()
         now = monotonic()
         is_starting = not self.poller.first_read.is_set() and now - self.since <= READY_AFTER
-        if self.ports is None or is_starting:
+        ports, drop = self.configured.expected.ports, self.configured.drop
+        if ports is None or is_starting:
             return tables
-        *others, counted = expectations.summed(self.ports, tables, now)
+        *others, counted = expectations.summed(ports, tables, now)
         exported = {
-            ending: column for ending, column in counted.columns.items() if is_exported(column.metric, self.drop, ())
+            ending: column for ending, column in counted.columns.items() if is_exported(column.metric, drop, ())
         }
         return [*others, replace(counted, columns=exported)]
 
@@ -68,7 +62,7 @@ class RunningSource:
             logger.warning("%s: its read has not ended within %g s", name, CLOSE_SECONDS)
         try:
             async with asyncio.timeout(CLOSE_SECONDS) as limit:
-                await self.poller.source.close()
+                await self.configured.source.close()
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 logger.warning("%s: not closed within %g s", name, CLOSE_SECONDS)
@@ -104,7 +98,7 @@ class RunningSources:
         """
         ending = []
         for key, running in list(self._running.items()):
-            if key not in prepared.sources or prepared.sources[key].built_from != running.built_from:
+            if key not in prepared.sources or prepared.sources[key].built_from != running.configured.built_from:
                 ending.append(self._running.pop(key))
         await asyncio.gather(*(one.stop() for one in ending))
 
@@ -127,7 +121,7 @@ class RunningSources:
                 steps_in_thread=one.steps.in_thread,
             )
             task = self._supervisor.start(" ".join(key).strip(), poller.run, kind=one.source.name)
-            self._running[key] = RunningSource(poller, one.built_from, task, one.polls, one.expected.ports, one.drop)
+            self._running[key] = RunningSource(one, poller, task)
 
     async def stop(self) -> None:
         """Stop all sources."""

@@ -23,10 +23,13 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from exporter.commands import demo
 from exporter.config.errors import ConfigError
+from exporter.core.definition import SourceSteps
 from exporter.daemon import daemon as module
 from exporter.daemon import loading, runtime, sources
 from exporter.daemon import running as running_sources
 from exporter.daemon.daemon import Daemon
+from exporter.daemon.pipeline import Expectation
+from exporter.daemon.prepared import ConfiguredSource
 from exporter.daemon.running import RunningSource
 from exporter.daemon.settings import Settings
 from exporter.meaning.ports import states as port_states
@@ -388,7 +391,8 @@ class NeverRead:
 )
 async def test_ready_ports_are_0_after_a_first_read_that_hangs(stopped_clock, read, seconds, is_exported):
     clock = stopped_clock(running_sources)
-    running = RunningSource(NeverRead(read=read), (), None, None, 8, (), since=clock.now)
+    configured = ConfiguredSource(None, None, SourceSteps(), Expectation(ports=8), (), (), ())
+    running = RunningSource(configured, NeverRead(read=read), None, since=clock.now)
     clock.now += seconds
     values = [table.values("ports_ready") for table in running.tables()]
     assert values == ([[0]] if is_exported else [])
@@ -586,9 +590,9 @@ async def test_changed_job_plans_restart_no_source_and_apply_at_once(tmp_path):
         before = served.pollers()
         assert (await served.reload(f"{text}jobs:\n  llama-*: {PLANNED}\n")).status_code == 200
         assert served.pollers() == before
-        assert served.daemon._known.plan("llama-70b").data_parallel == 32
+        assert served.daemon._prepared.known.plan("llama-70b").data_parallel == 32
         assert (await served.reload(text)).status_code == 200
-        assert served.daemon._known.plan("llama-70b") is None
+        assert served.daemon._prepared.known.plan("llama-70b") is None
 
 
 async def test_pollers_of_removed_targets_end_and_their_series_are_removed(tmp_path):

@@ -17,7 +17,7 @@ def poller(name="rdma", target="", rows=0, label="", **status):
         status=Status(**status),
         count_rows=lambda: rows,
     )
-    return SimpleNamespace(poller=made, polls=DEFINITION.polls if label else None)
+    return SimpleNamespace(poller=made, configured=SimpleNamespace(polls=DEFINITION.polls if label else None))
 
 
 def lines(pollers, made=None):

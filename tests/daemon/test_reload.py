@@ -163,9 +163,9 @@ def what_runs(daemon):
     registry = daemon._shared.get(SwitchRegistry)
     prober, running_relay = daemon._prober, daemon._relay
     return {
-        "sources": {key: one.built_from for key, one in daemon._sources._running.items()},
-        "expected ports": {key: one.ports for key, one in daemon._sources._running.items()},
-        "dropped": {key: one.drop for key, one in daemon._sources._running.items()},
+        "sources": {key: one.configured.built_from for key, one in daemon._sources._running.items()},
+        "expected ports": {key: one.configured.expected.ports for key, one in daemon._sources._running.items()},
+        "dropped": {key: one.configured.drop for key, one in daemon._sources._running.items()},
         "profiles": {
             key: one.poller.source._readers[0]._profiles.fingerprint()
             for key, one in daemon._sources._running.items()
@@ -175,7 +175,7 @@ def what_runs(daemon):
         "registry": {name: (one.label, one.address) for name, one in registry.known.items()},
         "relay": None if running_relay is None else (running_relay.options, running_relay.host),
         "probe": (prober._options, prober._configured, prober._profiles().fingerprint()),
-        "jobs": daemon._known,
+        "jobs": daemon._prepared.known,
         "configuration": (config.host, config.expect, config.jobs, config.measured, config.sources),
     }
 
@@ -184,7 +184,7 @@ def identities(daemon):
     """Return which objects run; they are kept, so that no later one has the address of an earlier one."""
     pollers = {key: one.poller for key, one in daemon._sources._running.items()}
     tasks = {key: one.task for key, one in daemon._sources._running.items()}
-    return pollers, tasks, daemon._relay, daemon._prober, [daemon._known]
+    return pollers, tasks, daemon._relay, daemon._prober, [daemon._prepared.known]
 
 
 @asynccontextmanager
@@ -416,7 +416,7 @@ async def test_a_broker_that_does_not_respond_delays_no_source(tmp_path, monkeyp
         reloading = asyncio.create_task(daemon.reload())
         async with asyncio.timeout(LONG):
             await ending.wait()
-        assert {one.built_from[1].name for one in daemon._sources.all()} == {"gpu-2"}
+        assert {one.configured.built_from[1].name for one in daemon._sources.all()} == {"gpu-2"}
         go.set()
         assert await reloading is None
 

@@ -120,9 +120,10 @@ async def test_faulty_switches_do_not_affect_others():
             assert len(ports) == SWITCH_PORTS
     # A dead one gives up after its tries, and a slow one at the deadline: both within their own interval.
     assert all(poller.status.duration < INTERVAL for poller, up, _ in looked if up is False)
-    told = rows(Health().tables([SimpleNamespace(poller=one, polls=None) for one in pollers]), SOURCE)
-    assert told.keys() == {(f"target-{name}",) for name in by_name}
-    assert {name for name, row in ((key[0], row) for key, row in told.items()) if not row["up"]} <= {
+    unlabelled = SimpleNamespace(polls=None)
+    reported = rows(Health().tables([SimpleNamespace(poller=one, configured=unlabelled) for one in pollers]), SOURCE)
+    assert reported.keys() == {(f"target-{name}",) for name in by_name}
+    assert {name for name, row in ((key[0], row) for key, row in reported.items()) if not row["up"]} <= {
         f"target-{name}" for name, fault in ill.items() if fault != "looping"
     }
 
