@@ -42,8 +42,8 @@ class Fabric:
         table = builder.table(self.keepers[name], 1.0)
         tables = self.placements[name].tables(label, [table], neighbours, chassis, 1.0)
         kinds = dict(zip((port for _, port in tables[0].rows.keys), tables[0].kinds, strict=True))
-        told = tables[0].values("group_info") or [None] * len(kinds)
-        assert [kind and (kind,) for kind in kinds.values()] == list(told)
+        groups = tables[0].values("group_info") or [None] * len(kinds)
+        assert [kind and (kind,) for kind in kinds.values()] == list(groups)
         links = {}
         if len(tables) > 1:
             for key, info in zip(tables[1].rows.keys, tables[1].values("info"), strict=True):
