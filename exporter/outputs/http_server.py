@@ -12,7 +12,7 @@ Why no server of a library: none has these limits. Tried with CPython 3.11 and 1
   1.4 to 1.8 times with aiohttp.
 * Only `aiohttp.web.Server` can be given accepted connections by its public interface. Behind our listener it needs our
   deadlines and limits of heads and readers as well, which is most of this file. It takes 12.5 MiB more memory than this
-  server, two fifths of what the exporter takes on a host.
+  server.
 
 So connections and limits are ours; requests are parsed by a library (request.py), and TLS is asyncio's (listener.py).
 
