@@ -195,7 +195,9 @@ async def test_a_slow_port_changes_the_verdict_from_fine_to_network_bound(torch_
         assert found is not None
         assert set(before) == {Verdict.FINE}, "no rank is late: all of them wait for the same transfers"
         assert found.ranks == ()
-        assert found.bandwidth < 0.3
+        later = [one async for one in job.judgements(30.0)]
+        assert {one.verdict for one in later} == {Verdict.NETWORK}
+        assert later[-1].bandwidth < 0.3, "the first judgement still has fast transfers among its evidence"
         seen = await ports(networks)
         places = {str(rank): Rank("node", (name,)) for rank, name in enumerate(networks)}
         symptom = Symptom(found, monotonic(), places)
