@@ -45,6 +45,6 @@ WATCHDOG_RULES = (
         r"OpType=(\w{1,40})(?:, NumelIn=(\d{1,20}), NumelOut=\d{1,20})?.{0,60}\) ran for (\d{1,15}) milliseconds",
         _timeout,
     ),
-    log_rule("watchdog got stuck for", r"watchdog got stuck for (\d{1,9}) seconds", _stall),
+    log_rule("watchdog got stuck for", r"watchdog got stuck for (\d{1,9}) ?seconds", _stall),
 )
 """Lines of the watchdog."""

@@ -408,14 +408,14 @@ WATCHDOG = [
         WatchdogStall(7, 7, "default_pg", 480),
     ),
     (
-        "PyTorch 2.3",
-        "[rank7]:[F ProcessGroupNCCL.cpp:1185] [PG 0 Rank 7] " + STUCK,
+        "PyTorch 2.2 and 2.3, where the process ends",
+        "[rank7]:[F ProcessGroupNCCL.cpp:1169] [PG 0 Rank 7] [PG 0 Rank 7] " + STUCK,
         WatchdogStall(7, 7, "", 480),
     ),
     (
-        "PyTorch 2.2",
-        "[F ProcessGroupNCCL.cpp:1185] [Rank 7] " + STUCK,
-        WatchdogStall(None, 7, "", 480),
+        "PyTorch 2.1, as reported",
+        "[E ProcessGroupNCCL.cpp:915] [Rank 7] " + STUCK.replace("480 seconds", "600seconds"),
+        WatchdogStall(None, 7, "", 600),
     ),
 ]
 
